@@ -1,0 +1,133 @@
+"""What a diagnosis is: the frozen data that rules produce and reports show (DESIGN section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Severity = Literal["critical", "warning", "info"]
+FaultClass = Literal["hang", "slow", "network", "host", "application"]
+BlameKind = Literal["rank", "node", "gpu", "nic", "link", "port", "flow", "stage", "group"]
+Answer = Literal["yes", "no", "unknown"]
+
+
+@dataclass(frozen=True)
+class Blame:
+    """Who is at fault. `where` holds the row's identifying columns: rank, node, gpu, nic, comm, ..."""
+
+    kind: BlameKind
+    where: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the story: a question, its answer, the sentence, and the rows behind it."""
+
+    ask: str
+    answer: Answer
+    say: str
+    fact: str
+    rows: int
+    sql: str = ""
+    params: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RuledOut:
+    """A verdict the tree turned away from, and the sentence that says why."""
+
+    verdict: str
+    because: str
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One stated factor of `confidence` (0..1): coverage, margin, agreement, clock error."""
+
+    name: str
+    value: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Where a blamed rank's program stood, newest frame first, if a recording has it."""
+
+    rank: int
+    at: str
+    frames: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One verdict with its blame and its story. `explained_by` names the root finding's id."""
+
+    id: str
+    rulebook: str
+    verdict: str
+    title: str
+    fault_class: FaultClass
+    severity: Severity
+    confidence: float
+    at_ns: int | None
+    blame: tuple[Blame, ...]
+    case: Mapping[str, Any]
+    story: tuple[Step, ...]
+    ruled_out: tuple[RuledOut, ...] = ()
+    explained_by: str | None = None
+    next: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    stacks: tuple[Stack, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Something that could not be seen, and why. Empty tuples mean the gap has no such names."""
+
+    reason: str
+    nodes: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class SkippedRule:
+    """A rulebook (or one branch of it) that could not run, and the evidence it lacked."""
+
+    rule: str
+    missing: tuple[str, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of the job was seen. Ranks: expected by membership or world size; seen: left evidence."""
+
+    nodes: int
+    answered: int
+    ranks: int
+    ranks_seen: int
+    gaps: tuple[Gap, ...] = ()
+    skipped_rules: tuple[SkippedRule, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """Seen ranks over expected ranks, 0..1; 1.0 when nothing says how many there are."""
+        return self.ranks_seen / self.ranks if self.ranks else 1.0
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The whole answer for one job."""
+
+    job: str
+    since_ns: int | None
+    until_ns: int | None
+    coverage: Coverage
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        return not self.findings

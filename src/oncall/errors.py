@@ -1,0 +1,81 @@
+"""Every error a person can act on, and every exit code, in one place.
+
+    OncallError                 something the engineer can act on; never shown as a traceback
+    ├── UsageError              the command line asks for what cannot be            exit 2
+    ├── BadInput                a recording or incident file cannot be read         exit 2
+    ├── RulebookError           a rulebook is wrong; carries every problem at once  exit 2
+    └── MissingEvidence         a relation was asked for and its tables are empty   (handled: SKIPPED)
+
+Anything else that escapes is a bug in oncall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the process returns; the contract of `oncall diagnose`."""
+
+    HEALTHY = 0
+    FINDING = 1
+    BAD_INPUT = 2
+    TOO_LITTLE_COVERAGE = 3
+    INTERRUPTED = 130
+
+
+class OncallError(Exception):
+    """Something the engineer can act on: the message says what, where, and what to do."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class UsageError(OncallError):
+    """The command line asks for something that cannot be done."""
+
+
+class BadInput(OncallError):
+    """A file cannot be read as evidence. `place` is a path, with a position if known."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        self.place = place
+        self.problem = problem
+        super().__init__(f"{place}: {problem}")
+
+
+class MissingEvidence(OncallError):
+    """A relation needs tables that hold no row in this incident."""
+
+    def __init__(self, relation: str, missing: Sequence[str]) -> None:
+        self.relation = relation
+        self.missing = tuple(missing)
+        super().__init__(f"{relation} needs evidence that is missing: {', '.join(missing)}")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One fault in a rulebook, placed like a compiler's message (1-based line and column)."""
+
+    path: str
+    line: int
+    column: int
+    message: str
+    source_line: str = ""
+    length: int = 1
+
+    def __str__(self) -> str:
+        head = f"{self.path}:{self.line}:{self.column}: error: {self.message}"
+        if not self.source_line:
+            return head
+        caret = " " * (self.column - 1) + "^" * max(1, self.length)
+        return f"{head}\n    {self.source_line}\n    {caret}"
+
+
+class RulebookError(OncallError):
+    """One or more rulebooks are wrong; every problem found is listed."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in problems))

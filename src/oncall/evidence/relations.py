@@ -1,0 +1,82 @@
+"""The registry of relations: everything that is computed from evidence tables.
+
+A relation declares its name, what it reads, its columns and the paper it comes from. SQL
+relations return a SELECT; numpy relations return columns. Either is materialised once, on first
+need, as a table reachable by its plain name.
+
+    @relation("busy", reads=["ops"], columns=[("rank", "INTEGER", "", "global rank")], source="CCL-D 4.1")
+    def busy() -> str:
+        '''Ranks that have an operation in flight.'''
+        return "SELECT DISTINCT rank FROM ops WHERE ended_ns IS NULL"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from oncall.evidence.schema import BY_NAME, Column
+
+if TYPE_CHECKING:
+    import duckdb
+
+Where = Literal["node", "console"]
+Compute = Callable[["duckdb.DuckDBPyConnection"], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A named computation over evidence. Exactly one of `sql` and `compute` is set.
+
+    `reads` are tables and relations without which it is MissingEvidence; `optional` ones may
+    be empty. `at` says where it runs: beside the shards or in the console.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    reads: tuple[str, ...]
+    optional: tuple[str, ...]
+    at: Where
+    source: str
+    doc: str
+    sql: str | None = None
+    compute: Compute | None = None
+
+
+REGISTRY: dict[str, Relation] = {}
+
+
+def relation(
+    name: str,
+    *,
+    reads: Sequence[str],
+    columns: Sequence[tuple[str, str, str, str]],
+    source: str,
+    optional: Sequence[str] = (),
+    at: Where = "console",
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a relation: the decorated function takes nothing and returns SQL, or takes a
+    connection and returns columns (name -> array, masked array or list)."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        if name in REGISTRY or name in BY_NAME:
+            raise ValueError(f"the name {name} is taken")
+        for read in (*reads, *optional):
+            if read not in BY_NAME and read not in REGISTRY:
+                raise ValueError(f"{name} reads {read}, which is neither a table nor registered")
+        takes_nothing = function.__code__.co_argcount == 0
+        REGISTRY[name] = Relation(
+            name=name,
+            columns=tuple(Column(*column) for column in columns),
+            reads=tuple(reads),
+            optional=tuple(optional),
+            at=at,
+            source=source,
+            doc=(function.__doc__ or "").strip(),
+            sql=function() if takes_nothing else None,
+            compute=None if takes_nothing else function,
+        )
+        return function
+
+    return register
