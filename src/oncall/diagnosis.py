@@ -14,7 +14,7 @@ Answer = Literal["yes", "no", "unknown"]
 
 @dataclass(frozen=True)
 class Blame:
-    """Who is at fault. `where` holds the row's identifying columns: rank, node, gpu, nic, comm, ..."""
+    """Who is at fault. `where` holds the identifying columns: rank, node, gpu, comm ..."""
 
     kind: BlameKind
     where: Mapping[str, Any]
@@ -102,7 +102,7 @@ class SkippedRule:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of the job was seen. Ranks: expected by membership or world size; seen: left evidence."""
+    """How much of the job was seen: ranks that left evidence, of those it has."""
 
     nodes: int
     answered: int
@@ -119,7 +119,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The whole answer for one job."""
+    """The whole answer for one job. `checked` are the rulebooks that could run."""
 
     job: str
     since_ns: int | None
@@ -127,6 +127,7 @@ class Diagnosis:
     coverage: Coverage
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:

@@ -4,7 +4,7 @@
     ├── UsageError              the command line asks for what cannot be            exit 2
     ├── BadInput                a recording or incident file cannot be read         exit 2
     ├── RulebookError           a rulebook is wrong; carries every problem at once  exit 2
-    └── MissingEvidence         a relation was asked for and its tables are empty   (handled: SKIPPED)
+    └── MissingEvidence         a relation needs tables that are empty              (SKIPPED)
 
 Anything else that escapes is a bug in oncall.
 """

@@ -61,7 +61,7 @@ def fold_hosts(hosts: Iterable[str]) -> str:
     for host in sorted(set(hosts)):
         match = _LAST_NUMBER.match(host)
         if match:
-            # Numbers fold together only if they are padded alike: gpu9 and gpu10, not gpu09 and gpu9.
+            # Numbers fold together only if padded alike: gpu9 and gpu10, not gpu09 and gpu9.
             width = len(match[2]) if match[2].startswith("0") else 0
             groups.setdefault((match[1], match[3], width), set()).add(int(match[2]))
         else:

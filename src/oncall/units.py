@@ -95,6 +95,14 @@ def parse_duration_ns(text: str) -> int:
     return quantity.value
 
 
+# unit, its seconds, used below this many seconds (0: no limit), the smaller unit, its seconds
+_LONG = (
+    ("min", 60, 3600, "s", 1),
+    ("h", 3600, 86400, "min", 60),
+    ("d", 86400, 0, "h", 3600),
+)
+
+
 def _three_digits(value: float) -> str:
     digits = f"{value:.3g}"
     return f"{value:.0f}" if "e" in digits else digits
@@ -109,12 +117,12 @@ def format_duration(duration_ns: float) -> str:
                 return f"{sign}{_three_digits(left / factor)} {unit}"
         return f"{sign}{_three_digits(left / NS_PER_S)} s"
     seconds = round(left / NS_PER_S)
-    for unit, small, size, part in (("min", "s", 60, 1), ("h", "min", 3600, 60), ("d", "h", 86400, 3600)):
-        if unit == "d" or seconds < size * {"min": 60, "h": 24}[unit]:
-            whole, rest = divmod(seconds, size)
-            rest //= part
-            return f"{sign}{whole} {unit}" + (f" {rest} {small}" if rest else "")
-    raise AssertionError("unreachable: days take everything")
+    for unit, size, below, small, part in _LONG:
+        if seconds < below or below == 0:
+            break
+    whole, rest = divmod(seconds, size)
+    rest //= part
+    return f"{sign}{whole} {unit}" + (f" {rest} {small}" if rest else "")
 
 
 def format_bytes(size: float) -> str:

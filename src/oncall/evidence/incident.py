@@ -161,7 +161,9 @@ class Incident:
             return (name,) if self._empty[name] else ()
         gone: dict[str, None] = {}
         for read in REGISTRY[name].reads:
-            gone |= dict.fromkeys(self.missing(read))
+            choices = [self.missing(choice) for choice in read.split("|")]
+            if all(choices):
+                gone[" or ".join(dict.fromkeys(table for choice in choices for table in choice))] = None
         return tuple(gone)
 
     def require(self, names: Iterable[str]) -> None:
@@ -170,16 +172,15 @@ class Incident:
         Raises MissingEvidence if a needed table is empty.
         """
         for name in names:
-            if name in BY_NAME or name in self._ready:
-                continue
             gone = self.missing(name)
             if gone:
                 raise MissingEvidence(name, gone)
-            self._compute(name)
+            if name not in BY_NAME and name not in self._ready:
+                self._compute(name)
 
     def _compute(self, name: str) -> None:
         entry = REGISTRY[name]
-        for read in (*entry.reads, *entry.optional):
+        for read in entry.inputs:
             if read in BY_NAME or read in self._ready:
                 continue
             if self.missing(read):
@@ -190,7 +191,8 @@ class Incident:
                 self._compute(read)
         if entry.sql is not None:
             select = ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in entry.columns)
-            self.con.execute(f'CREATE TABLE "{name}" AS SELECT {select} FROM ({entry.sql})')
+            what = "VIEW" if entry.view else "TABLE"
+            self.con.execute(f'CREATE {what} "{name}" AS SELECT {select} FROM ({entry.sql})')
         elif entry.compute is not None:
             columns = entry.compute(self.con)
             self.con.execute(create_table_sql(name, entry.columns))

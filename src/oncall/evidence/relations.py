@@ -4,7 +4,7 @@ A relation declares its name, what it reads, its columns and the paper it comes 
 relations return a SELECT; numpy relations return columns. Either is materialised once, on first
 need, as a table reachable by its plain name.
 
-    @relation("busy", reads=["ops"], columns=[("rank", "INTEGER", "", "global rank")], source="CCL-D 4.1")
+    @relation("busy", reads=["ops"], columns=[("rank", "INTEGER", "", "...")], source="CCL-D 4.1")
     def busy() -> str:
         '''Ranks that have an operation in flight.'''
         return "SELECT DISTINCT rank FROM ops WHERE ended_ns IS NULL"
@@ -29,8 +29,9 @@ Compute = Callable[["duckdb.DuckDBPyConnection"], Mapping[str, Any]]
 class Relation:
     """A named computation over evidence. Exactly one of `sql` and `compute` is set.
 
-    `reads` are tables and relations without which it is MissingEvidence; `optional` ones may
-    be empty. `at` says where it runs: beside the shards or in the console.
+    `reads` are tables and relations without which it is MissingEvidence ("a|b": either will
+    do); `optional` ones may be empty. `at` says where it runs: beside the shards or in the console. A `view` is a cheap
+    rewriting of rows that is not stored.
     """
 
     name: str
@@ -40,8 +41,14 @@ class Relation:
     at: Where
     source: str
     doc: str
+    view: bool = False
     sql: str | None = None
     compute: Compute | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Every table and relation it may read."""
+        return tuple(name for read in (*self.reads, *self.optional) for name in read.split("|"))
 
 
 REGISTRY: dict[str, Relation] = {}
@@ -55,6 +62,7 @@ def relation(
     source: str,
     optional: Sequence[str] = (),
     at: Where = "console",
+    view: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a relation: the decorated function takes nothing and returns SQL, or takes a
     connection and returns columns (name -> array, masked array or list)."""
@@ -62,11 +70,8 @@ def relation(
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         if name in REGISTRY or name in BY_NAME:
             raise ValueError(f"the name {name} is taken")
-        for read in (*reads, *optional):
-            if read not in BY_NAME and read not in REGISTRY:
-                raise ValueError(f"{name} reads {read}, which is neither a table nor registered")
         takes_nothing = function.__code__.co_argcount == 0
-        REGISTRY[name] = Relation(
+        entry = Relation(
             name=name,
             columns=tuple(Column(*column) for column in columns),
             reads=tuple(reads),
@@ -74,9 +79,14 @@ def relation(
             at=at,
             source=source,
             doc=(function.__doc__ or "").strip(),
+            view=view,
             sql=function() if takes_nothing else None,
             compute=None if takes_nothing else function,
         )
+        unknown = [read for read in entry.inputs if read not in BY_NAME and read not in REGISTRY]
+        if unknown:
+            raise ValueError(f"{name} reads {unknown[0]}, neither a table nor registered")
+        REGISTRY[name] = entry
         return function
 
     return register

@@ -1,0 +1,200 @@
+"""The members of each operation where a hang begins, and whether they all call the same.
+
+CCL-D 4.1.2's Operation Type Set: what each rank calls (operation, type, size, algorithm,
+protocol) must agree. Where it does not, the odd ones are the minority; two members that
+disagree are judged by what sibling communicators call there, then by their own habit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import duckdb
+
+from oncall.evidence import relation
+
+# Sizes of these differ between ranks by design (expert routing, uneven shards).
+_UNEVEN = "('AllToAll', 'AllToAllV', 'Gather', 'Scatter', 'Barrier', 'Send', 'Recv')"
+
+_SIGNATURE = f"""
+    concat_ws(' ', o.op, o.dtype,
+        CASE WHEN o.op NOT IN {_UNEVEN} AND coalesce(o.bytes, o.count) IS NOT NULL
+             THEN coalesce(o.bytes || ' B', o.count || ' elements') END,
+        CASE WHEN o.root IS NOT NULL THEN 'root ' || o.root END, o.algo, o.proto)
+"""
+
+
+@relation(
+    "hang_members",
+    reads=["hang_roots", "members", "frontier", "standing"],
+    optional=["operations", "witnesses", "in_flight", "layers", "op_channels"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator where the cause shows"),
+        ("seq", "BIGINT", "", "the operation that waits"),
+        ("kind", "VARCHAR", "", "coll or p2p"),
+        ("rank", "INTEGER", "", "a member"),
+        ("node", "VARCHAR", "", "its host"),
+        ("gpu", "INTEGER", "", "its GPU"),
+        ("nic", "VARCHAR", "", "its NIC"),
+        ("comm_name", "VARCHAR", "", "the communicator's name"),
+        ("role", "VARCHAR", "", "what it is for"),
+        ("state", "VARCHAR", "", "waiting, finished, absent or silent"),
+        ("last_seq", "BIGINT", "", "last collective it entered here"),
+        ("op", "VARCHAR", "", "what it calls"),
+        ("bytes", "BIGINT", "bytes", "its size"),
+        ("signature", "VARCHAR", "", "operation, type, size, algorithm, protocol"),
+        ("peer_group", "INTEGER", "", "members compared with each other: a ring, or a tree layer"),
+        ("sends", "BIGINT", "", "send primitives done in it"),
+        ("recvs", "BIGINT", "", "receive primitives done in it"),
+        ("entered_ns", "BIGINT", "ns", "when it entered"),
+        ("waited_ns", "BIGINT", "ns", "for how long; NULL if unknown"),
+    ],
+    source="CCL-D 4.1.2, 4.2.2",
+)
+def hang_members() -> str:
+    """Every member of every operation where waiting ends, and its state there."""
+    return f"""
+        WITH cases AS (SELECT DISTINCT job, comm, kind, seq FROM hang_roots),
+        roll AS (
+            SELECT c.*, m.rank FROM cases c JOIN members m USING (job, comm)
+            WHERE c.kind = 'coll'
+            UNION SELECT job, comm, kind, seq, unnest(ends) FROM hang_roots WHERE kind = 'p2p'
+            UNION SELECT job, comm, kind, seq, rank FROM hang_roots
+                WHERE kind = 'p2p' AND rank IS NOT NULL),
+        calls AS (
+            SELECT o.job, o.comm, o.kind, o.seq, o.rank, any_value(o.op) AS op,
+                any_value(o.bytes) AS bytes, bool_or(coalesce(o.done, false)) AS done,
+                max(o.sends) AS sends, max(o.recvs) AS recvs, min(o.entered_ns) AS entered_ns,
+                max(o.observed_ns) AS observed_ns, any_value({_SIGNATURE}) AS signature,
+                any_value(upper(o.algo)) AS algo
+            FROM operations o SEMI JOIN cases USING (job, comm, kind, seq) GROUP BY ALL),
+        paired AS (
+            SELECT s.job, s.comm, s.rank, any_value(s.op) AS op, any_value(s.bytes) AS bytes,
+                min(s.entered_ns) AS entered_ns, max(s.waited_ns) AS waited_ns
+            FROM standing s WHERE s.kind = 'p2p' GROUP BY ALL),
+        counted AS (
+            SELECT job, comm, seq, rank, sum(sends) AS sends, sum(recvs) AS recvs
+            FROM (SELECT DISTINCT ON (job, comm, seq, rank, channel) * FROM op_channels
+                  ORDER BY observed_ns DESC)
+            GROUP BY ALL)
+        SELECT r.job, r.comm, r.seq, r.kind, r.rank, m.node, m.gpu, m.nic, m.name AS comm_name,
+            m.role,
+            CASE WHEN w.rank IS NULL THEN 'silent'
+                 WHEN r.kind = 'p2p' THEN CASE WHEN p.rank IS NOT NULL THEN 'waiting'
+                                               ELSE 'absent' END
+                 WHEN c.done OR (c.rank IS NULL AND f.done_seq >= r.seq) THEN 'finished'
+                 WHEN c.rank IS NOT NULL OR f.entered_seq >= r.seq THEN 'waiting'
+                 ELSE 'absent' END AS state,
+            f.entered_seq AS last_seq, coalesce(c.op, p.op) AS op,
+            coalesce(c.bytes, p.bytes) AS bytes, c.signature,
+            CASE WHEN c.algo LIKE '%TREE%' THEN coalesce(l.layer, 0) ELSE 0 END AS peer_group,
+            coalesce(c.sends, h.sends) AS sends, coalesce(c.recvs, h.recvs) AS recvs,
+            coalesce(c.entered_ns, p.entered_ns) AS entered_ns,
+            coalesce(CASE WHEN NOT c.done THEN c.observed_ns - c.entered_ns END, p.waited_ns,
+                     s.waited_ns) AS waited_ns
+        FROM roll r
+        LEFT JOIN members m USING (job, comm, rank)
+        LEFT JOIN frontier f USING (job, comm, rank)
+        LEFT JOIN calls c USING (job, comm, kind, seq, rank)
+        LEFT JOIN counted h USING (job, comm, seq, rank)
+        LEFT JOIN layers l USING (job, comm, rank)
+        LEFT JOIN witnesses w USING (job, rank)
+        LEFT JOIN paired p ON r.kind = 'p2p' AND p.job = r.job AND p.comm = r.comm
+            AND p.rank = r.rank
+        LEFT JOIN standing s ON s.job = r.job AND s.comm = r.comm AND s.kind = r.kind
+            AND s.seq = r.seq AND s.rank = r.rank
+    """
+
+
+_VOTE_COLUMNS = [
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "communicator"),
+    ("seq", "BIGINT", "", "the operation its members disagree on"),
+    ("rank", "INTEGER", "", "a member that is odd, or one of a tie"),
+    ("node", "VARCHAR", "", "its host"),
+    ("comm_name", "VARCHAR", "", "the communicator's name"),
+    ("signature", "VARCHAR", "", "what it calls"),
+    ("others", "VARCHAR", "", "what the rest call"),
+    ("judged_by", "VARCHAR", "", "majority, siblings, habit, or tie: nothing tells them apart"),
+    ("entered_ns", "BIGINT", "ns", "when it entered"),
+]
+
+
+@relation(
+    "odd_calls",
+    reads=["hang_members"],
+    optional=["operations", "members"],
+    columns=_VOTE_COLUMNS,
+    source="CCL-D 4.1.2 (Operation Type Set), 4.2.2",
+)
+def odd_calls(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """Members that call another operation than the rest do under the same number."""
+    calls: dict[tuple[str, int, int], list[tuple[Any, ...]]] = defaultdict(list)
+    for job, comm, seq, *member in con.execute(
+        "SELECT job, comm, seq, rank, node, comm_name, signature, entered_ns FROM hang_members "
+        "WHERE signature IS NOT NULL AND kind = 'coll' ORDER BY rank"
+    ).fetchall():
+        calls[job, comm, seq].append(tuple(member))
+    rows: list[tuple[Any, ...]] = []
+    for (job, comm, seq), members in calls.items():
+        votes = Counter(member[3] for member in members)
+        if len(votes) < 2:
+            continue
+        accepted, judged_by = _judge(con, job, comm, seq, votes)
+        others = " or ".join(sorted(accepted or votes))
+        for rank, node, name, signature, entered_ns in members:
+            if signature not in accepted:
+                odd = (rank, node, name, signature, others, judged_by, entered_ns)
+                rows.append((job, comm, seq, *odd))
+    names = [column[0] for column in _VOTE_COLUMNS]
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+def _judge(
+    con: duckdb.DuckDBPyConnection, job: str, comm: int, seq: int, votes: Counter[str]
+) -> tuple[set[str], str]:
+    """The signatures taken as right, and what decided; nothing is right in a tie."""
+    best, count = votes.most_common(1)[0]
+    if 2 * count > sum(votes.values()):
+        return {best}, "majority"
+    for judged_by, sql in (("siblings", _SIBLINGS), ("habit", _HABIT)):
+        found = con.execute(sql, {"job": job, "comm": comm, "seq": seq}).fetchall()
+        favourite = _favourite(found, votes)
+        if favourite is not None:
+            return {favourite}, judged_by
+    return set(), "tie"
+
+
+def _favourite(found: Iterable[tuple[str, int]], votes: Counter[str]) -> str | None:
+    """The disputed signature that `found` (signature, times) speaks for, if one does clearly."""
+    spoken = Counter({signature: times for signature, times in found if signature in votes})
+    ranked = spoken.most_common(2)
+    if ranked and (len(ranked) == 1 or ranked[0][1] > ranked[1][1]):
+        return ranked[0][0]
+    return None
+
+
+# What communicators of the same role call under the same number.
+_SIBLINGS = f"""
+    SELECT {_SIGNATURE} AS signature, count(*) AS times
+    FROM operations o JOIN members m USING (job, comm, rank)
+    WHERE o.job = $job AND o.kind = 'coll' AND o.seq = $seq AND o.comm <> $comm
+        AND m.role = (SELECT any_value(role) FROM members WHERE job = $job AND comm = $comm)
+    GROUP BY signature
+"""
+
+# What this communicator's members called before, after the operation that came just before.
+_HABIT = f"""
+    WITH calls AS (
+        SELECT o.rank, o.seq, {_SIGNATURE} AS signature FROM operations o
+        WHERE o.job = $job AND o.kind = 'coll' AND o.comm = $comm AND o.seq <= $seq),
+    pairs AS (
+        SELECT seq, signature, lag(signature) OVER (PARTITION BY rank ORDER BY seq) AS previous
+        FROM calls)
+    SELECT signature, count(*) AS times FROM pairs
+    WHERE seq < $seq AND previous IN (SELECT previous FROM pairs WHERE seq = $seq)
+    GROUP BY signature
+"""

@@ -1,0 +1,124 @@
+"""Operations as every analysis reads them: one meaning of "done" and of "entered".
+
+Recordings differ in what they know. A hook knows start and end; a Flight Recorder dump often
+knows only that an operation retired; Megatrace knows only the call. These views settle it once.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+OPERATION_COLUMNS = [
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "communicator"),
+    ("kind", "VARCHAR", "", "coll or p2p"),
+    ("seq", "BIGINT", "", "operation number on the communicator"),
+    ("rank", "INTEGER", "", "global rank"),
+    ("op", "VARCHAR", "", "operation"),
+    ("dtype", "VARCHAR", "", "element type"),
+    ("count", "BIGINT", "elements", "elements"),
+    ("bytes", "BIGINT", "bytes", "bytes"),
+    ("root", "INTEGER", "", "root"),
+    ("peer", "INTEGER", "", "other side of a Send or Recv"),
+    ("algo", "VARCHAR", "", "RING, TREE, ..."),
+    ("proto", "VARCHAR", "", "protocol"),
+    ("entered_ns", "BIGINT", "ns", "when the rank entered: started, else enqueued"),
+    ("ended_ns", "BIGINT", "ns", "when it ended, if known"),
+    ("duration_ns", "BIGINT", "ns", "time in the operation, if known"),
+    ("done", "BOOLEAN", "", "completed; NULL if this source cannot know"),
+    ("sends", "BIGINT", "", "send primitives done"),
+    ("recvs", "BIGINT", "", "receive primitives done"),
+    ("send_rate", "DOUBLE", "1/s", "send primitives a second"),
+    ("recv_rate", "DOUBLE", "1/s", "receive primitives a second"),
+    ("observed_ns", "BIGINT", "ns", "when the row was written"),
+]
+
+
+@relation("operations", reads=["ops"], columns=OPERATION_COLUMNS, source="CCL-D 4.1", view=True)
+def operations() -> str:
+    """Every recorded row of every operation, with completion and entry settled."""
+    return """
+        SELECT o.* REPLACE (
+                coalesce(kind, CASE WHEN op IN ('Send', 'Recv') THEN 'p2p' ELSE 'coll' END) AS kind,
+                coalesce(duration_ns, ended_ns - coalesce(started_ns, enqueued_ns)) AS duration_ns,
+                CASE WHEN done IS NOT NULL THEN done
+                     WHEN ended_ns IS NOT NULL OR duration_ns IS NOT NULL THEN true
+                     WHEN k.completion THEN false END AS done),
+            coalesce(started_ns, enqueued_ns, ended_ns - duration_ns, observed_ns - duration_ns)
+                AS entered_ns
+        FROM ops o
+        JOIN (SELECT job, bool_or(done IS NOT NULL OR ended_ns IS NOT NULL
+                                  OR duration_ns IS NOT NULL) AS completion
+              FROM ops GROUP BY job) k ON k.job = o.job
+    """
+
+
+@relation(
+    "in_flight",
+    reads=["operations"],
+    columns=[*OPERATION_COLUMNS, ("waited_ns", "BIGINT", "ns", "time in it; NULL if unknown")],
+    source="CCL-D 4.2.1",
+    at="node",
+)
+def in_flight() -> str:
+    """Operations that had not completed when last observed, one row each."""
+    return """
+        WITH latest AS (
+            SELECT * FROM operations WHERE NOT done
+            QUALIFY row_number() OVER (
+                PARTITION BY job, comm, kind, seq, rank ORDER BY observed_ns DESC NULLS LAST) = 1)
+        SELECT *, observed_ns - entered_ns AS waited_ns
+        FROM latest ANTI JOIN (SELECT job, comm, kind, seq, rank FROM operations WHERE done)
+            USING (job, comm, kind, seq, rank)
+    """
+
+
+@relation(
+    "members",
+    reads=["ops|comms"],
+    optional=["ranks"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("rank", "INTEGER", "", "global rank"),
+        ("comm_rank", "INTEGER", "", "rank within the communicator"),
+        ("size", "INTEGER", "ranks", "its size"),
+        ("name", "VARCHAR", "", "its name"),
+        ("role", "VARCHAR", "", "what it is for"),
+        ("tree_layer", "INTEGER", "", "depth in its tree, if recorded"),
+        ("node", "VARCHAR", "", "host"),
+        ("gpu", "INTEGER", "", "GPU index"),
+        ("nic", "VARCHAR", "", "RDMA device"),
+    ],
+    source="CCL-D 5.1",
+    at="node",
+)
+def members() -> str:
+    """Who belongs to each communicator: as told, and whoever was seen operating on it."""
+    return """
+        WITH told AS (SELECT DISTINCT ON (job, comm, rank) * FROM comms),
+        acting AS (SELECT DISTINCT job, comm, rank FROM ops),
+        placed AS (SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM ranks)
+        SELECT job, comm, rank, comm_rank, size, name, role, tree_layer, node, gpu, nic
+        FROM told FULL JOIN acting USING (job, comm, rank) LEFT JOIN placed USING (job, rank)
+    """
+
+
+@relation(
+    "witnesses",
+    reads=["ops|launches|recordings"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "a rank that left evidence of its own"),
+    ],
+    source="DESIGN 1",
+    at="node",
+)
+def witnesses() -> str:
+    """Ranks that can be heard. A member that is not among them is silent, never healthy."""
+    return """
+        SELECT DISTINCT job, rank FROM ops
+        UNION SELECT job, rank FROM launches WHERE state IS NULL
+              OR state NOT IN ('unresponsive', 'dead')
+        UNION SELECT job, rank FROM recordings WHERE rank IS NOT NULL AND problem IS NULL
+    """

@@ -1,0 +1,92 @@
+"""How far each rank has come on each communicator: the frontier that hangs are read from."""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+
+@relation(
+    "frontier",
+    reads=["members", "ops|launches"],
+    optional=["operations", "in_flight"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("rank", "INTEGER", "", "global rank"),
+        ("entered_seq", "BIGINT", "", "last collective the rank entered; NULL: none seen"),
+        ("done_seq", "BIGINT", "", "last collective known to have completed on it"),
+    ],
+    source="CCL-D 4.2.2, 5.1 (operation counter)",
+    at="node",
+)
+def frontier() -> str:
+    """The operation counter of every member, collectives only.
+
+    A rank's own launch counter (pg_status, RAS) stands in where the recording keeps no operation
+    of it, but only on communicators where the counter agrees with the operations that are kept:
+    some sources let it count Send and Recv too.
+    """
+    return """
+        WITH seen AS (
+            SELECT job, comm, rank,
+                max(seq) FILTER (kind = 'coll') AS entered,
+                max(seq) FILTER (kind = 'coll' AND done) AS done,
+                bool_or(kind = 'p2p') AS p2p
+            FROM operations GROUP BY job, comm, rank),
+        open AS (
+            SELECT job, comm, rank, min(seq) - 1 AS before
+            FROM in_flight WHERE kind = 'coll' GROUP BY job, comm, rank),
+        counted AS (
+            SELECT job, comm, rank, arg_max(launched, coalesce(at_ns, 0)) AS launched,
+                arg_max(completed, coalesce(at_ns, 0)) AS completed
+            FROM launches GROUP BY job, comm, rank),
+        trusted AS (
+            SELECT job, comm FROM counted LEFT JOIN seen USING (job, comm, rank)
+            GROUP BY job, comm
+            HAVING NOT coalesce(bool_or(p2p), false)
+                AND coalesce(bool_and(launched = entered) FILTER (entered IS NOT NULL), true))
+        SELECT m.job, m.comm, m.rank,
+            coalesce(s.entered, CASE WHEN t.comm IS NOT NULL THEN c.launched END) AS entered_seq,
+            -- Collectives of one communicator complete in order: all before the first open one are.
+            greatest(s.done, o.before, CASE WHEN t.comm IS NOT NULL THEN c.completed END)
+                AS done_seq
+        FROM members m
+        LEFT JOIN seen s USING (job, comm, rank)
+        LEFT JOIN open o USING (job, comm, rank)
+        LEFT JOIN counted c USING (job, comm, rank)
+        LEFT JOIN trusted t ON t.job = m.job AND t.comm = m.comm
+    """
+
+
+@relation(
+    "progress",
+    reads=["frontier", "members"],
+    optional=["in_flight"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the open collective, else the last one entered"),
+        ("rank", "INTEGER", "", "global rank"),
+        ("node", "VARCHAR", "", "host"),
+        ("in_flight", "BOOLEAN", "", "the rank is in it now"),
+        ("waited_ns", "BIGINT", "ns", "for how long; NULL if unknown"),
+        ("op", "VARCHAR", "", "the open operation"),
+        ("bytes", "BIGINT", "bytes", "its size"),
+        ("entered_seq", "BIGINT", "", "last collective entered"),
+        ("done_seq", "BIGINT", "", "last collective completed"),
+    ],
+    source="CCL-D 4.2.1",
+    at="node",
+)
+def progress() -> str:
+    """One row a membership: where the rank stands on the communicator."""
+    return """
+        WITH open AS (
+            SELECT job, comm, rank, min(seq) AS seq, arg_min(op, seq) AS op,
+                arg_min(bytes, seq) AS bytes, max(waited_ns) AS waited_ns
+            FROM in_flight WHERE kind = 'coll' GROUP BY job, comm, rank)
+        SELECT f.job, f.comm, coalesce(o.seq, f.entered_seq) AS seq, f.rank, m.node,
+            o.seq IS NOT NULL AS in_flight, o.waited_ns, o.op, o.bytes, f.entered_seq, f.done_seq
+        FROM frontier f JOIN members m USING (job, comm, rank)
+        LEFT JOIN open o USING (job, comm, rank)
+    """

@@ -1,0 +1,152 @@
+"""Where chains of waiting end: the ranks that are waited for and wait for nobody.
+
+Built on the graph of `waits`: ranks point at the operation they stand in, operations at the
+members that hold them. Each component that no edge leaves is a cause of its own, so several
+culprits at once are all found, and a circle (operations in crossed order) is found as a circle.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+
+from oncall.analysis.graph import reaching, sinks
+from oncall.evidence import relation
+
+
+@dataclass(frozen=True)
+class Place:
+    """An operation somebody stands in.
+
+    `ends` names the ranks of a Send or Recv: one if unmatched, both if matched. Matched sides are
+    one place whatever number each gave it, so there `number` is 0 and `seq` only for show.
+    """
+
+    comm: int
+    kind: str
+    number: int
+    ends: tuple[int, ...] = ()
+    seq: int = field(default=0, compare=False)
+
+
+Node = int | Place  # a rank, or the operation it stands in
+Edges = dict[Node, list[Node]]
+
+
+@dataclass(frozen=True)
+class Root:
+    """One place where waiting ends, with the ranks responsible (empty: all stand together)."""
+
+    place: Place
+    how: str
+    culprits: tuple[int, ...]
+
+
+_ROOT_COLUMNS = [
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "communicator where the cause shows"),
+    ("kind", "VARCHAR", "", "coll or p2p"),
+    ("seq", "BIGINT", "", "the operation that waits"),
+    ("ends", "INTEGER[]", "", "the ranks of a Send or Recv: one unmatched, both matched; else none"),
+    ("how", "VARCHAR", "", "absent, silent, circle, or together: all members stand in it"),
+    ("rank", "INTEGER", "", "a rank responsible; NULL where all stand together"),
+    ("victims", "INTEGER", "ranks", "ranks that wait because of it, anywhere"),
+    ("victim_comms", "INTEGER", "", "communicators that wait because of it"),
+]
+
+
+@relation(
+    "hang_roots",
+    reads=["standing"],
+    optional=["holders", "witnesses"],
+    columns=_ROOT_COLUMNS,
+    source="CCL-D 4.2.2, across communicators",
+)
+def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """The causes: one row a culprit, each culprit under the one operation that shows it best."""
+    rows: list[tuple[Any, ...]] = []
+    for job, (edges, waiting, silent) in _graphs(con).items():
+        for root in find_roots(edges, waiting, silent):
+            targets: list[Node] = [*root.culprits] or [root.place]
+            reached = reaching(edges, targets)
+            ranks = {n for n in reached if isinstance(n, int)} - set(root.culprits)
+            comms = {n.comm for n in reached if isinstance(n, Place)}
+            place = root.place
+            base = (job, place.comm, place.kind, place.seq, place.ends, root.how)
+            rows += [(*base, rank, len(ranks), len(comms)) for rank in root.culprits or [None]]
+    names = [column[0] for column in _ROOT_COLUMNS]
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+def _graphs(
+    con: duckdb.DuckDBPyConnection,
+) -> dict[str, tuple[Edges, dict[Place, int], set[int]]]:
+    """For each job: the edges, how many ranks stand in each place, and the silent ranks."""
+    graphs: dict[str, tuple[Edges, dict[Place, int], set[int]]] = defaultdict(
+        lambda: ({}, defaultdict(int), set())
+    )
+    unmatched = {
+        (job, comm, seq, owner)
+        for job, comm, seq, owner in con.execute(
+            "SELECT job, comm, seq, owner FROM holders WHERE kind = 'p2p'"
+        ).fetchall()
+    }
+    standing = con.execute("SELECT job, comm, kind, seq, rank, peer FROM standing").fetchall()
+    for job, comm, kind, seq, rank, peer in standing:
+        edges, waiting, _ = graphs[job]
+        place = Place(comm, kind, seq, (), seq)
+        if kind == "p2p" and (job, comm, seq, rank) in unmatched:
+            place = Place(comm, kind, seq, (rank,), seq)
+        elif kind == "p2p":
+            ends = (rank,) if peer is None else tuple(sorted((rank, peer)))
+            place = Place(comm, kind, 0, ends, seq)
+        edges.setdefault(rank, []).append(place)
+        edges.setdefault(place, [])
+        waiting[place] += 1
+    held = con.execute("SELECT job, comm, kind, seq, owner, rank, how FROM holders").fetchall()
+    for job, comm, kind, seq, owner, rank, how in held:
+        edges, _, silent = graphs[job]
+        place = Place(comm, kind, seq, () if owner is None else (owner,), seq)
+        edges.setdefault(place, []).append(rank)
+        if how == "silent":
+            silent.add(rank)
+    return graphs
+
+
+def find_roots(edges: Edges, waiting: Mapping[Place, int], silent: set[int]) -> list[Root]:
+    """Every place where waiting ends, the most waited-for first.
+
+    Culprits absent from one operation are named together; each culprit is named once, at the
+    operation that shows most culprits, then at the one where most ranks wait.
+    """
+    roots: list[Root] = []
+    alone: set[int] = set()
+    for component in sinks(edges):
+        places = [node for node in component if isinstance(node, Place)]
+        ranks = sorted(node for node in component if isinstance(node, int))
+        if places and ranks:
+            shown = max(places, key=lambda p: (waiting.get(p, 0), -p.seq, -p.comm))
+            roots.append(Root(shown, "circle", tuple(ranks)))
+        elif places:
+            roots.append(Root(places[0], "together", ()))
+        else:
+            alone.update(ranks)
+    shows: dict[Place, set[int]] = {}
+    for node, successors in edges.items():
+        held = alone.intersection(s for s in successors if isinstance(s, int))
+        if isinstance(node, Place) and held:
+            shows[node] = held
+    while alone and shows:
+        place = max(shows, key=lambda p: (len(shows[p] & alone), waiting.get(p, 0), -p.comm))
+        named = shows.pop(place) & alone
+        if not named:
+            break
+        alone -= named
+        for how, ranks in (("absent", named - silent), ("silent", named & silent)):
+            if ranks:
+                roots.append(Root(place, how, tuple(sorted(ranks))))
+    return sorted(roots, key=lambda root: -waiting.get(root.place, 0))
