@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 .PHONY: demo test check format docs bench clean
 
 demo: $(VENV)/.installed
-	@$(BIN)/oncall diagnose fixtures/flight_recorder/h1_not_entered; code=$$?; \
+	@$(BIN)/oncall diagnose fixtures/flight_recorder/not_entered; code=$$?; \
 	if [ $$code -ne 1 ]; then echo "expected a finding (exit 1), got exit $$code" >&2; exit 1; fi
 
 test: $(VENV)/.tested-with check
