@@ -44,7 +44,12 @@ _RANK = ("rank", "INTEGER", "", "global rank in the job")
 _NODE = ("node", "VARCHAR", "", "host name")
 _NIC = ("nic", "VARCHAR", "", "RDMA device name")
 _COMM = ("comm", "UBIGINT", "", "communicator: NCCL's commHash, or a hash of its name and members")
-_SEQ = ("seq", "BIGINT", "", "the operation's number on its communicator; (comm, seq) is CCL-D's Trace ID")
+_SEQ = (
+    "seq",
+    "BIGINT",
+    "",
+    "the operation's number on its communicator; (comm, seq) is CCL-D's Trace ID",
+)
 _AT = ("at_ns", "BIGINT", "ns", "instant, Unix time on the node's clock")
 _QPN = ("qpn", "UINTEGER", "", "queue pair number")
 
@@ -89,7 +94,12 @@ TABLES: tuple[Table, ...] = (
         ("size", "INTEGER", "ranks", "number of ranks in the communicator"),
         ("name", "VARCHAR", "", "the group's name, as the framework gave it"),
         ("role", "VARCHAR", "", "what the group is for: tp, dp, pp, ep, world, or its description"),
-        ("tree_layer", "INTEGER", "", "depth of this rank in the communicator's tree, 0 = root, if known"),
+        (
+            "tree_layer",
+            "INTEGER",
+            "",
+            "depth of this rank in the communicator's tree, 0 = root, if known",
+        ),
     ),
     _table(
         "qps",
@@ -116,7 +126,12 @@ TABLES: tuple[Table, ...] = (
         _SEQ,
         _RANK,
         ("kind", "VARCHAR", "", "coll or p2p; each kind counts seq on its own"),
-        ("op", "VARCHAR", "", "AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll, Barrier, Send, Recv, ..."),
+        (
+            "op",
+            "VARCHAR",
+            "",
+            "AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll, Barrier, Send, Recv, ...",
+        ),
         ("dtype", "VARCHAR", "", "element type"),
         ("count", "BIGINT", "elements", "elements the caller passed"),
         ("bytes", "BIGINT", "bytes", "bytes the caller passed"),
@@ -136,7 +151,12 @@ TABLES: tuple[Table, ...] = (
         ("recvs", "BIGINT", "", "receive primitives done, all channels (CCL-D RecvCount)"),
         ("send_rate", "DOUBLE", "1/s", "rate of send primitives while it ran (CCL-D SendRate)"),
         ("recv_rate", "DOUBLE", "1/s", "rate of receive primitives while it ran (CCL-D RecvRate)"),
-        ("observed_ns", "BIGINT", "ns", "when the row was written; NULL if the source does not say"),
+        (
+            "observed_ns",
+            "BIGINT",
+            "ns",
+            "when the row was written; NULL if the source does not say",
+        ),
     ),
     _table(
         "op_channels",
@@ -161,7 +181,12 @@ TABLES: tuple[Table, ...] = (
         _AT,
         ("launched", "BIGINT", "operations", "operations launched so far"),
         ("completed", "BIGINT", "operations", "operations completed so far; NULL if unknown"),
-        ("state", "VARCHAR", "", "running, init, finalize, abort, unresponsive, dead"),
+        (
+            "state",
+            "VARCHAR",
+            "",
+            "running, init, finalize, abort, error, nocomm (no member now), unresponsive, dead",
+        ),
         ("source", "VARCHAR", "", "nccl_ras or flight_recorder"),
     ),
     _table(
@@ -187,6 +212,7 @@ TABLES: tuple[Table, ...] = (
         ("rows", "BIGINT", "rows", "evidence rows taken from it"),
         ("holes", "BIGINT", "operations", "operations the recorder itself lost"),
         ("problem", "VARCHAR", "", "why it, or a part of it, could not be read; NULL if all was"),
+        ("note", "VARCHAR", "", "what was inferred in reading it, and how; NULL if nothing was"),
     ),
     _table(
         "wr_windows",
@@ -230,7 +256,12 @@ TABLES: tuple[Table, ...] = (
         ("out_of_sequence", "BIGINT", "packets", "packets out of sequence"),
         ("retransmits", "BIGINT", "", "retransmissions"),
         ("timeouts", "BIGINT", "", "local ACK timeouts"),
-        ("pfc_rx_pause", "BIGINT", "frames", "pause frames received: the network pushes back on us"),
+        (
+            "pfc_rx_pause",
+            "BIGINT",
+            "frames",
+            "pause frames received: the network pushes back on us",
+        ),
         ("pfc_tx_pause", "BIGINT", "frames", "pause frames sent: our host cannot drain"),
         ("pfc_rx_pause_ns", "BIGINT", "ns", "time paused by the network"),
         ("pfc_tx_pause_ns", "BIGINT", "ns", "time we paused the network"),
