@@ -6,7 +6,8 @@
     ├── RulebookError           a rulebook is wrong; carries every problem at once  exit 2
     └── MissingEvidence         a relation needs tables that are empty              (SKIPPED)
 
-Anything else that escapes is a bug in oncall.
+Anything else that escapes is a bug in oncall: one line on stderr, exit 70, and the traceback
+only under ONCALL_DEBUG=1.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ class ExitCode(IntEnum):
     FINDING = 1
     BAD_INPUT = 2
     TOO_LITTLE_COVERAGE = 3
+    BUG = 70
     INTERRUPTED = 130
+    BROKEN_PIPE = 141
 
 
 class OncallError(Exception):

@@ -1,0 +1,25 @@
+"""`oncall schema`: the evidence tables, and the relations computed from them."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """What is printed."""
+
+    TEXT = "text"
+    MARKDOWN = "markdown"
+
+
+def schema(
+    format: Annotated[Format, typer.Option(help="What to print.")] = Format.TEXT,  # noqa: A002
+) -> None:
+    """Print every evidence table and relation: what a rule's SQL may read."""
+    from oncall.report import schema as pages
+
+    sys.stdout.write(pages.to_markdown() if format == Format.MARKDOWN else pages.to_text())

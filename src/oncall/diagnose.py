@@ -1,0 +1,119 @@
+"""The one use case: evidence and rulebooks in, a Diagnosis out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from oncall.diagnosis import Diagnosis, Finding, SkippedRule, Stack
+from oncall.errors import ExitCode
+from oncall.evidence.coverage import measure
+from oncall.evidence.window import keep_job, span
+from oncall.rules import engine
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from oncall.evidence.incident import Incident
+    from oncall.rules.rulebook import Rulebook
+
+MIN_COVERAGE = 0.9
+# Of a hundred ranks that stand in the same place, three tell as much.
+_MOST_STACKS = 3
+
+
+def diagnose(
+    incident: Incident,
+    rulebooks: Sequence[Rulebook],
+    job: str | None = None,
+    overrides: Mapping[str, str] | None = None,
+    fact_time_limit_s: float = 10.0,
+) -> Diagnosis:
+    """Diagnose one job: all rulebooks over its evidence, with what could not be seen.
+
+    The incident is narrowed to that job, and closed to anything but reading once rules have run.
+    `overrides` maps `rulebook.parameter` to its value as text. Raises UsageError if the job is
+    not in the evidence or must be chosen, RulebookError or UsageError for wrong overrides.
+    """
+    name = keep_job(incident.con, job)
+    coverage, notes = measure(incident.con)
+    since_ns, until_ns = span(incident.con)
+    outcome = engine.run(
+        incident, rulebooks, overrides or {}, fact_time_limit_s=fact_time_limit_s
+    )
+    return Diagnosis(
+        job=name,
+        since_ns=since_ns,
+        until_ns=until_ns,
+        coverage=replace(coverage, skipped_rules=tuple(outcome.skipped)),
+        findings=_with_stacks(incident.con, outcome.findings),
+        notes=notes,
+        checked=_checked(rulebooks, outcome.skipped),
+    )
+
+
+def exit_code(diagnosis: Diagnosis, min_coverage: float = MIN_COVERAGE) -> ExitCode:
+    """1 for any finding; 3 if none was found but too little was seen, or no rule could run."""
+    if diagnosis.findings:
+        return ExitCode.FINDING
+    if not diagnosis.checked or diagnosis.coverage.share < min_coverage:
+        return ExitCode.TOO_LITTLE_COVERAGE
+    return ExitCode.HEALTHY
+
+
+def _checked(rulebooks: Sequence[Rulebook], skipped: Iterable[SkippedRule]) -> tuple[str, ...]:
+    gone = {rule.rule for rule in skipped}
+    return tuple(book.name for book in rulebooks if book.enabled and book.name not in gone)
+
+
+def _with_stacks(
+    con: duckdb.DuckDBPyConnection, findings: Sequence[Finding]
+) -> tuple[Finding, ...]:
+    """The findings, each root cause with where its blamed ranks stood."""
+    blamed = {finding.id: _blamed_ranks(finding) for finding in findings}
+    stacks = _stacks(con, {rank for ranks in blamed.values() for rank in ranks})
+    return tuple(
+        replace(
+            finding, stacks=tuple(stacks[rank] for rank in blamed[finding.id] if rank in stacks)
+        )
+        for finding in findings
+    )
+
+
+def _blamed_ranks(finding: Finding) -> tuple[int, ...]:
+    if finding.explained_by is not None:
+        return ()
+    ranks = {one.where["rank"] for one in finding.blame if one.where.get("rank") is not None}
+    return tuple(sorted(ranks)[:_MOST_STACKS])
+
+
+def _stacks(con: duckdb.DuckDBPyConnection, ranks: Iterable[int]) -> dict[int, Stack]:
+    """One stack a rank: that of its oldest operation in flight, else of its last one."""
+    rows = con.execute(
+        """
+        WITH standing AS (
+            SELECT s.rank, s.frames, s.seq, o.op,
+                   o.ended_ns IS NULL AND coalesce(NOT o.done, o.observed_ns IS NOT NULL, false)
+                     AS in_flight,
+                   coalesce(o.enqueued_ns, o.started_ns) AS at_ns
+            FROM stacks s
+            LEFT JOIN ops o ON (o.rank, o.comm, o.seq, o.kind) = (s.rank, s.comm, s.seq, s.kind)
+            WHERE len(s.frames) > 0 AND list_contains(?, s.rank))
+        SELECT rank, op, seq, in_flight, frames FROM standing
+        QUALIFY row_number() OVER (
+            PARTITION BY rank
+            ORDER BY in_flight DESC, CASE WHEN in_flight THEN at_ns ELSE -at_ns END NULLS LAST,
+                     seq DESC) = 1
+        """,
+        [sorted(ranks)],
+    ).fetchall()
+    return {
+        rank: Stack(rank, _standing(op, seq, in_flight), tuple(frames))
+        for rank, op, seq, in_flight, frames in rows
+    }
+
+
+def _standing(op: str | None, seq: int | None, in_flight: bool | None) -> str:
+    call = " ".join(str(part) for part in (op, seq) if part is not None) or "an unnamed call"
+    return f"in {call}" if in_flight else f"last seen in {call}"

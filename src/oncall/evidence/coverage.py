@@ -1,0 +1,143 @@
+"""How much of a job was seen, and what was not: silence is evidence, never health."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from oncall.diagnosis import Coverage, Gap
+from oncall.nodeset import fold_ranks
+
+if TYPE_CHECKING:
+    import duckdb
+
+# A world size beyond this is a damaged recording, not a job.
+_MOST_RANKS = 1_000_000
+
+_SEEN = """
+    SELECT rank FROM ops
+    UNION SELECT rank FROM launches WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead')
+    UNION SELECT rank FROM recordings WHERE problem IS NULL"""
+_TELLING = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
+_NODES_HEARD = " UNION ".join(
+    f"SELECT node FROM {table}"
+    for table in ("qps", "nics", "gpus", "hosts", "host_events", "epochs", "wr_windows")
+)
+
+
+def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
+    """The coverage of the one job in this incident, and notes on what does not fit together.
+
+    Expected ranks: the world size the job was told, and every rank that a communicator or a
+    process list names. Seen: those with an operation, a count of their own or a sound recording.
+    """
+    told, notes = _world_size(con)
+    named = _numbers(con, "SELECT rank FROM comms UNION SELECT rank FROM ranks UNION" + _SEEN)
+    if told and any(rank >= told for rank in named):
+        beyond = fold_ranks(rank for rank in named if rank >= told)
+        notes.append(f"the world size is told as {told}, yet rank {beyond} left evidence")
+    expected = named | set(range(told))
+    seen = _numbers(con, _SEEN)
+    nodes, answered = _nodes(con, seen)
+    gaps = (*_silent_ranks(con, expected, seen), *_bad_recordings(con), *_bad_collectors(con))
+    coverage = Coverage(
+        nodes=len(nodes),
+        answered=len(answered),
+        ranks=len(expected),
+        ranks_seen=len(seen),
+        gaps=gaps,
+    )
+    return coverage, tuple(notes)
+
+
+def _world_size(con: duckdb.DuckDBPyConnection) -> tuple[int, list[str]]:
+    rows = con.execute(
+        "SELECT DISTINCT world_size FROM jobs WHERE world_size > 0 ORDER BY ALL"
+    ).fetchall()
+    sizes = [row[0] for row in rows if row[0] <= _MOST_RANKS]
+    notes = [f"a world size of {row[0]} is not believed" for row in rows if row[0] > _MOST_RANKS]
+    if len(sizes) > 1:
+        notes.append(f"the recordings tell different world sizes: {', '.join(map(str, sizes))}")
+    return (sizes[-1] if sizes else 0), notes
+
+
+def _nodes(con: duckdb.DuckDBPyConnection, seen: set[int]) -> tuple[set[str], set[str]]:
+    """Nodes the job runs on, and those that left evidence of their own or through a rank."""
+    homes = con.execute(
+        "SELECT rank, node FROM ranks WHERE node IS NOT NULL AND rank IS NOT NULL"
+    ).fetchall()
+    heard = {row[0] for row in con.execute(_NODES_HEARD).fetchall() if row[0] is not None}
+    collected = con.execute("SELECT DISTINCT node FROM collectors WHERE node IS NOT NULL").fetchall()
+    nodes = {node for _, node in homes} | heard | {row[0] for row in collected}
+    return nodes, {node for rank, node in homes if rank in seen} | heard
+
+
+def _silent_ranks(
+    con: duckdb.DuckDBPyConnection, expected: set[int], seen: set[int]
+) -> Iterable[Gap]:
+    states = con.execute(
+        "SELECT rank, max(state) FROM launches WHERE state IN ('unresponsive', 'dead') "
+        "AND rank IS NOT NULL GROUP BY rank"
+    ).fetchall()
+    for state, reason in (("dead", "dead"), ("unresponsive", "did not answer")):
+        if ranks := {rank for rank, said in states if said == state and rank not in seen}:
+            yield _gap(con, f"{reason}, says NCCL RAS", ranks)
+    broken = _numbers(con, "SELECT rank FROM recordings WHERE problem IS NOT NULL")
+    if absent := expected - seen - broken - {rank for rank, _ in states}:
+        yield _gap(con, "left no recording", absent)
+    empty = _numbers(
+        con,
+        "SELECT rank FROM recordings WHERE problem IS NULL AND coalesce(rows, 0) = 0 "
+        f"AND rank NOT IN {_TELLING}",
+    )
+    if empty:
+        yield _gap(con, "recorded no operation", empty)
+
+
+def _bad_recordings(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:
+    rows = con.execute(
+        "SELECT problem, list(rank) FILTER (rank IS NOT NULL), list(path ORDER BY path), count(*) "
+        "FROM recordings WHERE problem IS NOT NULL GROUP BY problem ORDER BY count(*) DESC, problem"
+    ).fetchall()
+    for problem, ranks, paths, count in rows:
+        files = f"{count} files" if count > 1 else PurePath(paths[0] or "a file").name
+        yield _gap(con, f"{files}: {problem}", ranks or ())
+    row = con.execute(
+        "SELECT list(DISTINCT rank) FILTER (rank IS NOT NULL), sum(holes) FROM recordings "
+        "WHERE holes > 0"
+    ).fetchone()
+    if row and row[1]:
+        yield _gap(con, f"the recorder itself lost {int(row[1]):,} operations", row[0] or ())
+
+
+def _bad_collectors(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:
+    for source, error, nodes in con.execute(
+        "SELECT source, error, list(DISTINCT node) FILTER (node IS NOT NULL) FROM collectors "
+        "WHERE error IS NOT NULL GROUP BY ALL ORDER BY ALL"
+    ).fetchall():
+        yield Gap(f"collector {source}: {error}", nodes=_sorted(nodes))
+    for source, dropped, nodes in con.execute(
+        "SELECT source, sum(dropped), list(DISTINCT node) FILTER (node IS NOT NULL) "
+        "FROM collectors WHERE dropped > 0 GROUP BY source ORDER BY source"
+    ).fetchall():
+        yield Gap(f"collector {source} dropped {int(dropped):,} rows", nodes=_sorted(nodes))
+
+
+def _gap(con: duckdb.DuckDBPyConnection, reason: str, ranks: Iterable[int]) -> Gap:
+    """A gap with the nodes its ranks live on, where that is known."""
+    numbers = tuple(sorted(set(ranks)))
+    rows = con.execute(
+        "SELECT DISTINCT node FROM ranks WHERE node IS NOT NULL AND list_contains(?, rank)",
+        [list(numbers)],
+    ).fetchall()
+    return Gap(reason, nodes=_sorted([row[0] for row in rows]), ranks=numbers)
+
+
+def _sorted(names: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(sorted(names or ()))
+
+
+def _numbers(con: duckdb.DuckDBPyConnection, sql: str) -> set[int]:
+    rows: list[tuple[Any, ...]] = con.execute(sql).fetchall()
+    return {row[0] for row in rows if row[0] is not None}

@@ -1,0 +1,119 @@
+"""The report for the incident ticket: GitHub-flavoured markdown, no raw HTML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from oncall.diagnosis import Diagnosis, Finding, Step
+from oncall.report import words
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$!])")
+
+
+def to_markdown(diagnosis: Diagnosis, *, explain: bool = False) -> str:
+    """The whole diagnosis, nothing capped. `explain` adds each step's fact, SQL and parameters."""
+    return "\n".join(_document(diagnosis, explain)) + "\n"
+
+
+def escape(text: str) -> str:
+    """Plain text as markdown that shows exactly that text."""
+    escaped = _SPECIAL.sub(r"\\\1", words.clean(text))
+    numbered = re.sub(r"^(\d+)([.)])(?=\s|$)", r"\1\\\2", escaped)
+    return re.sub(r"^([#+=-])", r"\\\1", numbered)
+
+
+def _document(diagnosis: Diagnosis, explain: bool) -> Iterator[str]:
+    glyph, severity, sentence = words.headline(diagnosis)
+    yield f"# {glyph} {f'{severity.capitalize()}: ' if severity else ''}{escape(sentence)}"
+    yield ""
+    window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
+    yield f"Job {_code(diagnosis.job) if diagnosis.job else 'without a name'}, evidence {window}."
+    for cause in words.roots(diagnosis):
+        yield from _finding(diagnosis, cause, explain)
+    yield from _coverage(diagnosis)
+
+
+def _finding(diagnosis: Diagnosis, finding: Finding, explain: bool) -> Iterator[str]:
+    yield from ("", f"## {finding.id}: {escape(finding.title)}: {escape(words.who(finding.blame))}")
+    yield from ("", f"- **Verdict:** {escape(f'{finding.rulebook} {finding.verdict}')}, "
+                f"{finding.fault_class}, {finding.severity}")
+    if case := words.case_phrase(finding.case):
+        yield f"- **Case:** {escape(case)}"
+    if finding.at_ns is not None:
+        yield f"- **Since:** {words.instant(finding.at_ns)}"
+    yield f"- **Confidence:** {escape(words.confidence_phrase(finding))}"
+    yield from ("", "### Why", "")
+    for number, step in enumerate(finding.story, start=1):
+        yield from _step(number, step, explain)
+    for stack in finding.stacks:
+        yield from ("", f"### Rank {stack.rank}, {escape(stack.at)}", "")
+        yield from _block(map(words.clean, stack.frames))
+    if finding.next:
+        yield from ("", "### Do next", "")
+        for advice in finding.next:
+            yield from _advice(advice)
+    yield from _section("Explains", words.consequences(diagnosis, finding))
+    yield from _section(
+        "Ruled out", [f"{one.verdict}: {one.because}" for one in finding.ruled_out]
+    )
+    yield from _section("Sources", finding.sources)
+
+
+def _step(number: int, step: Step, explain: bool) -> Iterator[str]:
+    indent = " " * len(f"{number}. ")
+    parts = []
+    if step.ask:
+        answer = "It cannot be told" if step.answer == "unknown" else step.answer.capitalize()
+        parts.append(f"{escape(step.ask)} **{answer}.**")
+    if step.say:
+        parts.append(escape(step.say))
+    yield f"{number}. {' '.join(parts)}"
+    if explain and step.fact:
+        values = "".join(f", {_code(f'${name} = {value}')}" for name, value in step.params.items())
+        rows = f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
+        yield from ("", f"{indent}Fact {_code(step.fact)}: {rows}{values}", "")
+        yield from (indent + line for line in _block(words.clean_lines(step.sql), "sql"))
+        yield ""
+
+
+def _advice(advice: str) -> Iterator[str]:
+    lines: list[str] = []
+    for is_command, text in words.next_parts(advice):
+        lines += [*_block([text], "sh")] if is_command else [escape(text)]
+    for number, line in enumerate(lines):
+        yield ("  " if number else "- ") + line
+
+
+def _coverage(diagnosis: Diagnosis) -> Iterator[str]:
+    coverage = diagnosis.coverage
+    yield from ("", "## Coverage", "", escape(words.seen_phrase(coverage)))
+    gaps = [words.gap_phrase(gap) for gap in coverage.gaps]
+    if gaps:
+        yield from ("", *(f"- {escape(gap)}" for gap in gaps))
+    checked = ", ".join(diagnosis.checked) or "no rulebook could run"
+    yield from ("", f"Checked: {escape(checked)}.")
+    yield from _section("Not checked", map(words.skipped_phrase, coverage.skipped_rules))
+    yield from _section("Notes", diagnosis.notes)
+
+
+def _section(title: str, items: Iterable[str]) -> Iterator[str]:
+    lines = [f"- {escape(item)}" for item in items]
+    if lines:
+        yield from ("", f"### {title}", "", *lines)
+
+
+def _block(lines: Iterable[str], language: str = "") -> Iterator[str]:
+    """A fenced block; the fence is longer than any run of backticks inside."""
+    body = list(lines)
+    longest = max((len(run) for line in body for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    yield from (fence + language, *body, fence)
+
+
+def _code(text: str) -> str:
+    """A code span of exactly `text`."""
+    body = words.clean(text)
+    fence = "`" * (max((len(run) for run in re.findall("`+", body)), default=0) + 1)
+    pad = " " if body.startswith("`") or body.endswith("`") else ""
+    return f"{fence}{pad}{body}{pad}{fence}"

@@ -1,0 +1,191 @@
+"""The report in the terminal: verdict first, then why, what to do, and what could not be seen.
+
+Readable at 80 columns, without colour and in a pipe. Styles are bold, dim and the terminal's own
+red, yellow and cyan, so a light background works as well as a dark one; a severity is always
+spelled out, never colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from io import StringIO
+
+from rich.console import Console
+from rich.text import Text
+
+from oncall.diagnosis import Diagnosis, Finding, Severity, Step
+from oncall.report import words
+
+WIDTH = 80
+_WIDEST = 100  # longer lines are hard to read on any terminal
+
+_MOST_ROOTS = 5
+_MOST_LINES = 8
+_MOST_FRAMES = 5
+_STYLES: dict[Severity | None, str] = {
+    "critical": "bold red",
+    "warning": "bold yellow",
+    "info": "bold cyan",
+    None: "bold",
+}
+
+
+def to_text(
+    diagnosis: Diagnosis, *, explain: bool = False, width: int = WIDTH, colour: bool = False
+) -> str:
+    """The whole report, wrapped at `width` characters. `explain` adds each step's fact, SQL and
+    parameters; without `colour` there is no control character in it but the line feed."""
+    console = Console(
+        file=StringIO(),
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        legacy_windows=False,
+    )
+    with console.capture() as written:
+        _report(_Page(console), diagnosis, explain=explain)
+    return written.get()
+
+
+def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
+    glyph, severity, sentence = words.headline(diagnosis)
+    badge = f"{glyph} {severity.upper()}  " if severity else f"{glyph} "
+    page.flow((badge + sentence, _STYLES[severity]))
+    job = f"job {words.clean(diagnosis.job)}" if diagnosis.job else "a job without a name"
+    page.flow(
+        (f"{job} · evidence {words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)}", "dim")
+    )
+    causes = words.roots(diagnosis)
+    for cause in causes[:_MOST_ROOTS]:
+        page.blank()
+        _finding(page, diagnosis, cause, titled=len(causes) > 1, explain=explain)
+    rest = [f"{one.id}  {words.clean(one.title)}: {words.who(one.blame)}" for one in causes]
+    page.section("Also found", rest[_MOST_ROOTS:])
+    page.blank()
+    _coverage(page, diagnosis)
+
+
+def _finding(
+    page: _Page, diagnosis: Diagnosis, finding: Finding, *, titled: bool, explain: bool
+) -> None:
+    if titled:
+        title = f"{words.clean(finding.title)}: {words.who(finding.blame)}"
+        badge = f"{finding.id} {words.GLYPHS[finding.severity]} {finding.severity.upper()}  "
+        page.flow((badge + title, _STYLES[finding.severity]))
+    about = [f"{finding.id} · {finding.rulebook} {finding.verdict} · {finding.fault_class}"]
+    about += [words.case_phrase(finding.case)] if words.case_phrase(finding.case) else []
+    if titled and finding.at_ns is not None:
+        about.append(f"since {words.instant(finding.at_ns)}")
+    page.flow((" · ".join(about), "dim"))
+    page.heading("Why")
+    for number, step in enumerate(finding.story, start=1):
+        _step(page, number, step, explain=explain)
+    _stacks(page, finding)
+    if finding.next:
+        page.heading("Do next")
+        for advice in finding.next:
+            _advice(page, advice)
+    page.section("Explains", words.consequences(diagnosis, finding))
+    page.section(
+        "Ruled out",
+        [f"{one.verdict}: {words.clean(one.because)}" for one in finding.ruled_out],
+    )
+    page.labelled("Confidence", words.confidence_phrase(finding))
+    if finding.sources:
+        page.labelled("Sources", "; ".join(map(words.clean, finding.sources)))
+
+
+def _step(page: _Page, number: int, step: Step, *, explain: bool) -> None:
+    first, rest = f"{number:3}. ", "     "
+    if step.ask:
+        answer = "It cannot be told" if step.answer == "unknown" else step.answer.capitalize()
+        page.flow((f"{words.clean(step.ask)}  ", ""), (f"{answer}.", "bold"), first=first, rest=rest)
+        first = rest
+    if step.say:
+        page.flow((words.clean(step.say), ""), first=first, rest=rest)
+    if explain and step.fact:
+        rows = f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
+        values = "; ".join(f"${name} = {value}" for name, value in step.params.items())
+        told = f"fact {step.fact}: {rows}" + (f"; {values}" if values else "")
+        page.flow((words.clean(told), "cyan"), first=rest, rest=rest + "  ")
+        page.verbatim(words.clean_lines(step.sql), rest + "  ", "dim")
+
+
+def _stacks(page: _Page, finding: Finding) -> None:
+    for stack in finding.stacks:
+        page.heading(f"Rank {stack.rank}, {words.clean(stack.at)}")
+        for frame in stack.frames[:_MOST_FRAMES]:
+            page.flow((words.clean(frame), ""), first="  ", rest="    ")
+        if len(stack.frames) > _MOST_FRAMES:
+            more = len(stack.frames) - _MOST_FRAMES
+            page.flow((f"… {more} more frames, in --format json", "dim"), first="  ")
+
+
+def _advice(page: _Page, advice: str) -> None:
+    first = "  • "
+    for is_command, text in words.next_parts(advice):
+        if is_command:
+            page.verbatim([text], "      ", "bold")
+        else:
+            page.flow((text, ""), first=first, rest="    ")
+        first = "    "
+
+
+def _coverage(page: _Page, diagnosis: Diagnosis) -> None:
+    """What was seen and what was not: with a finding or without, never left out."""
+    coverage = diagnosis.coverage
+    page.labelled("Coverage", words.seen_phrase(coverage))
+    page.listed([words.gap_phrase(gap) for gap in coverage.gaps])
+    checked = ", ".join(diagnosis.checked) or "no rulebook could run"
+    page.labelled("Checked", words.clean(checked))
+    page.section("Not checked", [words.skipped_phrase(rule) for rule in coverage.skipped_rules])
+    page.section("Note", [words.clean(note) for note in diagnosis.notes])
+
+
+class _Page:
+    """Lines with hanging indents on a rich console, nothing padded, nothing beyond the width."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._width = min(console.width, _WIDEST)
+
+    def blank(self) -> None:
+        self._console.print()
+
+    def flow(self, *parts: tuple[str, str], first: str = "", rest: str | None = None) -> None:
+        """One paragraph of (text, style) parts, its first line after `first`, others after
+        `rest`."""
+        rest = " " * len(first) if rest is None else rest
+        room = self._width - max(len(first), len(rest))
+        lead = first
+        for line in Text.assemble(*parts).wrap(self._console, max(room, 20)):
+            line.rstrip()
+            self._print(Text(lead) + line)
+            lead = rest
+
+    def verbatim(self, lines: Iterable[str], indent: str, style: str) -> None:
+        """Lines to be copied: never wrapped."""
+        for line in lines:
+            self._print(Text(indent) + Text(line, style))
+
+    def heading(self, title: str) -> None:
+        self.flow((title, "bold"))
+
+    def labelled(self, label: str, text: str) -> None:
+        self.flow((f"{label}  ", "bold"), (text, ""), rest="  ")
+
+    def section(self, title: str, items: list[str]) -> None:
+        if items:
+            self.heading(title)
+            self.listed(items)
+
+    def listed(self, items: list[str]) -> None:
+        """One line an item; what is cut is said."""
+        for item in items[:_MOST_LINES]:
+            self.flow((item, ""), first="  ", rest="    ")
+        if len(items) > _MOST_LINES:
+            more = f"… {len(items) - _MOST_LINES} more, in --format json"
+            self.flow((more, "dim"), first="  ")
+
+    def _print(self, line: Text) -> None:
+        self._console.print(line, soft_wrap=True, highlight=False)

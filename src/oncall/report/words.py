@@ -1,0 +1,227 @@
+"""The wording that the text and the markdown report share: who, when, how sure, what is unseen.
+
+Everything here returns plain text on one line. Evidence is written by others: a control
+character in a host name or a stack frame must never reach a terminal, so `clean` is applied to
+all of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from oncall.diagnosis import Blame, Coverage, Diagnosis, Finding, Gap, Severity, SkippedRule
+from oncall.nodeset import fold_hosts, fold_ranks
+from oncall.units import NS_PER_S, format_duration
+
+GLYPHS: dict[Severity, str] = {"critical": "✖", "warning": "▲", "info": "●"}
+HEALTHY_GLYPH, UNSEEN_GLYPH = "✔", "?"
+
+_MOST_NAMES = 4
+_MOST_FOLDED = 48  # characters of a folded set before it is cut
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+_YEAR_2001_NS = 10**18
+
+
+def clean(text: str) -> str:
+    """`text` on one line, without anything that could steer a terminal or reorder the reading."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", re.sub(r"\s*[\n\t]\s*", " ", text.strip()))
+
+
+def clean_lines(text: str) -> list[str]:
+    """The lines of a block (SQL), indentation kept, each clean."""
+    lines = text.expandtabs(4).strip("\n").splitlines()
+    return [_CONTROL.sub("\N{REPLACEMENT CHARACTER}", line.rstrip()) for line in lines]
+
+
+# ---------------------------------------------------------------------- who
+
+
+def ranks_phrase(ranks: Iterable[int]) -> str:
+    """`rank 5`, `ranks 0-2,4 (4 ranks)`; a long set is cut, its size never is."""
+    numbers = sorted(set(ranks))
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    folded = _cut(fold_ranks(numbers))
+    return f"ranks {folded}" + (f" ({len(numbers)} ranks)" if len(numbers) > 3 else "")
+
+
+def hosts_phrase(nodes: Iterable[str]) -> str:
+    """`gpu017` or `gpu[017-018]`; a long set is cut with its size."""
+    names = sorted(set(nodes))
+    folded = clean(fold_hosts(names))
+    return folded if len(folded) <= _MOST_FOLDED else f"{_cut(folded)} ({len(names)} nodes)"
+
+
+def who(blame: Sequence[Blame]) -> str:
+    """All that is blamed, folded: `ranks 3,5 on gpu017`, `NIC mlx5_0 on gpu018`, `stage 2`."""
+    phrases: list[str] = []
+    ranks = [one for one in blame if one.kind == "rank" and one.where.get("rank") is not None]
+    if ranks:
+        nodes = {str(one.where["node"]) for one in ranks if one.where.get("node")}
+        place = f" on {hosts_phrase(nodes)}" if nodes else ""
+        phrases.append(ranks_phrase(int(one.where["rank"]) for one in ranks) + place)
+    nodes = {str(one.where["node"]) for one in blame if one.kind == "node" and one.where.get("node")}
+    if nodes:
+        phrases.append(f"{'nodes' if len(nodes) > 1 else 'node'} {hosts_phrase(nodes)}")
+    others = [_thing(one) for one in blame if one.kind not in ("rank", "node")]
+    return names_phrase([*phrases, *dict.fromkeys(others)]) or "nobody in particular"
+
+
+def _thing(one: Blame) -> str:
+    where = one.where
+    label = {"gpu": "GPU", "nic": "NIC", "group": "communicator"}.get(one.kind, one.kind)
+    name = communicator(where) if one.kind == "group" else where.get(one.kind, "?")
+    parts = [f"{label} {name}"]
+    if one.kind == "port" and where.get("nic"):
+        parts.append(f"of {where['nic']}")
+    if where.get("node"):
+        parts.append(f"on {where['node']}")
+    return clean(" ".join(str(part) for part in parts))
+
+
+def communicator(where: Mapping[str, Any]) -> str:
+    """A communicator by name and hash, or by whichever is known."""
+    comm, name = where.get("comm"), where.get("comm_name")
+    return f"{name} ({comm})" if name and comm else str(name or comm or "?")
+
+
+def case_phrase(case: Mapping[str, Any]) -> str:
+    """The case's keys but the job: `comm 0x1f2e, seq 13`."""
+    pairs = (f"{key} {value}" for key, value in case.items() if key != "job" and value is not None)
+    return clean(", ".join(pairs))
+
+
+def names_phrase(names: Sequence[str], most: int = _MOST_NAMES) -> str:
+    """`a, b, c and 9 more`: the cut is said."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _cut(folded: str) -> str:
+    if len(folded) <= _MOST_FOLDED:
+        return folded
+    return folded[: folded.rfind(",", 0, _MOST_FOLDED) + 1 or _MOST_FOLDED] + "…"
+
+
+# --------------------------------------------------------------------- when
+
+
+def instant(at_ns: int, *, date: bool = True) -> str:
+    """UTC to the second; a clock that does not tell the time of day (a simulator's) as seconds."""
+    if at_ns < _YEAR_2001_NS:
+        return f"t = {at_ns / NS_PER_S:.3f} s"
+    try:
+        moment = datetime.fromtimestamp(at_ns // NS_PER_S, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"t = {at_ns} ns"
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC" if date else "%H:%M:%S UTC")
+
+
+def window_phrase(since_ns: int | None, until_ns: int | None) -> str:
+    """`2026-11-20 03:02:11 UTC to 03:14:15 UTC (12 min 4 s)`."""
+    if since_ns is None or until_ns is None:
+        return "at times unknown"
+    first, last = instant(since_ns), instant(until_ns)
+    same_day = since_ns >= _YEAR_2001_NS and first[:10] == last[:10]
+    last = instant(until_ns, date=False) if same_day else last
+    return f"{first.removesuffix(' UTC')} to {last} ({format_duration(until_ns - since_ns)})"
+
+
+# ------------------------------------------------------------------ verdict
+
+
+def roots(diagnosis: Diagnosis) -> tuple[Finding, ...]:
+    """The findings that nothing else explains, in the order of the diagnosis."""
+    known = {finding.id for finding in diagnosis.findings}
+    return tuple(one for one in diagnosis.findings if one.explained_by not in known)
+
+
+def headline(diagnosis: Diagnosis) -> tuple[str, Severity | None, str]:
+    """The verdict in one line: its glyph, its severity (None without finding) and the sentence."""
+    causes = roots(diagnosis)
+    if not causes:
+        coverage = diagnosis.coverage
+        if not diagnosis.checked:
+            return UNSEEN_GLYPH, None, "Nothing could be checked"
+        if coverage.ranks_seen < coverage.ranks:
+            return UNSEEN_GLYPH, None, f"No fault in what was seen: {seen_phrase(coverage)}"
+        return HEALTHY_GLYPH, None, "No fault found"
+    order: tuple[Severity, ...] = ("critical", "warning", "info")
+    worst = min((cause.severity for cause in causes), key=order.index)
+    if len(causes) > 1:
+        parts = [f"{clean(cause.title)}: {who(cause.blame)}" for cause in causes]
+        return GLYPHS[worst], worst, f"{len(causes)} root causes. {'; '.join(parts[:2])}" + (
+            f"; and {len(parts) - 2} more" if len(parts) > 2 else ""
+        )
+    since = f", since {instant(causes[0].at_ns)}" if causes[0].at_ns is not None else ""
+    return GLYPHS[worst], worst, f"{clean(causes[0].title)}: {who(causes[0].blame)}{since}"
+
+
+def confidence_phrase(finding: Finding) -> str:
+    """`90 %` and what it is made of."""
+    reasons = "; ".join(
+        f"{clean(reason.name)} {reason.value:.0%} ({clean(reason.why)})" for reason in finding.reasons
+    )
+    return f"{finding.confidence:.0%}" + (f" from {reasons}" if reasons else "")
+
+
+def consequences(diagnosis: Diagnosis, root: Finding) -> list[str]:
+    """What `root` explains, one line a verdict: `F2-F8 slow S1, Slow at start: ranks 0-6`."""
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in diagnosis.findings:
+        if finding.explained_by == root.id:
+            key = (finding.rulebook, finding.verdict, finding.title)
+            groups.setdefault(key, []).append(finding)
+    return [
+        clean(
+            f"{names_phrase([one.id for one in members], 3)}  {title} ({rulebook} {verdict}): "
+            + who([blame for one in members for blame in one.blame])
+        )
+        for (rulebook, verdict, title), members in groups.items()
+    ]
+
+
+def next_parts(step: str) -> list[tuple[bool, str]]:
+    """A next step as (is a command, text): what stands in backticks and has a space, or a line
+    that starts with `$ `, is a command to be copied whole."""
+    parts: list[tuple[bool, str]] = []
+    for line in step.strip().splitlines():
+        if line.lstrip().startswith("$ "):
+            parts.append((True, clean(line.strip()[2:])))
+            continue
+        for index, piece in enumerate(re.split(r"`([^`]*\s[^`]*)`", line)):
+            if piece.strip(" .,;:") or (index % 2 == 0 and piece.strip() and not parts):
+                parts.append((index % 2 == 1, clean(piece)))
+    return parts
+
+
+# ----------------------------------------------------------------- coverage
+
+
+def seen_phrase(coverage: Coverage) -> str:
+    """`498/512 ranks · 60/64 nodes · 14 ranks silent`."""
+    if not coverage.ranks:
+        return "how many ranks the job has is unknown"
+    parts = [f"{coverage.ranks_seen}/{coverage.ranks} ranks"]
+    if coverage.nodes:
+        parts.append(f"{coverage.answered}/{coverage.nodes} nodes")
+    if silent := coverage.ranks - coverage.ranks_seen:
+        parts.append(f"{silent} {'rank' if silent == 1 else 'ranks'} silent")
+    return " · ".join(parts)
+
+
+def gap_phrase(gap: Gap) -> str:
+    """`ranks 3,9 on gpu017: left no recording`."""
+    named = [ranks_phrase(gap.ranks)] if gap.ranks else []
+    if gap.nodes:
+        named.append(("on " if named else "") + hosts_phrase(gap.nodes))
+    return (f"{' '.join(named)}: " if named else "") + clean(gap.reason)
+
+
+def skipped_phrase(rule: SkippedRule) -> str:
+    """`network: no evidence of nics, pings`."""
+    lacks = f"no evidence of {', '.join(rule.missing)}" if rule.missing else ""
+    return clean(f"{rule.rule}: {'; '.join(part for part in (lacks, rule.why) if part)}")
