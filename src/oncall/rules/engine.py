@@ -1,0 +1,181 @@
+"""Run rulebooks over an incident: start, walk the tree with all cases at once, tell the findings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import oncall.analysis  # noqa: F401  (registers the relations that facts may read)
+from oncall.diagnosis import Answer, Finding, SkippedRule
+from oncall.errors import MissingEvidence
+from oncall.evidence.incident import Incident
+from oncall.rules.evaluate import Case, Evaluation, FactFailed
+from oncall.rules.load import apply_overrides
+from oncall.rules.precedence import ranked
+from oncall.rules.rulebook import NO_VERDICT, Leaf, Node, Rulebook
+from oncall.rules.sandbox import FACT_TIME_LIMIT_S, MEMORY_LIMIT_BYTES, close_sandbox
+from oncall.rules.story import Draft, Turn, drafts
+
+
+@dataclass(frozen=True)
+class Trace:
+    """How one case went through one rulebook. `verdict` is None where the tree could not go on."""
+
+    rulebook: str
+    case: Case
+    path: tuple[tuple[str, Answer], ...]
+    verdict: str | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the rulebooks say of an incident. `timings`: seconds by rulebook and rulebook.fact."""
+
+    findings: tuple[Finding, ...]
+    skipped: tuple[SkippedRule, ...]
+    timings: Mapping[str, float]
+    traces: tuple[Trace, ...] = ()
+
+
+@dataclass
+class _Run:
+    """What gathers while rulebooks run."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    skipped: list[SkippedRule] = field(default_factory=list)
+    timings: dict[str, float] = field(default_factory=dict)
+    traces: list[Trace] = field(default_factory=list)
+
+
+def run(
+    incident: Incident,
+    rulebooks: Sequence[Rulebook],
+    overrides: Mapping[str, str] | None = None,
+    *,
+    fact_time_limit_s: float = FACT_TIME_LIMIT_S,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    observe: Callable[[Evaluation], None] | None = None,
+) -> Outcome:
+    """Every finding of every enabled rulebook, and what could not run and why.
+
+    Closes the sandbox of the incident's connection for good. A rulebook that lacks evidence or
+    fails is skipped, never the others. `observe` sees each rulebook's facts before they go.
+    Raises UsageError for an override that names nothing or has the wrong unit.
+    """
+    books = apply_overrides(rulebooks, overrides or {})
+    close_sandbox(incident.con, memory_limit_bytes)
+    gathered = _Run()
+    for rulebook in books:
+        began = time.perf_counter()
+        with Evaluation(incident, rulebook, fact_time_limit_s, gathered.timings) as evaluation:
+            _evaluate(evaluation, gathered)
+            if observe is not None:
+                observe(evaluation)
+        gathered.timings[rulebook.name] = time.perf_counter() - began
+    return Outcome(
+        findings=ranked(gathered.drafts),
+        skipped=tuple(gathered.skipped),
+        timings=gathered.timings,
+        traces=tuple(gathered.traces),
+    )
+
+
+def _evaluate(evaluation: Evaluation, gathered: _Run) -> None:
+    rulebook = evaluation.rulebook
+    if not rulebook.enabled:
+        by = ", ".join(rulebook.overridden_by)
+        gathered.skipped.append(SkippedRule(rulebook.name, (), f"disabled by {by}"))
+        return
+    try:
+        cases = evaluation.cases
+    except (MissingEvidence, FactFailed) as error:
+        gathered.skipped.append(_skipped(rulebook.name, error))
+        return
+    if cases:
+        _walk(evaluation, rulebook.book.tree, cases, (), gathered)
+
+
+def _walk(
+    evaluation: Evaluation,
+    node: Node,
+    cases: Sequence[Case],
+    path: tuple[Turn, ...],
+    gathered: _Run,
+) -> None:
+    """Send the cases down the tree together: one query a question, however many cases."""
+    if isinstance(node, Leaf):
+        _conclude(evaluation, node, cases, path, gathered)
+        return
+    try:
+        counts = evaluation.counts(node.fact)
+    except MissingEvidence as error:
+        if node.if_unknown is not None:
+            turn = Turn(node, "unknown")
+            _walk(evaluation, node.if_unknown, cases, (*path, turn), gathered)
+        else:
+            _stop(evaluation, error, node.fact, cases, path, gathered)
+        return
+    except FactFailed as error:
+        _stop(evaluation, error, node.fact, cases, path, gathered)
+        return
+    yes = [case for case in cases if (case not in counts) is node.yes_if_empty]
+    no = [case for case in cases if (case not in counts) is not node.yes_if_empty]
+    if yes:
+        _walk(evaluation, node.if_yes, yes, (*path, Turn(node, "yes")), gathered)
+    if no:
+        _walk(evaluation, node.if_no, no, (*path, Turn(node, "no")), gathered)
+
+
+def _conclude(
+    evaluation: Evaluation,
+    leaf: Leaf,
+    cases: Sequence[Case],
+    path: tuple[Turn, ...],
+    gathered: _Run,
+) -> None:
+    verdict = leaf.verdict
+    if verdict != NO_VERDICT:
+        try:
+            gathered.drafts += drafts(evaluation, path, leaf, cases)
+        except (MissingEvidence, FactFailed) as error:
+            _stop(evaluation, error, verdict, cases, path, gathered)
+            return
+    _trace(evaluation, verdict, cases, path, gathered)
+
+
+def _stop(
+    evaluation: Evaluation,
+    error: MissingEvidence | FactFailed,
+    where: str,
+    cases: Sequence[Case],
+    path: tuple[Turn, ...],
+    gathered: _Run,
+) -> None:
+    """A branch ends without a verdict: say which, why, and for how many cases."""
+    gathered.skipped.append(
+        _skipped(f"{evaluation.rulebook.name}.{where}", error, f"{len(cases)} case(s) end there")
+    )
+    _trace(evaluation, None, cases, path, gathered)
+
+
+def _skipped(rule: str, error: MissingEvidence | FactFailed, more: str = "") -> SkippedRule:
+    if isinstance(error, MissingEvidence):
+        why = f"no evidence: {', '.join(error.missing)}"
+        return SkippedRule(rule, error.missing, f"{why}; {more}" if more else why)
+    problem = error.problem
+    return SkippedRule(
+        rule, (), f"{problem.path}:{problem.line}:{problem.column}: {problem.message}"
+    )
+
+
+def _trace(
+    evaluation: Evaluation,
+    verdict: str | None,
+    cases: Sequence[Case],
+    path: tuple[Turn, ...],
+    gathered: _Run,
+) -> None:
+    asked = tuple((turn.question.fact, turn.answer) for turn in path)
+    name = evaluation.rulebook.name
+    gathered.traces += [Trace(name, case, asked, verdict) for case in cases]

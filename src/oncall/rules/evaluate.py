@@ -1,0 +1,237 @@
+"""The facts of one rulebook over one incident: each computed once, for all cases, when needed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, MutableMapping
+from functools import cached_property
+from types import TracebackType
+from typing import Any
+
+import duckdb
+
+from oncall.errors import MissingEvidence, OncallError, Problem
+from oncall.evidence.incident import Incident
+from oncall.evidence.relations import REGISTRY
+from oncall.evidence.schema import BY_NAME
+from oncall.rules.positions import Fault, Source
+from oncall.rules.rulebook import STARTED, Rulebook
+from oncall.rules.sandbox import FACT_TIME_LIMIT_S, TimeLimit
+from oncall.rules.sql import FactSql, SqlFault, read_sql
+from oncall.rules.template import Rows
+from oncall.units import format_duration, format_quantity
+
+Case = tuple[Any, ...]
+
+MOST_ROWS = 50_000  # rows of one fact that are fetched for one case; counts stay exact
+
+
+class FactFailed(OncallError):
+    """A fact's SQL cannot run; `problem` says why and where it is written."""
+
+    def __init__(self, fact: str, problem: Problem) -> None:
+        self.fact = fact
+        self.problem = problem
+        super().__init__(str(problem))
+
+
+class Evaluation:
+    """Materialises facts as temporary tables and hands out their rows by case.
+
+    A context manager: the tables are dropped at its end, so that the next rulebook may use the
+    same names. Everything that reads facts raises FactFailed, or MissingEvidence if the incident
+    has no rows for what a fact reads.
+    """
+
+    def __init__(
+        self,
+        incident: Incident,
+        rulebook: Rulebook,
+        time_limit_s: float = FACT_TIME_LIMIT_S,
+        timings: MutableMapping[str, float] | None = None,
+    ) -> None:
+        self.incident = incident
+        self.rulebook = rulebook
+        self.con = incident.con
+        self.time_limit_s = time_limit_s
+        self.timings = {} if timings is None else timings
+        self._read: dict[str, FactSql] = {}
+        self._failed: dict[str, OncallError] = {}
+        self._columns: dict[str, dict[str, int]] = {}  # of facts that are materialised
+        self._counts: dict[str, dict[Case, int]] = {}
+        self._rows: dict[str, dict[Case, Rows]] = {}
+
+    def __enter__(self) -> Evaluation:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for name in (*self._columns, STARTED):
+            self.con.execute(f'DROP TABLE IF EXISTS temp."{name}"')
+
+    # ------------------------------------------------------------------ cases
+
+    @cached_property
+    def cases(self) -> tuple[Case, ...]:
+        """The cases that start, in order; `started` holds them for the facts that come after."""
+        book = self.rulebook.book
+        columns = self._case_list
+        self.materialise(book.start_fact)
+        self.con.execute(
+            f'CREATE TEMP TABLE {STARTED} AS SELECT DISTINCT {columns} FROM "{book.start_fact}"'
+        ).fetchall()
+        rows = self.con.execute(f"SELECT * FROM {STARTED} ORDER BY ALL NULLS LAST").fetchall()
+        return tuple(rows)
+
+    @property
+    def _case_list(self) -> str:
+        return ", ".join(f'"{column}"' for column in self.rulebook.book.case)
+
+    # ------------------------------------------------------------------ facts
+
+    def sql(self, fact: str) -> FactSql:
+        """The fact's SQL, parsed."""
+        if fact not in self._read:
+            self._read[fact] = read_sql(self.con, self.rulebook.book.facts[fact])
+        return self._read[fact]
+
+    def params(self, fact: str) -> dict[str, str]:
+        """The parameters that the fact itself uses, with their values as an engineer writes them."""
+        return {
+            name: format_quantity(self.rulebook.params[name]) for name in self.sql(fact).param_names
+        }
+
+    def columns(self, fact: str) -> tuple[str, ...]:
+        """The fact's columns."""
+        self.materialise(fact)
+        return tuple(self._columns[fact])
+
+    def counts(self, fact: str) -> Mapping[Case, int]:
+        """How many rows each case has in the fact; cases without rows are absent."""
+        if fact not in self._counts:
+            self.materialise(fact)
+            rows = self.con.execute(
+                f'SELECT {self._case_list}, count(*) FROM "{fact}" GROUP BY ALL'
+            ).fetchall()
+            self._counts[fact] = {row[:-1]: row[-1] for row in rows}
+        return self._counts[fact]
+
+    def rows(self, fact: str) -> Mapping[Case, Rows]:
+        """The rows of started cases, with only the columns that the rulebook shows or blames.
+
+        In the order of the fact's own ORDER BY, or of all those columns if it has none.
+        """
+        if fact not in self._rows:
+            counts = self.counts(fact)
+            used = self.rulebook.columns_used[fact]
+            shown = [column for column in self._columns[fact] if column in used]
+            grouped: dict[Case, list[tuple[Any, ...]]] = {}
+            if shown and counts:
+                width = len(self.rulebook.book.case)
+                for row in self._fetch(fact, shown):
+                    grouped.setdefault(row[:width], []).append(row[width:])
+            index = {column: place for place, column in enumerate(shown)}
+            self._rows[fact] = {
+                case: Rows(index, grouped.get(case, ()), count) for case, count in counts.items()
+            }
+        return self._rows[fact]
+
+    def sample(self, fact: str, limit: int = 20) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """Columns and first rows of a fact, all cases together: for people looking at it."""
+        order = self._order(fact, "ALL NULLS LAST")
+        self.materialise(fact)
+        found = self.con.execute(f'SELECT * FROM "{fact}" ORDER BY {order} LIMIT {limit:d}')
+        return tuple(self._columns[fact]), found.fetchall()
+
+    def _fetch(self, fact: str, shown: Iterable[str]) -> list[tuple[Any, ...]]:
+        columns = ", ".join(f'"{column}"' for column in shown)
+        order = self._order(fact, f"{self._case_list}, {columns}")
+        cut = ""
+        if max(self.counts(fact).values(), default=0) > MOST_ROWS:
+            cut = (
+                f"QUALIFY row_number() OVER (PARTITION BY {self._case_list} ORDER BY {order}) "
+                f"<= {MOST_ROWS}"
+            )
+        return self.con.execute(
+            f'SELECT {self._case_list}, {columns} FROM "{fact}" {cut} ORDER BY {order}'
+        ).fetchall()
+
+    def _order(self, fact: str, otherwise: str) -> str:
+        return "rowid" if self.sql(fact).ordered else otherwise
+
+    # -------------------------------------------------------- materialisation
+
+    def materialise(self, fact: str) -> None:
+        """Compute the fact and what it reads, once; a failure is remembered too."""
+        if fact in self._columns:
+            return
+        if fact not in self._failed:
+            try:
+                self._prepare(fact)
+                self._compute(fact)
+                return
+            except (FactFailed, MissingEvidence) as error:
+                self._failed[fact] = error
+        raise self._failed[fact]
+
+    def _prepare(self, fact: str) -> None:
+        """Check the fact's SQL, and make ready everything it reads."""
+        read = self.sql(fact)
+        earlier = list(self.rulebook.book.facts)
+        earlier = earlier[: earlier.index(fact)]
+        known = {*BY_NAME, *REGISTRY, *earlier, STARTED}
+        for fault in (
+            *read.faults,
+            *read.unknown_tables(known),
+            *read.unknown_params(self.rulebook.params),
+        ):
+            raise self._failure(fact, fault)
+        if STARTED in read.tables and "cases" not in self.__dict__:
+            raise self._failure(
+                fact, SqlFault(f"`{STARTED}` is not known yet: start_when needs this fact")
+            )
+        evidence = [name for name in read.tables if name in BY_NAME or name in REGISTRY]
+        missing = dict.fromkeys(m for name in evidence for m in self.incident.missing(name))
+        if missing:
+            raise MissingEvidence(fact, tuple(missing))
+        for name in read.tables:
+            if name in self.rulebook.book.facts:
+                self.materialise(name)
+        self.incident.require(evidence)
+
+    def _compute(self, fact: str) -> None:
+        read = self.sql(fact)
+        values = {name: self.rulebook.params[name].value for name in read.param_names}
+        began = time.perf_counter()
+        limit = TimeLimit(self.con, self.time_limit_s)
+        try:
+            with limit:
+                self.con.execute(f'CREATE TEMP TABLE "{fact}" AS\n{read.sql}', values).fetchall()
+        except duckdb.Error as error:
+            raise self._failure(fact, SqlFault(self._reason(error, limit))) from error
+        finally:
+            self.timings[f"{self.rulebook.name}.{fact}"] = time.perf_counter() - began
+        described = self.con.execute(f'SELECT * FROM "{fact}" LIMIT 0').description or []
+        self._columns[fact] = {column[0]: place for place, column in enumerate(described)}
+        for column in self.rulebook.book.case:
+            if column not in self._columns[fact]:
+                raise self._failure(fact, SqlFault(f"the fact lacks the case's column `{column}`"))
+
+    def _reason(self, error: duckdb.Error, limit: TimeLimit) -> str:
+        if limit.exceeded:
+            allowed = format_duration(self.time_limit_s * 1e9)
+            return f"the fact took longer than {allowed} and was stopped"
+        if isinstance(error, duckdb.OutOfMemoryException):
+            return "the fact needs more memory than rules may use"
+        return str(error).strip().splitlines()[0]
+
+    def _failure(self, fact: str, fault: SqlFault) -> FactFailed:
+        source = Source(self.rulebook.path, self.rulebook.text)
+        where = Fault(
+            ("facts", fact), f"{fact}: {fault.message}", offset=fault.offset, length=fault.length
+        )
+        return FactFailed(fact, source.place(where))

@@ -1,0 +1,216 @@
+"""Read rulebooks: every problem at once, each with its place; sites and options override values.
+
+parse(text, path)            one rulebook, or what is wrong with it    (editors, TUI)
+load_rulebooks(folders)      shipped, then the sites' in order          (diagnose)
+apply_overrides(books, ...)  --param hang.hang_after=30s
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from oncall.errors import Problem, RulebookError, UsageError
+from oncall.rules.positions import Fault, Source, aliases, read_yaml
+from oncall.rules.rulebook import (
+    FORMAT,
+    OverrideFile,
+    Param,
+    Rulebook,
+    RulebookFile,
+)
+from oncall.rules.model_faults import validate
+from oncall.rules.structure import faults_of
+from oncall.rules.template import nearest
+from oncall.units import Quantity, parse_quantity
+
+TEST_SUFFIX = ".test.yaml"
+
+
+def shipped_folder() -> Path:
+    """Where the rulebooks that come with oncall lie: in the wheel, or beside src/ in a checkout."""
+    package = Path(__file__).parents[1] / "rulebooks"
+    return package if package.is_dir() else Path(__file__).parents[3] / "rulebooks"
+
+
+def rulebook_files(folder: Path) -> list[Path]:
+    """The rulebook and override files of a folder, tests left out; a file stands for itself."""
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such file or folder of rulebooks")
+    found = [*folder.glob("*.yaml"), *folder.glob("*.yml")]
+    return sorted(path for path in found if not path.name.endswith(TEST_SUFFIX))
+
+
+def parse(text: str, path: str) -> tuple[Rulebook | None, list[Problem]]:
+    """The rulebook that `text` spells, or None and every problem found without running SQL."""
+    source = Source(path, text)
+    data, problems = read_yaml(source)
+    if data is None and problems:
+        return None, problems
+    if isinstance(data, dict) and "override" in data:
+        return None, [
+            *problems,
+            source.place(Fault(("override",), "an override file, not a rulebook", on_key=True)),
+        ]
+    rulebook, found = _rulebook(source, data)
+    problems += found
+    return (None if problems else rulebook), problems
+
+
+def parse_leniently(text: str, path: str) -> tuple[Rulebook | None, list[Problem]]:
+    """As `parse`, but with a rulebook as far as one can be made out, so that a check can go on
+    to its SQL and report everything at once. It must not be run unless there are no problems."""
+    source = Source(path, text)
+    data, problems = read_yaml(source)
+    if not isinstance(data, dict) or "override" in data:
+        return parse(text, path)
+    rulebook, found = _rulebook(source, data)
+    return rulebook, [*problems, *found]
+
+
+def load_rulebooks(folders: Iterable[Path]) -> list[Rulebook]:
+    """All rulebooks of the folders, by name; a later folder overrides or replaces an earlier.
+
+    Raises RulebookError with the problems of every file, UsageError for a folder that is none.
+    """
+    books: dict[str, Rulebook] = {}
+    problems: list[Problem] = []
+    for folder in folders:
+        here: dict[str, str] = {}
+        overrides: list[tuple[Source, OverrideFile]] = []
+        for path in rulebook_files(folder):
+            source, part, found = _read_file(path)
+            problems += found
+            if isinstance(part, OverrideFile):
+                overrides.append((source, part))
+            elif part is not None:
+                if part.name in here:
+                    message = f"the rulebook `{part.name}` is also in {here[part.name]}"
+                    problems.append(source.place(Fault(("rulebook",), message)))
+                here[part.name] = str(path)
+                books[part.name] = part
+        for source, override in overrides:
+            problems += _override(books, source, override)
+    if problems:
+        raise RulebookError(problems)
+    return list(books.values())
+
+
+def load_file(path: Path) -> Rulebook:
+    """One rulebook. Raises RulebookError with every problem of the file."""
+    _, part, problems = _read_file(path)
+    if problems or not isinstance(part, Rulebook):
+        raise RulebookError(problems or [Problem(str(path), 1, 1, "an override, not a rulebook")])
+    return part
+
+
+def apply_overrides(books: Sequence[Rulebook], overrides: Mapping[str, str]) -> list[Rulebook]:
+    """The rulebooks with values from the command line: `hang.hang_after` -> `30 s`.
+
+    Raises UsageError for a name that does not exist or a value of another dimension.
+    """
+    by_name = {book.name: book for book in books}
+    known = [f"{book.name}.{param}" for book in books for param in book.params]
+    for target, text in overrides.items():
+        name, _, param = target.partition(".")
+        if target not in known:
+            raise UsageError(
+                f"no rulebook has the parameter `{target}`{nearest(target, known)}; "
+                "`oncall rules show` lists them"
+            )
+        book = by_name[name]
+        by_name[name] = book.with_params(
+            {param: replacement(f"`{target}`", text, book.params[param])}, f"--param {target}"
+        )
+    return list(by_name.values())
+
+
+def replacement(what: str, written: bool | int | float | str, present: Quantity) -> Quantity:
+    """The new value of a parameter. Raises UsageError if its dimension is not that of `present`."""
+    value = parse_quantity(written)
+    if value.dimension != present.dimension:
+        raise UsageError(
+            f"{what} is a {present.dimension} such as {present}, `{written}` is a {value.dimension}"
+        )
+    return value
+
+
+# ------------------------------------------------------------------- one file
+
+
+def _read_file(path: Path) -> tuple[Source, Rulebook | OverrideFile | None, list[Problem]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        return Source(str(path), ""), None, [Problem(str(path), 1, 1, f"cannot be read: {reason}")]
+    source = Source(str(path), text)
+    data, problems = read_yaml(source)
+    if data is None and problems:
+        return source, None, problems
+    part: Rulebook | OverrideFile | None
+    if isinstance(data, dict) and "override" in data:
+        part, faults, _ = validate(OverrideFile, data)
+        found = source.place_all(faults)
+    else:
+        part, found = _rulebook(source, data)
+    problems += found
+    return source, (None if problems else part), problems
+
+
+def _rulebook(source: Source, data: Any) -> tuple[Rulebook | None, list[Problem]]:
+    if not isinstance(data, dict):
+        return None, [source.at(0, 0, "not a rulebook: the file must hold `rulebook:`, `facts:`…")]
+    written = data.get("format")
+    if isinstance(written, int) and not isinstance(written, bool) and written > FORMAT:
+        message = f"format {written} is newer than this oncall reads ({FORMAT}): upgrade oncall"
+        return None, [source.place(Fault(("format",), message))]
+    shared = aliases(source)
+    if shared:
+        return None, shared
+    book, faults, guessed = validate(RulebookFile, data)
+    if book is None:
+        return None, source.place_all(faults)
+    params, wrong = _quantities(book.params)
+    for fault in (*wrong, *faults_of(book)):
+        # What stands in for a broken part is not the author's and has no faults of its own.
+        if not any(fault.where[: len(place)] == place for place in guessed):
+            faults.append(fault)
+    return Rulebook(source.path, source.text, book, params), source.place_all(faults)
+
+
+def _quantities(params: Mapping[str, Param]) -> tuple[dict[str, Quantity], list[Fault]]:
+    values: dict[str, Quantity] = {}
+    faults: list[Fault] = []
+    for name, param in params.items():
+        try:
+            values[name] = parse_quantity(param.value)
+        except UsageError as error:
+            faults.append(Fault(("params", name, "value"), str(error)))
+    return values, faults
+
+
+def _override(books: dict[str, Rulebook], source: Source, override: OverrideFile) -> list[Problem]:
+    book = books.get(override.rulebook)
+    if book is None:
+        message = f"no rulebook `{override.rulebook}`{nearest(override.rulebook, books)}"
+        return [source.place(Fault(("rulebook",), message))]
+    values: dict[str, Quantity] = {}
+    faults: list[Fault] = []
+    for name, written in override.override.params.items():
+        where = ("override", "params", name)
+        if name not in book.params:
+            near = nearest(name, book.params)
+            faults.append(Fault(where, f"{book.name} has no parameter `{name}`{near}", on_key=True))
+            continue
+        try:
+            values[name] = replacement(f"`{name}`", written, book.params[name])
+        except UsageError as error:
+            faults.append(Fault(where, str(error)))
+    enabled = override.override.enabled
+    books[book.name] = replace(book.with_params(values, source.path), enabled=enabled)
+    return source.place_all(faults)

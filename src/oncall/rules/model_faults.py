@@ -1,0 +1,133 @@
+"""The model's verdict on a file, in our words and placed by keys.
+
+A file with faults is also repaired with stand-ins where that is possible, so that what depends
+on the broken parts can still be checked and everything is reported at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from oncall.rules.positions import Fault
+from oncall.rules.rulebook import Leaf, OverrideFile, Param, Path, Question, RulebookFile, Verdict
+from oncall.rules.template import nearest
+
+Model = TypeVar("Model", bound=BaseModel)
+
+# pydantic puts the alternative it tried into an error's path; these are not keys of the file.
+_TAGS = {"question", "leaf", "str", "bool", "int", "float", "list[str]", "[key]"}
+
+_LEAF = {"verdict": "none", "say": "-"}
+_STAND_INS: dict[str, Any] = {
+    "format": 1,
+    "status": "test",
+    "sources": ["-"],
+    "case": ["job"],
+    "params": {},
+    "verdicts": {},
+    "tree": _LEAF,
+    "if_yes": _LEAF,
+    "if_no": _LEAF,
+    "if_unknown": _LEAF,
+    "test": "any(-)",
+    "value": 0,
+    "next": [],
+    "class": "hang",
+    "severity": "info",
+}
+
+
+def validate(model: type[Model], data: Any) -> tuple[Model | None, list[Fault], list[Path]]:
+    """The file's model (repaired if need be, None if it cannot), its faults, and the repairs."""
+    try:
+        return model.model_validate(data), [], []
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+    faults = [_fault(item, data) for item in found]
+    repaired = deepcopy(data)
+    for item, fault in zip(found, faults, strict=True):
+        _repair(repaired, fault.where, item["type"], data)
+    try:
+        return model.model_validate(repaired), faults, [fault.where for fault in faults]
+    except ValidationError:
+        return None, faults, []
+
+
+def _repair(data: Any, where: Path, kind: str, written: Any) -> None:
+    """Remove an unknown key; put a stand-in where something is missing or wrong."""
+    if not where:
+        return
+    here = data
+    for step in where[:-1]:
+        here = here[step]
+    last = where[-1]
+    if kind == "extra_forbidden":
+        here.pop(last, None)
+        return
+    value: Any = _STAND_INS.get(str(last), "-")
+    if last == "test" or last == "start_when":
+        facts = written.get("facts")
+        value = f"any({next(iter(facts))})" if isinstance(facts, dict) and facts else "any(_)"
+    if isinstance(here, (dict, list)):
+        here[last] = deepcopy(value)
+
+
+def _fault(error: Any, data: Any) -> Fault:
+    """One pydantic error as a fault."""
+    where, parent = _written_path(error["loc"], data)
+    kind, last = error["type"], where[-1] if where else ""
+    if kind == "extra_forbidden":
+        known = [key for key in _known_keys(where[:-1], parent) if key not in parent]
+        return Fault(where, f"unknown key `{last}`{nearest(str(last), known)}", on_key=True)
+    if kind == "missing":
+        return Fault(where, f"`{last}` is missing", on_key=True)
+    if kind == "string_pattern_mismatch":
+        return Fault(where, _pattern_message(last, where), on_key="[key]" in error["loc"])
+    if kind == "literal_error":
+        return Fault(where, f"`{last}` must be {error['ctx']['expected']}")
+    message = str(error["msg"]).removeprefix("Value error, ")
+    message = message.replace("Input should be a valid", "must be a")
+    message = message.replace("dictionary", "mapping")
+    return Fault(where, f"`{last}`: {message[0].lower()}{message[1:]}" if last else message)
+
+
+def _pattern_message(last: str | int, where: Path) -> str:
+    if last == "test":
+        return "a test is any(fact) or none(fact), and nothing else"
+    if last == "start_when":
+        return "`start_when` is any(fact), and nothing else"
+    if where[:1] == ("rulebook",):
+        return "a rulebook's name is lower-case letters, digits, `-` and `_`"
+    return "a name is lower-case letters, digits and `_`"
+
+
+def _written_path(loc: Sequence[Any], data: Any) -> tuple[Path, Any]:
+    """The part of an error's path that is in the file, and what the last step is in."""
+    where: list[str | int] = []
+    parent, here = None, data
+    for index, step in enumerate(loc):
+        inside = isinstance(here, dict) and step in here
+        if inside or (isinstance(here, list) and isinstance(step, int) and step < len(here)):
+            parent, here = here, here[step]
+            where.append(step)
+        elif index == len(loc) - 1 and isinstance(here, dict) and step not in _TAGS:
+            parent = here
+            where.append(step)
+    return tuple(where), parent
+
+
+def _known_keys(where: Path, parent: Any) -> list[str]:
+    model: type[BaseModel]
+    if not where:
+        model = OverrideFile if "override" in parent else RulebookFile
+    elif where[0] == "override":
+        return ["params", "enabled"]
+    elif where[0] in ("params", "verdicts"):
+        model = Param if where[0] == "params" else Verdict
+    else:
+        model = Leaf if "verdict" in parent else Question
+    return [field.alias or name for name, field in model.model_fields.items()]

@@ -1,0 +1,223 @@
+"""Where in a YAML file something is wrong: from a path of keys to line, column and caret.
+
+Reading with positions is slow, so it happens only once something is wrong, or for
+`oncall rules check`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+
+from oncall.errors import Problem
+
+Path = tuple[str | int, ...]
+
+LARGEST_BYTES = 1_000_000
+DEEPEST = 100
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong at `where` (a path of keys), not yet placed in the file.
+
+    `offset` is a 0-based character offset into the string value at `where`.
+    """
+
+    where: Path
+    message: str
+    on_key: bool = False
+    offset: int | None = None
+    length: int = 1
+
+
+class Source:
+    """A YAML text that can say where its parts are."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.text = text
+        self.lines = text.splitlines() or [""]
+
+    @cached_property
+    def root(self) -> Any:
+        try:
+            return YAML(typ="rt").compose(self.text)
+        except (YAMLError, RecursionError, ValueError):
+            return None
+
+    def at(self, line: int, column: int, message: str, length: int = 1) -> Problem:
+        """A problem at a 0-based line and column."""
+        line = min(line, len(self.lines) - 1)
+        return Problem(self.path, line + 1, column + 1, message, self.lines[line], max(1, length))
+
+    def place(self, fault: Fault) -> Problem:
+        """The fault as a problem; a path that does not exist is placed at its nearest parent."""
+        key, value, depth = self._find(fault.where)
+        if fault.offset is not None and depth == len(fault.where) and _is_text(value):
+            line, column = self._inside(value, fault.offset)
+            return self.at(line, column, fault.message, fault.length)
+        node = key if key is not None and (fault.on_key or depth < len(fault.where)) else value
+        if node is None:
+            return self.at(0, 0, fault.message)
+        mark, end = node.start_mark, node.end_mark
+        one_line = end.line == mark.line and isinstance(node, ScalarNode)
+        length = end.column - mark.column if one_line else 1
+        return self.at(mark.line, mark.column, fault.message, length)
+
+    def place_all(self, faults: Iterable[Fault]) -> list[Problem]:
+        """All faults as problems, in the order of the file."""
+        placed = [self.place(fault) for fault in faults]
+        return sorted(placed, key=lambda problem: (problem.line, problem.column))
+
+    def duplicates(self) -> list[Problem]:
+        """Every key that is written twice in one mapping."""
+        found: list[Problem] = []
+        waiting = [self.root]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, SequenceNode):
+                waiting += node.value
+            elif isinstance(node, MappingNode):
+                first: dict[str, int] = {}
+                for key, value in node.value:
+                    waiting.append(value)
+                    if not _is_text(key):
+                        continue
+                    if key.value in first:
+                        where = key.start_mark
+                        message = f"`{key.value}` is given twice (first on line {first[key.value]})"
+                        found.append(self.at(where.line, where.column, message, len(key.value)))
+                    first.setdefault(key.value, key.start_mark.line + 1)
+        return found
+
+    def _find(self, where: Path) -> tuple[Any, Any, int]:
+        """Key node, value node and how many steps of the path exist."""
+        key, node = None, self.root
+        for depth, step in enumerate(where):
+            pair = _child(node, step)
+            if pair is None:
+                return key, node, depth
+            key, node = pair
+        return key, node, len(where)
+
+    def _inside(self, node: ScalarNode, offset: int) -> tuple[int, int]:
+        """The file's line and column of a character of a scalar.
+
+        YAML's folding changes white space only, so the n-th other character of the value is the
+        n-th other character of the source, in every style.
+        """
+        wanted = len(re.sub(r"\s", "", node.value[:offset]))
+        line, column = node.start_mark.line, node.start_mark.column
+        if node.style in ("|", ">"):
+            line, column = line + 1, 0
+        elif node.style in ("'", '"'):
+            column += 1
+        while line < len(self.lines):
+            text = self.lines[line]
+            while column < len(text):
+                if not text[column].isspace():
+                    if wanted == 0:
+                        return line, column
+                    wanted -= 1
+                    if (
+                        node.style == '"'
+                        and text[column] == "\\"
+                        or (node.style == "'" and text[column : column + 2] == "''")
+                    ):
+                        column += 1  # an escaped character is two in the file, one in the value
+                column += 1
+            line, column = line + 1, 0
+        return node.start_mark.line, node.start_mark.column
+
+
+def _child(node: Any, step: str | int) -> tuple[Any, Any] | None:
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            if _is_text(key) and key.value == str(step):
+                return key, value
+    if isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return None, node.value[step]
+    return None
+
+
+def _is_text(node: Any) -> bool:
+    return isinstance(node, ScalarNode)
+
+
+# --------------------------------------------------------------------- reading
+
+
+def read_yaml(source: Source) -> tuple[Any, list[Problem]]:
+    """The document as plain Python, and every problem YAML itself has with it."""
+    refused = _too_deep(source.text)
+    if refused:
+        return None, [source.at(0, 0, refused)]
+    try:
+        return YAML(typ="safe", pure=False).load(source.text), []
+    except (YAMLError, ValueError, RecursionError) as error:
+        return _read_slowly(source, error)
+
+
+def _read_slowly(source: Source, error: Exception) -> tuple[Any, list[Problem]]:
+    """After a failure: all duplicate keys at once, or the place of the one syntax error."""
+    duplicates = source.duplicates()
+    if duplicates:
+        yaml = YAML(typ="safe", pure=True)
+        yaml.allow_duplicate_keys = True
+        try:
+            return yaml.load(source.text), duplicates
+        except (YAMLError, ValueError, RecursionError):
+            return None, duplicates
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if isinstance(error, MarkedYAMLError) and mark is not None:
+        # Where nothing follows, the mark lies behind the last line: point at what was left open.
+        opened = error.context_mark
+        if mark.line >= len(source.lines) and opened is not None:
+            mark = opened
+        message = _yaml_message(source, error, mark)
+        return None, [source.at(mark.line, mark.column, message)]
+    return None, [source.at(0, 0, f"not YAML: {str(error).splitlines()[0]}")]
+
+
+def _yaml_message(source: Source, error: MarkedYAMLError, mark: Any) -> str:
+    line = source.lines[min(mark.line, len(source.lines) - 1)]
+    if line[mark.column : mark.column + 1] == "\t" or re.match(r" *\t", line):
+        return "a tab: YAML is indented with spaces"
+    if "could not determine a constructor" in str(error.problem):
+        return "a tag: a rulebook holds plain text, numbers, lists and mappings only"
+    context = f" {error.context}" if error.context else ""
+    return f"not YAML: {error.problem}{context}"
+
+
+def _too_deep(text: str) -> str | None:
+    """Why a text must not reach the C parser, whose stack a hostile nesting would overrun."""
+    if len(text) > LARGEST_BYTES:
+        return f"larger than {LARGEST_BYTES:,} characters: not a rulebook"
+    depth = deepest = 0
+    for match in re.finditer(r"[\[{\]}]", text):
+        depth += 1 if match[0] in "[{" else -1
+        deepest = max(deepest, depth)
+    indented = max((len(m[0]) for m in re.finditer(r"(?m)^[ ]*(?:[-?:] +)*", text)), default=0)
+    if deepest > DEEPEST or indented > 4 * DEEPEST:
+        return "nested too deeply: not a rulebook"
+    return None
+
+
+def aliases(source: Source) -> list[Problem]:
+    """Every YAML alias. A shared branch would be drawn, told and counted several times over."""
+    if not re.search(r"(?:^|[\s\[{,:-])\*\w", source.text) or "&" not in source.text:
+        return []
+    found = []
+    for event in YAML(typ="safe", pure=True).parse(source.text):
+        if type(event).__name__ == "AliasEvent":
+            message = "an alias: write the part out where it is used"
+            found.append(source.at(event.start_mark.line, event.start_mark.column, message))
+    return found
