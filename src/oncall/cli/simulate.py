@@ -1,0 +1,41 @@
+"""`oncall simulate SCENARIO -o DIR`: evidence of a simulated cluster, with its ground truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def simulate(
+    scenario: Annotated[Path, typer.Argument(help="The scenario, a YAML file.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for evidence.oncall and truth.json.")
+    ],
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Instead of the scenario's own seed.")
+    ] = None,
+) -> None:
+    """Simulate a training cluster with faults: evidence to diagnose, and the truth beside it.
+
+    The same scenario and seed give the same evidence. docs/guide/simulate.md has an example.
+    """
+    from dataclasses import replace
+
+    from oncall.simulate import Scenario, write
+    from oncall.simulate import simulate as run
+    from oncall.units import format_number
+
+    wanted = Scenario.load(scenario)
+    if seed is not None:
+        wanted = replace(wanted, seed=seed)
+    incident, truth = run(wanted)
+    with incident:
+        write(incident, truth, output)
+        rows = incident.rows("ops")
+    faults = ", ".join(fault.kind for fault in truth.faults) or "healthy"
+    typer.echo(
+        f"{output}: {format_number(wanted.world_size)} ranks, {format_number(rows)} operations, "
+        f"{faults}; evidence.oncall and truth.json"
+    )

@@ -1,0 +1,107 @@
+"""The faults of CCL-D 2.2 as causes: what breaks on which ranks, when, and how badly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from oncall.errors import UsageError
+from oncall.units import NS_PER_S
+
+KINDS = Literal["H1", "H2", "H3", "S1", "S2", "S3"]
+ROLES = Literal["tp", "pp", "dp", "ep", "world"]
+
+# The first is the default.
+WAYS: Mapping[str, tuple[str, ...]] = {
+    # stop: SIGSTOP or a loop in user code. crash: the last rows were never sealed.
+    # vanish: the process died and took everything it had recorded along.
+    "H1": ("stop", "crash", "vanish"),
+    # operation: another collective. smaller, larger: another count.
+    # order: this collective and the next, on another communicator, the other way round.
+    "H2": ("operation", "smaller", "larger", "order"),
+    "H3": ("hardware",),
+    # throttle: every computation takes longer. pauses: garbage collection, preemption.
+    # data: longer samples, another share each step.
+    "S1": ("throttle", "pauses", "data"),
+    "S2": ("link",),
+    "S3": ("throttle",),
+}
+OUTCOMES = Literal["stuck", "odd_finishes", "others_finish"]
+_USED_BY: Mapping[str, tuple[str, ...]] = {
+    "outcome": ("H2",),
+    "progress": ("H3",),
+    "factor": ("S1", "S2", "S3"),
+    "link_factor": ("S3",),
+    "lasting_ns": ("S1", "S2", "S3"),
+    "pause_ns": ("S1",),
+    "period_ns": ("S1",),
+}
+
+
+def _duration(default_s: float | None, key: str) -> Any:
+    default = None if default_s is None else round(default_s * NS_PER_S)
+    return field(default=default, metadata={"dimension": "duration", "key": key})
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One cause. A hang strikes at the first operation of `role` its rank reaches after `at`."""
+
+    kind: str = field(metadata={"key": "fault"})
+    ranks: tuple[int, ...]
+    at_ns: int = _duration(150, "at")  # after CCL-D's two minutes of baseline
+    lasting_ns: int | None = _duration(None, "lasting")  # slow faults; unset: to the end
+    role: str = field(default="", metadata={"key": "in"})  # tp, pp, dp, ep, world; "": any
+    how: str = ""
+    outcome: str = ""  # H2: stuck, odd_finishes or others_finish; unset: what `how` leads to
+    progress: float = 0.4  # H3: share of the operation done when the hardware stops
+    factor: float = 3.0  # S1, S3: of computing time. S2: of the link's transfer time
+    link_factor: float = 8.0  # S3: of the link's transfer time
+    pause_ns: int = _duration(1, "pause")  # S1 pauses
+    period_ns: int = _duration(10, "period")  # S1 pauses
+
+    def __post_init__(self) -> None:
+        self._check_words()
+        for item in fields(self):
+            users = _USED_BY.get(item.name)
+            if users and self.kind not in users and getattr(self, item.name) != item.default:
+                key = item.metadata.get("key", item.name)
+                raise UsageError(f"faults: `{key}` means nothing for {self.kind}")
+        if not self.ranks:
+            raise UsageError(f"faults: {self.kind} needs a `rank`")
+        if not 0 <= self.progress < 1:
+            raise UsageError("faults: `progress` is a share from 0 to below 1")
+        if min(self.factor, self.link_factor) < 1:
+            raise UsageError("faults: a factor below 1 would be a cure")
+        if self.at_ns < 0 or self.period_ns <= 0 or self.pause_ns < 0:
+            raise UsageError("faults: `at`, `pause` and `period` are not negative")
+        if self.kind == "H2" and self.role == "pp":
+            raise UsageError("faults: H2 is about collectives; `in: pp` has Send and Recv only")
+
+    def _check_words(self) -> None:
+        if self.kind not in get_args(KINDS):
+            raise UsageError(f"faults: `{self.kind}` is none of {', '.join(get_args(KINDS))}")
+        if not self.how:
+            object.__setattr__(self, "how", WAYS[self.kind][0])
+        if self.kind == "H2" and not self.outcome:
+            usual = {"smaller": "odd_finishes", "larger": "others_finish"}
+            object.__setattr__(self, "outcome", usual.get(self.how, "stuck"))
+        for key, value, known in (
+            ("in", self.role, ("", *get_args(ROLES))),
+            ("how", self.how, WAYS[self.kind]),
+            ("outcome", self.outcome, ("", *get_args(OUTCOMES))),
+        ):
+            if value not in known:
+                choice = ", ".join(word for word in known if word)
+                raise UsageError(f"faults: `{key}: {value}` is none of {choice}")
+
+    @property
+    def hangs(self) -> bool:
+        """Does it stop the job (H1, H2, H3) rather than slow it?"""
+        return self.kind.startswith("H")
+
+    def active(self, now_ns: float) -> bool:
+        """Is a slow fault at work at this moment of the training?"""
+        lasting = float("inf") if self.lasting_ns is None else self.lasting_ns
+        return self.at_ns <= now_ns < self.at_ns + lasting

@@ -1,0 +1,41 @@
+"""Simulate a scenario: evidence as the recorders of a real cluster leave it, and the truth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from oncall.errors import UsageError
+from oncall.evidence.incident import Incident
+from oncall.simulate.cluster import build
+from oncall.simulate.recorder import EPOCH_NS, record
+from oncall.simulate.scenario import Scenario
+from oncall.simulate.training import Training
+from oncall.simulate.truth import Truth, truth_of
+
+
+def simulate(scenario: Scenario) -> tuple[Incident, Truth]:
+    """The incident and its truth; equal scenarios give equal evidence.
+
+    Raises UsageError if none of the faults asked for comes to act.
+    """
+    cluster = build(scenario)
+    played = Training(scenario, cluster).play()
+    truth = truth_of(scenario, cluster, played, EPOCH_NS)
+    if scenario.faults and not truth.faults:
+        raise UsageError(
+            "scenario: no fault came to act; is `at` within `duration`, "
+            "and does the rank take part in the operation named by `in`?"
+        )
+    return record(scenario, played), truth
+
+
+def write(incident: Incident, truth: Truth, folder: Path) -> None:
+    """`evidence.oncall`, and beside it `truth.json`. Raises UsageError if it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        incident.save(folder / "evidence.oncall")
+        text = json.dumps(truth.to_json(), indent=2) + "\n"
+        (folder / "truth.json").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error}") from error

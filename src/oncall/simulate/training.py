@@ -1,0 +1,160 @@
+"""The training itself: step after step of slots, each rank going on when it becomes free."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from oncall.simulate.algorithm import Floats, shape_of
+from oncall.simulate.cluster import Cluster
+from oncall.simulate.disturbance import Disturbances
+from oncall.simulate.effects import Effect, effects_of
+from oncall.simulate.meeting import Meeting
+from oncall.simulate.scenario import Scenario
+from oncall.simulate.schedule import Slot, barrier_slot, step_slots
+
+LAUNCH_NS = 10_000.0  # from one kernel to the next
+TAIL_NS = 1_500.0  # mean spread of leaving times
+
+
+def rng_of(scenario: Scenario, purpose: str) -> np.random.Generator:
+    """A stream of random numbers of its own, so that a change of one purpose moves no other."""
+    return np.random.default_rng([scenario.seed, zlib.crc32(purpose.encode())])
+
+
+@dataclass
+class Played:
+    """What happened: every meeting in order, and when steps ended (ns since the job began)."""
+
+    cluster: Cluster
+    meetings: list[Meeting] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    steps: list[tuple[float, float]] = field(default_factory=list)  # begin, end; no checkpoint
+    until_ns: float = 0.0
+
+
+class Training:
+    """Plays a scenario; `play` returns everything that happened."""
+
+    def __init__(self, scenario: Scenario, cluster: Cluster) -> None:
+        self.scenario = scenario
+        self.cluster = cluster
+        self.free_ns: Floats = np.zeros(cluster.world_size)
+        self.disturbances = Disturbances(scenario, rng_of(scenario, "disturbances"))
+        self.played = Played(cluster, until_ns=float(scenario.duration_ns))
+        for number, fault in enumerate(scenario.faults):
+            rng = rng_of(scenario, f"fault {number}")
+            self.played.effects += effects_of(fault, cluster, rng)
+        self._jitter = rng_of(scenario, "jitter")
+        self._sequence = dict.fromkeys(cluster.families, 0)
+        self._p2p_sequence = [0] * scenario.pp
+        self._nominal: dict[int, Floats] = {}
+        self._plain = step_slots(scenario, cluster)
+        self._with_barrier = step_slots(scenario, cluster, barrier=True)
+        self._after_checkpoint = (barrier_slot(cluster),)
+
+    def play(self) -> Played:
+        """Train until the time is over or nobody can go on."""
+        step = 0
+        while self._now() < self.played.until_ns:
+            begin = self._latest()
+            self._step(step)
+            if np.isfinite(self.free_ns).all():
+                self.played.steps.append((begin, self._latest()))
+            self._checkpoint(step)
+            step += 1
+        return self.played
+
+    def _now(self) -> float:
+        """When the earliest rank that can go on becomes free."""
+        return float(self.free_ns.min(where=np.isfinite(self.free_ns), initial=np.inf))
+
+    def _latest(self) -> float:
+        return float(self.free_ns.max(where=np.isfinite(self.free_ns), initial=0.0))
+
+    def _step(self, step: int) -> None:
+        scenario = self.scenario
+        for effect in self.played.effects:
+            effect.on_step()
+        self.disturbances.delay_batches(self.free_ns, self.cluster)
+        barrier = scenario.barrier_every and step and step % scenario.barrier_every == 0
+        self._run(self._with_barrier if barrier else self._plain, step)
+
+    def _checkpoint(self, step: int) -> None:
+        if self.disturbances.checkpoint_due(self._now()):
+            self.disturbances.save_checkpoint(self.free_ns)
+            self._run(self._after_checkpoint, step)
+
+    def _run(self, slots: tuple[Slot, ...], step: int) -> None:
+        """Play slots; all their random numbers are drawn at once."""
+        slow = self.disturbances.warm_up(step)
+        sigma = self.disturbances.jitter(self._now())
+        sizes = np.cumsum([0] + [slot.family.members.size for slot in slots])
+        groups = np.cumsum([0] + [len(slot.family.members) for slot in slots])
+        compute = slow * np.exp(sigma * self._jitter.standard_normal(sizes[-1]))
+        transfer = slow * np.exp(sigma * self._jitter.standard_normal(groups[-1]))
+        tail = TAIL_NS * self._jitter.standard_exponential(sizes[-1])
+        for index, slot in enumerate(slots):
+            own = slice(sizes[index], sizes[index + 1])
+            self._meet(
+                slot,
+                compute[own].reshape(slot.family.members.shape),
+                transfer[groups[index] : groups[index + 1]],
+                tail[own].reshape(slot.family.members.shape),
+            )
+
+    def _meet(self, slot: Slot, compute: Floats, transfer: Floats, tail: Floats) -> None:
+        members = slot.family.members
+        meeting = Meeting(
+            slot,
+            serial=len(self.played.meetings),
+            seq=self._number(slot),
+            free_ns=self.free_ns[members],
+            compute_ns=compute * slot.compute_ns + LAUNCH_NS,
+            transfer_ns=transfer * self._nominal_ns(slot),
+            tail_ns=tail,
+            stretch=np.ones(len(members)),
+        )
+        for effect in self.played.effects:
+            effect.on_compute(meeting)
+        meeting.arrive()
+        for effect in self.played.effects:
+            effect.on_transfer(meeting)
+        meeting.transfer()
+        for effect in self.played.effects:
+            effect.on_end(meeting)
+            self._watch(effect)
+        self.free_ns[members] = meeting.end_ns
+        self.played.meetings.append(meeting)
+
+    def _watch(self, effect: Effect) -> None:
+        """From the first hang on, the job is observed for as long as the scenario says."""
+        if effect.fault.hangs and effect.strikes:
+            hung = [e for e in self.played.effects if e.fault.hangs and e.strikes]
+            first = min(e.strikes[0].at_ns for e in hung)
+            self.played.until_ns = first + self.scenario.observe_after_ns
+
+    def _number(self, slot: Slot) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+        """The operation's number on each column, by lane: collectives and Send/Recv apart."""
+        lanes = len(slot.lanes)
+        key = slot.family.role, slot.family.stage
+        if not slot.is_p2p:
+            self._sequence[key] += 1
+            return np.full((1, slot.family.size), self._sequence[key], dtype=np.int64)
+        numbers = np.empty((lanes, 2), dtype=np.int64)
+        for column, stage in enumerate((slot.family.stage, slot.family.stage + 1)):
+            numbers[:, column] = self._p2p_sequence[stage] + 1 + np.arange(lanes)
+            self._p2p_sequence[stage] += lanes
+        return numbers
+
+    def _nominal_ns(self, slot: Slot) -> Floats:
+        """Transfer time of the slot without jitter, by group."""
+        if id(slot) not in self._nominal:
+            s, family = self.scenario, slot.family
+            tree = family.role in s.tree
+            shape = shape_of(slot.lanes[0][0], slot.size_bytes, family.size, tree, s.channels)
+            rate = np.where(family.network, s.network_bytes_per_s, s.nvlink_bytes_per_s)
+            self._nominal[id(slot)] = shape.duration_ns(rate, s.latency_ns)
+        return self._nominal[id(slot)]
