@@ -1,0 +1,81 @@
+"""Asking a running job: the text protocol of NCCL RAS on TCP port 28028."""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+
+from oncall.errors import BadInput
+
+DEFAULT_PORT = 28028  # NCCL_RAS_ADDR changes it
+
+_MARGIN_S = 2.0  # the answer is put together after RAS's own timeout has passed
+_MOST_BYTES = 512 * 1024**2
+
+
+def fetch(host: str = "localhost", port: int = DEFAULT_PORT, timeout_s: float = 5.0) -> str:
+    """The verbose status of the job that answers at `host`: JSON, or text before NCCL 2.28.7.
+
+    RAS waits at most `timeout_s` for the job's other processes. Raises BadInput if nothing
+    answers in that time, or if what answers is not NCCL RAS.
+    """
+    place = f"ras://{host}:{port}"
+    deadline = time.monotonic() + timeout_s + _MARGIN_S
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s + _MARGIN_S) as connection:
+            return _Conversation(connection, place, deadline).status(timeout_s)
+    except TimeoutError as error:
+        raise BadInput(place, f"no answer in {timeout_s + _MARGIN_S:g} s") from error
+    except OSError as error:
+        raise BadInput(
+            place,
+            f"{error.strerror or error}; is it a node of the job, and does NCCL_RAS_ADDR agree?",
+        ) from error
+
+
+class _Conversation:
+    """One connection: a command a line, an answer a line, and the status until the end."""
+
+    def __init__(self, connection: socket.socket, place: str, deadline: float) -> None:
+        self._connection = connection
+        self._place = place
+        self._deadline = deadline
+        self._rest = b""
+
+    def status(self, timeout_s: float) -> str:
+        hello = self._ask("CLIENT PROTOCOL 2")
+        if not hello.upper().startswith("SERVER PROTOCOL"):
+            raise BadInput(self._place, f"this is not NCCL RAS; it answers `{hello[:60]}`")
+        # Older servers refuse a command they do not know and carry on in text.
+        self._ask(f"TIMEOUT {max(1, math.ceil(timeout_s))}")
+        self._ask("SET FORMAT json")
+        self._send("VERBOSE STATUS")
+        answer = bytearray(self._rest)
+        while data := self._receive():
+            answer += data
+            if len(answer) > _MOST_BYTES:
+                raise BadInput(self._place, f"answers more than {_MOST_BYTES >> 20} MiB")
+        if not answer.strip():
+            raise BadInput(self._place, "closed the connection without an answer")
+        return answer.decode("utf-8", "replace")
+
+    def _ask(self, command: str) -> str:
+        self._send(command)
+        while b"\n" not in self._rest:
+            data = self._receive()
+            self._rest += data
+            if not data or len(self._rest) > 4096:
+                break
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode("utf-8", "replace").strip()
+
+    def _send(self, command: str) -> None:
+        self._connection.sendall(command.encode() + b"\n")
+
+    def _receive(self) -> bytes:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        return self._connection.recv(1 << 16)
