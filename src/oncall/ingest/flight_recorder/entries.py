@@ -1,0 +1,194 @@
+"""The entries of one dump as columns: one pass a field, no work a row that a column can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import chain
+from math import prod
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from oncall.ingest.flight_recorder.names import DTYPE_BYTES, CallName, parse_call
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_FIELDS = (
+    "process_group",
+    "pg_id",
+    "collective_seq_id",
+    "p2p_seq_id",
+    "op_id",
+    "profiling_name",
+    "time_created_ns",
+    "input_sizes",
+    "input_dtypes",
+    "output_sizes",
+    "state",
+    "time_discovered_completed_ns",
+    "retired",
+    "is_p2p",
+)
+_MAX_DIMENSIONS = 64
+
+
+class Codes(dict[Any, int]):
+    """A vocabulary in the making: looking a word up gives its code, a new word the next one."""
+
+    def __missing__(self, word: Any) -> int:
+        self[word] = code = len(self)
+        return code
+
+    def of(self, words: Iterable[Any]) -> Array:
+        return np.fromiter(map(self.__getitem__, words), dtype=np.int32)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Columns (n,) of one dump. `group` codes index `pairs`, `call` codes `calls`.
+
+    `dtype` codes index `dtypes`, -1 is NULL; `count` and `bytes` below 0 and times of 0 are NULL.
+    `finished` is what the entry itself says: its state is completed, or it was retired.
+    `row` is the entry's place in the dump.
+    """
+
+    pairs: list[tuple[str, str]]
+    calls: list[CallName]
+    dtypes: list[str]
+    row: Array
+    group: Array
+    pg_id: Array
+    call: Array
+    p2p: Array
+    collective_seq: Array
+    p2p_seq: Array
+    op_id: Array
+    dtype: Array
+    count: Array
+    bytes: Array
+    enqueued_ns: Array
+    ended_ns: Array
+    duration_ns: Array
+    finished: Array
+
+    @property
+    def seq(self) -> Array:
+        """The number of each operation among those of its kind on its group."""
+        return np.where(self.p2p, self.p2p_seq, self.collective_seq)
+
+    def select(self, keep: Array) -> Entries:
+        """The entries where `keep` (a boolean mask or indices) holds."""
+        columns = {
+            column.name: value[keep]
+            for column in fields(self)
+            if isinstance(value := getattr(self, column.name), np.ndarray)
+        }
+        return Entries(self.pairs, self.calls, self.dtypes, **columns)
+
+
+def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
+    """Entries of a dump as columns; fields that older formats lack are NULL or derived.
+
+    Raises ValueError, TypeError, KeyError or OverflowError on what PyTorch does not write. No more
+    than `budget` tensors are looked at: a hostile file can refer to one list a million times.
+    """
+    column = _columns(entries)
+    pairs, calls, dtypes = Codes(), Codes(), Codes()
+    group = pairs.of(map(_pair, column["process_group"], column["pg_id"]))
+    call = calls.of(column["profiling_name"])
+    parsed = [parse_call(name) for name in calls]
+    receives = np.array([name.op == "Recv" for name in parsed])[call]
+    sizes = list(column["input_sizes"])
+    for index in np.flatnonzero(receives):
+        sizes[index] = column["output_sizes"][index] or sizes[index]
+    dtype = dtypes.of(map(_common, column["input_dtypes"]))
+    count = _elements(sizes, budget)
+    no_tensors = np.array([name.op == "Barrier" for name in parsed])[call] & (count < 0)
+    count[no_tensors] = 0
+    width = np.array([DTYPE_BYTES.get(name, -1) for name in dtypes], dtype=np.int64)[dtype]
+    byte_count = np.where((count >= 0) & (width > 0), count * width, -1)
+    byte_count[no_tensors] = 0
+    completed = np.array([state == "completed" for state in column["state"]], dtype=bool)
+    ended = _integers(column["time_discovered_completed_ns"])
+    unnamed = np.array([name is None for name in dtypes], dtype=bool)
+    return Entries(
+        pairs=list(pairs),
+        calls=parsed,
+        dtypes=[str(name) for name in dtypes],
+        row=np.arange(len(entries)),
+        group=group,
+        pg_id=_integers(column["pg_id"]),
+        call=call,
+        p2p=_is_p2p(column["is_p2p"], parsed, call),
+        collective_seq=np.array(column["collective_seq_id"], dtype=np.int64),
+        p2p_seq=_integers(column["p2p_seq_id"]),
+        op_id=_integers(column["op_id"]),
+        dtype=np.where(unnamed[dtype], np.int32(-1), dtype),
+        count=count,
+        bytes=byte_count,
+        enqueued_ns=_integers(column["time_created_ns"]),
+        ended_ns=np.where(completed, ended, 0),
+        duration_ns=_durations(entries),
+        finished=completed | np.array(column["retired"], dtype=bool),
+    )
+
+
+def _columns(entries: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:
+    try:
+        rows = list(map(itemgetter(*_FIELDS), entries))
+    except KeyError:  # an older format: what it lacks is None
+        rows = [tuple(map(entry.get, _FIELDS)) for entry in entries]
+    return dict(zip(_FIELDS, zip(*rows, strict=True), strict=True))
+
+
+def _pair(process_group: Any, pg_id: Any) -> tuple[str, str]:
+    if process_group is None:
+        return (str(pg_id), "")
+    name, desc = process_group
+    return (str(name), str(desc))
+
+
+def _integers(values: Sequence[Any]) -> Array:
+    """int64 (n,); None is 0."""
+    try:
+        return np.array(values, dtype=np.int64)
+    except TypeError:
+        return np.array([value or 0 for value in values], dtype=np.int64)
+
+
+def _durations(entries: Sequence[Mapping[str, Any]]) -> Array:
+    """Nanoseconds (n,) from `duration_ms`, which is there only with NCCL's timing on."""
+    milliseconds = [entry.get("duration_ms") or 0 for entry in entries]
+    return np.rint(np.array(milliseconds, dtype=np.float64) * 1e6).astype(np.int64)
+
+
+def _is_p2p(flags: Sequence[Any], calls: Sequence[CallName], call: Array) -> Array:
+    if None in flags:
+        return np.array([name.p2p for name in calls], dtype=bool)[call]
+    return np.array(flags, dtype=bool)
+
+
+def _common(dtypes: Sequence[str] | None) -> str | None:
+    """The element type of all tensors of a call; None if they differ or there are none."""
+    if not dtypes:
+        return None
+    first = dtypes[0]
+    return first if len(dtypes) == 1 or all(other == first for other in dtypes) else None
+
+
+def _elements(sizes: list[Any], budget: int) -> Array:
+    """Elements of all tensors of each call (n,), -1 where there are no tensors."""
+    sizes = [tensors or () for tensors in sizes]
+    if sum(map(len, sizes)) > budget:
+        raise ValueError("more tensors than its size explains")
+    if max(map(len, chain.from_iterable(sizes)), default=0) > _MAX_DIMENSIONS:
+        raise ValueError(f"a tensor of more than {_MAX_DIMENSIONS} dimensions")
+    return np.array(
+        [
+            prod(tensors[0]) if len(tensors) == 1 else sum(map(prod, tensors)) if tensors else -1
+            for tensors in sizes
+        ],
+        dtype=np.int64,
+    )
