@@ -7,4 +7,6 @@ from oncall.analysis import (  # noqa: F401  (imported for what they register, i
     waits,
     roots,
     hang,
+    rounds,
+    own_time,
 )

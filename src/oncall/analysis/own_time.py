@@ -1,0 +1,72 @@
+"""Late of its own making, or late because it waited elsewhere?
+
+A rank that comes last to one communicator may only have been held up in another. Between two
+rounds of a communicator, a rank's time splits into time inside other operations and its own
+time (computing, loading data, collecting garbage). A rank is itself the cause when its own time
+exceeds its peers' by about as much as it came late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from oncall.evidence import relation
+
+
+@relation(
+    "own_time",
+    reads=["operations"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the round"),
+        ("rank", "INTEGER", "", "global rank"),
+        ("own_ns", "BIGINT", "ns", "time outside all operations since the last round here"),
+    ],
+    source="beyond CCL-D: separates the late from those made late",
+    at="node",
+)
+def own_time(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """For each collective of each rank: its own time since its previous one on that communicator.
+
+    Only operations whose start and end on the device are both recorded count; all times are
+    one rank's own, so clocks do not matter.
+    """
+    ops = con.execute(
+        """SELECT o.job, o.comm, o.seq, o.rank, o.kind = 'coll' AS collective,
+               o.started_ns, o.ended_ns,
+               dense_rank() OVER (ORDER BY job, rank) AS who
+           FROM ops o WHERE o.started_ns IS NOT NULL AND o.ended_ns IS NOT NULL
+           ORDER BY who, o.started_ns"""
+    ).fetchnumpy()
+    if not len(ops["seq"]):
+        return {name: [] for name in ("job", "comm", "seq", "rank", "own_ns")}
+    who = np.asarray(ops["who"], dtype=np.int64)
+    start = np.asarray(ops["started_ns"], dtype=np.int64)
+    end = np.asarray(ops["ended_ns"], dtype=np.int64)
+    new = np.append(True, np.diff(who) != 0)
+    # A running maximum of ends per rank: shifting each rank above the one before keeps them apart.
+    base = start.min()
+    span = max(int(end.max() - base), 1) + 1
+    shifted = np.maximum.accumulate((end - base) + (who - who[0]) * span)
+    busy_until = np.empty_like(start)
+    busy_until[1:] = shifted[:-1] - (who[1:] - who[0]) * span + base
+    own = np.where(new, 0, np.maximum(start - np.where(new, start, busy_until), 0))
+    total = np.cumsum(own)
+    collective = np.asarray(ops["collective"], dtype=bool)
+    rows = np.flatnonzero(collective)
+    order = rows[np.lexsort((start[rows], np.asarray(ops["comm"])[rows], who[rows]))]
+    comm = np.asarray(ops["comm"])[order]
+    first = np.append(True, (np.diff(who[order]) != 0) | (comm[1:] != comm[:-1]))
+    since = np.append(0, np.diff(total[order]))
+    # The first round has no earlier one to count from.
+    keep = ~first
+    chosen = order[keep]
+    return {
+        **{name: ops[name][chosen] for name in ("job", "comm", "seq", "rank")},
+        "own_ns": since[keep],
+    }
