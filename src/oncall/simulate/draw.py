@@ -1,7 +1,7 @@
 """Random scenarios for measuring accuracy: like clusters and faults that are met, healthy or sick.
 
-Severities are such that an engineer would want to know: a slow rank makes steps longer, a slow
-link takes a transfer from unnoticed to dominant.
+Severities are such that an engineer would want to know: a slow rank computes half as long again
+and more, a slow link makes its transfers last several times what the operation usually takes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from oncall.errors import UsageError
+from oncall.simulate.algorithm import shape_of
 from oncall.simulate.cluster import Cluster, build
 from oncall.simulate.fault import WAYS, Fault
 from oncall.simulate.scenario import Scenario
@@ -44,8 +45,11 @@ def random_scenario(
         if kind not in WAYS:
             raise UsageError(f"no fault class `{kind}`; known are {', '.join(WAYS)}")
     values = _job(rng, seed, large) | _ordinary(rng)
+    if "S3" in kinds:
+        # Large, frequent operations: otherwise waiting always outweighs the transfer.
+        values |= {"ep": 1, "tp_operations": 3, "tp_bytes": 384 * MIB, "forward_ns": 90 * 10**6}
     sound = Scenario(**values)
-    drawer = _FaultDrawer(rng, sound, build(sound), from_start)
+    drawer = _FaultDrawer(rng, sound, build(sound), kinds, from_start)
     drawn = tuple(drawer.draw(kind) for kind in kinds)
     return Scenario(**values | _sight(rng, sound, drawn), faults=drawn)
 
@@ -91,9 +95,9 @@ def _ordinary(rng: np.random.Generator) -> dict[str, Any]:
         "checkpoint_every_ns": sometimes(0.5, 60, 150),
         "checkpoint_ns": round(rng.uniform(3, 25) * NS_PER_S),
         "barrier_every": int(rng.choice((0, 0, 10, 50))),
-        "hiccup_every_ns": sometimes(0.5, 60, 200),
+        "hiccup_every_ns": sometimes(0.5, 150, 400),
         "hiccup_ns": round(rng.uniform(0.1, 0.8) * NS_PER_S),
-        "burst_every_ns": sometimes(0.3, 60, 200),
+        "burst_every_ns": sometimes(0.3, 150, 400),
         "clock_offset_ns": int(rng.choice((10**5, 10**6, 10**7, 2 * 10**7))),
     }
 
@@ -113,15 +117,22 @@ class _FaultDrawer:
     """Draws faults on different ranks."""
 
     def __init__(
-        self, rng: np.random.Generator, sound: Scenario, cluster: Cluster, from_start: bool
+        self,
+        rng: np.random.Generator,
+        sound: Scenario,
+        cluster: Cluster,
+        kinds: Sequence[str],
+        from_start: bool,
     ) -> None:
         self.rng = rng
         self.sound = sound
         self.cluster = cluster
-        self.from_start = from_start
         self.taken: set[int] = set()
-        # Two hangs at once must both come to act before the first has stopped the other.
-        self.hang_ns = round(rng.uniform(60, 170) * NS_PER_S)
+        self.slow_ns = 0 if from_start else round(rng.uniform(125, 160) * NS_PER_S)
+        # Slowness needs time to show before a hang ends it. Two hangs come at the same moment,
+        # so that both act before one has stopped the other.
+        slow = any(kind.startswith("S") for kind in kinds)
+        self.hang_ns = round(rng.uniform(*((320, 350) if slow else (60, 170))) * NS_PER_S)
 
     def draw(self, kind: str) -> Fault:
         return {
@@ -134,16 +145,16 @@ class _FaultDrawer:
         }[kind]()
 
     def _rank(self) -> int:
+        """A rank without a fault; one time in three a neighbour of one that has."""
         free = [rank for rank in range(self.sound.world_size) if rank not in self.taken]
-        rank = int(self.rng.choice(free))
+        tp = self.sound.tp
+        near = [rank for rank in free if rank // tp in {taken // tp for taken in self.taken}]
+        rank = int(self.rng.choice(near if near and self.rng.random() < 0.33 else free))
         self.taken.add(rank)
         return rank
 
     def _choice(self, *options: str) -> str:
         return str(self.rng.choice(options))
-
-    def _slow_from(self) -> int:
-        return 0 if self.from_start else round(self.rng.uniform(125, 160) * NS_PER_S)
 
     def _collective_roles(self) -> list[str]:
         roles = [role for role in ("tp", "dp", "ep") if getattr(self.sound, role) > 1]
@@ -151,7 +162,8 @@ class _FaultDrawer:
 
     def _not_entered(self) -> Fault:
         how = self._choice("stop", "stop", "stop", "crash", "vanish")
-        return Fault("H1", (self._rank(),), self.hang_ns, how=how)
+        role = self._choice(*self._collective_roles(), *(("pp",) if self.sound.pp > 1 else ()))
+        return Fault("H1", (self._rank(),), self.hang_ns, role=role, how=how)
 
     def _inconsistent(self) -> Fault:
         how = self._choice("operation", "operation", "smaller", "larger")
@@ -174,26 +186,47 @@ class _FaultDrawer:
             ranks = tuple(int(r) for r in self.cluster.grid[:, replica].ravel())
             self.taken.update(ranks)
         if how != "pauses":
-            return Fault("S1", ranks, self._slow_from(), how=how, factor=factor)
+            return Fault("S1", ranks, self.slow_ns, how=how, factor=factor)
         pause = round(self.rng.uniform(0.4, 1.5) * NS_PER_S)
         period = round(self.rng.uniform(4, 12) * NS_PER_S)
-        return Fault("S1", ranks, self._slow_from(), how=how, pause_ns=pause, period_ns=period)
+        return Fault("S1", ranks, self.slow_ns, how=how, pause_ns=pause, period_ns=period)
 
     def _slow_link(self) -> Fault:
-        role = self._choice("dp", "tp") if self.sound.dp > 1 else "tp"
-        factor = float(self.rng.uniform(12, 30) if role == "dp" else self.rng.uniform(30, 60))
-        return Fault("S2", (self._rank(),), self._slow_from(), role=role, factor=factor)
+        rank, role = self._rank(), self._choice("dp", "tp")
+        transfer_ns, wait_ns = self._transfer_ns(rank, role), self._usual_wait_ns(role)
+        times = float(self.rng.uniform(5, 12))
+        factor = 1 + times * (transfer_ns + wait_ns) / transfer_ns
+        return Fault("S2", (rank,), self.slow_ns, role=role, factor=factor)
 
     def _mixed(self) -> Fault:
         """Late into its tensor-parallel operations and slow in them, about as much of each."""
+        rank, factor = self._rank(), float(self.rng.uniform(1.3, 1.7))
+        # The longest computation between two: a backward cut, the optimizer, a forward cut.
+        late_ns = (factor - 1) * (1.5 * self._backward_cut_ns() + self.sound.optimizer_ns)
+        balance = float(self.rng.uniform(0.43, 0.52))
+        link = 1 + late_ns * (1 - balance) / balance / self._transfer_ns(rank, "tp")
+        return Fault("S3", (rank,), self.slow_ns, role="tp", factor=factor, link_factor=link)
+
+    def _backward_cut_ns(self) -> float:
+        """Computation between two operations of a backward pass."""
+        cuts = self.sound.tp_operations + (2 if self.sound.ep > 1 else 0) + 1
+        return 2 * self.sound.forward_ns / cuts
+
+    def _usual_wait_ns(self, role: str) -> float:
+        """How long ranks wait for each other anyway: jitter of what they computed since."""
+        cuts = 1
+        if role == "dp":
+            cuts = self.sound.micro_batches * (self.sound.tp_operations + 1)
+        return 2 * self.sound.jitter * self._backward_cut_ns() * float(np.sqrt(cuts))
+
+    def _transfer_ns(self, rank: int, role: str) -> float:
+        """Transfer time of the role's first operation on this rank, without jitter."""
         s = self.sound
-        factor = float(self.rng.uniform(1.4, 2.0))
-        cuts = s.tp_operations + (2 if s.ep > 1 else 0) + 1
-        # Computation before a forward operation is one cut long, before a backward one two.
-        late_ns = (factor - 1) * 1.5 * s.forward_ns / cuts
-        share = 2 * (s.tp - 1) / s.tp
-        transfer_ns = share * s.tp_bytes / s.nvlink_bytes_per_s * 1e9
-        balance = float(self.rng.uniform(0.42, 0.58))
-        link = 1 + late_ns * (1 - balance) / balance / transfer_ns
-        at_ns, rank = self._slow_from(), self._rank()
-        return Fault("S3", (rank,), at_ns, role="tp", factor=factor, link_factor=link)
+        family = self.cluster.families_of(rank, role)[0]
+        group, _ = family.place(rank) or (0, 0)
+        rate = s.network_bytes_per_s if family.network[group] else s.nvlink_bytes_per_s
+        size_bytes = s.tp_bytes if role == "tp" else s.dp_bytes // s.dp_buckets
+        once = role == "dp" and s.distributed_optimizer
+        op = "ReduceScatter" if once else "AllReduce"
+        shape = shape_of(op, size_bytes, family.size, role in s.tree, s.channels)
+        return float(shape.duration_ns(np.array(rate), s.latency_ns))
