@@ -39,9 +39,7 @@ def diagnose(
     name = keep_job(incident.con, job)
     coverage, notes = measure(incident.con)
     since_ns, until_ns = span(incident.con)
-    outcome = engine.run(
-        incident, rulebooks, overrides or {}, fact_time_limit_s=fact_time_limit_s
-    )
+    outcome = engine.run(incident, rulebooks, overrides or {}, fact_time_limit_s=fact_time_limit_s)
     return Diagnosis(
         job=name,
         since_ns=since_ns,

@@ -44,9 +44,7 @@ def diagnose(
             "or ras://HOST:PORT.",
         ),
     ] = None,
-    job: Annotated[
-        str | None, typer.Option(help="The job, if the evidence is of several.")
-    ] = None,
+    job: Annotated[str | None, typer.Option(help="The job, if the evidence is of several.")] = None,
     since: Annotated[
         str | None,
         typer.Option(metavar="DURATION", help="Only the last DURATION of the evidence, e.g. 10m."),
@@ -98,14 +96,14 @@ def diagnose(
         _check_target(save)
 
     from oncall import diagnose as use_case
-    from oncall.rules.load import load_rulebooks, shipped_folder
+    from oncall.rules.load import apply_overrides, load_rulebooks, shipped_folder
 
-    rulebooks = load_rulebooks([shipped_folder(), *(rules or ())])
+    rulebooks = apply_overrides(load_rulebooks([shipped_folder(), *(rules or ())]), overrides)
     with _evidence(paths, job) as incident:
         if save is not None:
             incident.save(save)
         _look_at(incident, since, at)
-        diagnosis = use_case.diagnose(incident, rulebooks, job, overrides)
+        diagnosis = use_case.diagnose(incident, rulebooks, job)
     sys.stdout.write(_written(diagnosis, format, explain, color))
     code = use_case.exit_code(diagnosis, min_coverage)
     if code == ExitCode.TOO_LITTLE_COVERAGE:

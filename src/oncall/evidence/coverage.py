@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # A world size beyond this is a damaged recording, not a job.
 _MOST_RANKS = 1_000_000
+_MOST_NOTES = 8
 
 _SEEN = """
     SELECT rank FROM ops
@@ -37,6 +38,11 @@ def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
     if told and any(rank >= told for rank in named):
         beyond = fold_ranks(rank for rank in named if rank >= told)
         notes.append(f"the world size is told as {told}, yet rank {beyond} left evidence")
+    inferred = con.execute(
+        "SELECT note FROM recordings WHERE note IS NOT NULL GROUP BY note "
+        f"ORDER BY count(*) DESC, note LIMIT {_MOST_NOTES}"
+    ).fetchall()
+    notes += [row[0] for row in inferred]
     expected = named | set(range(told))
     seen = _numbers(con, _SEEN)
     nodes, answered = _nodes(con, seen)
@@ -68,7 +74,9 @@ def _nodes(con: duckdb.DuckDBPyConnection, seen: set[int]) -> tuple[set[str], se
         "SELECT rank, node FROM ranks WHERE node IS NOT NULL AND rank IS NOT NULL"
     ).fetchall()
     heard = {row[0] for row in con.execute(_NODES_HEARD).fetchall() if row[0] is not None}
-    collected = con.execute("SELECT DISTINCT node FROM collectors WHERE node IS NOT NULL").fetchall()
+    collected = con.execute(
+        "SELECT DISTINCT node FROM collectors WHERE node IS NOT NULL"
+    ).fetchall()
     nodes = {node for _, node in homes} | heard | {row[0] for row in collected}
     return nodes, {node for rank, node in homes if rank in seen} | heard
 

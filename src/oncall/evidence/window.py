@@ -41,7 +41,9 @@ def keep_job(con: duckdb.DuckDBPyConnection, job: str | None) -> str:
     """
     found = jobs(con)
     if job is None and len(found) > 1:
-        raise UsageError(f"this evidence is of {len(found)} jobs; choose one with --job: {_list(found)}")
+        raise UsageError(
+            f"this evidence is of {len(found)} jobs; choose one with --job: {_list(found)}"
+        )
     if job is not None and job not in found:
         known = f"it is of {_list(found)}" if found else "it names no job"
         raise UsageError(f"no evidence of job `{job}` here; {known}")
@@ -66,7 +68,9 @@ def cut_after(con: duckdb.DuckDBPyConnection, until_ns: int) -> None:
     """Look at the evidence as it stood at `until_ns`: what began later is not there yet, and an
     operation that ended later is still in flight, its progress unknown."""
     for table, columns in TIMED.items():
-        con.execute(f"DELETE FROM {table} WHERE least({', '.join((*columns, 'NULL'))}) > ?", [until_ns])
+        con.execute(
+            f"DELETE FROM {table} WHERE least({', '.join((*columns, 'NULL'))}) > ?", [until_ns]
+        )
     con.execute(
         "UPDATE ops SET ended_ns = NULL, duration_ns = NULL, done = false, sends = NULL, "
         "recvs = NULL, send_rate = NULL, recv_rate = NULL, observed_ns = $at WHERE ended_ns > $at",
@@ -76,8 +80,8 @@ def cut_after(con: duckdb.DuckDBPyConnection, until_ns: int) -> None:
     # Counts and stacks without an instant describe the end of the recording, which is cut off.
     con.execute("DELETE FROM launches WHERE at_ns IS NULL")
     con.execute(
-        "DELETE FROM stacks WHERE seq IS NOT NULL AND NOT EXISTS (FROM ops WHERE ops.rank = "
-        "stacks.rank AND ops.comm = stacks.comm AND ops.seq = stacks.seq AND ops.kind = stacks.kind)"
+        "DELETE FROM stacks s WHERE seq IS NOT NULL AND NOT EXISTS "
+        "(FROM ops o WHERE (o.rank, o.comm, o.seq, o.kind) = (s.rank, s.comm, s.seq, s.kind))"
     )
 
 
@@ -91,10 +95,13 @@ def cut_before(con: duckdb.DuckDBPyConnection, since_ns: int) -> None:
                 [since_ns],
             )
     con.execute(
-        f"""DELETE FROM ops WHERE NOT {_IN_FLIGHT}
-            AND coalesce(ended_ns, greatest(enqueued_ns, started_ns)) < ?
-            AND (job, comm, kind, rank, seq) NOT IN
-                (SELECT (job, comm, kind, rank, max(seq)) FROM ops GROUP BY job, comm, kind, rank)""",
+        f"""
+        DELETE FROM ops USING
+            (SELECT comm, rank, kind, max(seq) AS seq FROM ops GROUP BY ALL) AS final
+        WHERE NOT {_IN_FLIGHT}
+        AND (final.comm, final.rank, final.kind) = (ops.comm, ops.rank, ops.kind)
+        AND ops.seq < final.seq AND coalesce(ended_ns, greatest(enqueued_ns, started_ns)) < ?
+        """,
         [since_ns],
     )
 

@@ -36,8 +36,11 @@ def _document(diagnosis: Diagnosis, explain: bool) -> Iterator[str]:
 
 def _finding(diagnosis: Diagnosis, finding: Finding, explain: bool) -> Iterator[str]:
     yield from ("", f"## {finding.id}: {escape(finding.title)}: {escape(words.who(finding.blame))}")
-    yield from ("", f"- **Verdict:** {escape(f'{finding.rulebook} {finding.verdict}')}, "
-                f"{finding.fault_class}, {finding.severity}")
+    yield from (
+        "",
+        f"- **Verdict:** {escape(f'{finding.rulebook} {finding.verdict}')}, "
+        f"{finding.fault_class}, {finding.severity}",
+    )
     if case := words.case_phrase(finding.case):
         yield f"- **Case:** {escape(case)}"
     if finding.at_ns is not None:
@@ -54,9 +57,7 @@ def _finding(diagnosis: Diagnosis, finding: Finding, explain: bool) -> Iterator[
         for advice in finding.next:
             yield from _advice(advice)
     yield from _section("Explains", words.consequences(diagnosis, finding))
-    yield from _section(
-        "Ruled out", [f"{one.verdict}: {one.because}" for one in finding.ruled_out]
-    )
+    yield from _section("Ruled out", words.ruled_out(finding))
     yield from _section("Sources", finding.sources)
 
 
@@ -64,8 +65,7 @@ def _step(number: int, step: Step, explain: bool) -> Iterator[str]:
     indent = " " * len(f"{number}. ")
     parts = []
     if step.ask:
-        answer = "It cannot be told" if step.answer == "unknown" else step.answer.capitalize()
-        parts.append(f"{escape(step.ask)} **{answer}.**")
+        parts.append(f"{escape(step.ask)} **{words.answer(step)}**")
     if step.say:
         parts.append(escape(step.say))
     yield f"{number}. {' '.join(parts)}"

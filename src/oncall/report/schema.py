@@ -12,8 +12,9 @@ from oncall.report.markdown import escape
 from oncall.report.text import WIDTH
 
 _ABOUT = (
-    f"Evidence schema {SCHEMA_VERSION}. Instants (`_ns`) are Unix time in nanoseconds on the node's "
-    "clock; unknown is NULL, never 0. A rule's SQL may read every table and relation here by its name."
+    f"Evidence schema {SCHEMA_VERSION}. Instants (`_ns`) are Unix time in nanoseconds on the "
+    "node's clock; unknown is NULL, never 0. A rule's SQL may read every table and relation here "
+    "by its name."
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from io import StringIO
+from itertools import count
 
 from rich.console import Console
 from rich.text import Text
@@ -19,6 +20,7 @@ from oncall.report import words
 WIDTH = 80
 _WIDEST = 100  # longer lines are hard to read on any terminal
 
+_HANGING = "     "
 _MOST_ROOTS = 5
 _MOST_LINES = 8
 _MOST_FRAMES = 5
@@ -57,10 +59,9 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     )
     causes = words.roots(diagnosis)
     for cause in causes[:_MOST_ROOTS]:
-        page.blank()
         _finding(page, diagnosis, cause, titled=len(causes) > 1, explain=explain)
-    rest = [f"{one.id}  {words.clean(one.title)}: {words.who(one.blame)}" for one in causes]
-    page.section("Also found", rest[_MOST_ROOTS:])
+    others = [f"{one.id}  {words.clean(one.title)}: {words.who(one.blame)}" for one in causes]
+    page.section("Also found", others[_MOST_ROOTS:])
     page.blank()
     _coverage(page, diagnosis)
 
@@ -68,57 +69,65 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
 def _finding(
     page: _Page, diagnosis: Diagnosis, finding: Finding, *, titled: bool, explain: bool
 ) -> None:
+    """A root cause. `titled` if the first line of the report does not already say who it is."""
+    page.blank()
+    about = [finding.id, f"{finding.rulebook} {finding.verdict}", words.case_phrase(finding.case)]
     if titled:
         title = f"{words.clean(finding.title)}: {words.who(finding.blame)}"
         badge = f"{finding.id} {words.GLYPHS[finding.severity]} {finding.severity.upper()}  "
         page.flow((badge + title, _STYLES[finding.severity]))
-    about = [f"{finding.id} · {finding.rulebook} {finding.verdict} · {finding.fault_class}"]
-    about += [words.case_phrase(finding.case)] if words.case_phrase(finding.case) else []
-    if titled and finding.at_ns is not None:
-        about.append(f"since {words.instant(finding.at_ns)}")
-    page.flow((" · ".join(about), "dim"))
+        since = f"since {words.instant(finding.at_ns)}" if finding.at_ns is not None else ""
+        about = [*about[1:], since]
+    page.flow((" · ".join(part for part in about if part), "dim"))
     page.heading("Why")
-    for number, step in enumerate(finding.story, start=1):
-        _step(page, number, step, explain=explain)
+    asked, shown = count(1), set[str]()
+    for step in finding.story:
+        _step(page, f"{next(asked):3}. " if step.ask else "  →  ", step)
+        if explain and step.fact:
+            _fact(page, step, known=step.fact in shown)
+            shown.add(step.fact)
     _stacks(page, finding)
     if finding.next:
+        page.blank()
         page.heading("Do next")
         for advice in finding.next:
             _advice(page, advice)
+    page.blank()
     page.section("Explains", words.consequences(diagnosis, finding))
-    page.section(
-        "Ruled out",
-        [f"{one.verdict}: {words.clean(one.because)}" for one in finding.ruled_out],
-    )
+    page.section("Ruled out", words.ruled_out(finding))
     page.labelled("Confidence", words.confidence_phrase(finding))
     if finding.sources:
         page.labelled("Sources", "; ".join(map(words.clean, finding.sources)))
 
 
-def _step(page: _Page, number: int, step: Step, *, explain: bool) -> None:
-    first, rest = f"{number:3}. ", "     "
+def _step(page: _Page, lead: str, step: Step) -> None:
     if step.ask:
-        answer = "It cannot be told" if step.answer == "unknown" else step.answer.capitalize()
-        page.flow((f"{words.clean(step.ask)}  ", ""), (f"{answer}.", "bold"), first=first, rest=rest)
-        first = rest
+        question = (f"{words.clean(step.ask)}  ", "")
+        page.flow(question, (words.answer(step), "bold"), first=lead, rest=_HANGING)
+        lead = _HANGING
     if step.say:
-        page.flow((words.clean(step.say), ""), first=first, rest=rest)
-    if explain and step.fact:
-        rows = f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
-        values = "; ".join(f"${name} = {value}" for name, value in step.params.items())
-        told = f"fact {step.fact}: {rows}" + (f"; {values}" if values else "")
-        page.flow((words.clean(told), "cyan"), first=rest, rest=rest + "  ")
-        page.verbatim(words.clean_lines(step.sql), rest + "  ", "dim")
+        page.flow((words.clean(step.say), "" if step.ask else "bold"), first=lead, rest=_HANGING)
+
+
+def _fact(page: _Page, step: Step, *, known: bool) -> None:
+    """The rows behind an answer; the SQL of a fact is shown once a finding."""
+    rows = f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
+    values = "".join(f"; ${name} = {value}" for name, value in step.params.items())
+    told = f"fact {step.fact}: {rows}{'; its SQL is above' if known else values}"
+    page.flow((words.clean(told), "cyan"), first=_HANGING, rest=_HANGING + "  ")
+    if not known:
+        page.verbatim(words.clean_lines(step.sql), _HANGING + "  ", "dim")
 
 
 def _stacks(page: _Page, finding: Finding) -> None:
     for stack in finding.stacks:
+        page.blank()
         page.heading(f"Rank {stack.rank}, {words.clean(stack.at)}")
         for frame in stack.frames[:_MOST_FRAMES]:
             page.flow((words.clean(frame), ""), first="  ", rest="    ")
         if len(stack.frames) > _MOST_FRAMES:
             more = len(stack.frames) - _MOST_FRAMES
-            page.flow((f"… {more} more frames, in --format json", "dim"), first="  ")
+            page.flow((f"… {more} more, in --format json", "dim"), first="  ")
 
 
 def _advice(page: _Page, advice: str) -> None:
@@ -159,7 +168,6 @@ class _Page:
         room = self._width - max(len(first), len(rest))
         lead = first
         for line in Text.assemble(*parts).wrap(self._console, max(room, 20)):
-            line.rstrip()
             self._print(Text(lead) + line)
             lead = rest
 
@@ -188,4 +196,5 @@ class _Page:
             self.flow((more, "dim"), first="  ")
 
     def _print(self, line: Text) -> None:
+        line.rstrip()
         self._console.print(line, soft_wrap=True, highlight=False)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from oncall.diagnosis import Blame, Coverage, Diagnosis, Finding, Gap, Severity, SkippedRule
+from oncall.diagnosis import Blame, Coverage, Diagnosis, Finding, Gap, Severity, SkippedRule, Step
 from oncall.nodeset import fold_hosts, fold_ranks
 from oncall.units import NS_PER_S, format_duration
 
@@ -21,8 +21,11 @@ HEALTHY_GLYPH, UNSEEN_GLYPH = "✔", "?"
 
 _MOST_NAMES = 4
 _MOST_FOLDED = 48  # characters of a folded set before it is cut
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+_CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
 _YEAR_2001_NS = 10**18
+_HINT = "Silence is no sign of health: look at the silent ranks first."
 
 
 def clean(text: str) -> str:
@@ -63,7 +66,9 @@ def who(blame: Sequence[Blame]) -> str:
         nodes = {str(one.where["node"]) for one in ranks if one.where.get("node")}
         place = f" on {hosts_phrase(nodes)}" if nodes else ""
         phrases.append(ranks_phrase(int(one.where["rank"]) for one in ranks) + place)
-    nodes = {str(one.where["node"]) for one in blame if one.kind == "node" and one.where.get("node")}
+    nodes = {
+        str(one.where["node"]) for one in blame if one.kind == "node" and one.where.get("node")
+    }
     if nodes:
         phrases.append(f"{'nodes' if len(nodes) > 1 else 'node'} {hosts_phrase(nodes)}")
     others = [_thing(one) for one in blame if one.kind not in ("rank", "node")]
@@ -147,25 +152,50 @@ def headline(diagnosis: Diagnosis) -> tuple[str, Severity | None, str]:
         if not diagnosis.checked:
             return UNSEEN_GLYPH, None, "Nothing could be checked"
         if coverage.ranks_seen < coverage.ranks:
-            return UNSEEN_GLYPH, None, f"No fault in what was seen: {seen_phrase(coverage)}"
+            return (
+                UNSEEN_GLYPH,
+                None,
+                f"No fault in what was seen: {seen_phrase(coverage)}. {_HINT}",
+            )
         return HEALTHY_GLYPH, None, "No fault found"
     order: tuple[Severity, ...] = ("critical", "warning", "info")
     worst = min((cause.severity for cause in causes), key=order.index)
     if len(causes) > 1:
         parts = [f"{clean(cause.title)}: {who(cause.blame)}" for cause in causes]
-        return GLYPHS[worst], worst, f"{len(causes)} root causes. {'; '.join(parts[:2])}" + (
-            f"; and {len(parts) - 2} more" if len(parts) > 2 else ""
+        return (
+            GLYPHS[worst],
+            worst,
+            f"{len(causes)} root causes. {'; '.join(parts[:2])}"
+            + (f"; and {len(parts) - 2} more" if len(parts) > 2 else ""),
         )
     since = f", since {instant(causes[0].at_ns)}" if causes[0].at_ns is not None else ""
     return GLYPHS[worst], worst, f"{clean(causes[0].title)}: {who(causes[0].blame)}{since}"
 
 
+def answer(step: Step) -> str:
+    """The step's answer as a sentence."""
+    return "It cannot be told." if step.answer == "unknown" else f"{step.answer.capitalize()}."
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
 def confidence_phrase(finding: Finding) -> str:
     """`90 %` and what it is made of."""
     reasons = "; ".join(
-        f"{clean(reason.name)} {reason.value:.0%} ({clean(reason.why)})" for reason in finding.reasons
+        f"{clean(reason.name)} {percent(reason.value)} ({clean(reason.why)})"
+        for reason in finding.reasons
     )
-    return f"{finding.confidence:.0%}" + (f" from {reasons}" if reasons else "")
+    return percent(finding.confidence) + (f" from {reasons}" if reasons else "")
+
+
+def ruled_out(finding: Finding) -> list[str]:
+    """Verdicts with why they were turned away from, those of one reason together."""
+    verdicts: dict[str, list[str]] = {}
+    for one in finding.ruled_out:
+        verdicts.setdefault(clean(one.because), []).append(clean(one.verdict))
+    return [f"{', '.join(names)}: {because}" for because, names in verdicts.items()]
 
 
 def consequences(diagnosis: Diagnosis, root: Finding) -> list[str]:
@@ -222,6 +252,6 @@ def gap_phrase(gap: Gap) -> str:
 
 
 def skipped_phrase(rule: SkippedRule) -> str:
-    """`network: no evidence of nics, pings`."""
-    lacks = f"no evidence of {', '.join(rule.missing)}" if rule.missing else ""
-    return clean(f"{rule.rule}: {'; '.join(part for part in (lacks, rule.why) if part)}")
+    """`network: no evidence of nics, pings`, or the reason that the engine gave."""
+    lacks = f"no evidence of {', '.join(rule.missing)}" if rule.missing else "it could not run"
+    return clean(f"{rule.rule}: {rule.why or lacks}")
