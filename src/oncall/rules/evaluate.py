@@ -100,10 +100,15 @@ class Evaluation:
         return self._read[fact]
 
     def params(self, fact: str) -> dict[str, str]:
-        """The parameters that the fact itself uses, with their values as an engineer writes them."""
+        """The parameters that the fact itself uses, as an engineer writes their values."""
         return {
             name: format_quantity(self.rulebook.params[name]) for name in self.sql(fact).param_names
         }
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """The facts that were needed so far."""
+        return tuple(self._columns)
 
     def columns(self, fact: str) -> tuple[str, ...]:
         """The fact's columns."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from oncall.errors import Problem, RulebookError, UsageError
+from oncall.rules.model_faults import validate
 from oncall.rules.positions import Fault, Source, aliases, read_yaml
 from oncall.rules.rulebook import (
     FORMAT,
@@ -21,7 +22,6 @@ from oncall.rules.rulebook import (
     Rulebook,
     RulebookFile,
 )
-from oncall.rules.model_faults import validate
 from oncall.rules.structure import faults_of
 from oncall.rules.template import nearest
 from oncall.units import Quantity, parse_quantity
@@ -43,6 +43,13 @@ def rulebook_files(folder: Path) -> list[Path]:
         raise UsageError(f"{folder}: no such file or folder of rulebooks")
     found = [*folder.glob("*.yaml"), *folder.glob("*.yml")]
     return sorted(path for path in found if not path.name.endswith(TEST_SUFFIX))
+
+
+def is_override(path: Path) -> bool:
+    """Whether the file changes another rulebook; False if it cannot be read as YAML."""
+    source, problems = _source(path)
+    data = None if problems else read_yaml(source)[0]
+    return isinstance(data, dict) and "override" in data
 
 
 def parse(text: str, path: str) -> tuple[Rulebook | None, list[Problem]]:
@@ -143,12 +150,9 @@ def replacement(what: str, written: bool | int | float | str, present: Quantity)
 
 
 def _read_file(path: Path) -> tuple[Source, Rulebook | OverrideFile | None, list[Problem]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        return Source(str(path), ""), None, [Problem(str(path), 1, 1, f"cannot be read: {reason}")]
-    source = Source(str(path), text)
+    source, problems = _source(path)
+    if problems:
+        return source, None, problems
     data, problems = read_yaml(source)
     if data is None and problems:
         return source, None, problems
@@ -160,6 +164,14 @@ def _read_file(path: Path) -> tuple[Source, Rulebook | OverrideFile | None, list
         part, found = _rulebook(source, data)
     problems += found
     return source, (None if problems else part), problems
+
+
+def _source(path: Path) -> tuple[Source, list[Problem]]:
+    try:
+        return Source(str(path), path.read_text(encoding="utf-8")), []
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        return Source(str(path), ""), [Problem(str(path), 1, 1, f"cannot be read: {reason}")]
 
 
 def _rulebook(source: Source, data: Any) -> tuple[Rulebook | None, list[Problem]]:

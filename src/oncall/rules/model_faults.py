@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from oncall.rules.positions import Fault
-from oncall.rules.rulebook import Leaf, OverrideFile, Param, Path, Question, RulebookFile, Verdict
+from oncall.rules.rulebook import Leaf, Path, Question
 from oncall.rules.template import nearest
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -47,7 +48,7 @@ def validate(model: type[Model], data: Any) -> tuple[Model | None, list[Fault], 
         return model.model_validate(data), [], []
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-    faults = [_fault(item, data) for item in found]
+    faults = [_fault(model, item, data) for item in found]
     repaired = deepcopy(data)
     for item, fault in zip(found, faults, strict=True):
         _repair(repaired, fault.where, item["type"], data)
@@ -57,11 +58,11 @@ def validate(model: type[Model], data: Any) -> tuple[Model | None, list[Fault], 
         return None, faults, []
 
 
-def _repair(data: Any, where: Path, kind: str, written: Any) -> None:
+def _repair(data: Any, where: Sequence[Any], kind: str, written: Any) -> None:
     """Remove an unknown key; put a stand-in where something is missing or wrong."""
     if not where:
         return
-    here = data
+    here: Any = data
     for step in where[:-1]:
         here = here[step]
     last = where[-1]
@@ -76,12 +77,12 @@ def _repair(data: Any, where: Path, kind: str, written: Any) -> None:
         here[last] = deepcopy(value)
 
 
-def _fault(error: Any, data: Any) -> Fault:
+def _fault(model: type[BaseModel], error: Any, data: Any) -> Fault:
     """One pydantic error as a fault."""
     where, parent = _written_path(error["loc"], data)
     kind, last = error["type"], where[-1] if where else ""
     if kind == "extra_forbidden":
-        known = [key for key in _known_keys(where[:-1], parent) if key not in parent]
+        known = [key for key in _known_keys(model, where[:-1], parent) if key not in parent]
         return Fault(where, f"unknown key `{last}`{nearest(str(last), known)}", on_key=True)
     if kind == "missing":
         return Fault(where, f"`{last}` is missing", on_key=True)
@@ -120,14 +121,40 @@ def _written_path(loc: Sequence[Any], data: Any) -> tuple[Path, Any]:
     return tuple(where), parent
 
 
-def _known_keys(where: Path, parent: Any) -> list[str]:
-    model: type[BaseModel]
-    if not where:
-        model = OverrideFile if "override" in parent else RulebookFile
-    elif where[0] == "override":
-        return ["params", "enabled"]
-    elif where[0] in ("params", "verdicts"):
-        model = Param if where[0] == "params" else Verdict
-    else:
-        model = Leaf if "verdict" in parent else Question
-    return [field.alias or name for name, field in model.model_fields.items()]
+def _known_keys(model: type[BaseModel], where: Path, parent: Any) -> list[str]:
+    """The keys that the model knows for the mapping at `where`."""
+    models = _models_at(model, where)
+    if Leaf in models and Question in models:
+        models = [Leaf if "verdict" in parent else Question]
+    return [field.alias or name for found in models for name, field in found.model_fields.items()]
+
+
+def _models_at(model: Any, where: Path) -> list[type[BaseModel]]:
+    """The models among the types that a value at `where` may have."""
+    types = [model]
+    for step in where:
+        inner: list[Any] = []
+        for one in _alternatives(types):
+            if isinstance(one, type) and issubclass(one, BaseModel):
+                fields = {field.alias or name: field for name, field in one.model_fields.items()}
+                inner += [fields[str(step)].annotation] if str(step) in fields else []
+            else:
+                inner += get_args(one)[-1:]  # of dict[..., X] and list[X], the X
+        types = inner
+    return [
+        one for one in _alternatives(types) if isinstance(one, type) and issubclass(one, BaseModel)
+    ]
+
+
+def _alternatives(types: Sequence[Any]) -> list[Any]:
+    """The members of unions, without annotations."""
+    found: list[Any] = []
+    for one in types:
+        origin = get_origin(one)
+        if origin is Annotated:
+            found += _alternatives(get_args(one)[:1])
+        elif origin in (Union, UnionType):
+            found += _alternatives(get_args(one))
+        elif get_origin(one) in (dict, list) or isinstance(one, type):
+            found.append(one)
+    return found

@@ -127,10 +127,8 @@ class Source:
                     if wanted == 0:
                         return line, column
                     wanted -= 1
-                    if (
-                        node.style == '"'
-                        and text[column] == "\\"
-                        or (node.style == "'" and text[column : column + 2] == "''")
+                    if (node.style == '"' and text[column] == "\\") or (
+                        node.style == "'" and text[column : column + 2] == "''"
                     ):
                         column += 1  # an escaped character is two in the file, one in the value
                 column += 1

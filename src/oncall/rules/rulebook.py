@@ -45,20 +45,20 @@ Steps = Annotated[
 ]
 
 
-class _Written(BaseModel):
+class Written(BaseModel):
     """A part of the file: unknown keys are errors, values are never converted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Param(_Written):
+class Param(Written):
     """A named number with its unit and the reason for its value; sites override the value."""
 
     value: Scalar = Field(description="With its unit: 5 min, 64 MiB, 7 GB/s, 20 %; or plain.")
     why: Text = Field(description="Why this value and no other.")
 
 
-class Verdict(_Written):
+class Verdict(Written):
     """What a leaf may conclude."""
 
     title: Text
@@ -67,7 +67,7 @@ class Verdict(_Written):
     next: Steps = Field(default_factory=list)
 
 
-class Question(_Written):
+class Question(Written):
     """A node: `say` is said on arriving here, as the consequence of the answer that led here."""
 
     ask: Text = Field(description="The question shown to the reader.")
@@ -98,7 +98,7 @@ class Question(_Written):
         return taken | ({"unknown": self.if_unknown} if self.if_unknown else {})
 
 
-class Leaf(_Written):
+class Leaf(Written):
     """An end of the tree: a verdict, or `verdict: none`."""
 
     verdict: Text = Field(description="An id under verdicts:, or none.")
@@ -124,9 +124,10 @@ def _kind(value: Any) -> str:
 Branch = Annotated[
     Annotated[Question, Tag("question")] | Annotated[Leaf, Tag("leaf")], Discriminator(_kind)
 ]
+Question.model_rebuild()
 
 
-class RulebookFile(_Written):
+class RulebookFile(Written):
     """A rulebook as written."""
 
     rulebook: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
@@ -162,14 +163,14 @@ class RulebookFile(_Written):
         return self.start_when[len("any(") : -1]
 
 
-class Override(_Written):
+class Override(Written):
     """What a site changes in a shipped rulebook: values, or whether it runs. Never a condition."""
 
     params: dict[Name, Scalar] = Field(default_factory=dict)
     enabled: bool = True
 
 
-class OverrideFile(_Written):
+class OverrideFile(Written):
     """A site's file that changes a rulebook of that name."""
 
     rulebook: str

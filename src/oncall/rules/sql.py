@@ -48,13 +48,17 @@ class TableRead:
 
 @dataclass(frozen=True)
 class FactSql:
-    """A fact's SELECT: the tables it reads, the `$names` it binds, what it may not do."""
+    """A fact's SELECT: the tables it reads, the `$names` it binds, what it may not do.
+
+    `bare_numbers` are thresholds written into comparisons, 0 and 1 left out, with offsets.
+    """
 
     sql: str
     reads: tuple[TableRead, ...]
     params: tuple[tuple[str, int], ...]
     ordered: bool
     faults: tuple[SqlFault, ...]
+    bare_numbers: tuple[tuple[str, int], ...] = ()
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -90,10 +94,20 @@ def read_sql(con: duckdb.DuckDBPyConnection, sql: str) -> FactSql:
         fault = SqlFault(f"a fact is exactly one SELECT, these are {len(statements)}")
         return FactSql(sql, (), (), False, (fault,))
     walk = _Walk(sql)
-    walk.visit(statements[0]["node"], frozenset())
+    try:
+        walk.visit(statements[0]["node"], frozenset())
+    except RecursionError:
+        return FactSql(sql, (), (), False, (SqlFault("the SELECT is nested too deeply"),))
     modifiers = statements[0]["node"].get("modifiers", [])
     ordered = any(modifier["type"] == "ORDER_MODIFIER" for modifier in modifiers)
-    return FactSql(sql, tuple(walk.reads), tuple(walk.params), ordered, tuple(walk.faults))
+    return FactSql(
+        sql,
+        tuple(walk.reads),
+        tuple(walk.params),
+        ordered,
+        tuple(walk.faults),
+        tuple(walk.bare_numbers),
+    )
 
 
 def character(sql: str, byte: int) -> int:
@@ -117,6 +131,7 @@ class _Walk:
         self.reads: list[TableRead] = []
         self.params: list[tuple[str, int]] = []
         self.faults: list[SqlFault] = []
+        self.bare_numbers: list[tuple[str, int]] = []
 
     def visit(self, node: Any, scope: frozenset[str]) -> None:
         if isinstance(node, list):
@@ -162,6 +177,16 @@ class _Walk:
                 self._refuse(message, node, len(name))
         elif kind == "VALUE_PARAMETER":
             self.params.append((str(node.get("identifier", "?")), self._offset(node)))
+        if node.get("class") in ("COMPARISON", "BETWEEN"):
+            for side in ("left", "right", "lower", "upper"):
+                self._number(node.get(side))
+
+    def _number(self, node: dict[str, Any] | None) -> None:
+        literal = (node or {}).get("literal") or {}
+        if node and literal.get("kind") in ("INTEGER", "DECIMAL", "FLOAT", "DOUBLE", "NUMERIC"):
+            text = str(literal.get("text"))
+            if text not in ("0", "1"):
+                self.bare_numbers.append((text, self._offset(node)))
 
     def _table(self, node: dict[str, Any], scope: frozenset[str]) -> None:
         name = node["table_name"].strip('"').lower()

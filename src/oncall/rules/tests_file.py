@@ -1,0 +1,248 @@
+"""Tests of a rulebook (`hang.test.yaml`): the file's model, and evidence from its short rows.
+
+    tests:
+      - name: rank 3 never enters
+        given: {ops: [{rank: 0-2, seq: 8}, {rank: 3, seq: 7, ended_ns: "2 s"}]}
+        expect: {verdict: H1, blame: [3], path: [no]}
+
+A row stands for many: `0-2,5` in a whole-number column is a row for each, `{rank}` in any text is
+the row's own value, and columns that measure take quantities (`400 s`, `64 MiB`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path as File
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from oncall.diagnosis import Answer
+from oncall.errors import Problem, RulebookError, UsageError
+from oncall.evidence.incident import Incident
+from oncall.evidence.schema import BY_NAME, Column
+from oncall.nodeset import expand_ranks
+from oncall.rules.load import TEST_SUFFIX, load_file, rulebook_files
+from oncall.rules.model_faults import validate
+from oncall.rules.positions import Fault, Source, read_yaml
+from oncall.rules.rulebook import NO_VERDICT, Path, Rulebook, Scalar, Written
+from oncall.rules.template import nearest
+from oncall.units import parse_quantity
+
+JOB = "test"
+SKIPPED = "skipped"
+
+_SPANS = re.compile(r"\s*\d+\s*(-\s*\d+\s*)?(,\s*\d+\s*(-\s*\d+\s*)?)*")
+_REFERENCE = re.compile(r"\{(\w+)\}")
+
+
+class Expected(Written):
+    """What one finding must be; `verdict: none` for no finding, `skipped` for no evidence."""
+
+    verdict: str
+    blame: list[int | str] | None = None
+    path: list[Answer] | None = Field(default=None, description="The answers, in order.")
+    says: str | None = Field(default=None, description="A part of some sentence of the story.")
+
+
+class TestCase(Written):
+    """Evidence and what the rulebook must make of it."""
+
+    __test__ = False
+
+    name: str
+    given: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
+    simulate: dict[str, Any] | None = Field(default=None, description="A scenario's fields.")
+    params: dict[str, Scalar] = Field(default_factory=dict)
+    expect: Expected | list[Expected]
+
+    @property
+    def expected(self) -> list[Expected]:
+        return self.expect if isinstance(self.expect, list) else [self.expect]
+
+
+class TestFile(Written):
+    """The tests of one rulebook."""
+
+    __test__ = False
+
+    rulebook: str
+    defaults: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    tests: Annotated[list[TestCase], Field(min_length=1)]
+
+
+def tests_of(rulebook: File) -> File:
+    """The test file that belongs to a rulebook's file: same folder, same stem."""
+    return rulebook.with_name(rulebook.name.removesuffix(rulebook.suffix) + TEST_SUFFIX)
+
+
+def load_tests(path: File) -> tuple[Source, TestFile, Rulebook]:
+    """A test file and its rulebook. Raises RulebookError with every problem of either."""
+    try:
+        source = Source(str(path), path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        raise RulebookError([Problem(str(path), 1, 1, "no such test file")]) from None
+    data, problems = read_yaml(source)
+    if problems:
+        raise RulebookError(problems)
+    tests, faults, _ = validate(TestFile, data)
+    if tests is None or faults:
+        raise RulebookError(source.place_all(faults))
+    rulebook = _rulebook_named(tests.rulebook, path)
+    if rulebook is None:
+        message = f"no rulebook `{tests.rulebook}` in this folder"
+        raise RulebookError([source.place(Fault(("rulebook",), message))])
+    problems = source.place_all(_faults(tests, rulebook))
+    if problems:
+        raise RulebookError(problems)
+    return source, tests, rulebook
+
+
+def test_problems(rulebook: File) -> list[Problem]:
+    """What is wrong with a rulebook's tests: missing, unreadable, or leaving a verdict untested."""
+    path = tests_of(rulebook)
+    if not path.is_file():
+        return [Problem(str(rulebook), 1, 1, f"no tests: {path.name} is missing")]
+    try:
+        source, tests, book = load_tests(path)
+    except RulebookError as error:
+        return list(error.problems)
+    expected = {one.verdict for test in tests.tests for one in test.expected}
+    expected |= {NO_VERDICT for test in tests.tests if not test.expected}
+    untested = [name for name in (*book.book.verdicts, NO_VERDICT) if name not in expected]
+    return [
+        source.place(Fault(("tests",), f"no test expects `verdict: {name}`", on_key=True))
+        for name in untested
+    ]
+
+
+test_problems.__test__ = False  # type: ignore[attr-defined]
+
+
+def _rulebook_named(name: str, path: File) -> Rulebook | None:
+    beside = path.with_name(path.name.removesuffix(TEST_SUFFIX) + ".yaml")
+    others = [file for file in rulebook_files(path.parent or File()) if file != beside]
+    for file in (beside, *others):
+        if file.is_file() and re.search(
+            rf"(?m)^rulebook:\s*['\"]?{re.escape(name)}\b", file.read_text()
+        ):
+            return load_file(file)
+    return None
+
+
+def _faults(tests: TestFile, rulebook: Rulebook) -> Iterator[Fault]:
+    """Tables, columns, parameters and verdicts that do not exist."""
+    verdicts = [*rulebook.book.verdicts, NO_VERDICT, SKIPPED]
+    for table, row in tests.defaults.items():
+        yield from _row_faults(("defaults", table), table, row)
+    for index, test in enumerate(tests.tests):
+        where = ("tests", index)
+        for table, rows in test.given.items():
+            for number, row in enumerate(rows):
+                yield from _row_faults((*where, "given", table, number), table, row)
+        for name in test.params:
+            if name not in rulebook.params:
+                near = nearest(name, rulebook.params)
+                message = f"{rulebook.name} has no parameter `{name}`{near}"
+                yield Fault((*where, "params", name), message, on_key=True)
+        for number, one in enumerate(test.expected):
+            if one.verdict not in verdicts:
+                place: Path = (*where, "expect")
+                place += (number,) if isinstance(test.expect, list) else ()
+                near = nearest(one.verdict, verdicts)
+                message = f"{rulebook.name} has no verdict `{one.verdict}`{near}"
+                yield Fault((*place, "verdict"), message)
+
+
+def _row_faults(
+    where: tuple[str | int, ...], table: str, row: Mapping[str, Any]
+) -> Iterator[Fault]:
+    if table not in BY_NAME:
+        place = where if where[0] == "defaults" else where[:-1]
+        yield Fault(place, f"no evidence table `{table}`{nearest(table, BY_NAME)}", on_key=True)
+        return
+    known = {column.name: column for column in BY_NAME[table].columns}
+    for name, value in row.items():
+        if name not in known:
+            message = f"{table} has no column `{name}`{nearest(name, known)}"
+            yield Fault((*where, name), message, on_key=True)
+            continue
+        if isinstance(value, str) and _REFERENCE.search(value):
+            continue
+        try:
+            _values(known[name], value)
+        except UsageError as error:
+            yield Fault((*where, name), str(error))
+
+
+# -------------------------------------------------------------------- evidence
+
+
+def evidence(tests: TestFile, test: TestCase) -> Incident:
+    """The incident that a test gives: simulated, from its rows, or rows added to a simulation.
+
+    Raises UsageError for a row or scenario that cannot be.
+    """
+    incident = Incident.empty() if test.simulate is None else _simulated(test.simulate)
+    for table, rows in test.given.items():
+        declared = BY_NAME[table].columns
+        default = {"job": JOB} | tests.defaults.get(table, {})
+        columns: dict[str, list[Any]] = {column.name: [] for column in declared}
+        for row in rows:
+            for expanded in _expand(declared, default | row):
+                for column in declared:
+                    columns[column.name].append(expanded.get(column.name))
+        if rows:
+            incident.append(table, columns)
+    return incident
+
+
+def _simulated(scenario: Mapping[str, Any]) -> Incident:
+    from oncall.simulate import Scenario, simulate
+
+    incident, _ = simulate(Scenario.from_mapping(scenario))
+    return incident
+
+
+def _expand(declared: tuple[Column, ...], row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every row that one short row stands for."""
+    columns = {column.name: column for column in declared}
+    plain: dict[str, Any] = {}
+    referring: dict[str, str] = {}
+    for name, value in row.items():
+        if name not in columns:
+            continue
+        refers = isinstance(value, str) and _REFERENCE.search(value)
+        (referring if refers else plain)[name] = value
+    choices = [_values(columns[name], value) for name, value in plain.items()]
+    for chosen in product(*choices):
+        values = dict(zip(plain, chosen, strict=True))
+        for name, text in referring.items():
+            for other, value in values.items():
+                text = text.replace(f"{{{other}}}", str(value))
+            values[name] = _values(columns[name], text)[0]
+        yield values
+
+
+def _values(column: Column, value: Any) -> list[Any]:
+    """The values that one written value stands for. Raises UsageError if it fits no way."""
+    if not isinstance(value, str) or column.type in ("VARCHAR", "VARCHAR[]", "BOOLEAN"):
+        return [value]
+    if column.name == "comm":
+        return [communicator(value)]
+    if column.unit not in ("ns", "bytes") and _SPANS.fullmatch(value):
+        return list(expand_ranks(value))
+    quantity = parse_quantity(value)
+    if isinstance(quantity.value, str):
+        raise UsageError(f"`{value}` is no value for {column.name} ({column.type})")
+    return [quantity.value]
+
+
+def communicator(name: str) -> int:
+    """A communicator's 64-bit id: hex as it is, any other name hashed."""
+    if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", name):
+        return int(name, 16)
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
