@@ -111,12 +111,11 @@ def _bad_recordings(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:
     for problem, ranks, paths, count in rows:
         files = f"{count} files" if count > 1 else PurePath(paths[0] or "a file").name
         yield _gap(con, f"{files}: {problem}", ranks or ())
-    row = con.execute(
-        "SELECT list(DISTINCT rank) FILTER (rank IS NOT NULL), sum(holes) FROM recordings "
-        "WHERE holes > 0"
-    ).fetchone()
-    if row and row[1]:
-        yield _gap(con, f"the recorder itself lost {int(row[1]):,} operations", row[0] or ())
+    holes = con.execute("SELECT rank, holes FROM recordings WHERE holes > 0").fetchall()
+    if holes:
+        lost = sum(count for _, count in holes)
+        ranks = [rank for rank, _ in holes if rank is not None]
+        yield _gap(con, f"the recorder itself lost {lost:,} operations", ranks)
 
 
 def _bad_collectors(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:

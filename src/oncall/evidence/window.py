@@ -60,8 +60,8 @@ def span(con: duckdb.DuckDBPyConnection) -> tuple[int | None, int | None]:
         f" FROM {table}"
         for table, columns in TIMED.items()
     )
-    row = con.execute(f"SELECT min(low), max(high) FROM ({parts})").fetchone()
-    return (row[0], row[1]) if row else (None, None)
+    ((first, last),) = con.execute(f"SELECT min(low), max(high) FROM ({parts})").fetchall()
+    return first, last
 
 
 def cut_after(con: duckdb.DuckDBPyConnection, until_ns: int) -> None:

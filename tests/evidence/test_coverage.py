@@ -1,0 +1,135 @@
+"""Coverage: who is expected, who was seen, and why the others were not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from oncall.diagnosis import Gap
+from oncall.evidence.coverage import measure
+from oncall.evidence.incident import Incident
+
+
+@pytest.fixture
+def incident() -> Iterator[Incident]:
+    with Incident.empty() as made:
+        yield made
+
+
+def test_an_empty_incident_expects_nobody(incident: Incident) -> None:
+    coverage, notes = measure(incident.con)
+    assert (coverage.ranks, coverage.ranks_seen, coverage.nodes) == (0, 0, 0)
+    assert coverage.gaps == ()
+    assert notes == ()
+
+
+def test_members_without_evidence_are_silent(incident: Incident) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2, 3]})
+    incident.append("ranks", {"job": "j", "rank": [0, 1, 2, 3], "node": ["a", "a", "b", "b"]})
+    incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 1]})
+    coverage, _ = measure(incident.con)
+    assert (coverage.ranks, coverage.ranks_seen) == (4, 2)
+    assert (coverage.nodes, coverage.answered) == (2, 1)
+    assert coverage.gaps == (Gap("left no recording", ("b",), (2, 3)),)
+    assert coverage.share == 0.5
+
+
+def test_the_world_size_expects_ranks_that_nobody_names(incident: Incident) -> None:
+    incident.append("jobs", {"job": "j", "world_size": 4})
+    incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 3]})
+    coverage, _ = measure(incident.con)
+    assert coverage.gaps == (Gap("left no recording", (), (1, 2)),)
+
+
+def test_a_world_size_that_does_not_match_is_noted(incident: Incident) -> None:
+    incident.append("jobs", {"job": "j", "world_size": [2, 8]})
+    incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 9]})
+    coverage, notes = measure(incident.con)
+    assert coverage.ranks == 9
+    assert notes == (
+        "the recordings tell different world sizes: 2, 8",
+        "the world size is told as 8, yet rank 9 left evidence",
+    )
+
+
+def test_an_absurd_world_size_is_not_believed(incident: Incident) -> None:
+    incident.append("jobs", {"job": "j", "world_size": 2**31 - 1})
+    incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0]})
+    coverage, notes = measure(incident.con)
+    assert coverage.ranks == 1
+    assert notes == ("a world size of 2147483647 is not believed",)
+
+
+def test_who_does_not_answer_ras_is_not_seen(incident: Incident) -> None:
+    incident.append(
+        "launches",
+        {
+            "job": "j",
+            "comm": 1,
+            "rank": [0, 1, 2],
+            "launched": 5,
+            "state": ["running", "unresponsive", "dead"],
+        },
+    )
+    coverage, _ = measure(incident.con)
+    assert (coverage.ranks, coverage.ranks_seen) == (1, 1)
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2, 3]})
+    coverage, _ = measure(incident.con)
+    assert (coverage.ranks, coverage.ranks_seen) == (4, 1)
+    assert coverage.gaps == (
+        Gap("dead, says NCCL RAS", (), (2,)),
+        Gap("did not answer, says NCCL RAS", (), (1,)),
+        Gap("left no recording", (), (3,)),
+    )
+
+
+def test_recordings_tell_their_problems(incident: Incident) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2, 3]})
+    incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 2]})
+    incident.append(
+        "recordings",
+        {
+            "job": "j",
+            "path": ["d/rank_0", "d/rank_1", "d/rank_2", "d/rank_3"],
+            "rank": [0, 1, 2, 3],
+            "rows": [5, 0, 5, None],
+            "holes": [0, 0, 1200, None],
+            "problem": [None, None, None, "truncated"],
+            "note": [None, None, "clocks differ", None],
+        },
+    )
+    coverage, notes = measure(incident.con)
+    assert coverage.ranks_seen == 3
+    assert coverage.gaps == (
+        Gap("recorded no operation", (), (1,)),
+        Gap("rank_3: truncated", (), (3,)),
+        Gap("the recorder itself lost 1,200 operations", (), (2,)),
+    )
+    assert notes == ("clocks differ",)
+
+
+def test_equal_problems_are_one_gap(incident: Incident) -> None:
+    incident.append(
+        "recordings",
+        {"job": "j", "path": ["a", "b"], "rank": [4, 5], "problem": "not a dump"},
+    )
+    assert measure(incident.con)[0].gaps == (Gap("2 files: not a dump", (), (4, 5)),)
+
+
+def test_collectors_tell_their_losses(incident: Incident) -> None:
+    incident.append(
+        "collectors",
+        {
+            "node": ["a", "b", "b"],
+            "source": ["nics", "nics", "gpus"],
+            "dropped": [0, 7, 0],
+            "error": [None, None, "no NVML"],
+        },
+    )
+    coverage, _ = measure(incident.con)
+    assert coverage.gaps == (
+        Gap("collector gpus: no NVML", ("b",)),
+        Gap("collector nics dropped 7 rows", ("b",)),
+    )
+    assert (coverage.nodes, coverage.answered) == (2, 0)
