@@ -26,9 +26,62 @@ STANDING_COLUMNS = [
 
 
 @relation(
+    "open_pairs",
+    reads=["in_flight"],
+    optional=["members", "operations"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the rank's number for its Send or Recv"),
+        ("rank", "INTEGER", "", "the rank with an open Send or Recv"),
+        ("peer", "INTEGER", "", "its other side"),
+        ("op", "VARCHAR", "", "Send or Recv"),
+        ("state", "VARCHAR", "", "unmatched, matched, or passed: the other side completed its half"),
+    ],
+    source="beyond CCL-D: Send and Recv in the wait-for graph",
+)
+def open_pairs() -> str:
+    """Every open Send or Recv and whether its other side has entered, or already left, its half.
+
+    Numbers of the two sides can be compared on communicators of two, and on larger ones where
+    most open pairs carry the same number on both sides.
+    """
+    return """
+        WITH open AS (
+            SELECT i.job, i.comm, i.seq, i.rank, i.op, coalesce(i.peer, m.rank) AS peer
+            FROM in_flight i LEFT JOIN members m ON i.peer IS NULL AND m.size = 2
+                AND m.job = i.job AND m.comm = i.comm AND m.rank <> i.rank
+            WHERE i.kind = 'p2p' AND coalesce(i.peer, m.rank) IS NOT NULL),
+        facing AS (
+            SELECT a.job, a.comm, a.seq, a.rank, a.peer, a.op,
+                count(b.rank) FILTER (b.op <> a.op) AS answers,
+                max(b.seq) FILTER (b.op <> a.op) AS newest_answer, min(b.seq) AS oldest,
+                coalesce(bool_or(b.seq = a.seq AND b.op <> a.op), false) AS same
+            FROM open a LEFT JOIN open b ON b.job = a.job AND b.comm = a.comm
+                AND b.rank = a.peer AND b.peer = a.rank
+            GROUP BY ALL),
+        sizes AS (SELECT job, comm, max(size) AS size FROM members GROUP BY ALL),
+        aligned AS (
+            SELECT f.job, f.comm FROM facing f JOIN sizes s USING (job, comm) GROUP BY ALL
+            HAVING max(s.size) = 2
+                OR 2 * count(*) FILTER (f.same) >= count(*) FILTER (f.answers > 0)),
+        finished AS (
+            SELECT DISTINCT f.job, f.comm, f.seq, f.rank, f.peer FROM facing f
+            JOIN operations o ON o.done AND o.kind = 'p2p' AND o.job = f.job AND o.comm = f.comm
+                AND o.seq = f.seq AND o.rank = f.peer AND o.peer = f.rank AND o.op <> f.op)
+        SELECT f.job, f.comm, f.seq, f.rank, f.peer, f.op,
+            CASE WHEN a.comm IS NOT NULL AND (d.seq IS NOT NULL OR f.oldest > f.seq) THEN 'passed'
+                 WHEN f.answers = 0 OR (a.comm IS NOT NULL AND f.newest_answer < f.seq)
+                 THEN 'unmatched' ELSE 'matched' END AS state
+        FROM facing f LEFT JOIN aligned a USING (job, comm)
+        LEFT JOIN finished d USING (job, comm, seq, rank, peer)
+    """
+
+
+@relation(
     "standing",
     reads=["frontier"],
-    optional=["in_flight", "operations", "launches"],
+    optional=["in_flight", "operations", "launches", "open_pairs"],
     columns=STANDING_COLUMNS,
     source="CCL-D 4.2.2",
     at="node",
@@ -37,8 +90,8 @@ def standing() -> str:
     """The operation each waiting rank stands in: the oldest that truly holds it.
 
     Not every open operation holds a rank. One is asynchronous if the rank has since completed
-    another that it entered later; and one that all other members have completed, calling the
-    same, is only late in being noticed on this rank. Ranks known only by their launch counter stand in the newest
+    another that it entered later; and one that most other members have completed, calling the
+    same, waits for no one: this rank fails to finish what all took part in. Ranks known only by their launch counter stand in the newest
     operation of a communicator whose counters differ.
     """
     return """
@@ -48,7 +101,7 @@ def standing() -> str:
             SELECT f.job, f.comm, f.seq, f.rank
             FROM (SELECT DISTINCT job, comm, seq, rank FROM in_flight WHERE kind = 'coll') f
             JOIN frontier x ON x.job = f.job AND x.comm = f.comm AND x.rank <> f.rank
-            GROUP BY ALL HAVING bool_and(coalesce(x.done_seq >= f.seq, false))),
+            GROUP BY ALL HAVING 2 * count(*) FILTER (x.done_seq >= f.seq) > count(*)),
         disputed AS (
             SELECT o.job, o.comm, o.seq FROM operations o SEMI JOIN others USING (job, comm, seq)
             WHERE o.kind = 'coll' GROUP BY ALL HAVING count(DISTINCT o.op) > 1),
@@ -57,6 +110,8 @@ def standing() -> str:
             LEFT JOIN newest_done d USING (job, rank)
             ANTI JOIN (SELECT * FROM others ANTI JOIN disputed USING (job, comm, seq)) o ON i.kind = 'coll' AND o.job = i.job AND o.comm = i.comm
                 AND o.seq = i.seq AND o.rank = i.rank
+            ANTI JOIN (FROM open_pairs WHERE state = 'passed') p ON i.kind = 'p2p'
+                AND p.job = i.job AND p.comm = i.comm AND p.seq = i.seq AND p.rank = i.rank
             WHERE d.entered_ns IS NULL OR i.entered_ns IS NULL OR i.entered_ns > d.entered_ns
             QUALIFY row_number() OVER (
                 PARTITION BY i.job, i.rank ORDER BY i.entered_ns NULLS LAST, i.seq) = 1),
@@ -85,7 +140,7 @@ def standing() -> str:
 @relation(
     "holders",
     reads=["standing", "members", "frontier"],
-    optional=["in_flight", "witnesses", "operations"],
+    optional=["in_flight", "witnesses", "open_pairs"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator of the operation that waits"),
@@ -124,25 +179,13 @@ def holders() -> str:
             LEFT JOIN in_flight i ON i.kind = 'coll' AND i.job = c.job AND i.comm = c.comm
                 AND i.seq = c.seq AND i.rank = m.rank),
         pairs AS (
-            SELECT s.job, s.comm, s.seq, s.rank AS owner, coalesce(s.peer, m.rank) AS rank, s.op
-            FROM standing s LEFT JOIN members m ON s.peer IS NULL AND m.size = 2
-                AND m.job = s.job AND m.comm = s.comm AND m.rank <> s.rank
-            WHERE s.kind = 'p2p' AND coalesce(s.peer, m.rank) IS NOT NULL),
-        answered AS (
-            SELECT p.*, w.rank IS NOT NULL AS heard,
-                count(i.rank) > 0 AS matched,
-                coalesce(bool_or(i.seq = x.seq AND i.comm = x.comm), false) AS together
-            FROM pairs p
-            LEFT JOIN witnesses w ON w.job = p.job AND w.rank = p.rank
-            LEFT JOIN in_flight i ON i.kind = 'p2p' AND i.job = p.job AND i.rank = p.rank
-                AND i.comm = p.comm AND coalesce(i.peer = p.owner, true) AND i.op <> p.op
-            LEFT JOIN standing x ON x.job = p.job AND x.rank = p.rank AND x.kind = 'p2p'
-            GROUP BY ALL),
-        passed AS (
-            SELECT DISTINCT a.job, a.comm, a.seq, a.owner
-            FROM answered a JOIN operations o ON o.done AND o.kind = 'p2p' AND o.job = a.job
-                AND o.comm = a.comm AND o.seq = a.seq AND o.rank = a.rank
-                AND o.peer = a.owner AND o.op <> a.op)
+            SELECT p.*, w.rank IS NOT NULL AS heard, x.rank IS NOT NULL AS together
+            FROM standing s
+            JOIN open_pairs p USING (job, comm, seq, rank)
+            LEFT JOIN witnesses w ON w.job = p.job AND w.rank = p.peer
+            LEFT JOIN standing x ON x.kind = 'p2p' AND x.job = p.job AND x.comm = p.comm
+                AND x.rank = p.peer
+            WHERE s.kind = 'p2p')
         SELECT job, comm, 'coll' AS kind, seq, NULL AS owner, rank, how FROM roll
         WHERE how IS NOT NULL
         WINDOW sibling AS (PARTITION BY job, comm, seq)
@@ -150,8 +193,8 @@ def holders() -> str:
             OR (how = 'silent' AND NOT bool_or(how = 'absent') OVER sibling)
             OR (how = 'elsewhere' AND NOT bool_or(how IN ('absent', 'silent')) OVER sibling)
         UNION ALL
-        SELECT job, comm, 'p2p', seq, owner, rank,
-            CASE WHEN NOT heard THEN 'silent' WHEN matched THEN 'elsewhere' ELSE 'absent' END
-        FROM answered ANTI JOIN passed USING (job, comm, seq, owner)
-        WHERE NOT (matched AND together)
+        SELECT job, comm, 'p2p', seq, rank, peer,
+            CASE WHEN NOT heard THEN 'silent' WHEN state = 'matched' THEN 'elsewhere'
+                 ELSE 'absent' END
+        FROM pairs WHERE NOT (state = 'matched' AND together)
     """
