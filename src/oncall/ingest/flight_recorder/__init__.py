@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from oncall.ingest.flight_recorder.file import looks_like_dump
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
+    from oncall.ingest.flight_recorder.identity import Identity
 
 KIND = "flight_recorder"
 
@@ -34,3 +35,17 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     from oncall.ingest.flight_recorder.importer import import_dumps
 
     import_dumps(paths, incident, job)
+
+
+def identify(paths: Sequence[Path]) -> Identity:
+    """What tells this set of dumps from another."""
+    from oncall.ingest.flight_recorder import identity
+
+    return identity.identify(paths)
+
+
+def relate(one: Identity, other: Identity) -> Literal["copy", "part"] | None:
+    """Whether two sets of dumps are copies of each other, parts of one job, or unrelated."""
+    from oncall.ingest.flight_recorder import identity
+
+    return identity.relate(one, other)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from oncall.ingest.flight_recorder.entries import Array, Codes, Entries, read_en
 from oncall.ingest.flight_recorder.file import Unreadable, load_dump
 from oncall.ingest.flight_recorder.groups import Group, groups_by_pg_id, listed_groups
 
-_MALFORMED = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError)
+MALFORMED = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError)
+_MOST_FRAMES = 256
+_MOST_RANKS = 65536
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,12 @@ class Batch:
     dtypes: Codes = field(default_factory=Codes)
     frames: Codes = field(default_factory=Codes)
 
+    def count(self, rank: int, groups: Mapping[int, Group], status: Mapping[int, Status]) -> None:
+        """Keep the pg_status of a rank, for each pg_id whose group is known."""
+        for pg_id, group in groups.items():
+            if pg_id in status:
+                self.counts.append((rank, self.groups[group], status[pg_id]))
+
     @property
     def columns(self) -> dict[str, Array]:
         return self.parts[0] if self.parts else {}
@@ -108,41 +117,40 @@ def _read_file(path: str, batch: Batch) -> Note:
         return _add_dump(path, rank, load_dump(Path(path)), batch)
     except Unreadable as error:
         return Note(path, rank, problem=str(error))
-    except _MALFORMED as error:
+    except MALFORMED as error:
         problem = f"not what the Flight Recorder writes: {type(error).__name__}: {error}"
         return Note(path, rank, problem=problem)
 
 
 def _add_dump(path: str, rank: int, dump: Mapping[str, Any], batch: Batch) -> Note:
     """Put a dump into the batch: all of it or, if a part is malformed, no row."""
-    raw = dump["entries"]
     listed = listed_groups(dump.get("pg_config") or {})
     status = _pg_status(dump.get("pg_status") or {})
     version = str(dump["version"]) if "version" in dump else None
-    if not raw:
-        groups = groups_by_pg_id(status, listed, {})
-        codes = tuple(batch.groups[group] for group in listed)
-        batch.counts += [(rank, batch.groups[groups[i]], status[i]) for i in groups if i in status]
-        return Note(path, rank, version, groups=codes)
-    entries = close_batches(read_entries(raw, budget=dump["size"]))
+    entries: list[Mapping[str, Any]] = dump["entries"]
+    if not entries:
+        batch.count(rank, groups_by_pg_id(status, listed, {}), status)
+        return Note(path, rank, version, groups=tuple(batch.groups.of(listed).tolist()))
+    called = close_batches(read_entries(entries, budget=dump["size"]))
     by_pair = {(group.name, group.desc): group for group in listed}
-    used = [by_pair.get(pair) or Group(*pair) for pair in entries.pairs]
-    seen = dict(zip(entries.pg_id.tolist(), entries.group.tolist(), strict=True))
+    used = [by_pair.get(pair) or Group(*pair) for pair in called.pairs]
+    seen = dict(zip(called.pg_id.tolist(), called.group.tolist(), strict=True))
+    told = tell_kinds(called, {code: status[i] for i, code in seen.items() if i in status})
+    done = completed(called, told)
+    codes = batch.groups.of(used)
+    stacks = _stacks(entries, called, done)
+    sizes = _proven_sizes(entries, called)
+    part = _part(called, done, rank, codes, batch)
+
     groups = groups_by_pg_id(status, listed, {pg_id: used[code] for pg_id, code in seen.items()})
-    told = tell_kinds(entries, {code: status[i] for i, code in seen.items() if i in status})
-    done = completed(entries, told)
-    stacks = _stacks(raw, entries, done, rank, batch.frames)
-    codes = np.array([batch.groups[group] for group in used], dtype=np.int32)
-    batch.counts += [
-        (rank, batch.groups[group], told[seen[pg_id]] if pg_id in seen else status[pg_id])
-        for pg_id, group in groups.items()
-        if pg_id in status
-    ]
-    batch.stacks += [Where(rank, int(codes[g]), seq, kind, code) for g, seq, kind, code in stacks]
-    batch.sizes |= {int(codes[g]): size for g, size in _proven_sizes(raw, entries).items()}
-    batch.parts.append(_part(entries, done, rank, codes, batch))
-    mine = dict.fromkeys([*map(batch.groups.__getitem__, listed), *codes.tolist()])
-    return Note(path, rank, version, len(entries.row), groups=tuple(mine))
+    status |= {pg_id: told[code] for pg_id, code in seen.items() if code in told}
+    batch.count(rank, groups, status)
+    for group, seq, kind, frames in stacks:
+        batch.stacks.append(Where(rank, int(codes[group]), seq, kind, batch.frames[frames]))
+    batch.sizes |= {int(codes[group]): size for group, size in sizes.items()}
+    batch.parts.append(part)
+    mine = dict.fromkeys([*batch.groups.of(listed).tolist(), *codes.tolist()])
+    return Note(path, rank, version, len(done), groups=tuple(mine))
 
 
 def _pg_status(raw: Mapping[str, Any]) -> dict[int, Status]:
@@ -179,30 +187,30 @@ def _part(
 
 
 def _stacks(
-    raw: Sequence[Mapping[str, Any]], entries: Entries, done: Array, rank: int, frames: Codes
-) -> list[tuple[int, int, str, int]]:
-    """Group, seq, kind and frames of what is in flight and of the last operation of each group."""
-    last = dict(zip(entries.group.tolist(), range(len(done)), strict=True)).values()
-    seq = entries.seq
+    entries: Sequence[Mapping[str, Any]], called: Entries, done: Array
+) -> list[tuple[int, int, str, tuple[str, ...]]]:
+    """Group, seq, kind and frames of what is in flight and of each group's last operation."""
+    last = dict(zip(called.group.tolist(), range(len(done)), strict=True)).values()
+    seq = called.seq
     found = []
     for index in sorted({*np.flatnonzero(~done).tolist(), *last}):
-        stack = raw[entries.row[index]].get("frames")
-        if stack:
-            lines = tuple(f"{f['name']} at {f['filename']}:{f['line']}" for f in stack)
-            kind = "p2p" if entries.p2p[index] else "coll"
-            found.append((int(entries.group[index]), int(seq[index]), kind, frames[lines]))
+        frames = entries[int(called.row[index])].get("frames")
+        if frames:
+            lines = (f"{f['name']} at {f['filename']}:{f['line']}" for f in frames[:_MOST_FRAMES])
+            kind = "p2p" if called.p2p[index] else "coll"
+            found.append((int(called.group[index]), int(seq[index]), kind, tuple(lines)))
     return found
 
 
-def _proven_sizes(raw: Sequence[Mapping[str, Any]], entries: Entries) -> dict[int, int]:
+def _proven_sizes(entries: Sequence[Mapping[str, Any]], called: Entries) -> dict[int, int]:
     """Group sizes that shapes prove: an all-gather puts out what all members put in."""
-    gathers = np.array([call.op == "AllGather" for call in entries.calls])[entries.call]
-    rows = np.flatnonzero(gathers & (entries.count > 0))
+    gathers = np.array([call.op == "AllGather" for call in called.calls])[called.call]
+    rows = np.flatnonzero(gathers & (called.count > 0))
     sizes = {}
-    for group, index in dict(zip(entries.group[rows].tolist(), rows, strict=True)).items():
-        output = raw[entries.row[index]].get("output_sizes") or ()
-        elements = sum(int(np.prod(tensor, dtype=np.int64)) for tensor in output[:65536])
-        whole, rest = divmod(elements, int(entries.count[index]))
-        if whole and not rest:
-            sizes[group] = whole
+    for group, index in zip(called.group[rows].tolist(), rows.tolist(), strict=True):
+        if group not in sizes:
+            output = entries[int(called.row[index])].get("output_sizes") or ()
+            elements = sum(prod(tensor) for tensor in output[:_MOST_RANKS])
+            whole, rest = divmod(elements, int(called.count[index]))
+            sizes[group] = 0 if rest else whole
     return sizes

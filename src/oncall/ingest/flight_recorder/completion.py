@@ -76,12 +76,13 @@ def completed(entries: Entries, status: Mapping[int, Status]) -> Array:
         if one.completed_kind is not None:
             limit[("coll", "p2p", "all").index(one.completed_kind), group] = one.completed
     collective, p2p, everything = limit[:, entries.group]
-    return (
+    done: Array = (
         entries.finished
         | (~entries.p2p & (entries.collective_seq <= collective))
         | (entries.p2p & (entries.p2p_seq <= p2p) & _batched(entries))
         | ((entries.op_id > 0) & (entries.op_id <= everything))
     )
+    return done
 
 
 def _batched(entries: Entries) -> Array:

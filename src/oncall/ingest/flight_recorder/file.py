@@ -36,7 +36,7 @@ class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
         raise Unreadable(f"refused: the pickle asks for {module_name}.{global_name}")
 
-    def persistent_load(self, pid: Any, /) -> NoReturn:
+    def persistent_load(self, pid: Any, /) -> NoReturn:  # noqa: ARG002
         raise Unreadable("refused: the pickle asks for a persistent object")
 
 
@@ -75,7 +75,7 @@ def _parse(data: bytes) -> Any:
     try:
         if data[0] == pickle.PROTO[0]:
             # The buffer lets the unpickler read ahead: five times faster than a bare BytesIO.
-            file = io.BufferedReader(io.BytesIO(data), len(data) + 1)  # type: ignore[arg-type]
+            file = io.BufferedReader(io.BytesIO(data), len(data) + 1)
             with _bounded_memory(len(data)):
                 return _PlainUnpickler(file).load()
         return json.loads(data)

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,11 +21,11 @@ from oncall.nodeset import fold_ranks
 
 @dataclass(frozen=True)
 class _Communicators:
-    """The communicators of the job. `codes` and `comm` (n,) place each group that any rank named."""
+    """The job's communicators: `codes` gives each group that a rank named its place in the rest."""
 
     codes: Mapping[Group, int]
-    groups: Sequence[Group]  # by code, with members
-    comm: Array  # uint64
+    groups: Sequence[Group]  # with members, as far as they can be known
+    comm: Array  # uint64 (n,)
 
 
 def import_dumps(paths: Sequence[Path], incident: Incident, job: str) -> None:
@@ -75,7 +74,9 @@ def _refuse_mixture(batches: Sequence[Batch]) -> None:
             f"{_files(notes)}: {len(world)} ranks, {fold_ranks(world)}"
             for world, notes in claims.items()
         )
-        raise BadInput(_folder(claims), f"the dumps disagree about the job's ranks ({said}); two jobs mixed?")
+        raise BadInput(
+            _folder(claims), f"the dumps disagree about the job's ranks ({said}); two jobs mixed?"
+        )
     for world, notes in claims.items():
         strangers = [note for note in notes if note.rank not in world]
         if strangers:
@@ -238,7 +239,7 @@ def _from(least: int, column: Array) -> Array:
 
 
 def _peers(local: Array, codes: Array, groups: Sequence[Group]) -> Array:
-    """Global ranks (n,) of peers given within their groups; NULL without a peer or off the group."""
+    """Global ranks (n,) of peers given within their groups; NULL for none, or one off the group."""
     size = np.array([len(group.members) for group in groups])
     members = np.concatenate([np.array(group.members, dtype=np.int32) for group in groups])
     at = (np.cumsum(size) - size)[codes] + local

@@ -1,0 +1,42 @@
+"""The table of importers: every kind of recording that oncall reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol, cast
+
+from oncall.evidence.incident import Incident
+
+# Module, and what it reads in an engineer's words. Content decides, in this order.
+_TABLE = {
+    "oncall.ingest.flight_recorder": "PyTorch Flight Recorder dumps (pickle or JSON)",
+    "oncall.ingest.nccl_ras": "NCCL RAS output (text or JSON, or ras://HOST:PORT)",
+    "oncall.ingest.nccl_inspector": "NCCL Inspector JSON lines",
+    "oncall.ingest.megatrace": "Megatrace logs",
+}
+READABLE = ", ".join(_TABLE.values())
+
+
+class Importer(Protocol):
+    """A module that turns one kind of recording into evidence.
+
+    It may also offer `identify(paths)` and `relate(one, other)`, which tell whether the recordings
+    of two folders are copies of each other or parts of one job.
+    """
+
+    KIND: str
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """Whether a file whose content starts with `head` is of this kind."""
+
+    def read(self, paths: Sequence[Path], incident: Incident, job: str) -> None:
+        """Add the evidence in `paths`, recordings of one job."""
+
+
+@cache
+def importers() -> tuple[Importer, ...]:
+    return tuple(cast(Importer, import_module(name)) for name in _TABLE if find_spec(name))
