@@ -16,7 +16,7 @@ from oncall.evidence.incident import Incident
 from oncall.ingest.nccl_ras_client import DEFAULT_PORT, fetch
 from oncall.ingest.nccl_ras_poll import Communicator, Poll, parse_json
 from oncall.ingest.nccl_ras_text import looks_like_text, parse_text
-from oncall.ingest.process_ranks import Members, Numbering, Process, number
+from oncall.ingest.process_ranks import Members, Numbering, Process, number, write_members
 
 KIND = "nccl_ras"
 
@@ -62,7 +62,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     }
     told = max((poll.ranks for recording in recordings for poll in recording.polls), default=0)
     numbering = number(comms, events, told)
-    _write_shape(incident, job, comms, numbering, told)
+    write_members(incident, job, comms, numbering, told)
     for recording in recordings:
         rows = sum(_write_poll(incident, job, poll, numbering) for poll in recording.polls)
         _write_recording(incident, job, recording, rows, numbering.note)
@@ -118,43 +118,6 @@ def _members(polls: Iterable[Poll]) -> dict[int, Members]:
 
 
 # ------------------------------------------------------------------- writing
-
-
-def _write_shape(
-    incident: Incident,
-    job: str,
-    comms: dict[int, Members],
-    numbering: Numbering,
-    told: int,
-) -> None:
-    """jobs, ranks and comms: what does not change between polls."""
-    world = comms[numbering.world].size if numbering.world is not None else told
-    if world:
-        incident.append("jobs", {"job": job, "world_size": [world]})
-    processes = sorted(numbering.processes.items(), key=lambda item: item[1])
-    if processes:
-        incident.append(
-            "ranks",
-            {
-                "job": job,
-                "rank": [rank for _, rank in processes],
-                "node": [process.host for process, _ in processes],
-                "gpu": [process.gpu for process, _ in processes],
-                "pid": [process.pid for process, _ in processes],
-            },
-        )
-    placed = sorted((comm, place, rank) for (comm, place), rank in numbering.ranks.items())
-    if placed:
-        incident.append(
-            "comms",
-            {
-                "job": job,
-                "comm": [comm for comm, _, _ in placed],
-                "rank": [rank for _, _, rank in placed],
-                "comm_rank": [place for _, place, _ in placed],
-                "size": [comms[comm].size for comm, _, _ in placed],
-            },
-        )
 
 
 def _write_poll(incident: Incident, job: str, poll: Poll, numbering: Numbering) -> int:

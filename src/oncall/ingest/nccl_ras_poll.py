@@ -49,7 +49,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Poll:
-    """One answer. The text form sums up `ranks` GPUs; `complete` tells that all of them answered."""
+    """One answer. The text form tells that there are `ranks` GPUs, and if all of them answered."""
 
     at_ns: int | None = None
     version: str | None = None

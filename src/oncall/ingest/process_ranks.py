@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from oncall.evidence.incident import Incident
+
 NUMBERED_BY_HOST = (
     "no communicator of the whole job is in it, so ranks are numbered by host name and GPU; "
     "host and GPU are as recorded"
@@ -35,6 +37,7 @@ class Members:
     size: int | None
     processes: dict[int, Process] = field(default_factory=dict)
     alone: bool = False
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,44 @@ def number(
         ranks |= {(world, rank): rank for rank in comms[world].processes}
     note = NUMBERED_BY_HOST if world is None and by_process else None
     return Numbering(ranks, by_process, world, note)
+
+
+def write_members(
+    incident: Incident,
+    job: str,
+    comms: Mapping[int, Members],
+    numbering: Numbering,
+    world_size: int = 0,
+) -> None:
+    """Fill jobs, ranks and comms; a communicator of the whole job names its silent ranks, too."""
+    told = comms[numbering.world].size if numbering.world is not None else world_size
+    if told:
+        incident.append("jobs", {"job": job, "world_size": [told]})
+    processes = sorted(numbering.processes.items(), key=lambda item: item[1])
+    if processes:
+        incident.append(
+            "ranks",
+            {
+                "job": job,
+                "rank": [rank for _, rank in processes],
+                "node": [process.host for process, _ in processes],
+                "gpu": [process.gpu for process, _ in processes],
+                "pid": [process.pid for process, _ in processes],
+            },
+        )
+    placed = sorted((comm, place, rank) for (comm, place), rank in numbering.ranks.items())
+    if placed:
+        incident.append(
+            "comms",
+            {
+                "job": job,
+                "comm": [comm for comm, _, _ in placed],
+                "rank": [rank for _, _, rank in placed],
+                "comm_rank": [place for _, place, _ in placed],
+                "size": [comms[comm].size for comm, _, _ in placed],
+                "name": [comms[comm].name for comm, _, _ in placed],
+            },
+        )
 
 
 def _world(comms: Mapping[int, Members], known: set[Process], told: int) -> int | None:

@@ -1,0 +1,88 @@
+"""One Megatrace log as columns: the calls a rank made, in the order it made them.
+
+    v1  [1746686438.086068203] [Rank 0] Fun AllReduce Data 1 stream 0x55f615683660
+    v2  [save_count 3] [1755590104.254021144] [Rank 2] Fun Send Data 8 stream 0x5 opCount 0 groupHash 7
+
+Data counts elements; the time is the host's at the call; groupHash and opCount may be absent.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+_LINE = re.compile(
+    rb"^(?:\[save_count (\d{1,9})\] )?\[(\d{1,10})\.(\d{9})\] \[Rank (\d{1,6})\] Fun (\w{1,40})"
+    rb" Data (\d{1,18}) stream (0x[0-9a-fA-F]{1,16}|\(nil\))"
+    rb"(?: opCount (-?\d{1,18}))?(?: groupHash (-?\d{1,20}))?\r?\n",
+    re.MULTILINE,
+)
+_WRITTEN_LINE = re.compile(rb"^[^\r\n]", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls of one or more ranks; every array (n,), in the order of the log.
+
+    `op_code` counts into `ops`; `op_count` is -1 where the log has none; `comm` is NULL (masked)
+    where the log has no groupHash.
+    """
+
+    version: str
+    rank: Array
+    at_ns: Array
+    op_code: Array
+    ops: tuple[str, ...]
+    count: Array
+    stream: Array
+    op_count: Array
+    comm: np.ma.MaskedArray[Any, np.dtype[Any]]
+    torn: int
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+
+def looks_like_log(head: bytes) -> bool:
+    """Whether a complete line of a Megatrace log is among the first bytes of a file."""
+    return _LINE.search(head) is not None
+
+
+def parse(data: bytes) -> Calls | None:
+    """The calls in a log; lines torn in writing are counted. None if not one line is whole.
+
+    A last line without its newline counts as torn: its last number may be cut short.
+    """
+    found = _LINE.findall(data)
+    if not found:
+        return None
+    save, seconds, nanoseconds, rank, op, count, stream, op_count, comm = (
+        np.array(column) for column in zip(*found, strict=True)
+    )
+    ops, op_code = np.unique(op, return_inverse=True)
+    return Calls(
+        version="v2" if (op_count != b"").any() or (save != b"").any() else "v1",
+        rank=rank.astype(np.int64),
+        at_ns=seconds.astype(np.int64) * 1_000_000_000 + nanoseconds.astype(np.int64),
+        op_code=op_code,
+        ops=tuple(name.decode() for name in ops),
+        count=count.astype(np.int64),
+        stream=_each(stream, lambda text: 0 if text == b"(nil)" else int(text, 16)),
+        op_count=np.where(op_count == b"", b"-1", op_count).astype(np.int64),
+        # groupHash is printed as a signed number; the same bits unsigned are NCCL's commHash.
+        comm=np.ma.MaskedArray(
+            _each(comm, lambda text: int(text or b"0") % (1 << 64)), mask=comm == b""
+        ),
+        torn=len(_WRITTEN_LINE.findall(data)) - len(found),
+    )
+
+
+def _each(texts: Array, number: Any) -> Array:
+    """`number` of each distinct text, as uint64 (n,)."""
+    words, codes = np.unique(texts, return_inverse=True)
+    return np.array([number(word) for word in words.tolist()], dtype=np.uint64)[codes]
