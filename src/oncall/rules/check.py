@@ -185,7 +185,7 @@ def _sql_fault(error: duckdb.Error, sql: str) -> SqlFault:
         told = json.loads(text[text.index("{") :])
     except ValueError:
         return SqlFault(text.splitlines()[0])
-    message = str(told.get("exception_message", text)).splitlines()[0]
+    message = str(told.get("exception_message", text)).splitlines()[0].replace('""', '"')
     name, subtype = told.get("name", ""), told.get("error_subtype")
     if subtype == "COLUMN_NOT_FOUND":
         message = f"unknown column `{name}`"

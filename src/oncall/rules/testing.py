@@ -83,7 +83,7 @@ def _report(tests: TestFile, test: TestCase, rulebook: Rulebook) -> str:
     lines = ["  expected  " + "\n            ".join(map(_wanted, test.expected))]
     lines += ["  got       " + "\n            ".join(_got(outcome))]
     lines += [f"  skipped   {skipped.rule}: {skipped.why}" for skipped in outcome.skipped]
-    lines += [f"  path      {_path(trace)}" for trace in outcome.traces]
+    lines += [f"  path      {_path(book, trace)}" for trace in outcome.traces]
     return "\n".join([*lines, *tables])
 
 
@@ -146,10 +146,10 @@ def _got(outcome: Outcome) -> list[str]:
     return found or [NO_VERDICT]
 
 
-def _path(trace: Trace) -> str:
+def _path(book: Rulebook, trace: Trace) -> str:
     asked = ", ".join(f"{fact} {answer}" for fact, answer in trace.path)
     end = trace.verdict if trace.verdict is not None else "stopped"
-    case = ", ".join(plain(value) for value in trace.case)
+    case = ", ".join(map(plain, trace.case, book.book.case))
     return f"({case}): {asked + ' -> ' if asked else ''}{end}"
 
 
@@ -160,7 +160,7 @@ def _tables(evaluation: Evaluation) -> Iterator[str]:
         total = sum(evaluation.counts(fact).values())
         yield f"  fact      {fact}: {total} row{'' if total == 1 else 's'}"
         if rows:
-            cells = [columns, *([plain(value) for value in row] for row in rows)]
+            cells = [columns, *(list(map(plain, row, columns)) for row in rows)]
             widths = [max(len(row[place]) for row in cells) for place in range(len(columns))]
             for row in cells:
                 padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -1,0 +1,180 @@
+"""`oncall rules`: check, test, show, new, schema, diff."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oncall.errors import ExitCode, RulebookError, UsageError
+
+if TYPE_CHECKING:
+    from oncall.rules.rulebook import Rulebook
+
+app = typer.Typer(
+    help="Check, test, show and write rulebooks.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+_Paths = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[PATH...]", help="Files or folders; without: the shipped rulebooks."),
+]
+_Site = Annotated[
+    list[Path] | None,
+    typer.Option("--rules", metavar="DIR", help="A site's rulebooks; a later one overrides."),
+]
+
+
+@app.command()
+def check(paths: _Paths = None) -> None:
+    """Report everything that is wrong with rulebooks, their overrides and tests; exit 2 if any."""
+    from oncall.rules.check import check_paths
+    from oncall.rules.load import rulebook_files
+
+    chosen = _or_shipped(paths)
+    problems = check_paths(chosen)
+    if problems:
+        raise RulebookError(problems)
+    count = len({file for path in chosen for file in rulebook_files(path)})
+    _print([f"{_counted(count, 'rulebook')} checked, nothing wrong"])
+
+
+@app.command()
+def test(paths: _Paths = None) -> None:
+    """Run the tests beside rulebooks (NAME.test.yaml); exit 2 if one fails."""
+    from oncall.rules.testing import run_tests, test_files
+
+    passed = failed = 0
+    for file in dict.fromkeys(found for path in _or_shipped(paths) for found in test_files(path)):
+        for result in run_tests(file):
+            passed += result.passed
+            failed += not result.passed
+            word = "pass" if result.passed else "FAIL"
+            _print([f"{word}  {result.path}:{result.line}: {result.name}"])
+            _print(result.report.splitlines())
+    _print([f"{_counted(passed + failed, 'test')}, {failed} failed"])
+    if not passed + failed:
+        raise UsageError("no *.test.yaml there")
+    if failed:
+        raise typer.Exit(ExitCode.BAD_INPUT)
+
+
+@app.command()
+def show(
+    name: Annotated[
+        str | None, typer.Argument(help="A rulebook, or a verdict such as H1 or hang.H1.")
+    ] = None,
+    rules: _Site = None,
+) -> None:
+    """Draw a rulebook's tree, or the ways to a verdict with their SQL; without a name, list all."""
+    from shutil import get_terminal_size
+
+    from oncall.rules.outline import WIDTH, drawing, listing, ways_to
+    from oncall.rules.template import nearest
+
+    width = min(max(get_terminal_size().columns, WIDTH), 120) if sys.stdout.isatty() else WIDTH
+    books = _loaded(rules)
+    if name is None:
+        _print(listing(books))
+        return
+    by_name = {book.name: book for book in books}
+    if name in by_name:
+        _print(drawing(by_name[name], width))
+        return
+    of, _, verdict = name.rpartition(".")
+    found = [book for book in books if verdict in book.book.verdicts and of in ("", book.name)]
+    if not found:
+        known = [*by_name, *(verdict for book in books for verdict in book.book.verdicts)]
+        raise UsageError(f"no rulebook or verdict `{name}`{nearest(name, known)}")
+    for number, book in enumerate(found):
+        _print(["", ""][: 2 * number])
+        _print(ways_to(book, verdict, width))
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="The new rulebook's name.")],
+    pattern: Annotated[
+        str | None,
+        typer.Option("--from", metavar="RULEBOOK", help="Start from a copy of this one."),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path(),
+    rules: _Site = None,
+) -> None:
+    """Write a commented rulebook and its tests; both pass at once, then make them yours."""
+    from oncall.rules.starter import write_new
+    from oncall.rules.template import nearest
+
+    book = None
+    if pattern is not None:
+        by_name = {one.name: one for one in _loaded(rules)}
+        if pattern not in by_name:
+            raise UsageError(f"no rulebook `{pattern}`{nearest(pattern, by_name)}")
+        book = by_name[pattern]
+    for path in write_new(name, output, book):
+        _print([str(path)])
+
+
+@app.command()
+def schema(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.")
+    ] = None,
+) -> None:
+    """The JSON Schema of a rulebook, for editors."""
+    import json
+
+    from oncall.rules.schema import rulebook_schema
+
+    text = json.dumps(rulebook_schema(), indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        sys.stdout.write(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from error
+
+
+@app.command()
+def diff(
+    site: Annotated[list[Path], typer.Argument(metavar="DIR...", help="A site's rulebooks.")],
+) -> None:
+    """What a site's rulebooks change in the shipped ones: values, facts, tree; not comments."""
+    from oncall.rules.load import load_rulebooks, shipped_folder
+    from oncall.rules.outline import differences
+
+    shipped = {book.name: book for book in load_rulebooks([shipped_folder()])}
+    for book in load_rulebooks([shipped_folder(), *site]):
+        if book.name not in shipped:
+            _print([f"{book.name}: new, from {book.path}"])
+        elif lines := list(differences(shipped[book.name], book)):
+            _print([f"{book.name}:", *(f"  {line}" for line in lines)])
+
+
+def _or_shipped(paths: list[Path] | None) -> list[Path]:
+    from oncall.rules.load import shipped_folder
+
+    return paths or [shipped_folder()]
+
+
+def _loaded(site: list[Path] | None) -> list[Rulebook]:
+    from oncall.rules.load import load_rulebooks, shipped_folder
+
+    return load_rulebooks([shipped_folder(), *(site or ())])
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" + ("" if count == 1 else "s")
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        sys.stdout.write(line + "\n")
