@@ -43,6 +43,7 @@ from oncall.rules.template import NUMERIC, Slot, TemplateError, nearest, parse_t
 from oncall.rules.tests_file import test_problems
 
 LONGEST_SENTENCE = 140
+_SHOWN = 10  # characters a value takes, as good as any guess
 _BIND_TIME_LIMIT_S = 5.0
 _DESCRIBE = "DESCRIBE "
 _WHOLE = frozenset(
@@ -165,7 +166,7 @@ class _Binding:
         self.columns[name] = columns
         self.con.execute(f'CREATE TEMP TABLE "{name}" ({body})')
         for column in self.book.case:
-            if column not in columns:
+            if name in self.rulebook.told and column not in columns:
                 message = f"the fact lacks the case's column `{column}`"
                 yield Fault(("facts", name), message, on_key=True)
 
@@ -275,12 +276,7 @@ def _unused(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
     for name in rulebook.params:
         if name not in bound | told:
             yield Fault(("params", name), f"no fact or sentence uses `{name}`", on_key=True)
-    used = told | {book.start_fact} | {table for one in read.values() for table in one.tables}
-    for _, node in nodes(book.tree):
-        if isinstance(node, Leaf):
-            used |= {getattr(node, role) for role in ROLE_COLUMNS}
-        else:
-            used.add(node.fact)
+    used = rulebook.told | {table for one in read.values() for table in one.tables}
     for name in book.facts:
         if name not in used:
             yield Fault(("facts", name), f"nothing uses the fact `{name}`", on_key=True)
@@ -288,8 +284,9 @@ def _unused(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
 
 def _style(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
     for where, text in sentences(rulebook.book):
-        if where[-1] == "say" and len(text) >= LONGEST_SENTENCE:
-            message = f"{len(text)} characters: a sentence that is read at night is shorter than"
+        length = len(re.sub(r"\{\{.*?\}\}", "x" * _SHOWN, text, flags=re.DOTALL))
+        if where[-1] == "say" and length >= LONGEST_SENTENCE:
+            message = f"about {length} characters; a sentence read at night is shorter than"
             yield Fault(where, f"{message} {LONGEST_SENTENCE}")
     for name, one in read.items():
         for number, offset in one.bare_numbers:

@@ -223,7 +223,7 @@ class Evaluation:
         described = self.con.execute(f'SELECT * FROM "{fact}" LIMIT 0').description or []
         self._columns[fact] = {column[0]: place for place, column in enumerate(described)}
         for column in self.rulebook.book.case:
-            if column not in self._columns[fact]:
+            if fact in self.rulebook.told and column not in self._columns[fact]:
                 raise self._failure(fact, SqlFault(f"the fact lacks the case's column `{column}`"))
 
     def _reason(self, error: duckdb.Error, limit: TimeLimit) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -25,7 +26,7 @@ from pydantic import (
 )
 
 from oncall.diagnosis import FaultClass, Severity
-from oncall.rules.template import Template, parse_template
+from oncall.rules.template import Template, TemplateError, parse_template
 from oncall.units import Quantity
 
 FORMAT = 1
@@ -137,7 +138,8 @@ class RulebookFile(Written):
     sources: Annotated[list[Text], Field(min_length=1, description="Papers, with sections.")]
     params: dict[Name, Param] = Field(default_factory=dict)
     case: Annotated[
-        list[Name], Field(min_length=1, description="One diagnosis each; every fact has these.")
+        list[Name],
+        Field(min_length=1, description="Columns: one diagnosis for each of their values."),
     ]
     facts: Annotated[
         dict[Name, Sql], Field(min_length=1, description="Name -> one SELECT, in order.")
@@ -222,6 +224,23 @@ class Rulebook:
     def templates(self) -> dict[str, Template]:
         """Text -> parsed template, for every sentence of the tree and its verdicts."""
         return {text: parse_template(text) for _, text in sentences(self.book)}
+
+    @cached_property
+    def told(self) -> frozenset[str]:
+        """Facts that are looked up by case: by the start, a test, a leaf or a sentence.
+
+        They must have the case's columns; the others only prepare them.
+        """
+        found = {self.book.start_fact}
+        for _, node in nodes(self.book.tree):
+            if isinstance(node, Question):
+                found.add(node.fact)
+            else:
+                found |= {getattr(node, role) for role in ROLE_COLUMNS}
+        for _, text in sentences(self.book):
+            with suppress(TemplateError):
+                found |= {slot.name for slot in parse_template(text).slots}
+        return frozenset(found & set(self.book.facts))
 
     @cached_property
     def columns_used(self) -> dict[str, set[str]]:

@@ -50,7 +50,8 @@ class TableRead:
 class FactSql:
     """A fact's SELECT: the tables it reads, the `$names` it binds, what it may not do.
 
-    `bare_numbers` are thresholds written into comparisons, 0 and 1 left out, with offsets.
+    `bare_numbers` are thresholds written into comparisons, with offsets; 0, 1 and 2 only
+    tell none, one and several apart.
     """
 
     sql: str
@@ -185,7 +186,7 @@ class _Walk:
         literal = (node or {}).get("literal") or {}
         if node and literal.get("kind") in ("INTEGER", "DECIMAL", "FLOAT", "DOUBLE", "NUMERIC"):
             text = str(literal.get("text"))
-            if text not in ("0", "1"):
+            if text not in ("0", "1", "2"):
                 self.bare_numbers.append((text, self._offset(node)))
 
     def _table(self, node: dict[str, Any], scope: frozenset[str]) -> None:

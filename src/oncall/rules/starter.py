@@ -84,29 +84,30 @@ tests:
 """
 
 
-def write_new(name: str, folder: Path, pattern: Rulebook | None = None) -> tuple[Path, Path]:
-    """Write NAME.yaml and NAME.test.yaml into `folder`, from a pattern if one is given.
+def write_new(name: str, folder: Path, pattern: Rulebook | None = None) -> list[Path]:
+    """Write NAME.yaml and NAME.test.yaml into `folder`, as copies of a pattern if one is given.
 
     Raises UsageError if the name cannot be one, or a file of that name is there.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
         raise UsageError(f"`{name}`: a rulebook's name is lower-case letters, digits, `-` and `_`")
-    rulebook, tests = folder / f"{name}.yaml", folder / f"{name}{TEST_SUFFIX}"
-    for path in (rulebook, tests):
+    texts = {".yaml": _RULEBOOK.replace("NAME", name), TEST_SUFFIX: _TESTS.replace("NAME", name)}
+    if pattern is not None:
+        texts = {".yaml": _renamed(pattern.text, name)}
+        tests = tests_of(Path(pattern.path))
+        if tests.is_file():
+            texts[TEST_SUFFIX] = _renamed(tests.read_text(encoding="utf-8"), name)
+    written = {folder / f"{name}{suffix}": text for suffix, text in texts.items()}
+    for path in written:
         if path.exists():
             raise UsageError(f"{path} is there already; choose another name or remove it")
-    texts = [_RULEBOOK.replace("NAME", name), _TESTS.replace("NAME", name)]
-    if pattern is not None:
-        present = tests_of(Path(pattern.path))
-        written = present.read_text(encoding="utf-8") if present.is_file() else ""
-        texts = [_renamed(text, name) for text in (pattern.text, written)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        rulebook.write_text(texts[0], encoding="utf-8")
-        tests.write_text(texts[1], encoding="utf-8")
+        for path, text in written.items():
+            path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {error.filename}: {error.strerror}") from error
-    return rulebook, tests
+    return list(written)
 
 
 def _renamed(text: str, name: str) -> str:
