@@ -11,10 +11,9 @@ truth, simulation   the answer; all of it together
 
 from __future__ import annotations
 
-from oncall.simulate.draw import random_scenario
 from oncall.simulate.fault import Fault
 from oncall.simulate.scenario import Scenario
 from oncall.simulate.simulation import simulate, write
 from oncall.simulate.truth import FaultTruth, Truth
 
-__all__ = ["Fault", "FaultTruth", "Scenario", "Truth", "random_scenario", "simulate", "write"]
+__all__ = ["Fault", "FaultTruth", "Scenario", "Truth", "simulate", "write"]

@@ -201,8 +201,11 @@ class _FaultDrawer:
     def _mixed(self) -> Fault:
         """Late into its tensor-parallel operations and slow in them, about as much of each."""
         rank, factor = self._rank(), float(self.rng.uniform(1.3, 1.7))
-        # The longest computation between two: a backward cut, the optimizer, a forward cut.
-        late_ns = (factor - 1) * (1.5 * self._backward_cut_ns() + self.sound.optimizer_ns)
+        # The longest computation between two of them: a backward cut and a forward cut, on the
+        # first stage with the optimizer between; later stages wait there for the first.
+        first_stage = rank < self.sound.tp * self.sound.dp
+        optimizer_ns = self.sound.optimizer_ns if first_stage else 0
+        late_ns = (factor - 1) * (1.5 * self._backward_cut_ns() + optimizer_ns)
         balance = float(self.rng.uniform(0.43, 0.52))
         link = 1 + late_ns * (1 - balance) / balance / self._transfer_ns(rank, "tp")
         return Fault("S3", (rank,), self.slow_ns, role="tp", factor=factor, link_factor=link)

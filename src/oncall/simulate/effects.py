@@ -146,7 +146,7 @@ class CrossedOrder(Effect):
 
     def on_compute(self, meeting: Meeting) -> None:
         family = meeting.family
-        if self.mask(family) is None:
+        if meeting.slot.is_p2p or self.mask(family) is None:
             return
         for rank in self.fault.ranks:
             place = family.place(rank)
@@ -155,7 +155,7 @@ class CrossedOrder(Effect):
             now = meeting.free_ns[place]
             if rank in self._skipped:
                 skipped, since = self._skipped[rank]
-                if skipped is not family and np.isinf(now) and since < np.inf:
+                if since < np.inf and _share_another(rank, skipped, family):
                     meeting.free_ns[place] = since
                     self._skipped[rank] = skipped, np.inf
                     self.struck(meeting, [place], since)
@@ -163,6 +163,17 @@ class CrossedOrder(Effect):
                 meeting.compute_ns[place] = np.inf
                 self._skipped[rank] = family, float(now)
                 self.struck(meeting, [place], float(now))
+
+
+def _share_another(rank: int, one: Family, other: Family) -> bool:
+    """Does the rank meet somebody from its group of `one` in its group of `other`, too?
+
+    Only then does either wait for what the other has not entered; `one` itself does not count.
+    """
+    here, there = one.place(rank), other.place(rank)
+    if one is other or here is None or there is None:
+        return False
+    return len(np.intersect1d(one.members[here[0]], other.members[there[0]])) > 1
 
 
 class Hardware(Effect):

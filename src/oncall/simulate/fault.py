@@ -55,13 +55,15 @@ class Fault:
     role: str = field(default="", metadata={"key": "in"})  # tp, pp, dp, ep, world; "": any
     how: str = ""
     outcome: str = ""  # H2: stuck, odd_finishes or others_finish; unset: what `how` leads to
-    progress: float = 0.4  # H3: share of the operation done when the hardware stops
+    # H3: share of the operation done when the hardware stops.
+    progress: float = field(default=0.4, metadata={"dimension": "ratio"})
     factor: float = 3.0  # S1, S3: of computing time. S2: of the link's transfer time
     link_factor: float = 8.0  # S3: of the link's transfer time
     pause_ns: int = _duration(1, "pause")  # S1 pauses
     period_ns: int = _duration(10, "period")  # S1 pauses
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "ranks", tuple(dict.fromkeys(self.ranks)))
         self._check_words()
         for item in fields(self):
             users = _USED_BY.get(item.name)

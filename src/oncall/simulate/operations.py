@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,65 +93,60 @@ class Unroller:
 
     def __init__(self, scenario: Scenario, played: Played) -> None:
         self.scenario = scenario
-        self.played = played
-        self.calls: dict[Call, int] = {}
-        self._lanes: dict[tuple[int, int], _Lane] = {}
+        self.until_ns = played.until_ns
+        self._calls: dict[Call, int] = {}
+        self._known_lanes: dict[tuple[int, int], _Lane] = {}
+        # A piece is one lane of a meeting that anybody entered before the recording ended.
+        self._pieces = [
+            (meeting, number)
+            for meeting in played.meetings
+            if (meeting.arrival_ns <= self.until_ns).any()
+            for number in range(len(meeting.slot.lanes))
+        ]
+        self._lanes = [self._lane(meeting.slot, number) for meeting, number in self._pieces]
+        self._begins = np.cumsum([0] + [len(lane.rank) for lane in self._lanes])[:-1]
 
     def collect(self) -> tuple[Operations, Frames]:
         """All rows of operations that began before the recording ended, and their frames."""
-        until = self.played.until_ns
-        pieces = list(self._pieces())
-        lanes = [self._lane(m.slot, lane) for m, lane in pieces]
-        begins = np.cumsum([0] + [len(lane.rank) for lane in lanes])
-
-        def flat(name: str) -> Any:
-            return np.concatenate([getattr(lane, name) for lane in lanes])
-
-        arrival = np.concatenate([m.arrival_ns.ravel() for m, _ in pieces])
-        end = np.concatenate([m.end_ns.ravel() for m, _ in pieces])
-        busy = np.concatenate([np.repeat(m.transfer_ns, m.slot.family.size) for m, _ in pieces])
+        meetings = [meeting for meeting, _ in self._pieces]
+        arrival = np.concatenate([m.arrival_ns.ravel() for m in meetings])
+        end = np.concatenate([m.end_ns.ravel() for m in meetings])
+        done = end <= self.until_ns
+        call, sends, recvs = self._called()
+        send_rate, recv_rate = self._rates(done, sends, recvs)
+        frames = self._progress(sends, recvs)
+        groups = [m.serial if len(m.slot.lanes) > 1 else -1 for m in meetings]
         operations = Operations(
-            calls=(),
-            call=flat("call"),
-            comm=flat("comm"),
-            seq=np.concatenate([np.tile(m.seq[k], len(m.transfer_ns)) for m, k in pieces]),
-            rank=flat("rank"),
-            peer=flat("peer"),
-            group_id=np.concatenate(
-                [
-                    np.full(m.arrival_ns.size, m.serial if len(m.slot.lanes) > 1 else -1)
-                    for m, _ in pieces
-                ]
-            ),
+            calls=tuple(self._calls),
+            call=call,
+            comm=np.concatenate([lane.comm for lane in self._lanes]),
+            seq=np.concatenate([np.tile(m.seq[k], len(m.last_ns)) for m, k in self._pieces]),
+            rank=np.concatenate([lane.rank for lane in self._lanes]),
+            peer=np.concatenate([lane.peer for lane in self._lanes]),
+            group_id=np.repeat(groups, [m.arrival_ns.size for m in meetings]),
             arrival_ns=arrival,
             end_ns=end,
-            done=end <= until,
-            sends=flat("sends"),
-            recvs=flat("recvs"),
-            send_rate=busy,
-            recv_rate=busy.copy(),
+            done=done,
+            sends=sends,
+            recvs=recvs,
+            send_rate=send_rate,
+            recv_rate=recv_rate,
         )
-        self._apply_mismatches(operations, pieces, begins)
-        operations = self._with_rates(operations, pieces, begins)
-        frames = self._apply_progress(operations, pieces, begins)
-        return self._started(operations, frames)
-
-    def _pieces(self) -> Iterator[tuple[Meeting, int]]:
-        for meeting in self.played.meetings:
-            if (meeting.arrival_ns <= self.played.until_ns).any():
-                for lane in range(len(meeting.slot.lanes)):
-                    yield meeting, lane
+        # Only what began before the recording ended; the frames follow their rows.
+        began = arrival <= self.until_ns
+        row = (np.cumsum(began) - 1)[frames.row]
+        return take(operations, began), dataclasses.replace(frames, row=row)
 
     def _shape(self, slot: Slot, op: str, size_bytes: int) -> Shape:
         tree = slot.family.role in self.scenario.tree
         return shape_of(op, size_bytes, slot.family.size, tree, self.scenario.channels)
 
     def _number(self, shape: Shape) -> int:
-        return self.calls.setdefault(Call(shape), len(self.calls))
+        return self._calls.setdefault(Call(shape), len(self._calls))
 
     def _lane(self, slot: Slot, lane: int) -> _Lane:
         key = id(slot), lane
-        if key not in self._lanes:
+        if key not in self._known_lanes:
             family, ops = slot.family, slot.lanes[lane]
             groups, size = family.members.shape
             shapes = {op: self._shape(slot, op, slot.size_bytes) for op in set(ops)}
@@ -162,7 +155,7 @@ class Unroller:
             sends = [counts[op][0][i] * shapes[op].channels for i, op in enumerate(ops)]
             recvs = [counts[op][1][i] * shapes[op].channels for i, op in enumerate(ops)]
             peers = family.members[:, ::-1].ravel() if slot.is_p2p else np.full(groups * size, -1)
-            self._lanes[key] = _Lane(
+            self._known_lanes[key] = _Lane(
                 call=np.tile(numbers, groups),
                 comm=np.repeat(family.comms, size),
                 rank=family.members.ravel(),
@@ -170,70 +163,62 @@ class Unroller:
                 sends=np.tile(sends, groups),
                 recvs=np.tile(recvs, groups),
             )
-        return self._lanes[key]
+        return self._known_lanes[key]
 
-    def _apply_mismatches(
-        self, operations: Operations, pieces: list[tuple[Meeting, int]], begins: Ints
-    ) -> None:
-        for (meeting, _), begin in zip(pieces, begins[:-1], strict=True):
+    def _called(self) -> tuple[Ints, Ints, Ints]:
+        """Call, sends and receives when done (rows,), with what the odd ones called instead."""
+        call, sends, recvs = (
+            np.concatenate([getattr(lane, name) for lane in self._lanes])
+            for name in ("call", "sends", "recvs")
+        )
+        for (meeting, _), begin in zip(self._pieces, self._begins, strict=True):
             for odd in meeting.mismatches:
                 shape = self._shape(meeting.slot, odd.op, odd.size_bytes)
                 row = begin + odd.group * meeting.family.size + odd.column
-                operations.call[row] = self._number(shape)
-                for counts, total in zip(
-                    (operations.sends, operations.recvs), shape.counts(), strict=True
-                ):
-                    counts[row] = total[odd.column] * shape.channels
+                call[row] = self._number(shape)
+                sends[row], recvs[row] = (c[odd.column] * shape.channels for c in shape.counts())
+        return call, sends, recvs
 
-    def _with_rates(
-        self, operations: Operations, pieces: list[tuple[Meeting, int]], begins: Ints
-    ) -> Operations:
-        """Rates of primitives while a rank was busy with them: the slow end's are lowest."""
+    def _rates(self, done: Bools, sends: Ints, recvs: Ints) -> tuple[Floats, Floats]:
+        """Rates of primitives (rows,) while a rank was busy with them: lowest at a slow link."""
         rng = rng_of(self.scenario, "rates")
-        send_busy, recv_busy = operations.send_rate, operations.recv_rate
-        for (meeting, _), begin in zip(pieces, begins[:-1], strict=True):
+        busy_ns = [np.repeat(m.transfer_ns, m.family.size) for m, _ in self._pieces]
+        send_ns = np.concatenate(busy_ns)
+        recv_ns = send_ns.copy()
+        for (meeting, _), begin in zip(self._pieces, self._begins, strict=True):
+            size = meeting.family.size
             for strain in meeting.strains:
-                rows = slice(
-                    begin + strain.group * meeting.family.size,
-                    begin + (strain.group + 1) * meeting.family.size,
-                )
+                rows = slice(begin + strain.group * size, begin + (strain.group + 1) * size)
                 send_factor, recv_factor = _strained(meeting, strain, self.scenario)
-                send_busy[rows] *= send_factor
-                recv_busy[rows] *= recv_factor
-        rates = []
-        for count, busy in ((operations.sends, send_busy), (operations.recvs, recv_busy)):
-            noise = np.exp(RATE_NOISE * rng.standard_normal(len(busy)))
-            known = operations.done & (count > 0)
-            rates.append(np.where(known, count * noise / (busy * 1e-9), np.nan))
-        return dataclasses.replace(
-            operations, calls=tuple(self.calls), send_rate=rates[0], recv_rate=rates[1]
-        )
+                send_ns[rows] *= send_factor
+                recv_ns[rows] *= recv_factor
 
-    def _apply_progress(
-        self, operations: Operations, pieces: list[tuple[Meeting, int]], begins: Ints
-    ) -> Frames:
-        """Counts of what is in flight at the end, by channel and in sum."""
+        def rate(count: Ints, busy: Floats) -> Floats:
+            noise = np.exp(RATE_NOISE * rng.standard_normal(len(busy)))
+            return np.where(done & (count > 0), count * noise / (busy * 1e-9), np.nan)
+
+        return rate(sends, send_ns), rate(recvs, recv_ns)
+
+    def _progress(self, sends: Ints, recvs: Ints) -> Frames:
+        """Set the counts of what is in flight at the end, and return them by channel."""
         rng = rng_of(self.scenario, "progress")
-        until = self.played.until_ns
         found: list[tuple[Ints, Ints, Ints, Ints]] = []
-        for (meeting, lane), begin in zip(pieces, begins[:-1], strict=True):
-            flying = (meeting.arrival_ns <= until) & (meeting.end_ns > until)
+        for (meeting, lane), begin in zip(self._pieces, self._begins, strict=True):
+            flying = (meeting.arrival_ns <= self.until_ns) & (meeting.end_ns > self.until_ns)
             if not flying.any():
                 continue
             rows = begin + np.flatnonzero(flying)
-            operations.sends[rows] = 0
-            operations.recvs[rows] = 0
+            sends[rows] = recvs[rows] = 0
             shape = self._shape(meeting.slot, meeting.slot.lanes[lane][0], meeting.slot.size_bytes)
-            stuck, share = _standing(meeting, until)
+            stuck, share = _standing(meeting, self.until_ns)
             for channel in range(shape.channels):
-                sends, recvs = self._channel(meeting, lane, stuck, share, rng)
-                operations.sends[rows] += sends[flying]
-                operations.recvs[rows] += recvs[flying]
-                found.append((rows, np.full(len(rows), channel), sends[flying], recvs[flying]))
-        if not found:
-            empty = np.empty(0, dtype=np.int64)
-            return Frames(empty, empty, empty, empty)
-        return Frames(*(np.concatenate(part) for part in zip(*found, strict=True)))
+                sent, received = self._channel(meeting, lane, stuck, share, rng)
+                sends[rows] += sent[flying]
+                recvs[rows] += received[flying]
+                number = np.full(len(rows), channel)
+                found.append((rows, number, sent[flying], received[flying]))
+        nothing = np.empty((4, 0), dtype=np.int64)
+        return Frames(*(np.concatenate(part) for part in zip(nothing, *found, strict=True)))
 
     def _channel(
         self,
@@ -260,12 +245,6 @@ class Unroller:
             column = ops.index(op)
             sends[:, column], recvs[:, column] = of_sends[:, column], of_recvs[:, column]
         return sends, recvs
-
-    def _started(self, operations: Operations, frames: Frames) -> tuple[Operations, Frames]:
-        """Only what began before the end of the recording; frames follow their rows."""
-        started = operations.arrival_ns <= self.played.until_ns
-        index = np.cumsum(started) - 1
-        return take(operations, started), dataclasses.replace(frames, row=index[frames.row])
 
 
 def take(operations: Operations, keep: Bools) -> Operations:

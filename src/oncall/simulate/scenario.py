@@ -7,7 +7,7 @@ name without its unit: `forward: 60 ms` sets `forward_ns`. Nothing here knows a 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
@@ -98,6 +98,20 @@ class Scenario:
         return -(-self.world_size // self.gpus_per_node)
 
     @classmethod
+    def random(
+        cls,
+        seed: int,
+        faults: Sequence[str] | None = None,
+        *,
+        large: bool = False,
+        from_start: bool = False,
+    ) -> Scenario:
+        """A scenario drawn from `seed`: see `draw.random_scenario`."""
+        from oncall.simulate.draw import random_scenario
+
+        return random_scenario(seed, faults, large=large, from_start=from_start)
+
+    @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Scenario:
         """A scenario from the keys and quantities of its YAML. Raises UsageError naming the key."""
         values = read_fields(cls, mapping, place="scenario", skip=("faults",))
@@ -144,7 +158,7 @@ def read_fields(
         if key in skip:
             continue
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
+            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
             hint = f" (did you mean `{near[0]}`?)" if near else f"; known: {', '.join(known)}"
             raise UsageError(f"{place}: unknown key `{key}`{hint}")
         values[known[key].name] = _read(known[key], key, value, place)

@@ -17,7 +17,7 @@ from oncall.simulate.truth import Truth, truth_of
 def simulate(scenario: Scenario) -> tuple[Incident, Truth]:
     """The incident and its truth; equal scenarios give equal evidence.
 
-    Raises UsageError if none of the faults asked for comes to act.
+    Raises UsageError if none of the faults asked for comes to act, or nothing happens at all.
     """
     cluster = build(scenario)
     played = Training(scenario, cluster).play()
@@ -27,6 +27,8 @@ def simulate(scenario: Scenario) -> tuple[Incident, Truth]:
             "scenario: no fault came to act; is `at` within `duration`, "
             "and does the rank take part in the operation named by `in`?"
         )
+    if not any((m.arrival_ns <= played.until_ns).any() for m in played.meetings):
+        raise UsageError("scenario: `duration` ends before the first operation begins")
     return record(scenario, played), truth
 
 

@@ -91,7 +91,7 @@ def _severity(fault: Fault) -> float:
 
 def _slowdown(fault: Fault, played: Played) -> float | None:
     """Mean step under the fault against the median step before it; None without three of each."""
-    begin, end = np.array(played.steps).T
+    begin, end = np.array(played.steps).reshape(-1, 2).T
     length = end - begin
     under = length[(begin >= fault.at_ns) & [fault.active(moment) for moment in begin]]
     before = length[end < fault.at_ns]
