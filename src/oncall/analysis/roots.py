@@ -114,7 +114,18 @@ def _graphs(
         edges.setdefault(place, []).append(rank)
         if how == "silent":
             silent.add(rank)
+    for edges, _, _ in graphs.values():
+        _tie_groups(edges)
     return graphs
+
+
+def _tie_groups(edges: Edges) -> None:
+    """A matched Send or Recv of a group call completes only when its whole group can."""
+    for rank, places in list(edges.items()):
+        if isinstance(rank, int) and len(places) > 1:
+            for place in places:
+                if not any(isinstance(s, int) and s != rank for s in edges[place]):
+                    edges[place].append(rank)
 
 
 def find_roots(edges: Edges, waiting: Mapping[Place, int], silent: set[int]) -> list[Root]:
@@ -128,7 +139,8 @@ def find_roots(edges: Edges, waiting: Mapping[Place, int], silent: set[int]) -> 
     for component in sinks(edges):
         places = [node for node in component if isinstance(node, Place)]
         ranks = sorted(node for node in component if isinstance(node, int))
-        if places and ranks:
+        held = any(s not in node.ends for node in places for s in edges[node])
+        if places and ranks and (held or not all(place.ends for place in places)):
             shown = max(places, key=lambda p: (waiting.get(p, 0), -p.seq, -p.comm))
             roots.append(Root(shown, "circle", tuple(ranks)))
         elif places:

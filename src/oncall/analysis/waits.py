@@ -64,7 +64,8 @@ def open_pairs() -> str:
         aligned AS (
             SELECT f.job, f.comm FROM facing f JOIN sizes s USING (job, comm) GROUP BY ALL
             HAVING max(s.size) = 2
-                OR 2 * count(*) FILTER (f.same) >= count(*) FILTER (f.answers > 0)),
+                OR (bool_or(f.same)
+                    AND 2 * count(*) FILTER (f.same) >= count(*) FILTER (f.answers > 0))),
         finished AS (
             SELECT DISTINCT f.job, f.comm, f.seq, f.rank, f.peer FROM facing f
             JOIN operations o ON o.done AND o.kind = 'p2p' AND o.job = f.job AND o.comm = f.comm
@@ -113,8 +114,10 @@ def standing() -> str:
             ANTI JOIN (FROM open_pairs WHERE state = 'passed') p ON i.kind = 'p2p'
                 AND p.job = i.job AND p.comm = i.comm AND p.seq = i.seq AND p.rank = i.rank
             WHERE d.entered_ns IS NULL OR i.entered_ns IS NULL OR i.entered_ns > d.entered_ns
-            QUALIFY row_number() OVER (
-                PARTITION BY i.job, i.rank ORDER BY i.entered_ns NULLS LAST, i.seq) = 1),
+            -- Sends and receives of one group call are entered together and held together.
+            QUALIFY rank() OVER (
+                PARTITION BY i.job, i.rank ORDER BY i.entered_ns NULLS LAST,
+                    CASE WHEN i.kind = 'coll' OR i.entered_ns IS NULL THEN i.seq END) = 1),
         counted AS (
             SELECT job, comm, rank, max(launched) AS launched,
                 max(at_ns) - min(at_ns) FILTER (launched = newest) AS unchanged_ns
@@ -185,7 +188,9 @@ def holders() -> str:
             LEFT JOIN witnesses w ON w.job = p.job AND w.rank = p.peer
             LEFT JOIN standing x ON x.kind = 'p2p' AND x.job = p.job AND x.comm = p.comm
                 AND x.rank = p.peer
-            WHERE s.kind = 'p2p')
+            WHERE s.kind = 'p2p'
+            QUALIFY row_number() OVER (
+                PARTITION BY p.job, p.comm, p.seq, p.rank, p.peer ORDER BY x.seq) = 1)
         SELECT job, comm, 'coll' AS kind, seq, NULL AS owner, rank, how FROM roll
         WHERE how IS NOT NULL
         WINDOW sibling AS (PARTITION BY job, comm, seq)
