@@ -120,7 +120,9 @@ class Unroller:
             calls=tuple(self._calls),
             call=call,
             comm=np.concatenate([lane.comm for lane in self._lanes]),
-            seq=np.concatenate([np.tile(m.seq[k], len(m.last_ns)) for m, k in self._pieces]),
+            seq=np.concatenate(
+                [np.broadcast_to(m.seq[k], m.arrival_ns.shape).ravel() for m, k in self._pieces]
+            ),
             rank=np.concatenate([lane.rank for lane in self._lanes]),
             peer=np.concatenate([lane.peer for lane in self._lanes]),
             group_id=np.repeat(groups, [m.arrival_ns.size for m in meetings]),
