@@ -1,7 +1,8 @@
 """One Megatrace log as columns: the calls a rank made, in the order it made them.
 
     v1  [1746686438.086068203] [Rank 0] Fun AllReduce Data 1 stream 0x55f615683660
-    v2  [save_count 3] [1755590104.254021144] [Rank 2] Fun Send Data 8 stream 0x5 opCount 0 groupHash 7
+    v2  [save_count 3] [1755590104.254021144] [Rank 2] Fun Send Data 8 stream 0x5 opCount 0
+        groupHash 7  (on the same line)
 
 Data counts elements; the time is the host's at the call; groupHash and opCount may be absent.
 """
@@ -17,7 +18,7 @@ import numpy as np
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 _LINE = re.compile(
-    rb"^(?:\[save_count (\d{1,9})\] )?\[(\d{1,10})\.(\d{9})\] \[Rank (\d{1,6})\] Fun (\w{1,40})"
+    rb"^(?:\[save_count \d{1,9}\] )?\[(\d{1,10})\.(\d{9})\] \[Rank (\d{1,6})\] Fun (\w{1,40})"
     rb" Data (\d{1,18}) stream (0x[0-9a-fA-F]{1,16}|\(nil\))"
     rb"(?: opCount (-?\d{1,18}))?(?: groupHash (-?\d{1,20}))?\r?\n",
     re.MULTILINE,
@@ -61,12 +62,12 @@ def parse(data: bytes) -> Calls | None:
     found = _LINE.findall(data)
     if not found:
         return None
-    save, seconds, nanoseconds, rank, op, count, stream, op_count, comm = (
+    seconds, nanoseconds, rank, op, count, stream, op_count, comm = (
         np.array(column) for column in zip(*found, strict=True)
     )
     ops, op_code = np.unique(op, return_inverse=True)
     return Calls(
-        version="v2" if (op_count != b"").any() or (save != b"").any() else "v1",
+        version="v2" if (op_count != b"").any() else "v1",
         rank=rank.astype(np.int64),
         at_ns=seconds.astype(np.int64) * 1_000_000_000 + nanoseconds.astype(np.int64),
         op_code=op_code,

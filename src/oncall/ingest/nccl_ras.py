@@ -7,7 +7,6 @@ ranks at any instant. It is the difference that stays over several polls that te
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,13 +15,13 @@ from oncall.evidence.incident import Incident
 from oncall.ingest.nccl_ras_client import DEFAULT_PORT, fetch
 from oncall.ingest.nccl_ras_poll import Communicator, Poll, parse_json
 from oncall.ingest.nccl_ras_text import looks_like_text, parse_text
-from oncall.ingest.process_ranks import Members, Numbering, Process, number, write_members
+from oncall.ingest.process_ranks import Members, Numbering, number, write_members
 
 KIND = "nccl_ras"
 
 _MOST_BYTES = 512 * 1024**2
 _LIVE = re.compile(r"ras:/{1,2}(\[[^]]+\]|[^:/]*)(?::(\d{1,5}))?/?$")
-_DEAD = "dead"
+_PEER_DEAD = "PEER_DEAD"
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -33,7 +32,8 @@ def recognises(path: Path, head: bytes) -> bool:
     if text.startswith(("{", "[", "SERVER PROTOCOL", "OK")):
         status = '"communicators"' in text and '"nccl_version"' in text
         event = '"event"' in text and '"peer"' in text and '"group"' in text
-        return status or event
+        if status or event:
+            return True
     return looks_like_text(text)
 
 
@@ -125,16 +125,11 @@ def _write_poll(incident: Incident, job: str, poll: Poll, numbering: Numbering) 
     rows: list[tuple[int | None, int | None, int | None, str | None]] = []
     for comm in poll.communicators:
         rows += _launches(comm, numbering)
-    ranks_of: dict[Process, list[tuple[int | None, int]]] = defaultdict(list)
-    if any(event.code.endswith("DEAD") for event in poll.events):
-        home = {rank: process for process, rank in numbering.processes.items()}
-        for (known, _), rank in numbering.ranks.items():
-            if rank in home:
-                ranks_of[home[rank]].append((known, rank))
     for event in poll.events:
-        if event.code.endswith("DEAD"):
-            alone = [(None, numbering.processes.get(event.process))]
-            rows += [(c, r, None, _DEAD) for c, r in ranks_of.get(event.process) or alone]
+        if event.code == _PEER_DEAD:
+            rank = numbering.processes.get(event.process)
+            comms = [known for (known, _), there in numbering.ranks.items() if there == rank]
+            rows += [(known, rank, None, "dead") for known in comms or [None]]
     heard = {rank for _, rank, _, _ in rows}
     # In text, communicators in good order are counted, not listed: their ranks did answer.
     answered = range(poll.ranks if poll.complete else 0)

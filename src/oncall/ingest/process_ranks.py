@@ -42,13 +42,14 @@ class Members:
 
 @dataclass(frozen=True)
 class Numbering:
-    """Global ranks of (communicator, its rank) and of processes.
+    """Global ranks of (communicator, its rank) and of processes, and each rank's process.
 
     `world` is the communicator that spans the job, if there is one.
     """
 
     ranks: Mapping[tuple[int, int], int]
     processes: Mapping[Process, int]
+    homes: Mapping[int, Process]
     world: int | None
     note: str | None
 
@@ -61,15 +62,18 @@ def number(
     `others` are processes known apart from any communicator; `world_size` is what the job is told
     to have at least, 0 if nothing tells.
     """
-    known = {p for members in comms.values() for p in members.processes.values()} | set(others)
+    known = Counter(dict.fromkeys(others, 1))
+    for members in comms.values():
+        for process, ranks_here in Counter(members.processes.values()).items():
+            known[process] = max(known[process], ranks_here)
     world = _world(comms, known, world_size)
     if world is None:
-        ordered = sorted(known - _ambiguous(comms), key=_place)
-        by_process = {process: rank for rank, process in enumerate(ordered)}
+        ordered = sorted((p for p, ranks in known.items() if ranks == 1), key=_place)
+        homes = dict(enumerate(ordered))
     else:
-        by_process = {process: rank for rank, process in comms[world].processes.items()}
-        for process in _ambiguous(comms):
-            by_process.pop(process, None)
+        homes = comms[world].processes
+    # Of a process with several ranks it cannot be told which one is in another communicator.
+    by_process = {process: rank for rank, process in homes.items() if known[process] == 1}
     ranks = {
         (comm, comm_rank): by_process[process]
         for comm, members in comms.items()
@@ -80,7 +84,7 @@ def number(
         ranks |= {(world, rank): rank for rank in range(comms[world].size or 0)}
         ranks |= {(world, rank): rank for rank in comms[world].processes}
     note = NUMBERED_BY_HOST if world is None and by_process else None
-    return Numbering(ranks, by_process, world, note)
+    return Numbering(ranks, by_process, homes, world, note)
 
 
 def write_members(
@@ -94,16 +98,16 @@ def write_members(
     told = comms[numbering.world].size if numbering.world is not None else world_size
     if told:
         incident.append("jobs", {"job": job, "world_size": [told]})
-    processes = sorted(numbering.processes.items(), key=lambda item: item[1])
-    if processes:
+    homes = sorted(numbering.homes.items())
+    if homes:
         incident.append(
             "ranks",
             {
                 "job": job,
-                "rank": [rank for _, rank in processes],
-                "node": [process.host for process, _ in processes],
-                "gpu": [process.gpu for process, _ in processes],
-                "pid": [process.pid for process, _ in processes],
+                "rank": [rank for rank, _ in homes],
+                "node": [process.host for _, process in homes],
+                "gpu": [process.gpu for _, process in homes],
+                "pid": [process.pid for _, process in homes],
             },
         )
     placed = sorted((comm, place, rank) for (comm, place), rank in numbering.ranks.items())
@@ -121,7 +125,7 @@ def write_members(
         )
 
 
-def _world(comms: Mapping[int, Members], known: set[Process], told: int) -> int | None:
+def _world(comms: Mapping[int, Members], known: Counter[Process], told: int) -> int | None:
     """The communicator whose ranks are the job's: the largest, if it holds every known process."""
     if len(comms) == 1 and not told:
         return next(iter(comms))
@@ -129,21 +133,11 @@ def _world(comms: Mapping[int, Members], known: set[Process], told: int) -> int 
     for comm, members in comms.items():
         if not largest or members.size != largest:
             continue
-        named = set(members.processes.values())
+        named = Counter(members.processes.values())
         unnamed = len(members.processes) < largest
         if known <= named or (unnamed and members.alone):
             return comm
     return None
-
-
-def _ambiguous(comms: Mapping[int, Members]) -> set[Process]:
-    """Processes with several ranks in one communicator: they cannot be told apart elsewhere."""
-    return {
-        process
-        for members in comms.values()
-        for process, count in Counter(members.processes.values()).items()
-        if count > 1
-    }
 
 
 def _place(process: Process) -> tuple[list[tuple[int, int, str]], int, int]:
