@@ -11,6 +11,7 @@ import pytest
 
 from oncall.evidence.incident import Incident
 from oncall.ingest import nccl_inspector
+from oncall.ingest.detect import load
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nccl_docs"
 shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the recordings are not on this machine")
@@ -144,6 +145,14 @@ def test_bad_lines_are_counted_and_the_rest_is_kept(tmp_path: Path) -> None:
         assert rows(incident, "SELECT rows, holes, problem FROM recordings") == [
             (1, 13, f"{len(bad)} of {len(bad) + 1} lines could not be read")
         ]
+
+
+def test_a_file_that_is_half_readable_is_not_refused(tmp_path: Path) -> None:
+    path = tmp_path / "inspector.log"
+    path.write_text(line(0, coll("AllReduce", 1)) + "\ngarbage\n")
+    with Incident.empty() as incident:
+        load([path], incident, "j")
+        assert incident.rows("ops") == 1
 
 
 def test_absurd_times_are_unknown(tmp_path: Path) -> None:

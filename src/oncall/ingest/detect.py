@@ -144,9 +144,10 @@ def _problem(file: _File) -> str:
 
 def _refuse_nothing_read(incident: Incident, job: str) -> None:
     rows = incident.con.execute(
-        "SELECT path, problem FROM recordings WHERE job = ? ORDER BY problem IS NULL DESC, path",
+        "SELECT path, problem, problem IS NULL OR coalesce(rows, 0) > 0 AS of_use FROM recordings "
+        "WHERE job = ? ORDER BY of_use DESC, path",
         [job],
     ).fetchall()
-    if rows and rows[0][1] is not None:
+    if rows and not rows[0][2]:
         more = f" (and {len(rows) - 1} more files, none readable)" if len(rows) > 1 else ""
         raise BadInput(rows[0][0], rows[0][1] + more)

@@ -147,11 +147,14 @@ def _write_ops(incident: Incident, job: str, lanes: Lanes, found: Communicators)
 
 def _unknown(lanes: Lanes, found: Communicators, ranks: Sequence[int]) -> str | None:
     """The sentence for collectives whose communicator could not be told."""
-    mine = ~lanes.p2p & np.isin(lanes.rank, ranks)
-    dark = mine & np.ma.getmaskarray(found.comm)
-    if not dark.any():
+    streams = of = 0
+    for mine in map(lanes.of, ranks):
+        told = ~np.ma.getmaskarray(found.comm[mine])
+        collective, lane = ~lanes.p2p[mine], lanes.lane[mine]
+        of += len(np.unique(lane[collective]))
+        streams += len(np.unique(lane[collective & ~told]))
+    if not streams:
         return None
-    streams, of = len(np.unique(lanes.lane[dark])), len(np.unique(lanes.lane[mine]))
     return (
         f"memberships unknown for {streams} of {of} streams of collectives: the log has no "
         "groupHash, and the calls do not make them plain"

@@ -18,7 +18,7 @@ MaskedArray: TypeAlias = np.ma.MaskedArray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Lanes:
-    """The calls of all ranks, by lane, then time; every array (n,).
+    """The calls of all ranks, by rank, lane, then time; every array (n,).
 
     A lane is what may be one communicator on one rank: collectives, or Send and Recv, of one
     groupHash, or of one stream where the log has none. `place` tells streams and hashes apart;
@@ -38,6 +38,11 @@ class Lanes:
     place: Array
     lane: Array
     counting: bool
+
+    def of(self, rank: int) -> slice:
+        """Where the calls of a rank lie."""
+        begin, end = np.searchsorted(self.rank, [rank, rank + 1]).tolist()
+        return slice(begin, end)
 
     def slices(self) -> list[slice]:
         """Where each lane lies."""
@@ -124,11 +129,12 @@ def assign(lanes: Lanes) -> Communicators:
 
 def holes(lanes: Lanes, rank: int) -> int | None:
     """Calls of `rank` that the ring lost, counted where opCount rises; None if it never does."""
-    mine = lanes.rank == rank
+    mine = lanes.of(rank)
+    op_count, at_ns, places = lanes.op_count[mine], lanes.at_ns[mine], lanes.place[mine]
     lost, known = 0, False
-    for place in np.unique(lanes.place[mine]):
-        here = mine & (lanes.place == place)
-        numbers = lanes.op_count[here][np.argsort(lanes.at_ns[here], kind="stable")]
+    for place in np.unique(places):
+        here = places == place
+        numbers = op_count[here][np.argsort(at_ns[here], kind="stable")]
         # Several communicators on one stream count side by side, so nothing can be told of them.
         if lanes.counting and numbers[0] >= 0 and bool((np.diff(numbers) >= 0).all()):
             known = True

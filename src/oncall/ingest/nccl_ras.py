@@ -128,8 +128,9 @@ def _write_poll(incident: Incident, job: str, poll: Poll, numbering: Numbering) 
     for event in poll.events:
         if event.code == _PEER_DEAD:
             rank = numbering.processes.get(event.process)
-            comms = [known for (known, _), there in numbering.ranks.items() if there == rank]
-            rows += [(known, rank, None, "dead") for known in comms or [None]]
+            comms = {known for (known, _), there in numbering.ranks.items() if there == rank}
+            rows += [(known, rank, None, "dead") for known in sorted(comms)]
+            rows += [] if comms else [(None, rank, None, "dead")]
     heard = {rank for _, rank, _, _ in rows}
     # In text, communicators in good order are counted, not listed: their ranks did answer.
     answered = range(poll.ranks if poll.complete else 0)
