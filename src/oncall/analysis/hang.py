@@ -13,17 +13,8 @@ from typing import Any
 
 import duckdb
 
+from oncall.analysis.operations import SIGNATURE
 from oncall.evidence import relation
-
-# Sizes of these differ between ranks by design (expert routing, uneven shards).
-_UNEVEN = "('AllToAll', 'AllToAllV', 'Gather', 'Scatter', 'Barrier', 'Send', 'Recv')"
-
-_SIGNATURE = f"""
-    concat_ws(' ', o.op, o.dtype,
-        CASE WHEN o.op NOT IN {_UNEVEN} AND coalesce(o.bytes, o.count) IS NOT NULL
-             THEN coalesce(o.bytes || ' B', o.count || ' elements') END,
-        CASE WHEN o.root IS NOT NULL THEN 'root ' || o.root END, o.algo, o.proto)
-"""
 
 
 @relation(
@@ -68,7 +59,7 @@ def hang_members() -> str:
             SELECT o.job, o.comm, o.kind, o.seq, o.rank, any_value(o.op) AS op,
                 any_value(o.bytes) AS bytes, bool_or(coalesce(o.done, false)) AS done,
                 max(o.sends) AS sends, max(o.recvs) AS recvs, min(o.entered_ns) AS entered_ns,
-                max(o.observed_ns) AS observed_ns, any_value({_SIGNATURE}) AS signature,
+                max(o.observed_ns) AS observed_ns, any_value({SIGNATURE}) AS signature,
                 any_value(upper(o.algo)) AS algo
             FROM operations o SEMI JOIN cases USING (job, comm, kind, seq) GROUP BY ALL),
         paired AS (
@@ -179,7 +170,7 @@ def _favourite(found: Iterable[tuple[str, int]], votes: Counter[str]) -> str | N
 
 # What communicators of the same role call under the same number.
 _SIBLINGS = f"""
-    SELECT {_SIGNATURE} AS signature, count(*) AS times
+    SELECT {SIGNATURE} AS signature, count(*) AS times
     FROM operations o JOIN members m USING (job, comm, rank)
     WHERE o.job = $job AND o.kind = 'coll' AND o.seq = $seq AND o.comm <> $comm
         AND m.role = (SELECT any_value(role) FROM members WHERE job = $job AND comm = $comm)
@@ -189,7 +180,7 @@ _SIBLINGS = f"""
 # What this communicator's members called before, after the operation that came just before.
 _HABIT = f"""
     WITH calls AS (
-        SELECT o.rank, o.seq, {_SIGNATURE} AS signature FROM operations o
+        SELECT o.rank, o.seq, {SIGNATURE} AS signature FROM operations o
         WHERE o.job = $job AND o.kind = 'coll' AND o.comm = $comm AND o.seq <= $seq),
     pairs AS (
         SELECT seq, signature, lag(signature) OVER (PARTITION BY rank ORDER BY seq) AS previous

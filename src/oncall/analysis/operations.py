@@ -34,6 +34,18 @@ OPERATION_COLUMNS = [
 ]
 
 
+# Sizes of these differ between ranks by design (expert routing, uneven shards).
+_UNEVEN = "('AllToAll', 'AllToAllV', 'Gather', 'Scatter', 'Barrier', 'Send', 'Recv')"
+
+# What a rank calls, as SQL over a row `o` of operations (CCL-D 4.1.2, Operation Type Set).
+SIGNATURE = f"""
+    concat_ws(' ', o.op, o.dtype,
+        CASE WHEN o.op NOT IN {_UNEVEN} AND coalesce(o.bytes, o.count) IS NOT NULL
+             THEN coalesce(o.bytes || ' B', o.count || ' elements') END,
+        CASE WHEN o.root IS NOT NULL THEN 'root ' || o.root END, o.algo, o.proto)
+"""
+
+
 @relation("operations", reads=["ops"], columns=OPERATION_COLUMNS, source="CCL-D 4.1", view=True)
 def operations() -> str:
     """Every recorded row of every operation, with completion and entry settled."""
@@ -43,7 +55,7 @@ def operations() -> str:
                 coalesce(duration_ns, ended_ns - coalesce(started_ns, enqueued_ns)) AS duration_ns,
                 CASE WHEN done IS NOT NULL THEN done
                      WHEN ended_ns IS NOT NULL OR duration_ns IS NOT NULL THEN true
-                     WHEN k.completion THEN false END AS done),
+                     WHEN observed_ns IS NOT NULL OR k.completion THEN false END AS done),
             coalesce(started_ns, enqueued_ns, ended_ns - duration_ns, observed_ns - duration_ns)
                 AS entered_ns
         FROM ops o

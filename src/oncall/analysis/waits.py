@@ -9,6 +9,7 @@ PyTorch's analyzer at one operation. This is what both lack.)
 
 from __future__ import annotations
 
+from oncall.analysis.operations import SIGNATURE
 from oncall.evidence import relation
 
 STANDING_COLUMNS = [
@@ -95,7 +96,7 @@ def standing() -> str:
     same, waits for no one: this rank fails to finish what all took part in. Ranks known only by their launch counter stand in the newest
     operation of a communicator whose counters differ.
     """
-    return """
+    return f"""
         WITH newest_done AS (
             SELECT job, rank, max(entered_ns) AS entered_ns FROM operations WHERE done GROUP BY ALL),
         others AS (
@@ -105,7 +106,7 @@ def standing() -> str:
             GROUP BY ALL HAVING 2 * count(*) FILTER (x.done_seq >= f.seq) > count(*)),
         disputed AS (
             SELECT o.job, o.comm, o.seq FROM operations o SEMI JOIN others USING (job, comm, seq)
-            WHERE o.kind = 'coll' GROUP BY ALL HAVING count(DISTINCT o.op) > 1),
+            WHERE o.kind = 'coll' GROUP BY ALL HAVING count(DISTINCT {SIGNATURE}) > 1),
         holding AS (
             SELECT i.* FROM in_flight i
             LEFT JOIN newest_done d USING (job, rank)
