@@ -331,6 +331,11 @@ def test_text_cut_anywhere_is_read_without_harm(tmp_path: Path, cut: int) -> Non
         assert incident.rows("recordings") == 1
 
 
+def test_absurd_gpus_in_text(tmp_path: Path) -> None:
+    with read(tmp_path, HEAD + WORLD + AHEAD.replace("GPU 4", "GPU 4294967296")) as incident:
+        assert rows(incident, "SELECT gpu FROM ranks WHERE rank = 12") == [(None,)]
+
+
 def test_absurd_sizes_in_text(tmp_path: Path) -> None:
     huge = WORLD.replace("32        32", "999999999999 9")
     with read(tmp_path, HEAD + huge + AHEAD) as incident:

@@ -199,17 +199,14 @@ def _write_recording(
     row = con.execute(
         f"""SELECT count(*) FILTER ({_GOOD}) AS good,
                 count(*) FILTER (NOT coalesce({_GOOD} OR kind = 'stats', false)) AS bad,
-                max(version), count(DISTINCT (comm, place)) FILTER ({_GOOD}),
+                max(version), list(DISTINCT (comm, place)) FILTER ({_GOOD}),
                 (SELECT sum(lost) FROM (SELECT max(lost) AS lost FROM line WHERE file = $file
                                         GROUP BY comm, place))
             FROM line WHERE file = $file""",
         {"file": file},
     ).fetchone()
-    good, bad, version, _, lost = row if row else (0, 0, None, 0, None)
-    places = con.execute(
-        f"SELECT DISTINCT comm, place FROM line WHERE file = ? AND {_GOOD}", [file]
-    ).fetchall()
-    ranks = {numbering.ranks.get(place) for place in places}
+    good, bad, version, places, lost = row if row else (0, 0, None, None, None)
+    ranks = {numbering.ranks.get(tuple(place)) for place in places or ()}
     if not problem and not good:
         problem = (
             f"no operation in it ({bad} lines could not be read)" if bad else "no operation in it"

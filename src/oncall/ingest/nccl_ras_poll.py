@@ -12,6 +12,7 @@ from oncall.ingest.process_ranks import Process
 
 # Beyond these a file is damaged, not large: 131,072 ranks, counters and ids below 2**63.
 MOST_RANKS = 1 << 17
+MOST_GPUS = 1 << 16  # on one node
 _MOST = 1 << 63
 
 _SUCCESS, _IN_PROGRESS = 0, 7  # ncclSuccess, ncclInProgress
@@ -185,7 +186,7 @@ def _monitor_event(value: Mapping[str, Any]) -> Poll:
     peer = peer if isinstance(peer, dict) else {}
     gpus = peer.get("nvml_devs") or peer.get("cuda_devs")
     gpus = (
-        [gpu for gpu in gpus if whole(gpu, 1 << 16) is not None] if isinstance(gpus, list) else []
+        [gpu for gpu in gpus if whole(gpu, MOST_GPUS) is not None] if isinstance(gpus, list) else []
     )
     code = str(value["event"])
     details = str(value.get("details") or "")
@@ -200,7 +201,9 @@ def _monitor_event(value: Mapping[str, Any]) -> Poll:
 def _process(host: object, pid: object, gpu: object) -> Process | None:
     host = host if isinstance(host, str) and host else None
     pid = whole(pid)
-    return Process(host, pid, whole(gpu, 1 << 16)) if host is not None or pid is not None else None
+    return (
+        Process(host, pid, whole(gpu, MOST_GPUS)) if host is not None or pid is not None else None
+    )
 
 
 def _hash(value: object) -> int | None:

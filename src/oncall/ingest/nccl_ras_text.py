@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from oncall.ingest.nccl_ras_poll import (
+    MOST_GPUS,
     MOST_RANKS,
     Communicator,
     Event,
@@ -226,7 +227,7 @@ class _Reader:
             if group is not None:
                 group.named.add(rank)
             if owner := _OWNER.search(line):
-                gpu = int(owner[2] or owner[1])
+                gpu = whole(int(owner[2] or owner[1]), MOST_GPUS)
                 block.processes[rank] = Process(owner[4].strip(), whole(int(owner[3])), gpu)
 
     # ----------------------------------------------------------- concluding
