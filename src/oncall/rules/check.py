@@ -125,8 +125,10 @@ class _Binding:
                 *read.unknown_tables(known),
                 *read.unknown_params(self.rulebook.params),
             ]
-            if name in before and STARTED in read.tables:
-                static.append(SqlFault(f"`{STARTED}` is not known yet: start_when needs this fact"))
+            if name in before:
+                static += read.started_too_early()
+            if name in REGISTRY:
+                yield Fault(("facts", name), f"`{name}` is already a relation", on_key=True)
             yield from (self._fault(name, fault) for fault in static)
             unbound = [table for table in read.tables if table in self.book.facts]
             if not static and all(table in self.columns for table in unbound):

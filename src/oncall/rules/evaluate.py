@@ -125,6 +125,12 @@ class Evaluation:
             self._counts[fact] = {row[:-1]: row[-1] for row in rows}
         return self._counts[fact]
 
+    def total(self, fact: str) -> int:
+        """How many rows the fact has, of whatever case."""
+        self.materialise(fact)
+        found = self.con.execute(f'SELECT count(*) FROM "{fact}"').fetchone()
+        return int(found[0]) if found else 0
+
     def rows(self, fact: str) -> Mapping[Case, Rows]:
         """The rows of started cases, with only the columns that the rulebook shows or blames.
 
@@ -144,6 +150,12 @@ class Evaluation:
                 case: Rows(index, grouped.get(case, ()), count) for case, count in counts.items()
             }
         return self._rows[fact]
+
+    def total(self, fact: str) -> int:
+        """How many rows the fact has, all cases together."""
+        self.materialise(fact)
+        found = self.con.execute(f'SELECT count(*) FROM "{fact}"').fetchone()
+        return int(found[0]) if found else 0
 
     def sample(self, fact: str, limit: int = 20) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Columns and first rows of a fact, all cases together: for people looking at it."""
@@ -189,16 +201,16 @@ class Evaluation:
         earlier = list(self.rulebook.book.facts)
         earlier = earlier[: earlier.index(fact)]
         known = {*BY_NAME, *REGISTRY, *earlier, STARTED}
+        started = "cases" in self.__dict__
         for fault in (
             *read.faults,
             *read.unknown_tables(known),
             *read.unknown_params(self.rulebook.params),
+            *(() if started else read.started_too_early()),
+            # A temporary table would hide the relation from other relations too.
+            *([SqlFault("the name is already a relation's")] if fact in REGISTRY else []),
         ):
             raise self._failure(fact, fault)
-        if STARTED in read.tables and "cases" not in self.__dict__:
-            raise self._failure(
-                fact, SqlFault(f"`{STARTED}` is not known yet: start_when needs this fact")
-            )
         evidence = [name for name in read.tables if name in BY_NAME or name in REGISTRY]
         missing = dict.fromkeys(m for name in evidence for m in self.incident.missing(name))
         if missing:

@@ -49,7 +49,7 @@ class Source:
     @cached_property
     def root(self) -> Any:
         try:
-            return YAML(typ="rt").compose(self.text)
+            return YAML(typ="safe", pure=True).compose(self.text)
         except (YAMLError, RecursionError, ValueError):
             return None
 
@@ -192,6 +192,9 @@ def _yaml_message(source: Source, error: MarkedYAMLError, mark: Any) -> str:
     if "could not determine a constructor" in str(error.problem):
         return "a tag: a rulebook holds plain text, numbers, lists and mappings only"
     context = f" {error.context}" if error.context else ""
+    begun = error.context_mark
+    if begun is not None and begun.line != mark.line:
+        context += f" that begins on line {begun.line + 1}"
     return f"not YAML: {error.problem}{context}"
 
 

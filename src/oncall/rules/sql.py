@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from oncall.rules.rulebook import STARTED
 from oncall.rules.template import nearest
 
 if TYPE_CHECKING:
@@ -75,6 +76,13 @@ class FactSql:
             if read.name not in known:
                 message = f"no table, relation or earlier fact `{read.name}`"
                 yield SqlFault(message + nearest(read.name, known), read.offset, len(read.name))
+
+    def started_too_early(self) -> Iterator[SqlFault]:
+        """Reads of the started cases, for a fact that start_when needs."""
+        for read in self.reads:
+            if read.name == STARTED:
+                message = f"`{STARTED}` is not known yet: start_when needs this fact"
+                yield SqlFault(message, read.offset, len(STARTED))
 
     def unknown_params(self, known: Collection[str]) -> Iterator[SqlFault]:
         """`$names` that are none of `known`."""

@@ -156,7 +156,8 @@ def nearest(word: str, known: Any) -> str:
     """` (did you mean `x`?)`, or nothing if no known name is near."""
     import difflib
 
-    found = difflib.get_close_matches(word, [str(name) for name in known], n=1, cutoff=0.6)
+    cutoff = 0.6 if len(word) > 3 else 0.5
+    found = difflib.get_close_matches(word, [str(name) for name in known], n=1, cutoff=cutoff)
     return f" (did you mean `{found[0]}`?)" if found else ""
 
 

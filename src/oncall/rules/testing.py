@@ -157,7 +157,7 @@ def _tables(evaluation: Evaluation) -> Iterator[str]:
     """The facts that were computed, each with its first rows."""
     for fact in evaluation.computed:
         columns, rows = evaluation.sample(fact, _ROWS_SHOWN)
-        total = sum(evaluation.counts(fact).values())
+        total = evaluation.total(fact)
         yield f"  fact      {fact}: {total} row{'' if total == 1 else 's'}"
         if rows:
             cells = [columns, *(list(map(plain, row, columns)) for row in rows)]

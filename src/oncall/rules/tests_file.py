@@ -137,10 +137,16 @@ def _faults(tests: TestFile, rulebook: Rulebook) -> Iterator[Fault]:
     """Tables, columns, parameters and verdicts that do not exist."""
     verdicts = [*rulebook.book.verdicts, NO_VERDICT, SKIPPED]
     for table, row in tests.defaults.items():
-        yield from _row_faults(("defaults", table), table, row)
+        if table in BY_NAME:
+            yield from _row_faults(("defaults", table), table, row)
+        else:
+            yield _unknown_table(("defaults", table), table)
     for index, test in enumerate(tests.tests):
         where = ("tests", index)
         for table, rows in test.given.items():
+            if table not in BY_NAME:
+                yield _unknown_table((*where, "given", table), table)
+                continue
             for number, row in enumerate(rows):
                 yield from _row_faults((*where, "given", table, number), table, row)
         for name in test.params:
@@ -157,13 +163,11 @@ def _faults(tests: TestFile, rulebook: Rulebook) -> Iterator[Fault]:
                 yield Fault((*place, "verdict"), message)
 
 
-def _row_faults(
-    where: tuple[str | int, ...], table: str, row: Mapping[str, Any]
-) -> Iterator[Fault]:
-    if table not in BY_NAME:
-        place = where if where[0] == "defaults" else where[:-1]
-        yield Fault(place, f"no evidence table `{table}`{nearest(table, BY_NAME)}", on_key=True)
-        return
+def _unknown_table(where: Path, table: str) -> Fault:
+    return Fault(where, f"no evidence table `{table}`{nearest(table, BY_NAME)}", on_key=True)
+
+
+def _row_faults(where: Path, table: str, row: Mapping[str, Any]) -> Iterator[Fault]:
     known = {column.name: column for column in BY_NAME[table].columns}
     for name, value in row.items():
         if name not in known:

@@ -1,0 +1,110 @@
+"""`oncall rules`: what each command prints and returns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from typer.testing import CliRunner, Result
+
+from oncall.cli.main import app
+from oncall.rules.load import shipped_folder
+from oncall.rules.schema import rulebook_schema
+
+
+def oncall(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, ["rules", *map(str, words)])
+
+
+def test_new_check_test_and_show(tmp_path: Path) -> None:
+    written = oncall("new", "heat", "-o", tmp_path)
+    assert written.stdout.split() == [
+        str(tmp_path / "heat.yaml"),
+        str(tmp_path / "heat.test.yaml"),
+    ]
+    checked = oncall("check", tmp_path)
+    assert (checked.exit_code, checked.stdout) == (0, "1 rulebook checked, nothing wrong\n")
+    tested = oncall("test", tmp_path / "heat.yaml")
+    assert tested.exit_code == 0 and tested.stdout.endswith("3 tests, 0 failed\n")
+    drawn = oncall("show", "heat", "--rules", tmp_path).stdout
+    assert "├─ yes ▶ HOT GPU slowed by heat (blames too_hot)" in drawn
+    assert max(map(len, drawn.splitlines())) <= 80
+
+
+def test_new_refuses_a_bad_name_and_what_exists(tmp_path: Path) -> None:
+    assert oncall("new", "Hot GPU", "-o", tmp_path).exit_code == 2
+    oncall("new", "heat", "-o", tmp_path)
+    again = oncall("new", "heat", "-o", tmp_path)
+    assert again.exit_code == 2 and "is there already" in again.stderr
+
+
+def test_new_from_a_shipped_rulebook_passes_its_check(tmp_path: Path) -> None:
+    assert oncall("new", "ours", "--from", "hang", "-o", tmp_path).exit_code == 0
+    assert oncall("check", tmp_path).exit_code == 0
+    refused = oncall("new", "more", "--from", "hagn", "-o", tmp_path)
+    assert refused.exit_code == 2 and "did you mean `hang`" in refused.stderr
+
+
+def test_check_prints_every_problem_and_exits_2(tmp_path: Path) -> None:
+    oncall("new", "heat", "-o", tmp_path)
+    file = tmp_path / "heat.yaml"
+    file.write_text(file.read_text().replace("temp_c >", "temp >").replace("too_hot }", "to_hot }"))
+    file.write_text(file.read_text().replace("blame: too_hot", "blame: to_hot"))
+    result = oncall("check", tmp_path)
+    assert result.exit_code == 2 and result.stdout == ""
+    assert "unknown column `temp` (did you mean `temp_c`?)" in result.stderr
+    assert "unknown fact `to_hot` (did you mean `too_hot`?)" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_failing_test_exits_2_with_its_rows(tmp_path: Path) -> None:
+    oncall("new", "heat", "-o", tmp_path)
+    file = tmp_path / "heat.test.yaml"
+    file.write_text(file.read_text().replace("blame: [gpu017/3]", "blame: [gpu017/2]"))
+    result = oncall("test", tmp_path)
+    assert result.exit_code == 2
+    assert f"FAIL  {file}:6: one GPU is hot and slow" in result.stdout
+    assert "got       HOT blaming ['gpu017/3']" in result.stdout
+
+
+def test_show_lists_draws_and_finds_verdicts() -> None:
+    assert "H1         Not-entered hang" in oncall("show").stdout
+    assert "hang H1: Not-entered hang" in oncall("show", "H1").stdout
+    assert oncall("show", "hang.H1").stdout == oncall("show", "H1").stdout
+    missing = oncall("show", "hagn")
+    assert missing.exit_code == 2 and "did you mean `hang`" in missing.stderr
+
+
+def test_diff_shows_what_may_change_a_verdict(tmp_path: Path) -> None:
+    change = "rulebook: hang\noverride: {params: {hang_after: 2 min}}"
+    (tmp_path / "site.yaml").write_text(change)
+    assert oncall("diff", tmp_path).stdout == "hang:\n  $hang_after: 5 min -> 2 min\n"
+    text = (shipped_folder() / "slow.yaml").read_text()
+    assert "start_when: any(" in text
+    (tmp_path / "slow.yaml").write_text(f"# only a comment\n{text}")
+    assert "slow" not in oncall("diff", tmp_path).stdout
+
+
+def test_the_schema_is_the_committed_one_and_accepts_what_is_shipped(tmp_path: Path) -> None:
+    from ruamel.yaml import YAML
+
+    assert oncall("schema", "-o", tmp_path / "schema.json").exit_code == 0
+    written = (tmp_path / "schema.json").read_text()
+    assert json.loads(oncall("schema").stdout) == json.loads(written) == rulebook_schema()
+    committed = Path(__file__).parents[2] / "docs" / "reference" / "rulebook.schema.json"
+    assert committed.read_text() == written, "run `make docs`"
+    validator = jsonschema.Draft202012Validator(rulebook_schema())
+    for path in shipped_folder().glob("*.yaml"):
+        if ".test." not in path.name:
+            assert validator.is_valid(YAML(typ="safe").load(path)), path
+    broken = YAML(typ="safe").load(shipped_folder() / "hang.yaml")
+    assert not validator.is_valid(broken | {"fcats": {}})
+
+
+@pytest.mark.parametrize("command", ["check", "test", "diff"])
+def test_a_path_that_is_not_there(command: str, tmp_path: Path) -> None:
+    result = oncall(command, tmp_path / "nowhere")
+    assert result.exit_code == 2
+    assert "nowhere" in result.stderr and "Traceback" not in result.stderr

@@ -1,0 +1,106 @@
+"""Narratives: what they can show, what they refuse, and where the refusal points."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncall.rules.template import (
+    FILTERS,
+    LONGEST_FOLD,
+    Rows,
+    TemplateError,
+    parse_template,
+)
+from oncall.units import Quantity
+
+ABSENT = Rows({"rank": 0, "node": 1, "seq": 2}, [(4, "gpu2", 7), (5, "gpu2", 9)], 2)
+VALUES = {
+    "absent": ABSENT,
+    "none": Rows({"rank": 0}, [], 0),
+    "hang_after": Quantity(300 * 10**9, "duration"),
+    "comm": 255,
+    "node": None,
+}
+
+
+def shown(text: str, **more: object) -> str:
+    return parse_template(text).render(VALUES | more)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("see {{ absent | ranks }}", "see ranks 4-5"),
+        ("{{ absent | ranks }} stopped", "Ranks 4-5 stopped"),
+        ("{{ absent | hosts }}", "gpu2"),
+        ("{{ absent | count }}", "2"),
+        ("{{ absent | count('rank') }}", "2 ranks"),
+        ("{{ absent.seq }}", "7"),
+        ("{{ absent.seq | list }}", "7 and 9"),
+        ("{{ absent.node | count('host') }}", "1 host"),
+        ("see {{ none | ranks }}, {{ none.seq }}", "see no rank, unknown"),
+        ("{{ hang_after }}", "5 min"),
+        ("{{ hang_after | duration }}", "5 min"),
+        ("{{ comm }} {{ comm | hex }}", "0x00000000000000ff 0x00000000000000ff"),
+        ("{{ node }}", "unknown"),
+        ("{{ ratio | percent }}", "12.5 %"),
+        ("{{ big | number }}, {{ big | bytes }}, {{ big | rate }}", "1,048,576, 1 MiB, 1.05 MB/s"),
+        ("two\n  lines", "two lines"),
+    ],
+)
+def test_shows(text: str, expected: str) -> None:
+    assert shown(text, ratio=0.125, big=2**20) == expected
+
+
+def test_long_folds_are_cut_and_say_how_many() -> None:
+    rows = Rows({"rank": 0}, [(2 * i,) for i in range(2048)], 2048)
+    text = shown("at {{ many | ranks }}", many=rows)
+    assert text.startswith("at ranks 0,2,4,") and text.endswith(",… (2,048 ranks)")
+    assert len(text) < LONGEST_FOLD + 30
+
+
+def test_control_characters_of_a_recording_never_reach_the_terminal() -> None:
+    evil = Rows({"node": 0}, [("gpu\x1b[2J1",)], 1)
+    assert "\x1b" not in shown(
+        "{{ evil.node }} {{ evil | hosts }} {{ evil.node | list }}", evil=evil
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "offset", "message"),
+    [
+        ("a {{ absent.__class__.__mro__ }}", 5, "is not a name"),
+        ("a {{ absent.rank() }}", 5, "is not a name"),
+        ("a {{ absent['rank'] }}", 5, "is not a name"),
+        ("a {{ 1 + 1 }}", 5, "is not a name"),
+        ("a {% for x in y %}", 2, "no statements"),
+        ("a {# note #}", 2, "no statements"),
+        ("a {{ absent", 2, "never closed"),
+        ("a {{ absent | rnks }}", 14, "did you mean `ranks`"),
+        ("a {{ absent | ranks | list }}", 5, "one filter"),
+        ("a {{ absent | ranks('x') }}", 14, "takes no word"),
+    ],
+)
+def test_refuses_with_its_place(text: str, offset: int, message: str) -> None:
+    with pytest.raises(TemplateError, match=message) as caught:
+        parse_template(text)
+    assert caught.value.offset == offset
+
+
+@given(st.text())
+def test_any_text_is_a_template_or_a_template_error(text: str) -> None:
+    try:
+        template = parse_template(text)
+    except TemplateError as error:
+        assert 0 <= error.offset <= len(text)
+    else:
+        if not template.slots:
+            assert template.render({}) == " ".join(text.split())
+
+
+@given(st.sampled_from(sorted(FILTERS)), st.lists(st.integers(0, 9000), max_size=60))
+def test_every_filter_shows_any_rows(name: str, ranks: list[int]) -> None:
+    rows = Rows({"rank": 0, "node": 0}, [(rank,) for rank in ranks], len(ranks))
+    assert parse_template(f"{{{{ some.rank | {name} }}}}").render({"some": rows})
