@@ -13,6 +13,7 @@ from oncall.errors import BadInput
 from oncall.evidence.incident import Incident
 from oncall.ingest.importers import READABLE, Importer, importers
 from oncall.ingest.jobs import Recording, choose
+from oncall.ingest.printable import printable
 
 _HEAD_BYTES = 16384
 _BESIDE_EVIDENCE = {
@@ -125,7 +126,7 @@ def _note_unknown(files: Sequence[_File], incident: Incident, job: str) -> None:
             "recordings",
             {
                 "job": job,
-                "path": [str(file.path) for file in unknown],
+                "path": [printable(str(file.path)) for file in unknown],
                 "problem": [_problem(file) for file in unknown],
             },
         )

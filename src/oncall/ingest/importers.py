@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -39,4 +38,4 @@ class Importer(Protocol):
 
 @cache
 def importers() -> tuple[Importer, ...]:
-    return tuple(cast(Importer, import_module(name)) for name in _TABLE if find_spec(name))
+    return tuple(cast(Importer, import_module(name)) for name in _TABLE)

@@ -19,11 +19,12 @@ import numpy as np
 from oncall.ingest.flight_recorder.completion import Status, close_batches, completed, tell_kinds
 from oncall.ingest.flight_recorder.entries import Array, Codes, Entries, read_entries
 from oncall.ingest.flight_recorder.file import Unreadable, load_dump
-from oncall.ingest.flight_recorder.groups import Group, groups_by_pg_id, listed_groups
+from oncall.ingest.flight_recorder.groups import MOST_RANKS, Group, groups_by_pg_id, listed_groups
 
-MALFORMED = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError)
+MALFORMED = (
+    *(TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError),
+)
 _MOST_FRAMES = 256
-_MOST_RANKS = 65536
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Batch:
 
 def rank_in_name(path: str) -> int | None:
     """The rank a dump's file name ends with: `fr_trace_rank_2.json` is 2; None if there is none."""
-    match = re.search(r"(\d{1,9})(?:\.[A-Za-z]\w*)*$", Path(path).name)
+    match = re.search(r"(?<!\d)(\d{1,6})(?:\.[A-Za-z]\w*)*$", Path(path).name)
     return int(match[1]) if match else None
 
 
@@ -156,10 +157,15 @@ def _add_dump(path: str, rank: int, dump: Mapping[str, Any], batch: Batch) -> No
 def _pg_status(raw: Mapping[str, Any]) -> dict[int, Status]:
     return {
         int(pg_id): Status(
-            int(one["last_enqueued_collective"]), int(one["last_completed_collective"])
+            _int64(one["last_enqueued_collective"]), _int64(one["last_completed_collective"])
         )
         for pg_id, one in raw.items()
     }
+
+
+def _int64(value: Any) -> int:
+    """A whole number that fits the database; JSON dumps write it as a string."""
+    return int(np.int64(int(value)))
 
 
 def _part(
@@ -210,7 +216,7 @@ def _proven_sizes(entries: Sequence[Mapping[str, Any]], called: Entries) -> dict
     for group, index in zip(called.group[rows].tolist(), rows.tolist(), strict=True):
         if group not in sizes:
             output = entries[int(called.row[index])].get("output_sizes") or ()
-            elements = sum(prod(tensor) for tensor in output[:_MOST_RANKS])
+            elements = sum(prod(tensor) for tensor in output[:MOST_RANKS])
             whole, rest = divmod(elements, int(called.count[index]))
-            sizes[group] = 0 if rest else whole
+            sizes[group] = 0 if rest or whole > MOST_RANKS else whole
     return sizes

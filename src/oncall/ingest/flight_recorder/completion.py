@@ -90,8 +90,8 @@ def _batched(entries: Entries) -> Array:
     batched = np.zeros(len(entries.row), dtype=bool)
     rows = np.flatnonzero(entries.p2p)
     if len(rows):
-        key = np.stack([entries.group[rows], entries.p2p_seq[rows]])
-        _, inverse, size = np.unique(key, axis=1, return_inverse=True, return_counts=True)
+        key = entries.key[rows]
+        _, inverse, size = np.unique(key, return_inverse=True, return_counts=True)
         batched[rows] = size[inverse] > 1
     return batched
 
@@ -106,8 +106,7 @@ def close_batches(entries: Entries) -> Entries:
     ends = np.array([call.op == COALESCED for call in entries.calls])[entries.call]
     if not ends.any():
         return entries
-    key = np.stack([entries.group, entries.p2p, entries.seq])
-    _, batch = np.unique(key, axis=1, return_inverse=True)
+    _, batch = np.unique(entries.key, return_inverse=True)
     end_of = np.full(int(batch.max()) + 1, -1)
     end_of[batch[ends]] = np.flatnonzero(ends)
     calls = np.flatnonzero(~ends & (end_of[batch] >= 0))

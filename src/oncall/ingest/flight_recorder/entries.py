@@ -32,6 +32,7 @@ _FIELDS = (
     "is_p2p",
 )
 _MAX_DIMENSIONS = 64
+_MOST_MILLISECONDS = 1e12
 
 
 class Codes(dict[Any, int]):
@@ -42,6 +43,7 @@ class Codes(dict[Any, int]):
         return code
 
     def of(self, words: Iterable[Any]) -> Array:
+        """The codes of words, int32 (n,)."""
         return np.fromiter(map(self.__getitem__, words), dtype=np.int32)
 
 
@@ -78,6 +80,11 @@ class Entries:
         """The number of each operation among those of its kind on its group."""
         return np.where(self.p2p, self.p2p_seq, self.collective_seq)
 
+    @property
+    def key(self) -> Array:
+        """A number (n,) that entries share if their group, kind and seq are the same."""
+        return (self.seq * len(self.pairs) + self.group) * 2 + self.p2p
+
     def select(self, keep: Array) -> Entries:
         """The entries where `keep` (a boolean mask or indices) holds."""
         columns = {
@@ -96,14 +103,16 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
     """
     column = _columns(entries)
     pairs, calls, dtypes = Codes(), Codes(), Codes()
-    group = pairs.of(map(_pair, column["process_group"], column["pg_id"]))
+    group = pairs.of(_pairs(column["process_group"], column["pg_id"]))
     call = calls.of(column["profiling_name"])
     parsed = [parse_call(name) for name in calls]
     receives = np.array([name.op == "Recv" for name in parsed])[call]
     sizes = list(column["input_sizes"])
     for index in np.flatnonzero(receives):
         sizes[index] = column["output_sizes"][index] or sizes[index]
-    dtype = dtypes.of(map(_common, column["input_dtypes"]))
+    dtype = dtypes.of(
+        [one[0] if one and len(one) == 1 else _common(one) for one in column["input_dtypes"]]
+    )
     count = _elements(sizes, budget)
     no_tensors = np.array([name.op == "Barrier" for name in parsed])[call] & (count < 0)
     count[no_tensors] = 0
@@ -114,7 +123,7 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
     ended = _integers(column["time_discovered_completed_ns"])
     unnamed = np.array([name is None for name in dtypes], dtype=bool)
     return Entries(
-        pairs=list(pairs),
+        pairs=[(str(name), str(desc)) for name, desc in pairs],
         calls=parsed,
         dtypes=[str(name) for name in dtypes],
         row=np.arange(len(entries)),
@@ -143,11 +152,14 @@ def _columns(entries: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]
     return dict(zip(_FIELDS, zip(*rows, strict=True), strict=True))
 
 
-def _pair(process_group: Any, pg_id: Any) -> tuple[str, str]:
-    if process_group is None:
-        return (str(pg_id), "")
-    name, desc = process_group
-    return (str(name), str(desc))
+def _pairs(process_groups: Sequence[Any], pg_ids: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
+    """Name and description of each entry's group; the pg_id stands in where a format lacks them."""
+    if None in process_groups:
+        return [
+            (pg_id, "") if it is None else tuple(it)
+            for it, pg_id in zip(process_groups, pg_ids, strict=True)
+        ]
+    return map(tuple, process_groups)
 
 
 def _integers(values: Sequence[Any]) -> Array:
@@ -160,8 +172,12 @@ def _integers(values: Sequence[Any]) -> Array:
 
 def _durations(entries: Sequence[Mapping[str, Any]]) -> Array:
     """Nanoseconds (n,) from `duration_ms`, which is there only with NCCL's timing on."""
-    milliseconds = [entry.get("duration_ms") or 0 for entry in entries]
-    return np.rint(np.array(milliseconds, dtype=np.float64) * 1e6).astype(np.int64)
+    milliseconds = np.zeros(len(entries))
+    for row, entry in enumerate(entries):
+        if "duration_ms" in entry:
+            milliseconds[row] = entry["duration_ms"] or 0
+    milliseconds[~(np.abs(milliseconds) < _MOST_MILLISECONDS)] = 0
+    return np.rint(milliseconds * 1e6).astype(np.int64)
 
 
 def _is_p2p(flags: Sequence[Any], calls: Sequence[CallName], call: Array) -> Array:
@@ -172,10 +188,7 @@ def _is_p2p(flags: Sequence[Any], calls: Sequence[CallName], call: Array) -> Arr
 
 def _common(dtypes: Sequence[str] | None) -> str | None:
     """The element type of all tensors of a call; None if they differ or there are none."""
-    if not dtypes:
-        return None
-    first = dtypes[0]
-    return first if len(dtypes) == 1 or all(other == first for other in dtypes) else None
+    return dtypes[0] if dtypes and all(other == dtypes[0] for other in dtypes) else None
 
 
 def _elements(sizes: list[Any], budget: int) -> Array:

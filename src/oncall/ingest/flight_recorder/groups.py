@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 DEFAULT_GROUP = "default_pg"
+MOST_RANKS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,10 @@ def listed_groups(pg_config: Mapping[str, Any]) -> list[Group]:
 
 def number_twins(groups: Iterable[Group]) -> list[Group]:
     """The same groups, those that repeat a description and members numbered in the order given."""
-    seen: Counter[tuple[str, frozenset[int]]] = Counter()
+    seen: Counter[tuple[str, tuple[int, ...]]] = Counter()
     numbered = []
     for group in groups:
-        key = (group.desc or group.name, frozenset(group.members))
+        key = (group.desc or group.name, group.members)
         numbered.append(replace(group, ordinal=seen[key]) if seen[key] else group)
         seen[key] += 1
     return numbered
@@ -61,7 +62,9 @@ def communicator(group: Group) -> int:
     """A stable 64-bit identity: equal on every member, whatever each calls the group."""
     members = ",".join(map(str, sorted(group.members)))
     text = f"{group.desc or group.name}\0{members}" + (f"\0{group.ordinal}" * bool(group.ordinal))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
+    )
 
 
 def groups_by_pg_id(
@@ -126,9 +129,16 @@ def _creation(name: str) -> tuple[int, int, str]:
 def _members(ranks: Any) -> tuple[int, ...]:
     if isinstance(ranks, str):
         return _parse_members(ranks)
-    return tuple(int(rank) for rank in ranks or ())
+    return _checked(ranks or ())
 
 
 @lru_cache(maxsize=4096)
 def _parse_members(text: str) -> tuple[int, ...]:
-    return tuple(int(rank) for rank in json.loads(text))
+    return _checked(json.loads(text))
+
+
+def _checked(ranks: Iterable[Any]) -> tuple[int, ...]:
+    members = tuple(map(int, ranks))
+    if members and not 0 <= min(members) <= max(members) < MOST_RANKS:
+        raise ValueError("a process group with impossible ranks")
+    return members

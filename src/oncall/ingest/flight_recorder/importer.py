@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +15,38 @@ from oncall.ingest.flight_recorder.batch import Batch, Note, rank_in_name
 from oncall.ingest.flight_recorder.entries import Array
 from oncall.ingest.flight_recorder.groups import Group, communicator, infer_members
 from oncall.ingest.flight_recorder.pool import read_batches
+from oncall.ingest.printable import printable
 from oncall.nodeset import fold_ranks
 
+_INFERRED = "it lists no members: those whose entries carry a group are taken for its members"
 
-@dataclass(frozen=True)
+
 class _Communicators:
-    """The job's communicators: `codes` gives each group that a rank named its place in the rest."""
+    """The job's communicators: who is meant by each group that any rank named.
 
-    codes: Mapping[Group, int]
-    groups: Sequence[Group]  # with members, as far as they can be known
-    comm: Array  # uint64 (n,)
+    `groups` have members, as far as they can be known; `comm` (n,) are their uint64 identities.
+    """
+
+    def __init__(self, named: Sequence[Group], inferred: Mapping[Group, Group]) -> None:
+        self.codes = {group: code for code, group in enumerate(named)}
+        self.groups = [inferred.get(group, group) for group in named]
+        self.comm = np.array([communicator(group) for group in self.groups], dtype=np.uint64)
+        self.sizes = np.array([len(group.members) for group in self.groups], dtype=np.int64)
+        self._starts = np.cumsum(self.sizes) - self.sizes
+        self._members = np.fromiter(
+            (rank for group in self.groups for rank in group.members), dtype=np.int32
+        )
+
+    def place(self, batch: Batch) -> Array:
+        """The communicators (as codes of this object) of a batch's groups."""
+        return np.array([self.codes[group] for group in batch.groups], dtype=np.int64)
+
+    def peers(self, local: Array, codes: Array) -> Array:
+        """Global ranks (n,) of peers given within their groups; NULL for none, or one outside."""
+        told = (local >= 0) & (local < self.sizes[codes])
+        at = np.where(told, self._starts[codes] + local, 0)
+        ranks = self._members[at] if len(self._members) else np.zeros(len(at), dtype=np.int32)
+        return np.ma.MaskedArray(ranks, mask=~told)
 
 
 def import_dumps(paths: Sequence[Path], incident: Incident, job: str) -> None:
@@ -36,7 +57,7 @@ def import_dumps(paths: Sequence[Path], incident: Incident, job: str) -> None:
     notes = [note for batch in batches for note in batch.notes]
     _refuse_mixture(batches)
     known = _communicators(batches)
-    incident.append("recordings", _recordings(notes, job))
+    _append_recordings(batches, incident, job)
     readable = [note.rank for note in notes if note.problem is None]
     if not readable:
         return
@@ -65,24 +86,23 @@ def _refuse_mixture(batches: Sequence[Batch]) -> None:
     """Files of one job agree on who its ranks are. Raises BadInput, saying which file says what."""
     claims: dict[tuple[int, ...], list[Note]] = defaultdict(list)
     for batch in batches:
-        worlds = {c: g.members for g, c in batch.groups.items() if g.is_default and g.members}
-        for note in batch.notes:
-            for code in worlds.keys() & set(note.groups):
-                claims[worlds[code]].append(note)
+        for code, group in enumerate(batch.groups):
+            if group.is_default and group.members:
+                claims[group.members] += [note for note in batch.notes if code in note.groups]
     if len(claims) > 1:
         said = "; ".join(
             f"{_files(notes)}: {len(world)} ranks, {fold_ranks(world)}"
             for world, notes in claims.items()
         )
-        raise BadInput(
-            _folder(claims), f"the dumps disagree about the job's ranks ({said}); two jobs mixed?"
-        )
+        problem = f"the dumps disagree about the job's ranks ({said}); two jobs mixed?"
+        raise BadInput(_folder(claims), problem)
     for world, notes in claims.items():
-        strangers = [note for note in notes if note.rank not in world]
-        if strangers:
+        members = set(world)
+        stranger = next((note for note in notes if note.rank not in members), None)
+        if stranger:
             raise BadInput(
-                strangers[0].path,
-                f"is named rank {strangers[0].rank}, but says that the job has ranks "
+                stranger.path,
+                f"is named rank {stranger.rank}, but says that the job has ranks "
                 f"{fold_ranks(world)}; two jobs mixed?",
             )
 
@@ -104,36 +124,45 @@ def _world_size(ranks: Sequence[int | None], groups: Iterable[Group]) -> int:
 
 
 def _communicators(batches: Sequence[Batch]) -> _Communicators:
-    carriers: dict[Group, set[int]] = defaultdict(set)
+    carriers: dict[Group, set[int]] = {}
     sizes: dict[Group, int] = {}
-    ranks = []
+    ranks: list[int] = []
     for batch in batches:
         groups = list(batch.groups)
-        sizes |= {groups[code]: size for code, size in batch.sizes.items()}
+        by_code: dict[int, set[int]] = defaultdict(set)
         for note in batch.notes:
             if note.rank is not None:
                 ranks.append(note.rank)
-            for code in note.groups:
-                carriers[groups[code]].add(note.rank or 0)
-    inferred = infer_members(carriers, sizes, ranks)
-    codes = {group: code for code, group in enumerate(carriers)}
-    placed = [inferred.get(group, group) for group in codes]
-    return _Communicators(codes, placed, np.array([*map(communicator, placed)], dtype=np.uint64))
+                for code in note.groups:
+                    by_code[code].add(note.rank)
+        for code, carried in by_code.items():
+            carriers.setdefault(groups[code], set()).update(carried)
+        sizes |= {groups[code]: size for code, size in batch.sizes.items()}
+    return _Communicators(list(carriers), infer_members(carriers, sizes, ranks))
 
 
 # -------------------------------------------------------------------- tables
 
 
-def _recordings(notes: Sequence[Note], job: str) -> dict[str, object]:
-    return {
-        "job": job,
-        "path": [note.path for note in notes],
-        "kind": KIND,
-        "rank": [note.rank for note in notes],
-        "version": [note.version for note in notes],
-        "rows": [note.rows if note.problem is None else None for note in notes],
-        "problem": [note.problem for note in notes],
-    }
+def _append_recordings(batches: Sequence[Batch], incident: Incident, job: str) -> None:
+    notes = [note for batch in batches for note in batch.notes]
+    inferred: list[bool] = []
+    for batch in batches:
+        unlisted = {code for code, group in enumerate(batch.groups) if not group.members}
+        inferred += [not unlisted.isdisjoint(note.groups) for note in batch.notes]
+    incident.append(
+        "recordings",
+        {
+            "job": job,
+            "path": [printable(note.path) for note in notes],
+            "kind": KIND,
+            "rank": [note.rank for note in notes],
+            "version": [note.version and printable(note.version) for note in notes],
+            "rows": [note.rows if note.problem is None else None for note in notes],
+            "problem": [note.problem and printable(note.problem) for note in notes],
+            "note": [_INFERRED if one else None for one in inferred],
+        },
+    )
 
 
 def _append_members(known: _Communicators, incident: Incident, job: str) -> None:
@@ -153,8 +182,8 @@ def _append_members(known: _Communicators, incident: Incident, job: str) -> None
             "rank": np.concatenate([np.array(group.members) for group in groups]),
             "comm_rank": np.arange(len(each)) - starts[each],
             "size": size[each],
-            "name": Words(each, [group.name for group in groups]),
-            "role": Words(each, [group.desc for group in groups]),
+            "name": Words(each, [printable(group.name) for group in groups]),
+            "role": Words(each, [printable(group.desc) for group in groups]),
         },
     )
 
@@ -168,7 +197,7 @@ def _append_launches(
     """
     rows = []
     for batch in batches:
-        comm = known.comm[[known.codes[group] for group in batch.groups]].tolist()
+        comm = known.comm[known.place(batch)].tolist()
         rows += [(comm[group], rank, status) for rank, group, status in batch.counts]
     kinds: dict[int, set[str | None]] = defaultdict(set)
     for comm, _, status in rows:
@@ -192,8 +221,8 @@ def _append_launches(
 def _append_stacks(batch: Batch, known: _Communicators, incident: Incident, job: str) -> None:
     if not batch.stacks:
         return
-    comm = known.comm[[known.codes[group] for group in batch.groups]]
-    frames = list(batch.frames)
+    comm = known.comm[known.place(batch)]
+    frames = [[*map(printable, lines)] for lines in batch.frames]
     incident.append(
         "stacks",
         {
@@ -211,7 +240,7 @@ def _append_operations(batch: Batch, known: _Communicators, incident: Incident, 
     column = batch.columns
     if not column:
         return
-    codes = np.array([known.codes[group] for group in batch.groups])[column["group"]]
+    codes = known.place(batch)[column["group"]]
     incident.append(
         "ops",
         {
@@ -220,11 +249,11 @@ def _append_operations(batch: Batch, known: _Communicators, incident: Incident, 
             "seq": column["seq"],
             "rank": column["rank"],
             "kind": Words(column["p2p"].astype(np.int32), ("coll", "p2p")),
-            "op": Words(column["op"], list(batch.ops)),
-            "dtype": Words(column["dtype"], list(batch.dtypes)),
+            "op": Words(column["op"], [*map(printable, batch.ops)]),
+            "dtype": Words(column["dtype"], [*map(printable, batch.dtypes)]),
             "count": _from(0, column["count"]),
             "bytes": _from(0, column["bytes"]),
-            "peer": _peers(column["peer"], codes, known.groups),
+            "peer": known.peers(column["peer"], codes),
             "enqueued_ns": _from(1, column["enqueued_ns"]),
             "ended_ns": _from(1, column["ended_ns"]),
             "duration_ns": _from(1, column["duration_ns"]),
@@ -236,12 +265,3 @@ def _append_operations(batch: Batch, known: _Communicators, incident: Incident, 
 def _from(least: int, column: Array) -> Array:
     """The column with everything below `least` NULL."""
     return np.ma.MaskedArray(column, mask=column < least)
-
-
-def _peers(local: Array, codes: Array, groups: Sequence[Group]) -> Array:
-    """Global ranks (n,) of peers given within their groups; NULL for none, or one off the group."""
-    size = np.array([len(group.members) for group in groups])
-    members = np.concatenate([np.array(group.members, dtype=np.int32) for group in groups])
-    at = (np.cumsum(size) - size)[codes] + local
-    told = (local >= 0) & (local < size[codes])
-    return np.ma.MaskedArray(members[np.where(told, at, 0)], mask=~told)

@@ -12,7 +12,7 @@ from oncall.errors import BadInput
 from oncall.ingest.flight_recorder.batch import Batch, read_batch
 
 _FEW_FILES = 64  # starting processes costs as much as reading about this many
-_FILES_A_BATCH = 64  # some 30,000 operations: small enough to share out, large enough to move
+_FILES_A_BATCH = 256  # some 100,000 operations: the database prefers large helpings
 
 
 def read_batches(paths: Sequence[str]) -> Iterator[Batch]:
