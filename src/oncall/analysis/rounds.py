@@ -18,8 +18,10 @@ import numpy.typing as npt
 
 from oncall.evidence import relation
 
-# How many first rounds of a communicator tell a rank's usual offset: CCL-D's m (4.2.1).
+# A rank's usual offset is read from this many first rounds, CCL-D's m (4.2.1), but never from
+# more than a quarter of them: a short recording must keep rounds to compare with.
 OFFSET_ROUNDS = 100
+OFFSET_SHARE = 4
 
 Ints = npt.NDArray[np.int64]
 
@@ -109,7 +111,7 @@ def _without_offsets(entered_ns: Ints, round_of: Ints, first: Ints, member: Ints
     """Arrivals within their round, less each member's usual place in its first rounds.
 
     `round_of` (n,) numbers each row's round, `first` (rounds,) is each round's first row,
-    `member` (n,) numbers the memberships. The usual place is the median over OFFSET_ROUNDS.
+    `member` (n,) numbers the memberships. The usual place is a median.
     """
     sizes = np.diff(np.append(first, len(entered_ns)))
     # Relative to the round's first row first: a float cannot hold Unix nanoseconds.
@@ -120,6 +122,7 @@ def _without_offsets(entered_ns: Ints, round_of: Ints, first: Ints, member: Ints
     starts = np.flatnonzero(np.append(True, np.diff(member[order]) != 0))
     usual = np.zeros(int(member.max()) + 1, dtype=np.int64)
     for low, high in zip(starts, np.append(starts[1:], len(order)), strict=True):
-        rows = order[low : min(high, low + OFFSET_ROUNDS)]
+        few = min(OFFSET_ROUNDS, max(1, (high - low) // OFFSET_SHARE))
+        rows = order[low : low + few]
         usual[member[rows[0]]] = np.median(relative[rows])
     return relative - usual[member]

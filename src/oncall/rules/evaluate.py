@@ -16,7 +16,7 @@ from oncall.evidence.relations import REGISTRY
 from oncall.evidence.schema import BY_NAME
 from oncall.rules.positions import Fault, Source
 from oncall.rules.rulebook import STARTED, Rulebook
-from oncall.rules.sandbox import FACT_TIME_LIMIT_S, TimeLimit
+from oncall.rules.sandbox import FACT_TIME_LIMIT_S, Watchdog
 from oncall.rules.sql import FactSql, SqlFault, read_sql
 from oncall.rules.template import Rows
 from oncall.units import format_duration, format_quantity
@@ -55,6 +55,7 @@ class Evaluation:
         self.con = incident.con
         self.time_limit_s = time_limit_s
         self.timings = {} if timings is None else timings
+        self._watchdog = Watchdog(incident.con)
         self._read: dict[str, FactSql] = {}
         self._failed: dict[str, OncallError] = {}
         self._columns: dict[str, dict[str, int]] = {}  # of facts that are materialised
@@ -70,8 +71,9 @@ class Evaluation:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for name in (*self._columns, STARTED):
-            self.con.execute(f'DROP TABLE IF EXISTS temp."{name}"')
+        self._watchdog.close()
+        names = (*self._columns, STARTED)
+        self.con.execute(";".join(f'DROP TABLE IF EXISTS temp."{name}"' for name in names))
 
     # ------------------------------------------------------------------ cases
 
@@ -151,12 +153,6 @@ class Evaluation:
             }
         return self._rows[fact]
 
-    def total(self, fact: str) -> int:
-        """How many rows the fact has, all cases together."""
-        self.materialise(fact)
-        found = self.con.execute(f'SELECT count(*) FROM "{fact}"').fetchone()
-        return int(found[0]) if found else 0
-
     def sample(self, fact: str, limit: int = 20) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Columns and first rows of a fact, all cases together: for people looking at it."""
         order = self._order(fact, "ALL NULLS LAST")
@@ -224,12 +220,11 @@ class Evaluation:
         read = self.sql(fact)
         values = {name: self.rulebook.params[name].value for name in read.param_names}
         began = time.perf_counter()
-        limit = TimeLimit(self.con, self.time_limit_s)
         try:
-            with limit:
+            with self._watchdog.limit(self.time_limit_s):
                 self.con.execute(f'CREATE TEMP TABLE "{fact}" AS\n{read.sql}', values).fetchall()
         except duckdb.Error as error:
-            raise self._failure(fact, SqlFault(self._reason(error, limit))) from error
+            raise self._failure(fact, SqlFault(self._reason(error))) from error
         finally:
             self.timings[f"{self.rulebook.name}.{fact}"] = time.perf_counter() - began
         described = self.con.execute(f'SELECT * FROM "{fact}" LIMIT 0').description or []
@@ -238,8 +233,8 @@ class Evaluation:
             if fact in self.rulebook.told and column not in self._columns[fact]:
                 raise self._failure(fact, SqlFault(f"the fact lacks the case's column `{column}`"))
 
-    def _reason(self, error: duckdb.Error, limit: TimeLimit) -> str:
-        if limit.exceeded:
+    def _reason(self, error: duckdb.Error) -> str:
+        if self._watchdog.barked:
             allowed = format_duration(self.time_limit_s * 1e9)
             return f"the fact took longer than {allowed} and was stopped"
         if isinstance(error, duckdb.OutOfMemoryException):

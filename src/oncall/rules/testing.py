@@ -13,12 +13,13 @@ from oncall.rules.evaluate import Evaluation
 from oncall.rules.load import TEST_SUFFIX, is_override, replacement, rulebook_files
 from oncall.rules.positions import Fault
 from oncall.rules.rulebook import NO_VERDICT, Rulebook
-from oncall.rules.template import plain
+from oncall.rules.template import hex_id, plain
 from oncall.rules.tests_file import (
     SKIPPED,
     Expected,
     TestCase,
     TestFile,
+    communicator,
     evidence,
     load_tests,
     tests_of,
@@ -113,10 +114,22 @@ def _matches(one: Expected, finding: Finding) -> bool:
     blamed = sorted(str(label(blame)) for blame in finding.blame)
     return (
         one.verdict == finding.verdict
-        and (one.blame is None or sorted(map(str, one.blame)) == blamed)
+        and (one.blame is None or _named(one.blame, blamed) == blamed)
         and (one.path is None or one.path == answers)
         and (one.says is None or one.says in said)
     )
+
+
+def _named(expected: Sequence[int | str], blamed: Sequence[str]) -> list[str]:
+    """The expected culprits as they are labelled; a communicator may be called as in `given`."""
+    names = map(str, expected)
+    return sorted(name if name in blamed else hex_or(name, blamed) for name in names)
+
+
+def hex_or(name: str, blamed: Sequence[str]) -> str:
+    """The communicator of that name if it is blamed, otherwise the name itself."""
+    comm = hex_id(communicator(name))
+    return comm if comm in blamed else name
 
 
 def label(blame: Blame) -> str | int:
