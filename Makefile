@@ -42,7 +42,7 @@ format: $(VENV)/.tested-with
 	$(BIN)/ruff check --fix .
 
 docs: $(VENV)/.installed
-	$(BIN)/python -m oncall.report.reference docs/reference
+	$(BIN)/python -m oncall.cli.reference docs/reference
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/accuracy.py

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oncall.diagnosis import Diagnosis, Finding, SkippedRule, Stack
+from oncall.diagnosis import Diagnosis, Finding, Stack
 from oncall.errors import ExitCode
 from oncall.evidence.coverage import measure
 from oncall.evidence.window import keep_job, span
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
     from oncall.rules.rulebook import Rulebook
 
-MIN_COVERAGE = 0.9
 # Of a hundred ranks that stand in the same place, three tell as much.
 _MOST_STACKS = 3
 
@@ -28,41 +27,44 @@ def diagnose(
     rulebooks: Sequence[Rulebook],
     job: str | None = None,
     overrides: Mapping[str, str] | None = None,
+    min_coverage: float = 0.9,
     fact_time_limit_s: float = 10.0,
 ) -> Diagnosis:
     """Diagnose one job: all rulebooks over its evidence, with what could not be seen.
 
     The incident is narrowed to that job, and closed to anything but reading once rules have run.
-    `overrides` maps `rulebook.parameter` to its value as text. Raises UsageError if the job is
-    not in the evidence or must be chosen, RulebookError or UsageError for wrong overrides.
+    `overrides` maps `rulebook.parameter` to its value as text; with less than `min_coverage` of
+    the ranks seen, nothing found is not called healthy. Raises UsageError if the job is not in
+    the evidence or must be chosen, RulebookError or UsageError for wrong overrides.
     """
     name = keep_job(incident.con, job)
     coverage, notes = measure(incident.con)
     since_ns, until_ns = span(incident.con)
     outcome = engine.run(incident, rulebooks, overrides or {}, fact_time_limit_s=fact_time_limit_s)
+    off = [book.name for book in rulebooks if not book.enabled]
+    skipped = tuple(rule for rule in outcome.skipped if rule.rule not in off)
+    notes += tuple(f"rulebook {name} is switched off" for name in off)
     return Diagnosis(
         job=name,
         since_ns=since_ns,
         until_ns=until_ns,
-        coverage=replace(coverage, skipped_rules=tuple(outcome.skipped)),
+        coverage=replace(coverage, skipped_rules=skipped),
         findings=_with_stacks(incident.con, outcome.findings),
         notes=notes,
-        checked=_checked(rulebooks, outcome.skipped),
+        min_coverage=min_coverage,
+        checked=_checked(rulebooks, {*off, *(rule.rule for rule in skipped)}),
     )
 
 
-def exit_code(diagnosis: Diagnosis, min_coverage: float = MIN_COVERAGE) -> ExitCode:
-    """1 for any finding; 3 if none was found but too little was seen, or no rule could run."""
+def exit_code(diagnosis: Diagnosis) -> ExitCode:
+    """1 for any finding; 3 for none if that cannot be trusted; else 0."""
     if diagnosis.findings:
         return ExitCode.FINDING
-    if not diagnosis.checked or diagnosis.coverage.share < min_coverage:
-        return ExitCode.TOO_LITTLE_COVERAGE
-    return ExitCode.HEALTHY
+    return ExitCode.HEALTHY if diagnosis.healthy else ExitCode.TOO_LITTLE_COVERAGE
 
 
-def _checked(rulebooks: Sequence[Rulebook], skipped: Iterable[SkippedRule]) -> tuple[str, ...]:
-    gone = {rule.rule for rule in skipped}
-    return tuple(book.name for book in rulebooks if book.enabled and book.name not in gone)
+def _checked(rulebooks: Sequence[Rulebook], out: Container[str]) -> tuple[str, ...]:
+    return tuple(book.name for book in rulebooks if book.name not in out)
 
 
 def _with_stacks(

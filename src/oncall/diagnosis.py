@@ -99,6 +99,16 @@ class SkippedRule:
     missing: tuple[str, ...]
     why: str = ""
 
+    @property
+    def undecided(self) -> bool:
+        """A branch, `rulebook.fact`: a case had started, and ended there without a verdict."""
+        return "." in self.rule
+
+    @property
+    def failed(self) -> bool:
+        """It broke; it did not merely lack evidence."""
+        return not self.missing
+
 
 @dataclass(frozen=True)
 class Coverage:
@@ -119,7 +129,8 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The whole answer for one job. `checked` are the rulebooks that could run."""
+    """The whole answer for one job. `checked` are the rulebooks that could run; with less than
+    `min_coverage` of the ranks seen, finding nothing means nothing."""
 
     job: str
     since_ns: int | None
@@ -128,7 +139,26 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
+    min_coverage: float = 0.9
 
     @property
     def healthy(self) -> bool:
-        return not self.findings
+        """Nothing was found, and enough was seen to say so."""
+        return not self.findings and not self.doubt
+
+    @property
+    def doubt(self) -> str:
+        """Why finding nothing would not mean health here; empty if it would."""
+        if not self.checked:
+            return "no rulebook had the evidence it needs"
+        for rule in self.coverage.skipped_rules:
+            if rule.undecided:
+                return f"a suspicion could not be decided: {rule.rule}: {rule.why}"
+            if rule.failed:
+                return f"rulebook {rule.rule} failed"
+        if self.coverage.share < self.min_coverage:
+            return (
+                f"only {self.coverage.ranks_seen} of {self.coverage.ranks} ranks were seen, "
+                f"less than {self.min_coverage * 100:.0f} %"
+            )
+        return ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.errors import ExitCode, UsageError
+from oncall.errors import UsageError
 
 if TYPE_CHECKING:
     from oncall.diagnosis import Diagnosis
@@ -82,7 +82,11 @@ def diagnose(
     ] = 0.9,
     color: Annotated[Colour, typer.Option(help="When to colour the text.")] = Colour.AUTO,
 ) -> None:
-    """Say which rank, node, link or stage holds up a job, why, and what to do next.
+    """Say who holds up a job, why, and what to do next.
+
+    Reads recordings that a job left behind, or a saved incident. `--at` shows the evidence as it
+    stood then: later operations are not there yet, and those that ended later are in flight.
+    `--since` drops what ended before, but for each rank's last operation.
 
     Exit codes: 0 healthy, 1 a finding, 2 usage or bad input, 3 no finding but too little seen.
     """
@@ -103,15 +107,11 @@ def diagnose(
         if save is not None:
             incident.save(save)
         _look_at(incident, since, at)
-        diagnosis = use_case.diagnose(incident, rulebooks, job)
+        diagnosis = use_case.diagnose(incident, rulebooks, job, min_coverage=min_coverage)
     sys.stdout.write(_written(diagnosis, format, explain, color))
-    code = use_case.exit_code(diagnosis, min_coverage)
-    if code == ExitCode.TOO_LITTLE_COVERAGE:
-        share = diagnosis.coverage.share
-        why = f"{share:.0%} of the ranks seen, {min_coverage:.0%} wanted (--min-coverage)"
-        why = why if diagnosis.checked else "no rulebook found the evidence it needs"
-        print(f"oncall: too little to call it healthy: {why}", file=sys.stderr)
-    raise typer.Exit(code)
+    if not diagnosis.findings and diagnosis.doubt:
+        print(f"oncall: not called healthy: {diagnosis.doubt}", file=sys.stderr)
+    raise typer.Exit(use_case.exit_code(diagnosis))
 
 
 def _overrides(params: Sequence[str]) -> dict[str, str]:
@@ -181,15 +181,15 @@ def _look_at(incident: Incident, since: str | None, at: str | None) -> None:
     if since is None and at is None:
         return
     from oncall.evidence import window
-    from oncall.units import parse_duration_ns
+    from oncall.units import NS_PER_S, parse_duration_ns
 
     first, last = window.span(incident.con)
     if first is None or last is None:
         raise UsageError("--since and --at need evidence that tells the time; this does not")
     until = last
     if at is not None:
-        until = _instant(at, last)
-        if not first <= until <= last:
+        until = min(_instant(at, last), last)
+        if until < first or _instant(at, last) > last + NS_PER_S:
             raise UsageError(f"--at {at}: the evidence is of {_utc(first)} to {_utc(last)} UTC")
         window.cut_after(incident.con, until)
     if since is not None:

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from oncall import __version__
-from oncall.errors import ExitCode, OncallError
+from oncall.errors import ExitCode, OncallError, RulebookError
 
 # name -> module and attribute: a Typer application or a function
 _COMMANDS = {
@@ -89,6 +89,10 @@ def told_plainly() -> Iterator[None]:
     """Errors that a person can act on leave as their message and their exit code."""
     try:
         yield
+    except RulebookError as error:
+        # Like a compiler's: a line that starts with file:line:column can be followed by editors.
+        print(error, file=sys.stderr)
+        raise typer.Exit(error.exit_code) from None
     except OncallError as error:
         print(f"oncall: {error}", file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
@@ -107,7 +111,7 @@ def main() -> NoReturn:
         # A terminal that cannot show a glyph shows `?`; it is no reason to fail.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        app()
+        app(prog_name="oncall")
     except Exception as error:
         if os.environ.get("ONCALL_DEBUG"):
             raise

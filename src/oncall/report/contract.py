@@ -36,6 +36,7 @@ def document(diagnosis: Diagnosis, *, explain: bool = False) -> dict[str, Any]:
         "job": diagnosis.job,
         "window": {"since_ns": diagnosis.since_ns, "until_ns": diagnosis.until_ns},
         "healthy": diagnosis.healthy,
+        "doubt": diagnosis.doubt,
         "coverage": {
             "nodes": coverage.nodes,
             "answered": coverage.answered,
@@ -113,7 +114,8 @@ def schema() -> dict[str, Any]:
                 "schema": {"const": VERSION},
                 "job": _TEXT,
                 "window": _object({"since_ns": _INSTANT, "until_ns": _INSTANT}),
-                "healthy": {"type": "boolean", "description": "No finding; read coverage too."},
+                "healthy": {"type": "boolean", "description": "No finding, and no doubt."},
+                "doubt": _TEXT | {"description": "Why finding nothing would not mean health."},
                 "coverage": _coverage_schema(),
                 "findings": _list(_finding_schema(), "Root causes first."),
                 "checked": _list(_TEXT, "Rulebooks that could run."),

@@ -124,7 +124,8 @@ def _stacks(page: _Page, finding: Finding) -> None:
         page.blank()
         page.heading(f"Rank {stack.rank}, {words.clean(stack.at)}")
         for frame in stack.frames[:_MOST_FRAMES]:
-            page.flow((words.clean(frame), ""), first="  ", rest="    ")
+            text, library = words.frame_phrase(frame)
+            page.flow((text, "dim" if library else ""), first="  ", rest="    ")
         if len(stack.frames) > _MOST_FRAMES:
             more = len(stack.frames) - _MOST_FRAMES
             page.flow((f"… {more} more, in --format json", "dim"), first="  ")

@@ -24,8 +24,8 @@ _MOST_FOLDED = 48  # characters of a folded set before it is cut
 _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )
+_LIBRARY = re.compile(r"( at )\S*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
 _YEAR_2001_NS = 10**18
-_HINT = "Silence is no sign of health: look at the silent ranks first."
 
 
 def clean(text: str) -> str:
@@ -111,6 +111,12 @@ def _cut(folded: str) -> str:
     return folded[: folded.rfind(",", 0, _MOST_FOLDED) + 1 or _MOST_FOLDED] + "…"
 
 
+def frame_phrase(frame: str) -> tuple[str, bool]:
+    """A stack frame with a library's path cut to what tells, and whether it is a library's."""
+    short = _LIBRARY.sub(r"\1…/", clean(frame))
+    return short, short != clean(frame)
+
+
 # --------------------------------------------------------------------- when
 
 
@@ -130,6 +136,8 @@ def window_phrase(since_ns: int | None, until_ns: int | None) -> str:
     if since_ns is None or until_ns is None:
         return "at times unknown"
     first, last = instant(since_ns), instant(until_ns)
+    if since_ns == until_ns:
+        return first
     same_day = since_ns >= _YEAR_2001_NS and first[:10] == last[:10]
     last = instant(until_ns, date=False) if same_day else last
     return f"{first.removesuffix(' UTC')} to {last} ({format_duration(until_ns - since_ns)})"
@@ -148,28 +156,25 @@ def headline(diagnosis: Diagnosis) -> tuple[str, Severity | None, str]:
     """The verdict in one line: its glyph, its severity (None without finding) and the sentence."""
     causes = roots(diagnosis)
     if not causes:
-        coverage = diagnosis.coverage
-        if not diagnosis.checked:
-            return UNSEEN_GLYPH, None, "Nothing could be checked"
-        if coverage.ranks_seen < coverage.ranks:
-            return (
-                UNSEEN_GLYPH,
-                None,
-                f"No fault in what was seen: {seen_phrase(coverage)}. {_HINT}",
-            )
-        return HEALTHY_GLYPH, None, "No fault found"
+        glyph = UNSEEN_GLYPH if diagnosis.doubt else HEALTHY_GLYPH
+        return glyph, None, _nothing_found(diagnosis)
     order: tuple[Severity, ...] = ("critical", "warning", "info")
     worst = min((cause.severity for cause in causes), key=order.index)
+    parts = [f"{clean(cause.title)}: {who(cause.blame)}" for cause in causes]
     if len(causes) > 1:
-        parts = [f"{clean(cause.title)}: {who(cause.blame)}" for cause in causes]
-        return (
-            GLYPHS[worst],
-            worst,
-            f"{len(causes)} root causes. {'; '.join(parts[:2])}"
-            + (f"; and {len(parts) - 2} more" if len(parts) > 2 else ""),
-        )
+        more = f"; and {len(parts) - 2} more" if len(parts) > 2 else ""
+        return GLYPHS[worst], worst, f"{len(causes)} root causes. {'; '.join(parts[:2])}{more}"
     since = f", since {instant(causes[0].at_ns)}" if causes[0].at_ns is not None else ""
-    return GLYPHS[worst], worst, f"{clean(causes[0].title)}: {who(causes[0].blame)}{since}"
+    return GLYPHS[worst], worst, parts[0] + since
+
+
+def _nothing_found(diagnosis: Diagnosis) -> str:
+    coverage = diagnosis.coverage
+    if diagnosis.doubt:
+        return f"No fault found, but {clean(diagnosis.doubt)}"
+    if coverage.ranks_seen < coverage.ranks:
+        return f"No fault found in the {coverage.ranks_seen} of {coverage.ranks} ranks seen"
+    return "No fault found"
 
 
 def answer(step: Step) -> str:

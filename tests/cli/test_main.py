@@ -1,0 +1,160 @@
+"""The command line as a process: what it imports, how it fails, what it returns."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+
+from oncall.cli import main as cli
+from oncall.errors import BadInput, ExitCode, OncallError, Problem, RulebookError, UsageError
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def oncall(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "oncall.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), **environment},
+        check=False,
+    )
+
+
+def test_importing_the_command_line_is_light() -> None:
+    code = (
+        "import sys, oncall.cli.main; "
+        "print([name for name in ('textual', 'duckdb', 'numpy', 'jinja2', 'pydantic', "
+        "'ruamel.yaml', 'rich.console') if name in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        check=True,
+    )
+    assert found.stdout.strip() == "[]"
+
+
+def test_help_names_every_command_and_exit_code() -> None:
+    shown = oncall("--help")
+    assert shown.returncode == 0
+    assert shown.stderr == ""
+    for name in ("diagnose", "rules", "schema", "simulate", "3 too little seen"):
+        assert name in shown.stdout
+
+
+def test_version() -> None:
+    assert oncall("--version").stdout.startswith("oncall ")
+
+
+def test_a_misspelt_command_is_guessed() -> None:
+    wrong = oncall("diagnos")
+    assert wrong.returncode == ExitCode.BAD_INPUT
+    assert "Did you mean 'diagnose'?" in wrong.stderr
+    assert wrong.stdout == ""
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "oncall.cli.main", "schema"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+    assert process.returncode == ExitCode.BROKEN_PIPE
+    assert said == b""
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
+    """Run `oncall fail`, a command that raises the given error; returns the exit code."""
+
+    def run(error: BaseException) -> int:
+        def fail() -> None:
+            raise error
+
+        module = type(sys)("oncall_failing")
+        module.fail = fail  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "oncall_failing", module)
+        monkeypatch.setitem(cli._COMMANDS, "fail", ("oncall_failing", "fail"))
+        monkeypatch.setattr(sys, "argv", ["oncall", "fail"])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        assert isinstance(left.value.code, int)
+        return left.value.code
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (UsageError("no such thing"), 2, "oncall: no such thing\n"),
+        (BadInput("dump.pkl", "truncated"), 2, "oncall: dump.pkl: truncated\n"),
+        (
+            RulebookError([Problem("a.yaml", 1, 1, "one"), Problem("a.yaml", 2, 1, "two")]),
+            2,
+            "a.yaml:1:1: error: one\na.yaml:2:1: error: two\n",
+        ),
+        (KeyboardInterrupt(), 130, "oncall: interrupted\n"),
+        (typer.Exit(3), 3, ""),
+        (RuntimeError("boom"), 70, "oncall: this is a bug: RuntimeError: boom\n"),
+    ],
+)
+def test_errors_become_a_message_and_a_code(
+    failing: Callable[[BaseException], int],
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    said: str,
+) -> None:
+    assert failing(error) == code
+    shown = capsys.readouterr()
+    assert shown.err.startswith(said) if said else shown.err == ""
+    assert "Traceback" not in shown.err
+    assert shown.out == ""
+
+
+def test_a_bug_shows_its_traceback_only_when_asked(
+    failing: Callable[[BaseException], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONCALL_DEBUG", "1")
+    with pytest.raises(RuntimeError, match="boom"):
+        failing(RuntimeError("boom"))
+
+
+def test_every_actionable_error_is_bad_input() -> None:
+    assert {kind.exit_code for kind in OncallError.__subclasses__()} == {ExitCode.BAD_INPUT}
+
+
+def test_a_real_interrupt() -> None:
+    """SIGINT while it waits for a RAS server that never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        place = f"ras://127.0.0.1:{server.getsockname()[1]}"
+        with subprocess.Popen(
+            [sys.executable, "-m", "oncall.cli.main", "diagnose", place],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        ) as process:
+            connection, _ = server.accept()
+            process.send_signal(signal.SIGINT)
+            shown, said = process.communicate(timeout=60)
+            connection.close()
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert (shown, said) == (b"", b"oncall: interrupted\n")
