@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import duckdb
 import pytest
 
 from oncall.evidence.incident import Incident
 from oncall.rules.engine import run
 from oncall.rules.rulebook import Rulebook
-from oncall.rules.sandbox import TimeLimit, close_sandbox
+from oncall.rules.sandbox import Watchdog, close_sandbox
 
 Make = Callable[..., Rulebook]
 
@@ -95,9 +96,22 @@ def test_the_connection_stays_closed_behind_the_engine(hang: Incident) -> None:
         hang.con.execute("SET enable_external_access = true")
 
 
-def test_a_time_limit_that_was_kept_interrupts_nothing_later(hang: Incident) -> None:
-    for _ in range(50):
-        with TimeLimit(hang.con, 0.001) as limit:
+def test_a_limit_that_was_kept_interrupts_nothing_later(hang: Incident) -> None:
+    watchdog = Watchdog(hang.con)
+    for _ in range(20):
+        with watchdog.limit(0.0):
             pass
+        assert hang.con.execute("SELECT sum(range) FROM range(100000)").fetchone() is not None
+    watchdog.close()
+    assert not watchdog.barked
+
+
+def test_an_overrun_is_interrupted_and_the_next_query_is_not(hang: Incident) -> None:
+    watchdog = Watchdog(hang.con)
+    with pytest.raises(duckdb.InterruptException), watchdog.limit(0.1):
+        hang.con.execute("SELECT count(*) FROM range(10000000000000) a").fetchall()
+    assert watchdog.barked
+    with watchdog.limit(60):
         assert hang.con.execute("SELECT 1").fetchone() == (1,)
-    assert limit.exceeded in (True, False)
+    assert not watchdog.barked
+    watchdog.close()

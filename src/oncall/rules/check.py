@@ -37,7 +37,7 @@ from oncall.rules.rulebook import (
     nodes,
     sentences,
 )
-from oncall.rules.sandbox import TimeLimit, close_sandbox
+from oncall.rules.sandbox import Watchdog, close_sandbox
 from oncall.rules.sql import FactSql, SqlFault, character, read_sql
 from oncall.rules.template import NUMERIC, Slot, TemplateError, nearest, parse_template
 from oncall.rules.tests_file import test_problems
@@ -61,6 +61,7 @@ class Checker:
             self._con.execute(create_table_sql(name, relation.columns))
         self._con.execute("SET errors_as_json = true")
         close_sandbox(self._con)
+        self._watchdog = Watchdog(self._con)
 
     def __enter__(self) -> Checker:
         return self
@@ -71,6 +72,7 @@ class Checker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._watchdog.close()
         self._con.close()
 
     def check(self, text: str, path: str) -> list[Problem]:
@@ -90,7 +92,7 @@ class Checker:
 
     def faults(self, rulebook: Rulebook) -> list[Fault]:
         """Faults of SQL, of what sentences and leaves read from facts, and of style."""
-        binding = _Binding(self._con, rulebook)
+        binding = _Binding(self._con, self._watchdog, rulebook)
         with binding:
             faults = [*binding.faults()]
         faults += _told(rulebook, binding.columns)
@@ -101,8 +103,11 @@ class Checker:
 class _Binding:
     """Binds a rulebook's facts one after the other, each as an empty table for the next."""
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, rulebook: Rulebook) -> None:
+    def __init__(
+        self, con: duckdb.DuckDBPyConnection, watchdog: Watchdog, rulebook: Rulebook
+    ) -> None:
         self.con = con
+        self.watchdog = watchdog
         self.rulebook = rulebook
         self.book = rulebook.book
         self.read = {name: read_sql(con, sql) for name, sql in self.book.facts.items()}
@@ -158,7 +163,7 @@ class _Binding:
             return
         values = {param: self.rulebook.params[param].value for param in read.param_names}
         try:
-            with TimeLimit(self.con, _BIND_TIME_LIMIT_S):
+            with self.watchdog.limit(_BIND_TIME_LIMIT_S):
                 rows = self.con.execute(_DESCRIBE + read.sql, values).fetchall()
         except duckdb.Error as error:
             yield self._fault(name, _sql_fault(error, read.sql))

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import suppress
-from types import TracebackType
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import duckdb
 
 FACT_TIME_LIMIT_S = 10.0
 MEMORY_LIMIT_BYTES = 4 * 2**30
+_LOOK_EVERY_S = 0.05
 
 
 def close_sandbox(
@@ -39,36 +41,50 @@ def close_sandbox(
     )
 
 
-class TimeLimit:
-    """Interrupts a connection's query that runs longer than `seconds`.
+class Watchdog:
+    """Interrupts a connection's query that runs too long.
 
-    DuckDB looks for an interrupt between vectors of rows, so a single function call on a single
-    value can overrun.
+    One thread that looks every now and then, because starting a timer for each fact would cost
+    as much as the fact. DuckDB heeds an interrupt between vectors of rows, so a single function
+    call on a single value can overrun.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, seconds: float) -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self._con = con
-        self._timer = threading.Timer(seconds, self._interrupt)
-        self._timer.daemon = True
-        self.exceeded = False
+        self._lock = threading.Lock()
+        self._deadline: float | None = None
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.barked = False
 
-    def _interrupt(self) -> None:
-        self.exceeded = True
-        self._con.interrupt()
+    @contextmanager
+    def limit(self, seconds: float) -> Iterator[None]:
+        """Within it, queries are interrupted after `seconds`; `barked` says if that happened."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="fact-watchdog", daemon=True)
+            self._thread.start()
+        with self._lock:
+            self.barked = False
+            self._deadline = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._deadline = None
 
-    def __enter__(self) -> TimeLimit:
-        self._timer.start()
-        return self
+    def close(self) -> None:
+        """End the thread; no interrupt comes after this."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._timer.cancel()
-        # A timer that has just fired must be over before the next query can start.
-        self._timer.join()
+    def _watch(self) -> None:
+        while not self._closed.wait(_LOOK_EVERY_S):
+            # Under the lock, an interrupt can only meet the query that it is meant for.
+            with self._lock:
+                if self._deadline is not None and time.monotonic() > self._deadline:
+                    self.barked = True
+                    self._con.interrupt()
 
 
 def _physical_memory_bytes() -> int:

@@ -28,6 +28,9 @@ _NOT_FROM_EVIDENCE = re.compile(
     r"|json_deserialize_sql|format_pg_type|map_to_pg_oid"
 )
 _NO_LOCATION = 2**63
+_PARSE = (
+    "SELECT json_serialize_sql($sql, skip_null := true, skip_empty := true, skip_default := true)"
+)
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class FactSql:
 
 def read_sql(con: duckdb.DuckDBPyConnection, sql: str) -> FactSql:
     """Parse `sql` without binding or running it."""
-    found = con.execute("SELECT json_serialize_sql($sql)", {"sql": sql}).fetchone()
+    found = con.execute(_PARSE, {"sql": sql}).fetchone()
     parsed = json.loads(found[0]) if found else {}
     if parsed.get("error"):
         return FactSql(sql, (), (), False, (_parse_fault(sql, parsed),))
@@ -148,7 +151,7 @@ class _Walk:
                 self.visit(item, scope)
         elif isinstance(node, dict):
             if "cte_map" in node:
-                scope = self._ctes(node["cte_map"]["map"], scope)
+                scope = self._ctes(node["cte_map"].get("map", []), scope)
             self._look(node, scope)
             for key, value in node.items():
                 if key != "cte_map" and isinstance(value, (dict, list)):
