@@ -91,6 +91,7 @@ def test_recordings_tell_their_problems(incident: Incident) -> None:
         "recordings",
         {
             "job": "j",
+            "kind": "megatrace",
             "path": ["d/rank_0", "d/rank_1", "d/rank_2", "d/rank_3"],
             "rank": [0, 1, 2, 3],
             "rows": [5, 0, 5, None],
@@ -106,7 +107,7 @@ def test_recordings_tell_their_problems(incident: Incident) -> None:
         Gap("rank_3: truncated", (), (3,)),
         Gap("the recorder itself lost 1,200 operations", (), (2,)),
     )
-    assert notes == ("clocks differ",)
+    assert notes == ("megatrace: clocks differ",)
 
 
 def test_equal_problems_are_one_gap(incident: Incident) -> None:

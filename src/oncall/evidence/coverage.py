@@ -39,8 +39,8 @@ def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
         beyond = fold_ranks(rank for rank in named if rank >= told)
         notes.append(f"the world size is told as {told}, yet rank {beyond} left evidence")
     inferred = con.execute(
-        "SELECT note FROM recordings WHERE note IS NOT NULL GROUP BY note "
-        f"ORDER BY count(*) DESC, note LIMIT {_MOST_NOTES}"
+        "SELECT coalesce(kind, 'recording') || ': ' || note FROM recordings "
+        f"WHERE note IS NOT NULL GROUP BY kind, note ORDER BY count(*) DESC, note LIMIT {_MOST_NOTES}"
     ).fetchall()
     notes += [row[0] for row in inferred]
     expected = named | set(range(told))

@@ -1,0 +1,159 @@
+"""The use case: what it adds to the engine's findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oncall.diagnose import diagnose, exit_code
+from oncall.diagnosis import Coverage, Diagnosis, SkippedRule, Stack
+from oncall.errors import ExitCode, UsageError
+from oncall.evidence.incident import Incident
+from oncall.rules.load import parse
+from oncall.rules.rulebook import Rulebook
+
+_OPEN = """
+rulebook: open
+format: 1
+title: Which rank has an operation open
+status: test
+sources: [nobody]
+case: [job]
+facts:
+  stuck: SELECT job, rank, enqueued_ns AS at_ns FROM ops WHERE NOT done ORDER BY rank
+start_when: any(stuck)
+tree:
+  verdict: OPEN
+  say: "{{ stuck | ranks }} is in an operation."
+  blame: stuck
+verdicts:
+  OPEN: {title: Open operation, class: hang, severity: critical}
+"""
+_NICS = (
+    _OPEN.replace("rulebook: open", "rulebook: nics")
+    .replace(
+        "SELECT job, rank, enqueued_ns AS at_ns FROM ops WHERE NOT done ORDER BY rank",
+        "SELECT 'j' AS job, node FROM nics WHERE link_up ORDER BY node",
+    )
+    .replace("stuck | ranks", "stuck | hosts")
+)
+
+
+def rulebook(text: str) -> Rulebook:
+    book, problems = parse(text, "made.yaml")
+    assert book is not None, problems
+    return book
+
+
+@pytest.fixture
+def incident() -> Iterator[Incident]:
+    """Rank 0 finished operation 1; rank 1 is in operation 2, and left two stacks."""
+    with Incident.empty() as made:
+        made.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2]})
+        made.append(
+            "ops",
+            {
+                "job": "j",
+                "comm": 1,
+                "kind": "coll",
+                "op": "AllReduce",
+                "rank": [0, 1, 1],
+                "seq": [1, 1, 2],
+                "enqueued_ns": [10, 10, 30],
+                "ended_ns": [20, 20, None],
+                "done": [True, True, False],
+            },
+        )
+        made.append(
+            "stacks",
+            {
+                "job": "j",
+                "comm": 1,
+                "kind": "coll",
+                "rank": [0, 1, 1],
+                "seq": [1, 1, 2],
+                "frames": [["a at a.py:1"], ["b at b.py:1"], ["c at c.py:1", "d at d.py:2"]],
+            },
+        )
+        yield made
+
+
+def test_a_diagnosis_is_whole(incident: Incident) -> None:
+    found = diagnose(incident, [rulebook(_OPEN), rulebook(_NICS)])
+    assert (found.job, found.since_ns, found.until_ns) == ("j", 10, 30)
+    assert (found.coverage.ranks, found.coverage.ranks_seen) == (3, 2)
+    assert found.checked == ("open",)
+    assert [rule.missing for rule in found.coverage.skipped_rules] == [("nics",)]
+    (finding,) = found.findings
+    assert finding.stacks == (Stack(1, "in AllReduce 2", ("c at c.py:1", "d at d.py:2")),)
+    assert exit_code(found) == ExitCode.FINDING
+
+
+def test_a_rulebook_switched_off_is_a_note_and_no_doubt(incident: Incident) -> None:
+    incident.append("recordings", {"job": "j", "path": "rank_2", "rank": 2})
+    off = replace(rulebook(_OPEN), enabled=False, overridden_by=("site.yaml",))
+    incident.append("nics", {"node": "a", "link_up": False})
+    found = diagnose(incident, [off, rulebook(_NICS)])
+    assert found.checked == ("nics",)
+    assert found.notes == ("rulebook open is switched off",)
+    assert found.coverage.skipped_rules == ()
+    assert exit_code(found) == ExitCode.HEALTHY
+
+
+def test_a_job_that_is_not_there(incident: Incident) -> None:
+    with pytest.raises(UsageError, match="no evidence of job `k` here"):
+        diagnose(incident, [rulebook(_OPEN)], "k")
+
+
+SEEN = Coverage(nodes=0, answered=0, ranks=10, ranks_seen=9)
+
+
+@pytest.mark.parametrize(
+    ("coverage", "checked", "code", "doubt"),
+    [
+        (SEEN, ("hang",), ExitCode.HEALTHY, ""),
+        (SEEN, (), ExitCode.TOO_LITTLE_COVERAGE, "no rulebook had the evidence it needs"),
+        (
+            replace(SEEN, ranks_seen=8),
+            ("hang",),
+            ExitCode.TOO_LITTLE_COVERAGE,
+            "only 8 of 10 ranks were seen, less than 90 %",
+        ),
+        (
+            replace(SEEN, skipped_rules=(SkippedRule("slow", (), "slow.yaml:3:1: no such table"),)),
+            ("hang",),
+            ExitCode.TOO_LITTLE_COVERAGE,
+            "rulebook slow failed",
+        ),
+        (
+            replace(SEEN, skipped_rules=(SkippedRule("hang.odd", ("ops",), "1 case ends there"),)),
+            ("hang",),
+            ExitCode.TOO_LITTLE_COVERAGE,
+            "a suspicion could not be decided: hang.odd: 1 case ends there",
+        ),
+        (
+            replace(SEEN, skipped_rules=(SkippedRule("network", ("nics",)),)),
+            ("hang",),
+            ExitCode.HEALTHY,
+            "",
+        ),
+    ],
+)
+def test_silence_is_not_health(
+    coverage: Coverage, checked: tuple[str, ...], code: ExitCode, doubt: str
+) -> None:
+    found = Diagnosis("j", None, None, coverage, (), checked=checked)
+    assert found.doubt == doubt
+    assert exit_code(found) == code
+    assert found.healthy == (code == ExitCode.HEALTHY)
+
+
+def test_nothing_of_the_recordings_is_touched(incident: Incident, tmp_path: Path) -> None:
+    incident.save(tmp_path / "before.oncall")
+    before = (tmp_path / "before.oncall").read_bytes()
+    with Incident.open(tmp_path / "before.oncall") as again:
+        diagnose(again, [rulebook(_OPEN)])
+    assert (tmp_path / "before.oncall").read_bytes() == before
