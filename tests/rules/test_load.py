@@ -77,9 +77,12 @@ def test_the_caret_stands_under_the_fault(tiny: str) -> None:
         ("test: none(absent)", "test: count(absent) > 3", "21:9", "any(fact) or none(fact)"),
         (", why: longer than a checkpoint", "", "7:3", "`why` is missing"),
         ("{value: 5 min, ", "{value: 5 min, unit: s, ", "7:30", "unknown key `unit`"),
+        ("longer than a", "longer, than a", "7:43", "text with a comma inside { } must be in"),
         ('["CCL-D 4.2.1"]', "[]", "5:10", "at least 1 item"),
         ("{{ absent.last_seq }}", "{{ hang_after.x }}", "24:46", "has no columns"),
         ("{{ absent.last_seq }}", "{{ absent }}", "24:46", "is a fact: name a column"),
+        ("say: All entered.", "say: All but {{ absent.rank }}", "29:21", "has no rows here"),
+        ("operation {{ newest.seq", "operation {{ absent.rank", "20:44", "may have none"),
         ("title: Which rank stays behind", "title: 3", "3:8", "must be a string"),
     ],
 )

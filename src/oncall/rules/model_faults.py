@@ -81,6 +81,8 @@ def _fault(model: type[BaseModel], error: Any, data: Any) -> Fault:
     """One pydantic error as a fault."""
     where, parent = _written_path(error["loc"], data)
     kind, last = error["type"], where[-1] if where else ""
+    if kind == "extra_forbidden" and " " in str(last) and parent[last] is None:
+        return Fault(where, "text with a comma inside { } must be in quotes", on_key=True)
     if kind == "extra_forbidden":
         known = [key for key in _known_keys(model, where[:-1], parent) if key not in parent]
         return Fault(where, f"unknown key `{last}`{nearest(str(last), known)}", on_key=True)

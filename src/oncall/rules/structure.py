@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 
 from oncall.evidence.schema import BY_NAME
 from oncall.rules.positions import Fault
@@ -22,7 +23,7 @@ from oncall.rules.template import Slot, TemplateError, nearest, parse_template
 
 def faults_of(book: RulebookFile) -> list[Fault]:
     """Every fault of names, tree and sentences."""
-    return [*_names(book), *_tree(book), *_repeated(book.tree), *_sentences(book)]
+    return [*_names(book), *_tree(book), *_walked(book.tree), *_sentences(book)]
 
 
 def _names(book: RulebookFile) -> Iterator[Fault]:
@@ -71,18 +72,35 @@ def _unknown_fact(where: Path, name: str, facts: Collection[str], offset: int) -
     return Fault(where, message, offset=offset, length=len(name))
 
 
-def _repeated(tree: Node) -> Iterator[Fault]:
-    """A question whose answer the way there has already given: one branch is never taken."""
-    waiting: list[tuple[Path, Node, frozenset[str]]] = [(("tree",), tree, frozenset())]
+def _walked(tree: Node) -> Iterator[Fault]:
+    """What the way to a node makes senseless: asking again, or quoting a fact without rows."""
+    waiting: list[tuple[Path, Node, frozenset[str], frozenset[str]]]
+    waiting = [(("tree",), tree, frozenset(), frozenset())]
     while waiting:
-        where, node, asked = waiting.pop()
+        where, node, asked, empty = waiting.pop()
+        said = [((*where, "say"), node.say or "")]
         if isinstance(node, Leaf):
+            yield from _quotes(said, empty)
             continue
         if node.fact in asked:
             message = f"the way here has already asked about `{node.fact}`: one branch is dead"
             yield Fault((*where, "test"), message)
+        yield from _quotes(said, empty)
+        yield from _quotes([((*where, "ask"), node.ask)], empty | {node.fact})
         for answer, branch in node.branches.items():
-            waiting.append(((*where, f"if_{answer}"), branch, asked | {node.fact}))
+            none = answer == "unknown" or (answer == "yes") is node.yes_if_empty
+            gone = empty | {node.fact} if none else empty
+            waiting.append(((*where, f"if_{answer}"), branch, asked | {node.fact}, gone))
+
+
+def _quotes(said: list[tuple[Path, str]], empty: frozenset[str]) -> Iterator[Fault]:
+    """Sentences that quote rows of facts that have none there, or may have none."""
+    for where, text in said:
+        with suppress(TemplateError):
+            for slot in parse_template(text).slots:
+                if slot.name in empty and slot.columns:
+                    message = f"`{slot.name}` has no rows here to quote, or may have none"
+                    yield Fault(where, message, offset=slot.offset, length=slot.length)
 
 
 def _sentences(book: RulebookFile) -> Iterator[Fault]:
