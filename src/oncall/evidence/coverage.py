@@ -40,7 +40,8 @@ def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
         notes.append(f"the world size is told as {told}, yet rank {beyond} left evidence")
     inferred = con.execute(
         "SELECT coalesce(kind, 'recording') || ': ' || note FROM recordings "
-        f"WHERE note IS NOT NULL GROUP BY kind, note ORDER BY count(*) DESC, note LIMIT {_MOST_NOTES}"
+        "WHERE note IS NOT NULL GROUP BY kind, note "
+        f"ORDER BY count(*) DESC, note LIMIT {_MOST_NOTES}"
     ).fetchall()
     notes += [row[0] for row in inferred]
     expected = named | set(range(told))
