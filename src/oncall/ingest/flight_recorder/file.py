@@ -78,6 +78,8 @@ def _parse(data: bytes) -> Any:
             file = io.BufferedReader(io.BytesIO(data), len(data) + 1)
             with _bounded_memory(len(data)):
                 return _PlainUnpickler(file).load()
+        if data.lstrip()[:1] not in (b"{", b"["):
+            raise Unreadable("neither a pickle nor JSON")
         return json.loads(data)
     except Unreadable:
         raise
@@ -85,7 +87,7 @@ def _parse(data: bytes) -> Any:
         at = f"line {error.lineno} column {error.colno}"
         raise Unreadable(f"truncated or damaged JSON at {at}: {error.msg}") from error
     except UnicodeDecodeError as error:
-        raise Unreadable("neither a pickle nor JSON") from error
+        raise Unreadable(f"damaged: {error}") from error
     except RecursionError as error:
         raise Unreadable("refused: nested too deeply") from error
     except MemoryError as error:

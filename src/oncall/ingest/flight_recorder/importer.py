@@ -38,8 +38,8 @@ class _Communicators:
         )
 
     def place(self, batch: Batch) -> Array:
-        """The communicators (as codes of this object) of a batch's groups."""
-        return np.array([self.codes[group] for group in batch.groups], dtype=np.int64)
+        """The communicators (as codes of this object) of a batch's groups, -1 for an unused one."""
+        return np.array([self.codes.get(group, -1) for group in batch.groups], dtype=np.int64)
 
     def peers(self, local: Array, codes: Array) -> Array:
         """Global ranks (n,) of peers given within their groups; NULL for none, or one outside."""
@@ -197,8 +197,8 @@ def _append_launches(
     """
     rows = []
     for batch in batches:
-        comm = known.comm[known.place(batch)].tolist()
-        rows += [(comm[group], rank, status) for rank, group, status in batch.counts]
+        place = known.place(batch)
+        rows += [(int(known.comm[place[g]]), rank, status) for rank, g, status in batch.counts]
     kinds: dict[int, set[str | None]] = defaultdict(set)
     for comm, _, status in rows:
         kinds[comm].add(status.kind)

@@ -1,0 +1,1 @@
+"""Importers: recordings that engineers already have, as evidence."""
