@@ -20,7 +20,7 @@ from oncall.evidence import relation
 @relation(
     "hang_members",
     reads=["hang_roots", "members", "frontier", "standing"],
-    optional=["operations", "witnesses", "in_flight", "layers", "op_channels"],
+    optional=["operations", "witnesses", "processes", "in_flight", "layers", "op_channels"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator where the cause shows"),
@@ -33,6 +33,7 @@ from oncall.evidence import relation
         ("comm_name", "VARCHAR", "", "the communicator's name"),
         ("role", "VARCHAR", "", "what it is for"),
         ("state", "VARCHAR", "", "waiting, finished, absent or silent"),
+        ("node_heard", "BOOLEAN", "", "some rank of its host left evidence; NULL: host unknown"),
         ("last_seq", "BIGINT", "", "last collective it entered here"),
         ("op", "VARCHAR", "", "what it calls"),
         ("bytes", "BIGINT", "bytes", "its size"),
@@ -79,7 +80,7 @@ def hang_members() -> str:
                  WHEN c.done OR (c.rank IS NULL AND f.done_seq >= r.seq) THEN 'finished'
                  WHEN c.rank IS NOT NULL OR f.entered_seq >= r.seq THEN 'waiting'
                  ELSE 'absent' END AS state,
-            f.entered_seq AS last_seq, coalesce(c.op, p.op) AS op,
+            n.node_heard, f.entered_seq AS last_seq, coalesce(c.op, p.op) AS op,
             coalesce(c.bytes, p.bytes) AS bytes, c.signature,
             CASE WHEN c.algo LIKE '%TREE%' THEN coalesce(l.layer, 0) ELSE 0 END AS peer_group,
             coalesce(c.sends, h.sends) AS sends, coalesce(c.recvs, h.recvs) AS recvs,
@@ -93,10 +94,36 @@ def hang_members() -> str:
         LEFT JOIN counted h USING (job, comm, seq, rank)
         LEFT JOIN layers l USING (job, comm, rank)
         LEFT JOIN witnesses w USING (job, rank)
+        LEFT JOIN processes n USING (job, rank)
         LEFT JOIN paired p ON r.kind = 'p2p' AND p.job = r.job AND p.comm = r.comm
             AND p.rank = r.rank
         LEFT JOIN standing s ON s.job = r.job AND s.comm = r.comm AND s.kind = r.kind
             AND s.seq = r.seq AND s.rank = r.rank
+    """
+
+
+@relation(
+    "unnoticed",
+    reads=["hang_roots", "frontier"],
+    optional=["in_flight"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator where the cause shows"),
+        ("seq", "BIGINT", "", "the operation that waits"),
+        ("rank", "INTEGER", "", "a rank that is absent from it"),
+        ("operations", "BIGINT", "", "operations open on it that some peer completed"),
+    ],
+    source="CCL-D 4.2.2; a device error leaves what its peers completed open",
+)
+def unnoticed() -> str:
+    """Absent ranks that still hold operations open which their peers completed."""
+    return """
+        SELECT r.job, r.comm, r.seq, r.rank, count(*) AS operations
+        FROM hang_roots r JOIN in_flight i USING (job, rank)
+        WHERE i.kind = 'coll' AND EXISTS (
+            FROM frontier f WHERE f.job = i.job AND f.comm = i.comm AND f.rank <> i.rank
+                AND f.done_seq >= i.seq)
+        GROUP BY ALL
     """
 
 

@@ -134,3 +134,34 @@ def witnesses() -> str:
               OR state NOT IN ('unresponsive', 'dead')
         UNION SELECT job, rank FROM recordings WHERE rank IS NOT NULL AND problem IS NULL
     """
+
+
+@relation(
+    "processes",
+    reads=["ranks|ops|launches|recordings"],
+    optional=["witnesses"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "global rank"),
+        ("node", "VARCHAR", "", "host, if known"),
+        ("gpu", "INTEGER", "", "GPU index, if known"),
+        ("nic", "VARCHAR", "", "RDMA device, if known"),
+        ("heard", "BOOLEAN", "", "the rank left evidence of its own"),
+        ("node_heard", "BOOLEAN", "", "some rank of its host did; NULL if the host is unknown"),
+    ],
+    source="DESIGN 1",
+    at="node",
+)
+def processes() -> str:
+    """Every rank that is known, where it runs, and whether it and its host can be heard."""
+    return """
+        WITH known AS (SELECT DISTINCT job, rank FROM ranks WHERE rank IS NOT NULL
+                       UNION SELECT job, rank FROM witnesses WHERE rank IS NOT NULL
+                       UNION SELECT job, rank FROM launches WHERE rank IS NOT NULL),
+        placed AS (SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM ranks)
+        SELECT k.job, k.rank, p.node, p.gpu, p.nic, w.rank IS NOT NULL AS heard,
+            CASE WHEN p.node IS NOT NULL
+                 THEN bool_or(w.rank IS NOT NULL) OVER (PARTITION BY k.job, p.node) END
+                AS node_heard
+        FROM known k LEFT JOIN placed p USING (job, rank) LEFT JOIN witnesses w USING (job, rank)
+    """
