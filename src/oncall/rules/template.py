@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from oncall.nodeset import fold_hosts, fold_ranks
@@ -70,7 +70,7 @@ class Slot:
     offset: int
     length: int
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns it reads if `name` is a fact."""
         if self.column:
@@ -85,7 +85,7 @@ class Template:
 
     parts: tuple[str | Slot, ...]
 
-    @property
+    @cached_property
     def slots(self) -> tuple[Slot, ...]:
         return tuple(part for part in self.parts if isinstance(part, Slot))
 
