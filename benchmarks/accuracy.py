@@ -1,0 +1,259 @@
+"""How often oncall is right: simulated incidents over fresh seeds, and recordings with known truth.
+
+    python benchmarks/accuracy.py simulated [--seeds 40] [--first 10000] [--jobs 2]
+    python benchmarks/accuracy.py recordings FOLDER [--torch-python PYTHON]
+    python benchmarks/accuracy.py calibration [--seeds 40] ...      (part of `simulated`)
+
+A fault counts as *detected* if an unexplained finding of its class exists, as *located* if such a
+finding blames exactly its ranks, or, where nothing recorded tells them apart, a tie of two with
+the culprit among them (counted apart as ties). Findings that match no fault are false alarms.
+Two faults at once are two faults. `recordings` compares with what `torchfrtrace` says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SINGLE = ((), ("H1",), ("H2",), ("H3",), ("S1",), ("S2",), ("S3",))
+DOUBLE = (("H1", "S1"), ("H2", "S1"), ("H3", "S2"), ("S1", "S2"))
+# A deadlock by crossed order is CCL-D's inconsistent operations, named more exactly.
+SAME_CLASS = {"DEADLOCK": "H2"}
+
+
+@dataclass(frozen=True)
+class Found:
+    """One unexplained finding: class, the ranks blamed, confidence, whether it is right."""
+
+    kind: str
+    ranks: tuple[int, ...]
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One simulated incident: what was done to it and what was found."""
+
+    seed: int
+    asked: tuple[str, ...]
+    truth: tuple[tuple[str, tuple[int, ...]], ...]
+    found: tuple[Found, ...]
+    skew_ns: int
+    missing_nodes: int
+
+
+def diagnose_scenario(task: tuple[int, tuple[str, ...], bool]) -> Incident:
+    """Simulate one scenario and diagnose it with the shipped rulebooks."""
+    from oncall.rules.engine import run
+    from oncall.rules.load import load_rulebooks, shipped_folder
+    from oncall.simulate import Scenario, simulate
+
+    seed, asked, from_start = task
+    scenario = Scenario.random(seed, asked, from_start=from_start)
+    incident, truth = simulate(scenario)
+    with incident:
+        outcome = run(incident, load_rulebooks([shipped_folder()]), {})
+    found = tuple(
+        Found(
+            SAME_CLASS.get(finding.verdict, finding.verdict),
+            tuple(sorted(b.where["rank"] for b in finding.blame if "rank" in b.where)),
+            finding.confidence,
+        )
+        for finding in outcome.findings
+        if finding.explained_by is None
+    )
+    return Incident(
+        seed,
+        asked,
+        tuple((fault.kind, tuple(sorted(fault.ranks))) for fault in truth.faults),
+        found,
+        scenario.clock_offset_ns,
+        len(scenario.missing_nodes),
+    )
+
+
+def is_located(kind: str, ranks: tuple[int, ...], found: Found) -> bool:
+    """Whether a finding names this fault: its ranks, or a tie of two that holds the culprit."""
+    tie = len(found.ranks) == 2 and set(ranks) < set(found.ranks)
+    return found.kind == kind and (found.ranks == ranks or tie)
+
+
+def scores(incidents: Iterable[Incident]) -> Iterator[str]:
+    """The table: a line a class with detection and localization precision, recall and F1."""
+    counts: dict[str, Counter[str]] = {}
+    healthy = alarmed = 0
+    for incident in incidents:
+        if not incident.truth:
+            healthy += 1
+            alarmed += bool(incident.found)
+        for kind, ranks in incident.truth:
+            counter = counts.setdefault(kind, Counter())
+            counter["faults"] += 1
+            counter["detected"] += any(f.kind == kind for f in incident.found)
+            counter["located"] += any(is_located(kind, ranks, f) for f in incident.found)
+            counter["ties"] += any(
+                is_located(kind, ranks, f) and f.ranks != ranks for f in incident.found
+            )
+        kinds = {kind for kind, _ in incident.truth}
+        for found in incident.found:
+            counter = counts.setdefault(found.kind, Counter())
+            counter["findings"] += 1
+            counter["right class"] += found.kind in kinds
+            counter["right"] += any(is_located(k, r, found) for k, r in incident.truth)
+    yield "| class | faults | detection P / R / F1 | localization P / R / F1 | ties |"
+    yield "|---|---|---|---|---|"
+    for kind, c in sorted(counts.items()):
+        detection = _prf(c["right class"], c["findings"], c["detected"], c["faults"])
+        location = _prf(c["right"], c["findings"], c["located"], c["faults"])
+        yield f"| {kind} | {c['faults']} | {detection} | {location} | {c['ties']} |"
+    yield f"| healthy | {healthy} | {alarmed} with a finding | | |"
+
+
+def _prf(right: int, findings: int, recalled: int, faults: int) -> str:
+    precision = right / findings if findings else 0.0
+    recall = recalled / faults if faults else 0.0
+    f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+    return f"{precision:.3f} / {recall:.3f} / {f1:.3f}"
+
+
+def calibration(incidents: Iterable[Incident]) -> Iterator[str]:
+    """Of findings with about the same confidence, the share that is right."""
+    bins: dict[int, list[tuple[float, bool]]] = {}
+    for incident in incidents:
+        for found in incident.found:
+            right = any(is_located(kind, ranks, found) for kind, ranks in incident.truth)
+            bins.setdefault(min(int(found.confidence * 5), 4), []).append((found.confidence, right))
+    yield "| confidence | findings | mean confidence | right |"
+    yield "|---|---|---|---|"
+    for number, members in sorted(bins.items()):
+        mean = sum(confidence for confidence, _ in members) / len(members)
+        right = sum(right for _, right in members) / len(members)
+        yield f"| {number * 20}-{number * 20 + 20} % | {len(members)} | {mean:.2f} | {right:.2f} |"
+
+
+def simulated(seeds: int, first: int, jobs: int, verbose: bool) -> None:
+    """Every class alone, healthy runs, slow faults from the first step, and two faults at once."""
+    seeds_range = range(first, first + seeds)
+    tasks = [(seed, asked, False) for asked in SINGLE for seed in seeds_range]
+    tasks += [(seed, asked, False) for asked in DOUBLE for seed in seeds_range[: max(1, seeds // 2)]]
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        incidents = list(pool.imap_unordered(diagnose_scenario, tasks, chunksize=4))
+    for incident in sorted(incidents, key=lambda i: (i.asked, i.seed)):
+        good = len(incident.truth) == len(incident.found) and all(
+            any(is_located(kind, ranks, f) for f in incident.found)
+            for kind, ranks in incident.truth
+        )
+        if verbose and not good:
+            print(f"seed {incident.seed} {'+'.join(incident.asked) or 'healthy'}:", incident)
+    singles = [i for i in incidents if len(i.asked) < 2]
+    skewed = [i for i in singles if i.skew_ns >= 8_000_000]
+    print(f"\n## One fault or none ({len(singles)} incidents, seeds from {first})\n")
+    print("\n".join(scores(singles)))
+    print(f"\n## Of these, clocks off by 8 to 10 ms and more ({len(skewed)})\n")
+    print("\n".join(scores(skewed)))
+    doubles = [i for i in incidents if len(i.asked) == 2]
+    print(f"\n## Two faults at once ({len(doubles)} incidents)\n")
+    print("\n".join(scores(doubles)))
+    print("\n## Calibration of confidence (all)\n")
+    print("\n".join(calibration(incidents)))
+
+
+# ------------------------------------------------------------------ recordings
+
+# Where the recordings lie under the given folder, and what is true of them.
+RECORDINGS = (
+    ("flight_recorder/healthy/pickle", None, ()),
+    ("flight_recorder/healthy/json", None, ()),
+    ("flight_recorder/h1_not_entered/pickle", "H1", (2,)),
+    ("flight_recorder/h1_not_entered/json", "H1", (2,)),
+    ("flight_recorder/h2_wrong_op/pickle", "H2", (1,)),
+    ("flight_recorder/h2_wrong_op/json", "H2", (1,)),
+    ("nvrx/gpu_error_2nd", "H1", (9, 14)),
+    ("megatrace/log_rank2_slow.tar.xz", "S1", (2,)),
+)
+
+
+def recordings(folder: Path, torch_python: str | None) -> None:
+    """Diagnose each recording as its user would, beside torchfrtrace's answer."""
+    print("| recording | truth | oncall | right | torchfrtrace |\n|---|---|---|---|---|")
+    for name, kind, ranks in RECORDINGS:
+        path = folder / name
+        if not path.exists():
+            print(f"| {name} | | not here | | |")
+            continue
+        with tempfile.TemporaryDirectory() as room:
+            place = _unpacked(path, Path(room))
+            answer = subprocess.run(
+                [sys.executable, "-m", "oncall.cli.main", "diagnose", str(place), "--format", "json"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            other = _torchfrtrace(place, torch_python)
+        findings = json.loads(answer.stdout)["findings"] if answer.stdout else []
+        roots = [f for f in findings if f["explained_by"] is None]
+        got = [(f["verdict"], tuple(b.get("rank") for b in f["blame"])) for f in roots]
+        right = got == ([(kind, ranks)] if kind else [])
+        truth = f"{kind} {list(ranks)}" if kind else "healthy"
+        said = "; ".join(f"{v} {list(r)}" for v, r in got) or "no finding"
+        print(f"| {name} | {truth} | {said} | {'yes' if right else 'NO'} | {other} |")
+
+
+def _unpacked(path: Path, room: Path) -> Path:
+    if path.suffix != ".xz":
+        return path
+    with tarfile.open(path) as archive:
+        archive.extractall(room, filter="data")
+    return next(item for item in room.iterdir() if item.is_dir())
+
+
+def _torchfrtrace(folder: Path, python: str | None) -> str:
+    """What PyTorch's analyzer says of the same files, in a few words."""
+    names = sorted(item.name for item in folder.iterdir())
+    prefix = re.sub(r"\d+(\.json)?$", "", names[0])
+    if python is None or "megatrace" in str(folder) or names[0].endswith((".json", ".log")):
+        return "" if python is None else "cannot read it"
+    answer = subprocess.run(
+        [python, "-m", "torch.distributed.flight_recorder.fr_trace", str(folder), "-p", prefix],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TORCHDYNAMO_DISABLE": "1"},
+    )
+    if answer.returncode:
+        return "fails: " + answer.stderr.strip().splitlines()[-1][:60].replace("|", "/")
+    said = re.findall(r"missing ranks: (\{[^}]*\})|Culprit rank ([\d, ]+)", answer.stdout + answer.stderr)
+    return "; ".join("missing " + a if a else "culprit " + b for a, b in said) or "silent"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("what", choices=("simulated", "recordings"))
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--seeds", type=int, default=40, help="fresh seeds a class")
+    parser.add_argument("--first", type=int, default=10_000, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--torch-python", help="a Python that has torch, for torchfrtrace")
+    parser.add_argument("--verbose", action="store_true", help="show what was not right")
+    options = parser.parse_args()
+    if options.what == "simulated":
+        simulated(options.seeds, options.first, options.jobs, options.verbose)
+    elif options.folder is None:
+        parser.error("recordings needs the folder they lie in")
+    else:
+        recordings(options.folder, options.torch_python)
+
+
+if __name__ == "__main__":
+    main()
