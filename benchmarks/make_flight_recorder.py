@@ -21,8 +21,19 @@ from typing import Any
 _START_NS = 1_760_000_000_000_000_000
 _OP_NS = 4_000_000
 _HOLE = b"<a number goes here>"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A line of a Python stack; PyTorch shares one dictionary among all entries that have it."""
+
+    name: str
+    filename: str
+    line: int
+
+
 _FRAMES = [
-    {"name": name, "filename": f"/opt/train/{file}.py", "line": line}
+    Frame(name, f"/opt/train/{file}.py", line)
     for name, file, line in (
         ("all_reduce", "torch/distributed/distributed_c10d", 3245),
         ("wrapper", "torch/distributed/c10d_logger", 83),
@@ -77,10 +88,10 @@ class Call:
 
 
 class Pickler:
-    """PyTorch's dialect of pickle: protocol 2, only strings memoised."""
+    """PyTorch's dialect of pickle: protocol 2, only strings and shared dictionaries memoised."""
 
     def __init__(self) -> None:
-        self.memo: dict[str, int] = {}
+        self.memo: dict[str | Frame, int] = {}
 
     def encode(self, value: Any) -> bytes:
         """The opcodes that build a value; Ellipsis becomes a hole, to be filled with a number."""
@@ -94,7 +105,10 @@ class Pickler:
             case int():
                 return self.number(value)
             case str():
-                return self._text(value)
+                data = value.encode()
+                return self._once(value, struct.pack("<cI", b"X", len(data)) + data)
+            case Frame():
+                return self._once(value, b"" if value in self.memo else self.encode(vars(value)))
             case tuple():
                 return b"".join(map(self.encode, value)) + b"\x86"
             case list():
@@ -113,14 +127,13 @@ class Pickler:
             return struct.pack("<ci", b"J", value)
         return struct.pack("<cBq", b"\x8a", 8, value)
 
-    def _text(self, value: str) -> bytes:
-        if value in self.memo:
-            code = self.memo[value]
-            return struct.pack("<cB", b"h", code) if code < 256 else struct.pack("<cI", b"j", code)
-        self.memo[value] = code = len(self.memo)
-        put = struct.pack("<cB", b"q", code) if code < 256 else struct.pack("<cI", b"r", code)
-        data = value.encode()
-        return struct.pack("<cI", b"X", len(data)) + data + put
+    def _once(self, value: str | Frame, opcodes: bytes) -> bytes:
+        """The opcodes and a memo, or what refers to the memo if the value was written before."""
+        known = value in self.memo
+        code = self.memo.setdefault(value, len(self.memo))
+        short, long = (b"h", b"j") if known else (b"q", b"r")
+        refer = struct.pack("<cB", short, code) if code < 256 else struct.pack("<cI", long, code)
+        return refer if known else opcodes + refer
 
 
 def iteration(rank: int, shape: Shape) -> list[Call]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -31,6 +31,10 @@ class Group:
     members: tuple[int, ...] = ()
     ordinal: int = 0
 
+    def __hash__(self) -> int:
+        # Not the members: a group of thousands is looked up once for every rank that has it.
+        return hash((self.name, self.desc, len(self.members), self.ordinal))
+
     @property
     def is_default(self) -> bool:
         return self.desc == DEFAULT_GROUP
@@ -49,12 +53,12 @@ def listed_groups(pg_config: Mapping[str, Any]) -> list[Group]:
 
 def number_twins(groups: Iterable[Group]) -> list[Group]:
     """The same groups, those that repeat a description and members numbered in the order given."""
-    seen: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    twins: dict[tuple[str, tuple[int, ...]], list[Group]] = defaultdict(list)
     numbered = []
     for group in groups:
-        key = (group.desc or group.name, group.members)
-        numbered.append(replace(group, ordinal=seen[key]) if seen[key] else group)
-        seen[key] += 1
+        before = twins[group.desc or group.name, group.members]
+        before.append(replace(group, ordinal=len(before)) if before else group)
+        numbered.append(before[-1])
     return numbered
 
 
