@@ -25,7 +25,13 @@ from oncall.evidence import relation
         ("comm", "UBIGINT", "", "communicator"),
         ("seq", "BIGINT", "", "the round"),
         ("rank", "INTEGER", "", "global rank"),
-        ("own_ns", "BIGINT", "ns", "time outside all operations since the last round here"),
+        (
+            "own_ns",
+            "BIGINT",
+            "ns",
+            "time outside all operations since the last round here; NULL "
+            "if the recorder lost an operation in between",
+        ),
     ],
     source="beyond CCL-D: separates the late from those made late",
     at="node",
@@ -37,11 +43,11 @@ def own_time(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     one rank's own, so clocks do not matter.
     """
     ops = con.execute(
-        """SELECT o.job, o.comm, o.seq, o.rank, o.kind = 'coll' AS collective,
-               o.started_ns, o.ended_ns,
+        """SELECT job, comm, seq, rank, kind = 'coll' AS collective, started_ns, ended_ns,
+               seq - lag(seq) OVER (PARTITION BY job, rank, comm, kind ORDER BY seq) > 1 AS hole,
                dense_rank() OVER (ORDER BY job, rank) AS who
-           FROM ops o WHERE o.started_ns IS NOT NULL AND o.ended_ns IS NOT NULL
-           ORDER BY who, o.started_ns"""
+           FROM ops WHERE started_ns IS NOT NULL AND ended_ns IS NOT NULL
+           ORDER BY who, started_ns"""
     ).fetchnumpy()
     if not len(ops["seq"]):
         return {name: [] for name in ("job", "comm", "seq", "rank", "own_ns")}
@@ -63,10 +69,12 @@ def own_time(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     comm = np.asarray(ops["comm"])[order]
     first = np.append(True, (np.diff(who[order]) != 0) | (comm[1:] != comm[:-1]))
     since = np.append(0, np.diff(total[order]))
-    # The first round has no earlier one to count from.
-    keep = ~first
+    # The time of an operation that the recorder lost would pass for the rank's own.
+    holes = np.cumsum(np.ma.filled(np.ma.asarray(ops["hole"]), False))
+    torn = np.append(False, np.diff(holes[order]) > 0)
+    keep = ~first  # the first round has no earlier one to count from
     chosen = order[keep]
     return {
         **{name: ops[name][chosen] for name in ("job", "comm", "seq", "rank")},
-        "own_ns": since[keep],
+        "own_ns": np.ma.MaskedArray(since[keep], mask=torn[keep]),
     }
