@@ -37,7 +37,7 @@ def test_everything_wrong_is_said_at_once(tiny: str) -> None:
     )
     found = messages(text)
     wanted = [
-        ("4:9", "must be 'experimental'"),
+        ("4:9", "must be experimental, test, stable or deprecated (did you mean `stable`?)"),
         ("7:23", "unknown unit `mins`"),
         ("18:1", "unknown key `start_wen` (did you mean `start_when`?)"),
         ("21:14", "unknown fact `abscent` (did you mean `absent`?)"),
@@ -78,12 +78,12 @@ def test_the_caret_stands_under_the_fault(tiny: str) -> None:
         (", why: longer than a checkpoint", "", "7:3", "`why` is missing"),
         ("{value: 5 min, ", "{value: 5 min, unit: s, ", "7:30", "unknown key `unit`"),
         ("longer than a", "longer, than a", "7:43", "text with a comma inside { } must be in"),
-        ('["CCL-D 4.2.1"]', "[]", "5:10", "at least 1 item"),
+        ('["CCL-D 4.2.1"]', "[]", "5:10", "`sources` must not be empty"),
         ("{{ absent.last_seq }}", "{{ hang_after.x }}", "24:46", "has no columns"),
         ("{{ absent.last_seq }}", "{{ absent }}", "24:46", "is a fact: name a column"),
         ("say: All entered.", "say: All but {{ absent.rank }}", "29:21", "has no rows here"),
         ("operation {{ newest.seq", "operation {{ absent.rank", "20:44", "may have none"),
-        ("title: Which rank stays behind", "title: 3", "3:8", "must be a string"),
+        ("title: Which rank stays behind", "title: 3", "3:8", "must be text"),
     ],
 )
 def test_faults_and_places(tiny: str, old: str, new: str, place: str, message: str) -> None:

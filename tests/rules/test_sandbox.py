@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -54,7 +55,7 @@ def hostile(book: Make, sql: str) -> Rulebook:
     return Rulebook(
         "hostile.yaml",
         rulebook.text,
-        rulebook.book.model_copy(update={"facts": facts}),
+        replace(rulebook.book, facts=facts),
         rulebook.params,
     )
 

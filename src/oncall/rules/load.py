@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from oncall.errors import Problem, RulebookError, UsageError
-from oncall.rules.model_faults import validate
 from oncall.rules.positions import Fault, Source, aliases, read_yaml
 from oncall.rules.rulebook import (
     FORMAT,
@@ -22,6 +21,7 @@ from oncall.rules.rulebook import (
     Rulebook,
     RulebookFile,
 )
+from oncall.rules.shape import read_record
 from oncall.rules.structure import faults_of
 from oncall.rules.template import nearest
 from oncall.units import Quantity, parse_quantity
@@ -158,7 +158,8 @@ def _read_file(path: Path) -> tuple[Source, Rulebook | OverrideFile | None, list
         return source, None, problems
     part: Rulebook | OverrideFile | None
     if isinstance(data, dict) and "override" in data:
-        part, faults, _ = validate(OverrideFile, data)
+        faults: list[Fault] = []
+        part = read_record(OverrideFile, data, (), faults)
         found = source.place_all(faults)
     else:
         part, found = _rulebook(source, data)
@@ -184,9 +185,11 @@ def _rulebook(source: Source, data: Any) -> tuple[Rulebook | None, list[Problem]
     shared = aliases(source)
     if shared:
         return None, shared
-    book, faults, guessed = validate(RulebookFile, data)
-    if book is None:
-        return None, source.place_all(faults)
+    faults: list[Fault] = []
+    book: RulebookFile = read_record(RulebookFile, data, (), faults)
+    guessed = [fault.where for fault in faults]
+    if ("start_when",) in guessed and book.facts:
+        book = replace(book, start_when=f"any({next(iter(book.facts))})")
     params, wrong = _quantities(book.params)
     for fault in (*wrong, *faults_of(book)):
         # What stands in for a broken part is not the author's and has no faults of its own.

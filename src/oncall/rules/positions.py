@@ -141,8 +141,10 @@ def _child(node: Any, step: str | int) -> tuple[Any, Any] | None:
         for key, value in node.value:
             if _is_text(key) and key.value == str(step):
                 return key, value
-    if isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.value):
-        return None, node.value[step]
+    if isinstance(step, int):
+        if not isinstance(node, SequenceNode):
+            return (None, node) if node is not None and step == 0 else None  # one, without a list
+        return (None, node.value[step]) if step < len(node.value) else None
     return None
 
 

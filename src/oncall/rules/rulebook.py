@@ -1,31 +1,35 @@
-"""The rulebook: its model (DESIGN section 5), and the form the engine runs.
+"""The rulebook: the file as written (DESIGN section 5), and the form the engine runs.
 
-The pydantic classes are the file as written: they refuse unknown keys, and docs/reference/
-rulebook.schema.json is generated from them. `Rulebook` is what the engine gets: the same file
-with its parameters as quantities, which a site or the command line may have replaced.
+`RulebookFile` is the file, its shape the source of docs/reference/rulebook.schema.json. `Rulebook`
+is what the engine gets: the same file with its parameters as quantities, which a site or the
+command line may have replaced.
 """
 
+# ruff: noqa: RUF009  (`key` makes a dataclass field)
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal
-
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    StringConstraints,
-    Tag,
-    ValidationInfo,
-    field_validator,
-)
+from typing import Any, Literal, get_args
 
 from oncall.diagnosis import FaultClass, Severity
+from oncall.rules.positions import Path
+from oncall.rules.shape import (
+    BOOLEAN,
+    NAME,
+    SCALAR,
+    TEXT,
+    Choice,
+    Items,
+    Named,
+    Record,
+    Scalar,
+    Text,
+    key,
+    record,
+)
 from oncall.rules.template import Template, TemplateError, parse_template
 from oncall.units import Quantity
 
@@ -34,54 +38,50 @@ STARTED = "started"
 NO_VERDICT = "none"
 DEFAULT_CONFIDENCE = 0.9
 
-_TEST = re.compile(r"^(any|none)\((\w+)\)$")
-
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]*$")]
-Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
-Sql = Annotated[str, StringConstraints(min_length=1)]
-Scalar = bool | int | float | str
 Status = Literal["experimental", "test", "stable", "deprecated"]
-Steps = Annotated[
-    str | list[str], Field(description="What to do next: one sentence or command, or several.")
-]
+
+_STEPS = Items(TEXT, or_one=True)
+_NEXT = "What to do next: one sentence or command, or several."
+_BOOK = Text(
+    r"[a-z][a-z0-9_-]*", "a rulebook's name is lower-case letters, digits, `-` and `_`", "x"
+)
 
 
-class Written(BaseModel):
-    """A part of the file: unknown keys are errors, values are never converted."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Param(Written):
+@dataclass(frozen=True, kw_only=True)
+class Param:
     """A named number with its unit and the reason for its value; sites override the value."""
 
-    value: Scalar = Field(description="With its unit: 5 min, 64 MiB, 7 GB/s, 20 %; or plain.")
-    why: Text = Field(description="Why this value and no other.")
+    value: Scalar = key(SCALAR, "With its unit: 5 min, 64 MiB, 7 GB/s, 20 %; or plain.")
+    why: str = key(TEXT, "Why this value and no other.")
 
 
-class Verdict(Written):
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
     """What a leaf may conclude."""
 
-    title: Text
-    fault_class: FaultClass = Field(alias="class")
-    severity: Severity
-    next: Steps = Field(default_factory=list)
+    title: str = key(TEXT)
+    fault_class: FaultClass = key(Choice(get_args(FaultClass)), name="class")
+    severity: Severity = key(Choice(get_args(Severity)))
+    next: tuple[str, ...] = key(_STEPS, _NEXT, default=())
 
 
-class Question(Written):
+_BRANCH = Record(
+    lambda data: Leaf if "verdict" in data else Question, (lambda: Question, lambda: Leaf)
+)
+_TEST = Text(r"(any|none)\(\w+\)", "a test is any(fact) or none(fact), and nothing else", "any(-)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
     """A node: `say` is said on arriving here, as the consequence of the answer that led here."""
 
-    ask: Text = Field(description="The question shown to the reader.")
-    test: Annotated[
-        str,
-        StringConstraints(pattern=_TEST.pattern),
-        Field(description="any(fact) or none(fact), for each case on its own."),
-    ]
-    say: Text | None = Field(default=None, description="Said on arriving at this question.")
-    if_yes: Branch
-    if_no: Branch
-    if_unknown: Branch | None = Field(
-        default=None, description="Taken if the evidence that the test needs is missing."
+    ask: str = key(TEXT, "The question shown to the reader.")
+    test: str = key(_TEST, "any(fact) or none(fact), for each case on its own.")
+    say: str | None = key(TEXT, "Said on arriving at this question.", default=None)
+    if_yes: Question | Leaf = key(_BRANCH)
+    if_no: Question | Leaf = key(_BRANCH)
+    if_unknown: Question | Leaf | None = key(
+        _BRANCH, "Taken if the evidence that the test needs is missing.", default=None
     )
 
     @property
@@ -99,88 +99,70 @@ class Question(Written):
         return taken | ({"unknown": self.if_unknown} if self.if_unknown else {})
 
 
-class Leaf(Written):
+@dataclass(frozen=True, kw_only=True)
+class Leaf:
     """An end of the tree: a verdict, or `verdict: none`."""
 
-    verdict: Text = Field(description="An id under verdicts:, or none.")
-    say: Text = Field(description="The sentence that concludes the story.")
-    blame: Name | None = Field(default=None, description="The fact whose rows are at fault.")
-    next: Steps = Field(default_factory=list)
-    confidence: Name | None = Field(
-        default=None, description="A fact with columns value (0..1), why and perhaps name."
+    verdict: str = key(Text(example=NO_VERDICT), "An id under verdicts:, or none.")
+    say: str = key(TEXT, "The sentence that concludes the story.")
+    blame: str | None = key(NAME, "The fact whose rows are at fault.", default=None)
+    next: tuple[str, ...] = key(_STEPS, _NEXT, default=())
+    confidence: str | None = key(
+        NAME, "A fact with columns value (0..1), why and perhaps name.", default=None
     )
-    explains: Name | None = Field(
+    explains: str | None = key(
+        NAME,
+        "A fact with any of comm, rank, node, verdict, rulebook: findings that match a row are "
+        "consequences of this one.",
         default=None,
-        description="A fact with any of comm, rank, node, verdict, rulebook: findings that match "
-        "a row are consequences of this one.",
     )
 
 
-def _kind(value: Any) -> str:
-    if isinstance(value, (Question, Leaf)):
-        return "leaf" if isinstance(value, Leaf) else "question"
-    return "leaf" if isinstance(value, dict) and "verdict" in value else "question"
-
-
-Branch = Annotated[
-    Annotated[Question, Tag("question")] | Annotated[Leaf, Tag("leaf")], Discriminator(_kind)
-]
-Question.model_rebuild()
-
-
-class RulebookFile(Written):
+@dataclass(frozen=True, kw_only=True)
+class RulebookFile:
     """A rulebook as written."""
 
-    rulebook: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]*$")]
-    format: Literal[1] = Field(description="Version of the rule language.")
-    title: Text
-    status: Status
-    sources: Annotated[list[Text], Field(min_length=1, description="Papers, with sections.")]
-    params: dict[Name, Param] = Field(default_factory=dict)
-    case: Annotated[
-        list[Name],
-        Field(min_length=1, description="Columns: one diagnosis for each of their values."),
-    ]
-    facts: Annotated[
-        dict[Name, Sql], Field(min_length=1, description="Name -> one SELECT, in order.")
-    ]
-    start_when: Annotated[
-        str,
-        StringConstraints(pattern=r"^any\(\w+\)$"),
-        Field(description="any(fact): the cases in its rows are diagnosed."),
-    ]
-    tree: Branch
-    verdicts: dict[str, Verdict] = Field(default_factory=dict)
-
-    @field_validator("verdicts")
-    @classmethod
-    def _none_is_taken(cls, value: dict[str, Verdict], info: ValidationInfo) -> dict[str, Verdict]:
-        del info
-        if NO_VERDICT in value:
-            raise ValueError("`none` means no verdict and cannot be declared")
-        return value
+    rulebook: str = key(_BOOK)
+    format: int = key(Choice((FORMAT,)), "Version of the rule language.")
+    title: str = key(TEXT)
+    status: Status = key(Choice(get_args(Status)))
+    sources: tuple[str, ...] = key(Items(TEXT, least=1), "Papers, with sections.")
+    params: dict[str, Param] = key(Named(record(Param), NAME), default={})
+    case: tuple[str, ...] = key(
+        Items(NAME, least=1), "Columns: one diagnosis for each of their values."
+    )
+    facts: dict[str, str] = key(Named(TEXT, NAME, least=1), "Name -> one SELECT, in order.")
+    start_when: str = key(
+        Text(r"any\(\w+\)", "`start_when` is any(fact), and nothing else", "any(-)"),
+        "any(fact): the cases in its rows are diagnosed.",
+    )
+    tree: Question | Leaf = key(_BRANCH)
+    verdicts: dict[str, Verdict] = key(
+        Named(record(Verdict), refused={NO_VERDICT: "`none` means no verdict"}), default={}
+    )
 
     @property
     def start_fact(self) -> str:
         return self.start_when[len("any(") : -1]
 
 
-class Override(Written):
+@dataclass(frozen=True, kw_only=True)
+class Override:
     """What a site changes in a shipped rulebook: values, or whether it runs. Never a condition."""
 
-    params: dict[Name, Scalar] = Field(default_factory=dict)
-    enabled: bool = True
+    params: dict[str, Scalar] = key(Named(SCALAR, NAME), default={})
+    enabled: bool = key(BOOLEAN, default=True)
 
 
-class OverrideFile(Written):
+@dataclass(frozen=True, kw_only=True)
+class OverrideFile:
     """A site's file that changes a rulebook of that name."""
 
-    rulebook: str
-    override: Override
+    rulebook: str = key(_BOOK)
+    override: Override = key(record(Override))
 
 
 Node = Question | Leaf
-Path = tuple[str | int, ...]
 
 
 def nodes(tree: Node, where: Path = ("tree",)) -> Iterator[tuple[Path, Node]]:
@@ -189,11 +171,6 @@ def nodes(tree: Node, where: Path = ("tree",)) -> Iterator[tuple[Path, Node]]:
     if isinstance(tree, Question):
         for answer, branch in tree.branches.items():
             yield from nodes(branch, (*where, f"if_{answer}"))
-
-
-def lines_of(steps: str | list[str]) -> tuple[str, ...]:
-    """`next` as written, always as several."""
-    return (steps,) if isinstance(steps, str) else tuple(steps)
 
 
 @dataclass(frozen=True)
@@ -276,14 +253,7 @@ def sentences(book: RulebookFile) -> Iterator[tuple[Path, str]]:
         if node.say:
             yield (*where, "say"), node.say
         if isinstance(node, Leaf):
-            yield from _steps((*where, "next"), node.next)
+            yield from (((*where, "next", n), step) for n, step in enumerate(node.next))
     for name, verdict in book.verdicts.items():
-        yield from _steps(("verdicts", name, "next"), verdict.next)
-
-
-def _steps(where: Path, steps: str | list[str]) -> Iterator[tuple[Path, str]]:
-    if isinstance(steps, str):
-        yield where, steps
-    else:
-        for index, step in enumerate(steps):
-            yield (*where, index), step
+        for n, step in enumerate(verdict.next):
+            yield ("verdicts", name, "next", n), step

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from oncall.rules.rulebook import RulebookFile
+from oncall.rules.shape import record_schema
 
 
 def rulebook_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a rulebook file."""
-    schema = RulebookFile.model_json_schema(by_alias=True)
+    defs: dict[str, Any] = {}
+    record_schema(RulebookFile, defs)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **schema,
         "title": "oncall rulebook",
+        **defs.pop(RulebookFile.__name__),
+        "$defs": defs,
     }

@@ -17,7 +17,6 @@ from oncall.rules.rulebook import (
     Leaf,
     Node,
     Question,
-    lines_of,
     nodes,
 )
 from oncall.rules.template import Rows, hex_id
@@ -80,7 +79,7 @@ class _Teller:
         self.path = path
         self.leaf = leaf
         self.verdict = self.book.verdicts[leaf.verdict]
-        self.next = lines_of(leaf.next) or lines_of(self.verdict.next)
+        self.next = leaf.next or self.verdict.next
         self.facts = {fact: evaluation.rows(fact) for fact in self._facts_told()}
         self.params = {name: evaluation.params(name) for name in self._facts_shown()}
 

@@ -6,13 +6,12 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from oncall.evidence.schema import BY_NAME
-from oncall.rules.positions import Fault
+from oncall.rules.positions import Fault, Path
 from oncall.rules.rulebook import (
     NO_VERDICT,
     STARTED,
     Leaf,
     Node,
-    Path,
     Question,
     RulebookFile,
     nodes,

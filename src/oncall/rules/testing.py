@@ -77,11 +77,11 @@ def _report(tests: TestFile, test: TestCase, rulebook: Rulebook) -> str:
     book = rulebook.with_params(changed, "test")
     with evidence(tests, test) as incident:
         outcome = run(incident, [book])
-        if _met(test.expected, outcome):
+        if _met(test.expect, outcome):
             return ""
         tables: list[str] = []
         run(incident, [book], observe=lambda evaluation: tables.extend(_tables(evaluation)))
-    lines = ["  expected  " + "\n            ".join(map(_wanted, test.expected))]
+    lines = ["  expected  " + "\n            ".join(map(_wanted, test.expect))]
     lines += ["  got       " + "\n            ".join(_got(outcome))]
     lines += [f"  skipped   {skipped.rule}: {skipped.why}" for skipped in outcome.skipped]
     lines += [f"  path      {_path(book, trace)}" for trace in outcome.traces]
@@ -99,13 +99,13 @@ def _met(expected: Sequence[Expected], outcome: Outcome) -> bool:
         if match is None:
             return False
         left.remove(match)
-    nothing = [one for one in expected if one.verdict == NO_VERDICT and one.path is not None]
+    nothing = [one.path for one in expected if one.verdict == NO_VERDICT and one.path is not None]
     paths = [
         [answer for _, answer in trace.path]
         for trace in outcome.traces
         if trace.verdict == NO_VERDICT
     ]
-    return not left and all(one.path in paths for one in nothing)
+    return not left and all(list(path) in paths for path in nothing)
 
 
 def _matches(one: Expected, finding: Finding) -> bool:
@@ -115,7 +115,7 @@ def _matches(one: Expected, finding: Finding) -> bool:
     return (
         one.verdict == finding.verdict
         and (one.blame is None or _named(one.blame, blamed) == blamed)
-        and (one.path is None or one.path == answers)
+        and (one.path is None or list(one.path) == answers)
         and (one.says is None or one.says in said)
     )
 
@@ -144,7 +144,7 @@ def label(blame: Blame) -> str | int:
 
 
 def _wanted(one: Expected) -> str:
-    blame = "" if one.blame is None else f" blaming {one.blame}"
+    blame = "" if one.blame is None else f" blaming {list(one.blame)}"
     path = "" if one.path is None else f", path {' '.join(one.path)}"
     return f"{one.verdict}{blame}{path}" + (f", saying {one.says!r}" if one.says else "")
 

@@ -9,16 +9,16 @@ A row stands for many: `0-2,5` in a whole-number column is a row for each, `{ran
 the row's own value, and columns that measure take quantities (`400 s`, `64 MiB`).
 """
 
+# ruff: noqa: RUF009  (`key` makes a dataclass field)
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path as File
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any, get_args
 
 from oncall.diagnosis import Answer
 from oncall.errors import Problem, RulebookError, UsageError
@@ -26,9 +26,22 @@ from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME, Column
 from oncall.nodeset import expand_ranks
 from oncall.rules.load import TEST_SUFFIX, load_file, rulebook_files
-from oncall.rules.model_faults import validate
-from oncall.rules.positions import Fault, Source, read_yaml
-from oncall.rules.rulebook import NO_VERDICT, Path, Rulebook, Scalar, Written
+from oncall.rules.positions import Fault, Path, Source, read_yaml
+from oncall.rules.rulebook import NO_VERDICT, Rulebook
+from oncall.rules.shape import (
+    ANYTHING,
+    NAME,
+    SCALAR,
+    TEXT,
+    Choice,
+    Items,
+    Named,
+    OneType,
+    Scalar,
+    key,
+    read_record,
+    record,
+)
 from oncall.rules.template import nearest
 from oncall.units import parse_quantity
 
@@ -37,41 +50,46 @@ SKIPPED = "skipped"
 
 _SPANS = re.compile(r"\s*\d+\s*(-\s*\d+\s*)?(,\s*\d+\s*(-\s*\d+\s*)?)*")
 _REFERENCE = re.compile(r"\{(\w+)\}")
+_LABEL = OneType((int, str), ("integer", "string"))
 
 
-class Expected(Written):
+@dataclass(frozen=True, kw_only=True)
+class Expected:
     """What one finding must be; `verdict: none` for no finding, `skipped` for no evidence."""
 
-    verdict: str
-    blame: list[int | str] | None = None
-    path: list[Answer] | None = Field(default=None, description="The answers, in order.")
-    says: str | None = Field(default=None, description="A part of some sentence of the story.")
+    verdict: str = key(TEXT)
+    blame: tuple[int | str, ...] | None = key(Items(_LABEL), default=None)
+    path: tuple[Answer, ...] | None = key(
+        Items(Choice(get_args(Answer))), "The answers, in order.", default=None
+    )
+    says: str | None = key(TEXT, "A part of some sentence of the story.", default=None)
 
 
-class TestCase(Written):
+_ROWS = Named(Items(Named(ANYTHING)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestCase:
     """Evidence and what the rulebook must make of it."""
 
     __test__ = False
 
-    name: str
-    given: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
-    simulate: dict[str, Any] | None = Field(default=None, description="A scenario's fields.")
-    params: dict[str, Scalar] = Field(default_factory=dict)
-    expect: Expected | list[Expected]
-
-    @property
-    def expected(self) -> list[Expected]:
-        return self.expect if isinstance(self.expect, list) else [self.expect]
+    name: str = key(TEXT)
+    given: dict[str, Sequence[dict[str, Any]]] = key(_ROWS, default={})
+    simulate: dict[str, Any] | None = key(Named(ANYTHING), "A scenario's fields.", default=None)
+    params: dict[str, Scalar] = key(Named(SCALAR, NAME), default={})
+    expect: tuple[Expected, ...] = key(Items(record(Expected), or_one=True))
 
 
-class TestFile(Written):
+@dataclass(frozen=True, kw_only=True)
+class TestFile:
     """The tests of one rulebook."""
 
     __test__ = False
 
-    rulebook: str
-    defaults: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    tests: Annotated[list[TestCase], Field(min_length=1)]
+    rulebook: str = key(TEXT)
+    defaults: dict[str, dict[str, Any]] = key(Named(Named(ANYTHING)), default={})
+    tests: tuple[TestCase, ...] = key(Items(record(TestCase), least=1))
 
 
 def tests_of(rulebook: File) -> File:
@@ -88,8 +106,13 @@ def load_tests(path: File) -> tuple[Source, TestFile, Rulebook]:
     data, problems = read_yaml(source)
     if problems:
         raise RulebookError(problems)
-    tests, faults, _ = validate(TestFile, data)
-    if tests is None or faults:
+    if not isinstance(data, dict):
+        raise RulebookError(
+            [source.at(0, 0, "not a test file: it must hold `rulebook:`, `tests:`")]
+        )
+    faults: list[Fault] = []
+    tests: TestFile = read_record(TestFile, data, (), faults)
+    if faults:
         raise RulebookError(source.place_all(faults))
     rulebook = _rulebook_named(tests.rulebook, path)
     if rulebook is None:
@@ -110,8 +133,8 @@ def test_problems(rulebook: File) -> list[Problem]:
         source, tests, book = load_tests(path)
     except RulebookError as error:
         return list(error.problems)
-    expected = {one.verdict for test in tests.tests for one in test.expected}
-    expected |= {NO_VERDICT for test in tests.tests if not test.expected}
+    expected = {one.verdict for test in tests.tests for one in test.expect}
+    expected |= {NO_VERDICT for test in tests.tests if not test.expect}
     untested = [name for name in (*book.book.verdicts, NO_VERDICT) if name not in expected]
     return [
         source.place(Fault(("tests",), f"no test expects `verdict: {name}`", on_key=True))
@@ -154,13 +177,11 @@ def _faults(tests: TestFile, rulebook: Rulebook) -> Iterator[Fault]:
                 near = nearest(name, rulebook.params)
                 message = f"{rulebook.name} has no parameter `{name}`{near}"
                 yield Fault((*where, "params", name), message, on_key=True)
-        for number, one in enumerate(test.expected):
+        for number, one in enumerate(test.expect):
             if one.verdict not in verdicts:
-                place: Path = (*where, "expect")
-                place += (number,) if isinstance(test.expect, list) else ()
                 near = nearest(one.verdict, verdicts)
                 message = f"{rulebook.name} has no verdict `{one.verdict}`{near}"
-                yield Fault((*place, "verdict"), message)
+                yield Fault((*where, "expect", number, "verdict"), message)
 
 
 def _unknown_table(where: Path, table: str) -> Fault:
