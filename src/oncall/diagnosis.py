@@ -153,7 +153,7 @@ class Diagnosis:
             return "no rulebook had the evidence it needs"
         for rule in self.coverage.skipped_rules:
             if rule.undecided:
-                return f"a suspicion could not be decided: {rule.rule}: {rule.why}"
+                return f"a suspicion could not be decided ({rule.rule})"
             if rule.failed:
                 return f"rulebook {rule.rule} failed"
         if self.coverage.share < self.min_coverage:

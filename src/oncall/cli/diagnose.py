@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.interrupt import interruptible
 from oncall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def diagnose(
     from oncall.rules.load import apply_overrides, load_rulebooks, shipped_folder
 
     rulebooks = apply_overrides(load_rulebooks([shipped_folder(), *(rules or ())]), overrides)
-    with _evidence(paths, job) as incident:
+    with _evidence(paths, job) as incident, interruptible(incident.con):
         if save is not None:
             incident.save(save)
         _look_at(incident, since, at)
