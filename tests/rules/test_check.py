@@ -49,6 +49,7 @@ def test_a_good_rulebook_has_no_problem(checker: Checker, tiny: str) -> None:
         ("blame: absent", "blame: absent\n    confidence: stuck", "26:17", "no column value and no column why"),
         ("  newest: SELECT", "  spare: SELECT job, comm FROM ops\n  newest: SELECT", "13:3", "nothing uses the fact `spare`"),
         ("case: [job", "  spare: {value: 3, why: x}\ncase: [job", "8:3", "no fact or sentence uses `spare`"),
+        ("SELECT job, comm, seq, rank,", "SELECT job, [comm] AS comm, seq, rank,", "10:3", "made of single values"),
         ("say: All entered.", "say: " + "All entered. " * 12, "29:10", "about 155 characters"),
     ],
 )  # fmt: skip

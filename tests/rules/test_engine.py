@@ -214,3 +214,34 @@ def test_the_first_row_is_the_one_that_order_by_puts_first(book: Make) -> None:
     assert finding.story[-1].say.startswith("4999 stopped")
     assert len(finding.blame) == 1000  # said to be cut: counts stay exact
     assert finding.story[-1].rows == 4999
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "'x' AS value, 'y' AS why",
+        "'nan'::DOUBLE AS value, [1] AS why",
+        "NULL AS value, NULL AS why",
+        "0.25 AS value, 'a decimal' AS why, ['a'] AS kind, [1, 2] AS node",
+    ],
+)
+def test_an_unchecked_rulebook_still_tells_what_it_can(
+    hang: Incident, book: Make, columns: str
+) -> None:
+    silly = book(
+        ("max(o.seq) AS last_seq", f"max(o.seq) AS last_seq, {columns}"),
+        ("blame: absent", "blame: absent\n    confidence: absent\n    explains: absent"),
+        (
+            "stopped at {{ absent.last_seq }}",
+            "{{ absent.why | duration }} {{ absent.why | ranks }}",
+        ),
+    )
+    (finding,) = run(hang, [silly]).findings
+    assert 0 < finding.confidence < 1
+    assert finding.blame[0].where["rank"] == 3
+
+
+def test_a_case_of_lists_fails_plainly(hang: Incident, book: Make) -> None:
+    lists = book(("SELECT job, comm, seq, rank,", "SELECT job, [comm] AS comm, seq, rank,"))
+    (skipped,) = run(hang, [lists]).skipped
+    assert "a column of the case is a list" in skipped.why

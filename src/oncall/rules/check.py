@@ -173,8 +173,12 @@ class _Binding:
         self.columns[name] = columns
         self.con.execute(f'CREATE TEMP TABLE "{name}" ({body})')
         for column in self.book.case:
+            message = None
             if name in self.rulebook.told and column not in columns:
                 message = f"the fact lacks the case's column `{column}`"
+            elif re.match(r"STRUCT|MAP|UNION|.*\]$", columns.get(column, "")):
+                message = f"`{column}` is {columns[column]}: a case is made of single values"
+            if message:
                 yield Fault(("facts", name), message, on_key=True)
 
     def _has_started(self) -> bool:
@@ -236,12 +240,16 @@ def _slot_message(slot: Slot, columns: dict[str, str]) -> str | None:
             if slot.column is None:
                 return f"the fact `{slot.name}` has no column `{column}`, which `{name}` shows"
             return f"the fact `{slot.name}` has no column `{column}`{nearest(column, columns)}"
-        kind = columns[column].split("(")[0]
-        if name in NUMERIC and kind not in _WHOLE | {"DOUBLE", "FLOAT", "DECIMAL"}:
+        kind = columns[column]
+        if name in NUMERIC and not _is_number(kind):
             return f"`{column}` is {kind}, `{name}` shows numbers"
         if name == "ranks" and kind not in _WHOLE:
             return f"`{column}` is {kind}, `ranks` shows whole numbers"
     return None
+
+
+def _is_number(kind: str) -> bool:
+    return kind.split("(")[0] in _WHOLE | {"DOUBLE", "FLOAT", "DECIMAL"} and kind[-1] != "]"
 
 
 def _roles(rulebook: Rulebook, columns: dict[str, dict[str, str]]) -> Iterator[Fault]:
@@ -261,6 +269,8 @@ def _roles(rulebook: Rulebook, columns: dict[str, dict[str, str]]) -> Iterator[F
 def _role_message(role: str, columns: dict[str, str]) -> str | None:
     if role == "confidence":
         missing = [column for column in ("value", "why") if column not in columns]
+        if not missing and not _is_number(columns["value"]):
+            return f"has a column value that is {columns['value']}, not a number"
         return f"has no column {' and no column '.join(missing)}" if missing else None
     wanted = IDENTIFYING if role == "blame" else ROLE_COLUMNS[role]
     if not set(wanted) & set(columns):

@@ -86,8 +86,8 @@ class Evaluation:
         self.con.execute(
             f'CREATE TEMP TABLE {STARTED} AS SELECT DISTINCT {columns} FROM "{book.start_fact}"'
         ).fetchall()
-        rows = self.con.execute(f"SELECT * FROM {STARTED} ORDER BY ALL NULLS LAST").fetchall()
-        return tuple(rows)
+        query = f"SELECT * FROM {STARTED} ORDER BY ALL NULLS LAST"
+        return tuple(self._query(book.start_fact, query))
 
     @property
     def _case_list(self) -> str:
@@ -121,9 +121,9 @@ class Evaluation:
         """How many rows each case has in the fact; cases without rows are absent."""
         if fact not in self._counts:
             self.materialise(fact)
-            rows = self.con.execute(
-                f'SELECT {self._case_list}, count(*) FROM "{fact}" GROUP BY ALL'
-            ).fetchall()
+            rows = self._query(
+                fact, f'SELECT {self._case_list}, count(*) FROM "{fact}" GROUP BY ALL'
+            )
             self._counts[fact] = {row[:-1]: row[-1] for row in rows}
         return self._counts[fact]
 
@@ -169,9 +169,21 @@ class Evaluation:
                 f"QUALIFY row_number() OVER (PARTITION BY {self._case_list} ORDER BY {order}) "
                 f"<= {MOST_ROWS}"
             )
-        return self.con.execute(
-            f'SELECT {self._case_list}, {columns} FROM "{fact}" {cut} ORDER BY {order}'
-        ).fetchall()
+        return self._query(
+            fact, f'SELECT {self._case_list}, {columns} FROM "{fact}" {cut} ORDER BY {order}'
+        )
+
+    def _query(self, fact: str, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of a fact that is there, each beginning with its case."""
+        try:
+            rows = self.con.execute(sql).fetchall()
+            for row in rows[:1]:
+                hash(row[: len(self.rulebook.book.case)])
+        except duckdb.Error as error:
+            raise self._failure(fact, SqlFault(self._reason(error))) from error
+        except TypeError as error:
+            raise self._failure(fact, SqlFault("a column of the case is a list")) from error
+        return rows
 
     def _order(self, fact: str, otherwise: str) -> str:
         return "rowid" if self.sql(fact).ordered else otherwise

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from decimal import Decimal
+from math import isfinite, prod
 from typing import Any, get_args
 
 from oncall.diagnosis import Answer, Blame, BlameKind, Finding, Reason, RuledOut, Step
@@ -195,7 +196,7 @@ class _Teller:
         reasons = tuple(
             Reason(str(row.get("name") or name), float(row["value"]), str(row.get("why") or ""))
             for row in dict_rows(values[name], ROLE_COLUMNS["confidence"])
-            if row.get("value") is not None
+            if isinstance(row.get("value"), (int, float, Decimal)) and isfinite(row["value"])
         )
         product = prod(reason.value for reason in reasons) if reasons else DEFAULT_CONFIDENCE
         return reasons, clip(product)
@@ -207,10 +208,13 @@ def clip(confidence: float) -> float:
 
 
 def dict_rows(rows: Rows, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The rows as mappings of those of `columns` that the fact has; NULLs stay None."""
+    """The rows as mappings of those of `columns` that the fact has; lists identify nothing."""
     present = [(column, rows.columns[column]) for column in columns if column in rows.columns]
     for row in rows.rows:
-        yield {column: row[place] for column, place in present}
+        yield {
+            column: None if isinstance(row[place], (list, dict)) else row[place]
+            for column, place in present
+        }
 
 
 def blame_of(rows: Rows) -> tuple[Blame, ...]:

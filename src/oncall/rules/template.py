@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -176,17 +177,23 @@ def _show(slot: Slot, value: Any) -> str:
         values = value.values(slot.column or (slot.columns[0] if slot.columns else ""))
     else:
         values = [] if value is None else [value]
+    if name == "count":
+        return _counted(len(set(map(_hashable, values))), word)
     if name in _OF_MANY:
-        shown = _OF_MANY[name](values)
-    elif name == "count":
-        shown = _counted(len(set(values)), word)
-    elif not values:
-        shown = UNKNOWN
-    elif name:
-        shown = _OF_ONE[name](values[0])
-    else:
-        shown = plain(values[0], slot.column or slot.name)
-    return shown
+        return _try(_OF_MANY[name], values, _listed)
+    if not values:
+        return UNKNOWN
+    if name is None:
+        return plain(values[0], slot.column or slot.name)
+    return _try(_OF_ONE[name], values[0], plain)
+
+
+def _try(show: Callable[[Any], str], value: Any, otherwise: Callable[[Any], str]) -> str:
+    """A check refuses what a filter cannot show; unchecked or not finite, it is shown as it is."""
+    try:
+        return show(value)
+    except (TypeError, ValueError, ArithmeticError):
+        return otherwise(value)
 
 
 def plain(value: Any, column: str = "") -> str:
@@ -197,8 +204,8 @@ def plain(value: Any, column: str = "") -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return hex_id(value) if column == "comm" else str(value)
-    if isinstance(value, float):
-        return format_number(value)
+    if isinstance(value, (float, Decimal)):
+        return format_number(float(value))
     if isinstance(value, (list, tuple)):
         return _listed(list(value))
     # Names come from recordings: what could steer a terminal is shown as a replacement mark.
@@ -251,7 +258,7 @@ def _fold_nodes(names: Any) -> str:
     return fold_hosts(plain(name) for name in names)
 
 
-_OF_MANY: dict[str | None, Callable[[list[Any]], str]] = {
+_OF_MANY: dict[str, Callable[[list[Any]], str]] = {
     "ranks": lambda values: _folded(values, "rank", fold_ranks),
     "hosts": lambda values: (
         _folded(values, "host", _fold_nodes, no_word=True) if values else "unknown host"
