@@ -81,6 +81,8 @@ def test_the_caret_stands_under_the_fault(tiny: str) -> None:
         ('["CCL-D 4.2.1"]', "[]", "5:10", "`sources` must not be empty"),
         ("{{ absent.last_seq }}", "{{ hang_after.x }}", "24:46", "has no columns"),
         ("{{ absent.last_seq }}", "{{ absent }}", "24:46", "is a fact: name a column"),
+        ("say: All entered.", "say: {{ absent | ranks }} left", "29:31", "must be in quotes"),
+        ("say: All entered.", "say: {{ comm }}", "29:11", "must be in quotes"),
         ("say: All entered.", "say: All but {{ absent.rank }}", "29:21", "has no rows here"),
         ("operation {{ newest.seq", "operation {{ absent.rank", "20:44", "may have none"),
         ("title: Which rank stays behind", "title: 3", "3:8", "must be text"),

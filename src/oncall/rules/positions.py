@@ -191,6 +191,8 @@ def _yaml_message(source: Source, error: MarkedYAMLError, mark: Any) -> str:
     line = source.lines[min(mark.line, len(source.lines) - 1)]
     if line[mark.column : mark.column + 1] == "\t" or re.match(r" *\t", line):
         return "a tab: YAML is indented with spaces"
+    if re.search(r"[:\-]\s+\{\{", line):
+        return "YAML reads `{{` as a mapping: text that begins with it must be in quotes"
     if "could not determine a constructor" in str(error.problem):
         return "a tag: a rulebook holds plain text, numbers, lists and mappings only"
     context = f" {error.context}" if error.context else ""
