@@ -30,8 +30,8 @@ class Relation:
     """A named computation over evidence. Exactly one of `sql` and `compute` is set.
 
     `reads` are tables and relations without which it is MissingEvidence ("a|b": either will
-    do); `optional` ones may be empty. `at` says where it runs: beside the shards or in the console. A `view` is a cheap
-    rewriting of rows that is not stored.
+    do); `optional` ones may be empty. `at` says where it runs: beside the shards or in the
+    console. A `view` is a cheap rewriting of rows that is not stored.
     """
 
     name: str

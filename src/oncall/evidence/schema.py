@@ -130,7 +130,8 @@ TABLES: tuple[Table, ...] = (
             "op",
             "VARCHAR",
             "",
-            "AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll, Barrier, Send, Recv, ...",
+            "AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll, Barrier, "
+            "Send, Recv, ...",
         ),
         ("dtype", "VARCHAR", "", "element type"),
         ("count", "BIGINT", "elements", "elements the caller passed"),

@@ -1,0 +1,123 @@
+"""Columns of numpy arrays, words or plain Python values, put into DuckDB as one INSERT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import duckdb
+import numpy as np
+
+from oncall.evidence.schema import Column
+
+
+@dataclass(frozen=True)
+class Words:
+    """Strings by dictionary: `codes` int32 (n,) into `vocabulary`; code -1 is NULL."""
+
+    codes: np.ndarray[Any, np.dtype[np.int32]]
+    vocabulary: Sequence[str]
+
+
+ColumnData: TypeAlias = Any  # np.ndarray | np.ma.MaskedArray | Words | Sequence | scalar | None
+_DTYPES = {"UBIGINT": np.uint64, "DOUBLE": np.float64, "BOOLEAN": np.bool_}
+
+
+def create_table_sql(name: str, columns: Iterable[Column]) -> str:
+    """The CREATE TABLE statement of a table or relation."""
+    body = ", ".join(f'"{column.name}" {column.type}' for column in columns)
+    return f'CREATE TABLE "{name}" ({body})'
+
+
+def insert(
+    con: duckdb.DuckDBPyConnection,
+    table: str,
+    declared: Sequence[Column],
+    columns: Mapping[str, ColumnData],
+) -> int:
+    """Add rows to `table` by one INSERT ... SELECT from numpy arrays; returns how many.
+
+    Strings go through their dictionary; a scalar is for every row; `declared` columns not given
+    are NULL. Raises ValueError for a column not declared and for lengths that differ.
+    """
+    unknown = set(columns) - {column.name for column in declared}
+    if unknown:
+        raise ValueError(f"{table} has no column {', '.join(sorted(unknown))}")
+    length = _length(columns)
+    if length == 0:
+        return 0
+    arrays: dict[str, np.ndarray[Any, Any]] = {"_row": np.arange(length)}
+    parameters: list[Any] = []
+    select = [_read(column, columns.get(column.name), arrays, parameters) for column in declared]
+    con.register("_arrays", arrays)
+    try:
+        con.execute(f'INSERT INTO "{table}" SELECT {", ".join(select)} FROM _arrays', parameters)
+    finally:
+        con.unregister("_arrays")
+    return length
+
+
+def _length(columns: Mapping[str, ColumnData]) -> int:
+    """The number of rows: what all arrays agree on, else one row of scalars."""
+    sizes = {name: _size(value) for name, value in columns.items()}
+    lengths = {size for size in sizes.values() if size is not None}
+    if len(lengths) > 1:
+        told = ", ".join(f"{name} {size}" for name, size in sizes.items() if size is not None)
+        raise ValueError(f"columns of different lengths: {told}")
+    return lengths.pop() if lengths else int(bool(columns))
+
+
+def _size(value: ColumnData) -> int | None:
+    if isinstance(value, Words):
+        return len(value.codes)
+    if isinstance(value, (np.ndarray, list, tuple)):
+        return len(value)
+    return None
+
+
+def _read(
+    column: Column,
+    value: ColumnData,
+    arrays: dict[str, np.ndarray[Any, Any]],
+    parameters: list[Any],
+) -> str:
+    """How one column is read: puts its data into `arrays` or `parameters`, returns SQL."""
+    name = column.name
+    if value is None:
+        return "NULL"
+    if isinstance(value, np.ndarray) and value.dtype.kind in "UO":
+        value = value.tolist()  # masked elements become None
+    if isinstance(value, (list, tuple)):
+        if column.type.endswith("[]"):
+            parameters.append([None if item is None else list(item) for item in value])
+            return f"list_extract(?::{column.type}[], _row + 1)"
+        value = _from_sequence(column, value)
+    if isinstance(value, Words):
+        # DuckDB lists count from 1; code -1 becomes index 0, which is NULL.
+        arrays[name] = np.asarray(value.codes, dtype=np.int64) + 1
+        parameters.append(list(value.vocabulary))
+        return f'list_extract(?::VARCHAR[], "{name}")::{column.type}'
+    if isinstance(value, np.ma.MaskedArray):
+        arrays[name] = np.ascontiguousarray(value.filled(0))
+        arrays[f"{name}__null"] = np.ma.getmaskarray(value)
+        return f'CASE WHEN "{name}__null" THEN NULL ELSE "{name}" END::{column.type}'
+    if isinstance(value, np.ndarray):
+        arrays[name] = np.ascontiguousarray(value)
+        return f'"{name}"::{column.type}'
+    parameters.append(value.item() if isinstance(value, np.generic) else value)
+    return f"?::{column.type}"
+
+
+def _from_sequence(column: Column, values: Sequence[Any]) -> ColumnData:
+    """A Python sequence as Words (strings) or a masked array (everything else)."""
+    if column.type == "VARCHAR":
+        vocabulary: dict[str, int] = {}
+        codes = [
+            -1 if value is None else vocabulary.setdefault(str(value), len(vocabulary))
+            for value in values
+        ]
+        return Words(np.array(codes, dtype=np.int32), list(vocabulary))
+    data = [0 if value is None else value for value in values]
+    mask = [value is None for value in values]
+    return np.ma.MaskedArray(np.array(data, dtype=_DTYPES.get(column.type, np.int64)), mask=mask)
