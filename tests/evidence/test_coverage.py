@@ -73,7 +73,7 @@ def test_who_does_not_answer_ras_is_not_seen(incident: Incident) -> None:
         },
     )
     coverage, _ = measure(incident.con)
-    assert (coverage.ranks, coverage.ranks_seen) == (1, 1)
+    assert (coverage.ranks, coverage.ranks_seen) == (3, 1)
     incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2, 3]})
     coverage, _ = measure(incident.con)
     assert (coverage.ranks, coverage.ranks_seen) == (4, 1)

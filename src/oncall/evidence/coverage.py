@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 # A world size beyond this is a damaged recording, not a job.
 _MOST_RANKS = 1_000_000
 _MOST_NOTES = 8
+_Homes = dict[int, list[str]]  # rank -> the nodes it ran on
 
+_NAMED = " UNION ".join(
+    f"SELECT rank FROM {table}" for table in ("comms", "ranks", "ops", "launches", "recordings")
+)
 _SEEN = """
     SELECT rank FROM ops
     UNION SELECT rank FROM launches WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead')
@@ -30,11 +34,11 @@ _NODES_HEARD = " UNION ".join(
 def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
     """The coverage of the one job in this incident, and notes on what does not fit together.
 
-    Expected ranks: the world size the job was told, and every rank that a communicator or a
-    process list names. Seen: those with an operation, a count of their own or a sound recording.
+    Expected ranks: the world size the job was told, and every rank that anything names, if only
+    as dead. Seen: those with an operation, a count of their own or a sound recording.
     """
     told, notes = _world_size(con)
-    named = _numbers(con, "SELECT rank FROM comms UNION SELECT rank FROM ranks UNION" + _SEEN)
+    named = _numbers(con, _NAMED)
     if told and any(rank >= told for rank in named):
         beyond = fold_ranks(rank for rank in named if rank >= told)
         notes.append(f"the world size is told as {told}, yet rank {beyond} left evidence")
@@ -46,8 +50,13 @@ def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
     notes += [row[0] for row in inferred]
     expected = named | set(range(told))
     seen = _numbers(con, _SEEN)
-    nodes, answered = _nodes(con, seen)
-    gaps = (*_silent_ranks(con, expected, seen), *_bad_recordings(con), *_bad_collectors(con))
+    homes = _homes(con)
+    nodes, answered = _nodes(con, homes, seen)
+    gaps = (
+        *_silent_ranks(con, homes, expected, seen),
+        *_bad_recordings(con, homes),
+        *_bad_collectors(con),
+    )
     coverage = Coverage(
         nodes=len(nodes),
         answered=len(answered),
@@ -69,21 +78,30 @@ def _world_size(con: duckdb.DuckDBPyConnection) -> tuple[int, list[str]]:
     return (sizes[-1] if sizes else 0), notes
 
 
-def _nodes(con: duckdb.DuckDBPyConnection, seen: set[int]) -> tuple[set[str], set[str]]:
+def _homes(con: duckdb.DuckDBPyConnection) -> _Homes:
+    rows = con.execute(
+        "SELECT rank, list(DISTINCT node) FROM ranks "
+        "WHERE node IS NOT NULL AND rank IS NOT NULL GROUP BY rank"
+    ).fetchall()
+    return dict(rows)
+
+
+def _nodes(
+    con: duckdb.DuckDBPyConnection, homes: _Homes, seen: set[int]
+) -> tuple[set[str], set[str]]:
     """Nodes the job runs on, and those that left evidence of their own or through a rank."""
-    homes = con.execute(
-        "SELECT rank, node FROM ranks WHERE node IS NOT NULL AND rank IS NOT NULL"
-    ).fetchall()
     heard = {row[0] for row in con.execute(_NODES_HEARD).fetchall() if row[0] is not None}
-    collected = con.execute(
-        "SELECT DISTINCT node FROM collectors WHERE node IS NOT NULL"
-    ).fetchall()
-    nodes = {node for _, node in homes} | heard | {row[0] for row in collected}
-    return nodes, {node for rank, node in homes if rank in seen} | heard
+    rows = con.execute("SELECT DISTINCT node FROM collectors WHERE node IS NOT NULL").fetchall()
+    nodes = heard | {row[0] for row in rows} | _of(homes, homes)
+    return nodes, heard | _of(homes, seen)
+
+
+def _of(homes: _Homes, ranks: Iterable[int]) -> set[str]:
+    return {node for rank in ranks for node in homes.get(rank, ())}
 
 
 def _silent_ranks(
-    con: duckdb.DuckDBPyConnection, expected: set[int], seen: set[int]
+    con: duckdb.DuckDBPyConnection, homes: _Homes, expected: set[int], seen: set[int]
 ) -> Iterable[Gap]:
     states = con.execute(
         "SELECT rank, max(state) FROM launches WHERE state IN ('unresponsive', 'dead') "
@@ -91,32 +109,32 @@ def _silent_ranks(
     ).fetchall()
     for state, reason in (("dead", "dead"), ("unresponsive", "did not answer")):
         if ranks := {rank for rank, said in states if said == state and rank not in seen}:
-            yield _gap(con, f"{reason}, says NCCL RAS", ranks)
+            yield _gap(homes, f"{reason}, says NCCL RAS", ranks)
     broken = _numbers(con, "SELECT rank FROM recordings WHERE problem IS NOT NULL")
     if absent := expected - seen - broken - {rank for rank, _ in states}:
-        yield _gap(con, "left no recording", absent)
+        yield _gap(homes, "left no recording", absent)
     empty = _numbers(
         con,
         "SELECT rank FROM recordings WHERE problem IS NULL AND coalesce(rows, 0) = 0 "
         f"AND rank NOT IN {_TELLING}",
     )
     if empty:
-        yield _gap(con, "recorded no operation", empty)
+        yield _gap(homes, "recorded no operation", empty)
 
 
-def _bad_recordings(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:
+def _bad_recordings(con: duckdb.DuckDBPyConnection, homes: _Homes) -> Iterable[Gap]:
     rows = con.execute(
         "SELECT problem, list(rank) FILTER (rank IS NOT NULL), list(path ORDER BY path), count(*) "
         "FROM recordings WHERE problem IS NOT NULL GROUP BY problem ORDER BY count(*) DESC, problem"
     ).fetchall()
     for problem, ranks, paths, count in rows:
         files = f"{count} files" if count > 1 else PurePath(paths[0] or "a file").name
-        yield _gap(con, f"{files}: {problem}", ranks or ())
+        yield _gap(homes, f"{files}: {problem}", ranks or ())
     holes = con.execute("SELECT rank, holes FROM recordings WHERE holes > 0").fetchall()
     if holes:
         lost = sum(count for _, count in holes)
         ranks = [rank for rank, _ in holes if rank is not None]
-        yield _gap(con, f"the recorder itself lost {lost:,} operations", ranks)
+        yield _gap(homes, f"the recorder itself lost {lost:,} operations", ranks)
 
 
 def _bad_collectors(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:
@@ -132,14 +150,10 @@ def _bad_collectors(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:
         yield Gap(f"collector {source} dropped {int(dropped):,} rows", nodes=_sorted(nodes))
 
 
-def _gap(con: duckdb.DuckDBPyConnection, reason: str, ranks: Iterable[int]) -> Gap:
+def _gap(homes: _Homes, reason: str, ranks: Iterable[int]) -> Gap:
     """A gap with the nodes its ranks live on, where that is known."""
     numbers = tuple(sorted(set(ranks)))
-    rows = con.execute(
-        "SELECT DISTINCT node FROM ranks WHERE node IS NOT NULL AND list_contains(?, rank)",
-        [list(numbers)],
-    ).fetchall()
-    return Gap(reason, nodes=_sorted([row[0] for row in rows]), ranks=numbers)
+    return Gap(reason, nodes=tuple(sorted(_of(homes, numbers))), ranks=numbers)
 
 
 def _sorted(names: Sequence[str] | None) -> tuple[str, ...]:
