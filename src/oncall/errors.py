@@ -72,7 +72,9 @@ class Problem:
         head = f"{self.path}:{self.line}:{self.column}: error: {self.message}"
         if not self.source_line:
             return head
-        caret = " " * (self.column - 1) + "^" * max(1, self.length)
+        # A tab stays a tab, or the caret would point elsewhere.
+        before = self.source_line[: self.column - 1].ljust(self.column - 1)
+        caret = "".join(c if c == "\t" else " " for c in before) + "^" * max(1, self.length)
         return f"{head}\n    {self.source_line}\n    {caret}"
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Sequence
 
 from oncall.errors import UsageError
 
-_SPAN = re.compile(r"^\s*(\d+)\s*(?:-\s*(\d+)\s*)?$")
-_LAST_NUMBER = re.compile(r"^(.*?)(\d+)(\D*)$", re.DOTALL)
+# Numbers of at most 18 digits: what is longer is a part of a name, or a slip.
+_SPAN = re.compile(r"\s*([0-9]{1,18})\s*(?:-\s*([0-9]{1,18})\s*)?")
+_LAST_NUMBER = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)", re.DOTALL)
+_MOST_RANKS = 1_000_000
 
 
 def _spans(numbers: Sequence[int]) -> list[tuple[int, int]]:
@@ -40,16 +42,18 @@ def fold_ranks(ranks: Iterable[int]) -> str:
 def expand_ranks(text: str) -> tuple[int, ...]:
     """The ranks that `0-2,4` names, in the order written.
 
-    Raises UsageError if a part is neither a number nor a span.
+    Raises UsageError if a part is neither a number nor a span, or names absurdly many.
     """
     ranks: list[int] = []
     for part in text.split(","):
-        match = _SPAN.match(part)
+        match = _SPAN.fullmatch(part)
         if not match:
             raise UsageError(f"`{text}` is not a list of ranks such as 0-2,4 (at `{part.strip()}`)")
         low, high = int(match[1]), int(match[2] or match[1])
         if high < low:
             raise UsageError(f"`{part.strip()}` runs backwards; write {high}-{low}")
+        if high - low >= _MOST_RANKS:
+            raise UsageError(f"`{part.strip()}` is more than {_MOST_RANKS:,} ranks")
         ranks.extend(range(low, high + 1))
     return tuple(ranks)
 
@@ -57,28 +61,24 @@ def expand_ranks(text: str) -> tuple[int, ...]:
 def fold_hosts(hosts: Iterable[str]) -> str:
     """Host names folded on their last number: gpu017, gpu018, gpu020 -> `gpu[017-018,020]`."""
     groups: dict[tuple[str, str, int], set[int]] = {}
-    plain: list[str] = []
-    for host in sorted(set(hosts)):
-        match = _LAST_NUMBER.match(host)
-        if match:
-            # Numbers fold together only if padded alike: gpu9 and gpu10, not gpu09 and gpu9.
-            width = len(match[2]) if match[2].startswith("0") else 0
-            groups.setdefault((match[1], match[3], width), set()).add(int(match[2]))
-        else:
-            plain.append(host)
-    for (before, after, width), numbers in list(groups.items()):
-        wider = (before, after, 0)
-        # 099 and 100 belong together: an unpadded number as long as the padding joins its group.
-        if width and wider in groups:
-            joined = {n for n in groups[wider] if len(str(n)) == width}
-            numbers |= joined
-            groups[wider] -= joined
-    folded = list(plain)
-    for (before, after, width), numbers in groups.items():
-        if not numbers:
+    folded: list[str] = []
+    for host in set(hosts):
+        match = _LAST_NUMBER.fullmatch(host)
+        if not match:
+            folded.append(host)
             continue
-        spans = _spans(sorted(numbers))
-        body = _write_spans(spans, width)
-        single = len(numbers) == 1
-        folded.append(f"{before}{body}{after}" if single else f"{before}[{body}]{after}")
+        before, digits, after = match.groups()
+        # Numbers fold together only if padded alike: gpu9 and gpu10, not gpu09 and gpu9.
+        width = len(digits) if len(digits) > 1 and digits.startswith("0") else 0
+        groups.setdefault((before, after, width), set()).add(int(digits))
+    for (before, after, width), numbers in groups.items():
+        if width and (unpadded := groups.get((before, after, 0))):
+            # 099 and 100 belong together: an unpadded number as long as the padding joins it.
+            joined = {number for number in unpadded if len(str(number)) == width}
+            numbers |= joined
+            unpadded -= joined
+    for (before, after, width), numbers in groups.items():
+        body = _write_spans(_spans(sorted(numbers)), width)
+        if numbers:
+            folded.append(before + (body if len(numbers) == 1 else f"[{body}]") + after)
     return ",".join(sorted(folded))
