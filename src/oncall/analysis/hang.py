@@ -20,7 +20,7 @@ from oncall.evidence import relation
 @relation(
     "hang_members",
     reads=["hang_roots", "members", "frontier", "standing"],
-    optional=["operations", "witnesses", "processes", "in_flight", "layers", "op_channels"],
+    optional=["even_sizes", "operations", "witnesses", "processes", "in_flight", "layers", "op_channels"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator where the cause shows"),
@@ -144,7 +144,7 @@ _VOTE_COLUMNS = [
 @relation(
     "odd_calls",
     reads=["hang_members"],
-    optional=["operations", "members"],
+    optional=["even_sizes", "operations", "members"],
     columns=_VOTE_COLUMNS,
     source="CCL-D 4.1.2 (Operation Type Set), 4.2.2",
 )

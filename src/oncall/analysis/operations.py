@@ -40,7 +40,9 @@ _UNEVEN = "('AllToAll', 'AllToAllV', 'Gather', 'Scatter', 'Barrier', 'Send', 'Re
 # What a rank calls, as SQL over a row `o` of operations (CCL-D 4.1.2, Operation Type Set).
 SIGNATURE = f"""
     concat_ws(' ', o.op, o.dtype,
-        CASE WHEN o.op NOT IN {_UNEVEN} AND coalesce(o.bytes, o.count) IS NOT NULL
+        CASE WHEN (o.op NOT IN {_UNEVEN} OR EXISTS (
+                FROM even_sizes e WHERE e.job = o.job AND e.comm = o.comm AND e.op = o.op))
+              AND coalesce(o.bytes, o.count) IS NOT NULL
              THEN coalesce(o.bytes || ' B', o.count || ' elements') END,
         CASE WHEN o.root IS NOT NULL THEN 'root ' || o.root END, o.algo, o.proto)
 """
@@ -52,7 +54,8 @@ def operations() -> str:
     return """
         SELECT o.* REPLACE (
                 coalesce(kind, CASE WHEN op IN ('Send', 'Recv') THEN 'p2p' ELSE 'coll' END) AS kind,
-                coalesce(duration_ns, ended_ns - coalesce(started_ns, enqueued_ns)) AS duration_ns,
+                -- From the call to the end would count time in the queue, and watchdogs see ends late.
+                coalesce(duration_ns, ended_ns - started_ns) AS duration_ns,
                 CASE WHEN done IS NOT NULL THEN done
                      WHEN ended_ns IS NOT NULL OR duration_ns IS NOT NULL THEN true
                      WHEN observed_ns IS NOT NULL OR k.completion THEN false END AS done),
@@ -62,6 +65,26 @@ def operations() -> str:
         JOIN (SELECT job, bool_or(done IS NOT NULL OR ended_ns IS NOT NULL
                                   OR duration_ns IS NOT NULL) AS completion
               FROM ops GROUP BY job) k ON k.job = o.job
+    """
+
+
+@relation(
+    "even_sizes",
+    reads=["operations"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("op", "VARCHAR", "", "an operation whose sizes may differ between ranks, but do not here"),
+    ],
+    source="CCL-D 4.1.2",
+)
+def even_sizes() -> str:
+    """Where all members always passed one size, a single round of two sizes is a mistake."""
+    return f"""
+        SELECT job, comm, op FROM (
+            SELECT job, comm, op, seq, count(DISTINCT coalesce(bytes, count)) AS sizes
+            FROM operations WHERE kind = 'coll' AND op IN {_UNEVEN} GROUP BY ALL)
+        GROUP BY ALL HAVING count(*) > 3 AND count(*) FILTER (sizes > 1) <= 1
     """
 
 

@@ -37,7 +37,12 @@ STANDING_COLUMNS = [
         ("rank", "INTEGER", "", "the rank with an open Send or Recv"),
         ("peer", "INTEGER", "", "its other side"),
         ("op", "VARCHAR", "", "Send or Recv"),
-        ("state", "VARCHAR", "", "unmatched, matched, or passed: the other side completed its half"),
+        (
+            "state",
+            "VARCHAR",
+            "",
+            "unmatched, matched, or passed: the other side completed its half",
+        ),
     ],
     source="beyond CCL-D: Send and Recv in the wait-for graph",
 )
@@ -83,7 +88,7 @@ def open_pairs() -> str:
 @relation(
     "standing",
     reads=["frontier"],
-    optional=["in_flight", "operations", "launches", "open_pairs"],
+    optional=["even_sizes", "in_flight", "operations", "launches", "open_pairs"],
     columns=STANDING_COLUMNS,
     source="CCL-D 4.2.2",
     at="node",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from oncall.errors import BadInput
 from oncall.evidence.incident import Incident
+from oncall.ingest.archives import unpacked
 from oncall.ingest.importers import READABLE, Importer, importers
 from oncall.ingest.jobs import Recording, choose
 from oncall.ingest.printable import printable
@@ -38,11 +39,20 @@ class _File:
 def load(paths: Sequence[Path], incident: Incident, job: str | None = None) -> None:
     """Read recordings, files or folders, of one job into the incident.
 
-    Kinds are detected from content. The job is called `job`, else after the folder; if several
+    Kinds are detected from content; archives are looked into. The job is called `job`, else after the folder; if several
     jobs are found, `job` chooses one of them. What cannot be read beside what can becomes a
     recording with its problem. Raises BadInput if nothing can be read, if a file given by name is
     no evidence, or if it is not clear which job is meant.
     """
+    with unpacked(paths) as (found, origin):
+        _load(found, incident, job)
+        for folder, archive in origin.items():
+            incident.con.execute(
+                "UPDATE recordings SET path = replace(path, ?, ?)", [str(folder), str(archive)]
+            )
+
+
+def _load(paths: Sequence[Path], incident: Incident, job: str | None) -> None:
     files = _adopt([file for path in paths for file in _look(path)])
     for file in files:
         if file.explicit and file.importer is None:
