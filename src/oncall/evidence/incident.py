@@ -134,9 +134,10 @@ class Incident:
         gone: dict[str, None] = {}
         for read in REGISTRY[name].reads:
             choices = [self.missing(choice) for choice in read.split("|")]
-            if all(choices):
-                tables = dict.fromkeys(table for choice in choices for table in choice)
-                gone[" or ".join(tables)] = None
+            if len(choices) == 1:
+                gone |= dict.fromkeys(choices[0])
+            elif all(choices):
+                gone[" or ".join(dict.fromkeys(" and ".join(choice) for choice in choices))] = None
         return tuple(gone)
 
     def require(self, names: Iterable[str]) -> None:

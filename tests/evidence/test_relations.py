@@ -1,0 +1,204 @@
+"""Relations: computed once, only if required, and declared as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import duckdb
+import numpy as np
+import pytest
+
+import oncall.analysis
+from oncall.errors import MissingEvidence
+from oncall.evidence import relations
+from oncall.evidence.incident import Incident
+from oncall.evidence.relations import Relation, relation
+from oncall.evidence.schema import TABLES
+
+assert oncall.analysis  # imported for the relations that it registers
+SHIPPED = tuple(relations.REGISTRY.values())
+RANK = [("rank", "INTEGER", "", "a rank")]
+
+
+@pytest.fixture
+def incident() -> Iterator[Incident]:
+    with Incident.empty() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, Relation]:
+    """A registry of the test's own, so that what it registers is gone after it."""
+    own: dict[str, Relation] = dict(relations.REGISTRY)
+    for module in ("relations", "incident"):
+        monkeypatch.setattr(f"oncall.evidence.{module}.REGISTRY", own)
+    return own
+
+
+def exists(incident: Incident, name: str) -> bool:
+    sql = "SELECT count(*) FROM duckdb_columns() WHERE table_name = ?"
+    ((columns,),) = incident.con.execute(sql, [name]).fetchall()
+    return bool(columns)
+
+
+# ------------------------------------------------------------------ evaluation
+
+
+def test_a_relation_is_computed_once_and_only_if_required(incident: Incident) -> None:
+    computed: list[str] = []
+
+    @relation("doubled", reads=["ops"], columns=RANK, source="test")
+    def doubled(con: duckdb.DuckDBPyConnection) -> dict[str, np.ndarray]:
+        computed.append("doubled")
+        return {"rank": 2 * con.execute("SELECT rank FROM ops").fetchnumpy()["rank"]}
+
+    @relation("first", reads=["doubled"], columns=RANK, source="test")
+    def first() -> str:
+        return "SELECT min(rank) AS rank, 'not declared' AS more FROM doubled"
+
+    @relation("unused", reads=["ops"], columns=RANK, source="test")
+    def unused(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]]:
+        computed.append("unused")
+        return {"rank": [incident.rows("ops") if con is incident.con else 0]}
+
+    incident.append("ops", {"rank": [3, 5]})
+    assert not exists(incident, "first")
+    incident.require(["first"])
+    incident.require(["first", "doubled", "ops"])
+    assert incident.con.execute("FROM first").fetchall() == [(6,)]
+    assert computed == ["doubled"]
+    assert not exists(incident, "unused")
+
+
+def test_a_view_follows_the_table_it_rewrites(incident: Incident) -> None:
+    @relation("seen", reads=["ops"], columns=RANK, source="test", view=True)
+    def seen() -> str:
+        return "SELECT rank FROM ops"
+
+    incident.append("ops", {"rank": [1]})
+    incident.require(["seen"])
+    incident.append("ops", {"rank": [2]})
+    assert incident.rows("seen") == 2
+
+
+def test_types_are_as_declared_whatever_the_sql_yields(incident: Incident) -> None:
+    @relation("cast_up", reads=["ops"], columns=[("n", "DOUBLE", "", "n")], source="test")
+    def cast_up() -> str:
+        return "SELECT count(*) AS n FROM ops"
+
+    incident.append("ops", {"rank": [1, 2]})
+    incident.require(["cast_up"])
+    assert incident.con.execute("SELECT n, typeof(n) FROM cast_up").fetchall() == [(2.0, "DOUBLE")]
+
+
+def test_missing_evidence_names_the_tables(incident: Incident) -> None:
+    @relation("either", reads=["ops|comms", "nics"], columns=RANK, source="test")
+    def either() -> str:
+        return "SELECT 1 AS rank"
+
+    @relation("above", reads=["either", "gpus"], columns=RANK, source="test")
+    def above() -> str:
+        return "SELECT rank FROM either"
+
+    @relation("any_will_do", reads=["either|gpus"], columns=RANK, source="test")
+    def any_will_do() -> str:
+        return "SELECT 1 AS rank"
+
+    assert incident.missing("above") == ("ops or comms", "nics", "gpus")
+    assert incident.missing("any_will_do") == ("ops or comms and nics or gpus",)
+    with pytest.raises(MissingEvidence, match=r"above needs .*: ops or comms, nics, gpus"):
+        incident.require(["above"])
+    incident.append("comms", {"rank": [0]})
+    incident.append("nics", {"port": [1]})
+    assert incident.missing("either") == ()
+    assert incident.missing("above") == ("gpus",)
+    assert not exists(incident, "above") and not exists(incident, "either")
+
+
+def test_an_optional_input_without_evidence_is_empty(incident: Incident) -> None:
+    @relation("counters", reads=["nics"], columns=RANK, source="test")
+    def counters() -> str:
+        return "SELECT port AS rank FROM nics"
+
+    @relation("joined", reads=["ops"], optional=["counters", "gpus"], columns=RANK, source="test")
+    def joined() -> str:
+        return "SELECT rank FROM ops ANTI JOIN counters USING (rank)"
+
+    incident.append("ops", {"rank": [1, 2]})
+    incident.require(["joined"])
+    assert incident.rows("joined") == 2
+    assert incident.rows("counters") == 0
+
+
+def test_names_are_taken_once_and_inputs_must_exist(registry: dict[str, Relation]) -> None:
+    for name in ("ops", next(iter(registry))):
+        with pytest.raises(ValueError, match=f"the name {name} is taken"):
+            relation(name, reads=[], columns=RANK, source="test")(lambda: "SELECT 1 AS rank")
+    with pytest.raises(ValueError, match="odd reads opps, neither a table nor registered"):
+        relation("odd", reads=["ops|opps"], columns=RANK, source="test")(lambda: "")
+    assert "odd" not in registry
+
+
+# ------------------------------------------------------------ what oncall ships
+
+
+@pytest.fixture(scope="module")
+def unknown() -> Iterator[Incident]:
+    """Every table holds one row of which nothing is known; every relation is required."""
+    with Incident.empty() as made:
+        for table in TABLES:
+            made.append(table.name, {table.columns[0].name: None})
+        made.require(entry.name for entry in SHIPPED)
+        yield made
+
+
+@pytest.mark.parametrize("entry", SHIPPED, ids=lambda entry: entry.name)
+def test_every_relation_is_told_in_full(entry: Relation) -> None:
+    assert entry.doc and entry.source and entry.columns
+    assert entry.at in ("node", "console")
+    assert (entry.sql is None) != (entry.compute is None)
+    for column in entry.columns:
+        assert column.meaning
+        timed = re.fullmatch(r".*_ns", column.name)
+        assert column.unit == "ns" if timed else column.unit != "ns", column
+
+
+@pytest.mark.parametrize("entry", SHIPPED, ids=lambda entry: entry.name)
+def test_every_relation_yields_the_columns_it_declares(entry: Relation, unknown: Incident) -> None:
+    declared = [(column.name, column.type) for column in entry.columns]
+    table = unknown.con.execute(f'DESCRIBE "{entry.name}"').fetchall()
+    assert [row[:2] for row in table] == declared
+    if entry.sql is not None:
+        yielded = [row[0] for row in unknown.con.execute(f"DESCRIBE {entry.sql}").fetchall()]
+    else:
+        assert entry.compute is not None
+        yielded = list(entry.compute(unknown.con))
+    assert set(yielded) >= {name for name, _ in declared}
+
+
+@pytest.mark.parametrize("entry", SHIPPED, ids=lambda entry: entry.name)
+def test_every_relation_reads_only_what_it_names(entry: Relation) -> None:
+    named = {table.name for table in TABLES} | {one.name for one in SHIPPED}
+    words = set(re.findall(r"\b(?:FROM|JOIN)\s+([a-z_]+)", entry.sql or ""))
+    assert words & named <= set(entry.inputs)
+
+
+def test_every_relation_of_empty_evidence_is_missing_it() -> None:
+    with Incident.empty() as incident:
+        for entry in SHIPPED:
+            with pytest.raises(MissingEvidence):
+                incident.require([entry.name])
+
+
+def test_a_job_that_is_healthy_has_empty_relations_not_failures() -> None:
+    with Incident.empty() as incident:
+        incident.append(
+            "ops",
+            {"job": "j", "comm": 1, "seq": 1, "rank": [0, 1], "kind": "coll", "op": "AllReduce"}
+            | {"started_ns": 1, "ended_ns": 2, "observed_ns": 2},
+        )
+        incident.require(entry.name for entry in SHIPPED)
+        waits = ("in_flight", "standing", "holders", "hang_roots", "hang_members", "odd_calls")
+        assert {name: incident.rows(name) for name in waits} == dict.fromkeys(waits, 0)
+        assert incident.rows("operations") == 2
