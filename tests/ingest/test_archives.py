@@ -27,7 +27,9 @@ def _jobs_and_paths(incident: Incident) -> list[tuple[str, str]]:
     return incident.con.execute("SELECT job, path FROM recordings ORDER BY rank").fetchall()
 
 
-@pytest.mark.parametrize(("name", "mode"), [("a.tar", "w"), ("a.tgz", "w:gz"), ("a.tar.xz", "w:xz")])
+@pytest.mark.parametrize(
+    ("name", "mode"), [("a.tar", "w"), ("a.tgz", "w:gz"), ("a.tar.xz", "w:xz")]
+)
 def test_a_tar_of_dumps_is_read_and_named(tmp_path: Path, name: str, mode: str) -> None:
     archive = _tar(tmp_path / name, mode)
     with Incident.empty() as incident:

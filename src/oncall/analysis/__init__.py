@@ -1,12 +1,12 @@
 """The papers' algorithms as relations, one idea a file; importing this registers them all."""
 
-from oncall.analysis import (  # noqa: F401  (imported for what they register, in this order)
-    operations,
-    peers,
-    progress,
-    waits,
-    roots,
-    hang,
-    rounds,
-    own_time,
-)
+# ruff: noqa: I001, F401 - imported for what they register, each after what it reads
+from oncall.analysis import operations
+from oncall.analysis import peers
+from oncall.analysis import progress
+from oncall.analysis import waits
+from oncall.analysis import roots
+from oncall.analysis import hang
+from oncall.analysis import arrivals
+from oncall.analysis import rounds
+from oncall.analysis import own_time

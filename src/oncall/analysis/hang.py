@@ -20,7 +20,15 @@ from oncall.evidence import relation
 @relation(
     "hang_members",
     reads=["hang_roots", "members", "frontier", "standing"],
-    optional=["even_sizes", "operations", "witnesses", "processes", "in_flight", "layers", "op_channels"],
+    optional=[
+        "even_sizes",
+        "operations",
+        "witnesses",
+        "processes",
+        "in_flight",
+        "layers",
+        "op_channels",
+    ],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator where the cause shows"),
@@ -55,7 +63,7 @@ def hang_members() -> str:
             WHERE c.kind = 'coll'
             UNION SELECT job, comm, kind, seq, unnest(ends) FROM hang_roots WHERE kind = 'p2p'
             UNION SELECT job, comm, kind, seq, rank FROM hang_roots
-                WHERE kind = 'p2p' AND rank IS NOT NULL),
+                WHERE rank IS NOT NULL AND how <> 'circle'),
         calls AS (
             SELECT o.job, o.comm, o.kind, o.seq, o.rank, any_value(o.op) AS op,
                 any_value(o.bytes) AS bytes, bool_or(coalesce(o.done, false)) AS done,

@@ -54,7 +54,7 @@ def operations() -> str:
     return """
         SELECT o.* REPLACE (
                 coalesce(kind, CASE WHEN op IN ('Send', 'Recv') THEN 'p2p' ELSE 'coll' END) AS kind,
-                -- From the call to the end would count time in the queue, and watchdogs see ends late.
+                -- From the call would count time in the queue, and watchdogs see ends late.
                 coalesce(duration_ns, ended_ns - started_ns) AS duration_ns,
                 CASE WHEN done IS NOT NULL THEN done
                      WHEN ended_ns IS NOT NULL OR duration_ns IS NOT NULL THEN true

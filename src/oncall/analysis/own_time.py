@@ -20,6 +20,7 @@ from oncall.evidence import relation
 @relation(
     "own_time",
     reads=["operations"],
+    optional=["arrivals"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -39,14 +40,17 @@ from oncall.evidence import relation
 def own_time(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """For each collective of each rank: its own time since its previous one on that communicator.
 
-    Only operations whose start and end on the device are both recorded count; all times are
-    one rank's own, so clocks do not matter.
+    Where the end on the device is not recorded, an operation is taken to last for its duration,
+    or until the last member arrived. All times are one rank's own, so clocks do not matter.
     """
     ops = con.execute(
-        """SELECT job, comm, seq, rank, kind = 'coll' AS collective, started_ns, ended_ns,
+        """SELECT job, comm, seq, rank, kind = 'coll' AS collective, entered_ns AS started_ns,
+               entered_ns + coalesce(duration_ns, wait_ns, 0) AS ended_ns,
                seq - lag(seq) OVER (PARTITION BY job, rank, comm, kind ORDER BY seq) > 1 AS hole,
                dense_rank() OVER (ORDER BY job, rank) AS who
-           FROM ops WHERE started_ns IS NOT NULL AND ended_ns IS NOT NULL
+           FROM operations LEFT JOIN (SELECT *, 'coll' AS kind FROM arrivals)
+               USING (job, comm, kind, seq, rank)
+           WHERE entered_ns IS NOT NULL AND coalesce(done, true)
            ORDER BY who, started_ns"""
     ).fetchnumpy()
     if not len(ops["seq"]):

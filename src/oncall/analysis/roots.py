@@ -8,7 +8,7 @@ culprits at once are all found, and a circle (operations in crossed order) is fo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +51,12 @@ _ROOT_COLUMNS = [
     ("comm", "UBIGINT", "", "communicator where the cause shows"),
     ("kind", "VARCHAR", "", "coll or p2p"),
     ("seq", "BIGINT", "", "the operation that waits"),
-    ("ends", "INTEGER[]", "", "the ranks of a Send or Recv: one unmatched, both matched; else none"),
+    (
+        "ends",
+        "INTEGER[]",
+        "",
+        "the ranks of a Send or Recv: one unmatched, both matched; else none",
+    ),
     ("how", "VARCHAR", "", "absent, silent, circle, or together: all members stand in it"),
     ("rank", "INTEGER", "", "a rank responsible; NULL where all stand together"),
     ("victims", "INTEGER", "ranks", "ranks that wait because of it, anywhere"),
@@ -139,26 +144,38 @@ def find_roots(edges: Edges, waiting: Mapping[Place, int], silent: set[int]) -> 
     for component in sinks(edges):
         places = [node for node in component if isinstance(node, Place)]
         ranks = sorted(node for node in component if isinstance(node, int))
-        held = any(s not in node.ends for node in places for s in edges[node])
-        if places and ranks and (held or not all(place.ends for place in places)):
+        if places and ranks and _is_circle(places, edges):
             shown = max(places, key=lambda p: (waiting.get(p, 0), -p.seq, -p.comm))
             roots.append(Root(shown, "circle", tuple(ranks)))
         elif places:
             roots.append(Root(places[0], "together", ()))
         else:
             alone.update(ranks)
+    roots += _shown_best(alone, edges, waiting, silent)
+    return sorted(roots, key=lambda root: -waiting.get(root.place, 0))
+
+
+def _is_circle(places: Sequence[Place], edges: Edges) -> bool:
+    """Whether ranks hold each other up, and do not only share the sends and receives of a group."""
+    held = any(rank not in place.ends for place in places for rank in edges[place])
+    return held or not all(place.ends for place in places)
+
+
+def _shown_best(
+    alone: set[int], edges: Edges, waiting: Mapping[Place, int], silent: set[int]
+) -> Iterator[Root]:
+    """Culprits that wait for nobody, each under the operation that shows most of them."""
     shows: dict[Place, set[int]] = {}
     for node, successors in edges.items():
-        held = alone.intersection(s for s in successors if isinstance(s, int))
-        if isinstance(node, Place) and held:
-            shows[node] = held
-    while alone and shows:
-        place = max(shows, key=lambda p: (len(shows[p] & alone), waiting.get(p, 0), -p.comm))
-        named = shows.pop(place) & alone
+        if isinstance(node, Place):
+            shows[node] = alone.intersection(s for s in successors if isinstance(s, int))
+    left = set(alone)
+    while left and shows:
+        place = max(shows, key=lambda p: (len(shows[p] & left), waiting.get(p, 0), -p.comm))
+        named = shows.pop(place) & left
         if not named:
             break
-        alone -= named
-        for how, ranks in (("absent", named - silent), ("silent", named & silent)):
-            if ranks:
-                roots.append(Root(place, how, tuple(sorted(ranks))))
-    return sorted(roots, key=lambda root: -waiting.get(root.place, 0))
+        left -= named
+        for how, culprits in (("absent", named - silent), ("silent", named & silent)):
+            if culprits:
+                yield Root(place, how, tuple(sorted(culprits)))

@@ -98,12 +98,13 @@ def standing() -> str:
 
     Not every open operation holds a rank. One is asynchronous if the rank has since completed
     another that it entered later; and one that most other members have completed, calling the
-    same, waits for no one: this rank fails to finish what all took part in. Ranks known only by their launch counter stand in the newest
-    operation of a communicator whose counters differ.
+    same, waits for no one: this rank fails to finish what all took part in. Ranks known only by
+    their launch counter stand in the newest operation of a communicator whose counters differ.
     """
     return f"""
         WITH newest_done AS (
-            SELECT job, rank, max(entered_ns) AS entered_ns FROM operations WHERE done GROUP BY ALL),
+            SELECT job, rank, max(entered_ns) AS entered_ns
+            FROM operations WHERE done GROUP BY ALL),
         others AS (
             SELECT f.job, f.comm, f.seq, f.rank
             FROM (SELECT DISTINCT job, comm, seq, rank FROM in_flight WHERE kind = 'coll') f
@@ -115,7 +116,8 @@ def standing() -> str:
         holding AS (
             SELECT i.* FROM in_flight i
             LEFT JOIN newest_done d USING (job, rank)
-            ANTI JOIN (SELECT * FROM others ANTI JOIN disputed USING (job, comm, seq)) o ON i.kind = 'coll' AND o.job = i.job AND o.comm = i.comm
+            ANTI JOIN (SELECT * FROM others ANTI JOIN disputed USING (job, comm, seq)) o
+                ON i.kind = 'coll' AND o.job = i.job AND o.comm = i.comm
                 AND o.seq = i.seq AND o.rank = i.rank
             ANTI JOIN (FROM open_pairs WHERE state = 'passed') p ON i.kind = 'p2p'
                 AND p.job = i.job AND p.comm = i.comm AND p.seq = i.seq AND p.rank = i.rank
@@ -149,7 +151,7 @@ def standing() -> str:
 @relation(
     "holders",
     reads=["standing", "members", "frontier"],
-    optional=["in_flight", "witnesses", "open_pairs"],
+    optional=["processes", "in_flight", "witnesses", "open_pairs"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator of the operation that waits"),
@@ -187,6 +189,18 @@ def holders() -> str:
                 ON s.job = c.job AND s.rank = m.rank
             LEFT JOIN in_flight i ON i.kind = 'coll' AND i.job = c.job AND i.comm = c.comm
                 AND i.seq = c.seq AND i.rank = m.rank),
+        -- Where a group's size is not known, a rank that is in no group of its role may belong to it.
+        groups AS (
+            SELECT job, comm, any_value(role) AS role FROM members
+            GROUP BY ALL HAVING max(size) IS NULL AND any_value(role) IS NOT NULL),
+        strays AS (
+            SELECT c.job, c.comm, c.seq, p.rank,
+                CASE WHEN p.heard THEN 'absent' ELSE 'silent' END AS how
+            FROM collectives c JOIN groups g USING (job, comm) JOIN processes p USING (job)
+            WHERE NOT EXISTS (FROM roll r WHERE r.job = c.job AND r.comm = c.comm
+                              AND r.seq = c.seq AND r.how = 'absent')
+              AND NOT EXISTS (FROM members m WHERE m.job = p.job AND m.rank = p.rank
+                              AND m.role = g.role)),
         pairs AS (
             SELECT p.*, w.rank IS NOT NULL AS heard, x.rank IS NOT NULL AS together
             FROM standing s
@@ -197,7 +211,8 @@ def holders() -> str:
             WHERE s.kind = 'p2p'
             QUALIFY row_number() OVER (
                 PARTITION BY p.job, p.comm, p.seq, p.rank, p.peer ORDER BY x.seq) = 1)
-        SELECT job, comm, 'coll' AS kind, seq, NULL AS owner, rank, how FROM roll
+        SELECT job, comm, 'coll' AS kind, seq, NULL AS owner, rank, how
+        FROM (FROM roll UNION ALL FROM strays)
         WHERE how IS NOT NULL
         WINDOW sibling AS (PARTITION BY job, comm, seq)
         QUALIFY how = 'absent'

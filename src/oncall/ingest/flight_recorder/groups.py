@@ -23,13 +23,15 @@ class Group:
     """A process group as one rank knows it.
 
     `members` are global ranks in group order, empty if the dump does not list them. `ordinal`
-    tells apart groups that share description and members: 0 for the first one created.
+    tells apart groups that share description and members: 0 for the first one created. `sure` is
+    false where members were inferred and ranks are left that may belong here too.
     """
 
     name: str
     desc: str
     members: tuple[int, ...] = ()
     ordinal: int = 0
+    sure: bool = True
 
     def __hash__(self) -> int:
         # Not the members: a group of thousands is looked up once for every rank that has it.
@@ -105,12 +107,19 @@ def infer_members(
         elif group.desc:
             siblings[group.desc].append(group)
     everyone = set(range(world))
+    unsure: set[Group] = set()
     for groups in siblings.values():
         size = max(max(len(unlisted[group]), sizes.get(group, 0)) for group in groups)
         _complete([unlisted[group] for group in groups], size, everyone)
+        if everyone.difference(*(unlisted[group] for group in groups)):
+            unsure.update(groups)
     ordered = sorted(unlisted, key=lambda group: _creation(group.name))
     known = [
-        replace(group, members=tuple(sorted(everyone if group.is_default else unlisted[group])))
+        replace(
+            group,
+            members=tuple(sorted(everyone if group.is_default else unlisted[group])),
+            sure=group not in unsure,
+        )
         for group in ordered
     ]
     return dict(zip(ordered, number_twins(known), strict=True))

@@ -172,6 +172,7 @@ def _append_members(known: _Communicators, incident: Incident, job: str) -> None
     size = np.array([len(group.members) for group in groups])
     if not size.sum():
         return
+    unsure = np.array([not group.sure for group in groups])
     each = np.repeat(np.arange(len(groups)), size).astype(np.int32)
     starts = np.cumsum(size) - size
     incident.append(
@@ -181,7 +182,7 @@ def _append_members(known: _Communicators, incident: Incident, job: str) -> None
             "comm": np.array(list(one_each), dtype=np.uint64)[each],
             "rank": np.concatenate([np.array(group.members) for group in groups]),
             "comm_rank": np.arange(len(each)) - starts[each],
-            "size": size[each],
+            "size": np.ma.MaskedArray(size[each], mask=unsure[each]),
             "name": Words(each, [printable(group.name) for group in groups]),
             "role": Words(each, [printable(group.desc) for group in groups]),
         },
