@@ -189,7 +189,7 @@ def holders() -> str:
                 ON s.job = c.job AND s.rank = m.rank
             LEFT JOIN in_flight i ON i.kind = 'coll' AND i.job = c.job AND i.comm = c.comm
                 AND i.seq = c.seq AND i.rank = m.rank),
-        -- Where a group's size is not known, a rank that is in no group of its role may belong to it.
+        -- Where a group's size is not known, a rank in no group of its role may belong to it.
         groups AS (
             SELECT job, comm, any_value(role) AS role FROM members
             GROUP BY ALL HAVING max(size) IS NULL AND any_value(role) IS NOT NULL),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from oncall.rules.rulebook import STARTED
@@ -54,8 +54,8 @@ class TableRead:
 class FactSql:
     """A fact's SELECT: the tables it reads, the `$names` it binds, what it may not do.
 
-    `bare_numbers` are thresholds written into comparisons, with offsets; 0, 1 and 2 only
-    tell none, one and several apart.
+    `node` is its syntax tree. `bare_numbers` are thresholds written into comparisons, with
+    offsets; 0, 1 and 2 only tell none, one and several apart.
     """
 
     sql: str
@@ -64,6 +64,7 @@ class FactSql:
     ordered: bool
     faults: tuple[SqlFault, ...]
     bare_numbers: tuple[tuple[str, int], ...] = ()
+    node: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -106,11 +107,12 @@ def read_sql(con: duckdb.DuckDBPyConnection, sql: str) -> FactSql:
         fault = SqlFault(f"a fact is exactly one SELECT, these are {len(statements)}")
         return FactSql(sql, (), (), False, (fault,))
     walk = _Walk(sql)
+    node = statements[0]["node"]
     try:
-        walk.visit(statements[0]["node"], frozenset())
+        walk.visit(node, frozenset())
     except RecursionError:
         return FactSql(sql, (), (), False, (SqlFault("the SELECT is nested too deeply"),))
-    modifiers = statements[0]["node"].get("modifiers", [])
+    modifiers = node.get("modifiers", [])
     ordered = any(modifier["type"] == "ORDER_MODIFIER" for modifier in modifiers)
     return FactSql(
         sql,
@@ -119,6 +121,7 @@ def read_sql(con: duckdb.DuckDBPyConnection, sql: str) -> FactSql:
         ordered,
         tuple(walk.faults),
         tuple(walk.bare_numbers),
+        node,
     )
 
 
