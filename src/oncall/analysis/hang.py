@@ -29,6 +29,7 @@ from oncall.evidence import relation
         "layers",
         "op_channels",
     ],
+    empty_without=["hang_roots"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator where the cause shows"),
@@ -114,6 +115,7 @@ def hang_members() -> str:
     "unnoticed",
     reads=["hang_roots", "frontier"],
     optional=["in_flight"],
+    empty_without=["hang_roots", "in_flight"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator where the cause shows"),
@@ -153,6 +155,7 @@ _VOTE_COLUMNS = [
     "odd_calls",
     reads=["hang_members"],
     optional=["even_sizes", "operations", "members"],
+    empty_without=["hang_members"],
     columns=_VOTE_COLUMNS,
     source="CCL-D 4.1.2 (Operation Type Set), 4.2.2",
 )

@@ -68,6 +68,7 @@ _ROOT_COLUMNS = [
     "hang_roots",
     reads=["standing"],
     optional=["holders", "witnesses"],
+    empty_without=["standing"],
     columns=_ROOT_COLUMNS,
     source="CCL-D 4.2.2, across communicators",
 )

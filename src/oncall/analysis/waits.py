@@ -30,6 +30,7 @@ STANDING_COLUMNS = [
     "open_pairs",
     reads=["in_flight"],
     optional=["members", "operations"],
+    empty_without=["in_flight"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -89,6 +90,7 @@ def open_pairs() -> str:
     "standing",
     reads=["frontier"],
     optional=["even_sizes", "in_flight", "operations", "launches", "open_pairs"],
+    empty_without=["in_flight|launches"],
     columns=STANDING_COLUMNS,
     source="CCL-D 4.2.2",
     at="node",
@@ -152,6 +154,7 @@ def standing() -> str:
     "holders",
     reads=["standing", "members", "frontier"],
     optional=["processes", "in_flight", "witnesses", "open_pairs"],
+    empty_without=["standing"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator of the operation that waits"),

@@ -12,7 +12,7 @@ import duckdb
 from oncall import __version__
 from oncall.errors import BadInput, MissingEvidence, UsageError
 from oncall.evidence.columns import ColumnData, Words, create_table_sql, insert
-from oncall.evidence.relations import REGISTRY
+from oncall.evidence.relations import REGISTRY, Relation
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, TABLES, Table
 
 __all__ = ["ColumnData", "Incident", "Words", "create_table_sql"]
@@ -128,9 +128,7 @@ class Incident:
     def missing(self, name: str) -> tuple[str, ...]:
         """Base tables that `name` (a table or relation) cannot do without and that are empty."""
         if name in BY_NAME:
-            if name not in self._empty:
-                self._empty[name] = self.rows(name) == 0
-            return (name,) if self._empty[name] else ()
+            return (name,) if self.is_empty(name) else ()
         gone: dict[str, None] = {}
         for read in REGISTRY[name].reads:
             choices = [self.missing(choice) for choice in read.split("|")]
@@ -139,6 +137,18 @@ class Incident:
             elif all(choices):
                 gone[" or ".join(dict.fromkeys(" and ".join(choice) for choice in choices))] = None
         return tuple(gone)
+
+    def is_empty(self, name: str) -> bool:
+        """Whether a table or relation holds no row; a relation is made ready to tell.
+
+        Asking never costs a scan, so a view is not known to be empty. Raises MissingEvidence.
+        """
+        if name not in self._empty:
+            if name in BY_NAME:
+                self._empty[name] = self.rows(name) == 0
+            else:
+                self.require([name])
+        return self._empty[name]
 
     def require(self, names: Iterable[str]) -> None:
         """Make relations ready, with all they read; each is computed once.
@@ -149,29 +159,41 @@ class Incident:
             gone = self.missing(name)
             if gone:
                 raise MissingEvidence(name, gone)
-            if name not in BY_NAME and name not in self._ready:
-                self._compute(name)
+            self._make(name)
 
-    def _compute(self, name: str) -> None:
+    def _make(self, name: str) -> None:
+        """Make a relation ready. Without its evidence it is an empty one, not a failure."""
+        if name in BY_NAME or name in self._ready:
+            return
         entry = REGISTRY[name]
-        for read in entry.inputs:
-            if read in BY_NAME or read in self._ready:
-                continue
-            if self.missing(read):
-                # An optional input without evidence is an empty relation, not a failure.
-                self.con.execute(create_table_sql(read, REGISTRY[read].columns))
-                self._ready.add(read)
-            else:
-                self._compute(read)
-        if entry.sql is not None:
-            select = ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in entry.columns)
-            what = "VIEW" if entry.view else "TABLE"
-            self.con.execute(f'CREATE {what} "{name}" AS SELECT {select} FROM ({entry.sql})')
-        elif entry.compute is not None:
-            columns = entry.compute(self.con)
+        if self.missing(name) or any(map(self._all_empty, entry.empty_without)):
             self.con.execute(create_table_sql(name, entry.columns))
-            insert(self.con, name, entry.columns, columns)
+            self._empty[name] = True
+        else:
+            for read in entry.inputs:
+                self._make(read)
+            self._empty[name] = self._compute(entry) == 0 and not entry.view
         self._ready.add(name)
+
+    def _all_empty(self, read: str) -> bool:
+        """Whether nothing is in any of the tables or relations of `a|b`."""
+        choices = read.split("|")
+        for choice in choices:
+            self._make(choice)
+        return all(map(self.is_empty, choices))
+
+    def _compute(self, entry: Relation) -> int:
+        """Compute a relation whose inputs are ready; returns its rows (of a view: 0)."""
+        if entry.compute is not None:
+            columns = entry.compute(self.con)
+            self.con.execute(create_table_sql(entry.name, entry.columns))
+            return insert(self.con, entry.name, entry.columns, columns)
+        select = ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in entry.columns)
+        what = "VIEW" if entry.view else "TABLE"
+        created = self.con.execute(
+            f'CREATE {what} "{entry.name}" AS SELECT {select} FROM ({entry.sql})'
+        ).fetchall()
+        return int(created[0][0]) if created else 0
 
 
 # --------------------------------------------------------------- saved files

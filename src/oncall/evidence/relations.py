@@ -30,8 +30,9 @@ class Relation:
     """A named computation over evidence. Exactly one of `sql` and `compute` is set.
 
     `reads` are tables and relations without which it is MissingEvidence ("a|b": either will
-    do); `optional` ones may be empty. `at` says where it runs: beside the shards or in the
-    console. A `view` is a cheap rewriting of rows that is not stored.
+    do); `optional` ones may be empty. Without rows in an input of `empty_without` ("a|b": in
+    either) it is known to be empty and not computed. `at` says where it runs: beside the shards
+    or in the console. A `view` is a cheap rewriting of rows that is not stored.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Relation:
     at: Where
     source: str
     doc: str
+    empty_without: tuple[str, ...] = ()
     view: bool = False
     sql: str | None = None
     compute: Compute | None = None
@@ -61,6 +63,7 @@ def relation(
     columns: Sequence[tuple[str, str, str, str]],
     source: str,
     optional: Sequence[str] = (),
+    empty_without: Sequence[str] = (),
     at: Where = "console",
     view: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -76,6 +79,7 @@ def relation(
             columns=tuple(Column(*column) for column in columns),
             reads=tuple(reads),
             optional=tuple(optional),
+            empty_without=tuple(empty_without),
             at=at,
             source=source,
             doc=(function.__doc__ or "").strip(),
@@ -86,6 +90,8 @@ def relation(
         unknown = [read for read in entry.inputs if read not in BY_NAME and read not in REGISTRY]
         if unknown:
             raise ValueError(f"{name} reads {unknown[0]}, neither a table nor registered")
+        if stray := {c for read in empty_without for c in read.split("|")} - {*entry.inputs}:
+            raise ValueError(f"{name} is empty without {stray.pop()}, which it does not read")
         REGISTRY[name] = entry
         return function
 

@@ -14,6 +14,7 @@ from oncall.errors import MissingEvidence, OncallError, Problem
 from oncall.evidence.incident import Incident
 from oncall.evidence.relations import REGISTRY
 from oncall.evidence.schema import BY_NAME
+from oncall.rules.emptiness import proven_empty
 from oncall.rules.positions import Fault, Source
 from oncall.rules.rulebook import STARTED, Rulebook
 from oncall.rules.sandbox import FACT_TIME_LIMIT_S, Watchdog
@@ -57,8 +58,10 @@ class Evaluation:
         self.timings = {} if timings is None else timings
         self._watchdog = Watchdog(incident.con)
         self._read: dict[str, FactSql] = {}
+        self._sound: set[str] = set()  # facts that can run, with all they read
         self._failed: dict[str, OncallError] = {}
         self._columns: dict[str, dict[str, int]] = {}  # of facts that are materialised
+        self._totals: dict[str, int] = {}  # rows, known without materialising if there are none
         self._counts: dict[str, dict[Case, int]] = {}
         self._rows: dict[str, dict[Case, Rows]] = {}
 
@@ -81,10 +84,11 @@ class Evaluation:
     def cases(self) -> tuple[Case, ...]:
         """The cases that start, in order; `started` holds them for the facts that come after."""
         book = self.rulebook.book
-        columns = self._case_list
-        self.materialise(book.start_fact)
+        if self.total(book.start_fact) == 0:
+            return ()
         self.con.execute(
-            f'CREATE TEMP TABLE {STARTED} AS SELECT DISTINCT {columns} FROM "{book.start_fact}"'
+            f"CREATE TEMP TABLE {STARTED} AS "
+            f'SELECT DISTINCT {self._case_list} FROM "{book.start_fact}"'
         ).fetchall()
         query = f"SELECT * FROM {STARTED} ORDER BY ALL NULLS LAST"
         return tuple(self._query(book.start_fact, query))
@@ -128,10 +132,23 @@ class Evaluation:
         return self._counts[fact]
 
     def total(self, fact: str) -> int:
-        """How many rows the fact has, of whatever case."""
-        self.materialise(fact)
-        found = self.con.execute(f'SELECT count(*) FROM "{fact}"').fetchone()
-        return int(found[0]) if found else 0
+        """How many rows the fact has, of whatever case.
+
+        A fact that is certain to have none, because of what it reads, is not computed for that.
+        """
+        read = self._checked(fact)
+        if fact not in self._totals:
+            if proven_empty(read.node, self._has_none):
+                self._totals[fact] = 0
+            else:
+                self.materialise(fact)
+        return self._totals[fact]
+
+    def _has_none(self, name: str) -> bool:
+        """Whether a table, relation or fact that a fact reads has no row."""
+        if name in self.rulebook.book.facts:
+            return self.total(name) == 0
+        return name != STARTED and self.incident.is_empty(name)
 
     def rows(self, fact: str) -> Mapping[Case, Rows]:
         """The rows of started cases, with only the columns that the rulebook shows or blames.
@@ -141,7 +158,7 @@ class Evaluation:
         if fact not in self._rows:
             counts = self.counts(fact)
             used = self.rulebook.columns_used[fact]
-            shown = [column for column in self._columns[fact] if column in used]
+            shown = [column for column in self._columns.get(fact, ()) if column in used]
             grouped: dict[Case, list[tuple[Any, ...]]] = {}
             if shown and counts:
                 width = len(self.rulebook.book.case)
@@ -194,21 +211,31 @@ class Evaluation:
         """Compute the fact and what it reads, once; a failure is remembered too."""
         if fact in self._columns:
             return
-        if fact not in self._failed:
+        read = self._checked(fact)
+        try:
+            self._prepare(read)
+            self._compute(fact)
+        except (FactFailed, MissingEvidence) as error:
+            self._failed[fact] = error
+            raise
+
+    def _checked(self, fact: str) -> FactSql:
+        """The fact's SQL, once it and all that it reads can run; a failure is remembered."""
+        if fact in self._failed:
+            raise self._failed[fact]
+        if fact not in self._sound:
             try:
-                self._prepare(fact)
-                self._compute(fact)
-                return
+                self._check(fact)
             except (FactFailed, MissingEvidence) as error:
                 self._failed[fact] = error
-        raise self._failed[fact]
+                raise
+            self._sound.add(fact)
+        return self.sql(fact)
 
-    def _prepare(self, fact: str) -> None:
-        """Check the fact's SQL, and make ready everything it reads."""
+    def _check(self, fact: str) -> None:
         read = self.sql(fact)
-        earlier = list(self.rulebook.book.facts)
-        earlier = earlier[: earlier.index(fact)]
-        known = {*BY_NAME, *REGISTRY, *earlier, STARTED}
+        facts = list(self.rulebook.book.facts)
+        known = {*BY_NAME, *REGISTRY, *facts[: facts.index(fact)], STARTED}
         started = "cases" in self.__dict__
         for fault in (
             *read.faults,
@@ -219,14 +246,25 @@ class Evaluation:
             *([SqlFault("the name is already a relation's")] if fact in REGISTRY else []),
         ):
             raise self._failure(fact, fault)
-        evidence = [name for name in read.tables if name in BY_NAME or name in REGISTRY]
-        missing = dict.fromkeys(m for name in evidence for m in self.incident.missing(name))
+        missing = dict.fromkeys(
+            m for name in self._evidence(read) for m in self.incident.missing(name)
+        )
         if missing:
             raise MissingEvidence(fact, tuple(missing))
         for name in read.tables:
             if name in self.rulebook.book.facts:
+                self._checked(name)
+
+    def _evidence(self, read: FactSql) -> list[str]:
+        """The tables and relations among what a fact reads."""
+        return [name for name in read.tables if name in BY_NAME or name in REGISTRY]
+
+    def _prepare(self, read: FactSql) -> None:
+        """Make ready everything a fact reads."""
+        for name in read.tables:
+            if name in self.rulebook.book.facts:
                 self.materialise(name)
-        self.incident.require(evidence)
+        self.incident.require(self._evidence(read))
 
     def _compute(self, fact: str) -> None:
         read = self.sql(fact)
@@ -234,7 +272,8 @@ class Evaluation:
         began = time.perf_counter()
         try:
             with self._watchdog.limit(self.time_limit_s):
-                self.con.execute(f'CREATE TEMP TABLE "{fact}" AS\n{read.sql}', values).fetchall()
+                made = self.con.execute(f'CREATE TEMP TABLE "{fact}" AS\n{read.sql}', values)
+                ((total,),) = made.fetchall()
         except duckdb.Error as error:
             raise self._failure(fact, SqlFault(self._reason(error))) from error
         finally:
@@ -244,6 +283,7 @@ class Evaluation:
         for column in self.rulebook.book.case:
             if fact in self.rulebook.told and column not in self._columns[fact]:
                 raise self._failure(fact, SqlFault(f"the fact lacks the case's column `{column}`"))
+        self._totals[fact] = total
 
     def _reason(self, error: duckdb.Error) -> str:
         if self._watchdog.barked:
