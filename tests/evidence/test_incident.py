@@ -211,7 +211,7 @@ def test_a_newer_schema_is_refused(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ("DROP TABLE meta", "a DuckDB file, but not an oncall incident"),
+        ("DROP TABLE meta; DROP TABLE ops", "a DuckDB file, but not an oncall incident"),
         ("DROP TABLE meta; CREATE TABLE meta (key TEXT)", "not an oncall incident"),
         ("DROP TABLE meta; CREATE VIEW meta AS SELECT 1 AS schema_version, '' AS oncall_version",
          "not an oncall incident"),
@@ -325,3 +325,9 @@ def test_leaving_the_context_closes_the_database() -> None:
         assert incident.rows("ops") == 0
     with pytest.raises(duckdb.Error):
         incident.rows("ops")
+
+
+def test_a_file_written_to_the_schema_by_another_tool_is_read(saved: Path) -> None:
+    edit(saved, "DROP TABLE meta")
+    with Incident.open(saved) as incident:
+        assert incident.rows("ops") > 0

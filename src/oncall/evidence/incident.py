@@ -207,7 +207,7 @@ def _copy_saved(con: duckdb.DuckDBPyConnection, path: Path) -> None:
         raise BadInput(str(path), f"not an incident file: {_reason(error)}") from error
     try:
         present = _saved_columns(con)
-        _check_version(con, path, present.get("meta", set()))
+        _check_version(con, path, present)
         for table in TABLES:
             if table.name in present:
                 _copy_table(con, table, present[table.name])
@@ -230,17 +230,20 @@ def _saved_columns(con: duckdb.DuckDBPyConnection) -> dict[str, set[str]]:
     return present
 
 
-def _check_version(con: duckdb.DuckDBPyConnection, path: Path, meta: set[str]) -> None:
-    if not {"schema_version", "oncall_version"} <= meta:
+def _check_version(con: duckdb.DuckDBPyConnection, path: Path, saved: dict[str, set[str]]) -> None:
+    if "meta" not in saved and {"job", "comm", "seq", "rank"} <= saved.get("ops", set()):
+        return  # written to the documented schema by another tool: read as the first version
+    if "schema_version" not in saved.get("meta", set()):
         raise BadInput(str(path), "a DuckDB file, but not an oncall incident")
-    rows = con.execute("SELECT schema_version, oncall_version FROM saved.meta").fetchall()
-    if len(rows) != 1 or not isinstance(rows[0][0], int):
+    writer = "oncall_version" if "oncall_version" in saved["meta"] else "'of another version'"
+    rows = con.execute(f"SELECT schema_version, {writer} FROM saved.meta").fetchall()
+    version = rows[0][0] if len(rows) == 1 else None
+    if not isinstance(version, int):
         raise BadInput(str(path), "an incident without its version")
-    version, writer = rows[0]
     if version > SCHEMA_VERSION:
         raise BadInput(
             str(path),
-            f"written by oncall {writer} with evidence schema {version}; this oncall reads up to "
+            f"written by oncall {rows[0][1]} with evidence schema {version}; this oncall reads up to "
             f"{SCHEMA_VERSION}: upgrade oncall",
         )
 
