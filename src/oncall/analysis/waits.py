@@ -209,8 +209,10 @@ def holders() -> str:
             FROM standing s
             JOIN open_pairs p USING (job, comm, seq, rank)
             LEFT JOIN witnesses w ON w.job = p.job AND w.rank = p.peer
+            -- Together only if the other side stands in its answer: a Send may face a Send.
             LEFT JOIN standing x ON x.kind = 'p2p' AND x.job = p.job AND x.comm = p.comm
-                AND x.rank = p.peer
+                AND x.rank = p.peer AND coalesce(x.peer, p.rank) = p.rank
+                AND (x.op <> p.op OR x.entered_ns IS NULL)
             WHERE s.kind = 'p2p'
             QUALIFY row_number() OVER (
                 PARTITION BY p.job, p.comm, p.seq, p.rank, p.peer ORDER BY x.seq) = 1)
