@@ -2,7 +2,6 @@
 
     python benchmarks/accuracy.py simulated [--seeds 40] [--first 10000] [--jobs 2]
     python benchmarks/accuracy.py recordings FOLDER [--torch-python PYTHON]
-    python benchmarks/accuracy.py calibration [--seeds 40] ...      (part of `simulated`)
 
 A fault counts as *detected* if an unexplained finding of its class exists, as *located* if such a
 finding blames exactly its ranks, or, where nothing recorded tells them apart, a tie of two with
@@ -51,6 +50,7 @@ class Incident:
     found: tuple[Found, ...]
     skew_ns: int
     missing_nodes: int
+    from_start: bool
 
 
 def diagnose_scenario(task: tuple[int, tuple[str, ...], bool]) -> Incident:
@@ -80,6 +80,7 @@ def diagnose_scenario(task: tuple[int, tuple[str, ...], bool]) -> Incident:
         found,
         scenario.clock_offset_ns,
         len(scenario.missing_nodes),
+        from_start,
     )
 
 
@@ -143,10 +144,12 @@ def calibration(incidents: Iterable[Incident]) -> Iterator[str]:
 
 
 def simulated(seeds: int, first: int, jobs: int, verbose: bool) -> None:
-    """Every class alone, healthy runs, slow faults from the first step, and two faults at once."""
+    """Every class alone, healthy runs, two faults at once, slow faults from the first step."""
     seeds_range = range(first, first + seeds)
+    half = seeds_range[: max(1, seeds // 2)]
     tasks = [(seed, asked, False) for asked in SINGLE for seed in seeds_range]
-    tasks += [(seed, asked, False) for asked in DOUBLE for seed in seeds_range[: max(1, seeds // 2)]]
+    tasks += [(seed, asked, False) for asked in DOUBLE for seed in half]
+    tasks += [(seed, asked, True) for asked in (("S1",), ("S2",)) for seed in half]
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         incidents = list(pool.imap_unordered(diagnose_scenario, tasks, chunksize=4))
     for incident in sorted(incidents, key=lambda i: (i.asked, i.seed)):
@@ -156,7 +159,7 @@ def simulated(seeds: int, first: int, jobs: int, verbose: bool) -> None:
         )
         if verbose and not good:
             print(f"seed {incident.seed} {'+'.join(incident.asked) or 'healthy'}:", incident)
-    singles = [i for i in incidents if len(i.asked) < 2]
+    singles = [i for i in incidents if len(i.asked) < 2 and not i.from_start]
     skewed = [i for i in singles if i.skew_ns >= 8_000_000]
     print(f"\n## One fault or none ({len(singles)} incidents, seeds from {first})\n")
     print("\n".join(scores(singles)))
@@ -165,6 +168,9 @@ def simulated(seeds: int, first: int, jobs: int, verbose: bool) -> None:
     doubles = [i for i in incidents if len(i.asked) == 2]
     print(f"\n## Two faults at once ({len(doubles)} incidents)\n")
     print("\n".join(scores(doubles)))
+    early = [i for i in incidents if i.from_start]
+    print(f"\n## Slow from the first step, T_base not configured ({len(early)} incidents)\n")
+    print("\n".join(scores(early)))
     print("\n## Calibration of confidence (all)\n")
     print("\n".join(calibration(incidents)))
 
@@ -195,7 +201,15 @@ def recordings(folder: Path, torch_python: str | None) -> None:
         with tempfile.TemporaryDirectory() as room:
             place = _unpacked(path, Path(room))
             answer = subprocess.run(
-                [sys.executable, "-m", "oncall.cli.main", "diagnose", str(place), "--format", "json"],
+                [
+                    sys.executable,
+                    "-m",
+                    "oncall.cli.main",
+                    "diagnose",
+                    str(place),
+                    "--format",
+                    "json",
+                ],
                 capture_output=True,
                 text=True,
                 check=False,
@@ -233,12 +247,16 @@ def _torchfrtrace(folder: Path, python: str | None) -> str:
     )
     if answer.returncode:
         return "fails: " + answer.stderr.strip().splitlines()[-1][:60].replace("|", "/")
-    said = re.findall(r"missing ranks: (\{[^}]*\})|Culprit rank ([\d, ]+)", answer.stdout + answer.stderr)
+    said = re.findall(
+        r"missing ranks: (\{[^}]*\})|Culprit rank ([\d, ]+)", answer.stdout + answer.stderr
+    )
     return "; ".join("missing " + a if a else "culprit " + b for a, b in said) or "silent"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("what", choices=("simulated", "recordings"))
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--seeds", type=int, default=40, help="fresh seeds a class")
