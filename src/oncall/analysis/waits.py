@@ -51,7 +51,7 @@ def open_pairs() -> str:
     """Every open Send or Recv and whether its other side has entered, or already left, its half.
 
     Numbers of the two sides can be compared on communicators of two, and on larger ones where
-    most open pairs carry the same number on both sides.
+    every number that both ranks of a pair have come to is the same call on both.
     """
     return """
         WITH open AS (
@@ -62,20 +62,27 @@ def open_pairs() -> str:
         facing AS (
             SELECT a.job, a.comm, a.seq, a.rank, a.peer, a.op,
                 count(b.rank) FILTER (b.op <> a.op) AS answers,
-                max(b.seq) FILTER (b.op <> a.op) AS newest_answer, min(b.seq) AS oldest,
-                coalesce(bool_or(b.seq = a.seq AND b.op <> a.op), false) AS same
+                max(b.seq) FILTER (b.op <> a.op) AS newest_answer, min(b.seq) AS oldest
             FROM open a LEFT JOIN open b ON b.job = a.job AND b.comm = a.comm
                 AND b.rank = a.peer AND b.peer = a.rank
             GROUP BY ALL),
-        sizes AS (SELECT job, comm, max(size) AS size FROM members GROUP BY ALL),
+        sides AS (
+            SELECT job, comm, seq, rank, peer, op, bool_or(done) AS done
+            FROM operations SEMI JOIN open USING (job, comm) WHERE kind = 'p2p' GROUP BY ALL),
+        reach AS (
+            SELECT job, comm, rank, min(seq) AS low, max(seq) AS high FROM sides GROUP BY ALL),
         aligned AS (
-            SELECT f.job, f.comm FROM facing f JOIN sizes s USING (job, comm) GROUP BY ALL
-            HAVING max(s.size) = 2
-                OR (bool_or(f.same)
-                    AND 2 * count(*) FILTER (f.same) >= count(*) FILTER (f.answers > 0))),
+            SELECT job, comm FROM members GROUP BY job, comm HAVING max(size) = 2
+            UNION
+            SELECT a.job, a.comm FROM sides a
+            JOIN reach r ON r.job = a.job AND r.comm = a.comm AND r.rank = a.peer
+                AND a.seq >= r.low AND (a.done OR a.seq <= r.high)
+            LEFT JOIN sides b ON b.job = a.job AND b.comm = a.comm AND b.seq = a.seq
+                AND b.rank = a.peer AND b.peer = a.rank AND b.op <> a.op
+            GROUP BY ALL HAVING bool_and(b.rank IS NOT NULL)),
         finished AS (
             SELECT DISTINCT f.job, f.comm, f.seq, f.rank, f.peer FROM facing f
-            JOIN operations o ON o.done AND o.kind = 'p2p' AND o.job = f.job AND o.comm = f.comm
+            JOIN sides o ON o.done AND o.job = f.job AND o.comm = f.comm
                 AND o.seq = f.seq AND o.rank = f.peer AND o.peer = f.rank AND o.op <> f.op)
         SELECT f.job, f.comm, f.seq, f.rank, f.peer, f.op,
             CASE WHEN a.comm IS NOT NULL AND (d.seq IS NOT NULL OR f.oldest > f.seq) THEN 'passed'
