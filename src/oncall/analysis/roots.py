@@ -101,7 +101,10 @@ def _graphs(
             "SELECT job, comm, seq, owner FROM holders WHERE kind = 'p2p'"
         ).fetchall()
     }
-    standing = con.execute("SELECT job, comm, kind, seq, rank, peer FROM standing").fetchall()
+    # In order, so that equal evidence is shown alike each time.
+    standing = con.execute(
+        "SELECT job, comm, kind, seq, rank, peer FROM standing ORDER BY ALL"
+    ).fetchall()
     for job, comm, kind, seq, rank, peer in standing:
         edges, waiting, _ = graphs[job]
         place = Place(comm, kind, seq, (), seq)
@@ -113,7 +116,9 @@ def _graphs(
         edges.setdefault(rank, []).append(place)
         edges.setdefault(place, [])
         waiting[place] += 1
-    held = con.execute("SELECT job, comm, kind, seq, owner, rank, how FROM holders").fetchall()
+    held = con.execute(
+        "SELECT job, comm, kind, seq, owner, rank, how FROM holders ORDER BY ALL"
+    ).fetchall()
     for job, comm, kind, seq, owner, rank, how in held:
         edges, _, silent = graphs[job]
         place = Place(comm, kind, seq, () if owner is None else (owner,), seq)
