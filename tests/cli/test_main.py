@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from oncall.cli import main as cli
+from oncall.cli.commands import _COMMANDS
+from oncall.cli.main import main
 from oncall.errors import BadInput, ExitCode, OncallError, Problem, RulebookError, UsageError
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -31,7 +32,7 @@ def oncall(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 
 def test_importing_the_command_line_is_light() -> None:
     code = (
-        "import sys, oncall.cli.main; "
+        "import sys, oncall.cli.commands; "
         "print([name for name in ('textual', 'duckdb', 'numpy', 'jinja2', 'pydantic', "
         "'ruamel.yaml', 'rich.console') if name in sys.modules])"
     )
@@ -79,6 +80,31 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert said == b""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_behind_the_output_is_told() -> None:
+    with Path("/dev/full").open("wb") as full:
+        left = subprocess.run(
+            [sys.executable, "-m", "oncall.cli.main", "schema"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            check=False,
+        )
+    assert left.returncode == ExitCode.BAD_INPUT
+    assert left.stderr == b"oncall: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "1>&- 2>&-"])
+def test_closed_streams_are_no_error(closed: str) -> None:
+    left = subprocess.run(
+        ["/bin/sh", "-c", f'"$0" -m oncall.cli.main --version {closed}', sys.executable],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        check=False,
+    )
+    assert (left.returncode, left.stderr) == (ExitCode.HEALTHY, b"")
+
+
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
     """Run `oncall fail`, a command that raises the given error; returns the exit code."""
@@ -90,10 +116,10 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
         module = type(sys)("oncall_failing")
         module.fail = fail  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "oncall_failing", module)
-        monkeypatch.setitem(cli._COMMANDS, "fail", ("oncall_failing", "fail"))
+        monkeypatch.setitem(_COMMANDS, "fail", ("oncall_failing", "fail"))
         monkeypatch.setattr(sys, "argv", ["oncall", "fail"])
         with pytest.raises(SystemExit) as left:
-            cli.main()
+            main()
         assert isinstance(left.value.code, int)
         return left.value.code
 
@@ -110,6 +136,8 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
             2,
             "a.yaml:1:1: error: one\na.yaml:2:1: error: two\n",
         ),
+        (BadInput("dump\x1b[31m", "truncated"), 2, "oncall: dump\N{REPLACEMENT CHARACTER}[31m: "),
+        (OSError(36, "File name too long", "aaa"), 2, "oncall: aaa: File name too long\n"),
         (KeyboardInterrupt(), 130, "oncall: interrupted\n"),
         (typer.Exit(3), 3, ""),
         (RuntimeError("boom"), 70, "oncall: this is a bug: RuntimeError: boom\n"),
@@ -139,6 +167,21 @@ def test_a_bug_shows_its_traceback_only_when_asked(
 
 def test_every_actionable_error_is_bad_input() -> None:
     assert {kind.exit_code for kind in OncallError.__subclasses__()} == {ExitCode.BAD_INPUT}
+
+
+def test_an_interrupt_while_the_commands_are_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    module = type(sys)("oncall.cli.commands")
+    module.app = interrupted  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "oncall.cli.commands", module)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == ExitCode.INTERRUPTED
+    assert capsys.readouterr().err == "oncall: interrupted\n"
 
 
 def test_a_real_interrupt() -> None:

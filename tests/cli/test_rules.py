@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner, Result
 
-from oncall.cli.main import app
+from oncall.cli.commands import app
 from oncall.rules.load import shipped_folder
 from oncall.rules.schema import rulebook_schema
 

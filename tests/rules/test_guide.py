@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from oncall.cli.main import app
+from oncall.cli.commands import app
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "rules.md"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from oncall.cli.main import app
+from oncall.cli.commands import app
 from oncall.report import contract, schema
 from oncall.rules.schema import rulebook_schema
 
