@@ -50,8 +50,8 @@ STANDING_COLUMNS = [
 def open_pairs() -> str:
     """Every open Send or Recv and whether its other side has entered, or already left, its half.
 
-    Numbers of the two sides can be compared on communicators of two, and on larger ones where
-    every number that both ranks of a pair have come to is the same call on both.
+    Numbers of the two sides are compared only where every number that both have come to is the
+    same call on both; on communicators larger than two, where at least one is.
     """
     return """
         WITH open AS (
@@ -71,15 +71,16 @@ def open_pairs() -> str:
             FROM operations SEMI JOIN open USING (job, comm) WHERE kind = 'p2p' GROUP BY ALL),
         reach AS (
             SELECT job, comm, rank, min(seq) AS low, max(seq) AS high FROM sides GROUP BY ALL),
-        aligned AS (
-            SELECT job, comm FROM members GROUP BY job, comm HAVING max(size) = 2
-            UNION
-            SELECT a.job, a.comm FROM sides a
+        compared AS (
+            SELECT a.job, a.comm, bool_and(b.rank IS NOT NULL) AS agree FROM sides a
             JOIN reach r ON r.job = a.job AND r.comm = a.comm AND r.rank = a.peer
                 AND a.seq >= r.low AND (a.done OR a.seq <= r.high)
             LEFT JOIN sides b ON b.job = a.job AND b.comm = a.comm AND b.seq = a.seq
                 AND b.rank = a.peer AND b.peer = a.rank AND b.op <> a.op
-            GROUP BY ALL HAVING bool_and(b.rank IS NOT NULL)),
+            GROUP BY ALL),
+        aligned AS (
+            SELECT m.job, m.comm FROM members m LEFT JOIN compared c USING (job, comm)
+            GROUP BY ALL HAVING coalesce(bool_and(c.agree), max(m.size) = 2)),
         finished AS (
             SELECT DISTINCT f.job, f.comm, f.seq, f.rank, f.peer FROM facing f
             JOIN sides o ON o.done AND o.job = f.job AND o.comm = f.comm
