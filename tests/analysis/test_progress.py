@@ -1,0 +1,150 @@
+"""Progress: the counters of every member, from operations or from what the ranks count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oncall.analysis
+from oncall.evidence import Incident
+
+assert oncall.analysis  # imported for the relations that it registers
+
+
+@pytest.fixture
+def incident() -> Iterator[Incident]:
+    with Incident.empty() as made:
+        yield made
+
+
+def frontier(incident: Incident) -> list[tuple[Any, ...]]:
+    incident.require(["frontier"])
+    return incident.con.execute(
+        "SELECT rank, entered_seq, done_seq FROM frontier ORDER BY ALL"
+    ).fetchall()
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_counters_are_those_of_the_job_that_was_played(data: st.DataObject, recorded: Any) -> None:
+    incident, played = data.draw(recorded)
+    with incident:
+        if incident.missing("frontier"):
+            assert not any(rank.issued for one in played.values() for rank in one.ranks)
+            return
+        incident.require(["frontier", "progress"])
+        counted = incident.con.execute(
+            "SELECT job, comm, rank, entered_seq, done_seq FROM frontier"
+        ).fetchall()
+        moved = incident.con.execute(
+            "SELECT job, comm, rank, in_flight, seq FROM progress"
+        ).fetchall()
+    expected: dict[tuple[str, int, int], tuple[int | None, int | None, bool]] = {}
+    for job, one in played.items():
+        for comm, members in enumerate(one.job.members):
+            for number in members:
+                rank = one.ranks[number]
+                made = rank.made[comm, "coll"]
+                done = sum(
+                    call == (comm, "coll")
+                    for call in [(c.comm, c.kind) for c, *_ in rank.issued[: len(rank.ended)]]
+                )
+                expected[job, comm, number] = (made or None, done if made else None, made > done)
+    assert {row[:3]: row[3:] for row in counted} == {key: e[:2] for key, e in expected.items()}
+    for job, comm, number, in_flight, seq in moved:
+        made, done, waits = expected[job, comm, number]
+        assert (in_flight, seq) == (waits, done + 1 if waits and done is not None else made)
+
+
+def test_completion_is_told_in_different_ways(incident: Incident) -> None:
+    """Done by a flag, by an end, by a duration; open by a flag, by a look; unknown by neither."""
+    rows = {"job": "j", "comm": 1, "seq": 5, "rank": list(range(6)), "enqueued_ns": 1}
+    incident.append(
+        "ops",
+        rows
+        | {"done": [True, None, None, False, None, None]}
+        | {"ended_ns": [None, 9, None, None, None, None]}
+        | {"duration_ns": [None, None, 3, None, None, None]}
+        | {"observed_ns": [None, None, None, None, 9, None]},
+    )
+    incident.append("ops", rows | {"job": "calls only"})
+    incident.require(["operations"])
+    told = incident.con.execute(
+        "SELECT job, done, kind, entered_ns FROM operations ORDER BY job DESC, rank"
+    ).fetchall()
+    assert [row[1] for row in told if row[0] == "j"] == [True, True, True, False, False, False]
+    assert [row[1] for row in told if row[0] != "j"] == [None] * 6
+    assert {row[2:] for row in told} == {("coll", 1)}
+
+
+def test_collectives_before_the_first_open_one_are_done(incident: Incident) -> None:
+    incident.append(
+        "ops",
+        {"job": "j", "comm": 1, "kind": "coll", "rank": [0, 0, 1], "seq": [8, 9, 9]}
+        | {"enqueued_ns": [3, 4, 4], "observed_ns": 50},
+    )
+    assert frontier(incident) == [(0, 9, 7), (1, 9, 8)]
+
+
+def test_a_row_of_the_end_outweighs_those_while_it_ran(incident: Incident) -> None:
+    rows = {"job": "j", "comm": 1, "kind": "coll", "rank": 0, "seq": 8, "enqueued_ns": 3}
+    incident.append("ops", rows | {"observed_ns": [10, 20, 30], "ended_ns": [None, 15, None]})
+    incident.append("ops", rows | {"rank": 1, "observed_ns": 30})
+    incident.require(["in_flight"])
+    assert incident.con.execute("SELECT rank, waited_ns FROM in_flight").fetchall() == [(1, 27)]
+
+
+def test_counters_stand_in_where_no_operation_was_kept(incident: Incident) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1]})
+    done = {"job": "j", "comm": 1, "kind": "coll", "rank": 0, "seq": 8, "ended_ns": 9}
+    incident.append("ops", done)
+    incident.append(
+        "launches",
+        {"job": "j", "comm": 1, "rank": [0, 1, 1], "at_ns": [5, 5, 6]}
+        | {"launched": [8, 6, 7], "completed": [8, 6, 6]},
+    )
+    assert frontier(incident) == [(0, 8, 8), (1, 7, 6)]
+
+
+@pytest.mark.parametrize("why", ["disagree", "p2p"])
+def test_counters_that_count_otherwise_are_not_believed(incident: Incident, why: str) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1]})
+    done = {"job": "j", "comm": 1, "kind": "coll", "rank": 0, "seq": 8, "ended_ns": 9}
+    incident.append("ops", done)
+    if why == "p2p":
+        incident.append("ops", {"job": "j", "comm": 1, "kind": "p2p", "rank": 0, "seq": 1})
+    launched = [9, 7] if why == "disagree" else [8, 7]
+    incident.append("launches", {"job": "j", "comm": 1, "rank": [0, 1], "launched": launched})
+    assert frontier(incident) == [(0, 8, 8), (1, None, None)]
+
+
+def test_members_are_those_told_and_those_seen_acting(incident: Incident) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 0, 1], "role": ["tp", "tp", "tp"]})
+    incident.append("ranks", {"job": "j", "rank": [0, 1, 2], "node": ["a", "b", "c"]})
+    incident.append("ops", {"job": "j", "comm": 1, "rank": [1, 2, 2], "seq": [1, 1, 2]})
+    incident.require(["members", "processes"])
+    rows = incident.con.execute("SELECT rank, role, node FROM members ORDER BY ALL").fetchall()
+    assert rows == [(0, "tp", "a"), (1, "tp", "b"), (2, None, "c")]
+
+
+def test_a_process_is_heard_by_itself_and_its_host_by_any(incident: Incident) -> None:
+    incident.append("ranks", {"job": "j", "rank": [0, 1, 2, 3], "node": ["a", "a", "b", None]})
+    incident.append("ops", {"job": "j", "comm": 1, "rank": [0], "seq": 1})
+    states = ["running", "unresponsive", "dead"]
+    incident.append("launches", {"job": "j", "comm": 1, "rank": [4, 1, 2], "state": states})
+    incident.append("recordings", {"job": "j", "rank": [3, 2], "problem": [None, "truncated"]})
+    incident.require(["processes"])
+    rows = incident.con.execute(
+        "SELECT rank, heard, node_heard FROM processes ORDER BY rank"
+    ).fetchall()
+    assert rows == [
+        (0, True, True),
+        (1, False, True),
+        (2, False, False),
+        (3, True, None),
+        (4, True, None),
+    ]

@@ -1,0 +1,169 @@
+"""Waits: who stands where and who holds whom, in played jobs and in recordings with less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oncall.analysis
+from oncall.evidence import Incident
+
+assert oncall.analysis  # imported for the relations that it registers
+
+
+@pytest.fixture
+def incident() -> Iterator[Incident]:
+    with Incident.empty() as made:
+        yield made
+
+
+def found(incident: Incident, relation: str, columns: str) -> list[tuple[Any, ...]]:
+    incident.require([relation])
+    return incident.con.execute(f"SELECT {columns} FROM {relation} ORDER BY ALL").fetchall()
+
+
+# ---------------------------------------------------------------- played jobs
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_who_stands_where_and_who_holds_whom(data: st.DataObject, recorded: Any) -> None:
+    incident, played = data.draw(recorded)
+    with incident:
+        standing = found(incident, "standing", "job, rank, comm, kind, seq")
+        held = found(incident, "holders", "job, comm, kind, seq, owner, rank, how")
+    for job, one in played.items():
+        stands = one.standing()
+        assert {row[1:] for row in standing if row[0] == job} == {
+            (rank, call.comm, call.kind, number) for rank, (call, number) in stands.items()
+        }
+        assert {row[1:] for row in held if row[0] == job} == {
+            (call.comm, call.kind, number, None if call.kind == "coll" else rank, holder, how)
+            for rank, (call, number) in stands.items()
+            for holder, how in one.holders(rank).items()
+        }
+
+
+# ----------------------------------------------------------- what is recorded
+
+
+def ops(incident: Incident, **columns: Any) -> None:
+    """Rows in flight on communicator 1: entered at 10, seen at 110; `columns` override."""
+    common = {"job": "j", "comm": 1, "kind": "coll", "op": "AllReduce", "observed_ns": 110}
+    incident.append("ops", common | {"enqueued_ns": 10} | columns)
+
+
+def test_a_wait_lasts_from_entry_to_the_last_look(incident: Incident) -> None:
+    ops(incident, seq=4, rank=[0, 1], enqueued_ns=[10, None], started_ns=[30, None])
+    ops(incident, seq=4, rank=[0], started_ns=30, observed_ns=90)  # an earlier look at the same
+    assert found(incident, "standing", "rank, seq, waited_ns") == [(0, 4, 80), (1, 4, None)]
+
+
+def test_an_operation_outlived_by_a_later_one_is_asynchronous(incident: Incident) -> None:
+    ops(incident, seq=4, rank=[0, 1])
+    ops(incident, comm=2, seq=9, rank=[0, 1], enqueued_ns=20, ended_ns=[30, None])
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2]})
+    assert found(incident, "standing", "rank, comm, seq") == [(1, 1, 4)]
+
+
+def test_what_most_others_completed_holds_nobody(incident: Incident) -> None:
+    ops(incident, seq=4, rank=[0, 1, 2, 3], ended_ns=[20, 20, 20, None])
+    ops(incident, seq=5, rank=[0, 1, 2], enqueued_ns=30)
+    assert found(incident, "standing", "rank, seq") == [(0, 5), (1, 5), (2, 5)]
+    assert found(incident, "holders", "seq, rank, how") == [(5, 3, "absent")]
+
+
+def test_what_others_completed_under_another_call_does_hold(incident: Incident) -> None:
+    ops(incident, seq=4, rank=[0, 1, 2, 3], ended_ns=[20] * 3 + [None], bytes=[8, 8, 8, 16])
+    assert found(incident, "standing", "rank, seq") == [(3, 4)]
+
+
+def test_counters_alone_tell_who_is_ahead(incident: Incident) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2, 3]})
+    incident.append(
+        "launches",
+        {"job": "j", "comm": 1, "rank": [0, 1, 2, 3] * 2, "at_ns": [5] * 4 + [65] * 4}
+        | {"launched": [6, 7, 7, 7, 6, 7, 7, 7], "state": ["running"] * 7 + ["dead"]},
+    )
+    assert found(incident, "standing", "rank, kind, seq, waited_ns") == [
+        (1, "coll", 7, 60),
+        (2, "coll", 7, 60),
+        (3, "coll", 7, None),
+    ]
+    assert found(incident, "holders", "comm, seq, rank, how") == [(1, 7, 0, "absent")]
+
+
+def test_equal_counters_are_no_wait(incident: Incident) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1]})
+    incident.append("launches", {"job": "j", "comm": 1, "rank": [0, 1], "launched": 7, "at_ns": 5})
+    assert found(incident, "standing", "rank") == []
+
+
+def test_a_silent_member_is_suspected_where_nobody_else_is_absent(incident: Incident) -> None:
+    incident.append("comms", {"job": "j", "comm": [1] * 3 + [2] * 3, "rank": [0, 1, 9] * 2})
+    ops(incident, seq=4, rank=[0, 1])
+    assert found(incident, "holders", "comm, rank, how") == [(1, 9, "silent")]
+
+
+def test_a_rank_that_only_keeps_a_counter_is_heard(incident: Incident) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 9]})
+    incident.append("launches", {"job": "j", "comm": 1, "rank": 9, "launched": 3, "at_ns": 5})
+    ops(incident, seq=4, rank=[0, 1])
+    assert found(incident, "holders", "rank, how") == [(9, "absent")]
+
+
+# --------------------------------------------------------------- Send and Recv
+
+
+def p2p(incident: Incident, *calls: tuple[int, int, str, int], **columns: Any) -> None:
+    """Open calls (rank, seq, op, peer) on communicator 1."""
+    rank, seq, op, peer = (list(values) for values in zip(*calls, strict=True))
+    ops(incident, kind="p2p", rank=rank, seq=seq, op=op, peer=peer, **columns)
+
+
+PAIR = "rank, seq, state"
+
+
+def test_a_send_waits_for_its_receive(incident: Incident) -> None:
+    p2p(incident, (0, 3, "Send", 1))
+    ops(incident, comm=2, seq=1, rank=[1], ended_ns=20)
+    assert found(incident, "open_pairs", PAIR) == [(0, 3, "unmatched")]
+    assert found(incident, "holders", "seq, owner, rank, how") == [(3, 0, 1, "absent")]
+
+
+def test_both_sides_in_the_same_transfer_are_matched_and_hold_nobody(incident: Incident) -> None:
+    p2p(incident, (0, 3, "Send", 1), (1, 3, "Recv", 0))
+    assert found(incident, "open_pairs", PAIR) == [(0, 3, "matched"), (1, 3, "matched")]
+    assert found(incident, "holders", "rank") == []
+
+
+def test_the_only_peer_of_a_communicator_of_two_needs_no_name(incident: Incident) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 7], "size": 2})
+    ops(incident, kind="p2p", op="Send", rank=[0], seq=3)
+    assert found(incident, "open_pairs", "rank, peer, state") == [(0, 7, "unmatched")]
+
+
+@pytest.mark.parametrize(("size", "state"), [(2, "passed"), (3, "unmatched")])
+def test_a_later_number_means_passed_only_where_numbers_can_be_compared(
+    incident: Incident, size: int, state: str
+) -> None:
+    """Rank 1 already receives number 4, so it is done with 3; of three it may count otherwise."""
+    incident.append("comms", {"job": "j", "comm": 1, "rank": list(range(size)), "size": size})
+    p2p(incident, (0, 3, "Send", 1), (1, 4, "Send", 0))
+    assert found(incident, "open_pairs", PAIR)[0] == (0, 3, state)
+
+
+@pytest.mark.parametrize(("history", "state"), [(1, "passed"), (2, "unmatched")])
+def test_what_is_done_shows_whether_numbers_can_be_compared(
+    incident: Incident, history: int, state: str
+) -> None:
+    """Rank 1 completed number 3. It is rank 0's if their number 1 was the same transfer too."""
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2], "size": 3})
+    p2p(incident, (0, 1, "Send", 1), (1, history, "Recv", 0), ended_ns=5)
+    p2p(incident, (1, 3, "Recv", 0), ended_ns=9)
+    p2p(incident, (0, 3, "Send", 1))
+    assert found(incident, "open_pairs", PAIR) == [(0, 3, state)]
