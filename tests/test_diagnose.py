@@ -123,6 +123,12 @@ SEEN = Coverage(nodes=0, answered=0, ranks=10, ranks_seen=9)
             "only 8 of 10 ranks were seen, less than 90 %",
         ),
         (
+            Coverage(nodes=0, answered=0, ranks=0, ranks_seen=0),
+            ("hang",),
+            ExitCode.TOO_LITTLE_COVERAGE,
+            "nothing was heard of any rank or node",
+        ),
+        (
             replace(SEEN, skipped_rules=(SkippedRule("slow", (), "slow.yaml:3:1: no such table"),)),
             ("hang",),
             ExitCode.TOO_LITTLE_COVERAGE,

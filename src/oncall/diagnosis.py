@@ -156,6 +156,8 @@ class Diagnosis:
                 return f"a suspicion could not be decided ({rule.rule})"
             if rule.failed:
                 return f"rulebook {rule.rule} failed"
+        if not self.coverage.ranks_seen and not self.coverage.answered:
+            return "nothing was heard of any rank or node"
         if self.coverage.share < self.min_coverage:
             return (
                 f"only {self.coverage.ranks_seen} of {self.coverage.ranks} ranks were seen, "

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+_MOST_SHOWN = 160  # characters of a source line; what is no YAML may be one line of megabytes
+
 
 class ExitCode(IntEnum):
     """What the process returns; the contract of `oncall diagnose`."""
@@ -72,10 +74,21 @@ class Problem:
         head = f"{self.path}:{self.line}:{self.column}: error: {self.message}"
         if not self.source_line:
             return head
+        line, at = _around(self.source_line, self.column - 1)
         # A tab stays a tab, or the caret would point elsewhere.
-        before = self.source_line[: self.column - 1].ljust(self.column - 1)
-        caret = "".join(c if c == "\t" else " " for c in before) + "^" * max(1, self.length)
-        return f"{head}\n    {self.source_line}\n    {caret}"
+        before = line[:at].ljust(at)
+        caret = "".join(c if c == "\t" else " " for c in before)
+        caret += "^" * max(1, min(self.length, len(line) - at))
+        return f"{head}\n    {line}\n    {caret}"
+
+
+def _around(line: str, at: int) -> tuple[str, int]:
+    """The part of a long line around position `at`, and where in it that is."""
+    start = max(0, at - _MOST_SHOWN // 2) if len(line) > _MOST_SHOWN else 0
+    part = line[start : start + _MOST_SHOWN]
+    left = "…" if start else ""
+    right = "…" if start + len(part) < len(line) else ""
+    return left + part + right, at - start + len(left)
 
 
 class RulebookError(OncallError):

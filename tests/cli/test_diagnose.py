@@ -204,6 +204,8 @@ def test_as_it_stood_before_the_hang(diagnose: Oncall, hang: Path) -> None:
         (("HANG", "--at", "breakfast"), "--at breakfast: write 2026-11-20T03:10:00"),
         (("HANG", "--at", "2031-01-01T00:00"), "the evidence is of 2026-11-20T02:42:00"),
         (("HANG", "--since", "soon"), "`soon` is not a duration"),
+        (("HANG", "--since", "-5 s"), "a duration is above zero"),
+        (("HANG", "--save", "FOLDER"), "it is a folder"),
         (("HANG", "--param", "hang_after"), "write RULE.NAME=VALUE"),
         (("HANG", "--param", "hang.hang_aftr=3s"), "did you mean"),
         (("HANG", "--param", "hang.hang_after=3 GB"), "hang_after"),
@@ -217,7 +219,10 @@ def test_as_it_stood_before_the_hang(diagnose: Oncall, hang: Path) -> None:
 def test_what_cannot_be_is_said(
     diagnose: Oncall, hang: Path, arguments: tuple[str, ...], said: str
 ) -> None:
-    left = diagnose(*(hang if one == "HANG" else one for one in arguments))
+    folder = hang.parent / "folder.oncall"
+    folder.mkdir()
+    places = {"HANG": hang, "FOLDER": folder}
+    left = diagnose(*(places.get(one, one) for one in arguments))
     assert left.code == 2
     assert left.out == ""
     assert said in left.err

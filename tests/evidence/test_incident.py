@@ -297,6 +297,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(saved: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "cannot save" in done.stdout
+    assert "File too large" in done.stdout
     assert list(saved.parent.iterdir()) == [saved]
     assert saved.read_bytes() == before
 

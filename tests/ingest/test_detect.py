@@ -152,7 +152,9 @@ def test_odd_file_names(fr, tmp_path):
     ("content", "problem"),
     [
         (None, "No such file"),
-        (b"hello", "not a recording that oncall knows; it reads PyTorch Flight Recorder"),
+        (b"hello", "not a recording that oncall knows; oncall reads PyTorch Flight Recorder"),
+        (b"", "empty or unreadable file"),
+        (b"\x80\x04cos\nsystem\n", "a pickle, but not one of the Flight Recorder"),
         (b"\x80\x02}(X\x09\0\0\0pg_config", "truncated or damaged pickle"),
     ],
 )
@@ -173,10 +175,16 @@ def test_a_damaged_file_given_among_its_series_is_a_stated_gap(fr, tmp_path):
 
 
 def test_folders_without_recordings(tmp_path):
-    with pytest.raises(BadInput, match=r"no recording here; oncall reads .*NCCL RAS.*Megatrace"):
+    with pytest.raises(
+        BadInput, match=r"no recording here \(no file at all\); oncall reads .*NCCL RAS.*Megatrace"
+    ):
         load(tmp_path)
     (tmp_path / "README.md").write_text("empty")
-    with pytest.raises(BadInput, match="no recording here"):
+    with pytest.raises(BadInput, match=r"here \(README.md: not a recording that oncall knows\);"):
+        load(tmp_path)
+    for number in range(2500):
+        (tmp_path / f"core.{number}").touch()
+    with pytest.raises(BadInput, match=r"core.0: empty or unreadable file, .* and 2,498 more\);"):
         load(tmp_path)
 
 
@@ -184,5 +192,5 @@ def test_nothing_readable_is_no_diagnosis(fr, tmp_path):
     write_job(fr, tmp_path)
     for path in tmp_path.iterdir():
         path.write_bytes(path.read_bytes()[:150])
-    with pytest.raises(BadInput, match=r"rank_0: truncated.*\(and 1 more files, none readable\)"):
+    with pytest.raises(BadInput, match=r"rank_0: truncated.*\(with 1 more, none readable\)"):
         load(tmp_path)

@@ -134,6 +134,8 @@ def _check_target(save: Path) -> None:
         raise UsageError(f"--save {save}: there is no folder {save.parent}")
     if not os.access(save.parent, os.W_OK):
         raise UsageError(f"--save {save}: the folder {save.parent} cannot be written")
+    if save.is_dir():
+        raise UsageError(f"--save {save}: it is a folder; name a file in it")
     if save.exists() and not _is_incident(save):
         raise UsageError(f"--save {save}: it exists and is no incident file; it stays as it is")
 
@@ -194,7 +196,10 @@ def _look_at(incident: Incident, since: str | None, at: str | None) -> None:
             raise UsageError(f"--at {at}: the evidence is of {_utc(first)} to {_utc(last)} UTC")
         window.cut_after(incident.con, until)
     if since is not None:
-        window.cut_before(incident.con, until - parse_duration_ns(since))
+        duration_ns = parse_duration_ns(since)
+        if duration_ns <= 0:
+            raise UsageError(f"--since {since}: a duration is above zero, such as 10m")
+        window.cut_before(incident.con, until - duration_ns)
 
 
 def _instant(text: str, last_ns: int) -> int:

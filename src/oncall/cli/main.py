@@ -40,9 +40,9 @@ def main() -> NoReturn:
 def _mend_streams() -> None:
     """A closed stream (`>&-`) takes what is written, and a narrow one shows `?` for a glyph."""
     if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w")
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w")
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
 

@@ -243,8 +243,8 @@ def _check_version(con: duckdb.DuckDBPyConnection, path: Path, saved: dict[str, 
     if version > SCHEMA_VERSION:
         raise BadInput(
             str(path),
-            f"written by oncall {rows[0][1]} with evidence schema {version}; this oncall reads up to "
-            f"{SCHEMA_VERSION}: upgrade oncall",
+            f"written by oncall {rows[0][1]} with evidence schema {version}; this oncall reads up "
+            f"to {SCHEMA_VERSION}: upgrade oncall",
         )
 
 
@@ -263,4 +263,6 @@ def _quoted(path: Path) -> str:
 def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    # DuckDB wraps a full disk in two sentences about itself.
+    told = str(error).rpartition("Original error: ")[2].strip()
+    return next(iter(told.splitlines()), type(error).__name__)

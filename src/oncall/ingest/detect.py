@@ -17,6 +17,7 @@ from oncall.ingest.jobs import Recording, choose
 from oncall.ingest.printable import printable
 
 _HEAD_BYTES = 16384
+_MOST_TOLD = 3
 _BESIDE_EVIDENCE = {
     *(".cfg", ".csv", ".html", ".ini", ".log", ".md", ".oncall", ".pdf", ".png", ".py", ".rst"),
     *(".sh", ".svg", ".toml", ".txt", ".yaml", ".yml"),
@@ -40,8 +41,8 @@ def load(paths: Sequence[Path], incident: Incident, job: str | None = None) -> N
     """Read recordings, files or folders, of one job into the incident.
 
     Kinds are detected from content; archives are looked into. The job is called `job`, else after
-    the folder; if several jobs are found, `job` chooses one of them. What cannot be read beside what can becomes a
-    recording with its problem. Raises BadInput if nothing can be read, if a file given by name is
+    the folder; if several jobs are found, `job` chooses one of them. What cannot be read beside
+    what can becomes a recording with its problem. Raises BadInput if nothing can be read, if a file given by name is
     no evidence, or if it is not clear which job is meant.
     """
     with unpacked(paths) as (found, origin):
@@ -56,13 +57,11 @@ def _load(paths: Sequence[Path], incident: Incident, job: str | None) -> None:
     files = _adopt([file for path in paths for file in _look(path)])
     for file in files:
         if file.explicit and file.importer is None:
-            raise BadInput(
-                str(file.path), f"not a recording that oncall knows; it reads {READABLE}"
-            )
+            raise BadInput(str(file.path), f"{_problem(file)}; oncall reads {READABLE}")
     recordings = _recordings(files)
     if not recordings:
         where = ", ".join(map(str, paths))
-        raise BadInput(where, f"no recording here; oncall reads {READABLE}")
+        raise BadInput(where, f"no recording here{_found_instead(files)}; oncall reads {READABLE}")
     chosen = choose(recordings, paths, job)
     by_kind: dict[str, list[Recording]] = defaultdict(list)
     for recording in chosen.recordings:
@@ -150,7 +149,20 @@ def _is_company(file: _File) -> bool:
 
 
 def _problem(file: _File) -> str:
-    return "not a recording that oncall knows" if file.head else "empty or unreadable file"
+    if not file.head:
+        return "empty or unreadable file"
+    if file.head[:1] == b"\x80" and file.head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return "a pickle, but not one of the Flight Recorder"
+    return "not a recording that oncall knows"
+
+
+def _found_instead(files: Sequence[_File]) -> str:
+    """` (3 files, none readable: a: empty or unreadable file ...)`, to see a wrong path at once."""
+    if not files:
+        return " (no file at all)"
+    told = ", ".join(f"{file.path.name}: {_problem(file)}" for file in files[:_MOST_TOLD])
+    more = f" and {len(files) - _MOST_TOLD:,} more" if len(files) > _MOST_TOLD else ""
+    return f" ({told}{more})"
 
 
 def _refuse_nothing_read(incident: Incident, job: str) -> None:
@@ -160,5 +172,5 @@ def _refuse_nothing_read(incident: Incident, job: str) -> None:
         [job],
     ).fetchall()
     if rows and not rows[0][2]:
-        more = f" (and {len(rows) - 1} more files, none readable)" if len(rows) > 1 else ""
+        more = f" (with {len(rows) - 1} more, none readable)" if len(rows) > 1 else ""
         raise BadInput(rows[0][0], rows[0][1] + more)

@@ -79,7 +79,11 @@ def _refuse_twins(paths: Iterable[str]) -> None:
     for path in paths:
         rank = rank_in_name(path)
         if rank is not None and by_rank.setdefault(rank, path) != path:
-            raise BadInput(by_rank[rank], f"a second dump of rank {rank}, beside {path}")
+            raise BadInput(
+                by_rank[rank],
+                f"a second dump of rank {rank}, beside {path}; if they are of two jobs, give each "
+                "its folder",
+            )
 
 
 def _refuse_mixture(batches: Sequence[Batch]) -> None:
