@@ -8,6 +8,7 @@ constant head start look alike and are neither a fault.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -24,64 +25,100 @@ OFFSET_SHARE = 4
 Ints = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Waits:
+    """The calls of all rounds of two members or more, sorted by round.
+
+    `row`, `rank`, `entered_ns`, `wait_ns` (n,) are of the calls; `first` (rounds,) is each
+    round's first call.
+    """
+
+    row: Ints
+    rank: Ints
+    entered_ns: Ints
+    wait_ns: Ints
+    first: Ints
+
+
 @relation(
     "arrivals",
-    reads=["operations"],
+    reads=["operations", "knowledge"],
+    optional=["heads"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
-        ("seq", "BIGINT", "", "the round"),
-        ("rank", "INTEGER", "", "global rank"),
+        ("ops_row", "BIGINT", "", "the call: its row in ops"),
         ("wait_ns", "BIGINT", "ns", "from its arrival to the last one's, offsets taken off"),
     ],
     source="CCL-D 4.2.1, without durations",
 )
 def arrivals(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """Each member's wait in each collective round of jobs that record no durations."""
-    calls = con.execute(
-        """SELECT job, comm, seq, rank, entered_ns FROM operations
-           SEMI JOIN (SELECT job FROM ops GROUP BY job HAVING count(duration_ns) = 0
-                      AND count(CASE WHEN started_ns IS NOT NULL THEN ended_ns END) = 0)
-               USING (job)
-           WHERE kind = 'coll' AND entered_ns IS NOT NULL AND coalesce(done, true)
-           ORDER BY job, comm, seq"""
-    ).fetchnumpy()
-    keep, first = _shared_rounds(calls)
-    calls = {name: values[keep] for name, values in calls.items()}
-    entered_ns = np.asarray(calls["entered_ns"], dtype=np.int64)
-    if not len(entered_ns):
-        return {name: [] for name in ("job", "comm", "seq", "rank", "wait_ns")}
-    round_of = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(entered_ns))))
-    arrival = without_offsets(entered_ns, round_of, first, _members(calls))
+    waits = _waits(con)
+    if waits is None:
+        return {"ops_row": [], "wait_ns": []}
+    return {"ops_row": waits.row, "wait_ns": waits.wait_ns}
+
+
+@relation(
+    "arrival_rounds",
+    reads=["operations", "knowledge"],
+    optional=["heads"],
+    columns=[
+        ("ops_row", "BIGINT", "", "one of its calls: the row in ops"),
+        ("at_ns", "BIGINT", "ns", "first entry"),
+        ("ranks", "INTEGER", "ranks", "members whose arrival is known"),
+        ("wait_ns", "BIGINT", "ns", "longest wait, offsets taken off"),
+        ("last_rank", "INTEGER", "", "the last to arrive"),
+    ],
+    source="CCL-D 4.2.1, without durations",
+)
+def arrival_rounds(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """The collective rounds of jobs that record no durations, with their longest wait."""
+    waits = _waits(con)
+    if waits is None:
+        return dict.fromkeys(("ops_row", "at_ns", "ranks", "wait_ns", "last_rank"), [])
+    first = waits.first
+    ranks = np.diff(np.append(first, len(waits.row)))
+    # The last to arrive waits for nobody; of several the first row stands for them.
+    last = np.flatnonzero(waits.wait_ns == 0)
+    last = last[np.searchsorted(last, first)]
     return {
-        **{name: calls[name] for name in ("job", "comm", "seq", "rank")},
-        "wait_ns": np.maximum.reduceat(arrival, first)[round_of] - arrival,
+        "ops_row": waits.row[first],
+        "at_ns": np.minimum.reduceat(waits.entered_ns, first),
+        "ranks": ranks,
+        "wait_ns": np.maximum.reduceat(waits.wait_ns, first),
+        "last_rank": waits.rank[last],
     }
 
 
-def _shared_rounds(calls: Mapping[str, Any]) -> tuple[npt.NDArray[np.bool_], Ints]:
-    """Which rows belong to rounds of two members or more, and where those rounds then start."""
-    count = len(calls["seq"])
-    new = np.ones(count, dtype=bool)
-    new[1:] = False
-    for name in ("job", "comm", "seq"):
-        new[1:] |= np.asarray(calls[name][1:] != calls[name][:-1], dtype=bool)
-    first = np.flatnonzero(new)
-    sizes = np.diff(np.append(first, count))
-    keep = np.repeat(sizes > 1, sizes)
-    kept = sizes[sizes > 1]
-    return keep, np.cumsum(kept) - kept
-
-
-def _members(calls: Mapping[str, Any]) -> Ints:
-    """A number for each membership (job, comm, rank), row by row."""
-    rank = np.asarray(calls["rank"], dtype=np.int64)
-    new = np.ones(len(rank), dtype=bool)
-    new[1:] = False
-    for name in ("job", "comm"):
-        new[1:] |= np.asarray(calls[name][1:] != calls[name][:-1], dtype=bool)
-    key = np.cumsum(new) * (int(rank.max(initial=0)) + 1) + rank
-    return np.unique(key, return_inverse=True)[1].astype(np.int64)
+def _waits(con: duckdb.DuckDBPyConnection) -> Waits | None:
+    """Everybody's wait in every round of jobs without durations; None if there is none."""
+    if not con.execute("SELECT 1 FROM knowledge WHERE NOT durations").fetchall():
+        return None
+    calls = con.execute(
+        """SELECT o.ops_row, o.seq, o.rank, o.entered_ns, m.number, m.comm_number
+           FROM operations o
+           JOIN (SELECT job, comm, rank, row_number() OVER () AS number,
+                     dense_rank() OVER (ORDER BY job, comm) AS comm_number FROM heads) m
+               USING (job, comm, rank)
+           SEMI JOIN (SELECT job FROM knowledge WHERE NOT durations) USING (job)
+           WHERE o.kind = 'coll' AND o.seq IS NOT NULL AND o.entered_ns IS NOT NULL
+               AND coalesce(o.done, true)"""
+    ).fetchnumpy()
+    row, seq, rank, entered_ns, member, comm = (
+        np.asarray(values, dtype=np.int64) for values in calls.values()
+    )
+    order = np.lexsort((seq, comm))
+    new = np.append(True, (np.diff(comm[order]) != 0) | (np.diff(seq[order]) != 0))
+    sizes = np.diff(np.append(np.flatnonzero(new[: len(order)]), len(order)))
+    order = order[np.repeat(sizes > 1, sizes)]
+    if not len(order):
+        return None
+    sizes = sizes[sizes > 1]
+    first = np.cumsum(sizes) - sizes
+    round_of = np.repeat(np.arange(len(first)), sizes)
+    arrival = without_offsets(entered_ns[order], round_of, first, member[order])
+    wait_ns = np.maximum.reduceat(arrival, first)[round_of] - arrival
+    return Waits(row[order], rank[order], entered_ns[order], wait_ns, first)
 
 
 def without_offsets(entered_ns: Ints, round_of: Ints, first: Ints, member: Ints) -> Ints:
@@ -98,9 +135,9 @@ def without_offsets(entered_ns: Ints, round_of: Ints, first: Ints, member: Ints)
     starts = np.flatnonzero(np.append(True, np.diff(member[order]) != 0))
     rounds = np.diff(np.append(starts, len(order)))
     few = np.minimum(OFFSET_ROUNDS, np.maximum(1, rounds // OFFSET_SHARE))
-    usual = np.zeros(len(starts), dtype=np.int64)
+    usual = np.zeros(int(member.max()) + 1, dtype=np.int64)
     for number in np.unique(few):
         chosen = np.flatnonzero(few == number)
         rows = order[starts[chosen][:, np.newaxis] + np.arange(number)]
-        usual[chosen] = np.median(relative[rows], axis=1)
+        usual[member[rows[:, 0]]] = np.median(relative[rows], axis=1)
     return np.asarray(relative - usual[member], dtype=np.int64)

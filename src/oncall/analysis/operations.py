@@ -31,6 +31,7 @@ OPERATION_COLUMNS = [
     ("send_rate", "DOUBLE", "1/s", "send primitives a second"),
     ("recv_rate", "DOUBLE", "1/s", "receive primitives a second"),
     ("observed_ns", "BIGINT", "ns", "when the row was written"),
+    ("ops_row", "BIGINT", "", "its row in ops"),
 ]
 
 
@@ -48,7 +49,35 @@ SIGNATURE = f"""
 """
 
 
-@relation("operations", reads=["ops"], columns=OPERATION_COLUMNS, source="CCL-D 4.1", view=True)
+@relation(
+    "knowledge",
+    reads=["ops"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("completion", "BOOLEAN", "", "some operation says whether it completed"),
+        ("durations", "BOOLEAN", "", "some operation says how long it took"),
+    ],
+    source="CCL-D 4.1",
+)
+def knowledge() -> str:
+    """What the recordings of each job can know at all."""
+    return """
+        SELECT job,
+            bool_or(done IS NOT NULL OR ended_ns IS NOT NULL OR duration_ns IS NOT NULL)
+                AS completion,
+            bool_or(duration_ns IS NOT NULL OR (started_ns IS NOT NULL AND ended_ns IS NOT NULL))
+                AS durations
+        FROM ops GROUP BY job
+    """
+
+
+@relation(
+    "operations",
+    reads=["ops", "knowledge"],
+    columns=OPERATION_COLUMNS,
+    source="CCL-D 4.1",
+    view=True,
+)
 def operations() -> str:
     """Every recorded row of every operation, with completion and entry settled."""
     return """
@@ -60,11 +89,34 @@ def operations() -> str:
                      WHEN ended_ns IS NOT NULL OR duration_ns IS NOT NULL THEN true
                      WHEN observed_ns IS NOT NULL OR k.completion THEN false END AS done),
             coalesce(started_ns, enqueued_ns, ended_ns - duration_ns, observed_ns - duration_ns)
-                AS entered_ns
-        FROM ops o
-        JOIN (SELECT job, bool_or(done IS NOT NULL OR ended_ns IS NOT NULL
-                                  OR duration_ns IS NOT NULL) AS completion
-              FROM ops GROUP BY job) k ON k.job = o.job
+                AS entered_ns,
+            o.rowid AS ops_row
+        FROM ops o JOIN knowledge k USING (job)
+    """
+
+
+@relation(
+    "heads",
+    reads=["operations"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("rank", "INTEGER", "", "a rank with recorded operations on it"),
+        ("entered_seq", "BIGINT", "", "last collective it entered"),
+        ("done_seq", "BIGINT", "", "last collective that completed on it"),
+        ("p2p", "BOOLEAN", "", "there are Sends or Recvs among them"),
+        ("newest_ns", "BIGINT", "ns", "when it entered the last one of those that completed"),
+    ],
+    source="CCL-D 5.1",
+    at="node",
+)
+def heads() -> str:
+    """How far the recorded operations of each rank reach: all that most questions need of them."""
+    return """
+        SELECT job, comm, rank, max(seq) FILTER (kind = 'coll') AS entered_seq,
+            max(seq) FILTER (kind = 'coll' AND done) AS done_seq, bool_or(kind = 'p2p') AS p2p,
+            max(entered_ns) FILTER (done) AS newest_ns
+        FROM operations GROUP BY job, comm, rank
     """
 
 
@@ -103,7 +155,10 @@ def in_flight() -> str:
             QUALIFY row_number() OVER (
                 PARTITION BY job, comm, kind, seq, rank ORDER BY observed_ns DESC NULLS LAST) = 1)
         SELECT *, observed_ns - entered_ns AS waited_ns
-        FROM latest ANTI JOIN (SELECT job, comm, kind, seq, rank FROM operations WHERE done)
+        FROM latest ANTI JOIN (
+            -- Few are open, so to look for these among all that are done beats the reverse.
+            SELECT job, comm, kind, seq, rank
+            FROM operations SEMI JOIN latest USING (job, comm, kind, seq, rank) WHERE done)
             USING (job, comm, kind, seq, rank)
     """
 
@@ -111,7 +166,7 @@ def in_flight() -> str:
 @relation(
     "members",
     reads=["ops|comms"],
-    optional=["ranks"],
+    optional=["heads", "ranks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -132,7 +187,7 @@ def members() -> str:
     """Who belongs to each communicator: as told, and whoever was seen operating on it."""
     return """
         WITH told AS (SELECT DISTINCT ON (job, comm, rank) * FROM comms),
-        acting AS (SELECT DISTINCT job, comm, rank FROM ops),
+        acting AS (SELECT job, comm, rank FROM heads),
         placed AS (SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM ranks)
         SELECT job, comm, rank, comm_rank, size, name, role, tree_layer, node, gpu, nic
         FROM told FULL JOIN acting USING (job, comm, rank) LEFT JOIN placed USING (job, rank)
@@ -142,6 +197,7 @@ def members() -> str:
 @relation(
     "witnesses",
     reads=["ops|launches|recordings"],
+    optional=["heads"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "a rank that left evidence of its own"),
@@ -152,7 +208,7 @@ def members() -> str:
 def witnesses() -> str:
     """Ranks that can be heard. A member that is not among them is silent, never healthy."""
     return """
-        SELECT DISTINCT job, rank FROM ops
+        SELECT job, rank FROM heads
         UNION SELECT job, rank FROM launches WHERE state IS NULL
               OR state NOT IN ('unresponsive', 'dead')
         UNION SELECT job, rank FROM recordings WHERE rank IS NOT NULL AND problem IS NULL

@@ -13,14 +13,59 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 
 from oncall.evidence import relation
+
+Ints = npt.NDArray[np.int64]
+
+
+@relation(
+    "own_times",
+    reads=["operations"],
+    optional=["heads", "arrivals"],
+    columns=[
+        ("ops_row", "BIGINT", "", "the call: its row in ops"),
+        ("own_ns", "BIGINT", "ns", "as in own_time"),
+    ],
+    source="beyond CCL-D: separates the late from those made late",
+    at="node",
+)
+def own_times(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """For each collective of each rank: its own time since its previous one on that communicator.
+
+    Where the end on the device is not recorded, an operation is taken to last for its duration,
+    or until the last member arrived. All times are one rank's own, so clocks do not matter.
+    """
+    found = con.execute(
+        """SELECT o.ops_row, m.rank_number, m.member, o.kind = 'coll', o.seq, o.entered_ns,
+               o.entered_ns + coalesce(o.duration_ns, a.wait_ns, 0)
+           FROM operations o
+           JOIN (SELECT job, comm, rank, row_number() OVER () AS member,
+                     dense_rank() OVER (ORDER BY job, rank) AS rank_number FROM heads) m
+               USING (job, comm, rank)
+           LEFT JOIN arrivals a USING (ops_row)
+           WHERE o.seq IS NOT NULL AND o.entered_ns IS NOT NULL AND coalesce(o.done, true)"""
+    ).fetchnumpy()
+    calls = np.array([*found.values()], dtype=np.int64)
+    calls = calls[:, np.lexsort((calls[5], calls[1]))]
+    row, rank, member, collective, seq, start, end = calls
+    if not len(row):
+        return {"ops_row": [], "own_ns": []}
+    total = np.cumsum(_idle(rank, start, end))
+    # The time of an operation that the recorder lost would pass for the rank's own.
+    holes = np.cumsum(_after_hole(2 * member + collective, seq))
+    rounds = np.flatnonzero(collective)
+    rounds = rounds[np.argsort(member[rounds], kind="stable")]
+    follows = np.diff(member[rounds], prepend=-1) == 0  # a first round has none to count from
+    since = np.diff(total[rounds], prepend=0)[follows]
+    torn = np.diff(holes[rounds], prepend=0)[follows] > 0
+    return {"ops_row": row[rounds][follows], "own_ns": np.ma.MaskedArray(since, mask=torn)}
 
 
 @relation(
     "own_time",
-    reads=["operations"],
-    optional=["arrivals"],
+    reads=["own_times", "operations"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -36,49 +81,27 @@ from oncall.evidence import relation
     ],
     source="beyond CCL-D: separates the late from those made late",
     at="node",
+    view=True,
 )
-def own_time(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
-    """For each collective of each rank: its own time since its previous one on that communicator.
+def own_time() -> str:
+    """Each rank's own time before each collective."""
+    return "SELECT * FROM own_times JOIN operations USING (ops_row)"
 
-    Where the end on the device is not recorded, an operation is taken to last for its duration,
-    or until the last member arrived. All times are one rank's own, so clocks do not matter.
-    """
-    ops = con.execute(
-        """SELECT job, comm, seq, rank, kind = 'coll' AS collective, entered_ns AS started_ns,
-               entered_ns + coalesce(duration_ns, wait_ns, 0) AS ended_ns,
-               seq - lag(seq) OVER (PARTITION BY job, rank, comm, kind ORDER BY seq) > 1 AS hole,
-               dense_rank() OVER (ORDER BY job, rank) AS who
-           FROM operations LEFT JOIN (SELECT *, 'coll' AS kind FROM arrivals)
-               USING (job, comm, kind, seq, rank)
-           WHERE entered_ns IS NOT NULL AND coalesce(done, true)
-           ORDER BY who, started_ns"""
-    ).fetchnumpy()
-    if not len(ops["seq"]):
-        return {name: [] for name in ("job", "comm", "seq", "rank", "own_ns")}
-    who = np.asarray(ops["who"], dtype=np.int64)
-    start = np.asarray(ops["started_ns"], dtype=np.int64)
-    end = np.asarray(ops["ended_ns"], dtype=np.int64)
-    new = np.append(True, np.diff(who) != 0)
+
+def _idle(rank: Ints, start: Ints, end: Ints) -> Ints:
+    """Time (n,) outside all operations before each one; rows are sorted by rank and start."""
+    new = np.diff(rank, prepend=-1) != 0
     # A running maximum of ends per rank: shifting each rank above the one before keeps them apart.
-    base = start.min()
-    span = max(int(end.max() - base), 1) + 1
-    shifted = np.maximum.accumulate((end - base) + (who - who[0]) * span)
-    busy_until = np.empty_like(start)
-    busy_until[1:] = shifted[:-1] - (who[1:] - who[0]) * span + base
-    own = np.where(new, 0, np.maximum(start - np.where(new, start, busy_until), 0))
-    total = np.cumsum(own)
-    collective = np.asarray(ops["collective"], dtype=bool)
-    rows = np.flatnonzero(collective)
-    order = rows[np.lexsort((start[rows], np.asarray(ops["comm"])[rows], who[rows]))]
-    comm = np.asarray(ops["comm"])[order]
-    first = np.append(True, (np.diff(who[order]) != 0) | (comm[1:] != comm[:-1]))
-    since = np.append(0, np.diff(total[order]))
-    # The time of an operation that the recorder lost would pass for the rank's own.
-    holes = np.cumsum(np.ma.filled(np.ma.asarray(ops["hole"]), False))
-    torn = np.append(False, np.diff(holes[order]) > 0)
-    keep = ~first  # the first round has no earlier one to count from
-    chosen = order[keep]
-    return {
-        **{name: ops[name][chosen] for name in ("job", "comm", "seq", "rank")},
-        "own_ns": np.ma.MaskedArray(since[keep], mask=torn[keep]),
-    }
+    shift = (rank - rank[0]) * (int(end.max() - start.min()) + 1)
+    busy_until = np.maximum.accumulate(end - start.min() + shift) - shift + start.min()
+    gap = start - np.roll(busy_until, 1)
+    return np.where(new, 0, np.maximum(gap, 0))
+
+
+def _after_hole(group: Ints, seq: Ints) -> npt.NDArray[np.bool_]:
+    """Whether operations between this one and the one before it in its group are missing (n,)."""
+    order = np.lexsort((seq, group))
+    gaps = (np.diff(seq[order], prepend=0) > 1) & (np.diff(group[order], prepend=-1) == 0)
+    found = np.zeros(len(seq), dtype=np.bool_)
+    found[order] = gaps
+    return found

@@ -8,7 +8,7 @@ from oncall.evidence import relation
 @relation(
     "frontier",
     reads=["members", "ops|launches"],
-    optional=["operations", "in_flight"],
+    optional=["heads", "in_flight"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -27,13 +27,7 @@ def frontier() -> str:
     some sources let it count Send and Recv too.
     """
     return """
-        WITH seen AS (
-            SELECT job, comm, rank,
-                max(seq) FILTER (kind = 'coll') AS entered,
-                max(seq) FILTER (kind = 'coll' AND done) AS done,
-                bool_or(kind = 'p2p') AS p2p
-            FROM operations GROUP BY job, comm, rank),
-        open AS (
+        WITH open AS (
             SELECT job, comm, rank, min(seq) - 1 AS before
             FROM in_flight WHERE kind = 'coll' GROUP BY job, comm, rank),
         counted AS (
@@ -41,17 +35,19 @@ def frontier() -> str:
                 arg_max(completed, coalesce(at_ns, 0)) AS completed
             FROM launches GROUP BY job, comm, rank),
         trusted AS (
-            SELECT job, comm FROM counted LEFT JOIN seen USING (job, comm, rank)
+            SELECT job, comm FROM counted LEFT JOIN heads USING (job, comm, rank)
             GROUP BY job, comm
             HAVING NOT coalesce(bool_or(p2p), false)
-                AND coalesce(bool_and(launched = entered) FILTER (entered IS NOT NULL), true))
+                AND coalesce(bool_and(launched = entered_seq) FILTER (entered_seq IS NOT NULL),
+                    true))
         SELECT m.job, m.comm, m.rank,
-            coalesce(s.entered, CASE WHEN t.comm IS NOT NULL THEN c.launched END) AS entered_seq,
+            coalesce(h.entered_seq, CASE WHEN t.comm IS NOT NULL THEN c.launched END)
+                AS entered_seq,
             -- Collectives of one communicator complete in order: all before the first open one are.
-            greatest(s.done, o.before, CASE WHEN t.comm IS NOT NULL THEN c.completed END)
+            greatest(h.done_seq, o.before, CASE WHEN t.comm IS NOT NULL THEN c.completed END)
                 AS done_seq
         FROM members m
-        LEFT JOIN seen s USING (job, comm, rank)
+        LEFT JOIN heads h USING (job, comm, rank)
         LEFT JOIN open o USING (job, comm, rank)
         LEFT JOIN counted c USING (job, comm, rank)
         LEFT JOIN trusted t ON t.job = m.job AND t.comm = m.comm

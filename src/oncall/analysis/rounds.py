@@ -3,7 +3,7 @@
 A member's time in a collective is its wait for the last to arrive plus the transfer (CCL-D
 4.2.1), so the longest time belongs to the first to arrive and the shortest to the last. Where a
 source records durations they are used, and clocks do not matter; elsewhere the wait is read from
-`arrivals`, and the transfer is unknown.
+arrivals, and the transfer is unknown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from oncall.evidence import relation
 @relation(
     "rounds",
     reads=["operations"],
-    optional=["arrivals"],
+    optional=["arrival_rounds"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -40,8 +40,7 @@ def rounds() -> str:
         FROM operations WHERE kind = 'coll' AND done AND duration_ns IS NOT NULL
         GROUP BY job, comm, seq HAVING count(*) > 1
         UNION ALL
-        SELECT job, comm, seq, any_value(op), any_value(coalesce(bytes, count)),
-            min(entered_ns), count(*), max(wait_ns), 0, arg_min(rank, wait_ns), 'arrival'
-        FROM arrivals JOIN operations USING (job, comm, seq, rank) WHERE kind = 'coll'
-        GROUP BY job, comm, seq
+        SELECT o.job, o.comm, o.seq, o.op, coalesce(o.bytes, o.count), a.at_ns, a.ranks,
+            a.wait_ns, 0, a.last_rank, 'arrival'
+        FROM arrival_rounds a JOIN operations o USING (ops_row)
     """

@@ -95,53 +95,67 @@ def open_pairs() -> str:
 
 
 @relation(
-    "standing",
+    "left_open",
     reads=["frontier"],
-    optional=["even_sizes", "in_flight", "operations", "launches", "open_pairs"],
-    empty_without=["in_flight|launches"],
-    columns=STANDING_COLUMNS,
+    optional=["even_sizes", "in_flight", "operations"],
+    empty_without=["in_flight"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the collective"),
+        ("rank", "INTEGER", "", "the rank that has it open"),
+    ],
     source="CCL-D 4.2.2",
     at="node",
 )
-def standing() -> str:
-    """The operation each waiting rank stands in: the oldest that truly holds it.
+def left_open() -> str:
+    """Open collectives that most other members, calling the same, have completed.
 
-    Not every open operation holds a rank. One is asynchronous if the rank has since completed
-    another that it entered later; and one that most other members have completed, calling the
-    same, waits for no one: this rank fails to finish what all took part in. Ranks known only by
-    their launch counter stand in the newest operation of a communicator whose counters differ.
+    They wait for no one: this rank fails to finish what all took part in.
     """
     return f"""
-        WITH newest_done AS (
-            SELECT job, rank, max(entered_ns) AS entered_ns
-            FROM operations WHERE done GROUP BY ALL),
-        others AS (
-            SELECT f.job, f.comm, f.seq, f.rank
-            FROM (SELECT DISTINCT job, comm, seq, rank FROM in_flight WHERE kind = 'coll') f
-            JOIN frontier x ON x.job = f.job AND x.comm = f.comm AND x.rank <> f.rank
-            GROUP BY ALL HAVING 2 * count(*) FILTER (x.done_seq >= f.seq) > count(*)),
+        WITH open AS (SELECT DISTINCT job, comm, seq, rank FROM in_flight WHERE kind = 'coll'),
+        passed AS (
+            SELECT o.job, o.comm, o.seq, count(*) AS members,
+                count(*) FILTER (f.done_seq >= o.seq) AS done
+            FROM (SELECT DISTINCT job, comm, seq FROM open) o JOIN frontier f USING (job, comm)
+            GROUP BY ALL),
+        -- Of the others: less the rank itself.
+        outdone AS (
+            SELECT o.* FROM open o JOIN passed p USING (job, comm, seq)
+            JOIN frontier f USING (job, comm, rank)
+            WHERE 2 * (p.done - coalesce(f.done_seq >= o.seq, false)::INTEGER) > p.members - 1),
         disputed AS (
-            SELECT o.job, o.comm, o.seq FROM operations o SEMI JOIN others USING (job, comm, seq)
-            WHERE o.kind = 'coll' GROUP BY ALL HAVING count(DISTINCT {SIGNATURE}) > 1),
-        holding AS (
-            SELECT i.* FROM in_flight i
-            LEFT JOIN newest_done d USING (job, rank)
-            ANTI JOIN (SELECT * FROM others ANTI JOIN disputed USING (job, comm, seq)) o
-                ON i.kind = 'coll' AND o.job = i.job AND o.comm = i.comm
-                AND o.seq = i.seq AND o.rank = i.rank
-            ANTI JOIN (FROM open_pairs WHERE state = 'passed') p ON i.kind = 'p2p'
-                AND p.job = i.job AND p.comm = i.comm AND p.seq = i.seq AND p.rank = i.rank
-            WHERE d.entered_ns IS NULL OR i.entered_ns IS NULL OR i.entered_ns > d.entered_ns
-            -- Sends and receives of one group call are entered together and held together.
-            QUALIFY rank() OVER (
-                PARTITION BY i.job, i.rank ORDER BY i.entered_ns NULLS LAST,
-                    CASE WHEN i.kind = 'coll' OR i.entered_ns IS NULL THEN i.seq END) = 1),
-        counted AS (
+            SELECT o.job, o.comm, o.seq FROM operations o SEMI JOIN outdone USING (job, comm, seq)
+            WHERE o.kind = 'coll' GROUP BY ALL HAVING count(DISTINCT {SIGNATURE}) > 1)
+        SELECT * FROM outdone ANTI JOIN disputed USING (job, comm, seq)
+    """
+
+
+@relation(
+    "counted_ahead",
+    reads=["frontier"],
+    optional=["launches", "heads"],
+    empty_without=["launches"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator without a recorded operation"),
+        ("rank", "INTEGER", "", "a rank in the newest operation of its members"),
+        ("launched", "BIGINT", "", "that operation's number"),
+        ("unchanged_ns", "BIGINT", "ns", "for how long it has been seen there"),
+    ],
+    source="CCL-D 5.1 (operation counter)",
+    at="node",
+)
+def counted_ahead() -> str:
+    """Ranks ahead on communicators that are known only by launch counters, where these differ."""
+    return """
+        WITH counted AS (
             SELECT job, comm, rank, max(launched) AS launched,
                 max(at_ns) - min(at_ns) FILTER (launched = newest) AS unchanged_ns
             FROM (SELECT *, max(launched) OVER (PARTITION BY job, comm, rank) AS newest
-                  FROM launches WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead'))
-            ANTI JOIN (SELECT DISTINCT job, comm FROM operations) USING (job, comm)
+                  FROM launches ANTI JOIN heads USING (job, comm)
+                  WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead'))
             GROUP BY ALL),
         ahead AS (
             SELECT *, max(launched) OVER (PARTITION BY job, comm) AS highest,
@@ -149,12 +163,48 @@ def standing() -> str:
                 count(*) OVER (PARTITION BY job, comm) AS heard
             FROM counted),
         known AS (SELECT job, comm, count(*) AS size FROM frontier GROUP BY ALL)
-        SELECT job, comm, kind, seq, rank, op, bytes, peer, entered_ns, waited_ns FROM holding
-        UNION ALL
-        SELECT a.job, a.comm, 'coll', a.launched, a.rank, NULL, NULL, NULL, NULL,
-            nullif(a.unchanged_ns, 0)
+        SELECT a.job, a.comm, a.rank, a.launched, nullif(a.unchanged_ns, 0) AS unchanged_ns
         FROM ahead a JOIN known k USING (job, comm)
         WHERE a.launched = a.highest AND (a.lowest < a.highest OR a.heard < k.size)
+    """
+
+
+@relation(
+    "standing",
+    reads=["frontier"],
+    optional=["heads", "in_flight", "left_open", "open_pairs", "counted_ahead"],
+    empty_without=["in_flight|counted_ahead"],
+    columns=STANDING_COLUMNS,
+    source="CCL-D 4.2.2",
+    at="node",
+)
+def standing() -> str:
+    """The operation each waiting rank stands in: the oldest that truly holds it.
+
+    Not every open operation holds a rank: it may be left open, and it is asynchronous if the
+    rank has since completed another that it entered later. Ranks known only by their launch
+    counter stand in the newest operation of a communicator whose counters differ.
+    """
+    return """
+        WITH newest_done AS (
+            SELECT job, rank, max(newest_ns) AS entered_ns FROM heads GROUP BY ALL),
+        passed AS (FROM open_pairs WHERE state = 'passed'),
+        holding AS (
+            SELECT i.* FROM in_flight i
+            LEFT JOIN newest_done d USING (job, rank)
+            ANTI JOIN left_open o ON i.kind = 'coll' AND o.job = i.job AND o.comm = i.comm
+                AND o.seq = i.seq AND o.rank = i.rank
+            ANTI JOIN passed p ON i.kind = 'p2p' AND p.job = i.job AND p.comm = i.comm
+                AND p.seq = i.seq AND p.rank = i.rank
+            WHERE d.entered_ns IS NULL OR i.entered_ns IS NULL OR i.entered_ns > d.entered_ns
+            -- Sends and receives of one group call are entered together and held together.
+            QUALIFY rank() OVER (
+                PARTITION BY i.job, i.rank ORDER BY i.entered_ns NULLS LAST,
+                    CASE WHEN i.kind = 'coll' OR i.entered_ns IS NULL THEN i.seq END) = 1)
+        SELECT job, comm, kind, seq, rank, op, bytes, peer, entered_ns, waited_ns FROM holding
+        UNION ALL
+        SELECT job, comm, 'coll', launched, rank, NULL, NULL, NULL, NULL, unchanged_ns
+        FROM counted_ahead
     """
 
 
