@@ -75,7 +75,7 @@ def arrival_rounds(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """The collective rounds of jobs that record no durations, with their longest wait."""
     waits = _waits(con)
     if waits is None:
-        return dict.fromkeys(("ops_row", "at_ns", "ranks", "wait_ns", "last_rank"), [])
+        return {name: [] for name in ("ops_row", "at_ns", "ranks", "wait_ns", "last_rank")}
     first = waits.first
     ranks = np.diff(np.append(first, len(waits.row)))
     # The last to arrive waits for nobody; of several the first row stands for them.
