@@ -52,7 +52,7 @@ def rulebook(text: str) -> Rulebook:
 def incident() -> Iterator[Incident]:
     """Rank 0 finished operation 1; rank 1 is in operation 2, and left two stacks."""
     with Incident.empty() as made:
-        made.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2]})
+        made.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2], "role": "tp"})
         made.append(
             "ops",
             {
@@ -88,7 +88,7 @@ def test_a_diagnosis_is_whole(incident: Incident) -> None:
     assert found.checked == ("open",)
     assert [rule.missing for rule in found.coverage.skipped_rules] == [("nics",)]
     (finding,) = found.findings
-    assert finding.stacks == (Stack(1, "in AllReduce 2", ("c at c.py:1", "d at d.py:2")),)
+    assert finding.stacks == (Stack(1, "in AllReduce 2 of tp", ("c at c.py:1", "d at d.py:2")),)
     assert exit_code(found) == ExitCode.FINDING
 
 

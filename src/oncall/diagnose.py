@@ -93,14 +93,16 @@ def _stacks(con: duckdb.DuckDBPyConnection, ranks: Iterable[int]) -> dict[int, S
     rows = con.execute(
         """
         WITH standing AS (
-            SELECT s.rank, s.frames, s.seq, o.op,
+            SELECT s.rank, s.frames, s.seq, o.op, c.role, c.name,
                    o.ended_ns IS NULL AND coalesce(NOT o.done, o.observed_ns IS NOT NULL, false)
                      AS in_flight,
                    coalesce(o.enqueued_ns, o.started_ns) AS at_ns
             FROM stacks s
             LEFT JOIN ops o ON (o.rank, o.comm, o.seq, o.kind) = (s.rank, s.comm, s.seq, s.kind)
+            LEFT JOIN comms c ON (c.rank, c.comm) = (s.rank, s.comm)
             WHERE len(s.frames) > 0 AND list_contains(?, s.rank))
-        SELECT rank, op, seq, in_flight, frames FROM standing
+        SELECT rank, op, seq, coalesce(role, 'communicator ' || name), in_flight, frames
+        FROM standing
         QUALIFY row_number() OVER (
             PARTITION BY rank
             ORDER BY in_flight DESC, CASE WHEN in_flight THEN at_ns ELSE -at_ns END NULLS LAST,
@@ -109,11 +111,13 @@ def _stacks(con: duckdb.DuckDBPyConnection, ranks: Iterable[int]) -> dict[int, S
         [sorted(ranks)],
     ).fetchall()
     return {
-        rank: Stack(rank, _standing(op, seq, in_flight), tuple(frames))
-        for rank, op, seq, in_flight, frames in rows
+        rank: Stack(rank, _standing(op, seq, group, in_flight), tuple(frames))
+        for rank, op, seq, group, in_flight, frames in rows
     }
 
 
-def _standing(op: str | None, seq: int | None, in_flight: bool | None) -> str:
+def _standing(op: str | None, seq: int | None, group: str | None, in_flight: bool | None) -> str:
     call = " ".join(str(part) for part in (op, seq) if part is not None) or "an unnamed call"
-    return f"in {call}" if in_flight else f"last seen in {call}"
+    # Each communicator counts its operations on its own.
+    where = f"{call} of {group}" if group else call
+    return f"in {where}" if in_flight else f"last seen in {where}"

@@ -130,7 +130,7 @@ def test_ruled_out_with_the_sentence_that_turned_away(hang: Incident, book: Make
     (finding,) = run(hang, [more]).findings
     assert [(one.verdict, one.because) for one in finding.ruled_out] == [
         ("H2", "Rank 3 is missing."),
-        ("H3", "Is it odd? no"),
+        ("H3", "Is it odd? No."),
     ]
     assert finding.story[0].say == "Rank 3 is missing."
 

@@ -35,6 +35,7 @@ def shown(text: str, **more: object) -> str:
         ("see {{ absent | ranks }}", "see ranks 4-5"),
         ("{{ absent | ranks }} stopped", "Ranks 4-5 stopped"),
         ("{{ absent | hosts }}", "gpu2"),
+        ("on {{ alone | hosts }}, on {{ several | hosts }}", "on its host, on their hosts"),
         ("{{ absent | count }}", "2"),
         ("{{ absent | count('rank') }}", "2 ranks"),
         ("{{ absent.seq }}", "7"),
@@ -51,7 +52,9 @@ def shown(text: str, **more: object) -> str:
     ],
 )
 def test_shows(text: str, expected: str) -> None:
-    assert shown(text, ratio=0.125, big=2**20) == expected
+    alone = Rows({"node": 0}, [(None,)], 1)
+    several = Rows({"node": 0}, [(None,), (None,)], 2)
+    assert shown(text, ratio=0.125, big=2**20, alone=alone, several=several) == expected
 
 
 def test_long_folds_are_cut_and_say_how_many() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from difflib import unified_diff
 
 from oncall.rules.rulebook import NO_VERDICT, Leaf, Node, Question, Rulebook
@@ -32,14 +32,19 @@ def drawing(rulebook: Rulebook, width: int = WIDTH) -> Iterator[str]:
         yield from _wrapped(f"changed by {', '.join(rulebook.overridden_by)}", "  ", "    ", width)
     if book.params:
         yield ""
-        for name, param in book.params.items():
-            value = format_quantity(rulebook.params[name])
-            yield from _wrapped(f"${name} = {value}: {param.why}", "  ", "    ", width)
+        yield from _parameters(rulebook, book.params, width)
     yield ""
     yield from _wrapped(
         f"For each {', '.join(book.case)} in {book.start_fact}:", "  ", "    ", width
     )
     yield from _branch(rulebook, book.tree, "  ", "  ", width)
+
+
+def _parameters(rulebook: Rulebook, names: Container[str], width: int) -> Iterator[str]:
+    for name, param in rulebook.book.params.items():
+        if name in names:
+            value = format_quantity(rulebook.params[name])
+            yield from _wrapped(f"${name} = {value}: {param.why}", "  ", "    ", width)
 
 
 def _branch(rulebook: Rulebook, node: Node, first: str, rest: str, width: int) -> Iterator[str]:
@@ -78,25 +83,30 @@ def _wrapped(text: str, first: str, rest: str, width: int) -> list[str]:
 
 
 def ways_to(rulebook: Rulebook, verdict: str, width: int = WIDTH) -> Iterator[str]:
-    """Every way to a verdict: the questions with the answers that lead there, and their SQL."""
+    """Every way to a verdict: the questions with the answers that lead there, then the SQL behind
+    them with its parameters, each once."""
     book = rulebook.book
     declared = book.verdicts[verdict]
     kind = f"{declared.fault_class}, {declared.severity}"
     yield f"{rulebook.name} {verdict}: {declared.title} ({kind})"
+    facts = [book.start_fact]
     for path, leaf in _ways(book.tree, ()):
         if leaf.verdict != verdict:
             continue
         yield ""
-        facts = [book.start_fact]
         for number, (question, answer) in enumerate(path, start=1):
             yield from _wrapped(f"{number}. {question.ask}  {answer}", "  ", "     ", width)
             facts.append(question.fact)
         yield from _wrapped(f"▶ “{leaf.say}”", "  ", "     ", width)
         facts += [leaf.blame] if leaf.blame else []
-        for fact in dict.fromkeys(facts):
-            yield ""
-            yield f"     {fact}:"
-            yield from textwrap.indent(book.facts[fact].strip(), " " * 7).splitlines()
+    for fact in dict.fromkeys(facts):
+        yield ""
+        yield f"  {fact}:"
+        yield from textwrap.indent(book.facts[fact].strip(), " " * 4).splitlines()
+    read = {name for fact in facts for name in re.findall(r"\$(\w+)", book.facts[fact])}
+    if read:
+        yield ""
+        yield from _parameters(rulebook, read, width)
 
 
 def _ways(

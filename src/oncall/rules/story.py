@@ -181,7 +181,7 @@ class _Teller:
             if isinstance(taken, Question) and taken.say:
                 because = self._render(taken.say, values)
             else:
-                because = f"{self._render(turn.question.ask, values)} {turn.answer}"
+                because = f"{self._render(turn.question.ask, values)} {turn.answer.capitalize()}."
             other = turn.question.if_no if turn.answer == "yes" else turn.question.if_yes
             for _, node in nodes(other):
                 if isinstance(node, Leaf) and node.verdict not in seen:

@@ -175,6 +175,8 @@ def _show(slot: Slot, value: Any) -> str:
         if name == "count" and slot.column is None:
             return _counted(value.count, word)
         values = value.values(slot.column or (slot.columns[0] if slot.columns else ""))
+        if name == "hosts" and not values:
+            return "their hosts" if value.count > 1 else "its host"
     else:
         values = [] if value is None else [value]
     if name == "count":
@@ -260,9 +262,7 @@ def _fold_nodes(names: Any) -> str:
 
 _OF_MANY: dict[str, Callable[[list[Any]], str]] = {
     "ranks": lambda values: _folded(values, "rank", fold_ranks),
-    "hosts": lambda values: (
-        _folded(values, "host", _fold_nodes, no_word=True) if values else "unknown host"
-    ),
+    "hosts": lambda values: _folded(values, "host", _fold_nodes, no_word=True),
     "list": _listed,
 }
 _OF_ONE: dict[str, Callable[[Any], str]] = {

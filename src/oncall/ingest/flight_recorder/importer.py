@@ -18,7 +18,7 @@ from oncall.ingest.flight_recorder.pool import read_batches
 from oncall.ingest.printable import printable
 from oncall.nodeset import fold_ranks
 
-_INFERRED = "it lists no members: those whose entries carry a group are taken for its members"
+_INFERRED = "it lists no members of groups: ranks whose entries carry a group are taken for them"
 
 
 class _Communicators:
