@@ -91,9 +91,12 @@ def own_time() -> str:
 def _idle(rank: Ints, start: Ints, end: Ints) -> Ints:
     """Time (n,) outside all operations before each one; rows are sorted by rank and start."""
     new = np.diff(rank, prepend=-1) != 0
+    # Each rank's clock from zero, as one may tell Unix time and the next the time since boot.
+    origin = start[new][np.cumsum(new) - 1]
+    start, end = start - origin, end - origin
     # A running maximum of ends per rank: shifting each rank above the one before keeps them apart.
-    shift = (rank - rank[0]) * (int(end.max() - start.min()) + 1)
-    busy_until = np.maximum.accumulate(end - start.min() + shift) - shift + start.min()
+    shift = (rank - rank[0]) * (int(end.max()) + 1)
+    busy_until = np.maximum.accumulate(end + shift) - shift
     gap = start - np.roll(busy_until, 1)
     return np.where(new, 0, np.maximum(gap, 0))
 

@@ -1,0 +1,152 @@
+"""Members of the operations where a hang begins: their states, their steps, their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oncall.analysis
+from oncall.evidence import Incident
+
+assert oncall.analysis  # imported for the relations that it registers
+
+
+@pytest.fixture
+def incident() -> Iterator[Incident]:
+    with Incident.empty() as made:
+        yield made
+
+
+def found(incident: Incident, relation: str, columns: str) -> list[tuple[Any, ...]]:
+    incident.require([relation])
+    return incident.con.execute(f"SELECT {columns} FROM {relation} ORDER BY ALL").fetchall()
+
+
+def ops(incident: Incident, **columns: Any) -> None:
+    """Rows in flight on communicator 1: entered at 10, seen at 110; `columns` override."""
+    common = {"job": "j", "comm": 1, "kind": "coll", "op": "AllReduce", "observed_ns": 110}
+    incident.append("ops", common | {"enqueued_ns": 10} | columns)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_each_member_is_in_the_state_it_was_played_into(data: st.DataObject, recorded: Any) -> None:
+    incident, played = data.draw(recorded)
+    with incident:
+        roots = set(found(incident, "hang_roots", "job, comm, kind, seq"))
+        members = found(incident, "hang_members", "job, comm, kind, seq, rank, state, last_seq")
+    assert {row[:4] for row in members} == roots
+    for job, comm, kind, seq, number, state, last_seq in members:
+        one = played[job]
+        rank = one.ranks[number]
+        made = rank.made[comm, "coll"]
+        assert last_seq == (made or None)
+        if not one.heard(number):
+            assert state == "silent"
+        elif kind == "coll":
+            assert state == ("waiting" if made >= seq else "absent")
+        else:
+            stands = rank.head is not None and (rank.head[0].comm, rank.head[0].kind) == (
+                comm,
+                kind,
+            )
+            assert state == ("waiting" if stands else "absent")
+    for job, comm, kind, seq in roots:
+        if kind == "coll":
+            ranks = [row[4] for row in members if row[:4] == (job, comm, kind, seq)]
+            assert ranks == list(played[job].job.members[comm])
+
+
+def test_who_left_is_finished_who_entered_waits(incident: Incident) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2, 3, 4]})
+    ops(incident, seq=8, rank=[0, 1, 2], ended_ns=[20, None, None])
+    ops(incident, seq=7, rank=[3], ended_ns=9)
+    assert found(incident, "hang_members", "rank, state, last_seq, waited_ns") == [
+        (0, "finished", 8, None),
+        (1, "waiting", 8, 100),
+        (2, "waiting", 8, 100),
+        (3, "absent", 7, None),
+        (4, "silent", None, None),
+    ]
+
+
+def test_steps_of_channels_count_as_last_seen(incident: Incident) -> None:
+    ops(incident, seq=8, rank=[0, 1])
+    incident.append(
+        "op_channels",
+        {"job": "j", "comm": 1, "seq": 8, "rank": 0, "channel": [0, 0, 1], "sends": [1, 5, 7]}
+        | {"recvs": [0, 2, 3], "observed_ns": [10, 20, 20]},
+    )
+    assert found(incident, "hang_members", "rank, sends, recvs") == [(0, 12, 5), (1, None, None)]
+
+
+def test_members_of_a_tree_are_compared_by_layer(incident: Incident) -> None:
+    ops(incident, seq=8, rank=[0, 1, 2], algo=["tree", "Tree", "TREE"])
+    ops(incident, comm=2, seq=8, rank=[5, 6], algo="RING")
+    groups = found(incident, "hang_members", "comm, rank, peer_group")
+    assert groups == [(1, 0, 0), (1, 1, 2), (1, 2, 1), (2, 5, 0), (2, 6, 0)]
+
+
+def test_a_receive_nobody_sends_to_names_both_ends(incident: Incident) -> None:
+    ops(incident, kind="p2p", op="Recv", seq=3, rank=[1], peer=0)
+    ops(incident, comm=2, seq=1, rank=[0], ended_ns=20)
+    assert found(incident, "hang_members", "rank, kind, state") == [
+        (0, "p2p", "absent"),
+        (1, "p2p", "waiting"),
+    ]
+
+
+def test_unnoticed_counts_what_only_peers_saw_end(incident: Incident) -> None:
+    ops(incident, seq=[6] * 4 + [7] * 4, rank=[0, 1, 2, 3] * 2, ended_ns=[20, 20, 20, None] * 2)
+    ops(incident, seq=8, rank=[0, 1, 2], enqueued_ns=30)
+    assert found(incident, "unnoticed", "seq, rank, operations") == [(8, 3, 2)]
+
+
+def test_an_absent_rank_that_noticed_all_is_not_unnoticed(incident: Incident) -> None:
+    ops(incident, seq=7, rank=[0, 1, 2], ended_ns=20)
+    ops(incident, seq=8, rank=[0, 1], enqueued_ns=30)
+    assert found(incident, "unnoticed", "rank") == []
+
+
+# ------------------------------------------------------------- what they call
+
+ODD = "rank, signature, others, judged_by"
+
+
+def test_alike_calls_are_not_odd(incident: Incident) -> None:
+    ops(incident, seq=8, rank=[0, 1, 2], bytes=64)
+    assert found(incident, "odd_calls", ODD) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "odd", "others"),
+    [
+        ({"op": ["AllReduce"] * 2 + ["Broadcast"]}, "Broadcast", "AllReduce"),
+        ({"bytes": [64, 64, 32]}, "AllReduce 32 B", "AllReduce 64 B"),
+        ({"count": [4, 4, 2]}, "AllReduce 2 elements", "AllReduce 4 elements"),
+        ({"dtype": ["f16", "f16", "f32"]}, "AllReduce f32", "AllReduce f16"),
+        ({"root": [0, 0, 1]}, "AllReduce root 1", "AllReduce root 0"),
+        ({"algo": ["RING", "RING", "TREE"]}, "AllReduce TREE", "AllReduce RING"),
+        ({"proto": ["LL", "LL", "SIMPLE"]}, "AllReduce SIMPLE", "AllReduce LL"),
+    ],
+)
+def test_the_minority_is_odd(
+    incident: Incident, columns: dict[str, list[Any]], odd: str, others: str
+) -> None:
+    ops(incident, seq=8, rank=[0, 1, 2], **columns)
+    assert found(incident, "odd_calls", ODD) == [(2, odd, others, "majority")]
+
+
+def test_sizes_that_differ_by_design_are_not_odd(incident: Incident) -> None:
+    ops(incident, seq=8, rank=[0, 1, 2], op="AllToAll", bytes=[64, 64, 32])
+    assert found(incident, "odd_calls", ODD) == []
+
+
+def test_without_a_majority_all_are_named(incident: Incident) -> None:
+    ops(incident, seq=8, rank=[0, 1, 2, 3], bytes=[1, 1, 2, 3])
+    odd = found(incident, "odd_calls", "rank, judged_by")
+    assert odd == [(rank, "tie") for rank in range(4)]
