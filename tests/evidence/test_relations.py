@@ -131,12 +131,40 @@ def test_an_optional_input_without_evidence_is_empty(incident: Incident) -> None
     assert incident.rows("counters") == 0
 
 
+def test_what_is_certain_to_be_empty_is_not_computed(incident: Incident) -> None:
+    computed: list[int] = []
+
+    @relation("waiting", reads=["ops"], columns=RANK, source="test")
+    def waiting() -> str:
+        return "SELECT rank FROM ops WHERE NOT done"
+
+    @relation(
+        "late", reads=["waiting|nics"], empty_without=["waiting|nics"], columns=RANK, source="test"
+    )
+    def late(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]]:
+        computed.extend(row[0] for row in con.execute("FROM waiting").fetchall())
+        return {"rank": computed}
+
+    incident.append("ops", {"rank": [1, 2], "done": True})
+    incident.require(["late"])
+    assert incident.is_empty("late") and incident.rows("late") == 0
+    assert computed == []
+    with Incident.empty() as stuck:
+        stuck.append("ops", {"rank": [1, 2], "done": [True, False]})
+        assert not stuck.is_empty("late")
+    assert computed == [2]
+
+
 def test_names_are_taken_once_and_inputs_must_exist(registry: dict[str, Relation]) -> None:
     for name in ("ops", next(iter(registry))):
         with pytest.raises(ValueError, match=f"the name {name} is taken"):
             relation(name, reads=[], columns=RANK, source="test")(lambda: "SELECT 1 AS rank")
     with pytest.raises(ValueError, match="odd reads opps, neither a table nor registered"):
         relation("odd", reads=["ops|opps"], columns=RANK, source="test")(lambda: "")
+    with pytest.raises(ValueError, match="odd is empty without gpus, which it does not read"):
+        relation("odd", reads=["ops"], empty_without=["ops|gpus"], columns=RANK, source="test")(
+            lambda: ""
+        )
     assert "odd" not in registry
 
 
@@ -182,6 +210,51 @@ def test_every_relation_reads_only_what_it_names(entry: Relation) -> None:
     named = {table.name for table in TABLES} | {one.name for one in SHIPPED}
     words = set(re.findall(r"\b(?:FROM|JOIN)\s+([a-z_]+)", entry.sql or ""))
     assert words & named <= set(entry.inputs)
+
+
+@pytest.fixture(scope="module")
+def stuck() -> Iterator[Incident]:
+    """Ranks 0-2 wait for 3, which left one open; 4 for 5 to send; 6, by its counter, for 7."""
+    common = {"job": "j", "op": "AllReduce", "enqueued_ns": 10, "observed_ns": 110}
+    ended = {"enqueued_ns": 1, "ended_ns": [5, 5, 5, None]}
+    with Incident.empty() as made:
+        made.append("ops", common | {"comm": 1, "seq": 7, "rank": [0, 1, 2, 3]} | ended)
+        made.append("ops", common | {"comm": 1, "seq": 8, "rank": [0, 1, 2], "bytes": [8, 8, 4]})
+        receive = {"comm": 2, "seq": 8, "rank": 4, "kind": "p2p", "op": "Recv", "peer": 5}
+        made.append("ops", common | receive)
+        made.append("comms", {"job": "j", "comm": [2, 2, 3, 3], "rank": [4, 5, 6, 7], "size": 2})
+        made.append("launches", {"job": "j", "comm": 3, "rank": [6, 7], "launched": [5, 4]})
+        made.require(entry.name for entry in SHIPPED if not made.missing(entry.name))
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("entry", "read"),
+    [(entry, read) for entry in SHIPPED for read in entry.empty_without],
+    ids=lambda part: part if isinstance(part, str) else part.name,
+)
+def test_a_relation_is_empty_without_what_it_says(
+    entry: Relation, read: str, stuck: Incident
+) -> None:
+    def yielded() -> int:
+        if entry.sql is not None:
+            return len(stuck.con.execute(entry.sql).fetchall())
+        assert entry.compute is not None
+        return len(entry.compute(stuck.con)["rank"])
+
+    stuck.con.execute("BEGIN")
+    try:
+        assert yielded() > 0
+        gone = set(read.split("|"))
+        for other in SHIPPED:
+            gone |= {other.name} & {
+                other.name for needs in other.empty_without if set(needs.split("|")) <= gone
+            }
+        for name in gone:
+            stuck.con.execute(f"DELETE FROM {name}").fetchall()
+        assert yielded() == 0
+    finally:
+        stuck.con.execute("ROLLBACK")
 
 
 def test_every_relation_of_empty_evidence_is_missing_it() -> None:
