@@ -23,6 +23,7 @@ OPERATION_COLUMNS = [
     ("algo", "VARCHAR", "", "RING, TREE, ..."),
     ("proto", "VARCHAR", "", "protocol"),
     ("entered_ns", "BIGINT", "ns", "when the rank entered: started, else enqueued"),
+    ("on_device", "BOOLEAN", "", "entered_ns is the device's, not the caller's"),
     ("ended_ns", "BIGINT", "ns", "when it ended, if known"),
     ("duration_ns", "BIGINT", "ns", "time in the operation, if known"),
     ("done", "BOOLEAN", "", "completed; NULL if this source cannot know"),
@@ -87,11 +88,14 @@ def operations() -> str:
                 coalesce(duration_ns, ended_ns - started_ns) AS duration_ns,
                 CASE WHEN done IS NOT NULL THEN done
                      WHEN ended_ns IS NOT NULL OR duration_ns IS NOT NULL THEN true
-                     WHEN observed_ns IS NOT NULL OR k.completion THEN false END AS done),
+                     -- A join here would be paid by every reader for every operation.
+                     WHEN observed_ns IS NOT NULL OR list_contains(
+                         (SELECT list(job) FROM knowledge WHERE completion), job) THEN false
+                     END AS done),
             coalesce(started_ns, enqueued_ns, ended_ns - duration_ns, observed_ns - duration_ns)
                 AS entered_ns,
-            o.rowid AS ops_row
-        FROM ops o JOIN knowledge k USING (job)
+            started_ns IS NOT NULL AS on_device, o.rowid AS ops_row
+        FROM ops o
     """
 
 
@@ -105,6 +109,7 @@ def operations() -> str:
         ("entered_seq", "BIGINT", "", "last collective it entered"),
         ("done_seq", "BIGINT", "", "last collective that completed on it"),
         ("p2p", "BOOLEAN", "", "there are Sends or Recvs among them"),
+        ("done_p2p_seq", "BIGINT", "", "last of those that completed"),
         ("newest_ns", "BIGINT", "ns", "when it entered the last one of those that completed"),
     ],
     source="CCL-D 5.1",
@@ -115,6 +120,7 @@ def heads() -> str:
     return """
         SELECT job, comm, rank, max(seq) FILTER (kind = 'coll') AS entered_seq,
             max(seq) FILTER (kind = 'coll' AND done) AS done_seq, bool_or(kind = 'p2p') AS p2p,
+            max(seq) FILTER (kind = 'p2p' AND done) AS done_p2p_seq,
             max(entered_ns) FILTER (done) AS newest_ns
         FROM operations GROUP BY job, comm, rank
     """
@@ -142,7 +148,7 @@ def even_sizes() -> str:
 
 @relation(
     "in_flight",
-    reads=["operations"],
+    reads=["operations", "heads"],
     columns=[*OPERATION_COLUMNS, ("waited_ns", "BIGINT", "ns", "time in it; NULL if unknown")],
     source="CCL-D 4.2.1",
     at="node",
@@ -150,16 +156,20 @@ def even_sizes() -> str:
 def in_flight() -> str:
     """Operations that had not completed when last observed, one row each."""
     return """
-        WITH latest AS (
-            SELECT * FROM operations WHERE NOT done
+        WITH open AS (
+            SELECT ops_row, job, comm, kind, seq, rank FROM operations WHERE NOT done
             QUALIFY row_number() OVER (
-                PARTITION BY job, comm, kind, seq, rank ORDER BY observed_ns DESC NULLS LAST) = 1)
-        SELECT *, observed_ns - entered_ns AS waited_ns
-        FROM latest ANTI JOIN (
-            -- Few are open, so to look for these among all that are done beats the reverse.
+                PARTITION BY job, comm, kind, seq, rank ORDER BY observed_ns DESC NULLS LAST) = 1),
+        -- Written open and later written done: only below what the rank has done can that be.
+        doubtful AS (
+            SELECT o.* FROM open o JOIN heads h USING (job, comm, rank)
+            WHERE o.seq <= CASE o.kind WHEN 'coll' THEN h.done_seq ELSE h.done_p2p_seq END),
+        closed AS (
             SELECT job, comm, kind, seq, rank
-            FROM operations SEMI JOIN latest USING (job, comm, kind, seq, rank) WHERE done)
-            USING (job, comm, kind, seq, rank)
+            FROM operations SEMI JOIN doubtful USING (job, comm, kind, seq, rank) WHERE done),
+        held AS (SELECT ops_row FROM open ANTI JOIN closed USING (job, comm, kind, seq, rank))
+        SELECT *, observed_ns - entered_ns AS waited_ns
+        FROM operations SEMI JOIN held USING (ops_row)
     """
 
 

@@ -15,9 +15,8 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from oncall.analysis.ordering import Ints, sorted_by
 from oncall.evidence import relation
-
-Ints = npt.NDArray[np.int64]
 
 
 @relation(
@@ -35,11 +34,12 @@ def own_times(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """For each collective of each rank: its own time since its previous one on that communicator.
 
     Where the end on the device is not recorded, an operation is taken to last for its duration,
-    or until the last member arrived. All times are one rank's own, so clocks do not matter.
+    or until the last member arrived. Where only the call is recorded and the host ran ahead of
+    its device, nothing is known. All times are one rank's own, so clocks do not matter.
     """
     found = con.execute(
-        """SELECT o.ops_row, m.rank_number, m.member, o.kind = 'coll', o.seq, o.entered_ns,
-               o.entered_ns + coalesce(o.duration_ns, a.wait_ns, 0)
+        """SELECT o.ops_row, m.rank_number, m.member, o.kind = 'coll', o.seq, o.on_device,
+               o.entered_ns, o.entered_ns + coalesce(o.duration_ns, a.wait_ns, 0)
            FROM operations o
            JOIN (SELECT job, comm, rank, row_number() OVER () AS member,
                      dense_rank() OVER (ORDER BY job, rank) AS rank_number FROM heads) m
@@ -48,13 +48,14 @@ def own_times(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
            WHERE o.seq IS NOT NULL AND o.entered_ns IS NOT NULL AND coalesce(o.done, true)"""
     ).fetchnumpy()
     calls = np.array([*found.values()], dtype=np.int64)
-    calls = calls[:, np.lexsort((calls[5], calls[1]))]
-    row, rank, member, collective, seq, start, end = calls
+    calls = calls[:, sorted_by(calls[1], calls[6])]
+    row, rank, member, collective, seq, on_device, start, end = calls
     if not len(row):
         return {"ops_row": [], "own_ns": []}
     total = np.cumsum(_idle(rank, start, end))
     # The time of an operation that the recorder lost would pass for the rank's own.
-    holes = np.cumsum(_after_hole(2 * member + collective, seq))
+    unknown = _after_hole(2 * member + collective, seq) | _ran_ahead(rank, on_device, start, end)
+    holes = np.cumsum(unknown)
     rounds = np.flatnonzero(collective)
     rounds = rounds[np.argsort(member[rounds], kind="stable")]
     follows = np.diff(member[rounds], prepend=-1) == 0  # a first round has none to count from
@@ -76,7 +77,7 @@ def own_times(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             "BIGINT",
             "ns",
             "time outside all operations since the last round here; NULL "
-            "if the recorder lost an operation in between",
+            "if an operation in between was lost, or the host ran ahead",
         ),
     ],
     source="beyond CCL-D: separates the late from those made late",
@@ -101,9 +102,17 @@ def _idle(rank: Ints, start: Ints, end: Ints) -> Ints:
     return np.where(new, 0, np.maximum(gap, 0))
 
 
+def _ran_ahead(rank: Ints, on_device: Ints, start: Ints, end: Ints) -> npt.NDArray[np.bool_]:
+    """Whether the host made this call well before the operation before it was over (n,)."""
+    overlap = np.roll(end, 1) - start
+    before = np.roll(end - start, 1)
+    follows = np.diff(rank, prepend=-1) == 0
+    return np.asarray(follows & (on_device == 0) & (2 * overlap > before), dtype=np.bool_)
+
+
 def _after_hole(group: Ints, seq: Ints) -> npt.NDArray[np.bool_]:
     """Whether operations between this one and the one before it in its group are missing (n,)."""
-    order = np.lexsort((seq, group))
+    order = sorted_by(group, seq)
     gaps = (np.diff(seq[order], prepend=0) > 1) & (np.diff(group[order], prepend=-1) == 0)
     found = np.zeros(len(seq), dtype=np.bool_)
     found[order] = gaps
