@@ -13,16 +13,14 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 
+from oncall.analysis.ordering import Ints, sorted_by
 from oncall.evidence import relation
 
 # A rank's usual offset is read from this many first rounds, CCL-D's m (4.2.1), but never from
 # more than a quarter of them: a short recording must keep rounds to compare with.
 OFFSET_ROUNDS = 100
 OFFSET_SHARE = 4
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def _waits(con: duckdb.DuckDBPyConnection) -> Waits | None:
     row, seq, rank, entered_ns, member, comm = (
         np.asarray(values, dtype=np.int64) for values in calls.values()
     )
-    order = np.lexsort((seq, comm))
+    order = sorted_by(comm, seq)
     new = np.append(True, (np.diff(comm[order]) != 0) | (np.diff(seq[order]) != 0))
     sizes = np.diff(np.append(np.flatnonzero(new[: len(order)]), len(order)))
     order = order[np.repeat(sizes > 1, sizes)]
@@ -139,5 +137,8 @@ def without_offsets(entered_ns: Ints, round_of: Ints, first: Ints, member: Ints)
     for number in np.unique(few):
         chosen = np.flatnonzero(few == number)
         rows = order[starts[chosen][:, np.newaxis] + np.arange(number)]
-        usual[member[rows[:, 0]]] = np.median(relative[rows], axis=1)
+        # From the first on: a clock that starts at boot is further off than a float can tell.
+        origin = relative[rows[:, 0]]
+        middle = np.median(relative[rows] - origin[:, np.newaxis], axis=1)
+        usual[member[rows[:, 0]]] = origin + middle.astype(np.int64)
     return np.asarray(relative - usual[member], dtype=np.int64)
