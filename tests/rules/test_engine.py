@@ -39,6 +39,35 @@ def test_params_are_bound_and_shown(hang: Incident, book: Make) -> None:
     assert run(hang, [book()], {"tiny.hang_after": "10 min"}).findings == ()
 
 
+@pytest.mark.parametrize("rank", ["'nan'::DOUBLE", "'inf'::DOUBLE", "1.5", "'three'", "[3]"])
+def test_a_rank_that_is_no_rank_is_not_blamed(hang: Incident, book: Make, rank: str) -> None:
+    odd = book(
+        (
+            "SELECT o.job, o.comm, o.rank,",
+            f"SELECT o.job, o.comm, {rank} AS rank, {rank} AS at_ns,",
+        ),
+        ("GROUP BY ALL HAVING", "GROUP BY o.job, o.comm, o.rank HAVING"),
+        ("{{ absent | ranks }} stopped", "{{ absent.rank }} stopped"),
+        ("stack of {{ absent | ranks }}", "stack"),
+    )
+    (finding,) = run(hang, [odd]).findings
+    assert [(blame.kind, "rank" in blame.where) for blame in finding.blame] == [("group", False)]
+    assert finding.at_ns == (1 if rank == "1.5" else NS)
+
+
+def test_more_cases_than_anyone_reads_are_a_failure_not_a_wait(hang: Incident, book: Make) -> None:
+    fine = book(
+        (
+            "  stuck: |\n",
+            "  stuck: |\n    SELECT * REPLACE (range AS comm) FROM range(100_001), (\n",
+        ),
+        ("> $hang_after\n", "> $hang_after)\n"),
+    )
+    outcome = run(hang, [fine])
+    assert outcome.findings == ()
+    assert "it starts 100,001 cases" in outcome.skipped[0].why
+
+
 def test_nothing_runs_after_a_start_without_cases(hang: Incident, book: Make) -> None:
     outcome = run(hang, [book()], {"tiny.hang_after": "10 min"})
     assert set(outcome.timings) == {"tiny", "tiny.stuck"}

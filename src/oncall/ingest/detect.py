@@ -42,8 +42,8 @@ def load(paths: Sequence[Path], incident: Incident, job: str | None = None) -> N
 
     Kinds are detected from content; archives are looked into. The job is called `job`, else after
     the folder; if several jobs are found, `job` chooses one of them. What cannot be read beside
-    what can becomes a recording with its problem. Raises BadInput if nothing can be read, if a file given by name is
-    no evidence, or if it is not clear which job is meant.
+    what can becomes a recording with its problem. Raises BadInput if nothing can be read, if a
+    file given by name is no evidence, or if it is not clear which job is meant.
     """
     with unpacked(paths) as (found, origin):
         _load(found, incident, job)

@@ -24,6 +24,7 @@ from oncall.units import format_duration, format_quantity
 
 Case = tuple[Any, ...]
 
+MOST_CASES = 100_000  # more are a `case` that is too fine, and no one's reading
 MOST_ROWS = 50_000  # rows of one fact that are fetched for one case; counts stay exact
 
 
@@ -86,10 +87,13 @@ class Evaluation:
         book = self.rulebook.book
         if self.total(book.start_fact) == 0:
             return ()
-        self.con.execute(
+        ((started,),) = self.con.execute(
             f"CREATE TEMP TABLE {STARTED} AS "
             f'SELECT DISTINCT {self._case_list} FROM "{book.start_fact}"'
         ).fetchall()
+        if started > MOST_CASES:
+            told = f"it starts {started:,} cases, more than {MOST_CASES:,}: `case` is too fine"
+            raise self._failure(book.start_fact, SqlFault(told))
         query = f"SELECT * FROM {STARTED} ORDER BY ALL NULLS LAST"
         return tuple(self._query(book.start_fact, query))
 

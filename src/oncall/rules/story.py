@@ -222,6 +222,8 @@ def blame_of(rows: Rows) -> tuple[Blame, ...]:
     found: dict[tuple[Any, ...], Blame] = {}
     for row in dict_rows(rows, (*IDENTIFYING, "kind")):
         named = row.pop("kind", None)
+        if "rank" in row:
+            row["rank"] = _whole(row["rank"])
         where = {
             column: hex_id(value) if column == "comm" else value
             for column, value in row.items()
@@ -240,7 +242,17 @@ def _kind(where: Mapping[str, Any]) -> BlameKind | None:
 
 def _earliest(blamed: Rows, started: Rows) -> int | None:
     for rows in (blamed, started):
-        instants = rows.values("at_ns")
+        instants = [at for at in map(_number, rows.values("at_ns")) if at is not None]
         if instants:
             return int(min(instants))
     return None
+
+
+def _number(value: Any) -> int | float | Decimal | None:
+    """A finite number, or None: a rule's column may hold anything."""
+    return value if isinstance(value, (int, float, Decimal)) and isfinite(value) else None
+
+
+def _whole(value: Any) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None and number == int(number) else None
