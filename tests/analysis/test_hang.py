@@ -32,7 +32,7 @@ def ops(incident: Incident, **columns: Any) -> None:
     incident.append("ops", common | {"enqueued_ns": 10} | columns)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_each_member_is_in_the_state_it_was_played_into(data: st.DataObject, recorded: Any) -> None:
     incident, played = data.draw(recorded)

@@ -67,7 +67,7 @@ def outside(timeline: list[Op], low: int, high: int) -> int:
     return sum(not any(op.start <= t < op.end for op in timeline) for t in range(low, high))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(timelines(), st.sampled_from([0, 5, UNIX_NS])), min_size=1, max_size=9))
 def test_own_time_is_the_time_outside_all_operations(ranks: list[tuple[list[Op], int]]) -> None:
     """Whatever each rank's clock: Unix time on one and time since boot on the next."""

@@ -28,7 +28,7 @@ def frontier(incident: Incident) -> list[tuple[Any, ...]]:
     ).fetchall()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_counters_are_those_of_the_job_that_was_played(data: st.DataObject, recorded: Any) -> None:
     incident, played = data.draw(recorded)

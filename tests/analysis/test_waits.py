@@ -29,7 +29,7 @@ def found(incident: Incident, relation: str, columns: str) -> list[tuple[Any, ..
 # ---------------------------------------------------------------- played jobs
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_who_stands_where_and_who_holds_whom(data: st.DataObject, recorded: Any) -> None:
     incident, played = data.draw(recorded)
