@@ -23,6 +23,7 @@ OPERATION_COLUMNS = [
     ("algo", "VARCHAR", "", "RING, TREE, ..."),
     ("proto", "VARCHAR", "", "protocol"),
     ("entered_ns", "BIGINT", "ns", "when the rank entered: started, else enqueued"),
+    ("called_ns", "BIGINT", "ns", "when the host called: enqueued, else started"),
     ("on_device", "BOOLEAN", "", "entered_ns is the device's, not the caller's"),
     ("ended_ns", "BIGINT", "ns", "when it ended, if known"),
     ("duration_ns", "BIGINT", "ns", "time in the operation, if known"),
@@ -94,6 +95,8 @@ def operations() -> str:
                      END AS done),
             coalesce(started_ns, enqueued_ns, ended_ns - duration_ns, observed_ns - duration_ns)
                 AS entered_ns,
+            coalesce(enqueued_ns, started_ns, ended_ns - duration_ns, observed_ns - duration_ns)
+                AS called_ns,
             started_ns IS NOT NULL AS on_device, o.rowid AS ops_row
         FROM ops o
     """
@@ -110,7 +113,7 @@ def operations() -> str:
         ("done_seq", "BIGINT", "", "last collective that completed on it"),
         ("p2p", "BOOLEAN", "", "there are Sends or Recvs among them"),
         ("done_p2p_seq", "BIGINT", "", "last of those that completed"),
-        ("newest_ns", "BIGINT", "ns", "when it entered the last one of those that completed"),
+        ("newest_ns", "BIGINT", "ns", "when it called the last one of those that completed"),
     ],
     source="CCL-D 5.1",
     at="node",
@@ -121,7 +124,7 @@ def heads() -> str:
         SELECT job, comm, rank, max(seq) FILTER (kind = 'coll') AS entered_seq,
             max(seq) FILTER (kind = 'coll' AND done) AS done_seq, bool_or(kind = 'p2p') AS p2p,
             max(seq) FILTER (kind = 'p2p' AND done) AS done_p2p_seq,
-            max(entered_ns) FILTER (done) AS newest_ns
+            max(called_ns) FILTER (done) AS newest_ns
         FROM operations GROUP BY job, comm, rank
     """
 
@@ -156,18 +159,24 @@ def even_sizes() -> str:
 def in_flight() -> str:
     """Operations that had not completed when last observed, one row each."""
     return """
-        WITH open AS (
-            SELECT ops_row, job, comm, kind, seq, rank FROM operations WHERE NOT done
+        WITH named AS (
+            -- A Send and a Recv of one group call may share their number.
+            SELECT ops_row, job, comm, kind, seq, rank, done, observed_ns,
+                CASE kind WHEN 'p2p' THEN concat_ws(' ', op, peer) ELSE '' END AS half
+            FROM operations),
+        open AS (
+            SELECT ops_row, job, comm, kind, seq, rank, half FROM named WHERE NOT done
             QUALIFY row_number() OVER (
-                PARTITION BY job, comm, kind, seq, rank ORDER BY observed_ns DESC NULLS LAST) = 1),
+                PARTITION BY job, comm, kind, seq, rank, half
+                ORDER BY observed_ns DESC NULLS LAST) = 1),
         -- Written open and later written done: only below what the rank has done can that be.
         doubtful AS (
             SELECT o.* FROM open o JOIN heads h USING (job, comm, rank)
             WHERE o.seq <= CASE o.kind WHEN 'coll' THEN h.done_seq ELSE h.done_p2p_seq END),
         closed AS (
-            SELECT job, comm, kind, seq, rank
-            FROM operations SEMI JOIN doubtful USING (job, comm, kind, seq, rank) WHERE done),
-        held AS (SELECT ops_row FROM open ANTI JOIN closed USING (job, comm, kind, seq, rank))
+            SELECT job, comm, kind, seq, rank, half
+            FROM named SEMI JOIN doubtful USING (job, comm, kind, seq, rank) WHERE done),
+        held AS (SELECT ops_row FROM open ANTI JOIN closed USING (job, comm, kind, seq, rank, half))
         SELECT *, observed_ns - entered_ns AS waited_ns
         FROM operations SEMI JOIN held USING (ops_row)
     """

@@ -82,7 +82,7 @@ def open_pairs() -> str:
             SELECT m.job, m.comm FROM members m LEFT JOIN compared c USING (job, comm)
             GROUP BY ALL HAVING coalesce(bool_and(c.agree), max(m.size) = 2)),
         finished AS (
-            SELECT DISTINCT f.job, f.comm, f.seq, f.rank, f.peer FROM facing f
+            SELECT DISTINCT f.job, f.comm, f.seq, f.rank, f.peer, f.op FROM facing f
             JOIN sides o ON o.done AND o.job = f.job AND o.comm = f.comm
                 AND o.seq = f.seq AND o.rank = f.peer AND o.peer = f.rank AND o.op <> f.op)
         SELECT f.job, f.comm, f.seq, f.rank, f.peer, f.op,
@@ -90,7 +90,7 @@ def open_pairs() -> str:
                  WHEN f.answers = 0 OR (a.comm IS NOT NULL AND f.newest_answer < f.seq)
                  THEN 'unmatched' ELSE 'matched' END AS state
         FROM facing f LEFT JOIN aligned a USING (job, comm)
-        LEFT JOIN finished d USING (job, comm, seq, rank, peer)
+        LEFT JOIN finished d USING (job, comm, seq, rank, peer, op)
     """
 
 
@@ -187,7 +187,7 @@ def standing() -> str:
     """
     return """
         WITH newest_done AS (
-            SELECT job, rank, max(newest_ns) AS entered_ns FROM heads GROUP BY ALL),
+            SELECT job, rank, max(newest_ns) AS called_ns FROM heads GROUP BY ALL),
         passed AS (FROM open_pairs WHERE state = 'passed'),
         holding AS (
             SELECT i.* FROM in_flight i
@@ -195,12 +195,12 @@ def standing() -> str:
             ANTI JOIN left_open o ON i.kind = 'coll' AND o.job = i.job AND o.comm = i.comm
                 AND o.seq = i.seq AND o.rank = i.rank
             ANTI JOIN passed p ON i.kind = 'p2p' AND p.job = i.job AND p.comm = i.comm
-                AND p.seq = i.seq AND p.rank = i.rank
-            WHERE d.entered_ns IS NULL OR i.entered_ns IS NULL OR i.entered_ns > d.entered_ns
+                AND p.seq = i.seq AND p.rank = i.rank AND p.op = i.op
+            WHERE d.called_ns IS NULL OR i.called_ns IS NULL OR i.called_ns > d.called_ns
             -- Sends and receives of one group call are entered together and held together.
             QUALIFY rank() OVER (
-                PARTITION BY i.job, i.rank ORDER BY i.entered_ns NULLS LAST,
-                    CASE WHEN i.kind = 'coll' OR i.entered_ns IS NULL THEN i.seq END) = 1)
+                PARTITION BY i.job, i.rank ORDER BY i.called_ns NULLS LAST,
+                    CASE WHEN i.kind = 'coll' OR i.called_ns IS NULL THEN i.seq END) = 1)
         SELECT job, comm, kind, seq, rank, op, bytes, peer, entered_ns, waited_ns FROM holding
         UNION ALL
         SELECT job, comm, 'coll', launched, rank, NULL, NULL, NULL, NULL, unchanged_ns
@@ -265,7 +265,8 @@ def holders() -> str:
         pairs AS (
             SELECT p.*, w.rank IS NOT NULL AS heard, x.rank IS NOT NULL AS together
             FROM standing s
-            JOIN open_pairs p USING (job, comm, seq, rank)
+            JOIN open_pairs p ON p.job = s.job AND p.comm = s.comm AND p.seq = s.seq
+                AND p.rank = s.rank AND p.op = s.op AND p.peer = coalesce(s.peer, p.peer)
             LEFT JOIN witnesses w ON w.job = p.job AND w.rank = p.peer
             -- Together only if the other side stands in its answer: a Send may face a Send.
             LEFT JOIN standing x ON x.kind = 'p2p' AND x.job = p.job AND x.comm = p.comm
@@ -273,7 +274,7 @@ def holders() -> str:
                 AND (x.op <> p.op OR x.entered_ns IS NULL)
             WHERE s.kind = 'p2p'
             QUALIFY row_number() OVER (
-                PARTITION BY p.job, p.comm, p.seq, p.rank, p.peer ORDER BY x.seq) = 1)
+                PARTITION BY p.job, p.comm, p.seq, p.rank, p.peer, p.op ORDER BY x.seq) = 1)
         SELECT job, comm, 'coll' AS kind, seq, NULL AS owner, rank, how
         FROM (FROM roll UNION ALL FROM strays)
         WHERE how IS NOT NULL
