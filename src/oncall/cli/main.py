@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import sys
@@ -17,7 +16,6 @@ def main() -> NoReturn:
     # Importing makes a hundred thousand objects that all stay: looking for garbage among them
     # again and again costs a tenth of a whole diagnosis.
     gc.set_threshold(100_000, 20, 100)
-    atexit.register(gc.freeze)  # nor look through all of them a last time before leaving
     # numpy starts a thread a core for linear algebra, of which there is none.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _mend_streams()
