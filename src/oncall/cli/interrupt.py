@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import duckdb
+
+_AGAIN_S = 0.1
 
 
 @contextmanager
@@ -27,9 +30,16 @@ def interruptible(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
     def watch() -> None:
         with os.fdopen(reading, "rb", buffering=0) as signals:
-            while number := signals.read(1):
-                caught.append(number)
-                con.interrupt()
+            while True:
+                # An interrupt between two queries is forgotten by DuckDB: go on until we leave.
+                waiting = _AGAIN_S if caught else None
+                if select.select([signals], [], [], waiting)[0]:
+                    number = signals.read(1)
+                    if not number:
+                        return
+                    caught.append(number)
+                if bytes([signal.SIGINT]) in caught:
+                    con.interrupt()
 
     before = signal.set_wakeup_fd(writing)
     watcher = threading.Thread(target=watch, name="interrupt", daemon=True)
