@@ -7,6 +7,7 @@ culprits at once are all found, and a circle (operations in crossed order) is fo
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from oncall.analysis.graph import reaching, sinks
 from oncall.evidence import relation
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Place:
     """An operation somebody stands in.
 
@@ -173,15 +174,26 @@ def _shown_best(
     """Culprits that wait for nobody, each under the operation that shows most of them."""
     shows: dict[Place, set[int]] = {}
     for node, successors in edges.items():
-        if isinstance(node, Place):
-            shows[node] = alone.intersection(s for s in successors if isinstance(s, int))
+        held = alone.intersection(s for s in successors if isinstance(s, int))
+        if isinstance(node, Place) and held:
+            shows[node] = held
     left = set(alone)
-    while left and shows:
-        place = max(shows, key=lambda p: (len(shows[p] & left), waiting.get(p, 0), -p.comm))
-        named = shows.pop(place) & left
-        if not named:
-            break
+    best = [(_worse(place, held, waiting), place) for place, held in shows.items()]
+    heapq.heapify(best)
+    while left and best:
+        rank, place = heapq.heappop(best)
+        named = shows[place] & left
+        if named and -rank[0] > len(named):
+            # Some of its culprits have been named since: it may not be the best any more.
+            heapq.heappush(best, (_worse(place, named, waiting), place))
+            continue
         left -= named
         for how, culprits in (("absent", named - silent), ("silent", named & silent)):
             if culprits:
                 yield Root(place, how, tuple(sorted(culprits)))
+
+
+def _worse(place: Place, held: set[int], waiting: Mapping[Place, int]) -> tuple[int, ...]:
+    """Sorts operations that show more culprits, then those with more ranks waiting, first."""
+    order = (-len(held), -waiting.get(place, 0), place.comm, place.number)
+    return (*order, place.kind == "p2p", *place.ends)
