@@ -18,16 +18,39 @@ from oncall.evidence import relation
 
 
 @relation(
+    "steps",
+    reads=["op_channels"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "operation number"),
+        ("rank", "INTEGER", "", "global rank"),
+        ("sends", "BIGINT", "", "send primitives done, all channels"),
+        ("recvs", "BIGINT", "", "receive primitives done, all channels"),
+    ],
+    source="CCL-D 4.1.2",
+    at="node",
+)
+def steps() -> str:
+    """How far each rank last was in each operation that is recorded channel by channel."""
+    return """
+        SELECT job, comm, seq, rank, sum(sends) AS sends, sum(recvs) AS recvs
+        FROM (SELECT DISTINCT ON (job, comm, seq, rank, channel) * FROM op_channels
+              ORDER BY observed_ns DESC)
+        GROUP BY ALL
+    """
+
+
+@relation(
     "hang_members",
     reads=["hang_roots", "members", "frontier", "standing"],
     optional=[
         "even_sizes",
         "operations",
-        "witnesses",
         "processes",
         "in_flight",
         "layers",
-        "op_channels",
+        "steps",
     ],
     empty_without=["hang_roots"],
     columns=[
@@ -75,15 +98,10 @@ def hang_members() -> str:
         paired AS (
             SELECT s.job, s.comm, s.rank, any_value(s.op) AS op, any_value(s.bytes) AS bytes,
                 min(s.entered_ns) AS entered_ns, max(s.waited_ns) AS waited_ns
-            FROM standing s WHERE s.kind = 'p2p' GROUP BY ALL),
-        counted AS (
-            SELECT job, comm, seq, rank, sum(sends) AS sends, sum(recvs) AS recvs
-            FROM (SELECT DISTINCT ON (job, comm, seq, rank, channel) * FROM op_channels
-                  ORDER BY observed_ns DESC)
-            GROUP BY ALL)
+            FROM standing s WHERE s.kind = 'p2p' GROUP BY ALL)
         SELECT r.job, r.comm, r.seq, r.kind, r.rank, m.node, m.gpu, m.nic, m.name AS comm_name,
             m.role,
-            CASE WHEN w.rank IS NULL THEN 'silent'
+            CASE WHEN NOT coalesce(n.heard, false) THEN 'silent'
                  WHEN r.kind = 'p2p' THEN CASE WHEN p.rank IS NOT NULL THEN 'waiting'
                                                ELSE 'absent' END
                  WHEN c.done OR (c.rank IS NULL AND f.done_seq >= r.seq) THEN 'finished'
@@ -100,9 +118,8 @@ def hang_members() -> str:
         LEFT JOIN members m USING (job, comm, rank)
         LEFT JOIN frontier f USING (job, comm, rank)
         LEFT JOIN calls c USING (job, comm, kind, seq, rank)
-        LEFT JOIN counted h USING (job, comm, seq, rank)
+        LEFT JOIN steps h USING (job, comm, seq, rank)
         LEFT JOIN layers l USING (job, comm, rank)
-        LEFT JOIN witnesses w USING (job, rank)
         LEFT JOIN processes n USING (job, rank)
         LEFT JOIN paired p ON r.kind = 'p2p' AND p.job = r.job AND p.comm = r.comm
             AND p.rank = r.rank

@@ -94,17 +94,45 @@ def open_pairs() -> str:
     """
 
 
+_OPEN_COLUMNS = [
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "communicator"),
+    ("seq", "BIGINT", "", "the collective"),
+    ("rank", "INTEGER", "", "the rank that has it open"),
+]
+
+
+@relation(
+    "outdone",
+    reads=["frontier"],
+    optional=["in_flight"],
+    empty_without=["in_flight"],
+    columns=_OPEN_COLUMNS,
+    source="CCL-D 4.2.2",
+    at="node",
+)
+def outdone() -> str:
+    """Open collectives that most other members have completed."""
+    return """
+        WITH open AS (SELECT DISTINCT job, comm, seq, rank FROM in_flight WHERE kind = 'coll'),
+        passed AS (
+            SELECT o.job, o.comm, o.seq, count(*) AS members,
+                count(*) FILTER (f.done_seq >= o.seq) AS done
+            FROM (SELECT DISTINCT job, comm, seq FROM open) o JOIN frontier f USING (job, comm)
+            GROUP BY ALL)
+        SELECT o.* FROM open o JOIN passed p USING (job, comm, seq)
+        JOIN frontier f USING (job, comm, rank)
+        -- Of the others: less the rank itself.
+        WHERE 2 * (p.done - coalesce(f.done_seq >= o.seq, false)::INTEGER) > p.members - 1
+    """
+
+
 @relation(
     "left_open",
-    reads=["frontier"],
-    optional=["even_sizes", "in_flight", "operations"],
-    empty_without=["in_flight"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
-        ("seq", "BIGINT", "", "the collective"),
-        ("rank", "INTEGER", "", "the rank that has it open"),
-    ],
+    reads=["outdone"],
+    optional=["even_sizes", "operations"],
+    empty_without=["outdone"],
+    columns=_OPEN_COLUMNS,
     source="CCL-D 4.2.2",
     at="node",
 )
@@ -114,18 +142,7 @@ def left_open() -> str:
     They wait for no one: this rank fails to finish what all took part in.
     """
     return f"""
-        WITH open AS (SELECT DISTINCT job, comm, seq, rank FROM in_flight WHERE kind = 'coll'),
-        passed AS (
-            SELECT o.job, o.comm, o.seq, count(*) AS members,
-                count(*) FILTER (f.done_seq >= o.seq) AS done
-            FROM (SELECT DISTINCT job, comm, seq FROM open) o JOIN frontier f USING (job, comm)
-            GROUP BY ALL),
-        -- Of the others: less the rank itself.
-        outdone AS (
-            SELECT o.* FROM open o JOIN passed p USING (job, comm, seq)
-            JOIN frontier f USING (job, comm, rank)
-            WHERE 2 * (p.done - coalesce(f.done_seq >= o.seq, false)::INTEGER) > p.members - 1),
-        disputed AS (
+        WITH disputed AS (
             SELECT o.job, o.comm, o.seq FROM operations o SEMI JOIN outdone USING (job, comm, seq)
             WHERE o.kind = 'coll' GROUP BY ALL HAVING count(DISTINCT {SIGNATURE}) > 1)
         SELECT * FROM outdone ANTI JOIN disputed USING (job, comm, seq)

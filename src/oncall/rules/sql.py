@@ -96,8 +96,17 @@ class FactSql:
                 yield SqlFault(message, offset, len(name) + 1)
 
 
+_read: dict[str, FactSql] = {}  # parsing costs as much as running, and a text means what it means
+
+
 def read_sql(con: duckdb.DuckDBPyConnection, sql: str) -> FactSql:
-    """Parse `sql` without binding or running it."""
+    """Parse `sql` without binding or running it; each text once in a process."""
+    if sql not in _read:
+        _read[sql] = _parsed(con, sql)
+    return _read[sql]
+
+
+def _parsed(con: duckdb.DuckDBPyConnection, sql: str) -> FactSql:
     found = con.execute(_PARSE, {"sql": sql}).fetchone()
     parsed = json.loads(found[0]) if found else {}
     if parsed.get("error"):
