@@ -138,6 +138,19 @@ TABLES: tuple[Table, ...] = (
         ("bytes", "BIGINT", "bytes", "bytes the caller passed"),
         ("root", "INTEGER", "", "root of a rooted operation, rank within the communicator"),
         ("peer", "INTEGER", "", "global rank of the other side of a Send or Recv"),
+        (
+            "comm_peer",
+            "INTEGER",
+            "",
+            "the other side as rank within the communicator, where the recorder knows only that",
+        ),
+        (
+            "pair_seq",
+            "BIGINT",
+            "",
+            "the number of this Send or Recv among those between the two ranks in this direction; "
+            "both sides count alike",
+        ),
         ("algo", "VARCHAR", "", "RING, TREE, ..."),
         ("proto", "VARCHAR", "", "LL, LL128, SIMPLE"),
         ("channels", "INTEGER", "", "number of NCCL channels"),
@@ -158,6 +171,19 @@ TABLES: tuple[Table, ...] = (
             "ns",
             "when the row was written; NULL if the source does not say",
         ),
+        (
+            "own_ns",
+            "BIGINT",
+            "ns",
+            "the rank's time outside all operations since its previous collective on the "
+            "communicator, where the recorder measured it",
+        ),
+        (
+            "stands_for",
+            "INTEGER",
+            "rounds",
+            "of how many rounds this one was kept; NULL: every round is there",
+        ),
     ),
     _table(
         "op_channels",
@@ -171,6 +197,38 @@ TABLES: tuple[Table, ...] = (
         ("sends", "BIGINT", "", "send primitives done"),
         ("recvs", "BIGINT", "", "receive primitives done"),
         ("observed_ns", "BIGINT", "ns", "when the counts were read"),
+    ),
+    _table(
+        "transfers",
+        "a proxy operation: one channel's sends to, or receives from, one peer in one operation; "
+        "written when it ends, and again at each seal while in flight",
+        "NCCL profiler plugin (proxy steps)",
+        _JOB,
+        _COMM,
+        _SEQ,
+        ("kind", "VARCHAR", "", "coll or p2p"),
+        _RANK,
+        ("channel", "INTEGER", "", "NCCL channel"),
+        ("peer", "INTEGER", "", "global rank of the other side"),
+        ("comm_peer", "INTEGER", "", "the other side as rank within the communicator"),
+        ("direction", "VARCHAR", "", "send or recv"),
+        ("steps", "BIGINT", "", "steps it consists of"),
+        ("steps_done", "BIGINT", "", "steps over"),
+        ("bytes", "BIGINT", "bytes", "moved so far"),
+        (
+            "waits_for",
+            "VARCHAR",
+            "",
+            "what its oldest step waits for while in flight: send_gpu, send_peer, send_wire, "
+            "recv_wire, recv_flush, recv_gpu; NULL: nothing, or over",
+        ),
+        ("since_ns", "BIGINT", "ns", "when it began to wait for that"),
+        ("gpu_wait_ns", "BIGINT", "ns", "time its steps waited for this rank's own GPU"),
+        ("peer_wait_ns", "BIGINT", "ns", "time its steps waited for the peer's credit, or a flush"),
+        ("wire_wait_ns", "BIGINT", "ns", "time from posting to completion, or for data to come"),
+        ("started_ns", "BIGINT", "ns", "when it was appended"),
+        ("ended_ns", "BIGINT", "ns", "when its last step was over; NULL in flight"),
+        ("observed_ns", "BIGINT", "ns", "when the row was written"),
     ),
     _table(
         "launches",
