@@ -1,0 +1,1 @@
+"""The collector: what runs on a node, one file a source of evidence."""
