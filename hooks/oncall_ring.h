@@ -16,6 +16,9 @@
  * fill the record and store `stamp` last (release). The one consumer reads `stamp` (acquire),
  * copies, and moves `tail` on. A stamp that lags behind `head` marks a record that is being
  * written, or was when its process died. Boards carry a `version`, odd while being written.
+ *
+ * The file appears under its name with the header filled in, and its process holds a POSIX write
+ * lock on the whole of it while it lives: what tells a living process across PID namespaces.
  */
 #ifndef ONCALL_RING_H
 #define ONCALL_RING_H
@@ -81,22 +84,24 @@ struct oncall_header { /* 4096 bytes */
   uint32_t header_bytes;
   uint32_t communicator_slots, communicator_bytes; /* count and size of each */
   uint32_t transfer_slots, transfer_bytes;
-  uint32_t record_slots, record_bytes; /* record_slots is a power of two */
+  uint32_t record_slots, record_bytes;                 /* record_slots is a power of two */
   uint64_t records_at, transfers_at, communicators_at; /* offsets in the file */
   int64_t anchor_monotonic_ns, anchor_realtime_ns;     /* one instant on both clocks */
-  int64_t process_started_ns; /* realtime; with `pid` it tells a process from its successor */
-  int64_t pid, parent_pid;
+  int64_t process_started_ns;  /* realtime; with `pid` it tells a process from its successor */
+  int64_t process_start_ticks; /* the same as /proc/PID/stat says it, since boot */
+  int64_t pid, parent_pid;     /* as the process sees them: a container's own numbers */
   int32_t rank, world_size, local_rank, gpu; /* -1: unknown */
   char job[128], node[128], pci_bus[32], nic[32];
   char framework[32], nccl_version[32], hook_version[32];
   char configuration[256]; /* "tp=2 pp=2 dp=2 micro_batches=8", as told by ONCALL_JOB_CONFIG */
-  char closed;             /* 1: the process ended in order */
-  char reserved[7];
+  uint32_t closed;         /* 1: the process ended in order */
+  uint32_t reserved;
+  uint64_t communicators_made; /* how many there were so far; the last one's `number` */
   /* Each on a cache line of its own, for producers and the consumer write them. */
   uint64_t head __attribute__((aligned(128)));    /* next position to reserve */
   uint64_t dropped __attribute__((aligned(128))); /* records lost to a full ring */
   uint64_t lost_operations; /* operations not tracked, for want of a slot in the process */
-  uint64_t lost_communicators, lost_transfers; /* likewise, for want of a board */
+  uint64_t lost_communicators, lost_transfers;       /* likewise, for want of a board */
   uint64_t tail __attribute__((aligned(128)));       /* next position to read; the consumer's */
   uint32_t event_mask __attribute__((aligned(128))); /* profiler events wanted; the consumer's */
   uint32_t event_mask_now;                           /* what the plugin set */
@@ -113,22 +118,26 @@ struct oncall_progress { /* 64 bytes */
   int32_t peer; /* or root; -1: none */
   uint8_t op, dtype;
   uint16_t reserved;
-  uint64_t reserved_too;
+  uint32_t version; /* odd: what describes the last one entered is being written */
+  uint32_t reserved_too;
 };
 
 struct oncall_communicator { /* 512 bytes */
   uint32_t version;          /* odd: being written */
   uint32_t state;
-  uint64_t identity; /* commHash where the plugin told it, else the shim's own; same on all members */
-  uint64_t pointer;  /* ncclComm_t */
-  uint64_t parent;   /* identity of the communicator it was split from; 0: none */
+  uint64_t
+      identity; /* commHash where the plugin told it, else the shim's own; same on all members */
+  uint64_t pointer;              /* ncclComm_t */
+  uint64_t parent;               /* identity of the communicator it was split from; 0: none */
   int64_t created_ns, closed_ns; /* monotonic */
   int32_t rank, size;            /* within the communicator */
   int32_t device;                /* CUDA device ordinal; -1: unknown */
   int32_t async_error;           /* last ncclResult_t other than success */
   uint32_t nodes, identity_is_hash;
   char name[ONCALL_NAME_BYTES];
-  char reserved[80];
+  uint64_t number;    /* in this process, from 1: tells a board's communicators apart */
+  uint64_t closed_at; /* `head` when it ended: the board is not used again before that is read */
+  char reserved[64];
   struct oncall_progress collectives __attribute__((aligned(64)));
   struct oncall_progress point_to_point;
 } __attribute__((aligned(512)));
@@ -143,9 +152,9 @@ struct oncall_transfer { /* 128 bytes: a proxy operation in flight */
   uint32_t wait;    /* enum oncall_wait of the oldest step under way */
   int64_t since_ns; /* monotonic: when it began to wait for that */
   int64_t started_ns;
-  uint64_t bytes;         /* moved so far */
-  int64_t waited_ns[7];   /* by enum oncall_wait, finished waits only */
-  int64_t last_step_ns;   /* when the last step ended; 0: none has */
+  uint64_t bytes;       /* moved so far */
+  int64_t waited_ns[7]; /* by enum oncall_wait, finished waits only */
+  int64_t last_step_ns; /* when the last step ended; 0: none has */
 } __attribute__((aligned(128)));
 
 struct oncall_record { /* 64 bytes, one cache line */
@@ -156,7 +165,7 @@ struct oncall_record { /* 64 bytes, one cache line */
   uint16_t communicator;
   uint32_t group; /* explicit group call it belongs to; 0: none */
   union {
-    struct { /* ENTERED */
+    struct {             /* ENTERED */
       uint64_t sequence; /* on its communicator, collectives and Send/Recv each from 1 */
       uint64_t count;    /* elements the caller passed; bytes = count * size of dtype */
       uint64_t stream;
@@ -164,7 +173,7 @@ struct oncall_record { /* 64 bytes, one cache line */
       uint8_t op, dtype;
       uint16_t captured; /* 1: into a CUDA graph */
     } entered;
-    struct { /* ENQUEUED */
+    struct {          /* ENQUEUED */
       int32_t result; /* ncclResult_t */
     } enqueued;
     struct { /* DESCRIBED */
@@ -172,7 +181,7 @@ struct oncall_record { /* 64 bytes, one cache line */
       uint16_t channels, warps;
       uint64_t plan_count;
     } described;
-    struct { /* STARTED, ENDED */
+    struct {                   /* STARTED, ENDED */
       int64_t gpu_duration_ns; /* by the GPU's own clock, over all channels; 0: unknown */
       uint32_t sends, recvs;   /* steps done, all channels */
       uint64_t bytes;          /* sent over the network */

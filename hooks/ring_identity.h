@@ -1,0 +1,22 @@
+/* Who this process is: what the header of its ring says, from the environment and /proc. */
+#ifndef ONCALL_HOOKS_RING_IDENTITY_H
+#define ONCALL_HOOKS_RING_IDENTITY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "oncall_ring.h"
+
+/* Fills in job, node, ranks, process and clocks. */
+void oncall_identify(struct oncall_header *header);
+
+/* The value of an environment variable; NULL if it is unset or empty. */
+const char *oncall_setting(const char *name);
+
+/* Like oncall_setting, as a number; `otherwise` if it is none, or not within low..high. */
+int64_t oncall_number_setting(const char *name, int64_t low, int64_t high, int64_t otherwise);
+
+/* One line on stderr, under ONCALL_DEBUG=1 only. */
+void oncall_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif
