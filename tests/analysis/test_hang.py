@@ -150,3 +150,18 @@ def test_without_a_majority_all_are_named(incident: Incident) -> None:
     ops(incident, seq=8, rank=[0, 1, 2, 3], bytes=[1, 1, 2, 3])
     odd = found(incident, "odd_calls", "rank, judged_by")
     assert odd == [(rank, "tie") for rank in range(4)]
+
+
+def test_how_nccl_runs_a_call_is_compared_only_where_all_members_tell(incident: Incident) -> None:
+    """One rank's launch was not seen: it knows no algorithm, and that is no disagreement."""
+    ops(incident, seq=8, rank=[0, 1, 2], algo=["RING", "RING", None], bytes=8)
+    ops(incident, comm=2, seq=8, rank=[3, 4, 5], algo=["RING", "RING", "TREE"], bytes=8)
+    assert found(incident, "odd_calls", "comm, rank, signature") == [(2, 5, "AllReduce 8 B TREE")]
+
+
+def test_a_call_written_before_and_after_its_launch_is_one_call(incident: Incident) -> None:
+    for observed_ns, algo in ((50, None), (110, "RING")):
+        ops(incident, seq=8, rank=[0, 1, 2], algo=algo, bytes=8, observed_ns=observed_ns)
+    assert found(incident, "hang_members", "rank, signature, waited_ns") == [
+        (rank, "AllReduce 8 B RING", 100) for rank in range(3)
+    ]

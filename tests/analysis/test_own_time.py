@@ -120,3 +120,19 @@ def test_where_only_calls_are_known_waiting_for_the_last_is_not_own_time() -> No
     found = measured(rows | {"enqueued_ns": [UNIX_NS + t for t in at]})
     assert [found[0, 1, k] for k in (10, 30)] == [100, 30]
     assert [found[1, 1, k] for k in (10, 30)] == [100, 100]
+
+
+def test_what_the_node_measured_outweighs_what_can_be_computed_here() -> None:
+    rows = {"job": "j", "rank": 0, "kind": "coll", "comm": 1, "seq": [1, 2, 3]}
+    times = {"started_ns": [10, 30, 60], "ended_ns": [15, 40, 65]}
+    assert measured(rows | times | {"own_ns": [2, None, 7]}) == {
+        (0, 1, 1): 2,
+        (0, 1, 2): 15,
+        (0, 1, 3): 7,
+    }
+
+
+def test_nothing_is_computed_between_rows_of_which_only_some_were_kept() -> None:
+    rows = {"job": "j", "rank": 0, "kind": "coll", "comm": 1, "seq": [16, 24, 32]}
+    times = {"started_ns": [10, 30, 60], "ended_ns": [15, 40, 65], "stands_for": [8, 8, 1]}
+    assert measured(rows | times | {"own_ns": [2, None, 7]}) == {(0, 1, 16): 2, (0, 1, 32): 7}

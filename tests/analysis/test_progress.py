@@ -122,6 +122,40 @@ def test_counters_that_count_otherwise_are_not_believed(incident: Incident, why:
     assert frontier(incident) == [(0, 8, 8), (1, None, None)]
 
 
+def test_a_board_is_believed_where_the_ring_lost_operations(incident: Incident) -> None:
+    """It counts collectives apart from Send and Recv, and as the operations are numbered."""
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1]})
+    done = {"job": "j", "comm": 1, "kind": "coll", "rank": 0, "seq": 8, "ended_ns": 9}
+    incident.append("ops", done)
+    incident.append("ops", done | {"kind": "p2p", "seq": 90})
+    board = {"job": "j", "comm": 1, "source": "board"}
+    incident.append(
+        "launches",
+        board
+        | {"rank": [0, 0, 1], "at_ns": [5, 6, 6]}
+        | {"launched": [8, 11, 7], "completed": [8, 10, 7]},
+    )
+    assert frontier(incident) == [(0, 11, 10), (1, 7, 7)]
+
+
+def test_what_is_in_flight_at_several_seals_and_then_over_is_one_operation(
+    incident: Incident,
+) -> None:
+    """Numbers of steps grow from row to row; the last row is the one that counts."""
+    row = {"job": "j", "comm": 1, "kind": "coll", "rank": 0, "seq": 8, "enqueued_ns": 3}
+    flying = {"observed_ns": [10, 20], "done": False, "sends": [1, 2]}
+    incident.append("ops", row | flying)
+    incident.append("ops", row | {"rank": 1} | flying)
+    incident.append("ops", row | {"observed_ns": 25, "ended_ns": 25, "done": True, "sends": 4})
+    incident.append("ops", row | {"kind": "p2p", "op": "Send", "comm_peer": [1, 2]} | flying)
+    incident.require(["in_flight"])
+    rows = incident.con.execute(
+        "SELECT kind, rank, sends, comm_peer FROM in_flight ORDER BY ALL"
+    ).fetchall()
+    assert rows == [("coll", 1, 2, None), ("p2p", 0, 1, 1), ("p2p", 0, 2, 2)]
+    assert frontier(incident) == [(0, 8, 8), (1, 8, 7)]
+
+
 def test_members_are_those_told_and_those_seen_acting(incident: Incident) -> None:
     incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 0, 1], "role": ["tp", "tp", "tp"]})
     incident.append("ranks", {"job": "j", "rank": [0, 1, 2], "node": ["a", "b", "c"]})

@@ -143,3 +143,14 @@ def test_jobs_are_read_each_by_what_it_records() -> None:
         ("arrival", 0, 16),
         ("duration", 7, None),
     ]
+
+
+def test_a_round_kept_for_several_stands_for_what_its_coarsest_sample_does_not_repeat() -> None:
+    """Rank 0 kept every 4th round, rank 1 every 8th: a round that both kept stands for four."""
+    row = {"job": "j", "comm": 1, "kind": "coll", "enqueued_ns": UNIX_NS, "duration_ns": MS}
+    with Incident.empty() as incident:
+        for seq, stands_for in ((8, [4, 8]), (9, [None, None]), (12, [4, None])):
+            incident.append("ops", row | {"seq": seq, "rank": [0, 1], "stands_for": stands_for})
+        incident.require(["rounds"])
+        kept = incident.con.execute("SELECT seq, stands_for FROM rounds ORDER BY seq").fetchall()
+    assert kept == [(8, 4), (9, 1), (12, 1)]

@@ -167,3 +167,62 @@ def test_what_is_done_shows_whether_numbers_can_be_compared(
     p2p(incident, (1, 3, "Recv", 0), ended_ns=9)
     p2p(incident, (0, 3, "Send", 1))
     assert found(incident, "open_pairs", PAIR) == [(0, 3, state)]
+
+
+def test_numbers_of_the_pair_match_both_sides_whatever_else_they_count(incident: Incident) -> None:
+    """Their numbers on the communicator differ; the third transfer between them does not."""
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2], "size": 3})
+    p2p(incident, (0, 9, "Send", 1), pair_seq=3)
+    p2p(incident, (1, 4, "Recv", 0), pair_seq=2)
+    assert found(incident, "open_pairs", PAIR) == [(0, 9, "unmatched"), (1, 4, "passed")]
+
+
+@pytest.mark.parametrize(
+    ("other", "ended_ns", "state"), [(3, None, "matched"), (3, 50, "passed"), (4, 50, "passed")]
+)
+def test_a_pair_that_counts_alike(
+    incident: Incident, other: int, ended_ns: int | None, state: str
+) -> None:
+    p2p(incident, (0, 9, "Send", 1), pair_seq=3)
+    p2p(incident, (1, 4, "Recv", 0), pair_seq=other, ended_ns=ended_ns)
+    incident.require(["open_pairs"])
+    assert (0, 9, state) in found(incident, "open_pairs", PAIR)
+
+
+def test_pairs_without_numbers_on_one_side_fall_back(incident: Incident) -> None:
+    p2p(incident, (0, 3, "Send", 1), pair_seq=3)
+    p2p(incident, (1, 3, "Recv", 0))
+    assert found(incident, "open_pairs", PAIR) == [(0, 3, "matched"), (1, 3, "matched")]
+
+
+def test_a_peer_known_by_its_place_in_the_communicator_is_found(incident: Incident) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [4, 6, 8], "comm_rank": [0, 1, 2]})
+    ops(incident, kind="p2p", rank=[4], seq=3, op="Send", comm_peer=2)
+    assert found(incident, "open_pairs", "rank, peer, state") == [(4, 8, "unmatched")]
+
+
+# ----------------------------------------------------------------------- boards
+
+
+def boards(incident: Incident, *looks: tuple[int, list[int]]) -> None:
+    """What the boards of ranks 0.. on communicator 1 said at each instant."""
+    for at_ns, launched in looks:
+        incident.append(
+            "launches",
+            {"job": "j", "comm": 1, "rank": list(range(len(launched))), "launched": launched}
+            | {"at_ns": at_ns, "completed": 0, "source": "board"},
+        )
+
+
+def test_boards_of_a_running_job_differ_by_the_instant_they_were_read_at(
+    incident: Incident,
+) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1]})
+    boards(incident, (5, [7, 6]))
+    assert found(incident, "standing", "rank, seq, waited_ns") == [(0, 7, 0)]
+
+
+def test_boards_that_stand_still_tell_for_how_long(incident: Incident) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1]})
+    boards(incident, (5, [6, 6]), (10, [7, 6]), (90, [7, 6]))
+    assert found(incident, "standing", "rank, seq, waited_ns") == [(0, 7, 80)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from oncall.analysis.operations import SIGNATURE
+from oncall.analysis.operations import CALL, MANNER
 from oncall.evidence import relation
 
 
@@ -92,8 +92,8 @@ def hang_members() -> str:
             SELECT o.job, o.comm, o.kind, o.seq, o.rank, any_value(o.op) AS op,
                 any_value(o.bytes) AS bytes, bool_or(coalesce(o.done, false)) AS done,
                 max(o.sends) AS sends, max(o.recvs) AS recvs, min(o.entered_ns) AS entered_ns,
-                max(o.observed_ns) AS observed_ns, any_value({SIGNATURE}) AS signature,
-                any_value(upper(o.algo)) AS algo
+                max(o.observed_ns) AS observed_ns, any_value({CALL}) AS call,
+                any_value({MANNER}) AS manner, any_value(upper(o.algo)) AS algo
             FROM operations o SEMI JOIN cases USING (job, comm, kind, seq) GROUP BY ALL),
         paired AS (
             SELECT s.job, s.comm, s.rank, any_value(s.op) AS op, any_value(s.bytes) AS bytes,
@@ -108,7 +108,10 @@ def hang_members() -> str:
                  WHEN c.rank IS NOT NULL OR f.entered_seq >= r.seq THEN 'waiting'
                  ELSE 'absent' END AS state,
             n.node_heard, f.entered_seq AS last_seq, coalesce(c.op, p.op) AS op,
-            coalesce(c.bytes, p.bytes) AS bytes, c.signature,
+            coalesce(c.bytes, p.bytes) AS bytes,
+            CASE WHEN bool_and(c.call IS NULL OR c.manner IS NOT NULL) OVER (
+                     PARTITION BY r.job, r.comm, r.kind, r.seq)
+                 THEN concat_ws(' ', c.call, c.manner) ELSE c.call END AS signature,
             CASE WHEN c.algo LIKE '%TREE%' THEN coalesce(l.layer, 0) ELSE 0 END AS peer_group,
             coalesce(c.sends, h.sends) AS sends, coalesce(c.recvs, h.recvs) AS recvs,
             coalesce(c.entered_ns, p.entered_ns) AS entered_ns,
@@ -207,10 +210,11 @@ def _judge(
     if 2 * count > sum(votes.values()):
         return {best}, "majority"
     for judged_by, sql in (("siblings", _SIBLINGS), ("habit", _HABIT)):
-        found = con.execute(sql, {"job": job, "comm": comm, "seq": seq}).fetchall()
-        favourite = _favourite(found, votes)
-        if favourite is not None:
-            return {favourite}, judged_by
+        for manner in (True, False):  # with and without how NCCL ran it, as the votes may be
+            known = {"job": job, "comm": comm, "seq": seq, "manner": manner}
+            favourite = _favourite(con.execute(sql, known).fetchall(), votes)
+            if favourite is not None:
+                return {favourite}, judged_by
     return set(), "tie"
 
 
@@ -223,9 +227,11 @@ def _favourite(found: Iterable[tuple[str, int]], votes: Counter[str]) -> str | N
     return None
 
 
+_SIGNATURE = f"CASE WHEN $manner THEN concat_ws(' ', {CALL}, {MANNER}) ELSE {CALL} END"
+
 # What communicators of the same role call under the same number.
 _SIBLINGS = f"""
-    SELECT {SIGNATURE} AS signature, count(*) AS times
+    SELECT {_SIGNATURE} AS signature, count(*) AS times
     FROM operations o JOIN members m USING (job, comm, rank)
     WHERE o.job = $job AND o.kind = 'coll' AND o.seq = $seq AND o.comm <> $comm
         AND m.role = (SELECT any_value(role) FROM members WHERE job = $job AND comm = $comm)
@@ -235,8 +241,9 @@ _SIBLINGS = f"""
 # What this communicator's members called before, after the operation that came just before.
 _HABIT = f"""
     WITH calls AS (
-        SELECT o.rank, o.seq, {SIGNATURE} AS signature FROM operations o
-        WHERE o.job = $job AND o.kind = 'coll' AND o.comm = $comm AND o.seq <= $seq),
+        SELECT o.rank, o.seq, any_value({_SIGNATURE}) AS signature FROM operations o
+        WHERE o.job = $job AND o.kind = 'coll' AND o.comm = $comm AND o.seq <= $seq
+        GROUP BY o.rank, o.seq),
     pairs AS (
         SELECT seq, signature, lag(signature) OVER (PARTITION BY rank ORDER BY seq) AS previous
         FROM calls)

@@ -20,6 +20,8 @@ OPERATION_COLUMNS = [
     ("bytes", "BIGINT", "bytes", "bytes"),
     ("root", "INTEGER", "", "root"),
     ("peer", "INTEGER", "", "other side of a Send or Recv"),
+    ("comm_peer", "INTEGER", "", "other side, as rank within the communicator"),
+    ("pair_seq", "BIGINT", "", "its number among those between the two in this direction"),
     ("algo", "VARCHAR", "", "RING, TREE, ..."),
     ("proto", "VARCHAR", "", "protocol"),
     ("entered_ns", "BIGINT", "ns", "when the rank entered: started, else enqueued"),
@@ -33,6 +35,8 @@ OPERATION_COLUMNS = [
     ("send_rate", "DOUBLE", "1/s", "send primitives a second"),
     ("recv_rate", "DOUBLE", "1/s", "receive primitives a second"),
     ("observed_ns", "BIGINT", "ns", "when the row was written"),
+    ("own_ns", "BIGINT", "ns", "own time before it, where the recorder measured that"),
+    ("stands_for", "INTEGER", "rounds", "of how many rounds it was kept; NULL: all are there"),
     ("ops_row", "BIGINT", "", "its row in ops"),
 ]
 
@@ -41,14 +45,17 @@ OPERATION_COLUMNS = [
 _UNEVEN = "('AllToAll', 'AllToAllV', 'Gather', 'Scatter', 'Barrier', 'Send', 'Recv')"
 
 # What a rank calls, as SQL over a row `o` of operations (CCL-D 4.1.2, Operation Type Set).
-SIGNATURE = f"""
+CALL = f"""
     concat_ws(' ', o.op, o.dtype,
         CASE WHEN (o.op NOT IN {_UNEVEN} OR EXISTS (
                 FROM even_sizes e WHERE e.job = o.job AND e.comm = o.comm AND e.op = o.op))
               AND coalesce(o.bytes, o.count) IS NOT NULL
              THEN coalesce(o.bytes || ' B', o.count || ' elements') END,
-        CASE WHEN o.root IS NOT NULL THEN 'root ' || o.root END, o.algo, o.proto)
+        CASE WHEN o.root IS NOT NULL THEN 'root ' || o.root END)
 """
+# How NCCL runs it. Known only once it is launched: calls of a round may be compared by it only
+# where all of them have it.
+MANNER = "nullif(concat_ws(' ', o.algo, o.proto), '')"
 
 
 @relation(
@@ -162,7 +169,8 @@ def in_flight() -> str:
         WITH named AS (
             -- A Send and a Recv of one group call may share their number.
             SELECT ops_row, job, comm, kind, seq, rank, done, observed_ns,
-                CASE kind WHEN 'p2p' THEN concat_ws(' ', op, peer) ELSE '' END AS half
+                CASE kind WHEN 'p2p' THEN concat_ws(' ', op, coalesce(comm_peer, peer))
+                          ELSE '' END AS half
             FROM operations),
         open AS (
             SELECT ops_row, job, comm, kind, seq, rank, half FROM named WHERE NOT done

@@ -18,31 +18,36 @@ import numpy.typing as npt
 from oncall.analysis.ordering import Ints, sorted_by
 from oncall.evidence import relation
 
+OWN_TIMES_COLUMNS = [
+    ("ops_row", "BIGINT", "", "the call: its row in ops"),
+    ("own_ns", "BIGINT", "ns", "as in own_time"),
+]
+
 
 @relation(
-    "own_times",
+    "computed_own_times",
     reads=["operations"],
-    optional=["heads", "arrivals"],
-    columns=[
-        ("ops_row", "BIGINT", "", "the call: its row in ops"),
-        ("own_ns", "BIGINT", "ns", "as in own_time"),
-    ],
+    optional=["heads", "arrivals", "ops"],
+    columns=OWN_TIMES_COLUMNS,
     source="beyond CCL-D: separates the late from those made late",
     at="node",
 )
-def own_times(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def computed_own_times(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """For each collective of each rank: its own time since its previous one on that communicator.
 
-    Where the end on the device is not recorded, an operation is taken to last for its duration,
-    or until the last member arrived. Where only the call is recorded and the host ran ahead of
-    its device, nothing is known. All times are one rank's own, so clocks do not matter.
+    Ranks of which only a part of the operations was kept are left out: what lies between two rows
+    is not known. Where the end on the device is not recorded, an operation is taken to last for
+    its duration, or until the last member arrived. Where only the call is recorded and the host
+    ran ahead of its device, nothing is known. All times are one rank's own: clocks do not matter.
     """
     found = con.execute(
         """SELECT o.ops_row, m.rank_number, m.member, o.kind = 'coll', o.seq, o.on_device,
                o.entered_ns, o.entered_ns + coalesce(o.duration_ns, a.wait_ns, 0)
            FROM operations o
            JOIN (SELECT job, comm, rank, row_number() OVER () AS member,
-                     dense_rank() OVER (ORDER BY job, rank) AS rank_number FROM heads) m
+                     dense_rank() OVER (ORDER BY job, rank) AS rank_number FROM heads
+                 ANTI JOIN (SELECT DISTINCT job, rank FROM ops WHERE stands_for IS NOT NULL)
+                     USING (job, rank)) m
                USING (job, comm, rank)
            LEFT JOIN arrivals a USING (ops_row)
            WHERE o.seq IS NOT NULL AND o.entered_ns IS NOT NULL AND coalesce(o.done, true)"""
@@ -62,6 +67,23 @@ def own_times(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     since = np.diff(total[rounds], prepend=0)[follows]
     torn = np.diff(holes[rounds], prepend=0)[follows] > 0
     return {"ops_row": row[rounds][follows], "own_ns": np.ma.MaskedArray(since, mask=torn)}
+
+
+@relation(
+    "own_times",
+    reads=["computed_own_times", "operations"],
+    columns=OWN_TIMES_COLUMNS,
+    source="beyond CCL-D: separates the late from those made late",
+    at="node",
+)
+def own_times() -> str:
+    """The own time before each collective: as the node measured it, else computed here."""
+    return """
+        SELECT ops_row, own_ns FROM operations WHERE own_ns IS NOT NULL
+        UNION ALL
+        FROM computed_own_times
+        ANTI JOIN (SELECT ops_row FROM operations WHERE own_ns IS NOT NULL) USING (ops_row)
+    """
 
 
 @relation(
@@ -86,7 +108,10 @@ def own_times(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
 )
 def own_time() -> str:
     """Each rank's own time before each collective."""
-    return "SELECT * FROM own_times JOIN operations USING (ops_row)"
+    return """
+        SELECT o.job, o.comm, o.seq, o.rank, t.own_ns
+        FROM own_times t JOIN operations o USING (ops_row)
+    """
 
 
 def _idle(rank: Ints, start: Ints, end: Ints) -> Ints:

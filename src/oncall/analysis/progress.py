@@ -24,7 +24,8 @@ def frontier() -> str:
 
     A rank's own launch counter (pg_status, RAS) stands in where the recording keeps no operation
     of it, but only on communicators where the counter agrees with the operations that are kept:
-    some sources let it count Send and Recv too.
+    some sources let it count Send and Recv too. A board counts as the hook numbers operations, and
+    goes on where the ring dropped them: it is always believed.
     """
     return """
         WITH open AS (
@@ -33,7 +34,10 @@ def frontier() -> str:
         counted AS (
             SELECT job, comm, rank, arg_max(launched, coalesce(at_ns, 0)) AS launched,
                 arg_max(completed, coalesce(at_ns, 0)) AS completed
-            FROM launches GROUP BY job, comm, rank),
+            FROM launches WHERE source IS DISTINCT FROM 'board' GROUP BY job, comm, rank),
+        boards AS (
+            SELECT job, comm, rank, max(launched) AS launched, max(completed) AS completed
+            FROM launches WHERE source = 'board' GROUP BY job, comm, rank),
         trusted AS (
             SELECT job, comm FROM counted LEFT JOIN heads USING (job, comm, rank)
             GROUP BY job, comm
@@ -41,15 +45,16 @@ def frontier() -> str:
                 AND coalesce(bool_and(launched = entered_seq) FILTER (entered_seq IS NOT NULL),
                     true))
         SELECT m.job, m.comm, m.rank,
-            coalesce(h.entered_seq, CASE WHEN t.comm IS NOT NULL THEN c.launched END)
-                AS entered_seq,
+            greatest(coalesce(h.entered_seq, CASE WHEN t.comm IS NOT NULL THEN c.launched END),
+                nullif(b.launched, 0)) AS entered_seq,
             -- Collectives of one communicator complete in order: all before the first open one are.
-            greatest(h.done_seq, o.before, CASE WHEN t.comm IS NOT NULL THEN c.completed END)
-                AS done_seq
+            greatest(h.done_seq, o.before, CASE WHEN t.comm IS NOT NULL THEN c.completed END,
+                nullif(b.completed, 0)) AS done_seq
         FROM members m
         LEFT JOIN heads h USING (job, comm, rank)
         LEFT JOIN open o USING (job, comm, rank)
         LEFT JOIN counted c USING (job, comm, rank)
+        LEFT JOIN boards b USING (job, comm, rank)
         LEFT JOIN trusted t ON t.job = m.job AND t.comm = m.comm
     """
 

@@ -27,6 +27,7 @@ from oncall.evidence import relation
         ("t_min_ns", "BIGINT", "ns", "shortest time in it"),
         ("last_rank", "INTEGER", "", "the member with the shortest time: the last to arrive"),
         ("basis", "VARCHAR", "", "duration; or arrival, where the transfer is not known"),
+        ("stands_for", "INTEGER", "rounds", "rounds it was kept for: what it cost counts so often"),
     ],
     source="CCL-D 4.2.1, eq. 1-3",
 )
@@ -36,11 +37,11 @@ def rounds() -> str:
         SELECT job, comm, seq, any_value(op) AS op, any_value(coalesce(bytes, count)) AS bytes,
             min(entered_ns) AS at_ns, count(*) AS ranks, max(duration_ns) AS t_max_ns,
             min(duration_ns) AS t_min_ns, arg_min(rank, duration_ns) AS last_rank,
-            'duration' AS basis
+            'duration' AS basis, min(coalesce(stands_for, 1)) AS stands_for
         FROM operations WHERE kind = 'coll' AND done AND duration_ns IS NOT NULL
         GROUP BY job, comm, seq HAVING count(*) > 1
         UNION ALL
         SELECT o.job, o.comm, o.seq, o.op, coalesce(o.bytes, o.count), a.at_ns, a.ranks,
-            a.wait_ns, 0, a.last_rank, 'arrival'
+            a.wait_ns, 0, a.last_rank, 'arrival', coalesce(o.stands_for, 1)
         FROM arrival_rounds a JOIN operations o USING (ops_row)
     """

@@ -9,7 +9,7 @@ PyTorch's analyzer at one operation. This is what both lack.)
 
 from __future__ import annotations
 
-from oncall.analysis.operations import SIGNATURE
+from oncall.analysis.operations import CALL, MANNER
 from oncall.evidence import relation
 
 STANDING_COLUMNS = [
@@ -50,15 +50,30 @@ STANDING_COLUMNS = [
 def open_pairs() -> str:
     """Every open Send or Recv and whether its other side has entered, or already left, its half.
 
-    Numbers of the two sides are compared only where every number that both have come to is the
-    same call on both; on communicators larger than two, where at least one is.
+    Without numbers of the pair, those on the communicator are compared, and only where every
+    number that both have come to is the same call on both; on communicators larger than two, where
+    at least one is.
     """
     return """
         WITH open AS (
-            SELECT i.job, i.comm, i.seq, i.rank, i.op, coalesce(i.peer, m.rank) AS peer
-            FROM in_flight i LEFT JOIN members m ON i.peer IS NULL AND m.size = 2
+            SELECT i.job, i.comm, i.seq, i.rank, i.op, i.pair_seq,
+                coalesce(i.peer, m.rank) AS peer
+            FROM in_flight i LEFT JOIN members m ON i.peer IS NULL
                 AND m.job = i.job AND m.comm = i.comm AND m.rank <> i.rank
+                AND (m.comm_rank = i.comm_peer OR (i.comm_peer IS NULL AND m.size = 2))
             WHERE i.kind = 'p2p' AND coalesce(i.peer, m.rank) IS NOT NULL),
+        -- Where both sides counted what goes between them, the numbers say it exactly.
+        paired AS (
+            SELECT a.job, a.comm, a.seq, a.rank, a.peer, a.op,
+                CASE WHEN max(b.pair_seq) < a.pair_seq THEN 'unmatched'
+                     WHEN bool_or(b.pair_seq = a.pair_seq AND i.ops_row IS NOT NULL) THEN 'matched'
+                     ELSE 'passed' END AS state
+            FROM open a JOIN operations b ON b.job = a.job AND b.comm = a.comm
+                AND b.rank = a.peer AND coalesce(b.peer, a.rank) = a.rank
+                AND b.kind = 'p2p' AND b.op <> a.op AND b.pair_seq IS NOT NULL
+            LEFT JOIN in_flight i ON i.ops_row = b.ops_row
+            WHERE a.pair_seq IS NOT NULL
+            GROUP BY a.job, a.comm, a.seq, a.rank, a.peer, a.op, a.pair_seq),
         facing AS (
             SELECT a.job, a.comm, a.seq, a.rank, a.peer, a.op,
                 count(b.rank) FILTER (b.op <> a.op) AS answers,
@@ -86,11 +101,13 @@ def open_pairs() -> str:
             JOIN sides o ON o.done AND o.job = f.job AND o.comm = f.comm
                 AND o.seq = f.seq AND o.rank = f.peer AND o.peer = f.rank AND o.op <> f.op)
         SELECT f.job, f.comm, f.seq, f.rank, f.peer, f.op,
-            CASE WHEN a.comm IS NOT NULL AND (d.seq IS NOT NULL OR f.oldest > f.seq) THEN 'passed'
+            CASE WHEN p.state IS NOT NULL THEN p.state
+                 WHEN a.comm IS NOT NULL AND (d.seq IS NOT NULL OR f.oldest > f.seq) THEN 'passed'
                  WHEN f.answers = 0 OR (a.comm IS NOT NULL AND f.newest_answer < f.seq)
                  THEN 'unmatched' ELSE 'matched' END AS state
         FROM facing f LEFT JOIN aligned a USING (job, comm)
         LEFT JOIN finished d USING (job, comm, seq, rank, peer, op)
+        LEFT JOIN paired p USING (job, comm, seq, rank, peer, op)
     """
 
 
@@ -144,7 +161,8 @@ def left_open() -> str:
     return f"""
         WITH disputed AS (
             SELECT o.job, o.comm, o.seq FROM operations o SEMI JOIN outdone USING (job, comm, seq)
-            WHERE o.kind = 'coll' GROUP BY ALL HAVING count(DISTINCT {SIGNATURE}) > 1)
+            WHERE o.kind = 'coll' GROUP BY ALL
+            HAVING count(DISTINCT {CALL}) > 1 OR count(DISTINCT {MANNER}) > 1)
         SELECT * FROM outdone ANTI JOIN disputed USING (job, comm, seq)
     """
 
@@ -169,7 +187,9 @@ def counted_ahead() -> str:
     return """
         WITH counted AS (
             SELECT job, comm, rank, max(launched) AS launched,
-                max(at_ns) - min(at_ns) FILTER (launched = newest) AS unchanged_ns
+                max(at_ns) - min(at_ns) FILTER (launched = newest) AS unchanged_ns,
+                -- Nobody keeps boards of hung jobs only: one look at them says nothing yet.
+                bool_or(source = 'board') AS live
             FROM (SELECT *, max(launched) OVER (PARTITION BY job, comm, rank) AS newest
                   FROM launches ANTI JOIN heads USING (job, comm)
                   WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead'))
@@ -180,7 +200,8 @@ def counted_ahead() -> str:
                 count(*) OVER (PARTITION BY job, comm) AS heard
             FROM counted),
         known AS (SELECT job, comm, count(*) AS size FROM frontier GROUP BY ALL)
-        SELECT a.job, a.comm, a.rank, a.launched, nullif(a.unchanged_ns, 0) AS unchanged_ns
+        SELECT a.job, a.comm, a.rank, a.launched,
+            CASE WHEN a.live THEN a.unchanged_ns ELSE nullif(a.unchanged_ns, 0) END AS unchanged_ns
         FROM ahead a JOIN known k USING (job, comm)
         WHERE a.launched = a.highest AND (a.lowest < a.highest OR a.heard < k.size)
     """
