@@ -1,0 +1,49 @@
+"""How this package opens DuckDB: bounded, sealed off from the network, and saying what failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a connection may use of its machine, which belongs to the training job."""
+
+    memory_bytes: int = 128 * 2**20
+    threads: int = 1
+
+
+def connect(limits: Limits, spill_to: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """A connection with nothing in it, to attach stores to.
+
+    Nothing is downloaded or loaded behind our back, and no Python variable is taken for a table.
+    Queries too large for `limits` spill to the folder `spill_to`, or fail without one.
+    """
+    con = duckdb.connect(
+        ":memory:",
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "memory_limit": f"{limits.memory_bytes // 2**20}MiB",
+            "threads": str(limits.threads),
+            "temp_directory": str(spill_to.absolute()) if spill_to else "",
+        },
+    )
+    con.execute("SET python_enable_replacements = false")
+    return con
+
+
+def quoted(path: Path) -> str:
+    """The path inside a SQL string; absolute, as `md:x` alone would name another kind of store."""
+    return str(path.absolute()).replace("'", "''")
+
+
+def reason(error: BaseException) -> str:
+    """One line that says what went wrong, without DuckDB's sentences about itself."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    told = str(error).rpartition("Original error: ")[2].strip()
+    return next(iter(told.splitlines()), type(error).__name__)

@@ -1,0 +1,270 @@
+"""Many sealed shards read as one: each evidence table is a view over all of them.
+
+    with open_shards(sealed_shards(folder, since_ns=since)) as shards:
+        shards.con.execute("SELECT count(*) FROM ops")
+        shards.gaps                      # what could not be read, and why
+
+Columns go by name: what an older shard lacks is NULL. What a newer oncall wrote, or what is
+truncated or damaged, is left out and named: a gap in the evidence, never a failure of the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+import duckdb
+
+from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, Table
+from oncall.shards.catalog import Shard
+from oncall.shards.database import Limits, connect, quoted, reason
+
+_HEADER_BYTES = 3 * 4096  # before a DuckDB file's first block
+_INTERNAL = ("meta",)
+
+
+@dataclass(frozen=True)
+class ShardGap:
+    """A shard that was left out: the span it covers is unseen."""
+
+    shard: Shard
+    reason: Literal["newer", "damaged"]
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.shard.path.name}: {self.problem}"
+
+
+@dataclass(frozen=True)
+class _Attached:
+    """A shard in the connection: the name it goes by there, and the columns of its tables."""
+
+    shard: Shard
+    alias: str
+    columns: dict[str, dict[str, str]]  # table -> column -> DuckDB type
+
+
+class Shards:
+    """Sealed shards in one connection, with every evidence table as a view over them all.
+
+    A table that is in the shards but not in the evidence schema (`digest_ops`, say) is a view
+    too, over those shards that have it; the view `shards` tells which shard has what:
+    (alias, path, node, start_ns, end_ns, tables VARCHAR[]).
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
+        self.con = con
+        self._attached: list[_Attached] = []
+        self._gaps: list[ShardGap] = []
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        return tuple(each.shard for each in self._attached)
+
+    @property
+    def gaps(self) -> tuple[ShardGap, ...]:
+        return tuple(self._gaps)
+
+    def leave_out_damaged(self) -> tuple[ShardGap, ...]:
+        """Read every block of every shard, and leave out those that cannot be.
+
+        For use after a query failed: damage within a file shows only when it is read. Returns
+        what is newly left out; with nothing left out the query itself was at fault.
+        """
+        found: list[ShardGap] = []
+        for each in list(self._attached):
+            problem = _unreadable(self.con, each)
+            if problem:
+                found.append(ShardGap(each.shard, "damaged", f"damaged: {problem}"))
+                self._attached.remove(each)
+        self._gaps += found
+        if found:
+            self._create_views()
+        return tuple(found)
+
+    def close(self) -> None:
+        self.con.close()
+
+    def __enter__(self) -> Shards:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _attach(self, shard: Shard, alias: str) -> None:
+        try:
+            attached = _attach(self.con, shard, alias)
+        except _LeftOut as left_out:
+            self._gaps.append(left_out.gap)
+        else:
+            if attached:
+                self._attached.append(attached)
+
+    def _create_views(self) -> None:
+        extra = {name for each in self._attached for name in each.columns} - set(BY_NAME)
+        for table in BY_NAME.values():
+            _create_view(self.con, table.name, _over_evidence(table, self._attached))
+        for name in sorted(extra.difference(_INTERNAL)):
+            _create_view(self.con, name, _by_name(name, self._attached))
+        self.con.execute(
+            "CREATE OR REPLACE TABLE memory.main.shards (alias VARCHAR, path VARCHAR, "
+            "node VARCHAR, start_ns BIGINT, end_ns BIGINT, tables VARCHAR[])"
+        )
+        for each in self._attached:
+            shard = each.shard
+            values = [each.alias, str(shard.path), shard.node, shard.start_ns, shard.end_ns]
+            self.con.execute(
+                "INSERT INTO memory.main.shards VALUES (?, ?, ?, ?, ?, ?)",
+                [*values, sorted(each.columns)],
+            )
+
+
+class _LeftOut(Exception):
+    def __init__(self, gap: ShardGap) -> None:
+        self.gap = gap
+        super().__init__(str(gap))
+
+
+def open_shards(
+    shards: Sequence[Shard], limits: Limits | None = None, spill_to: Path | None = None
+) -> Shards:
+    """Attach the shards read-only and put the views over them.
+
+    One that retention took away meanwhile is no gap: it was older than what is kept.
+    """
+    limits = limits or Limits(memory_bytes=512 * 2**20, threads=2)
+    opened = Shards(connect(limits, spill_to))
+    try:
+        for number, shard in enumerate(shards):
+            opened._attach(shard, f"shard_{number}")
+        opened._create_views()
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+# ------------------------------------------------------------------ attaching
+
+
+def _attach(con: duckdb.DuckDBPyConnection, shard: Shard, alias: str) -> _Attached | None:
+    """The shard, attached as `alias`; None if it is gone. Raises _LeftOut if it cannot be used."""
+    size_bytes = shard.size_bytes
+    if not shard.path.exists():
+        return None
+    if size_bytes < _HEADER_BYTES:
+        raise _LeftOut(ShardGap(shard, "damaged", f"damaged: cut off after {size_bytes} bytes"))
+    try:
+        con.execute(f"ATTACH '{quoted(shard.path)}' AS {alias} (READ_ONLY)")
+    except duckdb.Error as error:
+        raise _LeftOut(_gap_of(shard, error)) from error
+    try:
+        columns = _check(con, shard, alias, size_bytes)
+    except duckdb.Error as error:
+        con.execute(f"DETACH {alias}")
+        raise _LeftOut(_gap_of(shard, error)) from error
+    except _LeftOut:
+        con.execute(f"DETACH {alias}")
+        raise
+    return _Attached(shard, alias, columns)
+
+
+def _check(
+    con: duckdb.DuckDBPyConnection, shard: Shard, alias: str, size_bytes: int
+) -> dict[str, dict[str, str]]:
+    """The columns of the shard's tables. Raises _LeftOut for what must not be read."""
+    ((blocks, block_bytes),) = con.execute(
+        "SELECT total_blocks, block_size FROM pragma_database_size() WHERE database_name = ?",
+        [alias],
+    ).fetchall()
+    expected_bytes = _HEADER_BYTES + blocks * block_bytes
+    if size_bytes < expected_bytes:
+        problem = f"damaged: cut off after {size_bytes} of {expected_bytes} bytes"
+        raise _LeftOut(ShardGap(shard, "damaged", problem))
+    # Tables only: a view in a file that others wrote could read any other file.
+    rows = con.execute(
+        "SELECT table_name, column_name, data_type FROM duckdb_columns() SEMI JOIN duckdb_tables() "
+        "USING (database_name, schema_name, table_name) "
+        "WHERE database_name = ? AND schema_name = 'main'",
+        [alias],
+    ).fetchall()
+    columns: dict[str, dict[str, str]] = {}
+    for table, column, kind in rows:
+        columns.setdefault(table, {})[column] = kind
+    _check_version(con, shard, alias, columns.get("meta", {}))
+    return columns
+
+
+def _check_version(
+    con: duckdb.DuckDBPyConnection, shard: Shard, alias: str, meta: dict[str, str]
+) -> None:
+    if not {"schema_version", "oncall_version"} <= set(meta):
+        raise _LeftOut(ShardGap(shard, "damaged", "a DuckDB file, but no shard of oncall"))
+    rows = con.execute(f"SELECT schema_version, oncall_version FROM {alias}.main.meta").fetchall()
+    if len(rows) != 1 or not isinstance(rows[0][0], int):
+        raise _LeftOut(ShardGap(shard, "damaged", "a shard without its version"))
+    version, writer = rows[0]
+    if version > SCHEMA_VERSION:
+        problem = (
+            f"written by oncall {writer} with evidence schema {version}; this oncall reads up to "
+            f"{SCHEMA_VERSION}: upgrade it"
+        )
+        raise _LeftOut(ShardGap(shard, "newer", problem))
+
+
+def _gap_of(shard: Shard, error: duckdb.Error) -> ShardGap:
+    told = reason(error)
+    if "newer version" in told or "storage version" in told:
+        return ShardGap(shard, "newer", f"written by a newer DuckDB: {told}")
+    return ShardGap(shard, "damaged", f"damaged: {told}")
+
+
+def _unreadable(con: duckdb.DuckDBPyConnection, each: _Attached) -> str | None:
+    """Why a shard cannot be read to its end, or None."""
+    try:
+        for table, columns in each.columns.items():
+            # An aggregate that looks at every value, so that no block is skipped.
+            hashes = ", ".join(f'bit_xor(hash("{column}"))' for column in columns)
+            con.execute(f'SELECT {hashes} FROM {each.alias}.main."{table}"').fetchall()
+    except duckdb.Error as error:
+        return reason(error)
+    return None
+
+
+# ---------------------------------------------------------------------- views
+
+
+def _create_view(con: duckdb.DuckDBPyConnection, name: str, select: str) -> None:
+    con.execute(f'CREATE OR REPLACE VIEW memory.main."{name}" AS {select}')
+
+
+def _over_evidence(table: Table, attached: Sequence[_Attached]) -> str:
+    """All shards' rows of one evidence table, in today's columns."""
+    parts = []
+    for each in attached:
+        if present := each.columns.get(table.name):
+            values = ", ".join(
+                f'"{c.name}"::{c.type} AS "{c.name}"'
+                if c.name in present
+                else f'NULL::{c.type} AS "{c.name}"'
+                for c in table.columns
+            )
+            parts.append(f"SELECT {values} FROM {each.alias}.main.{table.name}")
+    if not parts:
+        nothing = ", ".join(f'NULL::{c.type} AS "{c.name}"' for c in table.columns)
+        parts.append(f"SELECT {nothing} WHERE false")
+    return " UNION ALL ".join(parts)
+
+
+def _by_name(table: str, attached: Sequence[_Attached]) -> str:
+    return " UNION ALL BY NAME ".join(
+        f'FROM {each.alias}.main."{table}"' for each in attached if table in each.columns
+    )

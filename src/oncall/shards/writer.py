@@ -1,0 +1,257 @@
+"""The live store: the one file a collector writes, and how it becomes a sealed shard.
+
+    live.duckdb --commit about once a second--> --seal--> <node>.<start_ns>-<end_ns>.duckdb
+
+DuckDB locks the live file even against readers, so evidence is handed on by sealing: checkpoint,
+close, fsync, rename. A sealed shard never changes. What a killed collector leaves behind is
+recovered by the next one: all that was committed is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from oncall import __version__
+from oncall.errors import OncallError
+from oncall.evidence.columns import create_table_sql, insert
+from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, TABLES
+from oncall.shards.batch import Batch, joined
+from oncall.shards.catalog import LIVE_NAME, Shard, shard_name
+from oncall.shards.database import Limits, connect, quoted, reason
+
+_OF_THE_MACHINE = ("no space left", "permission denied", "read-only file", "too many open", "quota")
+
+
+class StoreError(OncallError):
+    """Evidence cannot be written now: the disk is full, the folder read-only or gone."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a store lives: its folder, its node, and the free space it leaves to others."""
+
+    folder: Path
+    node: str
+    keep_free_bytes: int = 0
+
+    @property
+    def live(self) -> Path:
+        return self.folder / LIVE_NAME
+
+    @property
+    def live_log(self) -> Path:
+        """DuckDB's write-ahead log beside it."""
+        return self.folder / f"{LIVE_NAME}.wal"
+
+
+class LiveStore:
+    """The live store, open for writing. One thread writes; others read through `cursor`."""
+
+    def __init__(self, place: Place, now_ns: int, limits: Limits | None = None) -> None:
+        """Open a new live store. Raises StoreError if it cannot be written."""
+        self.place = place
+        self.started_ns = now_ns
+        self.rows = 0
+        self._con = connect(limits or Limits())
+        try:
+            _attach(self._con, place)
+            self._create_tables()
+        except BaseException:
+            self._con.close()
+            raise
+
+    def _create_tables(self) -> None:
+        tables = "; ".join(create_table_sql(table.name, table.columns) for table in TABLES)
+        try:
+            self._con.execute(
+                f"USE live; BEGIN; {tables}; CREATE TABLE meta AS SELECT "
+                f"{SCHEMA_VERSION}::INTEGER AS schema_version, '{__version__}' AS oncall_version, "
+                f"version() AS duckdb_version, '{self.place.node}' AS node, "
+                f"{self.started_ns}::BIGINT AS started_ns, NULL::BIGINT AS sealed_ns; COMMIT"
+            )
+        except duckdb.Error as error:
+            raise StoreError(f"{self.place.live}: {reason(error)}") from error
+
+    def write(self, batches: Sequence[Batch]) -> int:
+        """Commit all rows at once; returns how many. Raises StoreError if none was committed.
+
+        After a StoreError the store is of no more use: close it, and recover.
+        """
+        self._check_free()
+        try:
+            self._con.execute("BEGIN")
+            for batch in joined(batches):
+                insert(self._con, batch.table, BY_NAME[batch.table].columns, batch.columns)
+            self._con.execute("COMMIT")
+        except duckdb.Error as error:
+            raise StoreError(f"{self.place.live}: {reason(error)}") from error
+        rows = sum(batch.rows for batch in batches)
+        self.rows += rows
+        return rows
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """Another connection to the same store, for another thread; it sees what is committed."""
+        cursor = self._con.cursor()
+        cursor.execute("USE live")
+        return cursor
+
+    def seal(
+        self, now_ns: int, prepare: Callable[[duckdb.DuckDBPyConnection], object] | None = None
+    ) -> Shard:
+        """Make the store an immutable shard, named by its span; the store is closed then.
+
+        `prepare` may add tables of its own first; what it raises leaves the evidence as it is and
+        reaches the caller as `PrepareError` after sealing. Raises StoreError if it cannot seal.
+        """
+        failure: Exception | None = None
+        if prepare is not None:
+            try:
+                prepare(self._con)
+            except Exception as error:  # whatever it is, evidence comes first
+                failure = error
+        shard = _seal(self._con, self.place, self.started_ns, now_ns)
+        self._con.close()
+        if failure is not None:
+            raise PrepareError(shard, failure)
+        return shard
+
+    def close(self) -> None:
+        """Leave the live file as it is; the next collector recovers it."""
+        self._con.close()
+
+    def _check_free(self) -> None:
+        state = os.statvfs(self.place.folder)
+        free_bytes = state.f_bavail * state.f_frsize
+        if free_bytes < self.place.keep_free_bytes:
+            raise StoreError(
+                f"{self.place.folder}: {free_bytes // 2**20} MiB free, and "
+                f"{self.place.keep_free_bytes // 2**20} MiB are left to others (keep_free)"
+            )
+
+
+class PrepareError(Exception):
+    """The shard is sealed, but without what `prepare` should have added."""
+
+    def __init__(self, shard: Shard, cause: Exception) -> None:
+        self.shard = shard
+        super().__init__(f"{type(cause).__name__}: {reason(cause)}")
+
+
+# ------------------------------------------------------------------- recovery
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What became of a live store left behind: sealed, or set aside with why."""
+
+    shard: Shard | None = None
+    set_aside: tuple[Path, ...] = ()
+    problem: str | None = None
+
+
+def recover(place: Place, now_ns: int, limits: Limits | None = None) -> Recovered:
+    """Seal what a killed collector left behind, if anything.
+
+    A log or a store that DuckDB cannot read keeps its name as `*.damaged`. Raises StoreError
+    where the machine refuses (a full disk, no permission): then nothing is touched.
+    """
+    if not place.live.exists():
+        return Recovered()
+    try:
+        return Recovered(shard=_seal_left_over(place, limits))
+    except _Damaged as damage:
+        problem = str(damage)
+    if place.live_log.exists():
+        # Without its log a store is as it was at its last checkpoint.
+        aside = _set_aside(place.live_log, now_ns)
+        try:
+            shard = _seal_left_over(place, limits)
+            return Recovered(shard, (aside,), f"{aside.name}: {problem}")
+        except _Damaged:
+            return Recovered(None, (aside, _set_aside(place.live, now_ns)), problem)
+    aside = _set_aside(place.live, now_ns)
+    return Recovered(None, (aside,), f"{aside.name}: {problem}")
+
+
+class _Damaged(Exception):
+    """DuckDB cannot read the file, and never will."""
+
+
+def _seal_left_over(place: Place, limits: Limits | None) -> Shard | None:
+    """Seal the live file as far as it was committed; None if it never held a row."""
+    last_write_ns = max(
+        path.stat().st_mtime_ns for path in (place.live, place.live_log) if path.exists()
+    )
+    con = connect(limits or Limits())
+    try:
+        _attach(con, place)
+        con.execute("USE live")
+        if not con.execute("FROM duckdb_tables() WHERE table_name = 'meta'").fetchall():
+            # Killed before its tables were committed.
+            con.execute("USE memory; DETACH live")
+            place.live.unlink()
+            return None
+        ((node, started_ns),) = con.execute("SELECT node, started_ns FROM meta").fetchall()
+        theirs = Place(place.folder, node)
+        return _seal(con, theirs, started_ns, max(last_write_ns, started_ns))
+    except (duckdb.Error, ValueError) as error:
+        raise _failure(place, error) from error
+    finally:
+        con.close()
+
+
+def _set_aside(path: Path, now_ns: int) -> Path:
+    aside = path.with_name(f"{path.name}.{now_ns}.damaged")
+    path.rename(aside)
+    return aside
+
+
+# -------------------------------------------------------------------- sealing
+
+
+def _attach(con: duckdb.DuckDBPyConnection, place: Place) -> None:
+    try:
+        con.execute(f"ATTACH '{quoted(place.live)}' AS live")
+    except duckdb.Error as error:
+        raise _failure(place, error) from error
+
+
+def _failure(place: Place, error: Exception) -> Exception:
+    """StoreError where the machine refused, _Damaged where the file itself is wrong."""
+    told = str(error).lower()
+    if "conflicting lock" in told or any(word in told for word in _OF_THE_MACHINE):
+        return StoreError(f"{place.live}: {reason(error)}")
+    return _Damaged(reason(error))
+
+
+def _seal(con: duckdb.DuckDBPyConnection, place: Place, started_ns: int, now_ns: int) -> Shard:
+    """Checkpoint, detach, fsync, rename, fsync the folder: after that it survives a power cut."""
+    end_ns = max(now_ns, started_ns)
+    path = place.folder / shard_name(place.node, started_ns, end_ns)
+    while path.exists():  # a clock that was set back
+        end_ns += 1
+        path = place.folder / shard_name(place.node, started_ns, end_ns)
+    try:
+        con.execute("UPDATE meta SET sealed_ns = ?", [end_ns])
+        con.execute("CHECKPOINT live; USE memory; DETACH live")
+        if place.live_log.exists():
+            raise StoreError(f"{place.live}: DuckDB could not fold its log into it")
+        _fsync(place.live)
+        place.live.rename(path)
+        _fsync(place.folder)
+    except (duckdb.Error, OSError) as error:
+        raise StoreError(f"{place.live}: cannot seal: {reason(error)}") from error
+    return Shard(started_ns, end_ns, place.node, path)
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
