@@ -3,7 +3,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test check format docs bench clean
+C_FILES := $(wildcard hooks/*.[ch] fixtures/nccl_standin/*.[ch] tests/hooks/*.[ch])
+C_BUILD := CMakeLists.txt $(wildcard hooks/CMakeLists.txt fixtures/nccl_standin/CMakeLists.txt)
+
+.PHONY: demo test check format docs bench clean compiler native sanitize
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall diagnose fixtures/flight_recorder/not_entered; code=$$?; \
@@ -20,15 +23,38 @@ $(VENV)/bin/python:
 	  { [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get install -y -q python3-venv; } \
 	  && $(PYTHON) -m venv $(VENV); }
 
-$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+# The hooks are C; cmake comes with pip where the system has none.
+compiler:
+	@command -v cc >/dev/null || { \
+	  echo "no C compiler here; trying: apt-get install gcc libc6-dev" >&2; \
+	  { [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get install -y -q gcc libc6-dev; }; }
+
+$(VENV)/.installed: pyproject.toml $(C_BUILD) $(C_FILES) | $(VENV)/bin/python compiler
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(VENV)/.tested-with: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.tested-with: pyproject.toml | $(VENV)/bin/python compiler
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@ $(VENV)/.installed
 
-check: $(VENV)/.tested-with
+# The C parts anew, into the environment: what follows a change of C.
+native: $(VENV)/.tested-with
+	@$(BIN)/cmake -S . -B build/native >/dev/null
+	@$(BIN)/cmake --build build/native --parallel 2 >/dev/null
+	@$(BIN)/cmake --install build/native \
+	  --prefix "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')" >/dev/null
+
+# The C tests, with every access and every order of threads watched.
+sanitize: build/sanitize-address,undefined.tested build/sanitize-thread.tested
+
+build/sanitize-%.tested: $(C_BUILD) $(C_FILES) tests/hooks/CMakeLists.txt | $(VENV)/.tested-with
+	@$(BIN)/cmake -S . -B build/sanitize-$* -DONCALL_SANITIZE=$* -DONCALL_TESTS=ON >/dev/null
+	@$(BIN)/cmake --build build/sanitize-$* --parallel 2 >/dev/null
+	$(BIN)/ctest --test-dir build/sanitize-$* --output-on-failure --timeout 60 --parallel 2
+	@touch $@
+
+check: native sanitize
+	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -38,6 +64,7 @@ check: $(VENV)/.tested-with
 	$(BIN)/pytest -n auto
 
 format: $(VENV)/.tested-with
+	$(BIN)/clang-format -i $(C_FILES)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
