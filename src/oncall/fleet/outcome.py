@@ -1,0 +1,62 @@
+"""What became of each host that was asked: an answer, or why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from oncall.errors import OncallError
+
+Kind = Literal[
+    "ok",
+    "no-data",  # it answers, and knows nothing of the job
+    "timeout",  # no answer in time
+    "refused",  # no connection: refused, unreachable, no such host
+    "auth",  # it does not let us in
+    "hostkey",  # it is not the host it was, or not known
+    "no-agent",  # no oncall there
+    "version",  # an oncall too old or too new
+    "protocol",  # what it says is no answer
+    "interrupted",  # we did not wait for it
+    "error",  # it says itself what is wrong
+]
+
+REASONS: dict[Kind, str] = {
+    "ok": "answered",
+    "no-data": "has no evidence of the job",
+    "timeout": "did not answer in time",
+    "refused": "cannot be reached",
+    "auth": "does not let us log in",
+    "hostkey": "host key not verified",
+    "no-agent": "has no oncall",
+    "version": "oncall of another version",
+    "protocol": "answered nonsense",
+    "interrupted": "not waited for",
+    "error": "could not answer",
+}
+
+
+class HostError(OncallError):
+    """A host that cannot be asked, or did not answer: raised by transports, shown as an Outcome."""
+
+    def __init__(self, kind: Kind, message: str = "") -> None:
+        self.kind = kind
+        super().__init__(message or REASONS[kind])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one host. `status` is what the node said of itself, if it answered."""
+
+    host: str
+    kind: Kind
+    message: str = ""
+    bytes: int = 0
+    seconds: float = 0.0
+    status: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def node(self) -> str:
+        """The node's own name, where it told one; else what it was asked by."""
+        told = self.status.get("node")
+        return told if isinstance(told, str) and told else self.host

@@ -1,0 +1,189 @@
+"""How a console reaches nodes: one protocol, whatever carries the bytes.
+
+    async with transport.connect("gpu017") as connection:
+        await connection.measure_clock()
+        end = await connection.ask(Request("digest", job="llama"), FolderSink(folder))
+
+A transport opens a channel to `oncall node serve` on a host: bytes in, bytes out. Everything
+above that is here, once: frames, limits, time limits, the clock. Each answer goes to disk as it
+comes, so memory stays bounded however many nodes answer at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
+
+from oncall.fleet.outcome import HostError, Kind
+from oncall.shards.wire import End, FrameDecoder, Limits, Request, Sink, WireError, check_versions
+
+READ_BYTES = 256 * 1024
+NODE_COMMAND = ("oncall", "node", "serve")  # what a transport runs on the host
+
+_KIND_OF_REASON: dict[str, Kind] = {
+    "version": "version",
+    "protocol": "protocol",
+    "no-data": "no-data",
+    "job": "no-data",
+}
+
+
+class Channel(Protocol):
+    """Bytes to and from `oncall node serve` on a host."""
+
+    async def write(self, data: bytes) -> None:
+        """Send; returns when it is on its way. Raises OSError or HostError."""
+
+    async def read(self, most_bytes: int) -> bytes:
+        """The next bytes; b"" at the end. Raises OSError, or HostError where it is known why."""
+
+    async def failure(self) -> HostError | None:
+        """Why the channel ended before an answer did (exit status, stderr), if that is known.
+
+        Called once after the end, or after a first line that is no frame."""
+
+
+class Transport(Protocol):
+    """Reaches hosts. Retries are its own matter: `connect` fails once it is of no use to go on."""
+
+    def connect(self, host: str) -> AbstractAsyncContextManager[Connection]:
+        """A connection to the host's endpoint, closed on leaving, with nothing left behind.
+
+        Raises HostError."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A node's clock less the console's at `at_ns` (the node's), wrong by at most `error_ns`."""
+
+    at_ns: int
+    offset_ns: int
+    error_ns: int
+
+
+class NoSink:
+    """For requests whose answer has no parts."""
+
+    def part(self, table: str, rows: int) -> IO[bytes]:  # noqa: ARG002
+        raise WireError(f"sent rows of {table} that nobody asked for")
+
+
+@dataclass(frozen=True)
+class ReceivedPart:
+    """One part on disk: rows of `table`, as many as its sender says."""
+
+    table: str
+    rows: int
+    path: Path
+
+
+class FolderSink:
+    """Parts of one answer as Parquet files in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.parts: list[ReceivedPart] = []
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def part(self, table: str, rows: int) -> IO[bytes]:
+        path = self.folder / f"{len(self.parts)}.{table}.parquet"
+        self.parts.append(ReceivedPart(table, rows, path))
+        return path.open("wb")
+
+
+class Connection:
+    """A node's endpoint, reached: one question after the other."""
+
+    def __init__(
+        self,
+        host: str,
+        channel: Channel,
+        *,
+        silence_s: float = 15.0,
+        limits: Limits = Limits(),
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """`silence_s`: how long the node may send nothing while we wait for it. `progress` is
+        told of the bytes as they come."""
+        self.host = host
+        self.channel = channel
+        self.clock: Clock | None = None
+        self.bytes = 0
+        self.progress = progress
+        self._silence_s = silence_s
+        self._limits = limits
+        self._fresh = True
+
+    async def ask(self, request: Request, sink: Sink | None = None) -> End:
+        """Ask, and read the whole answer into the sink. Raises HostError; after that, close."""
+        decoder = FrameDecoder(sink or NoSink(), self._limits)
+        try:
+            await self._send(request.line())
+            return await self._receive(decoder)
+        except WireError as error:
+            raise await self._told(error) from error
+        except TimeoutError:
+            raise HostError("timeout", f"sent nothing for {self._silence_s:g} s") from None
+        except OSError as error:
+            raise HostError("error", error.strerror or str(error)) from error
+        finally:
+            decoder.close()
+            self._fresh = False
+
+    async def hello(self, request: Request | None = None) -> End:
+        """Ask what the node is and runs. Raises HostError: `version` if we cannot understand it."""
+        end = await self.ask(request or Request("hello"))
+        try:
+            check_versions(end.status)
+        except WireError as error:
+            raise await self._told(error) from error
+        return end
+
+    async def measure_clock(self, times: int = 3) -> Clock:
+        """The node's clock against ours, from the quickest of some round trips (NTP's way)."""
+        for _ in range(times):
+            sent_ns, began_ns = time.time_ns(), time.monotonic_ns()
+            end = await self.ask(Request("clock"))
+            took_ns = time.monotonic_ns() - began_ns
+            received, answered = end.status.get("received_ns"), end.status.get("answered_ns")
+            if not isinstance(received, int) or not isinstance(answered, int):
+                raise HostError("protocol", "does not tell its clock")
+            offset_ns = (received + answered - 2 * sent_ns - took_ns) // 2
+            error_ns = max(0, took_ns - max(0, answered - received)) // 2 + 1
+            if self.clock is None or error_ns < self.clock.error_ns:
+                self.clock = Clock(answered, offset_ns, error_ns)
+        assert self.clock is not None
+        return self.clock
+
+    async def _send(self, line: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._silence_s):
+                await self.channel.write(line)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it has gone: what it said last tells more
+
+    async def _receive(self, decoder: FrameDecoder) -> End:
+        while True:
+            async with asyncio.timeout(self._silence_s):
+                data = await self.channel.read(READ_BYTES)
+            if not data:
+                raise decoder.broken_off()
+            self.bytes += len(data)
+            if self.progress is not None:
+                self.progress(len(data))
+            # A disk is slower than a queue: parts are written while other hosts are read.
+            if (end := decoder.feed(data)) is not None:
+                return end
+
+    async def _told(self, error: WireError) -> HostError:
+        """What the channel knows of its end, or else what the answer itself says."""
+        if error.reason == "protocol" and self._fresh:
+            known = await self.channel.failure()
+            if known is not None:
+                return known
+        return HostError(_KIND_OF_REASON.get(error.reason, "error"), str(error))
