@@ -52,11 +52,20 @@ def computed_own_times(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
            LEFT JOIN arrivals a USING (ops_row)
            WHERE o.seq IS NOT NULL AND o.entered_ns IS NOT NULL AND coalesce(o.done, true)"""
     ).fetchnumpy()
-    calls = np.array([*found.values()], dtype=np.int64)
+    row, own_ns = since_last_round(np.array([*found.values()], dtype=np.int64))
+    return {"ops_row": row, "own_ns": own_ns}
+
+
+def since_last_round(calls: Ints) -> tuple[Ints, np.ma.MaskedArray[Any, Any]]:
+    """Rows (m,) of collectives that follow another of their membership, and own time before each.
+
+    `calls` (8, n): row, rank, membership, whether a collective, seq, whether its times are the
+    device's, start and end. Masked where an operation in between was lost.
+    """
     calls = calls[:, sorted_by(calls[1], calls[6])]
     row, rank, member, collective, seq, on_device, start, end = calls
     if not len(row):
-        return {"ops_row": [], "own_ns": []}
+        return row, np.ma.MaskedArray(row)
     total = np.cumsum(_idle(rank, start, end))
     # The time of an operation that the recorder lost would pass for the rank's own.
     unknown = _after_hole(2 * member + collective, seq) | _ran_ahead(rank, on_device, start, end)
@@ -66,7 +75,7 @@ def computed_own_times(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     follows = np.diff(member[rounds], prepend=-1) == 0  # a first round has none to count from
     since = np.diff(total[rounds], prepend=0)[follows]
     torn = np.diff(holes[rounds], prepend=0)[follows] > 0
-    return {"ops_row": row[rounds][follows], "own_ns": np.ma.MaskedArray(since, mask=torn)}
+    return row[rounds][follows], np.ma.MaskedArray(since, mask=torn)
 
 
 @relation(

@@ -20,7 +20,16 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from oncall.fleet.outcome import HostError, Kind
-from oncall.shards.wire import End, FrameDecoder, Limits, Request, Sink, WireError, check_versions
+from oncall.shards.wire import (
+    USUAL_LIMITS,
+    End,
+    FrameDecoder,
+    Limits,
+    Request,
+    Sink,
+    WireError,
+    check_versions,
+)
 
 READ_BYTES = 256 * 1024
 NODE_COMMAND = ("oncall", "node", "serve")  # what a transport runs on the host
@@ -105,7 +114,7 @@ class Connection:
         channel: Channel,
         *,
         silence_s: float = 15.0,
-        limits: Limits = Limits(),
+        limits: Limits = USUAL_LIMITS,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """`silence_s`: how long the node may send nothing while we wait for it. `progress` is

@@ -211,6 +211,9 @@ class Limits:
     parts: int = 256
 
 
+USUAL_LIMITS = Limits()
+
+
 class Sink(Protocol):
     """Where the parts of an answer go."""
 
@@ -224,7 +227,7 @@ class FrameDecoder:
     Holds one line or nothing; parts go to the sink as they arrive. No input or output of its own.
     """
 
-    def __init__(self, sink: Sink, limits: Limits = Limits()) -> None:
+    def __init__(self, sink: Sink, limits: Limits = USUAL_LIMITS) -> None:
         self._sink = sink
         self._limits = limits
         self._line = bytearray()
