@@ -98,7 +98,8 @@ static int fill(struct oncall_ring_file *file, const struct oncall_header *heade
     error = lock_whole(file->fd);
   if (error)
     return error;
-  char *base = mmap(NULL, file->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
+  char *base =
+      mmap(NULL, file->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file->fd, 0);
   if (base == MAP_FAILED)
     return errno;
   memcpy(base, header, sizeof *header);
