@@ -1,0 +1,132 @@
+"""The cluster on this machine: a collector a simulated node, a process a rank, all of them real."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from oncall.demo.faults import Fault
+from oncall.demo.layout import Layout, rank_environment
+from oncall.demo.processes import Process, Processes
+from oncall.errors import OncallError
+from oncall.native import hooks_library, standin_folder
+from oncall.shards.places import socket_path
+
+_STARTS_WITHIN_S = 30.0
+_LOOKS_EVERY_S = 0.05
+_STEP = re.compile(r"^step (\d+)", re.MULTILINE)
+ONCALL = (sys.executable, "-m", "oncall.cli.main")
+
+
+class DemoFailed(OncallError):
+    """The demonstration itself did not come off; says which process, and its last words."""
+
+
+class Cluster:
+    """Starts things on this machine, breaks one of them, and tells how the job comes along."""
+
+    def __init__(self, folder: Path, layout: Layout, processes: Processes) -> None:
+        """`folder` takes the fault's order; `processes` owns what is started. Raises NotBuilt."""
+        self.layout = layout
+        self._processes = processes
+        self._hooks = hooks_library()
+        self._standin = standin_folder()
+        self._order = folder / "fault"
+        self._rendezvous = folder / "rendezvous"
+        self._ranks: dict[int, Process] = {}
+        self._struck: list[Process] = []
+
+    def start_collectors(self) -> None:
+        """A collector on every node, each answering. Raises DemoFailed."""
+        for node in self.layout.nodes:
+            self._processes.start(
+                f"collector of {node.name}",
+                (*ONCALL, "collect"),
+                os.environ | node.environment(),
+            )
+        self.wait_until(
+            lambda: all(socket_path(node.run).exists() for node in self.layout.nodes),
+            _STARTS_WITHIN_S,
+            "the collectors did not start",
+        )
+
+    def start_ranks(self) -> None:
+        """The training job, hooked as a launcher would hook it."""
+        for node, rank, local in self.layout.placed():
+            self._ranks[rank] = self._processes.start(
+                f"rank {rank}",
+                (str(self._standin / "train"),),
+                os.environ | rank_environment(self.layout, node, rank, local) | self._hooked(),
+            )
+
+    def _hooked(self) -> dict[str, str]:
+        return {
+            "LD_PRELOAD": str(self._hooks),
+            "NCCL_PROFILER_PLUGIN": str(self._hooks),
+            "LD_LIBRARY_PATH": str(self._standin),
+            "STANDIN_FAULT_FILE": str(self._order),
+        }
+
+    def steps(self) -> int:
+        """Training steps done so far, as rank 0's log tells."""
+        found = _STEP.findall(self._ranks[0].log.read_text(errors="replace"))
+        return int(found[-1]) if found else 0
+
+    def wait_for_steps(self, more: int, within_s: float) -> float:
+        """Wait for so many more steps; their mean length in seconds. Raises DemoFailed."""
+        before, began = self.steps(), time.monotonic()
+        self.wait_until(
+            lambda: self.steps() >= before + more, within_s, f"the job did not do {more} steps"
+        )
+        return (time.monotonic() - began) / max(1, self.steps() - before)
+
+    def wait_for_standstill(self, still_s: float, within_s: float) -> None:
+        """Wait until no step was done for `still_s`. Raises DemoFailed if it goes on and on."""
+        last, since = self.steps(), time.monotonic()
+
+        def still() -> bool:
+            nonlocal last, since
+            if self.steps() != last:
+                last, since = self.steps(), time.monotonic()
+            return time.monotonic() - since >= still_s
+
+        self.wait_until(still, within_s, "the job goes on")
+
+    def inject(self, fault: Fault) -> None:
+        """Break it, now."""
+        if fault.signal is not None:
+            assert fault.rank is not None
+            process = self._ranks[fault.rank]
+            self._struck.append(process)
+            os.kill(process.child.pid, fault.signal)
+        if fault.told:
+            # Renamed into place: no rank reads half an order.
+            draft = self._order.with_suffix(".new")
+            draft.write_text(fault.order())
+            draft.rename(self._order)
+
+    def wait_until(self, done: Callable[[], bool], within_s: float, otherwise: str) -> None:
+        """Wait for it. Raises DemoFailed when it takes longer, or a process ends by itself."""
+        deadline = time.monotonic() + within_s
+        while not done():
+            self._see_all_alive()
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"{otherwise} within {within_s:g} s")
+            time.sleep(_LOOKS_EVERY_S)
+
+    def _see_all_alive(self) -> None:
+        for process in self._processes.ended():
+            if process in self._struck:
+                continue
+            raise DemoFailed(
+                f"the {process.name} ended (status {process.child.returncode}):\n"
+                f"{process.last_words()}"
+            )
+
+    def stop_job(self) -> None:
+        """End the ranks; the collectors go on."""
+        self._processes.stop(list(self._ranks.values()))

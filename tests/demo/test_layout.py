@@ -1,0 +1,43 @@
+"""Ranks are spread over nodes, none is lost, and each node works in its own folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oncall.demo.layout import Layout, rank_environment
+from oncall.errors import UsageError
+
+
+@pytest.mark.parametrize(("ranks", "nodes"), [(8, 1), (8, 3), (8, 4), (8, 8), (16, 5)])
+def test_every_rank_has_one_place(tmp_path: Path, ranks: int, nodes: int) -> None:
+    layout = Layout.of(tmp_path, ranks, nodes)
+    assert [rank for _, rank, _ in layout.placed()] == list(range(ranks))
+    assert layout.world_size == ranks
+    assert len({node.name for node in layout.nodes}) == nodes
+    sizes = [len(node.ranks) for node in layout.nodes]
+    assert max(sizes) - min(sizes) <= 1
+    folders = [folder for node in layout.nodes for folder in (node.data, node.run)]
+    assert len(set(folders)) == 2 * nodes
+    assert all(folder.is_dir() for folder in folders)
+
+
+@pytest.mark.parametrize(("ranks", "nodes"), [(4, 1), (9, 2), (64, 4), (8, 0), (8, 9)])
+def test_numbers_that_make_no_job_are_refused(tmp_path: Path, ranks: int, nodes: int) -> None:
+    with pytest.raises(UsageError, match="give "):
+        Layout.of(tmp_path, ranks, nodes)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_rank_is_told_who_and_where_it_is(tmp_path: Path) -> None:
+    layout = Layout.of(tmp_path, 8, 4)
+    told = {
+        rank: rank_environment(layout, node, rank, local) for node, rank, local in layout.placed()
+    }
+    assert told[5]["ONCALL_NODE"] == "node2"
+    assert told[5]["LOCAL_RANK"] == "1"
+    assert told[5]["WORLD_SIZE"] == "8"
+    assert told[5]["ONCALL_JOB_CONFIG"] == "tp=2 pp=2 dp=2 micro_batches=4"
+    assert told[4]["ONCALL_RUN_DIR"] == told[5]["ONCALL_RUN_DIR"]
+    assert told[6]["ONCALL_RUN_DIR"] != told[5]["ONCALL_RUN_DIR"]
