@@ -2,7 +2,7 @@
 
     async with transport.connect("gpu017") as connection:
         await connection.measure_clock()
-        end = await connection.ask(Request("digest", job="llama"), FolderSink(folder))
+        end = await connection.ask(Request("digest", job="llama"), FolderSink(folder, "gpu017"))
 
 A transport opens a channel to `oncall node serve` on a host: bytes in, bytes out. Everything
 above that is here, once: frames, limits, time limits, the clock. Each answer goes to disk as it
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from oncall.fleet.outcome import HostError, Kind
+from oncall.shards.parts import ReceivedPart
 from oncall.shards.wire import (
     USUAL_LIMITS,
     End,
@@ -82,26 +83,18 @@ class NoSink:
         raise WireError(f"sent rows of {table} that nobody asked for")
 
 
-@dataclass(frozen=True)
-class ReceivedPart:
-    """One part on disk: rows of `table`, as many as its sender says."""
-
-    table: str
-    rows: int
-    path: Path
-
-
 class FolderSink:
     """Parts of one answer as Parquet files in a folder of their own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sender: str) -> None:
         self.folder = folder
+        self.sender = sender
         self.parts: list[ReceivedPart] = []
         folder.mkdir(parents=True, exist_ok=True)
 
     def part(self, table: str, rows: int) -> IO[bytes]:
         path = self.folder / f"{len(self.parts)}.{table}.parquet"
-        self.parts.append(ReceivedPart(table, rows, path))
+        self.parts.append(ReceivedPart(self.sender, table, rows, path))
         return path.open("wb")
 
 

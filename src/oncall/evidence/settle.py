@@ -1,0 +1,87 @@
+"""Evidence that came in several pieces, made whole: one row an operation, and whole rounds only.
+
+An operation is written again at each seal while it is in flight, and comes with a digest and with
+a detail. And a digest keeps what each node found notable, so of some rounds only a part arrives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import duckdb
+
+_IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
+_NUMBER = "coalesce(CASE WHEN kind = 'p2p' THEN pair_seq END, seq, 0)"
+_SEAL_SLACK_NS = 10**9  # one seal looks at rank after rank
+_STANDING = 16  # last operations of a rank on a communicator; they tell where it stands
+
+_KEYS = {
+    "ops": "job, comm, kind, seq, rank, op, comm_peer",
+    "transfers": "job, comm, kind, seq, rank, channel, comm_peer, direction",
+}
+
+
+def settle_duplicates(con: duckdb.DuckDBPyConnection) -> None:
+    """Of rows of one operation or transfer, keep the one that ended, else the newest; and drop
+    what was in flight once and was not seen so any more."""
+    for table, key in _KEYS.items():
+        finest = ", stands_for NULLS FIRST" if table == "ops" else ""
+        con.execute(
+            f"""
+            DELETE FROM {table} WHERE rowid IN (
+                WITH twice AS (
+                    SELECT unnest(list(rowid)) AS row FROM {table} GROUP BY {key}
+                    HAVING count(*) > 1)
+                SELECT t.rowid FROM {table} t JOIN twice ON t.rowid = twice.row
+                QUALIFY row_number() OVER (
+                    PARTITION BY {key} ORDER BY ended_ns IS NULL, observed_ns DESC NULLS LAST
+                    {finest}) > 1)
+            """
+        )
+    con.execute(
+        """
+        CREATE OR REPLACE TEMP TABLE settled_newest AS
+        SELECT job, rank, max(greatest(ended_ns, observed_ns)) AS newest_ns FROM ops GROUP BY ALL
+        """
+    )
+    for table, open_row in (("ops", _IN_FLIGHT), ("transfers", "ended_ns IS NULL")):
+        con.execute(
+            f"DELETE FROM {table} USING temp.settled_newest n WHERE {open_row} "
+            f"AND {table}.job = n.job AND {table}.rank = n.rank "
+            f"AND observed_ns < n.newest_ns - {_SEAL_SLACK_NS}"
+        )
+    con.execute("DROP TABLE temp.settled_newest")
+
+
+def keep_whole_rounds(con: duckdb.DuckDBPyConnection) -> None:
+    """Of thinned rounds keep those that every member left, as a part of a round would show the
+    wrong rank as its last; and let each stand for as many rounds as the coarsest node kept."""
+    if not con.execute("SELECT 1 FROM ops WHERE stands_for > 1 LIMIT 1").fetchall():
+        return
+    con.execute(
+        f"""
+        DELETE FROM ops WHERE rowid IN (
+            WITH collectives AS (
+                SELECT rowid AS row, job, comm, seq, rank, {_IN_FLIGHT} AS open
+                FROM ops WHERE kind = 'coll'),
+            heads AS (SELECT job, comm, rank, max(seq) AS head FROM collectives GROUP BY ALL),
+            members AS (SELECT job, comm, count(*) AS ranks FROM heads GROUP BY ALL),
+            partial AS (
+                SELECT job, comm, seq FROM
+                    (SELECT job, comm, seq, count(DISTINCT rank) AS seen
+                     FROM collectives GROUP BY ALL)
+                JOIN members USING (job, comm) WHERE seen < ranks)
+            SELECT row FROM collectives JOIN partial USING (job, comm, seq)
+            JOIN heads USING (job, comm, rank)
+            WHERE NOT open AND seq <= head - {_STANDING})
+        """
+    )
+    con.execute(
+        f"""
+        UPDATE ops SET stands_for = CASE WHEN {_NUMBER} % s.step = 0 THEN s.step ELSE 1 END
+        FROM (SELECT job, comm, kind, max(stands_for) AS step, min(stands_for) AS least
+              FROM ops GROUP BY ALL HAVING count(DISTINCT stands_for) > 2) s
+        WHERE ops.job = s.job AND ops.comm = s.comm AND ops.kind = s.kind
+        """
+    )

@@ -1,0 +1,176 @@
+"""The digest: a thinned selection of operations small enough to ask of every node.
+
+The rows stay what they are, so every relation and rulebook reads them as it reads all of them:
+
+- all that is in flight, and the last 16 of each rank on each communicator: where everybody stands;
+- in each minute, each rank's longest operation of a kind, and the one before which it was itself
+  busy for longest: the one that waited and the one that was waited for keep the same round;
+- of the rest every 2^k-th by number, k as small as `budget_rows` allows, by communicator. What
+  one rank keeps by that, all members keep, without a word between them; and what is kept with a
+  larger k is kept with every smaller one.
+
+`stands_for` says for how many rounds a row was kept. `own_ns`, a rank's own time before a
+collective, needs all rows, so it is measured here, before thinning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oncall.evidence.schema import BY_NAME
+
+if TYPE_CHECKING:
+    import duckdb
+
+LAST = 16  # operations of each rank on each communicator that are kept whatever they are
+MINUTE_NS = 60 * 10**9
+
+IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
+# Both sides of a Send and a Recv count their pair alike; by any other number they would keep
+# different ones.
+NUMBER = "coalesce(CASE WHEN kind = 'p2p' THEN pair_seq END, seq, 0)"
+_DURATION = "coalesce(duration_ns, ended_ns - started_ns)"
+_ENTERED = "coalesce(started_ns, enqueued_ns)"
+_KEY = ("job", "comm", "kind", "rank", "seq")
+Group = tuple[str, int | None, str]  # job, communicator, kind
+
+
+@dataclass(frozen=True)
+class Size:
+    """One communicator's operations of one kind: rounds of its busiest rank, ranks, and how many
+    rounds a row stands for already (a power of two)."""
+
+    group: Group
+    rounds: int
+    ranks: int
+    step: int = 1
+
+
+def same(left: str, right: str, columns: Sequence[str]) -> str:
+    """SQL: the rows `left` and `right` agree in the columns, unknown ones included."""
+    return " AND ".join(f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in columns)
+
+
+def thin(
+    con: duckdb.DuckDBPyConnection, source: str, target: str, budget_rows: int
+) -> Mapping[Group, int]:
+    """Make the temporary table `target` of about `budget_rows` rows of `source`, a table or view
+    with the columns of ops; returns of how many rounds one was kept, by communicator and kind."""
+    steps = choose_steps(sizes(con, source), budget_rows)
+    _create_steps(con, steps)
+    columns = ", ".join(f"o.{name}" for name in BY_NAME["ops"].column_names if name != "stands_for")
+    con.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE digest_kept AS
+        WITH narrow AS (
+            SELECT {", ".join(_KEY)}, op, bytes, own_ns, {_DURATION} AS took_ns,
+                coalesce({_ENTERED}, ended_ns) // {MINUTE_NS} AS minute, {IN_FLIGHT} AS open
+            FROM {source}),
+        heads AS (SELECT job, comm, rank, kind, max(seq) AS seq FROM narrow GROUP BY ALL)
+        SELECT job, comm, kind, rank, unnest([arg_max(seq, took_ns), arg_max(seq, own_ns)]) AS seq
+        FROM narrow GROUP BY job, comm, rank, kind, op, bytes, minute
+        UNION SELECT {", ".join(_KEY)} FROM narrow WHERE open
+        UNION SELECT n.job, n.comm, n.kind, n.rank, n.seq FROM narrow n JOIN heads h
+            ON {same("n", "h", _KEY[:-1])}
+        WHERE n.seq > h.seq - {LAST} OR n.seq IS NULL
+        """
+    )
+    con.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE {target} AS
+        SELECT {columns}, CASE WHEN o.number % s.step = 0 THEN s.step ELSE 1 END AS stands_for
+        FROM (SELECT *, {NUMBER} AS number FROM {source}) o
+        JOIN temp.digest_steps s ON {same("o", "s", ("job", "comm", "kind"))}
+        WHERE o.number % s.step = 0
+            OR EXISTS (FROM temp.digest_kept k WHERE {same("k", "o", _KEY)})
+        """
+    )
+    return steps
+
+
+def choose_steps(sizes: Sequence[Size], budget_rows: int) -> dict[Group, int]:
+    """How thin to sample each communicator so that all fit: one of 1, 2, 4, ... rounds.
+
+    Every rank may keep the same number of rows of each communicator; what the quiet ones leave
+    over goes to the busier ones.
+    """
+    left, members = budget_rows, sum(size.ranks for size in sizes)
+    steps: dict[Group, int] = {}
+    for size in sorted(sizes, key=lambda size: size.rounds):
+        share = max(1, left // members)
+        least = 2 ** max(0, math.ceil(math.log2(size.rounds / share)))
+        steps[size.group] = max(least, size.step)
+        left = max(0, left - size.ranks * (size.rounds // steps[size.group]))
+        members -= size.ranks
+    return steps
+
+
+def sizes(con: duckdb.DuckDBPyConnection, source: str) -> list[Size]:
+    """The size of each communicator in `source`, by kind."""
+    rows = con.execute(
+        f"""
+        SELECT job, comm, kind, max(rounds)::BIGINT, count(*), max(step) FROM (
+            SELECT job, comm, kind, rank, sum(coalesce(stands_for, 1)) AS rounds,
+                max(coalesce(stands_for, 1)) AS step
+            FROM {source} GROUP BY ALL)
+        GROUP BY ALL
+        """
+    ).fetchall()
+    return [Size((job, comm, kind), *size) for job, comm, kind, *size in rows]
+
+
+def _create_steps(con: duckdb.DuckDBPyConnection, steps: Mapping[Group, int]) -> None:
+    con.execute(
+        "CREATE OR REPLACE TEMP TABLE digest_steps AS "
+        "SELECT unnest($jobs::VARCHAR[]) AS job, unnest($comms::UBIGINT[]) AS comm, "
+        "unnest($kinds::VARCHAR[]) AS kind, unnest($steps::INTEGER[]) AS step",
+        {
+            "jobs": [job for job, _, _ in steps],
+            "comms": [comm for _, comm, _ in steps],
+            "kinds": [kind for _, _, kind in steps],
+            "steps": list(steps.values()),
+        },
+    )
+
+
+def measure_own_time(con: duckdb.DuckDBPyConnection, source: str, target: str) -> None:
+    """Make the temporary view `target`: the rows of `source`, each collective with its own time
+    since the one before it on the communicator, where nothing in between was lost."""
+    import numpy as np
+
+    from oncall.analysis.own_time import since_last_round
+    from oncall.evidence.columns import Words, insert
+
+    found = con.execute(
+        f"""
+        SELECT job, comm, rank, seq, kind = 'coll' AS collective,
+            dense_rank() OVER (ORDER BY job, rank) AS process,
+            dense_rank() OVER (ORDER BY job, comm, rank) AS member,
+            started_ns IS NOT NULL AS on_device, {_ENTERED} AS entered_ns,
+            {_ENTERED} + {_DURATION} AS left_ns
+        FROM {source}
+        WHERE comm IS NOT NULL AND seq IS NOT NULL AND {_ENTERED} + {_DURATION} IS NOT NULL
+        """
+    ).fetchnumpy()
+    rows = np.arange(len(found["seq"]))
+    order = ("process", "member", "collective", "seq", "on_device", "entered_ns", "left_ns")
+    calls = np.array([rows, *(found[name] for name in order)], dtype=np.int64)
+    row, own_ns = since_last_round(calls)
+    jobs, codes = np.unique(found["job"].astype(str), return_inverse=True)
+    con.execute(
+        "CREATE OR REPLACE TEMP TABLE digest_own "
+        "(job VARCHAR, comm UBIGINT, rank INTEGER, seq BIGINT, own_ns BIGINT)"
+    )
+    measured = {name: found[name][row] for name in ("comm", "rank", "seq")}
+    measured |= {"job": Words(codes[row].astype(np.int32), jobs.tolist()), "own_ns": own_ns}
+    declared = [c for c in BY_NAME["ops"].columns if c.name in measured]
+    insert(con, "digest_own", declared, measured)
+    con.execute(
+        f"CREATE OR REPLACE TEMP VIEW {target} AS "
+        "SELECT o.* REPLACE (coalesce(o.own_ns, w.own_ns) AS own_ns) FROM "
+        f"{source} o LEFT JOIN temp.digest_own w ON o.kind = 'coll' AND o.job = w.job "
+        "AND o.comm = w.comm AND o.rank = w.rank AND o.seq = w.seq"
+    )
