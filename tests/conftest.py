@@ -2,8 +2,92 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
 
 # A shell starts its background jobs with SIGINT ignored, and children inherit that: tests of
 # Ctrl-C would wait for ever under `make test &`.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_REPOSITORY = Path(__file__).parents[1]
+
+
+class RecordingProcess:
+    """A process with a ring of its own in `run_dir`, that records what it is told.
+
+    Commands are those of tests/hooks/ring_writer.c; `tell` returns when the command is done.
+    """
+
+    def __init__(self, program: Path, run_dir: Path, environment: dict[str, str]) -> None:
+        self.run_dir = run_dir
+        self.process = subprocess.Popen(
+            [program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "ONCALL_RUN_DIR": str(run_dir), **environment},
+        )
+        self.recording = self._answer() == "recording"
+
+    @property
+    def ring(self) -> Path:
+        """The file it records into."""
+        [path] = (self.run_dir / "rings").glob(f"{self.process.pid}-*.ring")
+        return path
+
+    def tell(self, command: str) -> str:
+        """Have it done; returns the answer."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def leave(self) -> str:
+        """End the process in order; returns what it said on stderr."""
+        return self.process.communicate(timeout=60)[1]
+
+    def kill(self) -> None:
+        """End the process as SIGKILL does."""
+        self.process.kill()
+        self.process.communicate(timeout=60)
+
+    def _answer(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+
+@pytest.fixture(scope="session")
+def ring_writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program of RecordingProcess, compiled from the hooks' own sources."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler: `make test` installs one")
+    program = tmp_path_factory.mktemp("ring") / "ring_writer"
+    hooks = _REPOSITORY / "hooks"
+    sources = [_REPOSITORY / "tests/hooks/ring_writer.c", *sorted(hooks.glob("ring*.c"))]
+    subprocess.run(
+        [compiler, "-std=gnu11", "-O2", f"-I{hooks}", *sources, "-o", program, "-pthread"],
+        check=True,
+    )
+    return program
+
+
+@pytest.fixture
+def recording(ring_writer: Path, tmp_path: Path) -> Iterator[Callable[..., RecordingProcess]]:
+    """Starts recording processes, by environment variables; they end with the test."""
+    started: list[RecordingProcess] = []
+
+    def start(run_dir: Path = tmp_path / "run", **environment: str) -> RecordingProcess:
+        started.append(RecordingProcess(ring_writer, run_dir, environment))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
