@@ -1,0 +1,169 @@
+"""Which transport reaches a host as its configuration asks: in this process, or OpenSSH.
+
+AsyncSSH in this process logs in six times quicker and needs no child a host, but does not do all
+that OpenSSH does, and passes over in silence what it does not know. So every option in force is
+looked at. One that is OpenSSH's own default, that is honoured here, or that has no bearing on a
+channel without terminal and forwarding is no obstacle; any other, those of later versions
+included, means OpenSSH.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from oncall.fleet.in_process import supported
+from oncall.fleet.ssh_config import SshOptions
+from oncall.fleet.ssh_keys import Keys
+
+Name = Literal["openssh", "in-process"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The transport for a host, and why."""
+
+    transport: Name
+    why: str
+
+
+def _each(words: str, why: str) -> dict[str, str]:
+    return dict.fromkeys(words.split(), why)
+
+
+HONOURED = _each(
+    "host hostname port user addressfamily bindaddress connecttimeout serveraliveinterval "
+    "serveralivecountmax tcpkeepalive compression identityfile identitiesonly identityagent "
+    "certificatefile userknownhostsfile globalknownhostsfile hostkeyalias requiredrsasize "
+    "proxyjump sendenv setenv ciphers macs kexalgorithms hostkeyalgorithms",
+    "passed to AsyncSSH with the value that `ssh -G` tells",
+)
+
+# keyword -> why it makes no difference to this channel
+HARMLESS: Mapping[str, str] = {
+    **_each(
+        "batchmode kbdinteractiveauthentication passwordauthentication numberofpasswordprompts "
+        "challengeresponseauthentication connectionattempts",
+        "nobody is asked for a password, and tries are counted by the window",
+    ),
+    **_each(
+        "canonicaldomains canonicalizefallbacklocal canonicalizehostname canonicalizemaxdots "
+        "canonicalizepermittedcnames tag",
+        "`ssh -G` has applied it already",
+    ),
+    **_each(
+        "clearallforwardings exitonforwardfailure localforward remoteforward dynamicforward "
+        "gatewayports permitremoteopen streamlocalbindmask streamlocalbindunlink forwardagent "
+        "forwardx11 forwardx11timeout forwardx11trusted xauthlocation tunnel tunneldevice",
+        "nothing is forwarded",
+    ),
+    **_each(
+        "requesttty sessiontype remotecommand stdinnull forkafterauthentication escapechar "
+        "enableescapecommandline permitlocalcommand localcommand obscurekeystroketiming",
+        "the channel runs one command, without a terminal",
+    ),
+    **_each(
+        "loglevel logverbose syslogfacility fingerprinthash visualhostkey warnweakcrypto",
+        "it changes only what is printed",
+    ),
+    **_each(
+        "hashknownhosts updatehostkeys addkeystoagent",
+        "nothing is written to known_hosts or the agent",
+    ),
+    **_each("controlmaster controlpersist", "no master is alive, and none is left behind"),
+    **_each(
+        "gssapikexalgorithms gssapidelegatecredentials gssapitrustdns gssapiclientidentity "
+        "gssapirenewalforcesrekey gssapiserveridentity hostbasedacceptedalgorithms "
+        "enablesshkeysign proxyusefdpass",
+        "it belongs to another option, which is looked at",
+    ),
+    "ipqos": "a traffic class",
+    "securitykeyprovider": "keys on security tokens are looked at",
+}
+
+
+def _is_no(value: str) -> bool:
+    return value.lower() in ("", "no", "false", "none")
+
+
+def _live_master(path: str) -> bool:
+    """Whether there is a socket that a master may listen on."""
+    try:
+        return Path(path).is_socket()
+    except OSError:
+        return False
+
+
+def _kerberos_ticket() -> bool:
+    """Whether there is a sign of a Kerberos ticket, which GSSAPI could log in with."""
+    cache = os.environ.get("KRB5CCNAME", "")
+    name = cache.removeprefix("FILE:") if cache else f"/tmp/krb5cc_{os.getuid()}"
+    # KEYRING:, KCM: and DIR: are no files; that the variable is set has to do.
+    return Path(name).exists() if name.startswith("/") else bool(cache)
+
+
+# keyword -> whether its value leaves AsyncSSH fit. They are asked even of OpenSSH's own defaults.
+_CHECKS: Mapping[str, Callable[[str], bool]] = {
+    "stricthostkeychecking": lambda value: value in ("ask", "yes", "true"),
+    "pubkeyauthentication": lambda value: value in ("yes", "true", "unbound", "host-bound"),
+    "preferredauthentications": lambda value: not value or "publickey" in value.split(","),
+    "controlpath": lambda value: not _live_master(value),
+    "gssapiauthentication": lambda value: _is_no(value) or not _kerberos_ticket(),
+    "gssapikeyexchange": lambda value: _is_no(value) or not _kerberos_ticket(),
+    "ciphers": lambda value: bool(supported("ciphers", value)),
+    "macs": lambda value: bool(supported("macs", value)),
+    "kexalgorithms": lambda value: bool(supported("kexalgorithms", value)),
+    "hostkeyalgorithms": lambda value: bool(supported("hostkeyalgorithms", value)),
+    "proxycommand": _is_no,
+    "checkhostip": _is_no,
+    "verifyhostkeydns": _is_no,
+    "nohostauthenticationforlocalhost": _is_no,
+    "knownhostscommand": _is_no,
+    "revokedhostkeys": _is_no,
+    "hostbasedauthentication": _is_no,
+    "pkcs11provider": _is_no,
+    "bindinterface": _is_no,
+}
+
+
+def choose(options: SshOptions, defaults: Mapping[str, tuple[str, ...]], keys: Keys) -> Choice:
+    """The quickest transport that does all that the host's options ask, those of its jump hosts
+    included."""
+    for hop in (*options.jumps, options):
+        if obstacle := _obstacle(hop, defaults, keys):
+            where = "" if hop is options else f" of jump host {hop.host}"
+            return Choice("openssh", f"{obstacle}{where}")
+    return Choice("in-process", "every option in force is one that AsyncSSH honours")
+
+
+def master_alive(options: SshOptions) -> bool:
+    """Whether OpenSSH will pass the channel to a master that is alive, without a login."""
+    path = options.get("controlpath")
+    return bool(path) and _live_master(path)
+
+
+def _obstacle(
+    options: SshOptions, defaults: Mapping[str, tuple[str, ...]], keys: Keys
+) -> str | None:
+    """The first option that AsyncSSH would not honour, as `keyword value`."""
+    for keyword, values in options.values.items():
+        if keyword in _CHECKS:
+            fit = _CHECKS[keyword]("" if values[0] == "none" else values[0])
+        else:
+            known = keyword in HONOURED or keyword in HARMLESS
+            fit = known or values == defaults.get(keyword)
+        if not fit:
+            return f"{keyword} {_short(values[0])}"
+    agent = options.get("identityagent")
+    if "$" in agent and not agent.startswith("$"):
+        return f"identityagent {_short(agent)}"
+    if foreign := keys.files(options).foreign:
+        return f"identityfile {_short(foreign[0])}, which AsyncSSH cannot use"
+    return None
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= 40 else value[:39] + "…"

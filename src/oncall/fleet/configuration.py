@@ -1,0 +1,132 @@
+"""The console's configuration: `[fleet]` of config.toml, the site's and above it the user's own.
+
+    # /etc/oncall/config.toml, then $XDG_CONFIG_HOME/oncall/config.toml (~/.config/oncall)
+    [fleet]
+    hosts = "gpu[001-512],!gpu013"        # a node set; or ["gpu001", "gpu002"]
+    transport = "auto"                    # or "openssh", "in-process"
+    command = "oncall node serve"         # what is run on a node
+    ssh = "ssh"                           # the OpenSSH client
+    ssh_options = ["-F", "/etc/oncall/ssh_config"]
+    window = 32                           # new connections at a time
+    jump_window = 8                       # of these, through one jump host
+    connect_timeout = "10s"
+    answer_timeout = "60s"
+
+The user's keys override the site's one by one. A key that is not known is an error: a slip in a
+configuration should not wait until 03:10 to be found.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from oncall.errors import BadInput, UsageError
+from oncall.units import NS_PER_S, parse_duration_ns
+
+TransportName = Literal["auto", "openssh", "in-process"]
+
+_SITE = Path("/etc/oncall/config.toml")
+_MOST_WINDOW = 512
+
+
+@dataclass(frozen=True)
+class FleetConfiguration:
+    """How the console reaches nodes. Times in seconds."""
+
+    hosts: str | None = None
+    transport: TransportName = "auto"
+    command: str = "oncall node serve"
+    ssh: str = "ssh"
+    ssh_options: tuple[str, ...] = ()
+    window: int = 32
+    jump_window: int = 8
+    connect_timeout_s: float = 10.0
+    answer_timeout_s: float = 60.0
+
+
+_KEYS = {field.name.removesuffix("_s"): field.name for field in fields(FleetConfiguration)}
+
+
+def configuration_files() -> tuple[Path, ...]:
+    """The files that may hold a configuration, the one that yields first."""
+    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return (_SITE, Path(home).expanduser() / "oncall" / "config.toml")
+
+
+def read_configuration(files: Sequence[Path] | None = None) -> FleetConfiguration:
+    """The configuration in force. Files that do not exist are skipped.
+
+    Raises BadInput, naming file and key, for TOML that is wrong, unknown keys and bad values.
+    """
+    configuration = FleetConfiguration()
+    for path in configuration_files() if files is None else files:
+        try:
+            text = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        try:
+            content = tomllib.loads(text.decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise BadInput(str(path), f"is no TOML: {error}") from None
+        table = content.get("fleet", {})
+        if not isinstance(table, dict):
+            raise BadInput(str(path), "[fleet] is a table")
+        configuration = replace(configuration, **_values(path, table))
+    return configuration
+
+
+def _values(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
+    """A file's keys as fields of FleetConfiguration."""
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in _KEYS:
+            near = difflib.get_close_matches(key, _KEYS, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else f"; known: {', '.join(_KEYS)}"
+            raise BadInput(str(path), f"[fleet] {key} is no setting{hint}")
+        try:
+            values[_KEYS[key]] = _value(key, value)
+        except UsageError as error:
+            raise BadInput(str(path), f"[fleet] {key}: {error}") from None
+    return values
+
+
+def _value(key: str, value: Any) -> Any:
+    """A value as its field holds it. Raises UsageError saying what is expected."""
+    match key:
+        case "hosts":
+            return _text(",".join(_texts(value)) if isinstance(value, list) else value)
+        case "ssh_options":
+            return tuple(_texts(value))
+        case "transport":
+            if value not in get_args(TransportName):
+                raise UsageError(f"is one of {', '.join(get_args(TransportName))}, not {value!r}")
+            return value
+        case "window" | "jump_window":
+            if not isinstance(value, int) or not 1 <= value <= _MOST_WINDOW:
+                raise UsageError(f"is a whole number from 1 to {_MOST_WINDOW}, not {value!r}")
+            return value
+        case "connect_timeout" | "answer_timeout":
+            duration_ns = parse_duration_ns(_text(value))
+            if duration_ns <= 0:
+                raise UsageError(f"is above zero, not {value!r}")
+            return duration_ns / NS_PER_S
+        case _:
+            return _text(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise UsageError(f'is text such as "10s", not {value!r}')
+    return value
+
+
+def _texts(value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise UsageError(f'is a list such as ["a", "b"], not {value!r}')
+    return [_text(each) for each in value]

@@ -1,0 +1,169 @@
+"""Which hosts make up the fleet: from the command line, a file, Slurm or the configuration.
+
+The first that says anything counts, and nothing is mixed:
+
+    1. --hosts NODESET       gpu[001-512], groups (@rack1), exclusions (gpu[1-9],!gpu3)
+    2. --inventory FILE      one node set a line, # starts a comment
+    3. SLURM_JOB_NODELIST    inside a Slurm allocation
+    4. hosts of [fleet] in the configuration
+
+A host name ends up in ssh's argument list. One that ssh could take for an option, or that holds a
+space or a control character, is refused here, before anything is run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from oncall.errors import BadInput, UsageError
+from oncall.fleet.configuration import FleetConfiguration
+
+MOST_HOSTS = 65_536
+
+_HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
+_MOST_NAME = 255  # characters
+_BRACKETS = re.compile(r"\[([^\]]*)\]")
+_SPAN = re.compile(r"\s*([0-9]+)\s*-\s*([0-9]+)\s*(?:/\s*([0-9]+)\s*)?")
+# Of a hostfile as MPI writes it: `gpu001 slots=8`.
+_SLOTS = re.compile(r"\s+(?:slots|max_slots|max-slots)\s*=\s*[0-9]+|:[0-9]+$")
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Distinct hosts in the order of their source, and where they are from."""
+
+    hosts: tuple[str, ...]
+    source: str
+
+
+def find_hosts(
+    hosts: str | None,
+    file: Path | None,
+    configuration: FleetConfiguration,
+    environment: Mapping[str, str] | None = None,
+) -> Inventory | None:
+    """The inventory in force, by the order above; None where nothing names a host.
+
+    Raises UsageError for a node set that cannot be read and BadInput for a file with one.
+    """
+    environment = os.environ if environment is None else environment
+    if hosts is not None and file is not None:
+        raise UsageError("--hosts and --inventory name the nodes twice; give one of them")
+    if hosts is not None:
+        return Inventory(expand_hosts(hosts), "--hosts")
+    if file is not None:
+        return Inventory(read_hostfile(file), str(file))
+    # SLURM_NODELIST is the older name of the same.
+    for variable in ("SLURM_JOB_NODELIST", "SLURM_NODELIST"):
+        if value := environment.get(variable):
+            return Inventory(expand_hosts(value), variable)
+    if configuration.hosts is not None:
+        return Inventory(expand_hosts(configuration.hosts), "the configuration")
+    return None
+
+
+def no_hosts() -> UsageError:
+    """The error for a command that needs hosts and has none."""
+    return UsageError(
+        "which nodes? give --hosts gpu[001-512] or --inventory FILE, run inside the Slurm "
+        'allocation, or set hosts = "gpu[001-512]" under [fleet] in ~/.config/oncall/config.toml'
+    )
+
+
+def expand_hosts(text: str) -> tuple[str, ...]:
+    """The hosts that a node set names, each checked, in the node set's order.
+
+    Raises UsageError for what is no node set, names absurdly many hosts, or a name that could not
+    be a host's.
+    """
+    _check_characters(text)
+    _check_size(text)
+    # Imported here: reading its group sources costs 50 ms that a command without hosts saves.
+    from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+    try:
+        # ClusterShell wants `a!b`; who writes a list writes `a,!b`. Both are read.
+        names = list(NodeSet(re.sub(r",\s*!", "!", text)))
+    except NodeSetException as error:
+        raise UsageError(f"`{text}` is no set of hosts such as gpu[001-512]: {error}") from None
+    if not names:
+        groups = "; its groups are those of ClusterShell (nodeset -LL)" if "@" in text else ""
+        raise UsageError(f"`{text}` names no host{groups}")
+    if len(names) > MOST_HOSTS:
+        raise UsageError(f"`{text}` names {len(names):,} hosts; at most {MOST_HOSTS:,} at once")
+    for name in names:
+        check_host(name)
+    return tuple(names)
+
+
+def check_host(name: str) -> None:
+    """Raises UsageError unless `name` is safe and sensible as a host's name or address."""
+    if name.startswith("-"):
+        raise UsageError(f"{name!r} is refused: ssh would take it for an option, not for a host")
+    if not _HOST.fullmatch(name) or len(name) > _MOST_NAME:
+        raise UsageError(f"{name!r} is no host name: letters, digits and . - _ : % make one")
+
+
+def read_hostfile(path: Path) -> tuple[str, ...]:
+    """The hosts of a file with one node set a line.
+
+    What MPI writes behind a name (`slots=8`, `:8`) is dropped. Raises BadInput with the line.
+    """
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise BadInput(str(path), error.strerror or str(error)) from None
+    except UnicodeDecodeError:
+        raise BadInput(str(path), "is no text file") from None
+    names: dict[str, None] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if content := _SLOTS.sub("", line.partition("#")[0].strip()):
+            try:
+                names.update(dict.fromkeys(_of_line(content)))
+            except UsageError as error:
+                raise BadInput(f"{path}:{number}", str(error)) from None
+    if not names:
+        raise BadInput(str(path), "names no host")
+    return tuple(names)
+
+
+def _of_line(content: str) -> Sequence[str]:
+    # `me@gpu001` would read as a group to a node set.
+    if re.fullmatch(r"[^@\[\],!]+@[^@\[\],!]+", content):
+        check_host(content)
+        return (content,)
+    return expand_hosts(content)
+
+
+def _check_characters(text: str) -> None:
+    for part in re.split(r"[,\s]+", text.strip()):
+        if part.startswith("-"):
+            check_host(part)
+    if any(not character.isprintable() for character in text.strip("\n")):
+        raise UsageError(f"{text!r} is no set of hosts: it holds a control character")
+    if re.search(r"[^\s,!&^]\s+[^\s,!&^]", text):
+        raise UsageError(f"{text!r}: hosts are separated by commas, and no name holds a space")
+    if "*" in text or "?" in text:
+        raise UsageError(f"{text!r}: name the hosts or a group; there is no list to match * and ?")
+
+
+def _check_size(text: str) -> None:
+    """Refuse `gpu[1-9999999999]` before it is expanded into memory."""
+    for name in re.split(r"[,!&^](?![^\[]*\])", text):
+        size = prod(map(_count, _BRACKETS.findall(name)))
+        if size > MOST_HOSTS:
+            raise UsageError(f"`{name.strip()}` names more than {MOST_HOSTS:,} hosts")
+
+
+def _count(body: str) -> int:
+    """How many numbers the inside of brackets names: `1-4,7` is 5."""
+    spans = [_SPAN.fullmatch(part) for part in body.split(",")]
+    return sum(
+        max(0, int(span[2]) - int(span[1])) // max(1, int(span[3] or 1)) + 1 if span else 1
+        for span in spans
+    )

@@ -1,0 +1,200 @@
+"""What OpenSSH's configuration says of a host, as `ssh -G` resolves it.
+
+OpenSSH alone knows its configuration in full: Include, Match exec, canonical names, the
+distribution's own additions. So it is asked, once a host (about 4 ms), and nobody else parses
+ssh_config here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import re
+import signal
+import socket
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncall.fleet.outcome import HostError
+from oncall.nodeset import fold_hosts
+
+_AT_ONCE = 8  # `ssh -G` running at a time
+_MOST_S = 20.0  # canonical names ask the name servers, Match exec runs a program
+_MOST_HOPS = 8
+_HOP = re.compile(
+    r"(?:ssh://)?(?:([^@/\s]+)@)?(\[[^\]\s]+\]|[^:@/\s\[\]-][^:@/\s]*)(?::([0-9]+))?/?"
+)
+
+
+@dataclass(frozen=True)
+class SshOptions:
+    """The options in force for one host: lower-case keyword -> its values, in order.
+
+    `words` is what to put between the program's options and `--` to reach this very host (user
+    and port of a jump host); `jumps` are the hosts on the way, nearest to the console first.
+    """
+
+    host: str
+    values: Mapping[str, tuple[str, ...]]
+    words: tuple[str, ...] = ()
+    jumps: tuple[SshOptions, ...] = ()
+
+    def get(self, keyword: str, default: str = "") -> str:
+        """The option's first value; `default` where it is not set or `none`."""
+        values = self.values.get(keyword, ())
+        return default if not values or values[0] == "none" else values[0]
+
+    def number(self, keyword: str, default: int) -> int:
+        """The option as a whole number; `default` where it is none."""
+        value = self.get(keyword)
+        return int(value) if value.isdecimal() else default
+
+    @property
+    def hostname(self) -> str:
+        return self.get("hostname", self.host).strip("[]")
+
+    @property
+    def port(self) -> int:
+        return self.number("port", 22)
+
+    @property
+    def user(self) -> str:
+        return self.get("user", getpass.getuser())
+
+    def expand(self, path: str) -> str:
+        """A path of the configuration with `~` and OpenSSH's % tokens replaced."""
+        local = socket.gethostname()
+        tokens = {
+            "%": "%",
+            "d": str(Path.home()),
+            "h": self.hostname,
+            "i": str(os.getuid()),
+            "k": self.get("hostkeyalias", self.host),
+            "L": local.partition(".")[0],
+            "l": local,
+            "n": self.host,
+            "p": str(self.port),
+            "r": self.user,
+            "u": getpass.getuser(),
+        }
+        expanded = re.sub(r"%(.)", lambda token: tokens.get(token[1], token[0]), path)
+        return str(Path(expanded).expanduser()) if expanded.startswith("~") else expanded
+
+
+def parse_options(output: str) -> dict[str, tuple[str, ...]]:
+    """`ssh -G`'s output: one keyword and its value a line, some keywords repeated."""
+    values: dict[str, tuple[str, ...]] = {}
+    for line in output.splitlines():
+        keyword, _, value = line.strip().partition(" ")
+        if keyword:
+            keyword = keyword.lower()
+            values[keyword] = (*values.get(keyword, ()), value)
+    return values
+
+
+class Resolver:
+    """Asks `ssh -G`, once for each host and jump host, a few at a time."""
+
+    def __init__(self, ssh: str = "ssh", options: Sequence[str] = ()) -> None:
+        self.ssh = ssh
+        self.options = tuple(options)
+        self._at_once = asyncio.Semaphore(_AT_ONCE)
+        self._known: dict[tuple[str, ...], asyncio.Task[dict[str, tuple[str, ...]]]] = {}
+
+    async def resolve(self, host: str) -> SshOptions:
+        """The options in force for a host, with those of the jump hosts on the way.
+
+        Raises HostError where the configuration itself is wrong, or there is no ssh.
+        """
+        return await self._resolve(host, (), 0)
+
+    async def defaults(self) -> Mapping[str, tuple[str, ...]]:
+        """The options in force where no configuration says anything."""
+        return await self._ask(("-F", "none"), "localhost")
+
+    async def _resolve(self, host: str, words: tuple[str, ...], depth: int) -> SshOptions:
+        values = await self._ask((*self.options, *words), host)
+        told = SshOptions(host, values, words)
+        route = told.get("proxyjump")
+        if not route:
+            return told
+        if depth >= _MOST_HOPS:
+            raise HostError("error", f"ProxyJump does not end: {host} is {depth} hops away")
+        *before, last = [hop.strip() for hop in route.split(",")]
+        # As ssh itself does: the last hop is reached through those before it, -J says so.
+        hop, hop_words = _hop(last)
+        if before:
+            hop_words += ("-J", ",".join(before))
+        nearest = await self._resolve(hop, hop_words, depth + 1)
+        return SshOptions(host, values, words, (*nearest.jumps, nearest))
+
+    async def _ask(self, words: tuple[str, ...], host: str) -> dict[str, tuple[str, ...]]:
+        key = (*words, "--", host)
+        if key not in self._known:
+            self._known[key] = _background(self._run(key, host))
+        # Hosts share the answer for a jump host: one that is interrupted must not stop it.
+        return await asyncio.shield(self._known[key])
+
+    async def _run(self, words: Sequence[str], host: str) -> dict[str, tuple[str, ...]]:
+        async with self._at_once:
+            code, output, said = await run_program([self.ssh, "-G", "-T", *words], _MOST_S)
+        if code:
+            problem = said.decode(errors="replace").strip().splitlines() or ["no reason given"]
+            raise HostError("error", f"ssh -G {fold_hosts([host])}: {problem[-1]}")
+        return parse_options(output.decode(errors="replace"))
+
+
+async def run_program(argv: Sequence[str], most_s: float) -> tuple[int, bytes, bytes]:
+    """Run a program without input; returns its exit status, stdout and stderr.
+
+    Raises HostError where it cannot be run or does not end in time; then it is gone.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise HostError("error", f"there is no {argv[0]} here: install OpenSSH's client") from None
+    except OSError as error:
+        raise HostError("error", f"{argv[0]}: {error.strerror}") from None
+    try:
+        async with asyncio.timeout(most_s):
+            output, said = await process.communicate()
+    except TimeoutError:
+        raise HostError("timeout", f"{argv[0]} {argv[1]} takes over {most_s:g} s") from None
+    finally:
+        await end_process(process)
+    return process.returncode or 0, output, said
+
+
+async def end_process(process: asyncio.subprocess.Process) -> None:
+    """Make sure that a process started as a session of its own, and all it started, is gone."""
+    with suppress(ProcessLookupError):
+        # The group outlives its leader: a jump host's ssh is in it too.
+        os.killpg(process.pid, signal.SIGKILL)
+    await asyncio.shield(process.wait())
+
+
+def _background(
+    work: Coroutine[None, None, dict[str, tuple[str, ...]]],
+) -> asyncio.Task[dict[str, tuple[str, ...]]]:
+    task = asyncio.create_task(work)
+    # Where everyone who waited was interrupted, nobody asks for its failure.
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
+
+
+def _hop(text: str) -> tuple[str, tuple[str, ...]]:
+    """A hop of ProxyJump, `[user@]host[:port]`, as host and the words that make ssh use it so."""
+    match = _HOP.fullmatch(text)
+    if not match:
+        raise HostError("error", f"ProxyJump {text}: is no [user@]host[:port]")
+    words = [*(["-l", match[1]] if match[1] else []), *(["-p", match[3]] if match[3] else [])]
+    return match[2].strip("[]"), tuple(words)

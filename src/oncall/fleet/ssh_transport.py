@@ -1,0 +1,103 @@
+"""Reaches hosts over SSH: each the quickest way that its configuration allows.
+
+async with SshTransport(configuration) as transport:
+    async with transport.connect("gpu017") as connection:
+        await connection.hello()
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from oncall.fleet import openssh
+from oncall.fleet.choose import Choice, choose, master_alive
+from oncall.fleet.configuration import FleetConfiguration
+from oncall.fleet.in_process import Connections, InProcessChannel
+from oncall.fleet.inventory import check_host
+from oncall.fleet.ssh_config import Resolver, SshOptions
+from oncall.fleet.ssh_window import Window, open_patiently
+from oncall.fleet.transport import Connection
+
+_MARGIN_S = 2.0  # beyond ssh's own time limit, so that ssh can say itself what it waited for
+
+
+class SshTransport:
+    """A Transport over SSH. Its jump connections live until it is closed."""
+
+    def __init__(self, configuration: FleetConfiguration) -> None:
+        self._configuration = configuration
+        self._resolver = Resolver(configuration.ssh, configuration.ssh_options)
+        self._window = Window(configuration.window, configuration.jump_window)
+        self._connections: Connections | None = None
+
+    async def __aenter__(self) -> SshTransport:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._connections is not None:
+            await self._connections.close()
+            self._connections = None
+
+    @asynccontextmanager
+    async def connect(self, host: str) -> AsyncIterator[Connection]:
+        """A connection to `oncall node serve` on the host. Raises HostError."""
+        check_host(host)
+        options = await self._resolver.resolve(host)
+        choice = await self.choice(options)
+        channel = await self._open(options, choice)
+        try:
+            yield Connection(host, channel, silence_s=self._configuration.answer_timeout_s)
+        finally:
+            await channel.close()
+
+    async def resolve(self, host: str) -> SshOptions:
+        """The options in force for a host. Raises HostError."""
+        check_host(host)
+        return await self._resolver.resolve(host)
+
+    async def choice(self, options: SshOptions) -> Choice:
+        """The transport that a host is reached by, and why."""
+        wanted = self._configuration.transport
+        if wanted != "auto":
+            return Choice(wanted, "the configuration says so")
+        connections = await self._shared()
+        return choose(options, await self._resolver.defaults(), connections.keys)
+
+    async def _open(
+        self, options: SshOptions, choice: Choice
+    ) -> openssh.OpenSshChannel | InProcessChannel:
+        configuration = self._configuration
+        login_s = options.number("connecttimeout", 0) or configuration.connect_timeout_s
+        most_s = login_s * (1 + len(options.jumps)) + _MARGIN_S
+        if choice.transport == "in-process":
+            connections = await self._shared()
+            return await open_patiently(
+                lambda: connections.open_channel(options, configuration.command),
+                self._window,
+                None,  # the jump host sees one login for all
+                most_s,
+            )
+        argv = openssh.arguments(
+            configuration.ssh,
+            configuration.ssh_options,
+            options,
+            configuration.command,
+            configuration.connect_timeout_s,
+        )
+        alive = master_alive(options)
+        return await open_patiently(
+            lambda: openssh.open_channel(argv, options.host, master_alive=alive),
+            self._window,
+            options.jumps[0].host if options.jumps else None,
+            most_s,
+        )
+
+    async def _shared(self) -> Connections:
+        if self._connections is None:
+            defaults = await self._resolver.defaults()
+            # Another host may have been quicker while we asked.
+            self._connections = self._connections or Connections(
+                dict(defaults), self._configuration.connect_timeout_s
+            )
+        return self._connections
