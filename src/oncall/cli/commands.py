@@ -18,6 +18,7 @@ from oncall.errors import ExitCode, OncallError, RulebookError
 
 # name -> module and attribute: a Typer application or a function
 _COMMANDS = {
+    "collect": ("oncall.cli.collect", "collect"),
     "diagnose": ("oncall.cli.diagnose", "diagnose"),
     "rules": ("oncall.cli.rules", "app"),
     "schema": ("oncall.cli.schema", "schema"),

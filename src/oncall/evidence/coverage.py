@@ -144,8 +144,10 @@ def _bad_collectors(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:
     ).fetchall():
         yield Gap(f"collector {source}: {error}", nodes=_sorted(nodes))
     for source, dropped, nodes in con.execute(
-        "SELECT source, sum(dropped), list(DISTINCT node) FILTER (node IS NOT NULL) "
-        "FROM collectors WHERE dropped > 0 GROUP BY source ORDER BY source"
+        # A collector's row counts from its beginning on: the newest, largest one tells all.
+        "SELECT source, sum(dropped), list(DISTINCT node) FILTER (node IS NOT NULL) FROM "
+        "(SELECT node, source, max(dropped) AS dropped FROM collectors GROUP BY node, source) "
+        "WHERE dropped > 0 GROUP BY source ORDER BY source"
     ).fetchall():
         yield Gap(f"collector {source} dropped {int(dropped):,} rows", nodes=_sorted(nodes))
 

@@ -12,7 +12,7 @@ class Backlog:
     """A queue of batches that forgets its oldest beyond `most_bytes`, and counts them."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._batches: deque[Batch] = deque()
         self._bytes = 0
         self.dropped = 0  # rows forgotten, ever
@@ -30,7 +30,7 @@ class Backlog:
         for batch in batches:
             self._batches.append(batch)
             self._bytes += batch.bytes
-        while self._bytes > self._most_bytes and self._batches:
+        while self._bytes > self.most_bytes and self._batches:
             oldest = self._batches.popleft()
             self._bytes -= oldest.bytes
             self.dropped += oldest.rows

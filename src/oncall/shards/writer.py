@@ -23,6 +23,7 @@ from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, TABLES
 from oncall.shards.batch import Batch, joined
 from oncall.shards.catalog import LIVE_NAME, Shard, shard_name
 from oncall.shards.database import Limits, connect, quoted, reason
+from oncall.units import format_bytes
 
 _OF_THE_MACHINE = ("no space left", "permission denied", "read-only file", "too many open", "quota")
 
@@ -47,6 +48,19 @@ class Place:
     def live_log(self) -> Path:
         """DuckDB's write-ahead log beside it."""
         return self.folder / f"{LIVE_NAME}.wal"
+
+    def check_free(self) -> None:
+        """Raise StoreError if less is free than is left to others, or the folder is gone."""
+        try:
+            state = os.statvfs(self.folder)
+        except OSError as error:
+            raise StoreError(f"{self.folder}: {error.strerror}") from error
+        free_bytes = state.f_bavail * state.f_frsize
+        if free_bytes < self.keep_free_bytes:
+            raise StoreError(
+                f"{self.folder}: {format_bytes(free_bytes)} free, and "
+                f"{format_bytes(self.keep_free_bytes)} are left to others (keep_free)"
+            )
 
 
 class LiveStore:
@@ -82,7 +96,6 @@ class LiveStore:
 
         After a StoreError the store is of no more use: close it, and recover.
         """
-        self._check_free()
         try:
             self._con.execute("BEGIN")
             for batch in joined(batches):
@@ -123,15 +136,6 @@ class LiveStore:
     def close(self) -> None:
         """Leave the live file as it is; the next collector recovers it."""
         self._con.close()
-
-    def _check_free(self) -> None:
-        state = os.statvfs(self.place.folder)
-        free_bytes = state.f_bavail * state.f_frsize
-        if free_bytes < self.place.keep_free_bytes:
-            raise StoreError(
-                f"{self.place.folder}: {free_bytes // 2**20} MiB free, and "
-                f"{self.place.keep_free_bytes // 2**20} MiB are left to others (keep_free)"
-            )
 
 
 class PrepareError(Exception):

@@ -1,0 +1,65 @@
+"""What the collector says of itself in `collectors`: rows, losses, errors, CPU time, memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncall.shards.batch import Batch, one_row
+
+_MOST_TOLD = 4  # problems at once; a folder of garbage must not fill the shards
+
+
+@dataclass
+class Account:
+    """One source's account: counts since the collector began, and what is wrong now. The newest
+    row tells all."""
+
+    node: str
+    source: str
+    rows: int = 0
+    dropped: int = 0
+    cpu_ns: int = 0
+    problems: tuple[str, ...] = ()
+    told: tuple[int, tuple[str, ...]] = (0, ())  # losses and problems in the newest row
+
+    @property
+    def is_urgent(self) -> bool:
+        """Losses or problems are not as the newest row tells them."""
+        return self.told != (self.dropped, self.problems)
+
+    def row(self, at_ns: int, rss_bytes: int | None = None) -> Batch:
+        """The account as it stands."""
+        self.told = (self.dropped, self.problems)
+        return one_row(
+            "collectors",
+            node=self.node,
+            source=self.source,
+            at_ns=at_ns,
+            rows=self.rows,
+            dropped=self.dropped,
+            error=self._error(),
+            cpu_ns=self.cpu_ns,
+            rss_bytes=rss_bytes,
+        )
+
+    def _error(self) -> str | None:
+        if not self.problems:
+            return None
+        more = len(self.problems) - _MOST_TOLD
+        rest = (f"and {more} more",) if more > 0 else ()
+        return "; ".join((*self.problems[:_MOST_TOLD], *rest))
+
+
+def rss_bytes() -> int:
+    """Memory that this process holds now."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_ns() -> int:
+    """CPU time that this process has used, all threads."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return int((used.ru_utime + used.ru_stime) * 1e9)

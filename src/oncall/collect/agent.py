@@ -1,0 +1,202 @@
+"""The collector's loop: drain, commit, seal; and what others may ask of it meanwhile.
+
+One thread does all the work. The tail's threads ask for the present with `present`, and wait.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+
+from oncall.collect.account import Account, cpu_ns, rss_bytes
+from oncall.collect.config import Configuration
+from oncall.collect.log import Log
+from oncall.collect.recorder import Recorder
+from oncall.collect.source import Clock, Collected, Instant, Source, read_clock
+from oncall.shards.batch import Batch
+from oncall.shards.catalog import Shard
+from oncall.units import NS_PER_S, format_number
+
+_MOST_ROUNDS = 100  # of the final drain: a job that goes on recording must not keep us
+
+
+class Agent:
+    """Sources, a recorder, and the times at which each has its turn."""
+
+    def __init__(
+        self,
+        config: Configuration,
+        sources: Sequence[Source],
+        recorder: Recorder,
+        log: Log,
+        clock: Clock = read_clock,
+    ) -> None:
+        self._config = config
+        self._sources = sources
+        self._recorder = recorder
+        self._log = log
+        self._clock = clock
+        self._accounts = {source.name: Account(config.node, source.name) for source in sources}
+        self._own = Account(config.node, "collector")
+        self._commit_at_ns = 0
+        self._seal_at_ns = clock().monotonic_ns + config.seal_every_ns
+        self._asked: queue.SimpleQueue[Future[Sequence[Batch]]] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._new_config: Configuration | None = None
+
+    # ------------------------------------------------------- from other threads
+
+    def stop(self) -> None:
+        """Ask the loop to drain and seal for the last time."""
+        self._stopping = True
+        self._wake.set()
+
+    def reconfigure(self, config: Configuration) -> None:
+        """Ask the loop to go on with another configuration; places and sources stay."""
+        self._new_config = config
+        self._wake.set()
+
+    def present(self, timeout_s: float) -> Sequence[Batch]:
+        """How things stand now, everything before being committed or in it. Raises TimeoutError."""
+        asked: Future[Sequence[Batch]] = Future()
+        self._asked.put(asked)
+        self._wake.set()
+        return asked.result(timeout_s)
+
+    # ------------------------------------------------------------------- the loop
+
+    def run(self) -> None:
+        """Collect until `stop`, then drain and seal."""
+        while not self._stopping:
+            began_ns = time.monotonic_ns()
+            self.step()
+            spent_ns = time.monotonic_ns() - began_ns
+            left_ns = self._config.drain_every_ns - spent_ns
+            self._wake.wait(max(left_ns, 0) / NS_PER_S)
+            self._wake.clear()
+        self.finish()
+
+    def step(self) -> None:
+        """Drain once; commit and seal if it is time; answer who asked."""
+        if self._new_config:
+            self._reconfigure(self._new_config)
+        now = self._clock()
+        self._drain(now)
+        if now.monotonic_ns >= self._seal_at_ns:
+            self.seal(now)
+        elif now.monotonic_ns >= self._commit_at_ns or not self._asked.empty():
+            self._commit(now)
+        self._answer(now)
+
+    def finish(self) -> Shard | None:
+        """Empty the rings, seal, let go of everything."""
+        now = self._clock()
+        for _ in range(_MOST_ROUNDS):
+            if not self._drain(now):
+                break
+        shard = self.seal(now)
+        for source in self._sources:
+            source.close()
+        self._recorder.close()
+        return shard
+
+    def seal(self, now: Instant) -> Shard | None:
+        """Commit with how things stand, and seal; None if sealing has to wait."""
+        self._recorder.add([*self._standing(now), *self._account_rows(now)])
+        self._commit(now)
+        began_ns = time.monotonic_ns()
+        shard = self._recorder.seal(now.realtime_ns)
+        if shard is None:
+            self._seal_at_ns = now.monotonic_ns + min(NS_PER_S, self._config.seal_every_ns)
+            return None
+        self._seal_at_ns = now.monotonic_ns + self._config.seal_every_ns
+        took_ms = (time.monotonic_ns() - began_ns) // 1_000_000
+        self._log.info(f"{shard.path.name}: sealed, {shard.size_bytes:,} bytes in {took_ms} ms")
+        return shard
+
+    # -------------------------------------------------------------------- its parts
+
+    def _drain(self, now: Instant) -> int:
+        """Collect from every source; returns how many rows came. One that raises is reported,
+        and the others go on."""
+        rows = 0
+        for source in self._sources:
+            account = self._accounts[source.name]
+            began_ns = time.thread_time_ns()
+            try:
+                collected = source.collect(now)
+            except Exception as error:  # a bug in one source must not cost us the others
+                collected = Collected(dropped=account.dropped, problems=(_bug(error),))
+            account.cpu_ns += time.thread_time_ns() - began_ns
+            self._recorder.add(collected.batches)
+            count = sum(batch.rows for batch in collected.batches)
+            account.rows += count
+            account.dropped = collected.dropped
+            self._note(account, collected.problems)
+            rows += count
+        return rows
+
+    def _standing(self, now: Instant) -> list[Batch]:
+        batches: list[Batch] = []
+        for source in self._sources:
+            try:
+                batches += source.standing(now)
+            except Exception as error:
+                self._note(self._accounts[source.name], (_bug(error),))
+        return batches
+
+    def _commit(self, now: Instant) -> None:
+        self._commit_at_ns = now.monotonic_ns + self._config.commit_every_ns
+        self._recorder.add(self._account_rows(now, urgent_only=True))
+        self._own.rows += self._recorder.commit(now.realtime_ns)
+        self._own.dropped = self._recorder.dropped
+        problem = self._recorder.problem
+        self._own.problems = (problem,) if problem else ()  # the recorder has logged it
+
+    def _account_rows(self, now: Instant, urgent_only: bool = False) -> list[Batch]:
+        self._own.cpu_ns = cpu_ns()
+        return [
+            account.row(now.realtime_ns, rss_bytes() if account is self._own else None)
+            for account in (*self._accounts.values(), self._own)
+            if account.is_urgent or not urgent_only
+        ]
+
+    def _answer(self, now: Instant) -> None:
+        """Tell those who asked how things stand."""
+        if self._asked.empty():
+            return
+        waiting = self._recorder.waiting  # what could not be committed just now
+        present = [*waiting, *self._standing(now), *self._account_rows(now)]
+        while not self._asked.empty():
+            self._asked.get().set_result(present)
+
+    def _note(self, account: Account, problems: tuple[str, ...]) -> None:
+        """Log what is newly wrong."""
+        for problem in problems:
+            if problem not in account.problems:
+                self._log.warning(f"{account.source}: {problem}")
+        account.problems = problems
+
+    def _reconfigure(self, config: Configuration) -> None:
+        self._new_config = None
+        fixed = {name: getattr(self._config, name) for name in _FIXED}
+        if any(getattr(config, name) != value for name, value in fixed.items()):
+            self._log.warning(f"{', '.join(_FIXED)} change only with a restart")
+        self._config = replace(config, **fixed)
+        self._recorder.configure(self._config)
+        self._log.info(
+            f"configuration read again: a shard every "
+            f"{format_number(config.seal_every_ns / NS_PER_S)} s"
+        )
+
+
+def _bug(error: Exception) -> str:
+    return f"a bug: {type(error).__name__}: {error}"
+
+
+_FIXED = ("node", "data_dir", "run_dir", "sources", "socket_group")

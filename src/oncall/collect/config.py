@@ -1,0 +1,172 @@
+"""What a collector is told: a TOML file, every key with a default, unknown keys refused.
+
+node = "gpu017"
+seal_every = "30 s"
+keep_bytes = "10 GiB"
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from oncall.errors import BadInput, UsageError
+from oncall.shards.catalog import is_node_name
+from oncall.shards.places import data_dir, run_dir
+from oncall.units import NS_PER_S, parse_quantity
+
+_SOURCES = ("rings",)
+
+
+def _node() -> str:
+    """This node's name as the hooks take it too: `$ONCALL_NODE`, else the host name."""
+    return os.environ.get("ONCALL_NODE") or socket.gethostname().partition(".")[0]
+
+
+def _key(kind: str, meaning: str) -> dict[str, str]:
+    return {"kind": kind, "meaning": meaning}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Everything that can be configured. A field `keep_ns` or `keep_free_bytes` is spelt with
+    its unit in the file: `keep = "2 d"`, `keep_free = "1 GiB"`."""
+
+    node: str = field(
+        default_factory=_node, metadata=_key("name", "this node's name, as SSH reaches it")
+    )
+    data_dir: Path = field(
+        default_factory=data_dir, metadata=_key("path", "the live store and the sealed shards")
+    )
+    run_dir: Path = field(
+        default_factory=run_dir, metadata=_key("path", "the rings and the collector's socket")
+    )
+    sources: tuple[str, ...] = field(default=_SOURCES, metadata=_key("names", "what is collected"))
+    drain_every_ns: int = field(
+        default=NS_PER_S // 5, metadata=_key("duration", "how often the rings are emptied")
+    )
+    commit_every_ns: int = field(
+        default=NS_PER_S, metadata=_key("duration", "how much a kill -9 can lose")
+    )
+    seal_every_ns: int = field(
+        default=30 * NS_PER_S, metadata=_key("duration", "how often a shard is sealed")
+    )
+    keep_ns: int = field(
+        default=48 * 3600 * NS_PER_S, metadata=_key("duration", "sealed shards older than this go")
+    )
+    keep_bytes: int = field(
+        default=16 * 2**30, metadata=_key("bytes", "beyond this the oldest sealed shards go")
+    )
+    keep_free_bytes: int = field(
+        default=2**30, metadata=_key("bytes", "free disk left to others: no writing below it")
+    )
+    backlog_bytes: int = field(
+        default=32 * 2**20, metadata=_key("bytes", "newest rows held while nothing can be written")
+    )
+    store_memory_bytes: int = field(
+        default=96 * 2**20, metadata=_key("bytes", "what DuckDB may use")
+    )
+    ring_grace_ns: int = field(
+        default=300 * NS_PER_S,
+        metadata=_key("duration", "how long the ring of a process that is gone is kept"),
+    )
+    socket_group: bool = field(
+        default=False,
+        metadata=_key("truth", "whether the socket's group may ask too (mode 0660, not 0600)"),
+    )
+
+
+_UNIT = re.compile(r"_(ns|bytes)$")
+_KEYS = {
+    # `keep_bytes` keeps its name, as `keep` is the time.
+    "keep_bytes" if f.name == "keep_bytes" else _UNIT.sub("", f.name): f
+    for f in fields(Configuration)
+}
+
+
+def load(path: Path | None, told: Mapping[str, Any] | None = None) -> Configuration:
+    """The configuration in a file, if any, with what the command line told on top.
+
+    Raises BadInput with file, line and key for what is wrong in the file, UsageError for what is
+    wrong in `told`.
+    """
+    values = _read(path) if path else {}
+    configuration = replace(Configuration(), **values)
+    configuration = replace(
+        configuration, **{key: value for key, value in (told or {}).items() if value is not None}
+    )
+    if not is_node_name(configuration.node):
+        raise UsageError(f"`{configuration.node}` is no host name; tell one with --node")
+    return configuration
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = tomllib.loads(text)
+    except OSError as error:
+        raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(str(path), "not a text file in UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(str(path), f"not TOML: {error}") from error
+    values = {}
+    for key, value in table.items():
+        place = f"{path}:{_line_of(text, key)}"
+        if key not in _KEYS:
+            known = ", ".join(_KEYS)
+            raise BadInput(place, f"unknown key `{key}`; known are {known}")
+        declared = _KEYS[key]
+        try:
+            values[declared.name] = _value(declared.metadata["kind"], value)
+        except (UsageError, ValueError) as error:
+            raise BadInput(place, f"`{key}`: {error}") from error
+    return values
+
+
+def _value(kind: str, value: Any) -> Any:
+    """A value as its field wants it. Raises ValueError or UsageError if it is of another kind."""
+    match kind:
+        case "duration" | "bytes":
+            quantity = parse_quantity(value) if isinstance(value, str) else None
+            if quantity is None or quantity.dimension != kind:
+                example = "30 s" if kind == "duration" else "1 GiB"
+                raise ValueError(f'{value!r} is no {_WORDS[kind]} such as "{example}"')
+            if not isinstance(quantity.value, int) or quantity.value < 0:
+                raise ValueError(f"{value!r} is below zero")
+            return quantity.value
+        case "truth" if isinstance(value, bool):
+            return value
+        case "path" if isinstance(value, str):
+            return Path(value)
+        case "name" if isinstance(value, str):
+            return value
+        case "names" if isinstance(value, list):
+            unknown = [name for name in value if name not in _SOURCES]
+            if unknown:
+                raise ValueError(f"unknown source {unknown[0]!r}; known are {', '.join(_SOURCES)}")
+            return tuple(value)
+    raise ValueError(f"{value!r} is no {_WORDS[kind]}")
+
+
+_WORDS = {
+    "duration": "duration",
+    "bytes": "size",
+    "truth": "true or false",
+    "path": "path",
+    "name": "name",
+    "names": "list of names",
+}
+
+
+def _line_of(text: str, key: str) -> int:
+    """The 1-based line that sets `key`; 1 where it is spelt in another way."""
+    spelt = re.compile(rf"""\s*(\[+\s*)?["']?{re.escape(key)}["']?\s*[=.\]]""")
+    lines = text.splitlines()
+    return next((n for n, line in enumerate(lines, start=1) if spelt.match(line)), 1)

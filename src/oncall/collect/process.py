@@ -1,0 +1,287 @@
+"""One training process as its ring tells it: what it did since last time, and how it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from oncall.collect.communicators import STATES, Communicators
+from oncall.collect.job import job_row
+from oncall.collect.operations import OPERATION, Advance, Tracker
+from oncall.collect.ring import RingReader
+from oncall.collect.ring_layout import CommunicatorState
+from oncall.collect.rows import (
+    Scale,
+    finished_rows,
+    finished_transfers,
+    open_rows,
+    open_transfers,
+)
+from oncall.collect.source import Instant
+from oncall.collect.vocabulary import NCCL_RESULTS, OPERATIONS
+from oncall.shards.batch import Batch, of_rows, one_row
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_KERNEL_CHANNEL = 1 << 6  # ncclProfileKernelCh: what tells that an operation has ended
+_PROXY = (1 << 3) | (1 << 4)  # ncclProfileProxyOp, ncclProfileProxyStep
+_LOST = ("dropped", "lost_operations", "lost_communicators", "lost_transfers", "torn")
+
+
+class Process:
+    """A ring being drained, and what is known of its process so far."""
+
+    def __init__(self, reader: RingReader, node: str) -> None:
+        self.reader = reader
+        self.gone_since: Instant | None = None  # when it was first seen dead or closed
+        self.lost = 0  # records that are known to be lost, ever
+        self._node = node
+        self._tracker = Tracker()
+        self._communicators = Communicators(reader.header.communicator_slots)
+        self._seen = 0  # records drained
+        # Who came before us has read what is not in the ring any more.
+        self._missed = reader.tail > 0
+
+    @property
+    def closed(self) -> bool:
+        """The process ended in order."""
+        return self.reader.closed
+
+    def collect(self, now: Instant, most: int) -> list[Batch]:
+        """Rows of what ended since the last call, from at most `most` records."""
+        records = self.reader.drain(most)
+        lost = sum(int(getattr(self.reader, name)) for name in _LOST)
+        self._missed |= lost > self.lost
+        self.lost = lost
+        self._see_boards()
+        if not len(records):
+            return []
+        self._seen += len(records)
+        numbers = self._communicators.numbers(records["communicator"], records["time_ns"])
+        told = self._communicators.ends_told(numbers)
+        return self._rows_of(self._tracker.advance(records, numbers, told), now)
+
+    def standing(self, now: Instant) -> list[Batch]:
+        """Who the process is, its communicators, and what it has in flight."""
+        self._see_boards()
+        scale = self._scale(now)
+        if scale is None:
+            return []
+        # What a dead process had in flight waits no longer than it lived.
+        observed_ns = (self.gone_since or now).monotonic_ns + scale.offset_ns
+        over, abandoned = self._reconcile()
+        boards = self.reader.transfers().rows
+        in_flight = self._tracker.in_flight if not self.closed else np.zeros(0, OPERATION)
+        of = self._operations_of(boards, in_flight)
+        add_steps(in_flight, boards)
+        open_now = np.concatenate([in_flight, abandoned])
+        known = self._communicators
+        batches = [
+            *self._who(scale),
+            *self._memberships(scale, now),
+            finished_rows(over, known, scale),
+            open_rows(open_now, known, scale, observed_ns),
+            open_transfers(boards, of, known, scale, observed_ns),
+        ]
+        return [batch for batch in batches if batch.rows]
+
+    # ------------------------------------------------------------------- rows
+
+    def _rows_of(self, advance: Advance, now: Instant) -> list[Batch]:
+        scale = self._scale(now)
+        if scale is None:
+            return []
+        batches = []
+        if len(advance.finished):
+            batches.append(finished_rows(advance.finished, self._communicators, scale))
+        if len(advance.failed):
+            observed_ns = now.realtime_ns
+            batches.append(open_rows(advance.failed, self._communicators, scale, observed_ns))
+            batches.append(self._failures(advance.failed, scale))
+        if len(advance.transfers):
+            self._communicators.saw_steps(advance.transfers_of["communicator"])
+            batches.append(
+                finished_transfers(
+                    advance.transfers, advance.transfers_of, self._communicators, scale
+                )
+            )
+        return batches
+
+    def _failures(self, failed: Array, scale: Scale) -> Batch:
+        """Calls that NCCL refused, in its own words."""
+        columns = ("node", "at_ns", "source", "code", "text")
+        rows = []
+        for operation in failed:
+            code = NCCL_RESULTS.get(int(operation["result"]), f"result {operation['result']}")
+            name = OPERATIONS[operation["op"]] if operation["op"] < len(OPERATIONS) else "operation"
+            at_ns = int(operation["entered_ns"]) + scale.offset_ns
+            text = f"rank {scale.rank}: {name} {operation['sequence']} returned {code}"
+            rows.append((self._node, at_ns, "nccl", code, text))
+        return of_rows("host_events", columns, rows)
+
+    def _who(self, scale: Scale) -> Iterable[Batch]:
+        header = self.reader.header
+        yield job_row(scale.job, header.world_size, header.configuration, header.framework)
+        yield one_row(
+            "ranks",
+            job=scale.job,
+            rank=scale.rank,
+            node=self._node,
+            local_rank=header.local_rank,
+            gpu=header.gpu,
+            pci_bus=header.pci_bus or None,
+            pid=header.pid,
+            nic=header.nic or None,
+            started_ns=header.process_started_ns,
+        )
+
+    def _memberships(self, scale: Scale, now: Instant) -> Iterable[Batch]:
+        boards = self._communicators.boards
+        boards = boards[boards["identity"] != 0]
+        if not len(boards):
+            return
+        names = [_text(name) or None for name in boards["name"]]
+        yield Batch(
+            "comms",
+            len(boards),
+            {
+                "job": scale.job,
+                "comm": boards["identity"],
+                "rank": scale.rank,
+                "comm_rank": np.ma.MaskedArray(boards["rank"], mask=boards["rank"] < 0),
+                "size": np.ma.MaskedArray(boards["size"], mask=boards["size"] <= 0),
+                "name": names,
+                "role": names,
+            },
+        )
+        told = self._communicators.ends_told(boards["number"].astype(np.int64))
+        progress = boards["collectives"]
+        yield Batch(
+            "launches",
+            len(boards),
+            {
+                "job": scale.job,
+                "comm": boards["identity"],
+                "rank": scale.rank,
+                "at_ns": now.realtime_ns,
+                "launched": progress["entered"].astype(np.int64),
+                "completed": np.ma.MaskedArray(progress["ended"].astype(np.int64), mask=~told),
+                "state": self._states(boards),
+                "source": "ring",
+            },
+        )
+
+    def _states(self, boards: Array) -> Sequence[str]:
+        """Each communicator's state in the words of `launches.state`."""
+        died = self.gone_since is not None and not self.closed
+        return [
+            "dead" if died and state not in _OVER else STATES[min(int(state), len(STATES) - 1)]
+            for state in boards["state"].tolist()
+        ]
+
+    # ------------------------------------------------------------- the boards
+
+    def _see_boards(self) -> None:
+        boards = self.reader.communicators()
+        ends_told = bool(self.reader.event_mask & (_KERNEL_CHANNEL | _PROXY))
+        self._communicators.see(boards.slots, boards.rows, ends_told=ends_told)
+
+    def _reconcile(self) -> tuple[Array, Array]:
+        """Make the table of operations in flight agree with the boards.
+
+        Returns operations that are over though no record told it, and those abandoned with their
+        communicator. Counters decide only after a loss: they and the records are not read in
+        one moment, and without a loss the records tell it better.
+        """
+        table = self._tracker.in_flight
+        states = self._communicators.states(table["communicator"])
+        lost = np.isin(states, (CommunicatorState.ABORTED, CommunicatorState.FAILED))
+        abandoned = self._tracker.retire(table["operation"][lost])
+        over = [self._tracker.retire(table["operation"][states == CommunicatorState.DESTROYED])]
+        if self._missed and self.reader.head == self.reader.tail:
+            self._tracker.add(self._open_by_boards())
+            over.append(self._tracker.retire(self._surplus()))
+        return np.concatenate(over), abandoned
+
+    def _open_by_boards(self) -> Array:
+        """The last operation entered on each communicator, where it is open and unknown."""
+        known = set(self._tracker.in_flight["operation"].tolist())
+        found = []
+        for board in self._communicators.boards:
+            for name, point_to_point in (("collectives", False), ("point_to_point", True)):
+                last = board[name]
+                is_open = last["entered"] > last["ended"] and last["operation"] != 0
+                if is_open and int(last["operation"]) not in known:
+                    found.append(_from_board(board, last, point_to_point))
+        return np.concatenate([np.zeros(0, OPERATION), *found])
+
+    def _surplus(self) -> Array:
+        """Numbers of operations that the table holds and the boards count as over: the oldest."""
+        table = self._tracker.in_flight
+        gone = [np.zeros(0, np.uint64)]
+        for board in self._communicators.boards:
+            for name, point_to_point in (("collectives", False), ("point_to_point", True)):
+                mine = (table["communicator"] == board["number"]) & (
+                    table["point_to_point"] == point_to_point
+                )
+                really = max(0, int(board[name]["entered"]) - int(board[name]["ended"]))
+                numbers = table["operation"][mine]
+                gone.append(numbers[: max(0, len(numbers) - really)])
+        return np.concatenate(gone)
+
+    def _operations_of(self, boards: Array, in_flight: Array) -> Array:
+        """The operation of each transfer in flight; operation 0 where it is not known."""
+        of = np.zeros(len(boards), OPERATION)
+        of["communicator"] = self._communicators.numbers(
+            boards["communicator"].astype(np.int64), boards["started_ns"]
+        )
+        at = np.searchsorted(in_flight["operation"], boards["operation"])
+        inside = np.flatnonzero(at < len(in_flight))
+        same = in_flight["operation"][at[inside]] == boards["operation"][inside]
+        of[inside[same]] = in_flight[at[inside[same]]]
+        self._communicators.saw_steps(of["communicator"])
+        return of
+
+    def _scale(self, now: Instant) -> Scale | None:
+        """Job, rank and clock of this process's rows; None while its rank is not known."""
+        header = self.reader.header
+        rank = header.rank
+        if rank is None:
+            # A program that no launcher numbered: its place in its first communicator.
+            boards = self._communicators.boards
+            if not len(boards) or boards["rank"][0] < 0:
+                return None
+            rank = int(boards["rank"][0])
+        return Scale(header.job or "unnamed", rank, now.offset_ns)
+
+
+_OVER = (CommunicatorState.DESTROYED, CommunicatorState.ABORTED, CommunicatorState.FAILED)
+
+
+def add_steps(in_flight: Array, boards: Array) -> None:
+    """Add the steps of transfers in flight to the operations (sorted by number), in place."""
+    at = np.searchsorted(in_flight["operation"], boards["operation"])
+    inside = np.flatnonzero(at < len(in_flight))
+    inside = inside[in_flight["operation"][at[inside]] == boards["operation"][inside]]
+    is_send = boards["is_send"][inside] != 0
+    done = boards["steps_done"][inside].astype(np.int64)
+    np.add.at(in_flight["sends"], at[inside][is_send], done[is_send])
+    np.add.at(in_flight["recvs"], at[inside][~is_send], done[~is_send])
+
+
+def _from_board(board: Any, last: Any, point_to_point: bool) -> Array:
+    """An operation as its communicator's board tells it (one row of OPERATION)."""
+    row = np.zeros(1, OPERATION)
+    row["communicator"] = board["number"]
+    row["sequence"] = last["entered"]
+    row["point_to_point"] = point_to_point
+    row["entered_ns"] = last["entered_ns"]
+    for name in ("operation", "op", "dtype", "count", "peer"):
+        row[name] = last[name]
+    return row
+
+
+def _text(name: bytes) -> str:
+    return bytes(name).split(b"\0", 1)[0].decode("utf-8", "replace")

@@ -1,0 +1,161 @@
+"""From rows to sealed shards: commit, seal, retire; and what happens when the disk is full.
+
+Rows wait in a bounded backlog until they are committed. While nothing can be written the backlog
+keeps the newest and counts what it forgets; as soon as there is room again it goes on by itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import duckdb
+
+from oncall.collect.config import Configuration
+from oncall.collect.log import Log
+from oncall.evidence.columns import create_table_sql
+from oncall.evidence.schema import TABLES
+from oncall.shards.backlog import Backlog
+from oncall.shards.batch import Batch
+from oncall.shards.catalog import Shard
+from oncall.shards.database import Limits, connect
+from oncall.shards.retention import Retention, retire
+from oncall.shards.writer import LiveStore, Place, PrepareError, StoreError, recover
+from oncall.units import NS_PER_S, format_bytes, format_number
+
+Prepare = Callable[[duckdb.DuckDBPyConnection], object]
+
+_RETRY_NS = 5 * NS_PER_S
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A connection to what is not sealed yet. Its evidence tables are in the schema `base`."""
+
+    con: duckdb.DuckDBPyConnection
+    base: str
+
+
+class Recorder:
+    """The store of one collector. One thread records; others read within `reading`."""
+
+    def __init__(self, config: Configuration, log: Log, prepare: Prepare | None = None) -> None:
+        self.problem: str | None = None  # why nothing is written now
+        self._place = Place(config.data_dir, config.node, config.keep_free_bytes)
+        self._log = log
+        self._prepare = prepare
+        self._store: LiveStore | None = None
+        self._backlog = Backlog(config.backlog_bytes)
+        self._retry_at_ns = 0
+        self._readers = threading.Lock()
+        self.configure(config)
+
+    def configure(self, config: Configuration) -> None:
+        """Take over what may change while running."""
+        self._retention = Retention(config.keep_ns, config.keep_bytes)
+        self._limits = Limits(memory_bytes=config.store_memory_bytes)
+
+    @property
+    def dropped(self) -> int:
+        """Rows forgotten because they could not be written, ever."""
+        return self._backlog.dropped
+
+    @property
+    def waiting(self) -> tuple[Batch, ...]:
+        """Rows that are not committed."""
+        return self._backlog.batches
+
+    @property
+    def started_ns(self) -> int | None:
+        """When the live store was begun; None if there is none."""
+        return self._store.started_ns if self._store else None
+
+    def add(self, batches: Sequence[Batch]) -> None:
+        """Queue rows for the next commit."""
+        self._backlog.add(batches)
+
+    def commit(self, now_ns: int) -> int:
+        """Write what waits, if that is possible now; returns the rows written."""
+        if self._store is None and now_ns < self._retry_at_ns:
+            return 0
+        try:
+            self._place.check_free()
+            if self._store is None:
+                self._store = self._open(now_ns)
+            rows = self._store.write(self._backlog.batches)
+        except StoreError as error:
+            self._stop_writing(error, now_ns)
+            return 0
+        self._backlog.clear()
+        if self.problem:
+            self._log.warning(f"writing again; {format_number(self.dropped)} rows were lost so far")
+            self.problem = None
+        return rows
+
+    def seal(self, now_ns: int) -> Shard | None:
+        """Seal what is committed and begin anew; None if that has to wait.
+
+        It waits while an answer is being read from the store, and while nothing can be written.
+        """
+        if self._store is None or self.problem or not self._readers.acquire(blocking=False):
+            return None
+        store, self._store = self._store, None
+        try:
+            shard = store.seal(now_ns, self._prepare)
+        except PrepareError as error:
+            self._log.error(f"{error.shard.path.name}: sealed without a digest: {error}")
+            shard = error.shard
+        except StoreError as error:
+            store.close()
+            self._stop_writing(error, now_ns)
+            return None
+        finally:
+            self._readers.release()
+        for gone in retire(self._place.folder, self._place.node, self._retention, now_ns):
+            self._log.info(f"{gone.path.name}: retired")
+        return shard
+
+    @contextmanager
+    def reading(self) -> Iterator[Reading]:
+        """Read what is committed; sealing waits meanwhile."""
+        with self._readers:
+            store = self._store
+            con = store.cursor() if store else _empty(self._limits)
+            try:
+                yield Reading(con, "live.main" if store else "memory.main")
+            finally:
+                con.close()
+
+    def close(self) -> None:
+        """Leave the live store for the next collector to recover."""
+        with self._readers:
+            if self._store:
+                self._store.close()
+                self._store = None
+
+    def _open(self, now_ns: int) -> LiveStore:
+        found = recover(self._place, now_ns, self._limits)
+        if found.shard:
+            self._log.warning(f"{found.shard.path.name}: recovered, its collector was cut off")
+        if found.problem:
+            self._log.error(f"left behind and damaged, set aside: {found.problem}")
+        return LiveStore(self._place, now_ns, self._limits)
+
+    def _stop_writing(self, error: StoreError, now_ns: int) -> None:
+        if self._store:
+            self._store.close()  # after a failed write DuckDB takes no more
+            self._store = None
+        self._retry_at_ns = now_ns + _RETRY_NS
+        if self.problem is None:
+            held = format_bytes(self._backlog.most_bytes)
+            self._log.error(f"not writing: {error}; the newest {held} of rows are held in memory")
+        self.problem = str(error)
+
+
+def _empty(limits: Limits) -> duckdb.DuckDBPyConnection:
+    """Evidence tables with nothing in them, for answers while there is no store."""
+    con = connect(limits)
+    con.execute(";".join(create_table_sql(table.name, table.columns) for table in TABLES))
+    return con

@@ -1,0 +1,70 @@
+"""What a source of evidence is: a name, what happened since it was last asked, how things stand.
+
+A new source is a file beside this one with a class like this, and a line in `sources.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from oncall.shards.batch import Batch
+
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Instant:
+    """One moment on both clocks, ns."""
+
+    realtime_ns: int
+    monotonic_ns: int
+
+    @property
+    def offset_ns(self) -> int:
+        """What to add to CLOCK_MONOTONIC to get Unix time."""
+        return self.realtime_ns - self.monotonic_ns
+
+
+Clock: TypeAlias = Callable[[], Instant]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Rows of several tables; how many are known to be lost, ever; and what is wrong now, each
+    in a sentence."""
+
+    batches: Sequence[Batch] = ()
+    dropped: int = 0
+    problems: tuple[str, ...] = ()
+
+
+class Source(Protocol):
+    """One kind of evidence on this node. Called from one thread only."""
+
+    name: str
+
+    def collect(self, now: Instant) -> Collected:
+        """What happened since the last call; several times a second."""
+
+    def standing(self, now: Instant) -> Sequence[Batch]:
+        """What is so right now and every shard must tell by itself: who is there, and what is
+        in flight. Written at each seal and laid over each answer, so it may be told again."""
+
+    def close(self) -> None:
+        """Let go of files; nothing more is asked."""
+
+
+def read_clock() -> Instant:
+    """Both clocks at one moment, as near as can be told."""
+    best: tuple[int, Instant] | None = None
+    for _ in range(_TRIES):
+        before = time.monotonic_ns()
+        realtime = time.time_ns()
+        after = time.monotonic_ns()
+        if best is None or after - before < best[0]:
+            best = (after - before, Instant(realtime, (before + after) // 2))
+    assert best is not None
+    return best[1]
