@@ -20,6 +20,7 @@ from oncall.errors import ExitCode, OncallError, RulebookError
 _COMMANDS = {
     "collect": ("oncall.cli.collect", "collect"),
     "diagnose": ("oncall.cli.diagnose", "diagnose"),
+    "hooks": ("oncall.cli.hooks", "app"),
     "rules": ("oncall.cli.rules", "app"),
     "schema": ("oncall.cli.schema", "schema"),
     "simulate": ("oncall.cli.simulate", "simulate"),

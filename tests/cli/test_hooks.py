@@ -1,0 +1,155 @@
+"""`oncall hooks`: what it prints is taken over as it stands by shells, srun and Kubernetes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from oncall.native import hooks_library
+
+Recording = Callable[..., Any]  # tests/conftest.py: starts a process that records
+
+
+def oncall(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "oncall.cli.main", "hooks", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def environment_after(exports: str, **environment: str) -> dict[str, str]:
+    """The variables of a program that a shell starts after evaluating `exports`."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'eval "$1"; exec {sys.executable} -c "$2"', "sh", exports, _PRINT],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=True,
+    )
+    return dict(line.split("=", 1) for line in done.stdout.splitlines())
+
+
+_PRINT = """
+import os
+for name, value in os.environ.items():
+    if name.startswith(("ONCALL", "LD_", "NCCL")): print(f"{name}={value}")
+"""
+
+
+def test_a_shell_takes_it_over(tmp_path: Path) -> None:
+    run_dir = tmp_path / "a place; with $(signs) 'in' it"
+    done = oncall("env", "--run-dir", str(run_dir), "--job", "it's $HOME", "--config", "tp=2 pp=4")
+    assert done.stderr == ""  # explained on a terminal only
+    found = environment_after(done.stdout)
+    library = str(hooks_library())
+    assert found["LD_PRELOAD"] == found["NCCL_PROFILER_PLUGIN"] == library
+    assert found["ONCALL_RUN_DIR"] == str(run_dir)
+    assert found["ONCALL_JOB"] == "it's $HOME"
+    assert found["ONCALL_JOB_CONFIG"] == "tp=2 pp=4"
+
+
+def test_what_was_preloaded_stays(tmp_path: Path) -> None:
+    done = oncall("env", "torchrun", "--run-dir", str(tmp_path))
+    found = environment_after(done.stdout, LD_PRELOAD="libm.so.6")
+    assert found["LD_PRELOAD"] == f"{hooks_library()}:libm.so.6"
+
+
+def test_the_run_dir_is_told_to_the_job() -> None:
+    done = oncall("env", ONCALL_RUN_DIR="/somewhere/else")
+    assert environment_after(done.stdout)["ONCALL_RUN_DIR"] == "/somewhere/else"
+
+
+def test_options_of_srun(tmp_path: Path) -> None:
+    done = oncall("env", "slurm", "--run-dir", str(tmp_path), "--job", "llama")
+    [option] = done.stdout.split()
+    first, *others = option.removeprefix("--export=").split(",")
+    assert first == "ALL"
+    assert dict(pair.split("=", 1) for pair in others) == {
+        "ONCALL_RUN_DIR": str(tmp_path),
+        "ONCALL_JOB": "llama",
+        "NCCL_PROFILER_PLUGIN": str(hooks_library()),
+        "LD_PRELOAD": str(hooks_library()),
+    }
+
+
+def test_what_srun_cannot_pass_is_refused() -> None:
+    done = oncall("env", "slurm", "--config", "tp=2 pp=2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "srun cannot pass ONCALL_JOB_CONFIG" in done.stderr
+
+
+def test_a_pod_of_kubernetes(tmp_path: Path) -> None:
+    done = oncall("env", "kubernetes", "--run-dir", str(tmp_path), "--job", "a: b")
+    pod = YAML(typ="safe").load(done.stdout)
+    [container] = pod["containers"]
+    values = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert values["ONCALL_JOB"] == "a: b"
+    assert values["LD_PRELOAD"] == str(hooks_library())
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {volume["name"] for volume in pod["volumes"]} == set(mounted)
+    assert Path(values["LD_PRELOAD"]).parent == Path(mounted["oncall-hooks"])
+    assert values["ONCALL_RUN_DIR"] == mounted["oncall-run"]
+
+
+def test_the_library_can_be_preloaded_into_any_program(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", "echo runs"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_PRELOAD": str(hooks_library()), "ONCALL_RUN_DIR": str(tmp_path)},
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("runs\n", "")
+    assert list(tmp_path.iterdir()) == []  # no communicator, no ring
+
+
+# ------------------------------------------------------------------- show
+
+
+def test_rings_are_listed(recording: Recording, tmp_path: Path) -> None:
+    alive = recording(RANK="10", ONCALL_JOB="llama")
+    full = recording(RANK="2", ONCALL_JOB="llama", ONCALL_RING_RECORDS="64")
+    dead = recording(ONCALL_JOB="\x1b[31mred")
+    alive.tell("write 3")
+    full.tell("write 100")
+    dead.kill()
+    done = oncall("show", "--run-dir", str(tmp_path / "run"))
+    heading, *rows = (line.split() for line in done.stdout.splitlines())
+    assert heading[:-1] == ["rank", "job", "pid", "state", "records", "unread", "dropped"]
+    found = [row[:-1] for row in rows]
+    assert found[:2] == [
+        ["2", "llama", str(full.process.pid), "alive", "64", "64", "36"],
+        ["10", "llama", str(alive.process.pid), "alive", "3", "3", "0"],
+    ]
+    assert found[2][0] == "?"
+    assert found[2][3] == "died"
+    assert "\x1b" not in done.stdout
+
+
+def test_a_ring_that_cannot_be_read_hides_no_other(recording: Recording, tmp_path: Path) -> None:
+    recording(RANK="1")
+    (tmp_path / "run/rings/0-0.ring").write_bytes(b"junk")
+    done = oncall("show", "--run-dir", str(tmp_path / "run"))
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 2
+    assert "0-0.ring: not a ring" in done.stderr
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_no_rings(tmp_path: Path, there: bool) -> None:
+    if there:
+        (tmp_path / "rings").mkdir()
+    done = oncall("show", "--run-dir", str(tmp_path))
+    assert done.returncode == (0 if there else 2)
+    assert done.stdout == ""
+    assert str(tmp_path / "rings") in done.stderr
