@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncall.evidence.schema import BY_NAME
-from oncall.shards.digest import IN_FLIGHT, measure_own_time, same, thin
+from oncall.shards.digest import (
+    CANDIDATES,
+    IN_FLIGHT,
+    measure_own_time,
+    same,
+    sampled_transfers,
+    thin,
+)
 from oncall.shards.wire import End, Part, Request, WireError
 
 if TYPE_CHECKING:
@@ -24,16 +31,19 @@ PARQUET = "FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2"
 
 # Tables that go whole, or as the newest row for each of these columns.
 WHOLE = ("jobs", "ranks", "comms", "stacks", "recordings")
-NEWEST = {
-    "launches": ("job", "comm", "rank", "source"),
-    "collectors": ("node", "source"),
-}
-EVENTS = ("host_events",)
-TRACES = ("transfers", "op_channels")  # progress inside operations
-DIGEST_TABLES = (*WHOLE, *NEWEST, *EVENTS, "ops", *TRACES)
+NEWEST = {"launches": ("job", "comm", "rank", "source")}
+DIGEST_TABLES = (*WHOLE, *NEWEST, "collectors", "host_events", "ops", "transfers", "op_channels")
 
 _OPERATION = ("job", "comm", "seq", "rank")
 _SEEN = "greatest(enqueued_ns, started_ns, ended_ns, observed_ns)"
+_IN_WINDOW = (
+    "coalesce(t.at_ns >= (SELECT since_ns FROM temp.digest_request), true) "
+    "AND coalesce(t.at_ns <= (SELECT until_ns FROM temp.digest_request), true)"
+)
+_ASKED = (
+    "(SELECT len(comms) = 0 OR list_contains(comms, t.comm) FROM temp.digest_request) AND "
+    "(ended_ns IS NULL OR coalesce(ended_ns >= (SELECT since_ns FROM temp.digest_request), true))"
+)
 
 
 def answer(con: duckdb.DuckDBPyConnection, request: Request) -> Iterator[Part | End]:
@@ -54,7 +64,7 @@ def answer(con: duckdb.DuckDBPyConnection, request: Request) -> Iterator[Part | 
     rows = 0
     with tempfile.TemporaryDirectory(prefix="oncall-answer-") as folder:
         for table in request.tables or DIGEST_TABLES:
-            for part in _parts(con, table, request, Path(folder, "part.parquet")):
+            for part in _parts(con, table, Path(folder, "part.parquet")):
                 rows += part.rows
                 yield part
     yield End({"rows": rows})
@@ -76,27 +86,44 @@ def select_operations(con: duckdb.DuckDBPyConnection, request: Request) -> None:
     """Make the temporary table `digest_operations`: what goes of `ops`, with own times."""
     _remember(con, request)
     con.execute(
-        """
-        CREATE OR REPLACE TEMP VIEW digest_asked AS
-        SELECT o.* FROM ops o, temp.digest_request r
-        WHERE o.job = r.job AND (len(r.comms) = 0 OR list_contains(r.comms, o.comm))
-            AND (r.first_seq IS NULL OR o.seq BETWEEN r.first_seq AND r.last_seq)
-            AND (r.until_ns IS NULL OR coalesce(enqueued_ns, started_ns) <= r.until_ns)
-        """
+        "CREATE OR REPLACE TEMP VIEW digest_job AS "
+        "SELECT o.* FROM ops o, temp.digest_request r WHERE o.job = r.job"
     )
-    measure_own_time(con, "temp.digest_asked", "digest_measured")
+    if request.ask == "detail" and shows(con, CANDIDATES["ops"]):
+        # Of some communicators alone own times cannot be measured, but of some rounds they were.
+        con.execute(
+            "CREATE OR REPLACE TEMP VIEW digest_measured AS "
+            "SELECT j.* REPLACE (coalesce(j.own_ns, d.own_ns) AS own_ns) FROM temp.digest_job j "
+            f"LEFT JOIN (FROM {CANDIDATES['ops']} WHERE own_ns IS NOT NULL) d "
+            f"ON {same('j', 'd', (*_OPERATION, 'kind'))}"
+        )
+    else:
+        measure_own_time(con, "temp.digest_job", "digest_measured")
     # What ended before the window tells where a rank stands, if it is the last it did.
     con.execute(
         f"""
-        CREATE OR REPLACE TEMP VIEW digest_windowed AS
+        CREATE OR REPLACE TEMP VIEW digest_asked AS
+        WITH heads AS (
+            SELECT job, comm, rank, kind, max(seq) AS seq FROM temp.digest_job GROUP BY ALL)
         SELECT m.* FROM temp.digest_measured m, temp.digest_request r
-        WHERE r.since_ns IS NULL OR {_SEEN} >= r.since_ns OR {IN_FLIGHT}
-            OR EXISTS (FROM (SELECT job, comm, rank, kind, max(seq) AS seq
-                             FROM temp.digest_asked GROUP BY ALL) h
-                       WHERE {same("h", "m", ("job", "comm", "rank", "kind", "seq"))})
+        WHERE (len(r.comms) = 0 OR list_contains(r.comms, m.comm))
+            AND (r.first_seq IS NULL OR m.seq BETWEEN r.first_seq AND r.last_seq)
+            AND (r.until_ns IS NULL OR coalesce(enqueued_ns, started_ns) <= r.until_ns)
+            AND (r.since_ns IS NULL OR {_SEEN} >= r.since_ns OR {IN_FLIGHT} OR EXISTS (
+                FROM heads h WHERE {same("h", "m", (*_OPERATION, "kind"))}))
         """
     )
-    thin(con, "temp.digest_windowed", "digest_operations", request.budget_rows)
+    thin(con, "temp.digest_asked", "digest_operations", request.budget_rows)
+
+
+def shows(con: duckdb.DuckDBPyConnection, name: str) -> bool:
+    """Whether the connection shows a table or view of that name in its current schema."""
+    found = con.execute(
+        "SELECT 1 FROM information_schema.tables WHERE table_name = ? "
+        "AND table_catalog = current_database()",
+        [name],
+    ).fetchall()
+    return bool(found)
 
 
 def _remember(con: duckdb.DuckDBPyConnection, request: Request) -> None:
@@ -113,13 +140,9 @@ def _remember(con: duckdb.DuckDBPyConnection, request: Request) -> None:
 # ---------------------------------------------------------------------- parts
 
 
-def _parts(
-    con: duckdb.DuckDBPyConnection, table: str, request: Request, path: Path
-) -> Iterator[Part]:
+def _parts(con: duckdb.DuckDBPyConnection, table: str, path: Path) -> Iterator[Part]:
     """The rows of one table that go, as Parquet of at most `ROWS_IN_A_PART` rows; none if none."""
-    columns = ", ".join(f"t.{name}" for name in BY_NAME[table].column_names)
-    select = f"SELECT {columns} FROM {_selection(table, request)}"
-    con.execute(f"CREATE OR REPLACE TEMP TABLE digest_part AS {select}")
+    con.execute(f"CREATE OR REPLACE TEMP TABLE digest_part AS {_selection(table)}")
     ((rows,),) = con.execute("SELECT count(*) FROM temp.digest_part").fetchall()
     for first in range(0, rows, ROWS_IN_A_PART):
         piece = f"LIMIT {ROWS_IN_A_PART} OFFSET {first}" if rows > ROWS_IN_A_PART else ""
@@ -127,39 +150,36 @@ def _parts(
         yield Part(table, min(rows - first, ROWS_IN_A_PART), path.read_bytes())
 
 
-def _selection(table: str, request: Request) -> str:
-    """What follows FROM for the rows of `table` (as `t`) that go."""
+def _selection(table: str) -> str:
+    """The rows of `table` that go, as SQL."""
+    names = BY_NAME[table].column_names
+    columns = ", ".join(f"t.{name}" for name in names)
+    of_job = "t.job = (SELECT job FROM temp.digest_request)" if "job" in names else "true"
     if table == "ops":
-        return "temp.digest_operations t ORDER BY t.job, t.comm, t.kind, t.rank, t.seq"
-    asked = "(SELECT job FROM temp.digest_request)"
-    of_job = f"t.job = {asked}" if "job" in BY_NAME[table].column_names else "true"
-    if table in TRACES:
-        return f"{table} t WHERE {of_job} AND {_trace(table)}"
+        return (
+            f"SELECT {columns} FROM temp.digest_operations t "
+            "ORDER BY t.job, t.comm, t.kind, t.rank, t.seq"
+        )
+    if table == "transfers":
+        return f"SELECT {columns} FROM ({sampled_transfers(table)}) t WHERE {of_job} AND {_ASKED}"
+    if table == "op_channels":
+        return (
+            f"SELECT {columns} FROM op_channels t WHERE EXISTS (FROM temp.digest_operations o "
+            f"WHERE {same('o', 't', _OPERATION)} AND o.ended_ns IS NULL)"
+        )
+    if table == "collectors":
+        # Each row accounts for the time since the one before it.
+        return (
+            "SELECT node, source, max(at_ns) AS at_ns, sum(rows)::BIGINT AS rows, "
+            "sum(dropped)::BIGINT AS dropped, error, sum(cpu_ns)::BIGINT AS cpu_ns, "
+            f"max(rss_bytes) AS rss_bytes FROM collectors t WHERE {_IN_WINDOW} "
+            "GROUP BY node, source, error"
+        )
     if table in NEWEST:
         key = ", ".join(NEWEST[table])
         return (
-            f"{table} t WHERE {of_job} "
+            f"SELECT {columns} FROM {table} t WHERE {of_job} "
             f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY at_ns DESC NULLS LAST) = 1"
         )
-    if table in WHOLE:
-        return f"(SELECT DISTINCT * FROM {table}) t WHERE {of_job}"
-    if "at_ns" in BY_NAME[table].column_names:
-        return (
-            f"{table} t, temp.digest_request r WHERE {of_job} "
-            "AND coalesce(t.at_ns >= r.since_ns, true) AND coalesce(t.at_ns <= r.until_ns, true)"
-        )
-    return f"{table} t WHERE {of_job}"
-
-
-def _trace(table: str) -> str:
-    """SQL: progress inside an operation goes if it is in flight, or was sampled with its
-    operation."""
-    if table == "op_channels":
-        return (
-            "EXISTS (FROM temp.digest_operations o "
-            f"WHERE {same('o', 't', _OPERATION)} AND o.ended_ns IS NULL)"
-        )
-    return (
-        "(ended_ns IS NULL OR EXISTS (FROM temp.digest_operations o "
-        f"WHERE {same('o', 't', (*_OPERATION, 'kind'))} AND o.stands_for > 0))"
-    )
+    in_window = _IN_WINDOW if "at_ns" in names else "true"
+    return f"SELECT DISTINCT {columns} FROM {table} t WHERE {of_job} AND {in_window}"

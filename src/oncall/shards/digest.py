@@ -11,6 +11,9 @@ The rows stay what they are, so every relation and rulebook reads them as it rea
 
 `stands_for` says for how many rounds a row was kept. `own_ns`, a rank's own time before a
 collective, needs all rows, so it is measured here, before thinning.
+
+When a shard is sealed, `prepare` stores its candidates in it: a question about ten minutes then
+reads some thousand rows of each shard instead of all.
 """
 
 from __future__ import annotations
@@ -18,15 +21,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncall.evidence.schema import BY_NAME
+from oncall.shards.catalog import sealed_shards
+from oncall.shards.database import quoted
 
 if TYPE_CHECKING:
     import duckdb
 
 LAST = 16  # operations of each rank on each communicator that are kept whatever they are
 MINUTE_NS = 60 * 10**9
+CANDIDATES = {"ops": "digest_ops", "transfers": "digest_transfers"}  # in a sealed shard
+CANDIDATE_ROWS = 8_192
+CARRIED_NS = 24 * 3600 * 10**9  # how long a rank's last operation is carried from shard to shard
 
 IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
 # Both sides of a Send and a Recv count their pair alike; by any other number they would keep
@@ -152,7 +161,9 @@ def measure_own_time(con: duckdb.DuckDBPyConnection, source: str, target: str) -
             started_ns IS NOT NULL AS on_device, {_ENTERED} AS entered_ns,
             {_ENTERED} + {_DURATION} AS left_ns
         FROM {source}
-        WHERE comm IS NOT NULL AND seq IS NOT NULL AND {_ENTERED} + {_DURATION} IS NOT NULL
+        -- What is thinned already was measured when all rows were there.
+        WHERE stands_for IS NULL AND comm IS NOT NULL AND seq IS NOT NULL
+            AND {_ENTERED} + {_DURATION} IS NOT NULL
         """
     ).fetchnumpy()
     rows = np.arange(len(found["seq"]))
@@ -174,3 +185,67 @@ def measure_own_time(con: duckdb.DuckDBPyConnection, source: str, target: str) -
         f"{source} o LEFT JOIN temp.digest_own w ON o.kind = 'coll' AND o.job = w.job "
         "AND o.comm = w.comm AND o.rank = w.rank AND o.seq = w.seq"
     )
+
+
+# ------------------------------------------------------------------ in a shard
+
+
+def prepare(con: duckdb.DuckDBPyConnection) -> None:
+    """Store the candidates of the evidence in `con` beside it, as `digest_ops` and
+    `digest_transfers`: to be called when a shard is sealed, with the shard current.
+
+    A rank's last operation on each communicator is carried over from the shard before, so that
+    each shard alone tells where everybody stands, however long ago that was.
+    """
+    measure_own_time(con, "ops", "digest_measured")
+    thin(con, "temp.digest_measured", "digest_candidates", CANDIDATE_ROWS)
+    con.execute("CREATE OR REPLACE TABLE digest_ops AS FROM temp.digest_candidates")
+    con.execute(f"CREATE OR REPLACE TABLE digest_transfers AS {sampled_transfers('transfers')}")
+    _carry_over(con)
+    con.execute("DROP VIEW temp.digest_measured; DROP TABLE temp.digest_candidates")
+
+
+def sampled_transfers(source: str) -> str:
+    """SQL: the transfers in flight, and those of operations that were sampled; after `thin`."""
+    return f"""
+        SELECT t.* FROM {source} t
+        LEFT JOIN temp.digest_steps s ON {same("t", "s", ("job", "comm", "kind"))}
+        WHERE t.ended_ns IS NULL OR coalesce(t.seq % s.step, 0) = 0
+    """
+
+
+def _carry_over(con: duckdb.DuckDBPyConnection) -> None:
+    """Add the last operations that the shard before knows, of ranks that did nothing since."""
+    before = _shard_before(con)
+    if before is None:
+        return
+    group = ("job", "comm", "kind", "rank")
+    columns = ", ".join(f'"{name}"' for name in BY_NAME["ops"].column_names)
+    con.execute(f"ATTACH '{quoted(before)}' AS digest_before (READ_ONLY)")
+    try:
+        con.execute(
+            f"""
+            INSERT INTO digest_ops ({columns})
+            SELECT {columns} FROM digest_before.main.digest_ops b
+            WHERE NOT EXISTS (FROM digest_ops o WHERE {same("o", "b", group)})
+                AND coalesce(b.ended_ns, b.observed_ns, b.enqueued_ns) > (
+                    SELECT max(coalesce(ended_ns, observed_ns, enqueued_ns)) FROM digest_ops
+                ) - {CARRIED_NS}
+            QUALIFY seq = max(seq) OVER (PARTITION BY {", ".join(group)})
+            """
+        )
+    finally:
+        con.execute("DETACH digest_before")
+
+
+def _shard_before(con: duckdb.DuckDBPyConnection) -> Path | None:
+    """The newest sealed shard beside the store that is current, of the same node, with candidates
+    of its own; None if there is none."""
+    ((path, node),) = con.execute(
+        "SELECT path, (SELECT node FROM meta) FROM duckdb_databases() "
+        "WHERE database_name = current_database()"
+    ).fetchall()
+    if not path:
+        return None
+    sealed = sealed_shards(Path(path).parent, nodes=[node])
+    return sealed[-1].path if sealed else None

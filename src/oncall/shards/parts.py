@@ -1,4 +1,4 @@
-"""Parts of answers, as Parquet files that others wrote, into evidence tables: strict and bounded."""
+"""Parquet that others wrote, into evidence tables: strict, bounded, each part on its own."""
 
 from __future__ import annotations
 
