@@ -1,0 +1,407 @@
+/* The NCCL profiler plugin: turns NCCL's events into operations and transfers.
+ *
+ * NCCL calls init in the thread that initialises a communicator, the Api events in the thread of
+ * the call, Coll and P2p in the one that launches (or a host callback), the rest in its proxy
+ * threads. An event that we do not want, or cannot follow, gets the handle NULL; its children then
+ * come with a NULL parent. Nothing here fails towards NCCL. */
+#include "nccl_profiler.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "nccl_library.h"
+#include "profiler_events.h"
+#include "profiler_names.h"
+#include "transfers.h"
+
+enum { MOST_CONTEXTS = 1024 };
+
+/* A communicator as NCCL told of it. */
+struct context {
+  uint32_t in_use;
+  uint8_t version;
+  bool made; /* the communicator's board was made here: the shim has not seen it */
+  struct communicator *communicator; /* NULL: not known yet which */
+  uint64_t hash;
+  int nodes, size, rank;
+  char name[ONCALL_NAME_BYTES];
+};
+
+static struct context contexts[MOST_CONTEXTS];
+static int own_pid;
+
+/* ------------------------------------------------------------------ communicators */
+
+static void bind_to(struct context *context, struct communicator *communicator, bool made) {
+  if (context->made && context->communicator)
+    communicator_close(context->communicator, ONCALL_COMMUNICATOR_DESTROYED);
+  context->made = made;
+  if (!communicator)
+    return;
+  __atomic_store_n(&communicator->profiler, context->version, __ATOMIC_RELAXED);
+  communicator_told(communicator, context->hash, context->name[0] ? context->name : NULL,
+                    context->nodes, context->size, context->rank);
+  if (made)
+    communicator_state(communicator, ONCALL_COMMUNICATOR_RUNNING);
+  __atomic_store_n(&context->communicator, communicator, __ATOMIC_RELEASE);
+}
+
+static struct context *take_context(void) {
+  for (uint32_t i = 0; i < MOST_CONTEXTS; i++) {
+    uint32_t free = 0;
+    if (__atomic_compare_exchange_n(&contexts[i].in_use, &free, 1, false, __ATOMIC_ACQUIRE,
+                                    __ATOMIC_RELAXED))
+      return &contexts[i];
+  }
+  return NULL;
+}
+
+static ncclResult_t begin(uint8_t version, void **to, int *mask, uint64_t hash, const char *name,
+                          int nodes, int size, int rank) {
+  own_pid = getpid();
+  *to = NULL;
+  struct context *context = oncall_ring_open() ? take_context() : NULL;
+  profiler_events_begin(context ? mask : NULL, mask);
+  if (!context)
+    return ncclSuccess;
+  context->version = version;
+  context->made = false;
+  context->communicator = NULL;
+  context->hash = hash;
+  context->nodes = nodes;
+  context->size = size;
+  context->rank = rank;
+  snprintf(context->name, sizeof context->name, "%s", name ? name : "");
+
+  int candidates = 1;
+  struct communicator *communicator = communicator_initialising;
+  if (!communicator)
+    communicator = communicator_awaiting(rank, size, false, &candidates);
+  if (communicator)
+    bind_to(context, communicator, false);
+  else if (!candidates)
+    bind_to(context, communicator_begin(hash, 0, rank, size), true);
+  *to = context;
+  return ncclSuccess;
+}
+
+static struct context *context_of(void *pointer) {
+  struct context *context = pointer;
+  bool ours = context >= contexts && context < contexts + MOST_CONTEXTS;
+  return ours && __atomic_load_n(&context->in_use, __ATOMIC_ACQUIRE) ? context : NULL;
+}
+
+/* The communicator of an event that does not come within a call of the shim. */
+static struct communicator *communicator_of_context(struct context *context) {
+  struct communicator *known = __atomic_load_n(&context->communicator, __ATOMIC_ACQUIRE);
+  if (known)
+    return known;
+  int candidates;
+  struct communicator *found =
+      communicator_awaiting(context->rank, context->size, false, &candidates);
+  if (found)
+    bind_to(context, found, false);
+  else
+    bind_to(context, communicator_begin(context->hash, 0, context->rank, context->size), true);
+  return __atomic_load_n(&context->communicator, __ATOMIC_ACQUIRE);
+}
+
+/* ------------------------------------------------------------------ calls */
+
+/* The call that the shim entered in this thread is NCCL's: followed from here. */
+static uint64_t within_shim(struct context *context, bool captured) {
+  struct calls *calls = &calls_of_thread;
+  struct communicator *communicator = calls->entry.communicator;
+  if (!calls->entry.number)
+    return 0;
+  if (__atomic_load_n(&context->communicator, __ATOMIC_ACQUIRE) != communicator)
+    bind_to(context, communicator, false);
+  calls->call.captured = captured;
+  if (!calls->entry.handle)
+    calls->entry.handle = operation_follow(&calls->entry, &calls->call);
+  return calls->entry.handle;
+}
+
+/* Without the shim the event is all there is of the call. */
+static uint64_t without_shim(struct context *context, const struct operation_call *call) {
+  struct calls *calls = &calls_of_thread;
+  if (!call->op)
+    return 0;
+  calls->call = *call;
+  calls->call.group = calls->group;
+  calls->group_operations++;
+  calls->entry = operation_enter(communicator_of_context(context), &calls->call);
+  calls->entry.handle = operation_follow(&calls->entry, &calls->call);
+  if (!calls->entry.handle)
+    operation_returned(&calls->entry, &calls->call, ncclSuccess);
+  return calls->entry.handle;
+}
+
+static uint64_t call_started(struct context *context, const ncclProfilerEventDescr_t *event) {
+  bool is_collective = event->type == ncclProfileCollApi;
+  bool captured = is_collective ? event->collApi.graphCaptured : event->p2pApi.graphCaptured;
+  if (calls_of_thread.inside)
+    return within_shim(context, captured);
+  /* Both members begin alike. */
+  struct operation_call call = {
+      .op = profiler_operation(event->collApi.func),
+      .dtype = profiler_data_type(event->collApi.datatype),
+      .captured = captured,
+      .peer = is_collective ? event->collApi.root : -1,
+      .count = event->collApi.count,
+      .stream = (uint64_t)(uintptr_t)(is_collective ? event->collApi.stream : event->p2pApi.stream),
+  };
+  if (!profiler_has_root(call.op))
+    call.peer = -1;
+  return without_shim(context, &call);
+}
+
+static void call_stopped(uint64_t handle) {
+  struct calls *calls = &calls_of_thread;
+  if (calls->inside || calls->entry.handle != handle)
+    return;
+  operation_returned(&calls->entry, &calls->call, ncclSuccess);
+  calls->entry = (struct operation_entry){.number = 0};
+}
+
+/* An explicit group that the shim does not see; depth 1 is NCCL's own around a single call. */
+static uint64_t group_started(const ncclProfilerEventDescr_t *event) {
+  struct calls *calls = &calls_of_thread;
+  if (calls->inside || calls->group_depth || event->groupApi.groupDepth < 2)
+    return 0;
+  calls->group = calls_next_group();
+  calls->group_operations = 0;
+  calls->group_started_ns = oncall_now_ns();
+  return handle_make(HANDLE_GROUP, 0, calls->group);
+}
+
+static void group_stopped(uint64_t handle) {
+  struct calls *calls = &calls_of_thread;
+  if (calls->group_depth || calls->group != handle_slot(handle))
+    return;
+  calls_record_group(calls->group, calls->group_operations, calls->group_started_ns);
+  calls->group = 0;
+}
+
+/* ------------------------------------------------------------------ launches */
+
+/* Version 4 tells of no calls: what the shim entered, or else the launch is all there is. */
+static uint64_t call_of_launch(struct context *context, const struct operation_call *call) {
+  struct communicator *communicator = communicator_of_context(context);
+  if (!communicator || !call->op)
+    return 0;
+  uint64_t bytes = call->count * oncall_element_bytes(call->dtype);
+  uint64_t handle = operation_unlaunched(communicator, call->op, bytes, call->peer);
+  if (handle || !context->made)
+    return handle;
+  struct operation_entry entry = operation_enter(communicator, call);
+  entry.handle = operation_follow(&entry, call);
+  operation_returned(&entry, call, ncclSuccess);
+  return entry.handle;
+}
+
+static uint64_t collective_launched(struct context *context,
+                                    const ncclProfilerEventDescr_t *event) {
+  uint64_t handle = (uint64_t)(uintptr_t)event->parentObj;
+  if (context->version == 4) {
+    struct operation_call call = {
+        .op = profiler_operation(event->coll.func),
+        .dtype = profiler_data_type(event->coll.datatype),
+        .peer = event->coll.root,
+        .count = event->coll.count,
+    };
+    if (!profiler_has_root(call.op))
+      call.peer = -1;
+    handle = call_of_launch(context, &call);
+  }
+  const struct operation_choice choice = {
+      .algorithm = event->coll.algo,
+      .protocol = event->coll.proto,
+      .channels = event->coll.nChannels,
+      .warps = event->coll.nWarps,
+      .kernels_are_told = profiler_events_wanted() & ncclProfileKernelCh,
+      .plan_count = event->coll.count,
+  };
+  return operation_launch(handle, &choice);
+}
+
+static uint64_t point_to_point_launched(struct context *context,
+                                        const ncclProfilerEventDescr_t *event) {
+  uint64_t handle = (uint64_t)(uintptr_t)event->parentObj;
+  if (context->version == 4) {
+    const struct operation_call call = {
+        .op = profiler_operation(event->p2p.func),
+        .dtype = profiler_data_type(event->p2p.datatype),
+        .peer = event->p2p.peer,
+        .count = event->p2p.count,
+    };
+    handle = call_of_launch(context, &call);
+  }
+  const struct operation_choice choice = {
+      .channels = context->version == 4 ? 0 : event->p2p.nChannels, /* 4 is not told how many */
+      .kernels_are_told = profiler_events_wanted() & ncclProfileKernelCh,
+      .plan_count = event->p2p.count,
+  };
+  return operation_launch(handle, &choice);
+}
+
+/* ------------------------------------------------------------------ transfers */
+
+/* With PXN another process of the node moves our data, or we that of another: `parentObj` and the
+ * context are then that process's. */
+static uint64_t transfer_started(const ncclProfilerEventDescr_t *event) {
+  if (event->proxyOp.pid != own_pid)
+    return 0;
+  const struct transfer_start start = {
+      .channel = event->proxyOp.channelId,
+      .is_send = event->proxyOp.isSend,
+      .peer = event->proxyOp.peer,
+      .steps = event->proxyOp.nSteps > 0 ? (uint32_t)event->proxyOp.nSteps : 0,
+  };
+  return transfer_begin((uint64_t)(uintptr_t)event->parentObj, &start);
+}
+
+static enum oncall_wait wait_of(int state) {
+  switch (state) {
+  case ncclProfilerProxyStepSendGPUWait:
+    return ONCALL_WAIT_SEND_GPU;
+  case ncclProfilerProxyStepSendPeerWait_v4:
+    return ONCALL_WAIT_SEND_PEER;
+  case ncclProfilerProxyStepSendWait:
+    return ONCALL_WAIT_SEND_WIRE;
+  case ncclProfilerProxyStepRecvWait:
+    return ONCALL_WAIT_RECV_WIRE;
+  case ncclProfilerProxyStepRecvFlushWait:
+    return ONCALL_WAIT_RECV_FLUSH;
+  case ncclProfilerProxyStepRecvGPUWait:
+    return ONCALL_WAIT_RECV_GPU;
+  default:
+    return ONCALL_WAIT_NONE;
+  }
+}
+
+/* ------------------------------------------------------------------ what NCCL calls */
+
+static uint64_t started(void *pointer, uint64_t type, const ncclProfilerEventDescr_t *event) {
+  /* These come with a foreign context under PXN, and need none. */
+  switch (type) {
+  case ncclProfileProxyOp:
+    return transfer_started(event);
+  case ncclProfileProxyStep:
+    return transfer_step((uint64_t)(uintptr_t)event->parentObj);
+  case ncclProfileKernelCh:
+    return operation_kernel((uint64_t)(uintptr_t)event->parentObj, event->kernelCh.pTimer);
+  }
+  struct context *context = context_of(pointer);
+  if (!context)
+    return 0;
+  switch (type) {
+  case ncclProfileGroupApi:
+    return group_started(event);
+  case ncclProfileCollApi:
+  case ncclProfileP2pApi:
+    return call_started(context, event);
+  case ncclProfileColl:
+    return collective_launched(context, event);
+  case ncclProfileP2p:
+    return point_to_point_launched(context, event);
+  case ncclProfileGroup: { /* one kernel plan; needed for its order only */
+    struct communicator *communicator = communicator_of_context(context);
+    if (communicator)
+      __atomic_fetch_add(&communicator->plans, 1, __ATOMIC_RELAXED);
+    return 0;
+  }
+  default:
+    return 0;
+  }
+}
+
+static ncclResult_t start_event(void *context, void **handle, ncclProfilerEventDescr_t *event) {
+  profiler_events_adopt();
+  *handle = (void *)(uintptr_t)started(context, event->type, event);
+  return ncclSuccess;
+}
+
+static ncclResult_t start_event_v4(void *context, void **handle, ncclProfilerEventDescr_t *event) {
+  profiler_events_adopt();
+  *handle = (void *)(uintptr_t)started(context, *(const uint8_t *)&event->type, event);
+  return ncclSuccess;
+}
+
+static ncclResult_t stop_event(void *pointer) {
+  uint64_t handle = (uint64_t)(uintptr_t)pointer;
+  switch (handle_kind(handle)) {
+  case HANDLE_NONE:
+    break;
+  case HANDLE_CALL:
+    call_stopped(handle);
+    break;
+  case HANDLE_TASK:
+    operation_launched(handle);
+    break;
+  case HANDLE_KERNEL:
+    operation_kernel_over(handle);
+    break;
+  case HANDLE_TRANSFER:
+    transfer_over(handle);
+    break;
+  case HANDLE_STEP:
+    transfer_step_over(handle);
+    break;
+  case HANDLE_GROUP:
+    group_stopped(handle);
+    break;
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t record_event_state(void *pointer, int state,
+                                       ncclProfilerEventStateArgs_t *arguments) {
+  uint64_t handle = (uint64_t)(uintptr_t)pointer;
+  enum oncall_wait wait = wait_of(state);
+  if (wait && handle_kind(handle) == HANDLE_STEP)
+    transfer_step_waits(handle, wait, arguments ? arguments->proxyStep.transSize : 0);
+  else if (state == ncclProfilerKernelChStop && handle_kind(handle) == HANDLE_KERNEL && arguments)
+    operation_kernel_gpu_end(handle, arguments->kernelCh.pTimer);
+  return ncclSuccess;
+}
+
+static ncclResult_t finalize(void *pointer) {
+  struct context *context = context_of(pointer);
+  if (!context)
+    return ncclSuccess;
+  if (context->made)
+    communicator_close(context->communicator, ONCALL_COMMUNICATOR_DESTROYED);
+  __atomic_store_n(&context->in_use, 0, __ATOMIC_RELEASE);
+  return ncclSuccess;
+}
+
+static ncclResult_t init_v4(void **context, int *mask, const char *name, uint64_t hash, int nodes,
+                            int size, int rank, ncclDebugLogger_t log) {
+  (void)log;
+  return begin(4, context, mask, hash, name, nodes, size, rank);
+}
+
+static ncclResult_t init_v5(void **context, uint64_t hash, int *mask, const char *name, int nodes,
+                            int size, int rank, ncclDebugLogger_t log) {
+  (void)log;
+  return begin(5, context, mask, hash, name, nodes, size, rank);
+}
+
+static ncclResult_t init_v6(void **context, uint64_t hash, int *mask, const char *name, int nodes,
+                            int size, int rank, ncclDebugLogger_t log) {
+  (void)log;
+  return begin(6, context, mask, hash, name, nodes, size, rank);
+}
+
+ONCALL_EXPORT const ncclProfiler_v4_t ncclProfiler_v4 = {
+    "oncall", init_v4, start_event_v4, stop_event, record_event_state, finalize,
+};
+ONCALL_EXPORT const ncclProfiler_v5_t ncclProfiler_v5 = {
+    "oncall", init_v5, start_event, stop_event, record_event_state, finalize,
+};
+ONCALL_EXPORT const ncclProfiler_v6_t ncclProfiler_v6 = {
+    "oncall", init_v6, start_event, stop_event, record_event_state, finalize,
+};

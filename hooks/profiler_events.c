@@ -1,0 +1,79 @@
+#include "profiler_events.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "nccl_profiler.h"
+#include "ring.h"
+#include "ring_identity.h"
+
+static int *nccl_mask;
+
+static const struct {
+  const char *name;
+  int event;
+} names[] = {
+    {"coll", ncclProfileColl},         {"p2p", ncclProfileP2p},
+    {"proxyop", ncclProfileProxyOp},   {"proxystep", ncclProfileProxyStep},
+    {"kernelch", ncclProfileKernelCh}, {"groupapi", ncclProfileGroupApi},
+    {"collapi", ncclProfileCollApi},   {"p2papi", ncclProfileP2pApi},
+};
+
+static int all_events(void) {
+  int all = 0;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    all |= names[i].event;
+  return all;
+}
+
+/* ONCALL_EVENTS="coll,p2p,kernelch"; unset: all. Unknown names are passed over. */
+static int events_from_environment(void) {
+  const char *at = oncall_setting("ONCALL_EVENTS");
+  if (!at)
+    return all_events();
+  int events = 0;
+  while (*at) {
+    size_t length = strcspn(at, ", ");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+      if (strlen(names[i].name) == length && strncmp(at, names[i].name, length) == 0)
+        events |= names[i].event;
+    at += length + (at[length] != '\0');
+  }
+  return events;
+}
+
+static void set(struct oncall_ring *ring, int events) {
+  int *mask = __atomic_load_n(&nccl_mask, __ATOMIC_ACQUIRE);
+  if (mask)
+    __atomic_store_n(mask, events, __ATOMIC_RELAXED);
+  __atomic_store_n(&ring->header->event_mask_now, (uint32_t)events, __ATOMIC_RELAXED);
+}
+
+/* Each communicator's init comes with the same mask: a wish already taken over stays. */
+void profiler_events_begin(int *wanted, int *mask) {
+  struct oncall_ring *ring = oncall_ring();
+  if (!wanted || !ring) {
+    *mask = 0;
+    return;
+  }
+  __atomic_store_n(&nccl_mask, mask, __ATOMIC_RELEASE);
+  uint32_t told = __atomic_load_n(&ring->header->event_mask, __ATOMIC_RELAXED);
+  set(ring, told ? (int)told & all_events() : events_from_environment());
+}
+
+void profiler_events_adopt(void) {
+  struct oncall_ring *ring = oncall_ring();
+  if (!ring)
+    return;
+  uint32_t told = __atomic_load_n(&ring->header->event_mask, __ATOMIC_RELAXED);
+  if (!told)
+    return;
+  int events = (int)told & all_events();
+  if ((uint32_t)events != __atomic_load_n(&ring->header->event_mask_now, __ATOMIC_RELAXED))
+    set(ring, events);
+}
+
+int profiler_events_wanted(void) {
+  int *mask = __atomic_load_n(&nccl_mask, __ATOMIC_ACQUIRE);
+  return mask ? __atomic_load_n(mask, __ATOMIC_RELAXED) : 0;
+}
