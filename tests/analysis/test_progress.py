@@ -156,6 +156,19 @@ def test_what_is_in_flight_at_several_seals_and_then_over_is_one_operation(
     assert frontier(incident) == [(0, 8, 8), (1, 8, 7)]
 
 
+def test_where_no_profiler_tells_ends_what_was_called_is_not_open(incident: Incident) -> None:
+    """Rank 0 has the shim alone, rank 1 the profiler too; rank 0's host is in its last call."""
+    rows = {"job": "j", "comm": 1, "kind": "coll", "seq": [7, 8, 9], "enqueued_ns": [1, 2, 3]}
+    incident.append("ops", rows | {"rank": 0, "observed_ns": [None, None, 90]})
+    incident.append("ops", rows | {"rank": 1, "ended_ns": [2, 3, 4]})
+    incident.append(
+        "launches", {"job": "j", "comm": 1, "rank": [0, 1], "launched": 9, "source": "board"}
+    )
+    incident.require(["in_flight"])
+    open_now = incident.con.execute("SELECT rank, seq, waited_ns FROM in_flight").fetchall()
+    assert open_now == [(0, 9, 87)]
+
+
 def test_members_are_those_told_and_those_seen_acting(incident: Incident) -> None:
     incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 0, 1], "role": ["tp", "tp", "tp"]})
     incident.append("ranks", {"job": "j", "rank": [0, 1, 2], "node": ["a", "b", "c"]})

@@ -201,6 +201,17 @@ def test_a_peer_known_by_its_place_in_the_communicator_is_found(incident: Incide
     assert found(incident, "open_pairs", "rank, peer, state") == [(4, 8, "unmatched")]
 
 
+def test_calls_of_one_group_are_entered_together_whatever_came_first(incident: Incident) -> None:
+    """Both ranks send and receive in one group; the host makes one call after the other."""
+    group = {"enqueued_ns": [10, 11, 12, 13], "group_id": [5, 5, 6, 6]}
+    p2p(
+        incident, (0, 1, "Send", 1), (0, 2, "Recv", 1), (1, 1, "Recv", 0), (1, 2, "Send", 0),
+        **group,
+    )  # fmt: skip
+    assert len(found(incident, "standing", "rank, op")) == 4
+    assert found(incident, "hang_roots", "how, ends, rank") == [("together", [0, 1], None)]
+
+
 # ----------------------------------------------------------------------- boards
 
 

@@ -24,6 +24,7 @@ OPERATION_COLUMNS = [
     ("pair_seq", "BIGINT", "", "its number among those between the two in this direction"),
     ("algo", "VARCHAR", "", "RING, TREE, ..."),
     ("proto", "VARCHAR", "", "protocol"),
+    ("group_id", "BIGINT", "", "operations of one group call share it"),
     ("entered_ns", "BIGINT", "ns", "when the rank entered: started, else enqueued"),
     ("called_ns", "BIGINT", "ns", "when the host called: enqueued, else started"),
     ("on_device", "BOOLEAN", "", "entered_ns is the device's, not the caller's"),
@@ -61,22 +62,30 @@ MANNER = "nullif(concat_ws(' ', o.algo, o.proto), '')"
 @relation(
     "knowledge",
     reads=["ops"],
+    optional=["launches"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("completion", "BOOLEAN", "", "some operation says whether it completed"),
         ("durations", "BOOLEAN", "", "some operation says how long it took"),
+        ("untold", "INTEGER[]", "", "ranks whose hooks have no profiler: no end is ever told"),
     ],
     source="CCL-D 4.1",
 )
 def knowledge() -> str:
     """What the recordings of each job can know at all."""
     return """
-        SELECT job,
-            bool_or(done IS NOT NULL OR ended_ns IS NOT NULL OR duration_ns IS NOT NULL)
-                AS completion,
-            bool_or(duration_ns IS NOT NULL OR (started_ns IS NOT NULL AND ended_ns IS NOT NULL))
-                AS durations
-        FROM ops GROUP BY job
+        WITH live AS (
+            SELECT DISTINCT job, rank, true AS live FROM launches WHERE source = 'board'),
+        told AS (
+            SELECT job, rank, any_value(live) AS live,
+                bool_or(done IS NOT NULL OR ended_ns IS NOT NULL OR duration_ns IS NOT NULL)
+                    AS completion,
+                bool_or(duration_ns IS NOT NULL
+                    OR (started_ns IS NOT NULL AND ended_ns IS NOT NULL)) AS durations
+            FROM ops LEFT JOIN live USING (job, rank) GROUP BY job, rank)
+        SELECT job, bool_or(completion) AS completion, bool_or(durations) AS durations,
+            coalesce(list(rank) FILTER (live AND NOT completion), []) AS untold
+        FROM told GROUP BY job
     """
 
 
@@ -97,8 +106,10 @@ def operations() -> str:
                 CASE WHEN done IS NOT NULL THEN done
                      WHEN ended_ns IS NOT NULL OR duration_ns IS NOT NULL THEN true
                      -- A join here would be paid by every reader for every operation.
-                     WHEN observed_ns IS NOT NULL OR list_contains(
-                         (SELECT list(job) FROM knowledge WHERE completion), job) THEN false
+                     WHEN observed_ns IS NOT NULL THEN false
+                     WHEN list_contains((SELECT list(job) FROM knowledge WHERE completion), job)
+                         AND NOT list_contains((SELECT flatten(list(untold)) FROM knowledge), rank)
+                         THEN false
                      END AS done),
             coalesce(started_ns, enqueued_ns, ended_ns - duration_ns, observed_ns - duration_ns)
                 AS entered_ns,

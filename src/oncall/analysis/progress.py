@@ -8,7 +8,7 @@ from oncall.evidence import relation
 @relation(
     "frontier",
     reads=["members", "ops|launches"],
-    optional=["heads", "in_flight"],
+    optional=["heads", "in_flight", "transfers"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -25,7 +25,8 @@ def frontier() -> str:
     A rank's own launch counter (pg_status, RAS) stands in where the recording keeps no operation
     of it, but only on communicators where the counter agrees with the operations that are kept:
     some sources let it count Send and Recv too. A board counts as the hook numbers operations, and
-    goes on where the ring dropped them: it is always believed.
+    goes on where the ring dropped them: it is always believed. So is a transfer: who moves data of
+    an operation has entered it.
     """
     return """
         WITH open AS (
@@ -38,6 +39,9 @@ def frontier() -> str:
         boards AS (
             SELECT job, comm, rank, max(launched) AS launched, max(completed) AS completed
             FROM launches WHERE source = 'board' GROUP BY job, comm, rank),
+        moved AS (
+            SELECT job, comm, rank, max(seq) AS seq FROM transfers
+            WHERE kind = 'coll' GROUP BY job, comm, rank),
         trusted AS (
             SELECT job, comm FROM counted LEFT JOIN heads USING (job, comm, rank)
             GROUP BY job, comm
@@ -46,7 +50,7 @@ def frontier() -> str:
                     true))
         SELECT m.job, m.comm, m.rank,
             greatest(coalesce(h.entered_seq, CASE WHEN t.comm IS NOT NULL THEN c.launched END),
-                nullif(b.launched, 0)) AS entered_seq,
+                nullif(b.launched, 0), x.seq) AS entered_seq,
             -- Collectives of one communicator complete in order: all before the first open one are.
             greatest(h.done_seq, o.before, CASE WHEN t.comm IS NOT NULL THEN c.completed END,
                 nullif(b.completed, 0)) AS done_seq
@@ -55,6 +59,7 @@ def frontier() -> str:
         LEFT JOIN open o USING (job, comm, rank)
         LEFT JOIN counted c USING (job, comm, rank)
         LEFT JOIN boards b USING (job, comm, rank)
+        LEFT JOIN moved x USING (job, comm, rank)
         LEFT JOIN trusted t ON t.job = m.job AND t.comm = m.comm
     """
 

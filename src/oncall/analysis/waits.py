@@ -227,8 +227,12 @@ def standing() -> str:
         WITH newest_done AS (
             SELECT job, rank, max(newest_ns) AS called_ns FROM heads GROUP BY ALL),
         passed AS (FROM open_pairs WHERE state = 'passed'),
+        together AS (
+            SELECT * REPLACE (CASE WHEN group_id IS NULL THEN called_ns ELSE
+                min(called_ns) OVER (PARTITION BY job, rank, group_id) END AS called_ns)
+            FROM in_flight),
         holding AS (
-            SELECT i.* FROM in_flight i
+            SELECT i.* FROM together i
             LEFT JOIN newest_done d USING (job, rank)
             ANTI JOIN left_open o ON i.kind = 'coll' AND o.job = i.job AND o.comm = i.comm
                 AND o.seq = i.seq AND o.rank = i.rank

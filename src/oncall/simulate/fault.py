@@ -20,7 +20,8 @@ WAYS: Mapping[str, tuple[str, ...]] = {
     # operation: another collective. smaller, larger: another count.
     # order: this collective and the next, on another communicator, the other way round.
     "H2": ("operation", "smaller", "larger", "order"),
-    "H3": ("hardware",),
+    # hardware: of the rank's GPU or NIC, as the scenario's seed will have it.
+    "H3": ("hardware", "gpu", "nic"),
     # throttle: every computation takes longer. pauses: garbage collection, preemption.
     # data: longer samples, another share each step.
     "S1": ("throttle", "pauses", "data"),

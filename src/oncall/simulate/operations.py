@@ -77,6 +77,24 @@ class Frames:
 
 
 @dataclass(frozen=True)
+class Flight:
+    """One channel of a meeting's lane that is in flight at the end, with all its groups.
+
+    `flying`: who has it in flight; `stuck`: who holds it up; `sent`, `received`: primitives done
+    (all (G, n)).
+    """
+
+    meeting: Meeting
+    lane: int
+    shape: Shape
+    channel: int
+    flying: Bools
+    stuck: Bools
+    sent: Ints
+    received: Ints
+
+
+@dataclass(frozen=True)
 class _Lane:
     """The part of a slot's rows that is the same each time: one lane, groups by columns, flat."""
 
@@ -94,6 +112,7 @@ class Unroller:
     def __init__(self, scenario: Scenario, played: Played) -> None:
         self.scenario = scenario
         self.until_ns = played.until_ns
+        self.flights: list[Flight] = []
         self._calls: dict[Call, int] = {}
         self._known_lanes: dict[tuple[int, int], _Lane] = {}
         # A piece is one lane of a meeting that anybody entered before the recording ended.
@@ -215,6 +234,9 @@ class Unroller:
             stuck, share = _standing(meeting, self.until_ns)
             for channel in range(shape.channels):
                 sent, received = self._channel(meeting, lane, stuck, share, rng)
+                self.flights.append(
+                    Flight(meeting, lane, shape, channel, flying, stuck, sent, received)
+                )
                 sends[rows] += sent[flying]
                 recvs[rows] += received[flying]
                 number = np.full(len(rows), channel)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from oncall.evidence.incident import Incident, Words
+from oncall.simulate import transfers
 from oncall.simulate.algorithm import Bools, Floats, binary_tree
 from oncall.simulate.cluster import Cluster, Ints, node_name
 from oncall.simulate.operations import Frames, Operations, Unroller, take
@@ -18,6 +20,7 @@ EPOCH_NS = 1_767_225_600 * 10**9  # the job's begin: 2026-01-01 00:00 UTC
 MEAN_RUN = 6  # operations a recorder loses at a time
 UNSEALED_NS = 10 * 10**9  # what a crash takes with it
 STARTUP_NS = 90e9  # from the process to its first operation
+SEALS_SHOWN = 4  # of operations in flight, the rows of so many last seals are there
 HOST_LEAD_NS = 40_000.0  # how far the host's call is ahead of the device, at most
 
 
@@ -58,17 +61,29 @@ class _Recorder:
         self.incident = Incident.empty()
 
     def record(self) -> Incident:
-        operations, frames = Unroller(self.scenario, self.played).collect()
+        unroller = Unroller(self.scenario, self.played)
+        operations, frames = unroller.collect()
         dropped = _holes(self.scenario, operations)
         kept = ~(dropped | self._lost(operations))
         self._job()
         self._ranks()
         self._communicators()
         self._clocks()
-        self._operations(operations, kept)
-        self._frames(operations, frames, kept)
+        if self.scenario.recorder == "hooks":
+            self._live_operations(operations, kept)
+            self._transfers(transfers.in_flight(self.scenario, self.played, unroller.flights))
+        else:
+            self._operations(operations, kept, self._seen_until(operations))
+            self._frames(operations, frames, kept)
         self._collectors(operations, kept, dropped)
         return self.incident
+
+    def _seen_until(self, operations: Operations) -> Floats:
+        """(rows,): when the rank's node was last asked."""
+        rng = rng_of(self.scenario, "answers")
+        early = rng.uniform(0, 1, self.scenario.nodes) * self.scenario.answers_within_ns
+        until: Floats = self.played.until_ns - early[self.cluster.nodes[operations.rank]]
+        return until
 
     def _shown(self, rank: Ints, true_ns: Floats | float) -> Ints:
         """Unix time on each rank's node at a true moment."""
@@ -150,11 +165,14 @@ class _Recorder:
                 lost |= unsealed & np.isin(operations.rank, strike.ranks)
         return lost
 
-    def _operations(self, operations: Operations, kept: Bools) -> None:
-        """A row is written when its operation ends, or at the last seal while it is in flight."""
-        o = take(operations, kept)
+    def _operations(
+        self, operations: Operations, kept: Bools, until_ns: Floats, **hidden: Any
+    ) -> None:
+        """A row is written when its operation ends, or at `until_ns` (rows,) while in flight."""
         lead = rng_of(self.scenario, "host").uniform(0.1, 1.0, len(kept))[kept] * HOST_LEAD_NS
-        observed = self._shown(o.rank, np.where(o.done, o.end_ns, self.played.until_ns))
+        o, until_ns = take(operations, kept), until_ns[kept]
+        done = o.done & (o.end_ns <= until_ns)
+        observed = self._shown(o.rank, np.where(done, o.end_ns, until_ns))
         self.incident.append(
             "ops",
             {
@@ -167,14 +185,48 @@ class _Recorder:
                 "group_id": np.ma.MaskedArray(o.group_id, mask=o.group_id < 0),
                 "enqueued_ns": self._shown(o.rank, o.arrival_ns - lead),
                 "started_ns": self._shown(o.rank, o.arrival_ns),
-                "ended_ns": np.ma.MaskedArray(observed, mask=~o.done),
-                "done": o.done,
+                "ended_ns": np.ma.MaskedArray(observed, mask=~done),
+                "done": done,
                 "sends": o.sends,
                 "recvs": o.recvs,
                 "send_rate": np.ma.masked_invalid(o.send_rate),
                 "recv_rate": np.ma.masked_invalid(o.recv_rate),
                 "observed_ns": observed,
+                **hidden,
             },
+        )
+
+    def _live_operations(self, operations: Operations, kept: Bools) -> None:
+        """What our hooks write: a row at every seal an operation was in flight at, then its end.
+
+        Only steps over the network are counted, so not all ranks have them, and none is known of
+        what had ended when its node was asked last but not when the training did.
+        """
+        until_ns = self._seen_until(operations)
+        unknown = {"sends": None, "recvs": None, "send_rate": None, "recv_rate": None}
+        seal_ns = self.scenario.seal_every_ns
+        seals = np.arange(seal_ns, self.played.until_ns, seal_ns)
+        for moment in seals[-SEALS_SHOWN:]:
+            flying = (operations.arrival_ns <= moment) & (operations.end_ns > moment)
+            flying &= moment < until_ns
+            self._operations(
+                operations, kept & flying, np.full(len(kept), float(moment)), **unknown
+            )
+        began = operations.arrival_ns <= until_ns
+        self._operations(operations, kept & began, until_ns, **unknown)
+
+    def _transfers(self, rows: Iterator[transfers.Row]) -> None:
+        """Transfers of ranks that answer; each is written again at the end while in flight."""
+        seen = [row for row in rows if not self.silent[row.rank]]
+        columns: dict[str, Any] = dict(transfers.columns_of(seen))
+        rank = np.array(columns["rank"], dtype=np.int64)
+        for name in ("since_ns", "started_ns"):
+            columns[name] = self._shown(rank, np.array(columns[name], dtype=np.float64))
+        over = np.array([value is not None for value in columns["ended_ns"]], dtype=np.bool_)
+        columns["ended_ns"] = np.ma.MaskedArray(columns["since_ns"], mask=~over)
+        observed = self._shown(rank, self.played.until_ns)
+        self.incident.append(
+            "transfers", {"job": self.scenario.job, "observed_ns": observed, **columns}
         )
 
     def _frames(self, operations: Operations, frames: Frames, kept: Bools) -> None:

@@ -17,6 +17,7 @@ from oncall.nodeset import expand_ranks
 from oncall.simulate.fault import ROLES, Fault
 from oncall.units import Dimension, parse_quantity
 
+RECORDERS = ("patched", "hooks")
 _UNIT_SUFFIXES = ("_bytes_per_s", "_ns", "_bytes")
 _EXAMPLES: Mapping[Dimension, str] = {
     "duration": "60 ms",
@@ -77,6 +78,11 @@ class Scenario:
     burst_ns: int = _quantity("5 s")
 
     # How it is seen.
+    # patched: CCL-D's own NCCL, which counts the steps of every rank. hooks: ours on stock NCCL,
+    # which see the transfers over the network only, and write what is in flight at every seal.
+    recorder: str = "patched"
+    seal_every_ns: int = _quantity("20 s")  # hooks
+    answers_within_ns: int = _quantity("0 s")  # hooks: how far apart nodes were asked
     clock_offset_ns: int = _quantity("2 ms")  # nodes' clocks lie within plus or minus this
     clock_drift_ppm: float = 0.5
     clock_error_ns: int = _quantity("200 us")  # of the console's measurement of an offset
@@ -242,6 +248,10 @@ def _problems(scenario: Scenario) -> Iterable[str]:
         yield "`forward` and `duration` must be positive"
     if min(s.nvlink_bytes_per_s, s.network_bytes_per_s) <= 0:
         yield "`nvlink` and `network` must be positive"
+    if s.recorder not in RECORDERS:
+        yield f"`recorder: {s.recorder}` is none of {', '.join(RECORDERS)}"
+    if s.seal_every_ns <= 0 or s.answers_within_ns < 0:
+        yield "`seal_every` is positive, and `answers_within` not negative"
     for role in s.tree:
         if role not in get_args(ROLES):
             yield f"`tree: {role}` is none of {', '.join(get_args(ROLES))}"

@@ -1,0 +1,171 @@
+"""Transfers between nodes as a proxy thread sees them: steps done, and what the next one waits for.
+
+Only data that crosses nodes goes through the proxy; neighbours on one node exchange it by
+themselves. Rings and pairs are modelled, trees and all-to-all leave no transfers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from oncall.simulate.algorithm import CHUNK_BYTES, FIFO_STEPS
+from oncall.simulate.cluster import Cluster
+from oncall.simulate.meeting import Meeting
+from oncall.simulate.operations import Flight
+from oncall.simulate.scenario import Scenario
+from oncall.simulate.training import Played, rng_of
+
+STEP_NS = 50_000.0  # of one step while data moves
+
+
+class Row(NamedTuple):
+    """One transfer; times are true, ns since the begin."""
+
+    comm: int
+    seq: int
+    kind: str
+    rank: int
+    channel: int
+    peer: int
+    comm_peer: int
+    direction: str
+    steps: int
+    steps_done: int
+    waits_for: str | None
+    since_ns: float
+    started_ns: float
+    ended_ns: float | None
+    gpu_wait_ns: int
+    peer_wait_ns: int
+    wire_wait_ns: int
+
+
+def in_flight(scenario: Scenario, played: Played, flights: Sequence[Flight]) -> Iterator[Row]:
+    """The transfers of operations in flight when the recording ends."""
+    nics = _broken_nics(scenario, played)
+    for flight in flights:
+        if flight.shape.algo == "TREE" or flight.shape.op == "AllToAll":
+            continue
+        for group, sender, receiver in _edges(played.cluster, flight.meeting, flight.lane):
+            for column, sends in ((sender, True), (receiver, False)):
+                if flight.flying[group, column]:
+                    edge = _Edge(flight, group, sender, receiver, nics, played.until_ns)
+                    yield edge.row(sends)
+
+
+def _broken_nics(scenario: Scenario, played: Played) -> frozenset[int]:
+    """Ranks whose hardware fault is in the NIC; of those left open, every other one on average."""
+    rng = rng_of(scenario, "hardware")
+    found: set[int] = set()
+    for effect in played.effects:
+        fault = effect.fault
+        if fault.kind == "H3":
+            nic = rng.random() < 0.5
+            if effect.strikes and (fault.how == "nic" or (fault.how == "hardware" and nic)):
+                found.update(fault.ranks)
+    return frozenset(found)
+
+
+def _edges(cluster: Cluster, meeting: Meeting, lane: int) -> Iterator[tuple[int, int, int]]:
+    """(group, sender's column, receiver's column) of what crosses nodes."""
+    groups, size = meeting.family.members.shape
+    ops = meeting.slot.lanes[lane]
+    if meeting.slot.is_p2p:
+        pairs = [(ops.index("Send"), ops.index("Recv"))]
+    else:
+        pairs = [(column, (column + 1) % size) for column in range(size)]
+    nodes = cluster.nodes[meeting.family.members]
+    for group in range(groups):
+        for sender, receiver in pairs:
+            if nodes[group, sender] != nodes[group, receiver]:
+                yield group, sender, receiver
+
+
+class _Edge:
+    """One channel's way from a sender to a receiver, as it stands."""
+
+    def __init__(
+        self,
+        flight: Flight,
+        group: int,
+        sender: int,
+        receiver: int,
+        broken: frozenset[int],
+        until_ns: float,
+    ) -> None:
+        self.flight = flight
+        self.group = group
+        self.columns = sender, receiver
+        self.sent = int(flight.sent[group, sender])
+        self.received = int(flight.received[group, receiver])
+        counts = flight.shape.counts()
+        self.steps = max(int(counts[0].max()), int(counts[1].max()))
+        self.moving = bool(flight.stuck[group].all())
+        members = flight.meeting.family.members[group]
+        self.dead_wire = not self.moving and bool(
+            broken & {int(members[sender]), int(members[receiver])}
+        )
+        self.until_ns = until_ns
+
+    def row(self, sends: bool) -> Row:
+        meeting, group = self.flight.meeting, self.group
+        mine, other = self.columns if sends else self.columns[::-1]
+        done = self.sent if sends else self.received
+        family = meeting.family
+        over = done >= self.steps and not self.moving
+        since = self._since(mine)
+        entered = float(meeting.arrival_ns[group, mine])
+        return Row(
+            comm=int(family.comms[group]),
+            seq=int(meeting.seq[self.flight.lane, mine]),
+            kind="p2p" if meeting.slot.is_p2p else "coll",
+            rank=int(family.members[group, mine]),
+            channel=self.flight.channel,
+            peer=int(family.members[group, other]),
+            comm_peer=family.stage + other if meeting.slot.is_p2p else other,
+            direction="send" if sends else "recv",
+            steps=self.steps,
+            steps_done=done,
+            waits_for=None if over else self._sender() if sends else self._receiver(),
+            since_ns=since,
+            started_ns=entered,
+            ended_ns=since if over else None,
+            gpu_wait_ns=0,
+            peer_wait_ns=0,
+            wire_wait_ns=0,
+        )
+
+    def _sender(self) -> str:
+        ahead = self.sent - self.received
+        if self.dead_wire:
+            return "send_wire"
+        if ahead >= FIFO_STEPS and not self._stands(0):
+            return "send_peer"
+        return "send_gpu"
+
+    def _receiver(self) -> str:
+        if self.dead_wire or self.sent <= self.received:
+            return "recv_wire"
+        return "recv_gpu"
+
+    def _stands(self, side: int) -> bool:
+        return bool(self.flight.stuck[self.group, self.columns[side]])
+
+    def _since(self, column: int) -> float:
+        """When it last moved: a step ago, or soon after the last member that could had come."""
+        meeting, group = self.flight.meeting, self.group
+        if self.moving:
+            return max(float(meeting.arrival_ns[group, column]), self.until_ns - STEP_NS)
+        arrivals = meeting.arrival_ns[group]
+        here = arrivals[arrivals <= self.until_ns]
+        return float(here.max()) + float(meeting.transfer_ns[group])
+
+
+def columns_of(rows: Sequence[Row]) -> Mapping[str, list[Any]]:
+    """The rows as columns of the table `transfers`, times still true."""
+    columns: dict[str, list[Any]] = {
+        name: [row[index] for row in rows] for index, name in enumerate(Row._fields)
+    }
+    columns["bytes"] = [row.steps_done * CHUNK_BYTES for row in rows]
+    return columns
