@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-C_FILES := $(wildcard hooks/*.[ch] fixtures/nccl_standin/*.[ch] tests/hooks/*.[ch])
+C_FILES := $(wildcard hooks/*.[ch] fixtures/nccl_standin/*.[ch] tests/hooks/*.[ch] benchmarks/*.c)
 C_BUILD := CMakeLists.txt $(wildcard hooks/CMakeLists.txt fixtures/nccl_standin/CMakeLists.txt)
 
 .PHONY: demo test check format docs bench clean compiler native sanitize
@@ -74,6 +74,7 @@ docs: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/ring.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
