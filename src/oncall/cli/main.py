@@ -21,6 +21,10 @@ def main() -> NoReturn:
     _mend_streams()
     try:
         # Imported here, so that Ctrl-C in the first tenths of a second is no traceback either.
+        if sys.argv[1:2] == ["node"]:
+            from oncall.cli.node import main as node  # light: what a node runs for every question
+
+            node(sys.argv[2:])
         from oncall.cli.commands import app
 
         app(prog_name="oncall")

@@ -1,0 +1,279 @@
+"""The node's side: requests in, evidence out, and nothing else that could be asked.
+
+Reads the sealed shards and asks the collector for what it has not sealed yet. Each source that
+cannot be read is named in the answer's end, and the others answer all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import duckdb
+
+from oncall import __version__
+from oncall.errors import OncallError
+from oncall.evidence.columns import create_table_sql
+from oncall.evidence.schema import SCHEMA_VERSION, TABLES
+from oncall.evidence.settle import settle_duplicates
+from oncall.shards.answer import answer, jobs_seen, shows
+from oncall.shards.catalog import Shard, sealed_shards
+from oncall.shards.database import Limits, connect, reason
+from oncall.shards.digest import CANDIDATES
+from oncall.shards.parts import ReceivedPart, load_parts
+from oncall.shards.places import data_dir, run_dir, socket_path
+from oncall.shards.reader import Shards, open_shards
+from oncall.shards.wire import (
+    MOST_LINE_BYTES,
+    OLDEST_PROTOCOL,
+    PROTOCOL,
+    End,
+    FrameDecoder,
+    Part,
+    Request,
+    WireError,
+    parse_request,
+    write_error,
+    write_frames,
+)
+
+LIMITS = Limits(memory_bytes=512 * 2**20, threads=2)
+COLLECTOR_TIMEOUT_S = 5.0
+_NEWEST_SHARDS = 20  # that tell which jobs run, where nobody says how far back to look
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node as its endpoint sees it."""
+
+    name: str
+    data: Path
+    run: Path
+
+    @classmethod
+    def here(
+        cls, data: Path | None = None, run: Path | None = None, name: str | None = None
+    ) -> Node:
+        """This node, or the one whose folders are given: its name is told, or is that of the
+        newest shard, or the host's."""
+        data = data or data_dir()
+        name = name or os.environ.get("ONCALL_NODE")
+        if name is None:
+            with suppress(OncallError):
+                newest = max(sealed_shards(data), key=lambda shard: shard.end_ns, default=None)
+                name = newest.node if newest else None
+        return cls(name or socket.gethostname().partition(".")[0], data, run or run_dir())
+
+
+def serve(node: Node, requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer one request a line, until there are no more."""
+    while line := requests.readline(MOST_LINE_BYTES + 1):
+        respond(node, line, answers)
+        if len(line) > MOST_LINE_BYTES:
+            return  # what follows is the rest of a line, no request
+
+
+def respond(node: Node, line: bytes, answers: IO[bytes]) -> None:
+    """Answer one request; whatever goes wrong is an answer too."""
+    received_ns = time.time_ns()
+    try:
+        request = parse_request(line)
+        write_frames(answers, _stamped(node, _frames(node, request), received_ns))
+    except WireError as error:
+        known = ("version", "request", "no-data", "job")
+        why = error.reason if error.reason in known else "internal"
+        write_error(answers, str(error), why)  # type: ignore[arg-type]
+    except (OncallError, duckdb.Error, OSError, MemoryError) as error:
+        write_error(answers, f"{type(error).__name__}: {reason(error)}", "internal")
+
+
+def _stamped(node: Node, frames: Iterator[Part | End], received_ns: int) -> Iterator[Part | End]:
+    """The frames, the end of them with the node's name and clock."""
+    for frame in frames:
+        if isinstance(frame, End):
+            clock = {"received_ns": received_ns, "answered_ns": time.time_ns()}
+            frame = End({**frame.status, "node": node.name, **clock})
+        yield frame
+
+
+def _frames(node: Node, request: Request) -> Iterator[Part | End]:
+    match request.ask:
+        case "clock":
+            yield End()
+        case "hello":
+            yield End(hello(node, request))
+        case _:
+            yield from _evidence(node, request)
+
+
+# ----------------------------------------------------------------------- hello
+
+
+def hello(node: Node, request: Request) -> dict[str, Any]:
+    """What this node is, what it runs, how its collector fares and which jobs it saw."""
+    sealed = sealed_shards(node.data, nodes=[node.name])
+    wanted = [s for s in sealed if request.since_ns and s.end_ns >= request.since_ns]
+    collector, tail = ask_collector(node, Request("hello"))
+    with open_shards(wanted or sealed[-_NEWEST_SHARDS:], LIMITS) as shards:
+        source = CANDIDATES["ops"] if shows(shards.con, CANDIDATES["ops"]) else "ops"
+        jobs = jobs_seen(shards.con, source)
+        gaps = [str(gap) for gap in shards.gaps]
+    for job, seen in tail.get("jobs", {}).items() if isinstance(tail.get("jobs"), dict) else ():
+        jobs[job] = seen
+    return {
+        "protocol": [OLDEST_PROTOCOL, PROTOCOL],
+        "oncall_version": __version__,
+        "duckdb_version": duckdb.__version__,
+        "schema_version": SCHEMA_VERSION,
+        "jobs": jobs,
+        "collector": collector,
+        "shards": {
+            "count": len(sealed),
+            "oldest_ns": sealed[0].start_ns if sealed else None,
+            "newest_ns": sealed[-1].end_ns if sealed else None,
+        },
+        "gaps": gaps,
+        "free_bytes": _free_bytes(node.data),
+        **{key: value for key, value in tail.items() if key in ("rings", "problems")},
+    }
+
+
+def _free_bytes(folder: Path) -> int | None:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
+# -------------------------------------------------------------------- evidence
+
+
+def _evidence(node: Node, request: Request) -> Iterator[Part | End]:
+    """Sealed and unsealed evidence as one answer."""
+    with tempfile.TemporaryDirectory(prefix="oncall-node-") as folder:
+        into = _Folder(Path(folder))
+        gaps = _sealed_parts(node, request, into)
+        collector, _ = ask_collector(node, request, into)
+        con = connect(LIMITS, Path(folder))
+        try:
+            con.execute(";".join(create_table_sql(table.name, table.columns) for table in TABLES))
+            gaps += [f"{bad.part.sender}: {bad.problem}" for bad in load_parts(con, into.parts)]
+            settle_duplicates(con)
+            rows = 0
+            for frame in answer(con, request):
+                if isinstance(frame, Part):
+                    rows += frame.rows
+                    yield frame
+        finally:
+            con.close()
+    yield End({"rows": rows, "gaps": gaps, "collector": collector})
+
+
+def _sealed_parts(node: Node, request: Request, into: _Folder) -> list[str]:
+    """Put what the sealed shards answer into the folder; returns what could not be read."""
+    sealed = sealed_shards(
+        node.data, since_ns=request.since_ns, until_ns=request.until_ns, nodes=[node.name]
+    )
+    gaps: list[str] = []
+    for shards in _by_preparation(sealed, request):
+        with open_shards(shards, LIMITS) as opened:
+            _answer_into(opened, request, into)
+            gaps += [str(gap) for gap in opened.gaps]
+    return gaps
+
+
+def _by_preparation(sealed: Sequence[Shard], request: Request) -> list[list[Shard]]:
+    """Shards with candidates apart from those without, which are read in full."""
+    if request.ask == "detail" or not sealed:
+        return [list(sealed)] if sealed else []
+    with open_shards(sealed, LIMITS) as opened:
+        prepared = {
+            path
+            for (path,) in opened.con.execute(
+                "SELECT path FROM shards WHERE list_has_all(tables, ?)", [[*CANDIDATES.values()]]
+            ).fetchall()
+        }
+    with_them = [shard for shard in sealed if str(shard.path) in prepared]
+    without = [shard for shard in sealed if str(shard.path) not in prepared]
+    return [group for group in (with_them, without) if group]
+
+
+def _answer_into(shards: Shards, request: Request, into: _Folder) -> None:
+    """Put the shards' answer into the folder; damage that shows only in reading leaves out the
+    shards it is in."""
+    if request.ask == "digest" and all(shows(shards.con, name) for name in CANDIDATES.values()):
+        for table, candidates in CANDIDATES.items():
+            shards.con.execute(f"CREATE TEMP VIEW {table} AS FROM memory.main.{candidates}")
+    already = len(into.parts)
+    try:
+        into.take(answer(shards.con, request))
+    except duckdb.Error:
+        if not shards.leave_out_damaged():
+            raise
+        del into.parts[already:]
+        into.take(answer(shards.con, request))
+
+
+class _Folder:
+    """Parts on disk until all are there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.parts: list[ReceivedPart] = []
+
+    def part(self, table: str, rows: int, sender: str = "collector") -> IO[bytes]:
+        path = self.folder / f"{len(self.parts)}.parquet"
+        self.parts.append(ReceivedPart(sender, table, rows, path))
+        return path.open("wb")
+
+    def take(self, frames: Iterator[Part | End]) -> None:
+        for frame in frames:
+            if isinstance(frame, Part):
+                with self.part(frame.table, frame.rows, "shards") as file:
+                    file.write(frame.parquet)
+
+
+# ------------------------------------------------------------------- collector
+
+
+def ask_collector(
+    node: Node, request: Request, into: _Folder | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How the collector fares, and the end of its answer; its parts go into the folder.
+
+    A collector that is not there or does not answer costs at most `COLLECTOR_TIMEOUT_S`.
+    """
+    into = into or _Folder(Path(os.devnull))
+    already = len(into.parts)
+    decoder = FrameDecoder(into)
+    deadline = time.monotonic() + COLLECTOR_TIMEOUT_S
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.settimeout(COLLECTOR_TIMEOUT_S)
+            asking.connect(str(socket_path(node.run)))
+            asking.sendall(replace(request, protocol=PROTOCOL).line())
+            while data := asking.recv(2**18):
+                if (end := decoder.feed(data)) is not None:
+                    return {"alive": True}, end.status
+                asking.settimeout(max(0.001, deadline - time.monotonic()))
+            raise decoder.broken_off()
+    except (FileNotFoundError, ConnectionRefusedError):
+        problem = "no collector runs"
+    except TimeoutError:
+        problem = f"the collector did not answer within {COLLECTOR_TIMEOUT_S:g} s"
+    except OSError as error:
+        problem = f"the collector cannot be asked: {error.strerror or error}"
+    except WireError as error:
+        problem = f"the collector: {error}"
+    finally:
+        decoder.close()
+    del into.parts[already:]
+    return {"alive": False, "problem": problem}, {}

@@ -1,0 +1,132 @@
+"""Nodes that are folders on this machine: `local:DIR/*`, each a data folder.
+
+For recorded evidence and for trying things out. By default each is a child process running the
+real endpoint, as on a node; within this process it is the same endpoint in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from oncall.errors import UsageError
+from oncall.fleet.outcome import HostError
+from oncall.fleet.transport import Connection
+from oncall.shards.catalog import sealed_shards
+
+PREFIX = "local:"
+_RUN = "run"  # a folder's own run folder, if it has one
+_LEAVE_S = 5.0
+
+
+def local_nodes(pattern: str) -> dict[str, Path]:
+    """The nodes of `local:PATTERN`: name -> data folder. Raises UsageError if there are none."""
+    found = [Path(name) for name in sorted(glob.glob(pattern.removeprefix(PREFIX)))]  # noqa: PTH207
+    folders = {path.name: path for path in found if path.is_dir()}
+    if not folders:
+        raise UsageError(f"{pattern}: no such folder")
+    return folders
+
+
+class LocalTransport:
+    """Reaches nodes that are folders."""
+
+    def __init__(self, folders: dict[str, Path], *, in_process: bool = False) -> None:
+        """`folders`: data folder by host. Where it has a folder `run`, the collector's socket is
+        looked for in there."""
+        self._folders = folders
+        self._in_process = in_process
+
+    @asynccontextmanager
+    async def connect(self, host: str) -> AsyncIterator[Connection]:
+        folder = self._folders.get(host)
+        if folder is None or not folder.is_dir():
+            raise HostError("refused", "no such folder")
+        opened = _in_thread(host, folder) if self._in_process else _in_child(host, folder)
+        async with opened as connection:
+            yield connection
+
+
+class _StreamChannel:
+    """Bytes to and from a child process or a thread of this one."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def write(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def read(self, most_bytes: int) -> bytes:
+        return await self._reader.read(most_bytes)
+
+    async def failure(self) -> HostError | None:
+        return None
+
+
+@asynccontextmanager
+async def _in_child(host: str, folder: Path) -> AsyncIterator[Connection]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "oncall.cli.node", "serve"),
+        *("--data-dir", str(folder), "--run-dir", str(folder / _RUN)),
+        *(["--node", host] if _is_of(folder, host) else []),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        yield Connection(host, _StreamChannel(process.stdout, process.stdin))
+    finally:
+        process.stdin.close()
+        # Shielded: even a cancelled gather leaves no child behind.
+        await asyncio.shield(_leave(process))
+
+
+async def _leave(process: asyncio.subprocess.Process) -> None:
+    """Wait for a child whose input has ended, or end it."""
+    try:
+        async with asyncio.timeout(_LEAVE_S):
+            await process.wait()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def _in_thread(host: str, folder: Path) -> AsyncIterator[Connection]:
+    from oncall.fleet.endpoint import Node, serve
+
+    ours, theirs = socket.socketpair()
+    node = Node.here(folder, folder / _RUN, host if _is_of(folder, host) else None)
+
+    def run() -> None:
+        reading, writing = theirs.makefile("rb"), theirs.makefile("wb")
+        with suppress(OSError), theirs, reading, writing:
+            serve(node, reading, writing)
+
+    thread = threading.Thread(target=run, name=f"node-{host}", daemon=True)
+    thread.start()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    try:
+        yield Connection(host, _StreamChannel(reader, writer))
+    finally:
+        writer.close()
+        await asyncio.to_thread(thread.join)
+
+
+def _is_of(folder: Path, host: str) -> bool:
+    """Whether the folder holds shards of a node of that name; else it is whoever's they are."""
+    return any(shard.node == host for shard in sealed_shards(folder))
+
+
+def nodes_in(folder: Path) -> dict[str, Path]:
+    """The nodes whose shards lie in a folder, or in the folders in it: name -> data folder."""
+    places = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
+    return {shard.node: place for place in places for shard in sealed_shards(place)}
