@@ -169,7 +169,7 @@ class Process:
                 "launched": progress["entered"].astype(np.int64),
                 "completed": np.ma.MaskedArray(progress["ended"].astype(np.int64), mask=~told),
                 "state": self._states(boards),
-                "source": "ring",
+                "source": "board",
             },
         )
 

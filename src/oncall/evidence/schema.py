@@ -233,7 +233,7 @@ TABLES: tuple[Table, ...] = (
     _table(
         "launches",
         "a rank's own count of operations on a communicator, at an instant",
-        "NCCL RAS, Flight Recorder pg_status",
+        "NCCL RAS, Flight Recorder pg_status, the boards of our hooks",
         _JOB,
         _COMM,
         _RANK,
@@ -246,7 +246,7 @@ TABLES: tuple[Table, ...] = (
             "",
             "running, init, finalize, abort, error, nocomm (no member now), unresponsive, dead",
         ),
-        ("source", "VARCHAR", "", "nccl_ras or flight_recorder"),
+        ("source", "VARCHAR", "", "nccl_ras, flight_recorder or board"),
     ),
     _table(
         "stacks",

@@ -212,8 +212,38 @@ class _Recorder:
             self._operations(
                 operations, kept & flying, np.full(len(kept), float(moment)), **unknown
             )
+            self._boards(operations, kept, np.minimum(until_ns, moment))
         began = operations.arrival_ns <= until_ns
         self._operations(operations, kept & began, until_ns, **unknown)
+        self._boards(operations, kept, until_ns)
+
+    def _boards(self, operations: Operations, kept: Bools, until_ns: Floats) -> None:
+        """How many collectives each rank had entered and completed on each communicator."""
+        collective = np.array([call.kind == "coll" for call in operations.calls])
+        o = take(operations, kept & collective[operations.call])
+        until_ns = until_ns[kept & collective[operations.call]]
+        places, member = np.unique(np.stack([o.comm, o.rank.astype(np.uint64)]), axis=1,
+                                   return_inverse=True)  # fmt: skip
+        counts = np.zeros((2, places.shape[1]), dtype=np.int64)
+        for count, began in zip(counts, (o.arrival_ns, o.end_ns), strict=True):
+            then = began <= until_ns
+            np.maximum.at(count, member[then], o.seq[then])
+        ranks = places[1].astype(np.int64)
+        seen_ns = np.zeros(places.shape[1])
+        seen_ns[member] = until_ns
+        self.incident.append(
+            "launches",
+            {
+                "job": self.scenario.job,
+                "comm": places[0],
+                "rank": ranks,
+                "at_ns": self._shown(ranks, seen_ns),
+                "launched": counts[0],
+                "completed": counts[1],
+                "state": "running",
+                "source": "board",
+            },
+        )
 
     def _transfers(self, rows: Iterator[transfers.Row]) -> None:
         """Transfers of ranks that answer; each is written again at the end while in flight."""
