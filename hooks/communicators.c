@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "nccl_library.h"
+#include "process_facts.h"
 
 enum {
   MOST = 1024,     /* communicators, as many as boards */
@@ -97,6 +98,7 @@ static void end_writing(struct communicator *communicator) {
 struct communicator *communicator_begin(uint64_t derived, uint64_t parent, int rank, int size) {
   int saved = errno;
   oncall_ring_open();
+  process_learns_nccl_version();
   struct oncall_communicator *board = oncall_communicator_claim();
   struct communicator *communicator = NULL;
   uint16_t slot = oncall_communicator_slot(board);
@@ -117,7 +119,7 @@ struct communicator *communicator_begin(uint64_t derived, uint64_t parent, int r
 /* Asks the real NCCL; -1: it cannot say. */
 static int ask(void **cell, const char *name, ncclComm_t pointer) {
   ncclResult_t (*real)(ncclComm_t, int *) =
-      (ncclResult_t(*)(ncclComm_t, int *))oncall_nccl_function(cell, name, (const void *)ask);
+      (ncclResult_t (*)(ncclComm_t, int *))oncall_nccl_function(cell, name, (const void *)ask);
   int value = -1;
   return real && real(pointer, &value) == ncclSuccess ? value : -1;
 }
@@ -129,6 +131,7 @@ static void describe(struct communicator *communicator, ncclComm_t pointer) {
   int rank = board->rank >= 0 ? board->rank : ask(&rank_cell, "CommUserRank", pointer);
   int size = board->size >= 0 ? board->size : ask(&size_cell, "CommCount", pointer);
   int device = board->device >= 0 ? board->device : ask(&device_cell, "CommCuDevice", pointer);
+  process_learns_device(device);
   if (!begin_writing(communicator))
     return;
   STORE(board->pointer, (uint64_t)(uintptr_t)pointer);
