@@ -25,9 +25,15 @@ _SEEN = """
     UNION SELECT rank FROM launches WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead')
     UNION SELECT rank FROM recordings WHERE problem IS NULL"""
 _TELLING = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
+GATHERED = "gather"  # the `source` of a console's own account of a node: asked, and with what
 _NODES_HEARD = " UNION ".join(
-    f"SELECT node FROM {table}"
-    for table in ("qps", "nics", "gpus", "hosts", "host_events", "epochs", "wr_windows")
+    (
+        *(
+            f"SELECT node FROM {table}"
+            for table in ("qps", "nics", "gpus", "hosts", "host_events", "epochs", "wr_windows")
+        ),
+        f"SELECT node FROM collectors WHERE source = '{GATHERED}' AND error IS NULL",
+    )
 )
 
 
@@ -142,7 +148,8 @@ def _bad_collectors(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:
         "SELECT source, error, list(DISTINCT node) FILTER (node IS NOT NULL) FROM collectors "
         "WHERE error IS NOT NULL GROUP BY ALL ORDER BY ALL"
     ).fetchall():
-        yield Gap(f"collector {source}: {error}", nodes=_sorted(nodes))
+        told = error if source == GATHERED else f"collector {source}: {error}"
+        yield Gap(told, nodes=_sorted(nodes))
     for source, dropped, nodes in con.execute(
         # A collector's row counts from its beginning on: the newest, largest one tells all.
         "SELECT source, sum(dropped), list(DISTINCT node) FILTER (node IS NOT NULL) FROM "

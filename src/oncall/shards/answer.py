@@ -31,7 +31,7 @@ PARQUET = "FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2"
 
 # Tables that go whole, or as the newest row for each of these columns.
 WHOLE = ("jobs", "ranks", "comms", "stacks", "recordings")
-NEWEST = {"launches": ("job", "comm", "rank", "source")}
+NEWEST = {"launches": ("job", "comm", "rank", "source"), "collectors": ("node", "source")}
 DIGEST_TABLES = (*WHOLE, *NEWEST, "collectors", "host_events", "ops", "transfers", "op_channels")
 
 _OPERATION = ("job", "comm", "seq", "rank")
@@ -166,14 +166,6 @@ def _selection(table: str) -> str:
         return (
             f"SELECT {columns} FROM op_channels t WHERE EXISTS (FROM temp.digest_operations o "
             f"WHERE {same('o', 't', _OPERATION)} AND o.ended_ns IS NULL)"
-        )
-    if table == "collectors":
-        # Each row accounts for the time since the one before it.
-        return (
-            "SELECT node, source, max(at_ns) AS at_ns, sum(rows)::BIGINT AS rows, "
-            "sum(dropped)::BIGINT AS dropped, error, sum(cpu_ns)::BIGINT AS cpu_ns, "
-            f"max(rss_bytes) AS rss_bytes FROM collectors t WHERE {_IN_WINDOW} "
-            "GROUP BY node, source, error"
         )
     if table in NEWEST:
         key = ", ".join(NEWEST[table])

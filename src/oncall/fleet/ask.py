@@ -1,0 +1,144 @@
+"""One question to a fleet: a job's evidence from whichever hosts answer, as one incident."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncall.errors import UsageError
+from oncall.evidence.incident import Incident
+from oncall.fleet.gather import Gather, Progress, Window, jobs_of
+from oncall.fleet.merge import merge
+from oncall.fleet.outcome import REASONS, Outcome
+from oncall.fleet.transport import Transport
+from oncall.nodeset import fold_hosts
+
+Starting = Callable[[Incident], Iterable[int]]  # the communicators of the cases that start
+_MOST_COMMS = 2_000  # of one node's detail; a request is one line
+_MOST_LISTED = 12
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The job that was asked about, its evidence, and what became of each host. The caller
+    closes the incident."""
+
+    job: str
+    incident: Incident
+    outcomes: Mapping[str, Outcome]
+
+
+async def ask_fleet(
+    transport: Transport,
+    hosts: Sequence[str],
+    job: str | None,
+    window: Window,
+    starting: Starting,
+    *,
+    patience_s: float = 20.0,
+    progress: Callable[[Progress], None] | None = None,
+) -> Answer:
+    """The evidence of `job` (None: of the only one there is) on whichever of `hosts` answer.
+
+    Ctrl-C stops waiting, and what has arrived is the answer; a second one ends it all. Raises
+    UsageError if no such job is seen, or if there are several to choose from.
+    """
+    with tempfile.TemporaryDirectory(prefix="oncall-gather-") as folder:
+        async with Gather(
+            transport, hosts, window, Path(folder), patience_s=patience_s, progress=progress
+        ) as gather:
+            with _stopped_by_interrupt(gather):
+                outcomes = await gather.greet()
+                name = choose_job(outcomes, job)
+                await gather.digest(name)
+                incident = await asyncio.to_thread(merge, gather.answers)
+                thinned = thinned_communicators(incident)
+                if thinned and not gather.stopped:
+                    with incident:
+                        comms = thinned & set(await asyncio.to_thread(starting, incident))
+                        asked = _holders(incident, comms, gather.answers.outcomes)
+                    await gather.detail(name, asked)
+                    # Rules have run on the first; nothing more can be read into that one.
+                    incident = await asyncio.to_thread(merge, gather.answers)
+            return Answer(name, incident, gather.answers.outcomes)
+
+
+def choose_job(outcomes: Mapping[str, Outcome], job: str | None) -> str:
+    """The job to ask about. Raises UsageError if it is not seen, or not clear which is meant."""
+    seen: dict[str, list[str]] = defaultdict(list)
+    for host, outcome in outcomes.items():
+        for name in jobs_of(outcome):
+            seen[name].append(host)
+    if job is None and len(seen) == 1:
+        return next(iter(seen))
+    if job is not None and job in seen:
+        return job
+    if seen:
+        listed = sorted(seen)[:_MOST_LISTED]
+        each = "; ".join(f"{name} on {fold_hosts(seen[name])}" for name in listed)
+        asked = "several jobs run; choose one with --job" if job is None else f"no job `{job}`"
+        raise UsageError(f"{asked}: {each}")
+    raise UsageError(f"no host knows of {f'job `{job}`' if job else 'a job'}: {_told(outcomes)}")
+
+
+def _told(outcomes: Mapping[str, Outcome]) -> str:
+    """What became of the hosts, by kind: `gpu[001-003] cannot be reached: ...; gpu004 answered`."""
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for host, outcome in outcomes.items():
+        groups[REASONS[outcome.kind], outcome.message].append(host)
+    parts = [
+        f"{fold_hosts(hosts)} {reason}{f' ({message})' if message else ''}"
+        for (reason, message), hosts in sorted(groups.items(), key=lambda group: -len(group[1]))
+    ]
+    return "; ".join(parts[:_MOST_LISTED]) or "there is none"
+
+
+def thinned_communicators(incident: Incident) -> set[int]:
+    """Communicators of which the digest did not bring every operation."""
+    rows = incident.con.execute(
+        "SELECT DISTINCT comm FROM ops WHERE stands_for > 1 AND comm IS NOT NULL"
+    ).fetchall()
+    return {comm for (comm,) in rows}
+
+
+def _holders(
+    incident: Incident, comms: Iterable[int], outcomes: Mapping[str, Outcome]
+) -> dict[str, list[int]]:
+    """Host -> those of the communicators that have members on its node."""
+    rows = incident.con.execute(
+        "SELECT DISTINCT r.node, o.comm FROM "
+        "(SELECT DISTINCT job, comm, rank FROM ops WHERE list_contains(?::UBIGINT[], comm)) o "
+        "JOIN ranks r USING (job, rank) WHERE r.node IS NOT NULL ORDER BY ALL",
+        [sorted(comms)],
+    ).fetchall()
+    hosts = {outcome.node: host for host, outcome in outcomes.items()}
+    asked: dict[str, list[int]] = defaultdict(list)
+    for node, comm in rows:
+        if node in hosts and len(asked[hosts[node]]) < _MOST_COMMS:
+            asked[hosts[node]].append(comm)
+    return asked
+
+
+@contextmanager
+def _stopped_by_interrupt(gather: Gather) -> Iterator[None]:
+    """Within, the first Ctrl-C stops the gather; the second is what Ctrl-C always is."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        gather.stop()
+        loop.remove_signal_handler(signal.SIGINT)
+
+    # Only the main thread of a process has signals, and not on every system.
+    with suppress(NotImplementedError, RuntimeError, ValueError):
+        loop.add_signal_handler(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.remove_signal_handler(signal.SIGINT)

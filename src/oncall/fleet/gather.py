@@ -1,0 +1,283 @@
+"""Evidence of a job from all its nodes, in two phases, with whatever arrives in time.
+
+    greet     every host: what are you, which jobs do you see, what is your clock
+    digest    the job's nodes: a thinned selection, enough to see which cases start
+    detail    the nodes with members of those cases' communicators: all of their operations
+
+A host that fails at any point is an outcome, never an exception. A gather that is stopped goes on
+with what has arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from oncall.fleet.merge import Answers
+from oncall.fleet.outcome import HostError, Kind, Outcome
+from oncall.fleet.transport import Clock, Connection, FolderSink, Transport
+from oncall.shards.parts import ReceivedPart
+from oncall.shards.wire import Request
+
+# A console holds about this many operations at ease, and one node sends at most so many.
+CONSOLE_ROWS = 3_000_000
+NODE_ROWS = 25_000
+LEAST_NODE_ROWS = 4_000
+DETAIL_ROWS = 400_000
+AT_ONCE = 64  # answers read at the same time
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a gather is, for a line on a terminal."""
+
+    phase: str
+    answered: int
+    asked: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """The span that is asked about, Unix time on the console's clock. None: to its end."""
+
+    since_ns: int | None = None
+    until_ns: int | None = None
+
+    def on(self, clock: Clock | None) -> dict[str, int | None]:
+        """The same span on a node's clock."""
+        offset_ns = clock.offset_ns if clock else 0
+        spans = {"since_ns": self.since_ns, "until_ns": self.until_ns}
+        return {key: None if at is None else at + offset_ns for key, at in spans.items()}
+
+
+class Gather:
+    """One gather: hosts are greeted once, then asked in phases over the same connections.
+
+    A context manager; leaving it closes every connection. `stop` may be called at any time from
+    the event loop: whoever has not answered by then is not waited for.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        hosts: Sequence[str],
+        window: Window,
+        folder: Path,
+        *,
+        patience_s: float = 20.0,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        """`folder` takes the answers; `patience_s` is how long one phase may take a host."""
+        self._transport = transport
+        self._window = window
+        self._folder = folder
+        self._patience_s = patience_s
+        self._progress = progress
+        self._sessions = {host: _Session(host, number) for number, host in enumerate(hosts)}
+        self._stopped = asyncio.Event()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._phase = Progress("greet", 0, 0, 0)
+        self.parts: list[ReceivedPart] = []
+
+    async def __aenter__(self) -> Gather:
+        for session in self._sessions.values():
+            session.task = asyncio.create_task(self._attend(session))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        tasks = [session.leave() for session in self._sessions.values()]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Wait for nobody any more; what has arrived counts."""
+        self._stopped.set()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    @property
+    def answers(self) -> Answers:
+        """What has arrived."""
+        sessions = self._sessions
+        return Answers(
+            parts=tuple(self.parts),
+            outcomes={host: session.outcome for host, session in sessions.items()},
+            clocks={host: each.clock for host, each in sessions.items() if each.clock is not None},
+        )
+
+    # ------------------------------------------------------------------ phases
+
+    async def greet(self) -> Mapping[str, Outcome]:
+        """Greet every host; returns what became of each."""
+        await self._run("greet", self._sessions, self._greet)
+        return self.answers.outcomes
+
+    async def digest(self, job: str) -> None:
+        """Ask all hosts that see the job for its digest; the others have no data."""
+        nodes = []
+        for host, session in self._sessions.items():
+            if session.outcome.kind == "ok" and job in jobs_of(session.outcome):
+                nodes.append(host)
+            elif session.outcome.kind == "ok":
+                session.fail("no-data")
+        budget = max(LEAST_NODE_ROWS, min(NODE_ROWS, CONSOLE_ROWS // max(1, len(nodes))))
+        request = Request("digest", job=job, budget_rows=budget)
+        await self._run("digest", nodes, lambda session: self._fetch(session, request))
+
+    async def detail(self, job: str, comms: Mapping[str, Sequence[int]]) -> None:
+        """Ask hosts for all operations of communicators (host -> communicators)."""
+        asked = {
+            host: of for host, of in comms.items() if self._sessions[host].outcome.kind == "ok"
+        }
+        budget = max(LEAST_NODE_ROWS, min(DETAIL_ROWS, CONSOLE_ROWS // max(1, len(asked))))
+        request = Request("detail", job=job, budget_rows=budget)
+
+        async def fetch(session: _Session) -> None:
+            await self._fetch(session, replace(request, comms=tuple(asked[session.host])))
+
+        await self._run("detail", asked, fetch)
+
+    async def _greet(self, session: _Session) -> None:
+        since_ns = self._window.since_ns
+        end = await session.ask(lambda c: c.hello(Request("hello", since_ns=since_ns)))
+        session.clock = await session.ask(lambda c: c.measure_clock())
+        session.outcome = replace(session.outcome, kind="ok", status=end.status)
+
+    async def _fetch(self, session: _Session, request: Request) -> None:
+        request = replace(request, **self._window.on(session.clock))  # type: ignore[arg-type]
+        sink = FolderSink(
+            self._folder / f"{len(self.parts)}-{request.ask}-{session.number}", session.host
+        )
+        async with self._slots:
+            end = await session.ask(lambda c: c.ask(request, sink))
+        # Parts of a broken answer are not used: half a selection would look like silence.
+        self.parts += sink.parts
+        session.outcome = replace(session.outcome, status={**session.outcome.status, **end.status})
+
+    async def _run(
+        self,
+        phase: str,
+        hosts: Iterable[str],
+        ask: Callable[[_Session], Awaitable[None]],
+    ) -> None:
+        """Ask hosts at once, until all have answered or failed, or we stop."""
+        sessions = [self._sessions[host] for host in hosts]
+        self._phase = Progress(phase, 0, len(sessions), self._phase.bytes)
+        self._tell()
+
+        async def one(session: _Session) -> None:
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    await ask(session)
+            except TimeoutError:
+                session.fail("timeout", f"no answer within {self._patience_s:g} s")
+            except HostError as error:
+                session.fail(error.kind, str(error))
+            else:
+                self._phase = replace(self._phase, answered=self._phase.answered + 1)
+                self._tell()
+
+        asking = [asyncio.create_task(one(session)) for session in sessions]
+        stopping = asyncio.create_task(self._stopped.wait())
+        try:
+            left: set[asyncio.Task[Any]] = set(asking)
+            while left and not self._stopped.is_set():
+                _, waiting = await asyncio.wait(
+                    {*left, stopping}, return_when=asyncio.FIRST_COMPLETED
+                )
+                left = waiting - {stopping}
+        finally:
+            for task in (*asking, stopping):
+                task.cancel()
+            await asyncio.gather(*asking, stopping, return_exceptions=True)
+        for session, task in zip(sessions, asking, strict=True):
+            if task.cancelled():
+                session.fail("interrupted")
+
+    # ------------------------------------------------------------- connections
+
+    async def _attend(self, session: _Session) -> None:
+        """Hold one host's connection as long as it is of use: opened and closed in one task."""
+        try:
+            async with self._transport.connect(session.host) as connection:
+                connection.progress = self._count
+                await session.serve(connection)
+        except HostError as error:
+            session.lose(error)
+        except OSError as error:
+            session.lose(HostError("error", error.strerror or str(error)))
+
+    def _count(self, received: int) -> None:
+        self._phase = replace(self._phase, bytes=self._phase.bytes + received)
+
+    def _tell(self) -> None:
+        if self._progress is not None:
+            self._progress(self._phase)
+
+
+class _Session:
+    """One host: its connection, wherever that lives, and what became of it."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self, host: str, number: int) -> None:
+        self.host = host
+        self.number = number
+        self.outcome = Outcome(host, "interrupted")
+        self.clock: Clock | None = None
+        self._connection: asyncio.Future[Connection] = asyncio.Future()
+        self._left = asyncio.Event()
+
+    async def serve(self, connection: Connection) -> None:
+        """Offer the connection to whoever asks, until we leave."""
+        if not self._connection.done():
+            self._connection.set_result(connection)
+        await self._left.wait()
+
+    async def ask(self, question: Callable[[Connection], Awaitable[Any]]) -> Any:
+        """Ask over the connection, once it is there. Raises HostError."""
+        connection = await asyncio.shield(self._connection)
+        return await question(connection)
+
+    def lose(self, error: HostError) -> None:
+        """There is no connection."""
+        if not self._connection.done():
+            self._connection.set_exception(error)
+
+    def fail(self, kind: Kind, message: str = "") -> None:
+        """It is of no more use."""
+        self.outcome = replace(self.outcome, kind=kind, message=message)
+        self.leave()
+
+    def leave(self) -> asyncio.Task[None]:
+        """Let go of the connection, or of the attempt to make one."""
+        self._left.set()
+        if not self._connection.done():
+            self._connection.cancel()
+            self.task.cancel()
+        elif not self._connection.cancelled():
+            self._connection.exception()  # seen, so that nobody reports it as forgotten
+        return self.task
+
+
+def jobs_of(outcome: Outcome) -> dict[str, Any]:
+    """The jobs that a greeted host sees, by name."""
+    jobs = outcome.status.get("jobs")
+    return jobs if isinstance(jobs, dict) else {}
+
+
+def now_ns() -> int:
+    """The console's clock."""
+    return time.time_ns()

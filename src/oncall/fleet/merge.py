@@ -1,0 +1,102 @@
+"""Answers of many nodes put together into one incident, and what is missing said in it."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oncall.evidence.coverage import GATHERED
+from oncall.evidence.incident import Incident
+from oncall.evidence.peers import name_peers
+from oncall.evidence.settle import keep_whole_rounds, settle_duplicates
+from oncall.fleet.outcome import REASONS, Outcome
+from oncall.fleet.transport import Clock
+from oncall.shards.parts import ReceivedPart, load_parts
+
+MEMORY_BYTES = 4 * 2**30
+_MOST_GAPS = 5  # that one node tells of itself
+_MOST_TEXT = 200
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came of a gather: parts on disk by sender (the host), and what became of each host."""
+
+    parts: Sequence[ReceivedPart]
+    outcomes: Mapping[str, Outcome]
+    clocks: Mapping[str, Clock]
+
+
+def merge(answers: Answers) -> Incident:
+    """One incident of all answers. A host whose answer cannot be read becomes a gap; memory is
+    bounded, and more evidence than fits is a gap too. The caller closes it."""
+    incident = Incident.empty()
+    try:
+        incident.con.execute(f"SET memory_limit = '{MEMORY_BYTES // 2**20}MiB'")
+        bad: dict[str, str] = {}
+        for one in load_parts(incident.con, answers.parts):
+            bad.setdefault(one.part.sender, f"{one.part.table}: {one.problem}")
+        settle_duplicates(incident.con)
+        keep_whole_rounds(incident.con)
+        name_peers(incident.con)
+        _tell_hosts(incident, answers.outcomes, bad)
+        _tell_clocks(incident, answers)
+    except BaseException:
+        incident.close()
+        raise
+    return incident
+
+
+def _tell_hosts(
+    incident: Incident, outcomes: Mapping[str, Outcome], bad: Mapping[str, str]
+) -> None:
+    """Rows in `collectors`: who answered, who did not and why, and what a node says it lacks."""
+    rows: dict[str, list[Any]] = defaultdict(list)
+
+    def tell(node: str, source: str, error: str | None) -> None:
+        for column, value in (("node", node), ("source", source), ("error", error)):
+            rows[column].append(value)
+
+    for host, outcome in outcomes.items():
+        if outcome.kind == "no-data":
+            continue  # no node of this job
+        problem = None if outcome.kind == "ok" else _reason(outcome)
+        if problem is None and host in bad:
+            problem = f"{REASONS['protocol']}: {bad[host][:_MOST_TEXT]}"
+        tell(outcome.node, GATHERED, problem)
+        for source, gap in _own_gaps(outcome.status):
+            tell(outcome.node, source, gap)
+    if rows:
+        incident.append("collectors", {**rows, "at_ns": time.time_ns()})
+
+
+def _reason(outcome: Outcome) -> str:
+    general = REASONS[outcome.kind]
+    return f"{general}: {outcome.message[:_MOST_TEXT]}" if outcome.message else general
+
+
+def _own_gaps(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """What a node says it could not read itself."""
+    gaps = status.get("gaps")
+    for gap in gaps[:_MOST_GAPS] if isinstance(gaps, list) else ():
+        yield "shards", str(gap)[:_MOST_TEXT]
+    collector = status.get("collector")
+    if isinstance(collector, dict) and isinstance(collector.get("problem"), str):
+        yield "collector", collector["problem"][:_MOST_TEXT]
+
+
+def _tell_clocks(incident: Incident, answers: Answers) -> None:
+    measured = [(answers.outcomes[host].node, clock) for host, clock in answers.clocks.items()]
+    if measured:
+        incident.append(
+            "clocks",
+            {
+                "node": [node for node, _ in measured],
+                "at_ns": [clock.at_ns for _, clock in measured],
+                "offset_ns": [clock.offset_ns for _, clock in measured],
+                "error_ns": [clock.error_ns for _, clock in measured],
+            },
+        )
