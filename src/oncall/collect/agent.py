@@ -42,6 +42,7 @@ class Agent:
         self._clock = clock
         self._accounts = {source.name: Account(config.node, source.name) for source in sources}
         self._own = Account(config.node, "collector")
+        self._bookmarks: dict[str, int] = {}
         self._commit_at_ns = 0
         self._seal_at_ns = clock().monotonic_ns + config.seal_every_ns
         self._asked: queue.SimpleQueue[Future[Sequence[Batch]]] = queue.SimpleQueue()
@@ -89,7 +90,7 @@ class Agent:
         self._drain(now)
         if now.monotonic_ns >= self._seal_at_ns:
             self.seal(now)
-        elif now.monotonic_ns >= self._commit_at_ns or not self._asked.empty():
+        elif self._must_commit(now):
             self._commit(now)
         self._answer(now)
 
@@ -138,8 +139,13 @@ class Agent:
             account.rows += count
             account.dropped = collected.dropped
             self._note(account, collected.problems)
+            self._bookmarks |= collected.bookmarks
             rows += count
         return rows
+
+    def _must_commit(self, now: Instant) -> bool:
+        on_time = now.monotonic_ns >= self._commit_at_ns
+        return on_time or self._recorder.is_due or not self._asked.empty()
 
     def _standing(self, now: Instant) -> list[Batch]:
         batches: list[Batch] = []
@@ -153,7 +159,7 @@ class Agent:
     def _commit(self, now: Instant) -> None:
         self._commit_at_ns = now.monotonic_ns + self._config.commit_every_ns
         self._recorder.add(self._account_rows(now, urgent_only=True))
-        self._own.rows += self._recorder.commit(now.realtime_ns)
+        self._own.rows += self._recorder.commit(now.realtime_ns, self._bookmarks)
         self._own.dropped = self._recorder.dropped
         problem = self._recorder.problem
         self._own.problems = (problem,) if problem else ()  # the recorder has logged it

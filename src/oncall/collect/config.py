@@ -70,7 +70,7 @@ class Configuration:
         default=32 * 2**20, metadata=_key("bytes", "newest rows held while nothing can be written")
     )
     store_memory_bytes: int = field(
-        default=96 * 2**20, metadata=_key("bytes", "what DuckDB may use")
+        default=64 * 2**20, metadata=_key("bytes", "what DuckDB may use")
     )
     ring_grace_ns: int = field(
         default=300 * NS_PER_S,

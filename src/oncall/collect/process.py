@@ -33,16 +33,19 @@ _LOST = ("dropped", "lost_operations", "lost_communicators", "lost_transfers", "
 class Process:
     """A ring being drained, and what is known of its process so far."""
 
-    def __init__(self, reader: RingReader, node: str) -> None:
+    def __init__(self, reader: RingReader, node: str, written: int = 0) -> None:
+        """`written`: how many of its records an earlier collector has read and committed."""
         self.reader = reader
+        self.position = reader.tail  # records drained, by us or before us
         self.gone_since: Instant | None = None  # when it was first seen dead or closed
-        self.lost = 0  # records that are known to be lost, ever
+        # What an earlier collector had drained and did not live to commit.
+        self._cut_off = max(0, self.position - written) if written else 0
+        self.lost = self._cut_off  # records that are known to be lost, ever
         self._node = node
         self._tracker = Tracker()
         self._communicators = Communicators(reader.header.communicator_slots)
-        self._seen = 0  # records drained
         # Who came before us has read what is not in the ring any more.
-        self._missed = reader.tail > 0
+        self._missed = self.position > 0
 
     @property
     def closed(self) -> bool:
@@ -52,13 +55,13 @@ class Process:
     def collect(self, now: Instant, most: int) -> list[Batch]:
         """Rows of what ended since the last call, from at most `most` records."""
         records = self.reader.drain(most)
-        lost = sum(int(getattr(self.reader, name)) for name in _LOST)
+        lost = self._cut_off + sum(int(getattr(self.reader, name)) for name in _LOST)
         self._missed |= lost > self.lost
         self.lost = lost
         self._see_boards()
         if not len(records):
             return []
-        self._seen += len(records)
+        self.position = self.reader.tail
         numbers = self._communicators.numbers(records["communicator"], records["time_ns"])
         told = self._communicators.ends_told(numbers)
         return self._rows_of(self._tracker.advance(records, numbers, told), now)

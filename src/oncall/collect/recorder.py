@@ -7,7 +7,7 @@ keeps the newest and counts what it forgets; as soon as there is room again it g
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from oncall.units import NS_PER_S, format_bytes, format_number
 
 Prepare = Callable[[duckdb.DuckDBPyConnection], object]
 
+COMMIT_BYTES = 4 * 2**20  # of rows in one transaction
 _RETRY_NS = 5 * NS_PER_S
 
 
@@ -68,27 +69,34 @@ class Recorder:
         return self._backlog.batches
 
     @property
-    def started_ns(self) -> int | None:
-        """When the live store was begun; None if there is none."""
-        return self._store.started_ns if self._store else None
+    def is_due(self) -> bool:
+        """Enough waits to be committed before its time."""
+        return self.problem is None and self._backlog.bytes >= COMMIT_BYTES
 
     def add(self, batches: Sequence[Batch]) -> None:
         """Queue rows for the next commit."""
         self._backlog.add(batches)
 
-    def commit(self, now_ns: int) -> int:
-        """Write what waits, if that is possible now; returns the rows written."""
+    def commit(self, now_ns: int, bookmarks: Mapping[str, int] | None = None) -> int:
+        """Write what waits, if that is possible now; returns the rows written.
+
+        `bookmarks` go with the last of the rows.
+        """
         if self._store is None and now_ns < self._retry_at_ns:
             return 0
+        rows = 0
         try:
             self._place.check_free()
             if self._store is None:
                 self._store = self._open(now_ns)
-            rows = self._store.write(self._backlog.batches)
+            # In pieces: what DuckDB holds for a transaction is many times its rows.
+            while batches := self._backlog.first(COMMIT_BYTES):
+                is_last = len(batches) == len(self._backlog.batches)
+                rows += self._store.write(batches, bookmarks if is_last else None)
+                self._backlog.written(batches)
         except StoreError as error:
             self._stop_writing(error, now_ns)
-            return 0
-        self._backlog.clear()
+            return rows
         if self.problem:
             self._log.warning(f"writing again; {format_number(self.dropped)} rows were lost so far")
             self.problem = None

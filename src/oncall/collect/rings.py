@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,8 +23,11 @@ class RingSource:
 
     name = "rings"
 
-    def __init__(self, folder: Path, node: str, grace_ns: int) -> None:
+    def __init__(
+        self, folder: Path, node: str, grace_ns: int, bookmarks: Mapping[str, int]
+    ) -> None:
         self._folder = folder
+        self._bookmarks = bookmarks
         self._node = node
         self._grace_ns = grace_ns
         self._processes: dict[Path, Process] = {}
@@ -45,7 +48,8 @@ class RingSource:
             if not busy:
                 break
         lost = self._lost + sum(process.lost for process in self._processes.values())
-        return Collected(batches, lost, self._problems())
+        bookmarks = {path.name: process.position for path, process in self._processes.items()}
+        return Collected(batches, lost, self._problems(), bookmarks)
 
     def standing(self, now: Instant) -> Sequence[Batch]:
         """Jobs, ranks, communicators, counters and everything in flight."""
@@ -98,7 +102,8 @@ class RingSource:
 
     def _open(self, path: Path) -> None:
         try:
-            self._processes[path] = Process(RingReader.open(path), self._node)
+            written = self._bookmarks.get(path.name, 0)
+            self._processes[path] = Process(RingReader.open(path), self._node, written)
         except (BadInput, OSError) as error:
             self._refuse(path, error)
 

@@ -14,10 +14,12 @@ from oncall.collect.config import Configuration, load
 from oncall.collect.lock import FolderLock
 from oncall.collect.log import Log
 from oncall.collect.recorder import Prepare, Recorder
+from oncall.collect.source import read_clock
 from oncall.collect.sources import make_sources
 from oncall.collect.tail import Answer, Tail
 from oncall.errors import OncallError, UsageError
 from oncall.shards.answer import answer
+from oncall.shards.bookmarks import recall
 from oncall.shards.places import rings_dir, socket_path
 
 
@@ -51,7 +53,9 @@ def build(
 ) -> tuple[Agent, Recorder]:
     """The parts of a collector, put together."""
     recorder = Recorder(config, log, prepare)
-    return Agent(config, make_sources(config), recorder, log), recorder
+    recorder.commit(read_clock().realtime_ns)  # recovers what a predecessor left behind
+    sources = make_sources(config, recall(config.data_dir, config.node))
+    return Agent(config, sources, recorder, log), recorder
 
 
 def listen(

@@ -6,8 +6,8 @@ A new source is a file beside this one with a class like this, and a line in `so
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from oncall.shards.batch import Batch
@@ -33,12 +33,13 @@ Clock: TypeAlias = Callable[[], Instant]
 
 @dataclass(frozen=True)
 class Collected:
-    """Rows of several tables; how many are known to be lost, ever; and what is wrong now, each
-    in a sentence."""
+    """Rows of several tables; how many are known to be lost, ever; what is wrong now, each in a
+    sentence; and what the next collector must know of these rows (`shards.bookmarks`)."""
 
     batches: Sequence[Batch] = ()
     dropped: int = 0
     problems: tuple[str, ...] = ()
+    bookmarks: Mapping[str, int] = field(default_factory=dict)
 
 
 class Source(Protocol):

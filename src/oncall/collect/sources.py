@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from oncall.collect.config import Configuration
 from oncall.collect.rings import RingSource
 from oncall.collect.source import Source
 from oncall.shards.places import rings_dir
 
-
-def _rings(config: Configuration) -> Source:
-    return RingSource(rings_dir(config.run_dir), config.node, config.ring_grace_ns)
+Bookmarks = Mapping[str, int]
 
 
-_MAKE: dict[str, Callable[[Configuration], Source]] = {"rings": _rings}
+def _rings(config: Configuration, bookmarks: Bookmarks) -> Source:
+    return RingSource(rings_dir(config.run_dir), config.node, config.ring_grace_ns, bookmarks)
 
 
-def make_sources(config: Configuration) -> list[Source]:
-    """The sources that the configuration names."""
-    return [_MAKE[name](config) for name in config.sources]
+_MAKE: dict[str, Callable[[Configuration, Bookmarks], Source]] = {"rings": _rings}
+
+
+def make_sources(config: Configuration, bookmarks: Bookmarks) -> list[Source]:
+    """The sources that the configuration names, going on where their predecessors stopped."""
+    return [_MAKE[name](config, bookmarks) for name in config.sources]

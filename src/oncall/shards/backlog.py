@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from oncall.shards.batch import Batch
 
@@ -22,6 +22,11 @@ class Backlog:
         return sum(batch.rows for batch in self._batches)
 
     @property
+    def bytes(self) -> int:
+        """What they hold in memory, about."""
+        return self._bytes
+
+    @property
     def batches(self) -> tuple[Batch, ...]:
         return tuple(self._batches)
 
@@ -35,7 +40,18 @@ class Backlog:
             self._bytes -= oldest.bytes
             self.dropped += oldest.rows
 
-    def clear(self) -> None:
-        """All of them are committed."""
-        self._batches.clear()
-        self._bytes = 0
+    def first(self, most_bytes: int) -> list[Batch]:
+        """The oldest batches, up to `most_bytes` in all but at least one."""
+        found: list[Batch] = []
+        size = 0
+        for batch in self._batches:
+            size += batch.bytes
+            if found and size > most_bytes:
+                break
+            found.append(batch)
+        return found
+
+    def written(self, batches: Sequence[Batch]) -> None:
+        """These, the `first` ones, are committed."""
+        for _ in batches:
+            self._bytes -= self._batches.popleft().bytes

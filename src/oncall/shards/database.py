@@ -16,7 +16,12 @@ class Limits:
     threads: int = 1
 
 
-def connect(limits: Limits, spill_to: Path | None = None) -> duckdb.DuckDBPyConnection:
+USUAL_LIMITS = Limits()
+
+
+def connect(
+    limits: Limits = USUAL_LIMITS, spill_to: Path | None = None
+) -> duckdb.DuckDBPyConnection:
     """A connection with nothing in it, to attach stores to.
 
     Nothing is downloaded or loaded behind our back, and no Python variable is taken for a table.

@@ -19,11 +19,12 @@ from typing import Literal
 import duckdb
 
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, Table
+from oncall.shards import bookmarks
 from oncall.shards.catalog import Shard
 from oncall.shards.database import Limits, connect, quoted, reason
 
 _HEADER_BYTES = 3 * 4096  # before a DuckDB file's first block
-_INTERNAL = ("meta",)
+_INTERNAL = ("meta", bookmarks.TABLE)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ recovered by the next one: all that was committed is there.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +20,13 @@ from oncall import __version__
 from oncall.errors import OncallError
 from oncall.evidence.columns import create_table_sql, insert
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, TABLES
+from oncall.shards import bookmarks
 from oncall.shards.batch import Batch, joined
 from oncall.shards.catalog import LIVE_NAME, Shard, shard_name
-from oncall.shards.database import Limits, connect, quoted, reason
+from oncall.shards.database import USUAL_LIMITS, Limits, connect, quoted, reason
 from oncall.units import format_bytes
 
+_BLOCK_BYTES = 65_536
 _OF_THE_MACHINE = ("no space left", "permission denied", "read-only file", "too many open", "quota")
 
 
@@ -49,6 +51,11 @@ class Place:
         """DuckDB's write-ahead log beside it."""
         return self.folder / f"{LIVE_NAME}.wal"
 
+    @property
+    def spill(self) -> Path:
+        """Where DuckDB puts what its memory limit does not hold."""
+        return self.folder / "spill"
+
     def check_free(self) -> None:
         """Raise StoreError if less is free than is left to others, or the folder is gone."""
         try:
@@ -66,12 +73,11 @@ class Place:
 class LiveStore:
     """The live store, open for writing. One thread writes; others read through `cursor`."""
 
-    def __init__(self, place: Place, now_ns: int, limits: Limits | None = None) -> None:
+    def __init__(self, place: Place, now_ns: int, limits: Limits = USUAL_LIMITS) -> None:
         """Open a new live store. Raises StoreError if it cannot be written."""
         self.place = place
         self.started_ns = now_ns
-        self.rows = 0
-        self._con = connect(limits or Limits())
+        self._con = connect(limits, place.spill)
         try:
             _attach(self._con, place)
             self._create_tables()
@@ -83,7 +89,7 @@ class LiveStore:
         tables = "; ".join(create_table_sql(table.name, table.columns) for table in TABLES)
         try:
             self._con.execute(
-                f"USE live; BEGIN; {tables}; CREATE TABLE meta AS SELECT "
+                f"USE live; BEGIN; {tables}; {bookmarks.CREATE}; CREATE TABLE meta AS SELECT "
                 f"{SCHEMA_VERSION}::INTEGER AS schema_version, '{__version__}' AS oncall_version, "
                 f"version() AS duckdb_version, '{self.place.node}' AS node, "
                 f"{self.started_ns}::BIGINT AS started_ns, NULL::BIGINT AS sealed_ns; COMMIT"
@@ -91,8 +97,10 @@ class LiveStore:
         except duckdb.Error as error:
             raise StoreError(f"{self.place.live}: {reason(error)}") from error
 
-    def write(self, batches: Sequence[Batch]) -> int:
-        """Commit all rows at once; returns how many. Raises StoreError if none was committed.
+    def write(self, batches: Sequence[Batch], marks: Mapping[str, int] | None = None) -> int:
+        """Commit all rows at once, and the bookmarks `marks` with them; returns how many rows.
+
+        Raises StoreError if nothing was committed.
 
         After a StoreError the store is of no more use: close it, and recover.
         """
@@ -100,12 +108,12 @@ class LiveStore:
             self._con.execute("BEGIN")
             for batch in joined(batches):
                 insert(self._con, batch.table, BY_NAME[batch.table].columns, batch.columns)
+            if marks is not None:
+                bookmarks.write(self._con, marks)
             self._con.execute("COMMIT")
         except duckdb.Error as error:
             raise StoreError(f"{self.place.live}: {reason(error)}") from error
-        rows = sum(batch.rows for batch in batches)
-        self.rows += rows
-        return rows
+        return sum(batch.rows for batch in batches)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Another connection to the same store, for another thread; it sees what is committed."""
@@ -158,7 +166,7 @@ class Recovered:
     problem: str | None = None
 
 
-def recover(place: Place, now_ns: int, limits: Limits | None = None) -> Recovered:
+def recover(place: Place, now_ns: int, limits: Limits = USUAL_LIMITS) -> Recovered:
     """Seal what a killed collector left behind, if anything.
 
     A log or a store that DuckDB cannot read keeps its name as `*.damaged`. Raises StoreError
@@ -186,12 +194,12 @@ class _Damaged(Exception):
     """DuckDB cannot read the file, and never will."""
 
 
-def _seal_left_over(place: Place, limits: Limits | None) -> Shard | None:
+def _seal_left_over(place: Place, limits: Limits) -> Shard | None:
     """Seal the live file as far as it was committed; None if it never held a row."""
     last_write_ns = max(
         path.stat().st_mtime_ns for path in (place.live, place.live_log) if path.exists()
     )
-    con = connect(limits or Limits())
+    con = connect(limits, place.spill)
     try:
         _attach(con, place)
         con.execute("USE live")
@@ -220,7 +228,8 @@ def _set_aside(path: Path, now_ns: int) -> Path:
 
 def _attach(con: duckdb.DuckDBPyConnection, place: Place) -> None:
     try:
-        con.execute(f"ATTACH '{quoted(place.live)}' AS live")
+        # Smaller blocks than usual: half the size of a quiet node's shards, and no larger others.
+        con.execute(f"ATTACH '{quoted(place.live)}' AS live (BLOCK_SIZE {_BLOCK_BYTES})")
     except duckdb.Error as error:
         raise _failure(place, error) from error
 

@@ -1,0 +1,135 @@
+"""What the collector costs: CPU share, memory, rows lost, bytes an operation, time to seal.
+
+    python benchmarks/collector.py [--seconds 30] [--load 4000 40000] [--transfers 0 2]
+
+A driver in this process writes the rings of eight ranks at the wanted pace, every operation with
+the records of real life (entered, enqueued, described, started, ended, and its transfers); a real
+`oncall collect` drains them. Figures come from /proc and from the sealed shards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
+
+from ring_writer import RingWriter, operations  # noqa: E402
+
+from oncall.shards.catalog import sealed_shards  # noqa: E402
+from oncall.shards.places import rings_dir, socket_path  # noqa: E402
+from oncall.shards.reader import open_shards  # noqa: E402
+
+RANKS = 8
+TICKS_A_SECOND = 20
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process so far, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def rss_mb(pid: int, what: str = "VmHWM") -> float:
+    """Peak (VmHWM) or present (VmRSS) memory of a process, MB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(rf"{what}:\s+(\d+) kB", status)
+    return int(found[1]) / 1000 if found else 0.0
+
+
+def drive(rings: list[RingWriter], per_s: int, seconds: float, transfers: int) -> int:
+    """Write at the pace of `per_s` operations a second in all; returns how many were written."""
+    began = time.monotonic()
+    done = [0] * len(rings)
+    for tick in range(1, int(seconds * TICKS_A_SECOND) + 1):
+        wanted = int(per_s * tick / TICKS_A_SECOND / len(rings))
+        for number, ring in enumerate(rings):
+            if wanted > done[number]:
+                count = wanted - done[number]
+                apart_ns = 10**9 // TICKS_A_SECOND // count
+                began_ns = time.monotonic_ns() - count * apart_ns
+                ring.append(
+                    operations(
+                        done[number] + 1,
+                        count,
+                        began_ns=began_ns,
+                        apart_ns=apart_ns,
+                        transfers=transfers,
+                    )
+                )
+                done[number] = wanted
+        time.sleep(max(0.0, began + tick / TICKS_A_SECOND - time.monotonic()))
+    return sum(done)
+
+
+def measure(per_s: int, seconds: float, transfers: int, seal_every: str) -> None:
+    """One run, told in one line."""
+    with tempfile.TemporaryDirectory(prefix="oncall-bench-") as folder:
+        run, data, log = Path(folder, "run"), Path(folder, "data"), Path(folder, "log")
+        rings_dir(run).mkdir(parents=True)
+        config = Path(folder, "collect.toml")
+        config.write_text(f'seal_every = "{seal_every}"\nnode = "bench"\n')
+        rings = []
+        for rank in range(RANKS):
+            rings.append(RingWriter(rings_dir(run), rank))
+            rings[-1].communicator(0, 0xBE4C)
+        with log.open("w") as stderr:
+            collector = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "oncall.cli.main", "collect", "--config", config),
+                    *("--run-dir", run, "--data-dir", data),
+                ],
+                stderr=stderr,
+            )
+        try:
+            while not socket_path(run).exists():
+                time.sleep(0.05)
+            before_s, began = cpu_s(collector.pid), time.monotonic()
+            written = drive(rings, per_s, seconds, transfers)
+            share = (cpu_s(collector.pid) - before_s) / (time.monotonic() - began)
+            peak = rss_mb(collector.pid)
+        finally:
+            collector.send_signal(signal.SIGTERM)
+            collector.wait()
+        told = log.read_text()
+        print(*(line for line in told.splitlines() if " info: " not in line), sep="\n", end="")
+        seals = [int(ms) for ms in re.findall(r"bytes in (\d+) ms", told)]
+        dropped = sum(int(ring.header["dropped"][0]) for ring in rings)
+        shards = sealed_shards(data)
+        with open_shards(shards) as opened:
+            rows = opened.con.execute("SELECT count(*) FROM ops WHERE ended_ns IS NOT NULL")
+            ((stored,),) = rows.fetchall()
+        size = sum(shard.size_bytes for shard in shards)
+        print(
+            f"{per_s:>7,} ops/s, {transfers} transfers each: {share:6.1%} of one core, "
+            f"{peak:4.0f} MB peak, {written - stored} of {written:,} operations lost "
+            f"({dropped} records dropped), {size / max(stored, 1):5.1f} bytes an operation, "
+            f"seal {max(seals, default=0)} ms at most of {len(seals)}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--load", type=int, nargs="+", default=[4_000, 40_000])
+    parser.add_argument("--transfers", type=int, nargs="+", default=[0, 2])
+    parser.add_argument("--seal-every", default="10 s")
+    told = parser.parse_args()
+    print(f"load of this machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    for transfers in told.transfers:
+        for per_s in told.load:
+            measure(per_s, told.seconds, transfers, told.seal_every)
+    print(f"load of this machine after: {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()
