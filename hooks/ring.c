@@ -86,21 +86,24 @@ static bool is_over(uint32_t state) {
          state == ONCALL_COMMUNICATOR_FAILED;
 }
 
-/* Never used; or ended, kept long enough, and all records that name it are read. */
-static bool is_free(const struct oncall_communicator *board, uint64_t tail, int64_t now_ns,
-                    bool again) {
+/* Worth a closer look, which takes beginning to write: nothing but `state` may be read before. */
+static bool may_be_free(const struct oncall_communicator *board, bool again) {
   uint32_t state = __atomic_load_n(&board->state, __ATOMIC_RELAXED);
-  if (!again)
-    return state == ONCALL_COMMUNICATOR_UNUSED;
-  return is_over(state) && (int64_t)(tail - board->closed_at) >= 0 &&
-         now_ns - board->closed_ns > KEPT_NS;
+  return again ? is_over(state) : state == ONCALL_COMMUNICATOR_UNUSED;
+}
+
+/* Never used; or ended, kept long enough, and all records that name it are read. */
+static bool is_free(const struct oncall_communicator *board, uint64_t tail, int64_t now_ns) {
+  return board->state == ONCALL_COMMUNICATOR_UNUSED ||
+         (is_over(board->state) && (int64_t)(tail - board->closed_at) >= 0 &&
+          now_ns - board->closed_ns > KEPT_NS);
 }
 
 static void begin_life(struct oncall_ring *ring, struct oncall_communicator *board,
                        int64_t now_ns) {
-  const size_t after_version = sizeof board->version;
-  memset((char *)board + after_version, 0, sizeof *board - after_version);
-  board->state = ONCALL_COMMUNICATOR_INITIALISING;
+  const size_t after_state = offsetof(struct oncall_communicator, identity);
+  memset((char *)board + after_state, 0, sizeof *board - after_state);
+  __atomic_store_n(&board->state, ONCALL_COMMUNICATOR_INITIALISING, __ATOMIC_RELAXED);
   board->number = __atomic_add_fetch(&ring->header->communicators_made, 1, __ATOMIC_RELAXED);
   board->created_ns = now_ns;
   board->rank = board->size = board->device = -1;
@@ -116,9 +119,9 @@ struct oncall_communicator *oncall_communicator_claim(void) {
   for (int again = 0; again < 2; again++) {
     for (uint32_t slot = 0; slot < ring->header->communicator_slots; slot++) {
       struct oncall_communicator *board = &ring->communicators[slot];
-      if (!is_free(board, tail, now_ns, again) || !oncall_board_begin(&board->version))
+      if (!may_be_free(board, again) || !oncall_board_begin(&board->version))
         continue;
-      if (is_free(board, tail, now_ns, again)) {
+      if (is_free(board, tail, now_ns)) {
         begin_life(ring, board, now_ns);
         return board;
       }
@@ -165,8 +168,10 @@ struct oncall_transfer *oncall_transfer_claim(uint64_t operation) {
         !oncall_board_begin(&transfer->version))
       continue;
     if (!transfer->operation) {
-      const size_t after_version = sizeof transfer->version;
-      memset((char *)transfer + after_version, 0, sizeof *transfer - after_version);
+      const size_t after_operation = offsetof(struct oncall_transfer, peer);
+      memset((char *)transfer + after_operation, 0, sizeof *transfer - after_operation);
+      transfer->communicator = 0;
+      transfer->channel = transfer->is_send = 0;
       __atomic_store_n(&transfer->operation, operation, __ATOMIC_RELAXED);
       transfer->started_ns = oncall_now_ns();
       return transfer;
@@ -178,8 +183,11 @@ struct oncall_transfer *oncall_transfer_claim(uint64_t operation) {
 }
 
 void oncall_transfer_release(struct oncall_transfer *transfer) {
-  if (!transfer || !oncall_board_begin(&transfer->version))
+  if (!transfer)
     return;
-  __atomic_store_n(&transfer->operation, 0, __ATOMIC_RELAXED);
-  oncall_board_end(&transfer->version);
+  /* Who else may have begun is looking for a free slot, and leaves this one as it is. */
+  bool begun = oncall_board_begin(&transfer->version);
+  __atomic_store_n(&transfer->operation, 0, __ATOMIC_RELEASE);
+  if (begun)
+    oncall_board_end(&transfer->version);
 }
