@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oncall.diagnosis import Diagnosis, Finding, Stack
-from oncall.errors import ExitCode
+from oncall.errors import ExitCode, MissingEvidence
 from oncall.evidence.coverage import measure
 from oncall.evidence.window import keep_job, span
+from oncall.nodeset import fold_ranks
 from oncall.rules import engine
+from oncall.units import format_duration
 
 if TYPE_CHECKING:
     import duckdb
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
     from oncall.rules.rulebook import Rulebook
 
+# A wait that is no hang yet is told from here on: operations take seconds, not half a minute.
+_LONG_WAIT_NS = 30 * 10**9
 # Of a hundred ranks that stand in the same place, three tell as much.
 _MOST_STACKS = 3
 
@@ -44,6 +48,8 @@ def diagnose(
     off = [book.name for book in rulebooks if not book.enabled]
     skipped = tuple(rule for rule in outcome.skipped if rule.rule not in off)
     notes += tuple(f"rulebook {name} is switched off" for name in off)
+    if not any(finding.fault_class == "hang" for finding in outcome.findings):
+        notes += _long_wait(incident)
     return Diagnosis(
         job=name,
         since_ns=since_ns,
@@ -54,6 +60,27 @@ def diagnose(
         min_coverage=min_coverage,
         checked=_checked(rulebooks, {*off, *(rule.rule for rule in skipped)}),
     )
+
+
+def _long_wait(incident: Incident) -> tuple[str, ...]:
+    """What ranks have waited in for long, though not for long enough to be called a hang."""
+    try:
+        incident.require(["longest_wait"])
+    except MissingEvidence:
+        return ()
+    found = incident.con.execute(
+        "SELECT op, seq, label, ranks, waited_ns, held_by FROM longest_wait WHERE waited_ns >= ?",
+        [_LONG_WAIT_NS],
+    ).fetchall()
+    notes = []
+    for op, seq, label, ranks, waited_ns, held_by in found:
+        where = f"{op or 'operation'} {seq}" + (f" of {label}" if label else "")
+        held = f", held by {fold_ranks(held_by)}" if held_by else ""
+        notes.append(
+            f"ranks {fold_ranks(ranks)} have waited {format_duration(waited_ns)} in {where}{held}: "
+            "no hang yet; to judge it now, lower hang.hang_after with --param"
+        )
+    return tuple(notes)
 
 
 def exit_code(diagnosis: Diagnosis) -> ExitCode:

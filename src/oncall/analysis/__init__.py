@@ -8,6 +8,7 @@ from oncall.analysis import waits
 from oncall.analysis import roots
 from oncall.analysis import hang
 from oncall.analysis import transfers
+from oncall.analysis import longest_wait
 from oncall.analysis import arrivals
 from oncall.analysis import rounds
 from oncall.analysis import own_time

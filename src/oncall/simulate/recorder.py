@@ -73,16 +73,16 @@ class _Recorder:
             self._live_operations(operations, kept)
             self._transfers(transfers.in_flight(self.scenario, self.played, unroller.flights))
         else:
-            self._operations(operations, kept, self._seen_until(operations))
+            self._operations(operations, kept, self._seen_until(operations.rank))
             self._frames(operations, frames, kept)
         self._collectors(operations, kept, dropped)
         return self.incident
 
-    def _seen_until(self, operations: Operations) -> Floats:
-        """(rows,): when the rank's node was last asked."""
+    def _seen_until(self, rank: Ints) -> Floats:
+        """When each rank's node was last asked."""
         rng = rng_of(self.scenario, "answers")
         early = rng.uniform(0, 1, self.scenario.nodes) * self.scenario.answers_within_ns
-        until: Floats = self.played.until_ns - early[self.cluster.nodes[operations.rank]]
+        until: Floats = self.played.until_ns - early[self.cluster.nodes[rank]]
         return until
 
     def _shown(self, rank: Ints, true_ns: Floats | float) -> Ints:
@@ -202,7 +202,7 @@ class _Recorder:
         Only steps over the network are counted, so not all ranks have them, and none is known of
         what had ended when its node was asked last but not when the training did.
         """
-        until_ns = self._seen_until(operations)
+        until_ns = self._seen_until(operations.rank)
         unknown = {"sends": None, "recvs": None, "send_rate": None, "recv_rate": None}
         seal_ns = self.scenario.seal_every_ns
         seals = np.arange(seal_ns, self.played.until_ns, seal_ns)
@@ -247,14 +247,19 @@ class _Recorder:
 
     def _transfers(self, rows: Iterator[transfers.Row]) -> None:
         """Transfers of ranks that answer; each is written again at the end while in flight."""
-        seen = [row for row in rows if not self.silent[row.rank]]
+        asked_ns = self._seen_until(np.arange(self.cluster.world_size))
+        seen = [
+            row
+            for row in rows
+            if row.started_ns <= asked_ns[row.rank] and not self.silent[row.rank]
+        ]
         columns: dict[str, Any] = dict(transfers.columns_of(seen))
         rank = np.array(columns["rank"], dtype=np.int64)
         for name in ("since_ns", "started_ns"):
             columns[name] = self._shown(rank, np.array(columns[name], dtype=np.float64))
         over = np.array([value is not None for value in columns["ended_ns"]], dtype=np.bool_)
         columns["ended_ns"] = np.ma.MaskedArray(columns["since_ns"], mask=~over)
-        observed = self._shown(rank, self.played.until_ns)
+        observed = self._shown(rank, asked_ns[rank])
         self.incident.append(
             "transfers", {"job": self.scenario.job, "observed_ns": observed, **columns}
         )

@@ -1,0 +1,75 @@
+"""Jobs looked at while they run: what is in flight then is ordinary, and a hang may be young."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from oncall.diagnose import diagnose, exit_code
+from oncall.diagnosis import Diagnosis
+from oncall.errors import ExitCode
+from oncall.rules.load import load_rulebooks, shipped_folder
+from oncall.simulate import Fault, Scenario, simulate
+from oncall.units import NS_PER_S
+
+BOOKS = load_rulebooks([shipped_folder()])
+
+
+def diagnosed(scenario: Scenario, **overrides: str) -> Diagnosis:
+    incident, _ = simulate(replace(scenario, recorder="hooks"))
+    with incident:
+        return diagnose(incident, BOOKS, overrides=overrides)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_running_job_gives_no_finding_at_any_instant(seed: int) -> None:
+    """The nodes are asked within a blink, or so far apart that each shows another moment."""
+    rng = np.random.default_rng(seed)
+    drawn = Scenario.random(seed, ())
+    scenario = replace(
+        drawn,
+        duration_ns=round(rng.uniform(1, 60) * NS_PER_S),
+        gpus_per_node=int(rng.choice((drawn.tp, 8))),
+        missing_nodes=(),
+        answers_within_ns=int(rng.choice((0, 200 * 10**6, 30 * NS_PER_S))),
+    )
+    told = diagnosed(scenario)
+    assert told.findings == ()
+    assert not any(rule.rule.startswith(("hang", "slow")) for rule in told.coverage.skipped_rules)
+
+
+YOUNG = Scenario(
+    duration_ns=60 * NS_PER_S,
+    observe_after_ns=120 * NS_PER_S,
+    faults=(Fault("H1", (5,), at_ns=20 * NS_PER_S, role="dp"),),
+)
+
+
+def test_a_hang_of_two_minutes_is_told_but_not_yet_called_one() -> None:
+    told = diagnosed(YOUNG)
+    assert told.findings == () and exit_code(told) is ExitCode.HEALTHY
+    (note,) = [note for note in told.notes if "have waited" in note]
+    assert "2 min" in note and "held by 5" in note and "hang.hang_after" in note
+
+
+def test_who_does_not_want_to_wait_has_it_judged_at_once() -> None:
+    told = diagnosed(YOUNG, **{"hang.hang_after": "20 s"})
+    assert [(f.verdict, [b.where["rank"] for b in f.blame]) for f in told.findings] == [("H1", [5])]
+    assert not any("have waited" in note for note in told.notes)
+
+
+def test_what_hang_cannot_tell_apart_the_transfers_name() -> None:
+    """All members entered and none left; stock NCCL counts no steps inside a host."""
+    fault = Fault("H3", (5,), at_ns=20 * NS_PER_S, role="dp", how="gpu")
+    told = diagnosed(
+        replace(YOUNG, gpus_per_node=2, observe_after_ns=600 * NS_PER_S, faults=(fault,))
+    )
+    roots = [f for f in told.findings if f.explained_by is None]
+    assert [(f.rulebook, f.verdict, [b.where["rank"] for b in f.blame]) for f in roots] == [
+        ("waits", "W1", [5])
+    ]
+    assert [(f.rulebook, f.verdict, f.explained_by) for f in told.findings[1:]] == [
+        ("hang", "H3", "F1")
+    ]
