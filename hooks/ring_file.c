@@ -129,8 +129,11 @@ bool oncall_ring_file_make(struct oncall_ring_file *file) {
   if (!run)
     run = "/run/oncall";
   snprintf(name, sizeof name, "%s/rings", run);
-  mkdir(run, 0755); /* whether or not they are there already */
-  mkdir(name, 0755);
+  mkdir(run, 0755); /* whether or not it is there already */
+  if (mkdir(name, 0755) != 0 && errno != EEXIST) {
+    oncall_debug("no ring: %s: %s", name, strerror(errno));
+    return false;
+  }
   int length = snprintf(name, sizeof name, "%s/rings/%d-%lld.ring", run, (int)getpid(),
                         (long long)header.anchor_realtime_ns);
   if (length >= (int)sizeof name)
