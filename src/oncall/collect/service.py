@@ -20,6 +20,7 @@ from oncall.collect.tail import Answer, Tail
 from oncall.errors import OncallError, UsageError
 from oncall.shards.answer import answer
 from oncall.shards.bookmarks import recall
+from oncall.shards.digest import prepare as prepare_digest
 from oncall.shards.places import rings_dir, socket_path
 
 
@@ -49,7 +50,7 @@ def serve(config_path: Path | None, told: Mapping[str, Any], *, once: bool = Fal
 
 
 def build(
-    config: Configuration, log: Log, prepare: Prepare | None = None
+    config: Configuration, log: Log, prepare: Prepare = prepare_digest
 ) -> tuple[Agent, Recorder]:
     """The parts of a collector, put together."""
     recorder = Recorder(config, log, prepare)
