@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from oncall.cli.simulate import simulate
 from oncall.errors import BadInput, UsageError
 from oncall.evidence.incident import Incident
+from oncall.shards.catalog import sealed_shards
 
 SCENARIO = """\
 tp: 2
@@ -57,3 +59,34 @@ def test_what_cannot_be_done_is_said(scenario: Path, tmp_path: Path) -> None:
         simulate(tmp_path / "no.yaml", tmp_path)
     with pytest.raises(UsageError, match="cannot"):
         simulate(scenario, scenario / "below a file")
+
+
+def test_a_data_folder_a_node_as_collectors_write_them(tmp_path: Path) -> None:
+    path = tmp_path / "live.yaml"
+    path.write_text(
+        SCENARIO.replace("pp: 1", "pp: 2") + "recorder: hooks\ngpus_per_node: 4\n", encoding="utf-8"
+    )
+    simulate(path, tmp_path / "whole")
+    simulate(path, tmp_path / "nodes", shards=True)
+    assert sorted(item.name for item in (tmp_path / "nodes").iterdir()) == [
+        "gpu001",
+        "gpu002",
+        "truth.json",
+    ]
+    with Incident.open(tmp_path / "whole" / "evidence.oncall") as incident:
+        columns = "comm, kind, seq, rank, op, pair_seq, enqueued_ns, ended_ns, observed_ns"
+        told = incident.con.execute(f"SELECT {columns} FROM ops").fetchall()
+        assert told
+        for node in ("gpu001", "gpu002"):
+            shards = sealed_shards(tmp_path / "nodes" / node)
+            assert len(shards) > 1 and {shard.node for shard in shards} == {node}
+            for shard in shards:
+                with duckdb.connect(shard.path, read_only=True) as con:
+                    for row in con.execute(f"SELECT {columns} FROM ops").fetchall():
+                        told.remove(row)
+                    assert con.execute("SELECT node FROM meta").fetchall() == [(node,)]
+                    named = (
+                        "FROM ops WHERE peer IS NOT NULL OR (kind = 'p2p' AND comm_peer IS NULL)"
+                    )
+                    assert con.execute(named).fetchall() == []
+    assert told == []

@@ -11,11 +11,14 @@ import typer
 def simulate(
     scenario: Annotated[Path, typer.Argument(help="The scenario, a YAML file.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for evidence.oncall and truth.json.")
+        Path, typer.Option("--output", "-o", help="Folder for the evidence and truth.json.")
     ],
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Instead of the scenario's own seed.")
     ] = None,
+    shards: Annotated[
+        bool, typer.Option("--shards", help="A data folder a node, as collectors write them.")
+    ] = False,
 ) -> None:
     """Simulate a training cluster with faults: evidence to diagnose, and the truth beside it.
 
@@ -32,10 +35,10 @@ def simulate(
         wanted = replace(wanted, seed=seed)
     incident, truth = run(wanted)
     with incident:
-        write(incident, truth, output)
+        write(incident, truth, output, shards=shards)
         rows = incident.rows("ops")
     faults = ", ".join(fault.kind for fault in truth.faults) or "healthy"
     typer.echo(
         f"{output}: {format_number(wanted.world_size)} ranks, {format_number(rows)} operations, "
-        f"{faults}; evidence.oncall and truth.json"
+        f"{faults}; {'a folder a node' if shards else 'evidence.oncall'} and truth.json"
     )

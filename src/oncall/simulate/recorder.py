@@ -170,6 +170,7 @@ class _Recorder:
     ) -> None:
         """A row is written when its operation ends, or at `until_ns` (rows,) while in flight."""
         lead = rng_of(self.scenario, "host").uniform(0.1, 1.0, len(kept))[kept] * HOST_LEAD_NS
+        pairs = self._pair_numbers(operations)
         o, until_ns = take(operations, kept), until_ns[kept]
         done = o.done & (o.end_ns <= until_ns)
         observed = self._shown(o.rank, np.where(done, o.end_ns, until_ns))
@@ -182,6 +183,7 @@ class _Recorder:
                 "rank": o.rank,
                 **_call_columns(o),
                 "peer": np.ma.MaskedArray(o.peer, mask=o.peer < 0),
+                "pair_seq": np.ma.MaskedArray(pairs[kept], mask=pairs[kept] == 0),
                 "group_id": np.ma.MaskedArray(o.group_id, mask=o.group_id < 0),
                 "enqueued_ns": self._shown(o.rank, o.arrival_ns - lead),
                 "started_ns": self._shown(o.rank, o.arrival_ns),
@@ -195,6 +197,20 @@ class _Recorder:
                 **hidden,
             },
         )
+
+    def _pair_numbers(self, operations: Operations) -> Ints:
+        """(rows,): the number of each Send or Recv of its pair; 0 for others, and after a loss."""
+        numbers = np.zeros(len(operations.seq), dtype=np.int64)
+        rows = np.flatnonzero(operations.peer >= 0)
+        if self.scenario.recorder != "hooks" or self.scenario.holes or not len(rows):
+            return numbers
+        names = ("seq", "peer", "call", "rank", "comm")
+        keys = [getattr(operations, name)[rows] for name in names]
+        order = np.lexsort(keys)
+        new = np.append(True, np.any([np.diff(key[order]) != 0 for key in keys[1:]], axis=0))
+        place = np.arange(len(rows))
+        numbers[rows[order]] = place - np.maximum.accumulate(np.where(new, place, 0)) + 1
+        return numbers
 
     def _live_operations(self, operations: Operations, kept: Bools) -> None:
         """What our hooks write: a row at every seal an operation was in flight at, then its end.

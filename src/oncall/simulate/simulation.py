@@ -10,6 +10,7 @@ from oncall.evidence.incident import Incident
 from oncall.simulate.cluster import build
 from oncall.simulate.recorder import EPOCH_NS, record
 from oncall.simulate.scenario import Scenario
+from oncall.simulate.shards import write_shards
 from oncall.simulate.training import Training
 from oncall.simulate.truth import Truth, truth_of
 
@@ -32,11 +33,17 @@ def simulate(scenario: Scenario) -> tuple[Incident, Truth]:
     return record(scenario, played), truth
 
 
-def write(incident: Incident, truth: Truth, folder: Path) -> None:
-    """`evidence.oncall`, and beside it `truth.json`. Raises UsageError if it cannot be written."""
+def write(incident: Incident, truth: Truth, folder: Path, *, shards: bool = False) -> None:
+    """`evidence.oncall`, or a data folder a node, and beside it `truth.json`.
+
+    Raises UsageError if it cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        incident.save(folder / "evidence.oncall")
+        if shards:
+            write_shards(incident, folder)
+        else:
+            incident.save(folder / "evidence.oncall")
         text = json.dumps(truth.to_json(), indent=2) + "\n"
         (folder / "truth.json").write_text(text, encoding="utf-8")
     except OSError as error:
