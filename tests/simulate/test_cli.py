@@ -64,7 +64,7 @@ def test_what_cannot_be_done_is_said(scenario: Path, tmp_path: Path) -> None:
 def test_a_data_folder_a_node_as_collectors_write_them(tmp_path: Path) -> None:
     path = tmp_path / "live.yaml"
     path.write_text(
-        SCENARIO.replace("pp: 1", "pp: 2") + "recorder: hooks\ngpus_per_node: 4\n", encoding="utf-8"
+        SCENARIO.replace("pp: 1", "pp: 2") + "recorder: hooks\ngpus_per_node: 8\n", encoding="utf-8"
     )
     simulate(path, tmp_path / "whole")
     simulate(path, tmp_path / "nodes", shards=True)
