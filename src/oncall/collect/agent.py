@@ -21,6 +21,7 @@ from oncall.shards.batch import Batch
 from oncall.shards.catalog import Shard
 from oncall.units import NS_PER_S, format_number
 
+_SEAL_AGAIN_NS = NS_PER_S  # after a seal that had to wait
 _MOST_ROUNDS = 100  # of the final drain: a job that goes on recording must not keep us
 
 
@@ -45,6 +46,7 @@ class Agent:
         self._bookmarks: dict[str, int] = {}
         self._commit_at_ns = 0
         self._seal_at_ns = clock().monotonic_ns + config.seal_every_ns
+        self._seal_large_at_ns = 0
         self._asked: queue.SimpleQueue[Future[Sequence[Batch]]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._stopping = False
@@ -88,7 +90,7 @@ class Agent:
             self._reconfigure(self._new_config)
         now = self._clock()
         self._drain(now)
-        if now.monotonic_ns >= self._seal_at_ns:
+        if self._must_seal(now):
             self.seal(now)
         elif self._must_commit(now):
             self._commit(now)
@@ -113,7 +115,8 @@ class Agent:
         began_ns = time.monotonic_ns()
         shard = self._recorder.seal(now.realtime_ns)
         if shard is None:
-            self._seal_at_ns = now.monotonic_ns + min(NS_PER_S, self._config.seal_every_ns)
+            self._seal_large_at_ns = now.monotonic_ns + _SEAL_AGAIN_NS
+            self._seal_at_ns = max(self._seal_at_ns, self._seal_large_at_ns)
             return None
         self._seal_at_ns = now.monotonic_ns + self._config.seal_every_ns
         took_ms = (time.monotonic_ns() - began_ns) // 1_000_000
@@ -142,6 +145,11 @@ class Agent:
             self._bookmarks |= collected.bookmarks
             rows += count
         return rows
+
+    def _must_seal(self, now: Instant) -> bool:
+        # What is done at a seal takes time by the row, and the rings fill meanwhile.
+        is_large = self._recorder.unsealed >= self._config.seal_rows
+        return now.monotonic_ns >= (self._seal_large_at_ns if is_large else self._seal_at_ns)
 
     def _must_commit(self, now: Instant) -> bool:
         on_time = now.monotonic_ns >= self._commit_at_ns

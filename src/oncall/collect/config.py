@@ -57,6 +57,9 @@ class Configuration:
     seal_every_ns: int = field(
         default=30 * NS_PER_S, metadata=_key("duration", "how often a shard is sealed")
     )
+    seal_rows: int = field(
+        default=150_000, metadata=_key("number", "a shard of so many rows is sealed sooner")
+    )
     keep_ns: int = field(
         default=48 * 3600 * NS_PER_S, metadata=_key("duration", "sealed shards older than this go")
     )
@@ -141,6 +144,8 @@ def _value(kind: str, value: Any) -> Any:
             if not isinstance(quantity.value, int) or quantity.value < 0:
                 raise ValueError(f"{value!r} is below zero")
             return quantity.value
+        case "number" if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
         case "truth" if isinstance(value, bool):
             return value
         case "path" if isinstance(value, str):
@@ -158,6 +163,7 @@ def _value(kind: str, value: Any) -> Any:
 _WORDS = {
     "duration": "duration",
     "bytes": "size",
+    "number": "number above zero",
     "truth": "true or false",
     "path": "path",
     "name": "name",

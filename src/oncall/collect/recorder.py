@@ -44,6 +44,7 @@ class Recorder:
 
     def __init__(self, config: Configuration, log: Log, prepare: Prepare | None = None) -> None:
         self.problem: str | None = None  # why nothing is written now
+        self.unsealed = 0  # rows in the live store
         self._place = Place(config.data_dir, config.node, config.keep_free_bytes)
         self._log = log
         self._prepare = prepare
@@ -92,7 +93,9 @@ class Recorder:
             # In pieces: what DuckDB holds for a transaction is many times its rows.
             while batches := self._backlog.first(COMMIT_BYTES):
                 is_last = len(batches) == len(self._backlog.batches)
-                rows += self._store.write(batches, bookmarks if is_last else None)
+                written = self._store.write(batches, bookmarks if is_last else None)
+                self.unsealed += written
+                rows += written
                 self._backlog.written(batches)
         except StoreError as error:
             self._stop_writing(error, now_ns)
@@ -110,6 +113,7 @@ class Recorder:
         if self._store is None or self.problem or not self._readers.acquire(blocking=False):
             return None
         store, self._store = self._store, None
+        self.unsealed = 0
         try:
             shard = store.seal(now_ns, self._prepare)
         except PrepareError as error:

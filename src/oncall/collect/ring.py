@@ -180,34 +180,36 @@ class RingReader:
         """Every communicator but those whose board was used again. Rows: COMMUNICATOR."""
         used = min(self._header.communicator_slots, self._counter("communicators_made"))
         versions = ["version", "collectives.version", "point_to_point.version"]
-        boards = self._boards(COMMUNICATOR, self._header.communicators_at, used, versions)
+        boards = self._boards(COMMUNICATOR, self._header.communicators_at, range(used), versions)
         return _only(boards, boards.rows["state"] != CommunicatorState.UNUSED)
 
     def transfers(self) -> Boards:
         """The proxy operations in flight. Rows: TRANSFER."""
-        boards = self._boards(
-            TRANSFER, self._header.transfers_at, self._header.transfer_slots, ["version"]
-        )
+        start = self._header.transfers_at
+        found = self._read(TRANSFER, start, self._header.transfer_slots)["operation"].nonzero()[0]
+        used = range(found[0], found[-1] + 1) if len(found) else range(0)
+        boards = self._boards(TRANSFER, start, used, ["version"])
         return _only(boards, boards.rows["operation"] != 0)
 
     def _boards(
-        self, kind: np.dtype[np.void], start: int, slots: int, versions: list[str]
+        self, kind: np.dtype[np.void], start: int, slots: range, versions: list[str]
     ) -> Boards:
-        kept = np.zeros(slots, kind)
-        torn = np.ones(slots, bool)
+        first = start + slots.start * kind.itemsize
+        kept = np.zeros(len(slots), kind)
+        torn = np.ones(len(slots), bool)
         for _ in range(_ATTEMPTS):
-            before, rows, after = (self._read(kind, start, slots) for _ in range(3))
+            before, rows, after = (self._read(kind, first, len(slots)) for _ in range(3))
             whole = torn.copy()
             for name in versions:
-                first, last = _field(before, name), _field(after, name)
-                whole &= (first == last) & (first % 2 == 0)
+                early, late = _field(before, name), _field(after, name)
+                whole &= (early == late) & (early % 2 == 0)
             kept[whole] = rows[whole]
             torn &= ~whole
             if not torn.any():
                 break
         else:
             kept[torn] = rows[torn]
-        return Boards(np.arange(slots), kept, torn)
+        return Boards(np.array(slots, np.intp), kept, torn)
 
     # ------------------------------------------------------------ the records
 
