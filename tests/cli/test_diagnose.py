@@ -12,7 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from oncall.cli.diagnose import _instant, _overrides
+from oncall.cli.diagnose import _overrides
+from oncall.cli.instant import parse_instant
 from oncall.cli.main import main
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
@@ -239,10 +240,10 @@ def test_a_damaged_incident(diagnose: Oncall, tmp_path: Path, content: bytes) ->
 
 def test_instants_are_utc_unless_they_say() -> None:
     last = START_NS + 400 * S
-    assert _instant("02:42:00", last) == START_NS + S - 1
-    assert _instant("2026-11-20T02:42:00Z", last) == START_NS + S - 1
-    assert _instant("2026-11-20T03:42:00+01:00", last) == START_NS + S - 1
-    assert _instant("02:42:00.25", last) == START_NS + S // 4
+    assert parse_instant("02:42:00", last) == START_NS + S - 1
+    assert parse_instant("2026-11-20T02:42:00Z", last) == START_NS + S - 1
+    assert parse_instant("2026-11-20T03:42:00+01:00", last) == START_NS + S - 1
+    assert parse_instant("02:42:00.25", last) == START_NS + S // 4
 
 
 def test_overrides() -> None:

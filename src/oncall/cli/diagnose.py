@@ -1,17 +1,19 @@
-"""`oncall diagnose`: recordings in, the verdict out."""
+"""`oncall diagnose`: a running job's nodes or its recordings in, the verdict out."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oncall.cli.instant import parse_instant
 from oncall.cli.interrupt import interruptible
 from oncall.errors import UsageError
 
@@ -41,14 +43,25 @@ def diagnose(
         list[str] | None,
         typer.Argument(
             metavar="PATH...",
-            help="Recordings (files or folders, kind detected from content), a saved *.oncall, "
-            "or ras://HOST:PORT.",
+            help="Recordings (files or folders, kind detected from content), a folder of shards, "
+            "a saved *.oncall, or ras://HOST:PORT. None: the nodes are asked.",
         ),
     ] = None,
-    job: Annotated[str | None, typer.Option(help="The job, if the evidence is of several.")] = None,
+    job: Annotated[str | None, typer.Option(help="The job, if there are several.")] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NODESET", help="The nodes to ask, such as gpu[001-512], or local:DIR/*."
+        ),
+    ] = None,
+    inventory: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with the nodes to ask.")
+    ] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Only the last DURATION of the evidence, e.g. 10m."),
+        typer.Option(
+            metavar="DURATION", help="Only the last DURATION of the evidence; of nodes 10m."
+        ),
     ] = None,
     at: Annotated[
         str | None,
@@ -85,16 +98,16 @@ def diagnose(
 ) -> None:
     """Say who holds up a job, why, and what to do next.
 
-    Reads recordings that a job left behind, or a saved incident. `--at` shows the evidence as it
-    stood then: later operations are not there yet, and those that ended later are in flight.
-    `--since` drops what ended before, but for each rank's last operation.
+    Asks the nodes of a running job, or reads recordings that one left behind or a saved incident.
+    `--at` shows the evidence as it stood then: later operations are not there yet, and those that
+    ended later are in flight. `--since` drops what ended before, but for each rank's last
+    operation. While nodes are asked, Ctrl-C goes on with what has arrived.
 
     Exit codes: 0 healthy, 1 a finding, 2 usage or bad input, 3 no finding but too little seen.
     """
-    if not paths:
+    if paths and (hosts is not None or inventory is not None):
         raise UsageError(
-            "give the recordings to read: oncall diagnose PATH... "
-            "(gathering from the nodes of a running job is not in this build yet)"
+            "recordings are read, or nodes are asked: give PATH... or --hosts, not both"
         )
     overrides = _overrides(param or ())
     if save is not None:
@@ -104,7 +117,20 @@ def diagnose(
     from oncall.rules.load import apply_overrides, load_rulebooks, shipped_folder
 
     rulebooks = apply_overrides(load_rulebooks([shipped_folder(), *(rules or ())]), overrides)
-    with _evidence(paths, job) as incident, interruptible(incident.con):
+    with ExitStack() as stack:
+        shards = _shards(paths or ())
+        if paths and not shards:
+            incident = stack.enter_context(_evidence(paths, job))
+        else:
+            from oncall.cli.gathering import Wanted, gather_fleet, read_shards
+
+            wanted = Wanted(job, since, at)
+            if shards:
+                answer = read_shards(shards, wanted, rulebooks)
+            else:
+                answer = gather_fleet(wanted, hosts, inventory, rulebooks)
+            incident, job = stack.enter_context(answer.incident), answer.job
+        stack.enter_context(interruptible(incident.con))
         if save is not None:
             incident.save(save)
         _look_at(incident, since, at)
@@ -172,6 +198,16 @@ def _evidence(paths: Sequence[str], job: str | None) -> Incident:
     return Incident.open(saved[0])
 
 
+def _shards(paths: Sequence[str]) -> dict[str, Path]:
+    """The nodes whose shards lie in the one folder that is given, with the folder of each."""
+    place = Path(paths[0]) if len(paths) == 1 else None
+    if place is None or not place.is_dir():
+        return {}
+    from oncall.fleet.local import nodes_in
+
+    return nodes_in(place)
+
+
 def _saved(place: Path) -> list[Path]:
     """The saved incidents that `place` is or, being a folder, holds."""
     if place.is_dir():
@@ -191,8 +227,8 @@ def _look_at(incident: Incident, since: str | None, at: str | None) -> None:
         raise UsageError("--since and --at need evidence that tells the time; this does not")
     until = last
     if at is not None:
-        until = min(_instant(at, last), last)
-        if until < first or _instant(at, last) > last + NS_PER_S:
+        until = min(parse_instant(at, last), last)
+        if until < first or parse_instant(at, last) > last + NS_PER_S:
             raise UsageError(f"--at {at}: the evidence is of {_utc(first)} to {_utc(last)} UTC")
         window.cut_after(incident.con, until)
     if since is not None:
@@ -200,22 +236,6 @@ def _look_at(incident: Incident, since: str | None, at: str | None) -> None:
         if duration_ns <= 0:
             raise UsageError(f"--since {since}: a duration is above zero, such as 10m")
         window.cut_before(incident.con, until - duration_ns)
-
-
-def _instant(text: str, last_ns: int) -> int:
-    """Unix time in ns of an ISO 8601 date and time, or of a time on the day of `last_ns`; UTC
-    unless it says otherwise."""
-    try:
-        if "T" in text or " " in text.strip():
-            moment = datetime.fromisoformat(text.strip())
-        else:
-            day: date = datetime.fromtimestamp(last_ns // 10**9, UTC).date()
-            moment = datetime.combine(day, time.fromisoformat(text))
-    except ValueError:
-        raise UsageError(f"--at {text}: write 2026-11-20T03:10:00 or 03:10:00 (UTC)") from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    # A whole second means until its end: what is on the screen as 03:10:00 is in.
-    return int(moment.timestamp()) * 10**9 + (moment.microsecond * 1000 or 10**9 - 1)
 
 
 def _utc(at_ns: int) -> str:

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     try:
         told = _parse(arguments)
         mode, request = _asked(told)
-        node = Node.here(told.data_dir, told.run_dir, told.node)
+        node = Node.here(told.data_dir, told.run_dir, told.node, sealed=told.sealed)
         if mode == "serve":
             serve(node, sys.stdin.buffer, answers)
         else:
@@ -56,6 +56,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("request", nargs="?", help="query: the request, else a line on stdin")
     parser.add_argument("--data-dir", type=Path, help="instead of $ONCALL_DATA_DIR")
     parser.add_argument("--run-dir", type=Path, help="instead of $ONCALL_RUN_DIR")
+    parser.add_argument("--sealed", action="store_true", help="no collector: a recording")
     parser.add_argument("--node", help="instead of $ONCALL_NODE")
     return parser.parse_args(arguments)
 

@@ -52,25 +52,31 @@ _NEWEST_SHARDS = 20  # that tell which jobs run, where nobody says how far back 
 
 @dataclass(frozen=True)
 class Node:
-    """A node as its endpoint sees it."""
+    """A node as its endpoint sees it. Without `run` it is a recording: nobody collects there."""
 
     name: str
     data: Path
-    run: Path
+    run: Path | None
 
     @classmethod
     def here(
-        cls, data: Path | None = None, run: Path | None = None, name: str | None = None
+        cls,
+        data: Path | None = None,
+        run: Path | None = None,
+        name: str | None = None,
+        *,
+        sealed: bool = False,
     ) -> Node:
         """This node, or the one whose folders are given: its name is told, or is that of the
-        newest shard, or the host's."""
+        newest shard, or the host's. `sealed`: a recording."""
         data = data or data_dir()
         name = name or os.environ.get("ONCALL_NODE")
         if name is None:
             with suppress(OncallError):
                 newest = max(sealed_shards(data), key=lambda shard: shard.end_ns, default=None)
                 name = newest.node if newest else None
-        return cls(name or socket.gethostname().partition(".")[0], data, run or run_dir())
+        name = name or socket.gethostname().partition(".")[0]
+        return cls(name, data, None if sealed else run or run_dir())
 
 
 def serve(node: Node, requests: IO[bytes], answers: IO[bytes]) -> None:
@@ -251,6 +257,8 @@ def ask_collector(
 
     A collector that is not there or does not answer costs at most `COLLECTOR_TIMEOUT_S`.
     """
+    if node.run is None:
+        return {"alive": False}, {}
     into = into or _Folder(Path(os.devnull))
     already = len(into.parts)
     decoder = FrameDecoder(into)

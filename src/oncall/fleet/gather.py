@@ -218,6 +218,8 @@ class Gather:
             session.lose(error)
         except OSError as error:
             session.lose(HostError("error", error.strerror or str(error)))
+        except Exception as error:  # a bug in reaching one host must not cost us the others
+            session.lose(HostError("error", f"{type(error).__name__}: {error}"))
 
     def _count(self, received: int) -> None:
         self._phase = replace(self._phase, bytes=self._phase.bytes + received)

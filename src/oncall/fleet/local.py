@@ -11,7 +11,7 @@ import glob
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def local_nodes(pattern: str) -> dict[str, Path]:
 class LocalTransport:
     """Reaches nodes that are folders."""
 
-    def __init__(self, folders: dict[str, Path], *, in_process: bool = False) -> None:
+    def __init__(self, folders: Mapping[str, Path], *, in_process: bool = False) -> None:
         """`folders`: data folder by host. Where it has a folder `run`, the collector's socket is
         looked for in there."""
         self._folders = folders
@@ -74,7 +74,8 @@ class _StreamChannel:
 async def _in_child(host: str, folder: Path) -> AsyncIterator[Connection]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "oncall.cli.node", "serve"),
-        *("--data-dir", str(folder), "--run-dir", str(folder / _RUN)),
+        *("--data-dir", str(folder)),
+        *(["--run-dir", str(folder / _RUN)] if _is_live(folder) else ["--sealed"]),
         *(["--node", host] if _is_of(folder, host) else []),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -104,7 +105,8 @@ async def _in_thread(host: str, folder: Path) -> AsyncIterator[Connection]:
     from oncall.fleet.endpoint import Node, serve
 
     ours, theirs = socket.socketpair()
-    node = Node.here(folder, folder / _RUN, host if _is_of(folder, host) else None)
+    name = host if _is_of(folder, host) else None
+    node = Node.here(folder, folder / _RUN, name, sealed=not _is_live(folder))
 
     def run() -> None:
         reading, writing = theirs.makefile("rb"), theirs.makefile("wb")
@@ -119,6 +121,11 @@ async def _in_thread(host: str, folder: Path) -> AsyncIterator[Connection]:
     finally:
         writer.close()
         await asyncio.to_thread(thread.join)
+
+
+def _is_live(folder: Path) -> bool:
+    """Whether somebody collects there."""
+    return (folder / _RUN).is_dir()
 
 
 def _is_of(folder: Path, host: str) -> bool:
