@@ -7,7 +7,6 @@
 #include "nccl_profiler.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "calls.h"
@@ -30,7 +29,7 @@ struct context {
 };
 
 static struct context contexts[MOST_CONTEXTS];
-static int own_pid;
+static int own_pid; /* NCCL asks often, and getpid is a system call */
 
 /* ------------------------------------------------------------------ communicators */
 
@@ -60,7 +59,7 @@ static struct context *take_context(void) {
 
 static ncclResult_t begin(uint8_t version, void **to, int *mask, uint64_t hash, const char *name,
                           int nodes, int size, int rank) {
-  own_pid = getpid();
+  __atomic_store_n(&own_pid, getpid(), __ATOMIC_RELAXED);
   *to = NULL;
   struct context *context = oncall_ring_open() ? take_context() : NULL;
   profiler_events_begin(context ? mask : NULL, mask);
@@ -252,7 +251,7 @@ static uint64_t point_to_point_launched(struct context *context,
 /* With PXN another process of the node moves our data, or we that of another: `parentObj` and the
  * context are then that process's. */
 static uint64_t transfer_started(const ncclProfilerEventDescr_t *event) {
-  if (event->proxyOp.pid != own_pid)
+  if (event->proxyOp.pid != __atomic_load_n(&own_pid, __ATOMIC_RELAXED))
     return 0;
   const struct transfer_start start = {
       .channel = event->proxyOp.channelId,
