@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from oncall.fleet.outcome import HostError
-from oncall.fleet.ssh_config import SshOptions, end_process
+from oncall.fleet.ssh_child import Child
+from oncall.fleet.ssh_config import SshOptions
 from oncall.fleet.ssh_errors import after_login, classify
 
 _SAID_BYTES = 16 * 1024  # of stderr that is kept
@@ -54,67 +55,54 @@ def arguments(
 class OpenSshChannel:
     """Bytes to and from a command that a child ssh runs on a host."""
 
-    def __init__(self, host: str, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, host: str, child: Child) -> None:
         self.host = host
-        self._process = process
+        self._child = child
         self._said = bytearray()
         self._logged_in = asyncio.Event()
         self._listening = asyncio.create_task(self._listen())
 
-    async def established(self, *, at_once: bool) -> None:
-        """Wait for the login (`at_once`: a master that is alive has it behind it).
-
-        Raises HostError, or TransientError where another try may help.
-        """
-        if at_once:
-            return
+    async def login(self) -> None:
+        """Wait for the login. Raises HostError, or TransientError where a try may help."""
         login = asyncio.create_task(self._logged_in.wait())
-        await asyncio.wait((login, self._listening), return_when=asyncio.FIRST_COMPLETED)
-        login.cancel()
+        try:
+            await asyncio.wait((login, self._listening), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            login.cancel()
         if not self._logged_in.is_set():
-            await self._process.wait()
             raise classify(self.host, self._told())
 
     async def write(self, data: bytes) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(data)
-        await self._process.stdin.drain()
+        self._child.input.write(data)
+        await self._child.input.drain()
 
     async def read(self, most_bytes: int) -> bytes:
-        assert self._process.stdout is not None
-        return await self._process.stdout.read(most_bytes)
+        return await self._child.output.read(most_bytes)
 
     async def failure(self) -> HostError | None:
         """Why the command ended, where it did."""
         try:
             async with asyncio.timeout(_GOODBYE_S):
                 await asyncio.shield(self._listening)
-                status = await self._process.wait()
+                status = await self._child.status()
         except TimeoutError:
             return None
-        if status == 0:
-            return None
-        if not self._logged_in.is_set():
-            return classify(self.host, self._told())
-        return after_login(self.host, status, self._told())
+        return after_login(self.host, status, self._told()) if status else None
 
     async def close(self) -> None:
         """End the child and whatever it started; nothing of it is left."""
+        self._child.end()
         self._listening.cancel()
-        await end_process(self._process)
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        with suppress(asyncio.CancelledError):
-            await self._listening
+        await asyncio.gather(self._listening, return_exceptions=True)
 
     async def _listen(self) -> None:
         """Keep the last of what ssh says, and notice the login."""
-        assert self._process.stderr is not None
-        while data := await self._process.stderr.read(4096):
-            self._said += data
-            if _LOGGED_IN in self._said:
-                self._logged_in.set()
-            del self._said[:-_SAID_BYTES]
+        with suppress(OSError):
+            while data := await self._child.said.read(4096):
+                self._said += data
+                if _LOGGED_IN in self._said:
+                    self._logged_in.set()
+                del self._said[:-_SAID_BYTES]
 
     def _told(self) -> str:
         """What was said, less what ssh itself says of a login and a session that went well."""
@@ -126,23 +114,14 @@ _CHATTER = ("Authenticated to ", "Transferred: ", "Bytes per second: ", "debug",
 
 
 async def open_channel(argv: Sequence[str], host: str, *, master_alive: bool) -> OpenSshChannel:
-    """Start ssh and wait for its login. Raises HostError; then the child is gone."""
+    """Start ssh and wait for its login, which a master that is alive has behind it.
+
+    Raises HostError, or TransientError where another try may help; then the child is gone.
+    """
+    channel = OpenSshChannel(host, await Child.start(argv))
     try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            # A group of its own: Ctrl-C is ours to handle, and all of it can be ended together.
-            start_new_session=True,
-        )
-    except FileNotFoundError:
-        raise HostError("error", f"there is no {argv[0]} here: install OpenSSH's client") from None
-    except OSError as error:
-        raise HostError("error", f"{argv[0]}: {error.strerror}") from None
-    channel = OpenSshChannel(host, process)
-    try:
-        await channel.established(at_once=master_alive)
+        if not master_alive:
+            await channel.login()
     except BaseException:
         await channel.close()
         raise

@@ -11,14 +11,13 @@ import asyncio
 import getpass
 import os
 import re
-import signal
 import socket
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.fleet.outcome import HostError
+from oncall.fleet.ssh_child import run_program
 from oncall.nodeset import fold_hosts
 
 _AT_ONCE = 8  # `ssh -G` running at a time
@@ -115,8 +114,16 @@ class Resolver:
         """The options in force where no configuration says anything."""
         return await self._ask(("-F", "none"), "localhost")
 
+    async def close(self) -> None:
+        """Stop what is still being asked."""
+        for task in self._known.values():
+            task.cancel()
+        await asyncio.gather(*self._known.values(), return_exceptions=True)
+
     async def _resolve(self, host: str, words: tuple[str, ...], depth: int) -> SshOptions:
-        values = await self._ask((*self.options, *words), host)
+        # As ssh itself does, a jump host is reached by the same file and no other option.
+        options = self.options if depth == 0 else _file_words(self.options)
+        values = await self._ask((*options, *words), host)
         told = SshOptions(host, values, words)
         route = told.get("proxyjump")
         if not route:
@@ -147,39 +154,14 @@ class Resolver:
         return parse_options(output.decode(errors="replace"))
 
 
-async def run_program(argv: Sequence[str], most_s: float) -> tuple[int, bytes, bytes]:
-    """Run a program without input; returns its exit status, stdout and stderr.
-
-    Raises HostError where it cannot be run or does not end in time; then it is gone.
-    """
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-    except FileNotFoundError:
-        raise HostError("error", f"there is no {argv[0]} here: install OpenSSH's client") from None
-    except OSError as error:
-        raise HostError("error", f"{argv[0]}: {error.strerror}") from None
-    try:
-        async with asyncio.timeout(most_s):
-            output, said = await process.communicate()
-    except TimeoutError:
-        raise HostError("timeout", f"{argv[0]} {argv[1]} takes over {most_s:g} s") from None
-    finally:
-        await end_process(process)
-    return process.returncode or 0, output, said
-
-
-async def end_process(process: asyncio.subprocess.Process) -> None:
-    """Make sure that a process started as a session of its own, and all it started, is gone."""
-    with suppress(ProcessLookupError):
-        # The group outlives its leader: a jump host's ssh is in it too.
-        os.killpg(process.pid, signal.SIGKILL)
-    await asyncio.shield(process.wait())
+def _file_words(options: Sequence[str]) -> tuple[str, ...]:
+    """Of ssh's options those that name its configuration file."""
+    for number, word in enumerate(options):
+        if word == "-F":
+            return tuple(options[number : number + 2])
+        if word.startswith("-F"):
+            return (word,)
+    return ()
 
 
 def _background(

@@ -38,6 +38,7 @@ class SshTransport:
         if self._connections is not None:
             await self._connections.close()
             self._connections = None
+        await self._resolver.close()
 
     @asynccontextmanager
     async def connect(self, host: str) -> AsyncIterator[Connection]:

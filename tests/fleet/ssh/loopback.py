@@ -9,6 +9,8 @@ ordinary user, and touches nothing outside its folder.
     dead      nothing listens               hanging   accepts and never speaks
     old       an oncall from before         bare      no oncall there
     stranger  a key that nobody authorised
+
+`more_nodes` are plain and `more_inner` behind the bastion; they answer without starting Python.
 """
 
 from __future__ import annotations
@@ -37,6 +39,16 @@ _START_S = 20.0
 _OLD_ONCALL = """#!/bin/sh
 read -r request
 echo '{"error": "this node speaks protocol 0, the console speaks 1", "reason": "version"}'
+"""
+
+# Answers every request at once: for tests of many connections, where starting Python 64 times
+# would be all that they measure.
+_QUICK_ONCALL = """#!/bin/sh
+while read -r request; do
+  now=$(date +%s%N)
+  echo '{"end": {"node": "'$ONCALL_NODE'", "protocol": [1, 1], "oncall_version": "0",' \
+       '"received_ns": '$now', "answered_ns": '$now'}}'
+done
 """
 
 
@@ -109,6 +121,7 @@ class Loopback:
         lines = [self._authorized(name) for name in dict.fromkeys(names)]
         (self.folder / "authorized_keys").write_text("".join(lines))
         self._new_key("stranger")
+        self._new_key("authority")
         host_key = self._new_key("host")
         other_key = self._new_key("other_host")
         port = self._run_sshd("sshd", self.settings)
@@ -122,11 +135,15 @@ class Loopback:
     # ------------------------------------------------------------------ files
 
     def _write_programs(self) -> None:
-        """`oncall` of today and of before, each in a folder that a node's PATH names."""
+        """`oncall` of today, of before and a quick one, each in a folder for a node's PATH."""
         today = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m oncall.cli.main "$@"\n'
-        for folder, script in (("today", today), ("before", _OLD_ONCALL)):
-            program = self.folder / folder / "oncall"
-            program.parent.mkdir(exist_ok=True)
+        for folder, script in (
+            ("today", today),
+            ("before", _OLD_ONCALL),
+            ("quick", _QUICK_ONCALL),
+        ):
+            program = self.folder / "programs" / folder / "oncall"
+            program.parent.mkdir(parents=True)
             program.write_text(script)
             program.chmod(0o755)
 
@@ -147,9 +164,11 @@ class Loopback:
             path.mkdir(parents=True)
             path.chmod(0o700)
         self.nodes[name] = node
-        programs = {"old": f"{self.folder}/before:", "bare": ""}.get(name, f"{self.folder}/today:")
+        kind = {"old": "before", "bare": "nothing"}.get(name, "today")
+        if name in (*self.more_nodes, *self.more_inner):
+            kind = "quick"
         environment = {
-            "PATH": f"{programs}/usr/bin:/bin",
+            "PATH": f"{self.folder}/programs/{kind}:/usr/bin:/bin",
             "ONCALL_NODE": name,
             "ONCALL_DATA_DIR": node.data,
             "ONCALL_RUN_DIR": node.run,
@@ -208,7 +227,8 @@ class Loopback:
                 "KbdInteractiveAuthentication no\nPermitRootLogin yes\nPidFile none\n"
                 "PermitUserEnvironment yes\nLogLevel VERBOSE\n"
                 # bash would read ~/.bashrc for every command that sshd starts as SHLVL 1.
-                "SetEnv SHLVL=5\nSubsystem sftp internal-sftp\n" + "\n".join(settings) + "\n"
+                "SetEnv SHLVL=5\nSubsystem sftp internal-sftp\n"
+                f"TrustedUserCAKeys {self.folder}/authority.pub\n" + "\n".join(settings) + "\n"
             )
             with (self.folder / f"{name}.log").open("ab") as log:
                 process = subprocess.Popen(

@@ -1,0 +1,100 @@
+"""Child processes that can be left at any moment, and leave nothing behind.
+
+Python 3.11's own asyncio children hang where they are interrupted while they start (cpython
+103847). Here starting and ending are single steps that nothing can come between; only reading
+and writing wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+
+from oncall.fleet.outcome import HostError
+
+
+class Child:
+    """A running program in a process group of its own. `output` is its stdout, `said` its
+    stderr, `input` its stdin. Whoever started it calls `end`."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._writers: list[asyncio.StreamWriter] = []
+        self.output: asyncio.StreamReader
+        self.said: asyncio.StreamReader
+        self.input: asyncio.StreamWriter
+
+    @classmethod
+    async def start(cls, argv: Sequence[str]) -> Child:
+        """Run a program by its argument list. Raises HostError where that cannot be."""
+        with ExitStack() as sockets:
+            (ours, theirs), (hearing, saying) = _pair(sockets), _pair(sockets)
+            try:
+                process = subprocess.Popen(  # noqa: ASYNC220 - see above; it takes 1 ms
+                    argv,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=saying.fileno(),
+                    # Ctrl-C is ours to handle, and all that it starts can be ended together.
+                    start_new_session=True,
+                )
+            except FileNotFoundError:
+                raise HostError("error", f"no {argv[0]} here: install OpenSSH's client") from None
+            except OSError as error:
+                raise HostError("error", f"{argv[0]}: {error.strerror}") from None
+            theirs.close()
+            saying.close()
+            child = cls(process)
+            try:
+                child.output, child.input = await asyncio.open_connection(sock=ours)
+                child._writers.append(child.input)
+                child.said, unused = await asyncio.open_connection(sock=hearing)
+                child._writers.append(unused)
+            except BaseException:
+                child.end()
+                raise
+            sockets.pop_all()
+        return child
+
+    async def status(self) -> int:
+        """The exit status, once it has ended; that of a signal is negative."""
+        while (status := self._process.poll()) is None:  # noqa: ASYNC110
+            # Its streams have ended by now, as a rule: this is a matter of milliseconds.
+            await asyncio.sleep(0.005)
+        return status
+
+    def end(self) -> None:
+        """Make sure that the program and all it started is gone. Does not wait for the loop."""
+        # The group outlives its leader: a jump host's ssh is in it too.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for writer in self._writers:
+            writer.transport.abort()
+
+
+async def run_program(argv: Sequence[str], most_s: float) -> tuple[int, bytes, bytes]:
+    """Run a program without input; returns its exit status, stdout and stderr.
+
+    Raises HostError where it cannot be run or does not end in time; then it is gone.
+    """
+    child = await Child.start(argv)
+    try:
+        async with asyncio.timeout(most_s):
+            child.input.write_eof()
+            output, said = await asyncio.gather(child.output.read(), child.said.read())
+            return await child.status(), output, said
+    except TimeoutError:
+        raise HostError("timeout", f"{argv[0]} takes over {most_s:g} s") from None
+    finally:
+        child.end()
+
+
+def _pair(sockets: ExitStack) -> tuple[socket.socket, socket.socket]:
+    one, other = socket.socketpair()
+    return sockets.enter_context(one), sockets.enter_context(other)
