@@ -56,7 +56,14 @@ def build(folder: Path) -> Path:
     source, include = REPOSITORY / "benchmarks/hooks_cost.c", f"-I{REPOSITORY / 'hooks'}"
     library, program = folder / "libnccl.so.2", folder / "hooks_cost"
     compile_: list[str | Path] = ["cc", "-std=gnu11", "-O2", include, source]
-    shared = ["-DLIBRARY", "-shared", "-fPIC", "-Wl,-soname,libnccl.so.2", "-o", library]
+    shared: list[str | Path] = [
+        "-DLIBRARY",
+        "-shared",
+        "-fPIC",
+        "-Wl,-soname,libnccl.so.2",
+        "-o",
+        library,
+    ]
     subprocess.run([*compile_, *shared], check=True)
     subprocess.run([*compile_, library, "-ldl", "-pthread", "-o", program], check=True)
     return program
