@@ -23,16 +23,19 @@ class Account:
     dropped: int = 0
     cpu_ns: int = 0
     problems: tuple[str, ...] = ()
-    told: tuple[int, tuple[str, ...]] = (0, ())  # losses and problems in the newest row
+    _recorded: tuple[int, tuple[str, ...]] = (0, ())  # losses and problems in the newest row
 
     @property
     def is_urgent(self) -> bool:
-        """Losses or problems are not as the newest row tells them."""
-        return self.told != (self.dropped, self.problems)
+        """Losses or problems are not as the newest recorded row tells them."""
+        return self._recorded != (self.dropped, self.problems)
+
+    def record(self) -> None:
+        """Its row as it stands goes into the store."""
+        self._recorded = (self.dropped, self.problems)
 
     def row(self, at_ns: int, rss_bytes: int | None = None) -> Batch:
         """The account as it stands."""
-        self.told = (self.dropped, self.problems)
         return one_row(
             "collectors",
             node=self.node,

@@ -110,7 +110,8 @@ class Agent:
 
     def seal(self, now: Instant) -> Shard | None:
         """Commit with how things stand, and seal; None if sealing has to wait."""
-        self._recorder.add([*self._standing(now), *self._account_rows(now)])
+        self._recorder.add(self._standing(now))
+        self._record_accounts(now)
         self._commit(now)
         began_ns = time.monotonic_ns()
         shard = self._recorder.seal(now.realtime_ns)
@@ -166,26 +167,32 @@ class Agent:
 
     def _commit(self, now: Instant) -> None:
         self._commit_at_ns = now.monotonic_ns + self._config.commit_every_ns
-        self._recorder.add(self._account_rows(now, urgent_only=True))
+        self._record_accounts(now, urgent_only=True)
         self._own.rows += self._recorder.commit(now.realtime_ns, self._bookmarks)
         self._own.dropped = self._recorder.dropped
         problem = self._recorder.problem
         self._own.problems = (problem,) if problem else ()  # the recorder has logged it
 
-    def _account_rows(self, now: Instant, urgent_only: bool = False) -> list[Batch]:
-        self._own.cpu_ns = cpu_ns()
-        return [
-            account.row(now.realtime_ns, rss_bytes() if account is self._own else None)
-            for account in (*self._accounts.values(), self._own)
-            if account.is_urgent or not urgent_only
-        ]
+    def _record_accounts(self, now: Instant, urgent_only: bool = False) -> None:
+        for account in (*self._accounts.values(), self._own):
+            if account.is_urgent or not urgent_only:
+                self._recorder.add([self._account_row(account, now)])
+                account.record()
+
+    def _account_row(self, account: Account, now: Instant) -> Batch:
+        if account is not self._own:
+            return account.row(now.realtime_ns)
+        account.cpu_ns = cpu_ns()
+        return account.row(now.realtime_ns, rss_bytes())
 
     def _answer(self, now: Instant) -> None:
         """Tell those who asked how things stand."""
         if self._asked.empty():
             return
         waiting = self._recorder.waiting  # what could not be committed just now
-        present = [*waiting, *self._standing(now), *self._account_rows(now)]
+        accounts = [*self._accounts.values(), self._own]
+        told = [self._account_row(account, now) for account in accounts]
+        present = [*waiting, *self._standing(now), *told]
         while not self._asked.empty():
             self._asked.get().set_result(present)
 

@@ -38,6 +38,7 @@ class Process:
         self.reader = reader
         self.position = reader.tail  # records drained, by us or before us
         self.gone_since: Instant | None = None  # when it was first seen dead or closed
+        self.end_told = False  # `standing` has told how it ended
         # What an earlier collector had drained and did not live to commit.
         self._cut_off = max(0, self.position - written) if written else 0
         self.lost = self._cut_off  # records that are known to be lost, ever
@@ -69,6 +70,7 @@ class Process:
     def standing(self, now: Instant) -> list[Batch]:
         """Who the process is, its communicators, and what it has in flight."""
         self._see_boards()
+        self.end_told = self.gone_since is not None
         scale = self._scale(now)
         if scale is None:
             return []

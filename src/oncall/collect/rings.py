@@ -120,13 +120,15 @@ class RingSource:
         return (*folder, *(why for _, why in self._refused.values()))
 
     def _check_life(self, path: Path, process: Process, now: Instant) -> None:
-        """Note when a process is first seen gone; after the grace its ring goes too."""
+        """Note when a process is first seen gone; once that is told, and after the grace, its
+        ring goes too."""
         if process.gone_since is None:
             if process.closed or not process.reader.alive:
                 process.gone_since = now
             return
         gone_ns = now.monotonic_ns - process.gone_since.monotonic_ns
-        if gone_ns >= self._grace_ns and process.reader.head == process.reader.tail:
+        is_empty = process.reader.head == process.reader.tail
+        if gone_ns >= self._grace_ns and is_empty and process.end_told:
             self._lost += process.lost
             process.reader.close()
             del self._processes[path]
