@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +56,15 @@ def test_a_row_explains_what_matches_all_it_says(row: dict[str, Any], explained:
     slow = draft("slow", "S1", comm=2, rank=5, node="gpu1")
     found = by_rulebook([slow, root])
     assert found["slow"].explained_by == (found["hang"].id if explained else None)
+
+
+@pytest.mark.parametrize(("comm", "explained"), [(2, True), (3, False)])
+def test_a_blamed_communicator_may_be_named_as_well(comm: int, explained: bool) -> None:
+    root = draft("waits", explains=[{"comm": comm, "rulebook": "slow"}])
+    group = Blame("group", {"comm": f"{2:#018x}"})
+    slow = replace(draft("slow").finding, blame=(group,), case={"job": "j", "suspect": "c"})
+    found = by_rulebook([Draft(slow, ()), root])
+    assert (found["slow"].explained_by is not None) == explained
 
 
 def test_roots_come_first_and_chains_name_their_end() -> None:

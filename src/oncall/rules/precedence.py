@@ -77,8 +77,9 @@ class _Index:
             self.by["verdict", finding.verdict].add(number)
             self.by["rulebook", finding.rulebook].add(number)
             self.by["comm", finding.case.get("comm")].add(number)
+            # What a finding blames may be named, too: a rank, a host, a whole communicator.
             for blame in finding.blame:
-                for column in ("rank", "node"):
+                for column in ("rank", "node", "comm"):
                     self.by[column, blame.where.get(column)].add(number)
 
     def matching(self, row: Mapping[str, Any], by: Finding) -> set[int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,8 @@ class _Recorder:
         self._clocks()
         if self.scenario.recorder == "hooks":
             self._live_operations(operations, kept)
-            self._transfers(transfers.in_flight(self.scenario, self.played, unroller.flights))
+            flying = transfers.in_flight(self.scenario, self.played, unroller.flights)
+            self._transfers(chain(transfers.finished(self.scenario, self.played), flying))
         else:
             self._operations(operations, kept, self._seen_until(operations.rank))
             self._frames(operations, frames, kept)
@@ -261,7 +263,7 @@ class _Recorder:
             },
         )
 
-    def _transfers(self, rows: Iterator[transfers.Row]) -> None:
+    def _transfers(self, rows: Iterable[transfers.Row]) -> None:
         """Transfers of ranks that answer; each is written again at the end while in flight."""
         asked_ns = self._seen_until(np.arange(self.cluster.world_size))
         seen = [

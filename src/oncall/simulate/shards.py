@@ -75,7 +75,8 @@ def _write_node(con: duckdb.DuckDBPyConnection, node: str, folder: Path) -> None
         f"SELECT shard, {w} AS written_ns FROM here_{t}" for t, w in _WRITTEN.items()
     )
     spans = con.execute(
-        f"SELECT shard, max(written_ns) FROM ({union}) WHERE shard IS NOT NULL GROUP BY ALL ORDER BY 1"
+        f"SELECT shard, max(written_ns) FROM ({union}) WHERE shard IS NOT NULL "
+        "GROUP BY shard ORDER BY shard"
     ).fetchall()
     for shard, last_ns in spans:
         store = LiveStore(Place(folder, node), shard * SHARD_NS, _LIMITS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from oncall.simulate.algorithm import CHUNK_BYTES, FIFO_STEPS
+from oncall.simulate.algorithm import CHUNK_BYTES, FIFO_STEPS, SMALL_BYTES, shape_of
 from oncall.simulate.cluster import Cluster
 from oncall.simulate.meeting import Meeting
 from oncall.simulate.operations import Flight
@@ -17,6 +17,7 @@ from oncall.simulate.scenario import Scenario
 from oncall.simulate.training import Played, rng_of
 
 STEP_NS = 50_000.0  # of one step while data moves
+WIRE_SHARE = 0.6  # of a transfer, the time that its steps spend posted and not completed
 
 
 class Row(NamedTuple):
@@ -52,6 +53,75 @@ def in_flight(scenario: Scenario, played: Played, flights: Sequence[Flight]) -> 
                 if flight.flying[group, column]:
                     edge = _Edge(flight, group, sender, receiver, nics, played.until_ns)
                     yield edge.row(sends)
+
+
+def finished(scenario: Scenario, played: Played) -> Iterator[Row]:
+    """Transfers over when the recording ends, one channel of each, with what they waited for.
+
+    Before the last member comes a sender waits for room if its receiver is that member, else for
+    data. While data moves a slow link holds up its own steps on the wire; all others are starved
+    or held back by what it lacks.
+    """
+    for meeting in played.meetings:
+        family = meeting.family
+        for lane, ops in enumerate(meeting.slot.lanes):
+            tree = family.role in scenario.tree
+            shape = shape_of(ops[0], meeting.slot.size_bytes, family.size, tree, scenario.channels)
+            if meeting.slot.size_bytes < SMALL_BYTES or shape.algo == "TREE":
+                continue
+            if shape.op == "AllToAll":
+                continue
+            slow = {(strain.group, strain.column): strain.factor for strain in meeting.strains}
+            steps = max(int(counts.max()) for counts in shape.counts())
+            for group, sender, receiver in _edges(played.cluster, meeting, lane):
+                if meeting.end_ns[group].max() > played.until_ns:
+                    continue
+                factor = max(slow.get((group, c), 1.0) for c in (sender, receiver))
+                for column, sends in ((sender, True), (receiver, False)):
+                    other = receiver if sends else sender
+                    yield _over(meeting, lane, group, (column, other), sends, factor, steps)
+
+
+def _over(
+    meeting: Meeting,
+    lane: int,
+    group: int,
+    columns: tuple[int, int],
+    sends: bool,
+    factor: float,
+    steps: int,
+) -> Row:
+    family, (mine, other) = meeting.family, columns
+    entered, last = float(meeting.arrival_ns[group, mine]), float(meeting.last_ns[group])
+    nominal = float(meeting.transfer_ns[group])
+    on_wire = nominal * WIRE_SHARE * factor
+    elsewhere = nominal * float(meeting.stretch[group]) - on_wire
+    early, late_peer = last - entered, meeting.arrival_ns[group, other] >= last
+    if sends:
+        room = early * late_peer + elsewhere / 2
+        waits = early - early * late_peer + elsewhere / 2, room, on_wire
+    else:
+        waits = elsewhere / 2, 0.0, early + on_wire + elsewhere / 2
+    gpu, peer, wire = (round(max(wait, 0.0)) for wait in waits)
+    return Row(
+        comm=int(family.comms[group]),
+        seq=int(meeting.seq[lane, mine]),
+        kind="p2p" if meeting.slot.is_p2p else "coll",
+        rank=int(family.members[group, mine]),
+        channel=0,
+        peer=int(family.members[group, other]),
+        comm_peer=family.stage + other if meeting.slot.is_p2p else other,
+        direction="send" if sends else "recv",
+        steps=steps,
+        steps_done=steps,
+        waits_for=None,
+        since_ns=float(meeting.end_ns[group, mine]),
+        started_ns=entered,
+        ended_ns=float(meeting.end_ns[group, mine]),
+        gpu_wait_ns=gpu,
+        peer_wait_ns=peer,
+        wire_wait_ns=wire,
+    )
 
 
 def _broken_nics(scenario: Scenario, played: Played) -> frozenset[int]:
