@@ -5,9 +5,8 @@ The rows stay what they are, so every relation and rulebook reads them as it rea
 - all that is in flight, and the last 16 of each rank on each communicator: where everybody stands;
 - in each minute, each rank's longest operation of a kind, and the one before which it was itself
   busy for longest: the one that waited and the one that was waited for keep the same round;
-- of the rest every 2^k-th by number, k as small as `budget_rows` allows, by communicator. What
-  one rank keeps by that, all members keep, without a word between them; and what is kept with a
-  larger k is kept with every smaller one.
+- of the rest one in 2^k by number, k as small as `budget_rows` allows, by communicator: the same
+  rounds on every node (evidence/sampling.py).
 
 `stands_for` says for how many rounds a row was kept. `own_ns`, a rank's own time before a
 collective, needs all rows, so it is measured here, before thinning.
@@ -24,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oncall.evidence.sampling import is_sampled, number
 from oncall.evidence.schema import BY_NAME
 from oncall.shards.catalog import sealed_shards
 from oncall.shards.database import quoted
@@ -38,9 +38,6 @@ CANDIDATE_ROWS = 8_192
 CARRIED_NS = 24 * 3600 * 10**9  # how long a rank's last operation is carried from shard to shard
 
 IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
-# Both sides of a Send and a Recv count their pair alike; by any other number they would keep
-# different ones.
-NUMBER = "coalesce(CASE WHEN kind = 'p2p' THEN pair_seq END, seq, 0)"
 _DURATION = "coalesce(duration_ns, ended_ns - started_ns)"
 _ENTERED = "coalesce(started_ns, enqueued_ns)"
 _KEY = ("job", "comm", "kind", "rank", "seq")
@@ -87,13 +84,13 @@ def thin(
         WHERE n.seq > h.seq - {LAST} OR n.seq IS NULL
         """
     )
+    sampled = is_sampled(number("o"), "s.step")
     con.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE {target} AS
-        SELECT {columns}, CASE WHEN o.number % s.step = 0 THEN s.step ELSE 1 END AS stands_for
-        FROM (SELECT *, {NUMBER} AS number FROM {source}) o
-        JOIN temp.digest_steps s ON {same("o", "s", ("job", "comm", "kind"))}
-        WHERE o.number % s.step = 0
+        SELECT {columns}, CASE WHEN {sampled} THEN s.step ELSE 1 END AS stands_for
+        FROM {source} o JOIN temp.digest_steps s ON {same("o", "s", ("job", "comm", "kind"))}
+        WHERE {sampled}
             OR EXISTS (FROM temp.digest_kept k WHERE {same("k", "o", _KEY)})
         """
     )
@@ -173,7 +170,7 @@ def measure_own_time(con: duckdb.DuckDBPyConnection, source: str, target: str) -
     jobs, codes = np.unique(found["job"].astype(str), return_inverse=True)
     con.execute(
         "CREATE OR REPLACE TEMP TABLE digest_own "
-        "(job VARCHAR, comm UBIGINT, rank INTEGER, seq BIGINT, own_ns BIGINT)"
+        "(job VARCHAR, comm UBIGINT, seq BIGINT, rank INTEGER, own_ns BIGINT)"
     )
     measured = {name: found[name][row] for name in ("comm", "rank", "seq")}
     measured |= {"job": Words(codes[row].astype(np.int32), jobs.tolist()), "own_ns": own_ns}
@@ -210,7 +207,7 @@ def sampled_transfers(source: str) -> str:
     return f"""
         SELECT t.* FROM {source} t
         LEFT JOIN temp.digest_steps s ON {same("t", "s", ("job", "comm", "kind"))}
-        WHERE t.ended_ns IS NULL OR coalesce(t.seq % s.step, 0) = 0
+        WHERE t.ended_ns IS NULL OR coalesce({is_sampled("t.seq", "s.step")}, true)
     """
 
 
