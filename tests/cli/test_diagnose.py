@@ -199,8 +199,8 @@ def test_as_it_stood_before_the_hang(diagnose: Oncall, hang: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "give the recordings to read"),
-        (("--job", "llm"), "not in this build yet"),
+        ((), "which nodes? give --hosts"),
+        (("--job", "llm"), "which nodes? give --hosts"),
         (("nowhere",), "nowhere: "),
         (("HANG", "--at", "breakfast"), "--at breakfast: write 2026-11-20T03:10:00"),
         (("HANG", "--at", "2031-01-01T00:00"), "the evidence is of 2026-11-20T02:42:00"),

@@ -130,6 +130,7 @@ def diagnose(
             else:
                 answer = gather_fleet(wanted, hosts, inventory, rulebooks)
             incident, job = stack.enter_context(answer.incident), answer.job
+            since = None  # only that was asked for
         stack.enter_context(interruptible(incident.con))
         if save is not None:
             incident.save(save)

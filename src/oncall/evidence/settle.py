@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oncall.evidence.sampling import is_sampled, number
+
 if TYPE_CHECKING:
     import duckdb
 
 _IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
-_NUMBER = "coalesce(CASE WHEN kind = 'p2p' THEN pair_seq END, seq, 0)"
 _SEAL_SLACK_NS = 10**9  # one seal looks at rank after rank
 _STANDING = 16  # last operations of a rank on a communicator; they tell where it stands
 
@@ -79,9 +80,10 @@ def keep_whole_rounds(con: duckdb.DuckDBPyConnection) -> None:
     )
     con.execute(
         f"""
-        UPDATE ops SET stands_for = CASE WHEN {_NUMBER} % s.step = 0 THEN s.step ELSE 1 END
-        FROM (SELECT job, comm, kind, max(stands_for) AS step, min(stands_for) AS least
-              FROM ops GROUP BY ALL HAVING count(DISTINCT stands_for) > 2) s
-        WHERE ops.job = s.job AND ops.comm = s.comm AND ops.kind = s.kind
+        UPDATE ops SET stands_for = CASE WHEN {is_sampled(number('ops'), 's.step')}
+            THEN s.step ELSE 1 END
+        FROM (SELECT job AS of_job, comm AS of_comm, kind AS of_kind, max(stands_for) AS step
+              FROM ops GROUP BY ALL HAVING max(stands_for) > 1) s
+        WHERE job = of_job AND comm IS NOT DISTINCT FROM of_comm AND kind = of_kind
         """
     )
