@@ -24,6 +24,7 @@ from oncall.errors import OncallError
 from oncall.evidence.columns import create_table_sql
 from oncall.evidence.schema import SCHEMA_VERSION, TABLES
 from oncall.evidence.settle import settle_duplicates
+from oncall.fleet.ring_states import ring_states
 from oncall.shards.answer import answer, jobs_seen, shows
 from oncall.shards.catalog import Shard, sealed_shards
 from oncall.shards.database import Limits, connect, reason
@@ -148,7 +149,8 @@ def hello(node: Node, request: Request) -> dict[str, Any]:
         },
         "gaps": gaps,
         "free_bytes": _free_bytes(node.data),
-        **{key: value for key, value in tail.items() if key in ("rings", "problems")},
+        "rings": ring_states(node.run) if node.run is not None else None,
+        **{key: value for key, value in tail.items() if key == "problems"},
     }
 
 

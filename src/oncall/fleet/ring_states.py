@@ -1,0 +1,36 @@
+"""What the rings on a node tell of the processes that record: who lives, in which job, what was
+dropped. Looked at from outside, without taking a record."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+from oncall.collect.ring import RingReader
+from oncall.errors import OncallError
+from oncall.shards.places import rings_dir
+
+_MOST_PROBLEMS = 4
+
+
+def ring_states(run: Path) -> dict[str, Any]:
+    """Counts of rings `alive`, `ended` and `died`, records `dropped` by those alive, the ranks
+    that record by job, and what could not be looked at."""
+    states: Counter[str] = Counter(alive=0, ended=0, died=0, dropped=0)
+    jobs: dict[str, list[int]] = defaultdict(list)
+    problems: list[str] = []
+    for path in sorted(rings_dir(run).glob("*.ring")):
+        try:
+            with RingReader.open(path, consume=False) as ring:
+                state = "alive" if ring.alive else "ended" if ring.closed else "died"
+                states[state] += 1
+                if state == "alive":
+                    states["dropped"] += ring.dropped
+                    rank = ring.header.rank
+                    jobs[ring.header.job] += [] if rank is None else [rank]
+        except (OncallError, OSError) as error:
+            problems.append(str(error))
+    more = len(problems) - _MOST_PROBLEMS
+    told = problems[:_MOST_PROBLEMS] + ([f"and {more} rings more"] if more > 0 else [])
+    return {**states, "jobs": {job: sorted(ranks) for job, ranks in jobs.items()}, "problems": told}
