@@ -19,7 +19,9 @@ from oncall.errors import ExitCode, OncallError, RulebookError
 # name -> module and attribute: a Typer application or a function
 _COMMANDS = {
     "collect": ("oncall.cli.collect", "collect"),
+    "demo": ("oncall.cli.demo", "demo"),
     "diagnose": ("oncall.cli.diagnose", "diagnose"),
+    "doctor": ("oncall.cli.doctor", "doctor"),
     "hooks": ("oncall.cli.hooks", "app"),
     "rules": ("oncall.cli.rules", "app"),
     "schema": ("oncall.cli.schema", "schema"),

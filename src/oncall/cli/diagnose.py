@@ -136,7 +136,7 @@ def diagnose(
             incident.save(save)
         _look_at(incident, since, at)
         diagnosis = use_case.diagnose(incident, rulebooks, job, min_coverage=min_coverage)
-    sys.stdout.write(_written(diagnosis, format, explain, color))
+    sys.stdout.write(written(diagnosis, format, explain, color))
     if not diagnosis.findings and diagnosis.doubt:
         print(f"oncall: not called healthy: {diagnosis.doubt}", file=sys.stderr)
     raise typer.Exit(use_case.exit_code(diagnosis))
@@ -243,7 +243,8 @@ def _utc(at_ns: int) -> str:
     return datetime.fromtimestamp(at_ns / 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _written(diagnosis: Diagnosis, format: Format, explain: bool, color: Colour) -> str:  # noqa: A002
+def written(diagnosis: Diagnosis, format: Format, explain: bool, color: Colour) -> str:  # noqa: A002
+    """The report as text, Markdown or JSON; text as wide as the terminal."""
     match format:
         case Format.JSON:
             from oncall.report.contract import to_json

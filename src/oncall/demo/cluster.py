@@ -18,6 +18,9 @@ from oncall.shards.places import socket_path
 
 _STARTS_WITHIN_S = 30.0
 _LOOKS_EVERY_S = 0.05
+# Few operations and long computations: eight ranks leave two cores half idle, so that what is slow
+# is what was made slow.
+_WORK = ("--layers", "1", "--compute-us", "8000")
 _STEP = re.compile(r"^step (\d+)", re.MULTILINE)
 ONCALL = (sys.executable, "-m", "oncall.cli.main")
 
@@ -43,6 +46,7 @@ class Cluster:
     def start_collectors(self) -> None:
         """A collector on every node, each answering. Raises DemoFailed."""
         for node in self.layout.nodes:
+            node.run.mkdir(parents=True, exist_ok=True)
             self._processes.start(
                 f"collector of {node.name}",
                 (*ONCALL, "collect"),
@@ -59,9 +63,20 @@ class Cluster:
         for node, rank, local in self.layout.placed():
             self._ranks[rank] = self._processes.start(
                 f"rank {rank}",
-                (str(self._standin / "train"),),
+                self._command(),
                 os.environ | rank_environment(self.layout, node, rank, local) | self._hooked(),
             )
+
+    def _command(self) -> tuple[str, ...]:
+        sizes = self.layout.sizes
+        shape = [word for name in ("tp", "pp", "dp") for word in (f"--{name}", str(sizes[name]))]
+        return (
+            str(self._standin / "train"),
+            *("--unique-id-file", str(self._rendezvous)),
+            *shape,
+            *("--micro-batches", str(sizes["micro_batches"])),
+            *_WORK,
+        )
 
     def _hooked(self) -> dict[str, str]:
         return {
@@ -99,8 +114,8 @@ class Cluster:
     def inject(self, fault: Fault) -> None:
         """Break it, now."""
         if fault.signal is not None:
-            assert fault.rank is not None
-            process = self._ranks[fault.rank]
+            assert fault.ranks
+            process = self._ranks[fault.broken]
             self._struck.append(process)
             os.kill(process.child.pid, fault.signal)
         if fault.told:

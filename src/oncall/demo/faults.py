@@ -16,11 +16,16 @@ from oncall.errors import UsageError
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing to break, and the verdict that should come of it (None: no finding)."""
+    """One thing to break, and what a diagnosis should come to.
+
+    `verdicts` are those that tell the truth: CCL-D's class, and what a rulebook that sees more
+    calls the same; none: no finding. `ranks` are at fault: the first one is broken, a second one
+    is the other end of its link, which nothing recorded tells from it.
+    """
 
     name: str
-    verdict: str | None
-    rank: int | None
+    verdicts: tuple[str, ...]
+    ranks: tuple[int, ...]
     truth: str
     told: tuple[str, ...] = ()
     signal: signal.Signals | None = None
@@ -28,35 +33,53 @@ class Fault:
     @property
     def hangs(self) -> bool:
         """Does it stop the job, rather than slow it?"""
-        return self.verdict is not None and self.verdict.startswith("H")
+        return self.name.startswith("H")
+
+    @property
+    def broken(self) -> int:
+        """The rank that is broken. Only of faults that break one."""
+        return self.ranks[0]
 
     def order(self) -> str:
         """What the stand-in reads: `kind,rank=5,...`, one fault a line."""
-        return "".join(f"{each},rank={self.rank}\n" for each in self.told)
+        return "".join(f"{each},rank={self.broken}\n" for each in self.told)
 
 
-HEALTHY = Fault("healthy", None, None, "nothing is broken")
+_SLOW_GPU = "slow-compute,delay_us=20000"
+_SLOW_LINK = "slow-link,bytes_per_s=2000000"
 
 FAULTS = (
-    Fault("H1", "H1", 5, "its program stops before its next collective", ("not-entered,comm=dp",)),
-    Fault("H1-stopped", "H1", 5, "its process is stopped (SIGSTOP)", signal=signal.SIGSTOP),
-    Fault("H1-died", "H1", 5, "its process is killed (SIGKILL)", signal=signal.SIGKILL),
+    Fault("H1", ("H1",), (5,), "its program hangs before an all-reduce", ("not-entered,comm=dp",)),
+    Fault("H1-stopped", ("STOPPED",), (5,), "its process is stopped (SIGSTOP)", (), signal.SIGSTOP),
+    Fault("H1-died", ("DEAD",), (5,), "its process is killed (SIGKILL)", (), signal.SIGKILL),
     Fault(
-        "H2", "H2", 2, "it calls another collective than its peers", ("wrong-operation,comm=dp",)
+        "H2",
+        ("H2",),
+        (2,),
+        "it calls another collective than the rest",
+        ("wrong-operation,comm=dp",),
     ),
-    Fault("H2-size", "H2", 2, "it passes another size than its peers", ("wrong-size,comm=dp",)),
-    Fault("H3", "H3", 6, "its GPU stops inside a collective", ("stall-gpu,comm=dp",)),
-    Fault("H3-link", "H3", 6, "its link swallows what it sends", ("stall-link,comm=dp",)),
-    Fault("S1", "S1", 3, "it computes slower than its peers", ("slow-compute,delay_us=20000",)),
-    Fault("S2", "S2", 1, "its link is throttled", ("slow-link,bytes_per_s=2000000",)),
+    Fault(
+        "H2-size", ("H2",), (2,), "it passes another size than the rest", ("wrong-size,comm=dp",)
+    ),
+    Fault("H3", ("H3", "W1"), (6,), "its GPU stops inside an all-reduce", ("stall-gpu,comm=tp",)),
+    Fault(
+        "H3-link",
+        ("H3", "W3"),
+        (6, 7),
+        "what it sends to rank 7 gets lost",
+        ("stall-link,comm=tp",),
+    ),
+    Fault("S1", ("S1",), (3,), "its GPU computes slower", (_SLOW_GPU,)),
+    Fault("S2", ("S2",), (1,), "its link is throttled", (_SLOW_LINK,)),
     Fault(
         "S3",
-        "S3",
-        3,
-        "it computes slower, and its link is throttled",
-        ("slow-compute,delay_us=20000", "slow-link,bytes_per_s=2000000"),
+        ("S3",),
+        (3,),
+        "its GPU computes slower, its link is throttled",
+        (_SLOW_GPU, _SLOW_LINK),
     ),
-    HEALTHY,
+    Fault("healthy", (), (), "nothing is broken"),
 )
 
 

@@ -1,8 +1,8 @@
-"""Who runs where: the ranks of the job on simulated nodes, each node with folders of its own."""
+"""Who runs where: the ranks of the job in blocks on simulated nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,46 +34,51 @@ class Node:
 
 @dataclass(frozen=True)
 class Layout:
-    """The job's ranks in blocks on its nodes."""
+    """The nodes, and with them the job."""
 
     nodes: tuple[Node, ...]
 
     @classmethod
-    def of(cls, folder: Path, ranks: int, nodes: int) -> Layout:
-        """Spread `ranks` over `nodes` as evenly as it goes; makes the folders.
+    def on(cls, places: Sequence[tuple[str, Path, Path]], ranks: int) -> Layout:
+        """Spread `ranks` over nodes (name, data folder, run folder) as evenly as it goes.
 
         Raises UsageError for numbers that make no job.
         """
-        if ranks % _STAGE or not _STAGE < ranks <= _MOST_RANKS:
+        if ranks % _STAGE or not 2 * _STAGE <= ranks <= _MOST_RANKS:
             raise UsageError(
                 f"--ranks {ranks}: give a multiple of {_STAGE} (tp {TP}, pp {PP}) "
                 f"from {2 * _STAGE} to {_MOST_RANKS}"
             )
-        if not 1 <= nodes <= ranks:
-            raise UsageError(f"--nodes {nodes}: give from 1 to {ranks}, one a rank")
-        placed = []
-        for number in range(nodes):
-            name = f"node{number}"
-            node = Node(
-                name,
-                tuple(range(ranks * number // nodes, ranks * (number + 1) // nodes)),
-                folder / name / "data",
-                folder / name / "run",
+        if not 1 <= len(places) <= ranks:
+            raise UsageError(f"--nodes {len(places)}: give from 1 to {ranks}, one a rank at most")
+        bounds = [ranks * number // len(places) for number in range(len(places) + 1)]
+        return cls(
+            tuple(
+                Node(name, tuple(range(first, end)), data, run)
+                for (name, data, run), first, end in zip(places, bounds, bounds[1:], strict=False)
             )
-            for place in (node.data, node.run):
-                place.mkdir(parents=True)
-            placed.append(node)
-        return cls(tuple(placed))
+        )
+
+    @classmethod
+    def simulated(cls, folder: Path, ranks: int, nodes: int) -> Layout:
+        """Nodes in folders of `folder`, which need not exist yet: what `local:` hosts look like."""
+        names = [f"node{number}" for number in range(nodes)]
+        return cls.on([(name, folder / name, folder / name / "run") for name in names], ranks)
 
     @property
     def world_size(self) -> int:
         return sum(len(node.ranks) for node in self.nodes)
 
     @property
-    def configuration(self) -> str:
-        """The job's parallelism, as a launcher would tell it to the hooks."""
+    def sizes(self) -> Mapping[str, int]:
+        """The job's parallelism."""
         dp = self.world_size // _STAGE
-        return f"tp={TP} pp={PP} dp={dp} micro_batches={MICRO_BATCHES}"
+        return {"tp": TP, "pp": PP, "dp": dp, "micro_batches": MICRO_BATCHES}
+
+    @property
+    def configuration(self) -> str:
+        """The same as a launcher tells it to the hooks: `tp=2 pp=2 dp=2 micro_batches=4`."""
+        return " ".join(f"{name}={size}" for name, size in self.sizes.items())
 
     def node_of(self, rank: int) -> Node:
         return next(node for node in self.nodes if rank in node.ranks)

@@ -129,8 +129,10 @@ def _is_live(folder: Path) -> bool:
 
 
 def _is_of(folder: Path, host: str) -> bool:
-    """Whether the folder holds shards of a node of that name; else it is whoever's they are."""
-    return any(shard.node == host for shard in sealed_shards(folder))
+    """Whether the folder holds shards of a node of that name, or none yet; else it is whoever's
+    they are."""
+    nodes = {shard.node for shard in sealed_shards(folder)}
+    return host in nodes or not nodes
 
 
 def nodes_in(folder: Path) -> dict[str, Path]:

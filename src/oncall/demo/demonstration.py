@@ -1,0 +1,66 @@
+"""A job that trains and is then broken, with a line for every thing that is done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from oncall.demo.cluster import Cluster
+from oncall.demo.faults import Fault
+from oncall.demo.layout import Layout
+from oncall.demo.processes import Processes
+
+_STANDSTILL_S = 4
+# Rules that wait minutes on a cluster, where the disk may be slow and nobody looks on; and eight
+# ranks on a core or two disturb each other by what would be a fault where each has its own.
+PARAMETERS = {
+    "hang.hang_after": "3 s",
+    "waits.stuck_after": "3 s",
+    "slow.noticeable": "10 ms",
+}
+_HEALTHY_STEPS = 40
+_BROKEN_STEPS = 30
+_PATIENCE_S = 60.0
+
+Tell = Callable[[str, str], None]
+
+
+@contextmanager
+def broken_cluster(fault: Fault, layout: Layout, folder: Path, tell: Tell) -> Iterator[Cluster]:
+    """The job as it stands when the fault shows, still there; everything ends on leaving.
+
+    `folder` takes logs and orders; `tell` is given what is done and its details. Raises NotBuilt
+    where the C parts are missing, DemoFailed where a process ends or nothing comes of it.
+    """
+    logs = folder / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    with Processes(logs) as processes:
+        cluster = Cluster(folder, layout, processes)
+        cluster.start_collectors()
+        names = ", ".join(node.name for node in layout.nodes)
+        tell("collectors", f"`oncall collect` on {names}")
+        cluster.start_ranks()
+        tell("job", f"{layout.world_size} ranks under the hooks: {layout.configuration}")
+        _tell_speed(cluster, "trains", _HEALTHY_STEPS, tell)
+        cluster.inject(fault)
+        _tell_fault(fault, layout, tell)
+        if fault.hangs:
+            cluster.wait_for_standstill(_STANDSTILL_S, _PATIENCE_S)
+            tell("hangs", f"at step {cluster.steps()}, for {_STANDSTILL_S} s now")
+        else:
+            _tell_speed(cluster, "goes on", _BROKEN_STEPS, tell)
+        yield cluster
+
+
+def _tell_fault(fault: Fault, layout: Layout, tell: Tell) -> None:
+    if not fault.ranks:
+        tell("fault", f"none: {fault.truth}")
+        return
+    node = layout.node_of(fault.broken)
+    tell("fault", f"{fault.name}, rank {fault.broken} on {node.name}: {fault.truth}")
+
+
+def _tell_speed(cluster: Cluster, what: str, steps: int, tell: Tell) -> None:
+    length_s = cluster.wait_for_steps(steps, _PATIENCE_S)
+    tell(what, f"{steps} steps of {length_s * 1000:.0f} ms")
