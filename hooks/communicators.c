@@ -116,6 +116,14 @@ struct communicator *communicator_begin(uint64_t derived, uint64_t parent, int r
   return communicator;
 }
 
+void communicator_call_it(struct communicator *communicator, const char *name) {
+  if (!communicator || !name || !begin_writing(communicator))
+    return;
+  struct oncall_communicator *board = communicator->board;
+  snprintf(board->name, sizeof board->name, "%s", name);
+  end_writing(communicator);
+}
+
 /* Asks the real NCCL; -1: it cannot say. */
 static int ask(void **cell, const char *name, ncclComm_t pointer) {
   ncclResult_t (*real)(ncclComm_t, int *) =

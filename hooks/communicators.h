@@ -14,16 +14,20 @@
 
 struct communicator {
   struct oncall_communicator *board;
-  uint64_t derived;  /* its name without the plugin */
-  uint64_t newest;   /* handle of its newest operation that is followed; 0: none */
-  uint32_t children; /* how often it was split, shrunk or grown */
-  uint32_t plans;    /* kernel plans begun */
-  uint32_t profiler; /* version of the plugin interface that feeds it; 0: none */
-  uint16_t slot;     /* of its board */
+  uint64_t derived;   /* its name without the plugin */
+  uint64_t newest;    /* handle of its newest operation that is followed; 0: none */
+  uint32_t children;  /* how often it was split, shrunk or grown */
+  uint32_t plans;     /* kernel plans begun */
+  uint32_t plan_over; /* the latest of which an operation is over */
+  uint32_t profiler;  /* version of the plugin interface that feeds it; 0: none */
+  uint16_t slot;      /* of its board */
 };
 
 /* A communicator that begins its life; NULL: not recorded. `rank`, `size` -1: not known yet. */
 struct communicator *communicator_begin(uint64_t derived, uint64_t parent, int rank, int size);
+
+/* The name the program gave it; NULL: none. */
+void communicator_call_it(struct communicator *communicator, const char *name);
 
 /* Its initialisation returned `result` and, where it is known already, `pointer`. */
 void communicator_begun(struct communicator *communicator, ncclComm_t pointer, int result);

@@ -11,7 +11,6 @@
 typedef struct ncclComm *ncclComm_t;
 typedef struct CUstream_st *cudaStream_t;
 typedef struct ncclWindow_vidmem *ncclWindow_t;
-typedef struct ncclConfig ncclConfig_t;
 typedef struct ncclCollConfig ncclCollConfig_t;
 typedef struct ncclSimInfo ncclSimInfo_t;
 typedef int ncclRedOp_t;
@@ -19,6 +18,17 @@ typedef int ncclRedOp_t;
 typedef struct {
   char internal[128];
 } ncclUniqueId;
+
+/* As far as the communicator's name (2.27); `size` says how far the program's goes. */
+typedef struct {
+  size_t size;
+  unsigned int magic, version;
+  int blocking, cgaClusterSize, minCTAs, maxCTAs;
+  const char *netName;
+  int splitShare, trafficClass;
+  const char *commName;
+} ncclConfig_t;
+#define NCCL_API_MAGIC 0xcafebeefu
 
 typedef struct {
   int opCnt, peer, sigIdx, ctx;

@@ -186,6 +186,8 @@ static void group_stopped(uint64_t handle) {
 
 /* ------------------------------------------------------------------ launches */
 
+static bool kernels_are_told(void) { return profiler_events_wanted() & ncclProfileKernelCh; }
+
 /* Version 4 tells of no calls: what the shim entered, or else the launch is all there is. */
 static uint64_t call_of_launch(struct context *context, const struct operation_call *call) {
   struct communicator *communicator = communicator_of_context(context);
@@ -220,7 +222,9 @@ static uint64_t collective_launched(struct context *context,
       .protocol = event->coll.proto,
       .channels = event->coll.nChannels,
       .warps = event->coll.nWarps,
-      .kernels_are_told = profiler_events_wanted() & ncclProfileKernelCh,
+      .announced = !kernels_are_told()     ? 0
+                   : event->coll.nChannels ? event->coll.nChannels
+                                           : 1,
       .plan_count = event->coll.count,
   };
   return operation_launch(handle, &choice);
@@ -240,7 +244,7 @@ static uint64_t point_to_point_launched(struct context *context,
   }
   const struct operation_choice choice = {
       .channels = context->version == 4 ? 0 : event->p2p.nChannels, /* 4 is not told how many */
-      .kernels_are_told = profiler_events_wanted() & ncclProfileKernelCh,
+      .announced = kernels_are_told() ? 1 : 0, /* older NCCLs tell of fewer than nChannels */
       .plan_count = event->p2p.count,
   };
   return operation_launch(handle, &choice);

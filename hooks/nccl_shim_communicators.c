@@ -50,6 +50,12 @@ static struct communicator *begin(uint64_t derived, uint64_t parent, int rank, i
   return communicator;
 }
 
+/* The name in a configuration, where that goes so far; a wrong one is NCCL's to refuse. */
+static void take_name(struct communicator *communicator, const ncclConfig_t *config) {
+  if (communicator && config && config->magic == NCCL_API_MAGIC && config->size >= sizeof *config)
+    communicator_call_it(communicator, config->commName);
+}
+
 static ncclResult_t begun(struct communicator *communicator, ncclComm_t *where,
                           ncclResult_t result) {
   calls_of_thread.inside--;
@@ -77,6 +83,7 @@ ncclResult_t ncclCommInitRankConfig INIT_RANK_CONFIG;
 ONCALL_EXPORT ncclResult_t ncclCommInitRankConfig INIT_RANK_CONFIG {
   ONCALL_REAL(CommInitRankConfig, INIT_RANK_CONFIG)
   struct communicator *communicator = begin(oncall_hash(0, &id, sizeof id), 0, rank, size);
+  take_name(communicator, config);
   return begun(communicator, comm, real(comm, size, id, rank, config));
 }
 
@@ -88,6 +95,7 @@ ONCALL_EXPORT ncclResult_t oncall_ncclCommInitRankScalable INIT_RANK_SCALABLE {
   ONCALL_REAL(CommInitRankScalable, INIT_RANK_SCALABLE)
   size_t bytes = ids && count > 0 ? (size_t)count * sizeof *ids : 0;
   struct communicator *communicator = begin(oncall_hash(0, ids, bytes), 0, rank, size);
+  take_name(communicator, config);
   return begun(communicator, comm, real(comm, size, rank, count, ids, config));
 }
 
@@ -138,6 +146,7 @@ ONCALL_EXPORT ncclResult_t ncclCommSplit SPLIT {
   ONCALL_REAL(CommSplit, SPLIT)
   struct communicator *communicator =
       color < 0 ? begin_nothing(comm) : begin_child(comm, (uint64_t)(uint32_t)color, -1, -1);
+  take_name(communicator, config);
   return begun(communicator, child, real(comm, color, key, child, config));
 }
 
@@ -151,6 +160,7 @@ ONCALL_EXPORT ncclResult_t oncall_ncclCommShrink SHRINK {
   for (int i = 0; excluded && i < count; i++)
     salt += oncall_hash(0, &excluded[i], sizeof *excluded);
   struct communicator *communicator = begin_child(comm, salt, -1, -1);
+  take_name(communicator, config);
   return begun(communicator, child, real(comm, excluded, count, child, config, flags));
 }
 
@@ -165,6 +175,7 @@ ONCALL_EXPORT ncclResult_t oncall_ncclCommGrow GROW {
   ONCALL_REAL(CommGrow, GROW)
   struct communicator *parent = comm ? communicator_of(comm) : NULL;
   struct communicator *communicator = begin(0, parent ? parent->board->identity : 0, rank, size);
+  take_name(communicator, config);
   return begun(communicator, grown, real(comm, size, id, rank, grown, config));
 }
 

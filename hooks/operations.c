@@ -162,7 +162,7 @@ uint64_t operation_follow(const struct operation_entry *entry, const struct oper
   struct operation *operation = &operations[slot];
   struct communicator *communicator = entry->communicator;
   operation->number = entry->number;
-  operation->communicator = communicator;
+  STORE(operation->communicator, communicator);
   operation->channels = operation->sends = operation->recvs = 0;
   operation->sent_bytes = operation->gpu_first_ns = operation->gpu_last_ns = 0;
   STORE(operation->bytes, call->count * oncall_element_bytes(call->dtype));
@@ -213,11 +213,20 @@ static void end_older(const struct operation *ended) {
   }
 }
 
-/* A part of it is over, or was seen to begin: perhaps that was the last one. */
+/* A later kernel plan of its communicator is over. */
+static bool is_overtaken(const struct operation *operation) {
+  const struct communicator *communicator = LOAD(operation->communicator);
+  return LOAD(operation->plan) < LOAD(communicator->plan_over);
+}
+
+/* A part of it is over: perhaps that was the last one. */
 static void settle(struct operation *operation, uint64_t state) {
-  if ((state & (OPEN | MISSING)) || !(state & LAUNCHED) || !(state & (HAS_KERNEL | HAS_TRANSFER)) ||
+  bool whole = !(state & MISSING) && (state & (HAS_KERNEL | HAS_TRANSFER));
+  if ((state & OPEN) || !(state & LAUNCHED) || !(whole || is_overtaken(operation)) ||
       !end_life(operation, state))
     return;
+  if (LOAD(operation->communicator->plan_over) < operation->plan)
+    STORE(operation->communicator->plan_over, operation->plan);
   record_end(operation);
   end_older(operation);
   free_slot(operation);
@@ -258,15 +267,27 @@ static void close_part(uint64_t handle) {
 
 /* ------------------------------------------------------------------ launches */
 
+/* NCCL launches in the order of calls, but for those of one group: looking back, whatever lies
+ * before a launched operation's group is not to come any more. */
 uint64_t operation_unlaunched(struct communicator *communicator, uint8_t op, uint64_t bytes,
                               int32_t peer) {
   uint64_t oldest = 0, state;
   uint64_t handle = __atomic_load_n(&communicator->newest, __ATOMIC_ACQUIRE);
+  bool met_launched = false;
+  uint32_t last_group = 0;
   for (const struct operation *operation; (operation = named(handle, &state)) != NULL;
-       handle = LOAD(operation->previous))
-    if (!(state & LAUNCHED) && LOAD(operation->op) == op && LOAD(operation->bytes) == bytes &&
-        (!operation_is_point_to_point(op) || LOAD(operation->peer) == peer))
+       handle = LOAD(operation->previous)) {
+    uint32_t group = LOAD(operation->group);
+    if (met_launched && (!group || group != last_group))
+      break;
+    if (state & LAUNCHED) {
+      met_launched = true;
+      last_group = group;
+    } else if (LOAD(operation->op) == op && LOAD(operation->bytes) == bytes &&
+               (!operation_is_point_to_point(op) || LOAD(operation->peer) == peer)) {
       oldest = handle;
+    }
+  }
   return oldest;
 }
 
@@ -276,11 +297,8 @@ static void copy_name(char *to, size_t bytes, const char *name) {
 }
 
 uint64_t operation_launch(uint64_t handle, const struct operation_choice *choice) {
-  uint32_t missing = 0;
-  if (choice->kernels_are_told)
-    missing = choice->channels ? choice->channels : 1;
   uint64_t before;
-  struct operation *operation = open_part(handle, LAUNCHED, missing, 0, &before);
+  struct operation *operation = open_part(handle, LAUNCHED, choice->announced, 0, &before);
   if (!operation)
     return 0;
   STORE(operation->plan, LOAD(operation->communicator->plans));

@@ -58,7 +58,7 @@ uint64_t operation_unlaunched(struct communicator *communicator, uint8_t op, uin
 struct operation_choice {
   const char *algorithm, *protocol; /* NULL: not told */
   uint8_t channels, warps;
-  bool kernels_are_told; /* an event will come for each kernel channel */
+  uint8_t announced; /* kernel channels of which events will come, at least */
   uint64_t plan_count;
 };
 

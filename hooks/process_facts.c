@@ -1,8 +1,10 @@
+#define _GNU_SOURCE
 #include "process_facts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "nccl_library.h"
 #include "ring.h"
@@ -17,9 +19,10 @@ static void spell_version(int code, char *text, size_t bytes) {
 
 void process_learns_nccl_version(void) {
   static void *cell;
-  static int asked;
+  static pid_t asked_by; /* a forked child has another ring */
+  pid_t process = getpid();
   struct oncall_ring *ring = oncall_ring();
-  if (!ring || ring->header->nccl_version[0] || __atomic_exchange_n(&asked, 1, __ATOMIC_RELAXED))
+  if (!ring || __atomic_exchange_n(&asked_by, process, __ATOMIC_RELAXED) == process)
     return;
   ncclResult_t (*real)(int *) = (ncclResult_t (*)(int *))oncall_nccl_function(
       &cell, "GetVersion", (const void *)process_learns_nccl_version);

@@ -8,7 +8,7 @@
 #include "nccl_api.h"
 
 struct ncclComm {
-  int rank, size, used, ready;
+  int rank, size, used;
 };
 static struct ncclComm comms[16];
 
@@ -23,9 +23,10 @@ static ncclResult_t make(ncclComm_t *comm, int rank, int size) {
   if (result && result != ncclInProgress)
     return result;
   int at = 0;
-  while (comms[at].used)
+  while (__atomic_exchange_n(&comms[at].used, 1, __ATOMIC_ACQUIRE))
     at++;
-  comms[at] = (struct ncclComm){.rank = rank, .size = size, .used = 1, .ready = !result};
+  comms[at].rank = rank;
+  comms[at].size = size;
   *comm = &comms[at];
   return result;
 }
@@ -99,8 +100,8 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *chi
     return ncclSuccess;                                                                            \
   }
 OF_COMM(CommFinalize, (ncclComm_t comm), (void)comm)
-OF_COMM(CommDestroy, (ncclComm_t comm), comm->used = 0)
-OF_COMM(CommAbort, (ncclComm_t comm), comm->used = 0)
+OF_COMM(CommDestroy, (ncclComm_t comm), __atomic_store_n(&comm->used, 0, __ATOMIC_RELEASE))
+OF_COMM(CommAbort, (ncclComm_t comm), __atomic_store_n(&comm->used, 0, __ATOMIC_RELEASE))
 OF_COMM(CommCount, (ncclComm_t comm, int *count), *count = comm->size)
 OF_COMM(CommUserRank, (ncclComm_t comm, int *rank), *rank = comm->rank)
 OF_COMM(CommCuDevice, (ncclComm_t comm, int *device), *device = 3)
