@@ -85,12 +85,13 @@ class Configuration:
     )
 
 
-_UNIT = re.compile(r"_(ns|bytes)$")
-_KEYS = {
+def key_of(name: str) -> str:
+    """How a field is spelt in the file: its unit stands in the value instead."""
     # `keep_bytes` keeps its name, as `keep` is the time.
-    "keep_bytes" if f.name == "keep_bytes" else _UNIT.sub("", f.name): f
-    for f in fields(Configuration)
-}
+    return name if name == "keep_bytes" else re.sub("_(ns|bytes)$", "", name)
+
+
+_KEYS = {key_of(declared.name): declared for declared in fields(Configuration)}
 
 
 def load(path: Path | None, told: Mapping[str, Any] | None = None) -> Configuration:

@@ -52,7 +52,7 @@ def finished_rows(operations: Array, communicators: Communicators, scale: Scale)
     columns = _common(operations, communicators, scale) | {
         "ended_ns": scale.unix_ns(operations["ended_ns"]),
         "done": np.ma.MaskedArray(np.ones(len(operations), bool), mask=~told),
-        **_rates(operations),
+        **_rates(operations, communicators.steps_told(of)),
     }
     return Batch("ops", len(operations), columns)
 
@@ -104,8 +104,8 @@ def _common(operations: Array, communicators: Communicators, scale: Scale) -> di
     }
 
 
-def _rates(operations: Array) -> dict[str, ColumnData]:
-    """Send and receive primitives, and how many a second (CCL-D 4.1): NULL where there is none."""
+def _rates(operations: Array, steps_told: Array) -> dict[str, ColumnData]:
+    """Send and receive primitives, and how many a second (CCL-D 4.1); NULL where not known."""
     began = np.where(operations["started_ns"], operations["started_ns"], operations["entered_ns"])
     span_ns = operations["ended_ns"] - began
     columns: dict[str, ColumnData] = {}
@@ -113,7 +113,7 @@ def _rates(operations: Array) -> dict[str, ColumnData]:
         steps = operations[count]
         # Whole numbers compress well, and a rate is never known better than that.
         per_second = np.rint(steps * 1e9 / np.maximum(span_ns, 1))
-        columns[count] = _positive(steps)
+        columns[count] = np.ma.MaskedArray(steps, mask=(steps == 0) & ~steps_told)
         columns[rate] = np.ma.MaskedArray(per_second, mask=(steps == 0) | (span_ns <= 0))
     return columns
 
