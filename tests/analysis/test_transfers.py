@@ -182,6 +182,7 @@ def test_only_operations_where_a_hang_begins_are_followed() -> None:
         incident.append("ops", calls | {"seq": 8, "rank": [0, 1], "enqueued_ns": 5})
         rows(incident, rank=[1], peer=0, direction="recv", waits_for="recv_wire")
         rows(incident, rank=[1], peer=0, direction="recv", waits_for="recv_wire", seq=7)
+        rows(incident, rank=[0], peer=1, direction="send", seq=3, ended_ns=20)
         incident.require(["transfer_ends"])
         found = incident.con.execute(
             "SELECT seq, rank, waited_ns, end_kind, end_ranks FROM transfer_ends"

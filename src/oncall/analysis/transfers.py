@@ -44,7 +44,8 @@ class End:
     """Where a chain of waiting transfers ends.
 
     `kind`: gpu (stands still: neither fills nor consumes), kernel (has data and does not consume),
-    link (posted or sent, never arrived: between `ranks`), absent (has not begun), silent.
+    link (posted or sent, never arrived: between `ranks`), absent (has not begun), silent (leaves
+    no transfers at all).
     `ranks` of a GPU are several where what goes on inside their host is not recorded.
     """
 
@@ -226,7 +227,7 @@ def transfers_in_flight() -> str:
 @relation(
     "transfer_ends",
     reads=["transfers_in_flight", "hang_roots"],
-    optional=["members", "witnesses"],
+    optional=["members", "transfers"],
     empty_without=["transfers_in_flight", "hang_roots"],
     columns=_COLUMNS,
     source="beyond the papers: NCCL proxy steps, from waiter to waited-for",
@@ -270,7 +271,8 @@ def _operations(
 ) -> Iterator[tuple[tuple[Any, ...], Operation, dict[Transfer, int | None]]]:
     """Each operation where a hang begins, with how long its transfers have waited."""
     heard: dict[str, set[int]] = defaultdict(set)
-    for job, rank in con.execute("SELECT job, rank FROM witnesses").fetchall():
+    # A process without the profiler leaves operations and no transfers: nothing follows from that.
+    for job, rank in con.execute("SELECT DISTINCT job, rank FROM transfers").fetchall():
         heard[job].add(rank)
     inside: dict[Any, dict[int, tuple[int, ...]]] = defaultdict(dict)
     for job, comm, rank, ranks in con.execute(_INSIDE).fetchall():
