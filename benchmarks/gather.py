@@ -1,0 +1,185 @@
+"""What a gather costs: one busy node's digest, and whole fleets of simulated nodes.
+
+    python benchmarks/gather.py [--nodes 8,64,256] [--seconds 600]
+
+A node's evidence is made by SQL: 8 ranks, each on a tensor-parallel communicator within the node
+and a data-parallel one across all nodes. The one node has every row, sealed every 30 s, as a
+collector writes it; the nodes of a fleet have the candidates of such shards, which is all that a
+digest reads. Every fleet is asked through real endpoint processes; these share this machine with
+the console, so seconds are an upper bound, and the console's own CPU time is told apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from oncall.evidence.incident import Incident
+from oncall.fleet.ask import ask_fleet
+from oncall.fleet.gather import Progress, Window
+from oncall.fleet.local import LocalTransport, nodes_in
+from oncall.rules.load import load_rulebooks, shipped_folder
+from oncall.rules.starts import started_communicators
+from oncall.shards.digest import prepare
+from oncall.shards.wire import Request
+from oncall.shards.writer import LiveStore, Place
+
+BEGAN_NS = 1_767_225_600 * 10**9
+SEAL_S = 30
+RANKS = 8
+TP_RATE, DP_RATE = 480, 20  # operations a second and rank
+
+_OPERATIONS = """
+    INSERT INTO ops BY NAME
+    SELECT 'llama' AS job, {comm} AS comm, n AS seq, {first} + r AS rank, 'coll' AS kind,
+        CASE n % 3 WHEN 0 THEN 'AllReduce' WHEN 1 THEN 'AllGather' ELSE 'ReduceScatter' END AS op,
+        'bf16' AS dtype, 33554432 AS count, 67108864 AS bytes, 'RING' AS algo,
+        'SIMPLE' AS proto, 16 AS channels, 7 AS stream, began - 20000 AS enqueued_ns,
+        began AS started_ns, began + took AS ended_ns, true AS done, 480 AS sends, 480 AS recvs,
+        round(480e9 / took) AS send_rate, round(480e9 / took) AS recv_rate
+    FROM (SELECT n, r, {start} + n * 1000000000 // {rate}
+                 + (hash(n * 16 + r + {first}) % 90000)::BIGINT AS began,
+                 600000 + (hash(n * 32 + r + {first}) % 200000)::BIGINT AS took
+          FROM range({low}, {high}) a(n), range({ranks}) b(r))
+"""
+
+
+def write_shard(
+    folder: Path, number: int, begin_s: int, end_s: int, *, only_candidates: bool
+) -> None:
+    """One shard of node `number`, of all its operations between two seconds of the job."""
+    node, first = f"gpu{number:04d}", number * RANKS
+    start = BEGAN_NS + begin_s * 10**9
+    store = LiveStore(Place(folder, node), start)
+    con = store.cursor()
+    groups = [(1_000_000 + number, TP_RATE, RANKS, first)]
+    groups += [(1 + local, DP_RATE, 1, first + local) for local in range(RANKS)]
+    for comm, rate, ranks, of in groups:
+        low, high = begin_s * rate, end_s * rate
+        if only_candidates:
+            low = max(low, high - max(64, 3000 * rate // TP_RATE))
+        con.execute(
+            _OPERATIONS.format(
+                comm=comm, first=of, start=BEGAN_NS, rate=rate, low=low, high=high, ranks=ranks
+            )
+        )
+        con.execute(
+            "INSERT INTO comms BY NAME SELECT 'llama' AS job, ? AS comm, ? + r AS rank, "
+            "r AS comm_rank, ? AS role FROM range(?) t(r)",
+            [comm, of, "tp" if comm >= 1_000_000 else "dp", ranks],
+        )
+    con.execute(
+        "INSERT INTO ranks BY NAME SELECT 'llama' AS job, ? + r AS rank, ? AS node, r AS gpu "
+        "FROM range(8) t(r)",
+        [first, node],
+    )
+    con.close()
+    store.seal(BEGAN_NS + end_s * 10**9, prepare)
+
+
+def measure_node(seconds: int) -> dict[str, float]:
+    """The digest of one busy node: its rows, bytes, seconds and CPU, asked as SSH asks."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        began = time.perf_counter()
+        for begin in range(0, seconds, SEAL_S):
+            write_shard(folder, 0, begin, begin + SEAL_S, only_candidates=False)
+        written_s = time.perf_counter() - began
+        sizes = [path.stat().st_size for path in folder.iterdir()]
+        request = Request("digest", job="llama", since_ns=BEGAN_NS)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        began = time.perf_counter()
+        answer = subprocess.run(
+            [sys.executable, "-m", "oncall.cli.node", "query", "--data-dir", name, "--sealed"],
+            input=request.line(),
+            capture_output=True,
+            check=True,
+        ).stdout
+        took_s = time.perf_counter() - began
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        end = json.loads(answer[answer.rindex(b'{"end":') :])["end"]
+        return {
+            "rows stored": seconds * RANKS * (TP_RATE + DP_RATE),
+            "shards": len(sizes),
+            "MB stored": sum(sizes) / 1e6,
+            "s to write and seal": written_s,
+            "rows of the digest": end["rows"],
+            "bytes of the digest": len(answer),
+            "s": took_s,
+            "CPU s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+            "MB of memory": after.ru_maxrss / 1e3,
+        }
+
+
+def measure_fleet(nodes: int) -> dict[str, float]:
+    """A whole gather of so many healthy nodes, and what it costs the console."""
+    rulebooks = load_rulebooks([shipped_folder()])
+    seen = Progress("", 0, 0, 0)
+
+    def look(progress: Progress) -> None:
+        nonlocal seen
+        seen = progress
+
+    def starting(incident: Incident) -> tuple[int, ...]:
+        started_communicators(incident, rulebooks)
+        return ()
+
+    with tempfile.TemporaryDirectory() as name:
+        for number in range(nodes):
+            write_shard(Path(name), number, 0, 600, only_candidates=True)
+        folders = nodes_in(Path(name))
+        began, cpu = time.perf_counter(), time.process_time()
+        answer = asyncio.run(
+            ask_fleet(
+                LocalTransport(folders),
+                tuple(folders),
+                None,
+                Window(),
+                starting,
+                patience_s=600,
+                progress=look,
+            )
+        )
+        took_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
+    with answer.incident as incident:
+        failed = [outcome for outcome in answer.outcomes.values() if outcome.kind != "ok"]
+        if failed:
+            raise SystemExit(f"{len(failed)} nodes failed: {failed[0]}")
+        return {
+            "nodes": nodes,
+            "s": took_s,
+            "console CPU s": cpu_s,
+            "kB a node": seen.bytes / nodes / 1e3,
+            "operations merged": incident.rows("ops"),
+            "console MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", default="8,64,256", help="sizes of fleets")
+    parser.add_argument("--seconds", type=int, default=600, help="of the busy node; 0: none")
+    told = parser.parse_args()
+    if told.seconds:
+        for name, value in measure_node(told.seconds).items():
+            print(f"{name:24}{value:>14,.2f}")
+    for nodes in filter(None, told.nodes.split(",")):
+        # Each in a process of its own, so that memory is its own too.
+        if len(told.nodes.split(",")) > 1:
+            subprocess.run(
+                [sys.executable, __file__, "--seconds", "0", "--nodes", nodes], check=True
+            )
+        else:
+            fleet = measure_fleet(int(nodes))
+            print(" · ".join(f"{name} {value:,.1f}" for name, value in fleet.items()))
+
+
+if __name__ == "__main__":
+    main()
