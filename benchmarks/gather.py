@@ -24,7 +24,7 @@ from pathlib import Path
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import ask_fleet
 from oncall.fleet.gather import Progress, Window
-from oncall.fleet.local import LocalTransport, nodes_in
+from oncall.fleet.local import AT_ONCE, LocalTransport, nodes_in
 from oncall.rules.load import load_rulebooks, shipped_folder
 from oncall.rules.starts import started_communicators
 from oncall.shards.digest import prepare
@@ -144,6 +144,7 @@ def measure_fleet(nodes: int) -> dict[str, float]:
                 Window(),
                 starting,
                 patience_s=600,
+                at_once=AT_ONCE,
                 progress=look,
             )
         )

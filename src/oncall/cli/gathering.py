@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oncall.cli.instant import parse_instant
 from oncall.fleet.ask import Answer, ask_fleet
 from oncall.fleet.gather import Progress, Window
-from oncall.fleet.local import PREFIX, LocalTransport, local_nodes
+from oncall.fleet.local import AT_ONCE, PATIENCE_S, PREFIX, LocalTransport, local_nodes
 from oncall.shards.catalog import sealed_shards
 from oncall.units import format_bytes, parse_duration_ns
 
@@ -83,10 +83,15 @@ def _run(
         started = started_communicators(incident, rulebooks)
         return {comm for comms in started.values() for comm in comms}
 
+    local = isinstance(transport, LocalTransport)
+    pace: Any = {"patience_s": PATIENCE_S, "at_once": AT_ONCE} if local else {}
+
     async def ask() -> Answer:
         with _progress_line() as progress:
             async with _opened(transport) as opened:
-                return await ask_fleet(opened, hosts, job, window, starting, progress=progress)
+                return await ask_fleet(
+                    opened, hosts, job, window, starting, progress=progress, **pace
+                )
 
     return asyncio.run(ask())
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.fleet.gather import Gather, Progress, Window, jobs_of
+from oncall.fleet.gather import AT_ONCE, Gather, Progress, Window, jobs_of
 from oncall.fleet.merge import merge
 from oncall.fleet.outcome import REASONS, Outcome
 from oncall.fleet.transport import Transport
@@ -42,6 +42,7 @@ async def ask_fleet(
     starting: Starting,
     *,
     patience_s: float = 20.0,
+    at_once: int = AT_ONCE,
     progress: Callable[[Progress], None] | None = None,
 ) -> Answer:
     """The evidence of `job` (None: of the only one there is) on whichever of `hosts` answer.
@@ -51,7 +52,13 @@ async def ask_fleet(
     """
     with tempfile.TemporaryDirectory(prefix="oncall-gather-") as folder:
         async with Gather(
-            transport, hosts, window, Path(folder), patience_s=patience_s, progress=progress
+            transport,
+            hosts,
+            window,
+            Path(folder),
+            patience_s=patience_s,
+            at_once=at_once,
+            progress=progress,
         ) as gather:
             with _stopped_by_interrupt(gather):
                 outcomes = await gather.greet()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +30,7 @@ CONSOLE_ROWS = 3_000_000
 NODE_ROWS = 25_000
 LEAST_NODE_ROWS = 4_000
 DETAIL_ROWS = 400_000
-AT_ONCE = 64  # answers read at the same time
+AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,11 @@ class Gather:
         folder: Path,
         *,
         patience_s: float = 20.0,
+        at_once: int = AT_ONCE,
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        """`folder` takes the answers; `patience_s` is how long one phase may take a host."""
+        """`folder` takes the answers; `patience_s` is how long one phase may take a host, and
+        `at_once` how many may send evidence at a time."""
         self._transport = transport
         self._window = window
         self._folder = folder
@@ -81,7 +84,7 @@ class Gather:
         self._progress = progress
         self._sessions = {host: _Session(host, number) for number, host in enumerate(hosts)}
         self._stopped = asyncio.Event()
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(at_once)
         self._phase = Progress("greet", 0, 0, 0)
         self.parts: list[ReceivedPart] = []
 
@@ -134,7 +137,7 @@ class Gather:
                 session.fail("no-data")
         budget = max(LEAST_NODE_ROWS, min(NODE_ROWS, CONSOLE_ROWS // max(1, len(nodes))))
         request = Request("digest", job=job, budget_rows=budget)
-        await self._run("digest", nodes, lambda session: self._fetch(session, request))
+        await self._run("digest", nodes, lambda session: self._fetch(session, request), self._slots)
 
     async def detail(self, job: str, comms: Mapping[str, Sequence[int]]) -> None:
         """Ask hosts for all operations of communicators (host -> communicators)."""
@@ -147,7 +150,7 @@ class Gather:
         async def fetch(session: _Session) -> None:
             await self._fetch(session, replace(request, comms=tuple(asked[session.host])))
 
-        await self._run("detail", asked, fetch)
+        await self._run("detail", asked, fetch, self._slots)
 
     async def _greet(self, session: _Session) -> None:
         since_ns = self._window.since_ns
@@ -160,8 +163,7 @@ class Gather:
         sink = FolderSink(
             self._folder / f"{len(self.parts)}-{request.ask}-{session.number}", session.host
         )
-        async with self._slots:
-            end = await session.ask(lambda c: c.ask(request, sink))
+        end = await session.ask(lambda c: c.ask(request, sink))
         # Parts of a broken answer are not used: half a selection would look like silence.
         self.parts += sink.parts
         session.outcome = replace(session.outcome, status={**session.outcome.status, **end.status})
@@ -171,15 +173,17 @@ class Gather:
         phase: str,
         hosts: Iterable[str],
         ask: Callable[[_Session], Awaitable[None]],
+        slots: AbstractAsyncContextManager[Any] | None = None,
     ) -> None:
-        """Ask hosts at once, until all have answered or failed, or we stop."""
+        """Ask hosts at once, as far as there are slots, until all have answered or failed, or we
+        stop."""
         sessions = [self._sessions[host] for host in hosts]
         self._phase = Progress(phase, 0, len(sessions), self._phase.bytes)
         self._tell()
 
         async def one(session: _Session) -> None:
             try:
-                async with asyncio.timeout(self._patience_s):
+                async with slots or nullcontext(), asyncio.timeout(self._patience_s):
                     await ask(session)
             except TimeoutError:
                 session.fail("timeout", f"no answer within {self._patience_s:g} s")

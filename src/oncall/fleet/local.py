@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import glob
+import os
 import socket
 import sys
 import threading
@@ -23,6 +24,9 @@ from oncall.shards.catalog import sealed_shards
 PREFIX = "local:"
 _RUN = "run"  # a folder's own run folder, if it has one
 _LEAVE_S = 5.0
+# All nodes share this machine: they take turns, and take their time.
+PATIENCE_S = 300.0
+AT_ONCE = 2 * (os.cpu_count() or 1)
 
 
 def local_nodes(pattern: str) -> dict[str, Path]:
@@ -82,7 +86,7 @@ async def _in_child(host: str, folder: Path) -> AsyncIterator[Connection]:
     )
     assert process.stdin is not None and process.stdout is not None
     try:
-        yield Connection(host, _StreamChannel(process.stdout, process.stdin))
+        yield Connection(host, _StreamChannel(process.stdout, process.stdin), silence_s=PATIENCE_S)
     finally:
         process.stdin.close()
         # Shielded: even a cancelled gather leaves no child behind.
@@ -117,7 +121,7 @@ async def _in_thread(host: str, folder: Path) -> AsyncIterator[Connection]:
     thread.start()
     reader, writer = await asyncio.open_connection(sock=ours)
     try:
-        yield Connection(host, _StreamChannel(reader, writer))
+        yield Connection(host, _StreamChannel(reader, writer), silence_s=PATIENCE_S)
     finally:
         writer.close()
         await asyncio.to_thread(thread.join)
