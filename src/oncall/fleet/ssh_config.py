@@ -155,13 +155,12 @@ class Resolver:
 
 
 def _file_words(options: Sequence[str]) -> tuple[str, ...]:
-    """Of ssh's options those that name its configuration file."""
+    """Of ssh's options the one that names its configuration file: the last counts."""
+    words: tuple[str, ...] = ()
     for number, word in enumerate(options):
-        if word == "-F":
-            return tuple(options[number : number + 2])
         if word.startswith("-F"):
-            return (word,)
-    return ()
+            words = tuple(options[number : number + 2]) if word == "-F" else (word,)
+    return words
 
 
 def _background(

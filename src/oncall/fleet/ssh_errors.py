@@ -74,9 +74,9 @@ def classify(host: str, said: str) -> HostError:
 def after_login(host: str, status: int, said: str) -> HostError:
     """Why the command that ssh ran ended with this status, before its answer did."""
     if status == 127 or re.search(r"command not found|: not found", said):
-        return HostError("no-agent", f"has no oncall in its PATH: {last_line(said)}")
+        return HostError("no-agent", f"none in its PATH ({last_line(said)})")
     if status == 126:
-        return HostError("no-agent", f"may not run oncall: {last_line(said)}")
+        return HostError("no-agent", f"it may not be run ({last_line(said)})")
     if "No such command" in said:
         return HostError("version", "its oncall is too old to be asked: upgrade it there")
     if status == 255:

@@ -55,9 +55,8 @@ class Fleet:
     def configuration(self, *options: str, **settings: Any) -> FleetConfiguration:
         """`options` are ssh's, before those of the fleet's ssh_config."""
         settings = {"connect_timeout_s": 5.0, "transport": self.transport} | settings
-        return FleetConfiguration(
-            ssh_options=(*options, "-F", str(self.loopback.config)), **settings
-        )
+        file = () if "-F" in options else ("-F", str(self.loopback.config))
+        return FleetConfiguration(ssh_options=(*options, *file), **settings)
 
     def run(
         self,

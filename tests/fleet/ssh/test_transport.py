@@ -28,7 +28,7 @@ def test_node_answers_as_itself(fleet: Fleet, host: str) -> None:
         ("impostor", "hostkey", "not the one in known_hosts"),
         ("dead", "refused", "refused"),
         ("old", "version", "protocol 0"),
-        ("bare", "no-agent", "no oncall"),
+        ("bare", "no-agent", "PATH"),
         ("stranger", "auth", "ssh-add"),
         ("nowhere.invalid", "refused", "nowhere.invalid"),
     ],

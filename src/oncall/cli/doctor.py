@@ -1,0 +1,103 @@
+"""`oncall doctor`: what works, what does not, and what to type next."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oncall.errors import ExitCode
+
+if TYPE_CHECKING:
+    from oncall.fleet.doctor import Checkup
+    from oncall.fleet.transport import Transport
+
+
+class Format(StrEnum):
+    """What is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def doctor(
+    hosts: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[HOSTS]",
+            help="Nodes to look at, e.g. gpu[001-512] or local:DIR/*; else this machine.",
+        ),
+    ] = None,
+    inventory: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with a node set a line.")
+    ] = None,
+    format: Annotated[Format, typer.Option(help="What to print.")] = Format.TEXT,  # noqa: A002
+) -> None:
+    """Say what works here or on nodes, what does not, and what to type next.
+
+    Of each node: how it is reached and why so, whether it answers, its version, clock, collector,
+    newest shard, free disk, and which jobs record. Equal results are folded.
+
+    Exit codes: 0 all is well, 1 something is wrong, 2 usage.
+    """
+    from oncall.report import checkup
+
+    if hosts is None and inventory is None:
+        from oncall.fleet.doctor_here import check_here
+
+        checks = check_here()
+        well = all(check.state != "wrong" for check in checks)
+        write_here = checkup.here_json if format is Format.JSON else checkup.here_text
+        sys.stdout.write(write_here(checks))
+    else:
+        found = _check(hosts, inventory)
+        well = all(one.well for one in found)
+        write = checkup.fleet_json if format is Format.JSON else checkup.fleet_text
+        sys.stdout.write(write(found))
+    raise typer.Exit(ExitCode.HEALTHY if well else ExitCode.FINDING)
+
+
+def _check(hosts: str | None, inventory: Path | None) -> list[Checkup]:
+    from oncall.fleet.local import PREFIX, LocalTransport, local_nodes
+
+    if hosts is not None and hosts.startswith(PREFIX):
+        folders = local_nodes(hosts)
+        return asyncio.run(_all(LocalTransport(folders), list(folders)))
+    from oncall.fleet.configuration import read_configuration
+    from oncall.fleet.inventory import find_hosts, no_hosts
+    from oncall.fleet.ssh_transport import SshTransport
+
+    configuration = read_configuration()
+    named = find_hosts(hosts, inventory, configuration)
+    if named is None:
+        raise no_hosts()
+
+    async def over_ssh() -> list[Checkup]:
+        async with SshTransport(configuration) as transport:
+            return await _all(transport, named.hosts)
+
+    return asyncio.run(over_ssh())
+
+
+async def _all(transport: Transport, hosts: Sequence[str]) -> list[Checkup]:
+    """Look at all of them, with a line of progress on a terminal."""
+    from oncall.fleet.doctor import check_fleet
+
+    done = 0
+
+    def show(_: Checkup) -> None:
+        nonlocal done
+        done += 1
+        print(f"\r\x1b[K{done} of {len(hosts)} nodes", end="", file=sys.stderr, flush=True)
+
+    if not sys.stderr.isatty():
+        return await check_fleet(transport, hosts)
+    try:
+        return await check_fleet(transport, hosts, show)
+    finally:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)

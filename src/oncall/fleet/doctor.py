@@ -1,0 +1,218 @@
+"""Whether nodes can be asked, and whether they record: what works, what does not, what to do.
+
+Each host gets a `Checkup`: how it is reached and why so, what it says of itself, and its troubles,
+each with the command to type next. Nothing here changes anything on a node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from oncall.fleet.choose import Choice
+from oncall.fleet.outcome import REASONS, HostError, Kind
+from oncall.fleet.ssh_config import SshOptions
+from oncall.fleet.transport import Clock, Connection, Transport
+from oncall.units import NS_PER_S, format_bytes, format_duration
+
+_STALE_NS = 300 * NS_PER_S  # a collector seals within a minute
+_CLOCK_NS = NS_PER_S  # evidence is corrected for it; logs and people are not
+_LEAST_FREE_BYTES = 2**30
+_PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What is wrong, and what to type next; `{host}` is filled in for one of the hosts."""
+
+    what: str
+    next: str = ""
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """One host: `kind` and `message` say whether it answered, the rest what it answered."""
+
+    host: str
+    kind: Kind = "ok"
+    message: str = ""
+    transport: str = ""
+    why: str = ""
+    status: Mapping[str, Any] = field(default_factory=dict)
+    clock: Clock | None = None
+    troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def well(self) -> bool:
+        return not self.troubles
+
+    @property
+    def newest_age_ns(self) -> int | None:
+        """How old its newest sealed evidence is, by its own clock."""
+        newest = _inner(self.status, "shards").get("newest_ns")
+        if not isinstance(newest, int) or self.clock is None:
+            return None
+        return max(0, self.clock.at_ns - newest)
+
+    @property
+    def free_bytes(self) -> int | None:
+        free = self.status.get("free_bytes")
+        return free if isinstance(free, int) else None
+
+    @property
+    def recording(self) -> dict[str, list[int]]:
+        """Ranks that record now, by job."""
+        jobs = _inner(_inner(self.status, "rings"), "jobs")
+        return {str(job): list(ranks) for job, ranks in jobs.items() if isinstance(ranks, list)}
+
+    def rings(self, state: str) -> int:
+        """How many rings are `alive`, `ended` or `died`; how many records were `dropped`."""
+        count = _inner(self.status, "rings").get(state)
+        return count if isinstance(count, int) else 0
+
+
+class _Ssh(Protocol):
+    """What a transport over SSH can tell of the way to a host."""
+
+    async def resolve(self, host: str) -> SshOptions: ...
+
+    async def choice(self, options: SshOptions) -> Choice: ...
+
+
+# What to type where there is no answer.
+_NEXT: Mapping[Kind, str] = {
+    "timeout": "ssh -v {host} true",
+    "refused": "ssh -v {host} true",
+    "auth": "ssh-add -l; ssh -o BatchMode=yes {host} true",
+    "hostkey": "ssh {host}",
+    "no-agent": "ssh {host} 'command -v oncall'  # or set `command` under [fleet]",
+    "version": "ssh {host} oncall --version; oncall --version",
+    "protocol": 'ssh {host} oncall node query \'{{"ask":"hello"}}\'  # ~/.bashrc must be silent',
+    "error": 'ssh {host} oncall node query \'{{"ask":"hello"}}\'',
+}
+
+
+async def check_fleet(
+    transport: Transport,
+    hosts: Sequence[str],
+    progress: Callable[[Checkup], None] | None = None,
+) -> list[Checkup]:
+    """A checkup of each host, all at once; `progress` is told of each as it comes."""
+
+    async def check(host: str) -> Checkup:
+        checkup = await check_host(transport, host)
+        if progress is not None:
+            progress(checkup)
+        return checkup
+
+    return list(await asyncio.gather(*(check(host) for host in hosts)))
+
+
+async def check_host(transport: Transport, host: str) -> Checkup:
+    """Reach a host, and ask what it is and runs."""
+    checkup = Checkup(host)
+    try:
+        checkup = await _with_way(transport, checkup)
+        async with transport.connect(host) as connection:
+            checkup = await _asked(connection, checkup)
+    except HostError as error:
+        said = Trouble(f"{REASONS[error.kind]}: {error}", _NEXT.get(error.kind, ""))
+        return replace(checkup, kind=error.kind, message=str(error), troubles=(said,))
+    return replace(checkup, troubles=tuple(troubles(checkup)))
+
+
+async def _with_way(transport: Transport, checkup: Checkup) -> Checkup:
+    if not hasattr(transport, "choice"):
+        return replace(checkup, transport="local", why="a folder of this machine")
+    ssh: _Ssh = transport  # type: ignore[assignment]
+    options = await ssh.resolve(checkup.host)
+    choice = await ssh.choice(options)
+    route = "".join(f", through {hop.host}" for hop in options.jumps)
+    return replace(checkup, transport=choice.transport, why=choice.why + route)
+
+
+async def _asked(connection: Connection, checkup: Checkup) -> Checkup:
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            status = (await connection.hello()).status
+            clock = await connection.measure_clock()
+    except TimeoutError:
+        raise HostError("timeout", f"no answer within {_PATIENCE_S:g} s") from None
+    return replace(checkup, status=status, clock=clock)
+
+
+def troubles(checkup: Checkup) -> list[Trouble]:
+    """What is wrong on a host that answered."""
+    found: list[Trouble] = []
+    collector = _inner(checkup.status, "collector")
+    alive = collector.get("alive") is True
+    if not alive and checkup.transport != "local":
+        problem = str(collector.get("problem") or "no collector runs")
+        found.append(Trouble(problem, "ssh {host} systemctl status oncall-collect"))
+    age_ns = checkup.newest_age_ns
+    if alive and checkup.recording and age_ns is not None and age_ns > _STALE_NS:
+        found.append(
+            Trouble(
+                "its newest shard is old although a job records",
+                "ssh {host} journalctl -u oncall-collect -n 50",
+            )
+        )
+    if (
+        checkup.clock is not None
+        and abs(checkup.clock.offset_ns) - checkup.clock.error_ns > _CLOCK_NS
+    ):
+        found.append(Trouble("its clock is off by over a second", "ssh {host} chronyc tracking"))
+    if checkup.free_bytes is not None and checkup.free_bytes < _LEAST_FREE_BYTES:
+        least = format_bytes(_LEAST_FREE_BYTES)
+        found.append(Trouble(f"less than {least} free for evidence", "ssh {host} df -h"))
+    if checkup.rings("dropped"):
+        found.append(
+            Trouble(
+                "rings were full and dropped records: the collector cannot keep up",
+                "ssh {host} oncall hooks show  # then a larger ONCALL_RING_RECORDS",
+            )
+        )
+    for problem in _texts(_inner(checkup.status, "rings").get("problems")):
+        found.append(Trouble(f"a ring cannot be read: {problem}", "ssh {host} oncall hooks show"))
+    for gap in _texts(checkup.status.get("gaps")):
+        found.append(Trouble(f"evidence cannot be read: {gap}"))
+    for problem in _texts(checkup.status.get("problems")):
+        found.append(Trouble(problem, "ssh {host} journalctl -u oncall-collect -n 50"))
+    return found
+
+
+def summary(checkups: Sequence[Checkup]) -> list[str]:
+    """What hosts that are equally well have in common, numbers as their span: short phrases."""
+    clocks = [checkup.clock for checkup in checkups if checkup.clock is not None]
+    ages = [age for checkup in checkups if (age := checkup.newest_age_ns) is not None]
+    free = [size for checkup in checkups if (size := checkup.free_bytes) is not None]
+    versions = {str(checkup.status.get("oncall_version")) for checkup in checkups}
+    phrases = [f"oncall {', '.join(sorted(versions))}"]
+    if clocks:
+        worst = max(clocks, key=lambda clock: abs(clock.offset_ns))
+        offset, error = format_duration(abs(worst.offset_ns)), format_duration(worst.error_ns)
+        phrases.append(f"clock off by at most {offset} ± {error}")
+    oldest = f"newest shard {format_duration(max(ages))} old" if ages else "no shard yet"
+    phrases.append(
+        oldest if len(ages) < 2 else oldest.replace("newest shard", "newest shard up to")
+    )
+    if free:
+        phrases.append(f"{format_bytes(min(free))} free")
+    recording = sorted({job for checkup in checkups for job in checkup.recording})
+    alive = sum(checkup.rings("alive") for checkup in checkups)
+    phrases.append(f"{alive} rings in {', '.join(recording)}" if recording else "no job records")
+    if died := sum(checkup.rings("died") for checkup in checkups):
+        phrases.append(f"{died} processes died recording")
+    return phrases
+
+
+def _inner(status: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A table in what a node says, which may be anything."""
+    value = status.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _texts(value: object) -> list[str]:
+    return [str(each)[:200] for each in value] if isinstance(value, list) else []

@@ -1,0 +1,165 @@
+"""Whether this machine can record a job, and ask others: what is here, what is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from oncall import __version__, native
+from oncall.errors import OncallError
+from oncall.fleet.configuration import configuration_files, read_configuration
+from oncall.fleet.endpoint import Node, hello
+from oncall.shards.places import data_dir, rings_dir, run_dir
+from oncall.shards.wire import Request
+from oncall.units import format_bytes, format_duration
+
+# `absent` is a thing that a machine may do without
+State = Literal["ok", "wrong", "absent"]
+
+_SSH_PORT = 22
+_INFINIBAND = Path("/sys/class/infiniband")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at: how it is, and what to type if it should be otherwise."""
+
+    name: str
+    state: State
+    text: str
+    next: str = ""
+
+
+def check_here() -> list[Check]:
+    """Look at this machine; nothing is changed."""
+    return [
+        Check("oncall", "ok", f"{__version__} on Python {sys.version.split()[0]}"),
+        _hooks(),
+        _run_dir(),
+        *_evidence(),
+        _ssh(),
+        _sshd(),
+        _configuration(),
+        _gpus(),
+        _rdma(),
+    ]
+
+
+def _hooks() -> Check:
+    try:
+        return Check("hooks", "ok", str(native.hooks_library()))
+    except OncallError as error:
+        return Check("hooks", "wrong", str(error), "pip install --force-reinstall oncall")
+
+
+def _run_dir() -> Check:
+    rings = rings_dir(run_dir())
+    if not rings.is_dir():
+        text = f"{rings} is not there: jobs on this machine are not recorded"
+        return Check("run dir", "absent", text, "oncall collect  # makes it, on a node")
+    if not os.access(rings, os.W_OK | os.X_OK):
+        return Check("run dir", "wrong", f"{rings} cannot be written", f"ls -ld {rings}")
+    return Check("run dir", "ok", str(rings))
+
+
+def _evidence() -> Iterator[Check]:
+    """The collector, the data folder and the rings, as this machine's endpoint tells them."""
+    try:
+        status = hello(Node.here(), Request("hello"))
+    except (OncallError, OSError) as error:
+        yield Check("data dir", "wrong", str(error), f"ls -ld {data_dir()}")
+        return
+    # A console has neither and wants neither; a node has one and misses the other.
+    is_node = data_dir().is_dir() or rings_dir(run_dir()).is_dir()
+    collector = status["collector"]
+    if collector["alive"]:
+        yield Check("collector", "ok", "runs")
+    else:
+        state: State = "wrong" if is_node else "absent"
+        next_step = "systemctl start oncall-collect  # or: oncall collect"
+        yield Check("collector", state, collector["problem"], next_step)
+    yield _data(status["free_bytes"], status["shards"])
+    rings = status["rings"]
+    jobs = ", ".join(sorted(rings["jobs"])) or "no job"
+    if rings["problems"]:
+        yield Check("rings", "wrong", rings["problems"][0], "oncall hooks show")
+    elif rings["dropped"]:
+        text = f"{rings['dropped']:,} records dropped, the rings were full"
+        yield Check("rings", "wrong", text, "oncall hooks show")
+    else:
+        state = "ok" if rings["alive"] else "absent"
+        text = f"{rings['alive']} alive, {rings['died']} of the dead, in {jobs}"
+        yield Check("rings", state, text, "" if rings["alive"] else "oncall hooks env")
+
+
+def _data(free_bytes: int | None, shards: dict[str, int | None]) -> Check:
+    folder, newest_ns = data_dir(), shards["newest_ns"]
+    if free_bytes is None:
+        return Check("data dir", "absent", f"{folder} is not there: nothing was collected here")
+    text = f"{folder}, {format_bytes(free_bytes)} free, {shards['count']} shards"
+    if newest_ns is not None:
+        import time
+
+        text += f", the newest {format_duration(max(0, time.time_ns() - newest_ns))} old"
+    low = free_bytes < 2**30
+    return Check("data dir", "wrong" if low else "ok", text, f"df -h {folder}" if low else "")
+
+
+def _ssh() -> Check:
+    path = shutil.which("ssh")
+    if path is None:
+        return Check(
+            "ssh", "wrong", "no ssh here: no node can be asked", "apt install openssh-client"
+        )
+    return Check("ssh", "ok", path)
+
+
+def _sshd() -> Check:
+    try:
+        with socket.create_connection(("127.0.0.1", _SSH_PORT), 1.0):
+            return Check("sshd", "ok", f"listens on port {_SSH_PORT}")
+    except OSError:
+        text = f"nothing listens on port {_SSH_PORT}: consoles cannot ask this machine there"
+        return Check("sshd", "absent", text)
+
+
+def _configuration() -> Check:
+    try:
+        configuration = read_configuration()
+    except OncallError as error:
+        return Check("configuration", "wrong", str(error))
+    files = [str(path) for path in configuration_files() if path.is_file()]
+    if not files:
+        path = configuration_files()[-1]
+        return Check("configuration", "absent", f"none; hosts may be named in {path}")
+    hosts = configuration.hosts
+    text = f"{', '.join(files)}: " + (f"hosts {hosts}" if hosts else "no hosts")
+    return Check("configuration", "ok", text, f"oncall doctor '{hosts}'" if hosts else "")
+
+
+def _gpus() -> Check:
+    if not Path("/proc/driver/nvidia").is_dir():
+        return Check("GPUs", "absent", "no NVIDIA driver here")
+    if _lacks("pynvml"):
+        text = "a driver, but no pynvml to read it with"
+        return Check("GPUs", "absent", text, "pip install nvidia-ml-py")
+    return Check("GPUs", "ok", "an NVIDIA driver, and pynvml to read it with")
+
+
+def _rdma() -> Check:
+    names = sorted(path.name for path in _INFINIBAND.iterdir()) if _INFINIBAND.is_dir() else []
+    if not names:
+        return Check("RDMA", "absent", "no RDMA device here")
+    return Check("RDMA", "ok", ", ".join(names))
+
+
+def _lacks(module: str) -> bool:
+    find: Callable[[str], object] = find_spec
+    return find(module) is None

@@ -1,0 +1,111 @@
+"""What `oncall doctor` found, as text at 80 columns and as JSON: equal results folded."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from oncall.fleet.doctor import Checkup, summary
+from oncall.fleet.doctor_here import Check
+from oncall.nodeset import fold_hosts
+from oncall.report.words import clean
+
+WIDTH = 80
+_GLYPHS = {"ok": "✔", "wrong": "✖", "absent": "·"}
+
+
+def fleet_text(checkups: Sequence[Checkup], width: int = WIDTH) -> str:
+    """Hosts with the same troubles in one paragraph, the worst of them last, before the count."""
+    groups: dict[tuple[object, ...], list[Checkup]] = defaultdict(list)
+    for checkup in checkups:
+        groups[tuple(trouble.what for trouble in checkup.troubles)].append(checkup)
+    lines: list[str] = []
+    for _, group in sorted(groups.items(), key=lambda item: (bool(item[0]), -len(item[1]))):
+        lines += [*_group(group, width), ""]
+    well = sum(checkup.well for checkup in checkups)
+    lines.append(f"{well} of {len(checkups)} nodes are well")
+    lines += _ways(checkups, width)
+    return "\n".join(lines) + "\n"
+
+
+def _group(group: Sequence[Checkup], width: int) -> Iterator[str]:
+    first = group[0]
+    count = f" ({len(group)})" if len(group) > 1 else ""
+    glyph = "✔" if first.well else "✖" if first.kind != "ok" else "▲"
+    names = clean(fold_hosts(checkup.host for checkup in group))
+    yield from _flow(f"{glyph} {names}{count}" + ("  ok" if first.well else ""), width, "  ")
+    for trouble in first.troubles:
+        yield from _flow(clean(trouble.what), width, "    ", "  ")
+        if trouble.next:
+            # To be copied: never wrapped.
+            yield "    $ " + clean(trouble.next.format(host=first.host))
+    if first.kind == "ok":
+        yield from _flow(clean(" · ".join(summary(group))), width, "    ", "  ")
+
+
+def _ways(checkups: Sequence[Checkup], width: int) -> Iterator[str]:
+    """How the hosts are reached, and why so."""
+    ways: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for checkup in checkups:
+        if checkup.transport:
+            ways[checkup.transport, checkup.why].append(checkup.host)
+    for (transport, why), hosts in sorted(ways.items(), key=lambda item: -len(item[1])):
+        text = f"Reached by {transport}: {fold_hosts(hosts)} ({why})"
+        yield from _flow(clean(text), width, "  ")
+
+
+def here_text(checks: Sequence[Check], width: int = WIDTH) -> str:
+    """One line a check; what to type is below it."""
+    room = max(len(check.name) for check in checks) + 2
+    lines: list[str] = []
+    for check in checks:
+        head = f"{_GLYPHS[check.state]} {check.name:<{room}}"
+        lines += _flow(head + clean(check.text), width, " " * len(head))
+        if check.next:
+            lines.append(f"{'':{len(head)}}$ {clean(check.next)}")
+    wrong = sum(check.state == "wrong" for check in checks)
+    lines += ["", f"{wrong} of {len(checks)} wrong" if wrong else "Nothing is wrong here"]
+    return "\n".join(lines) + "\n"
+
+
+def fleet_json(checkups: Sequence[Checkup]) -> str:
+    return _json(
+        well=all(checkup.well for checkup in checkups),
+        hosts=[_checkup(checkup) for checkup in checkups],
+    )
+
+
+def here_json(checks: Sequence[Check]) -> str:
+    return _json(
+        well=all(check.state != "wrong" for check in checks), checks=[*map(asdict, checks)]
+    )
+
+
+def _checkup(checkup: Checkup) -> dict[str, Any]:
+    told = asdict(checkup)
+    status = told.pop("status")
+    troubles = [
+        {"what": trouble.what, "next": trouble.next.format(host=checkup.host)}
+        for trouble in checkup.troubles
+    ]
+    kept = ("node", "oncall_version", "protocol", "collector", "shards", "rings", "free_bytes")
+    return told | {key: status.get(key) for key in kept} | {"troubles": troubles}
+
+
+def _json(**content: object) -> str:
+    return json.dumps({"schema": 1} | content, indent=2) + "\n"
+
+
+def _flow(text: str, width: int, rest: str, first: str = "") -> Iterable[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
