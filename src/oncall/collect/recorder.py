@@ -22,7 +22,7 @@ from oncall.shards.batch import Batch
 from oncall.shards.catalog import Shard
 from oncall.shards.database import Limits, connect
 from oncall.shards.retention import Retention, retire
-from oncall.shards.writer import LiveStore, Place, PrepareError, StoreError, recover
+from oncall.shards.writer import LiveStore, Place, PrepareError, StoreError, UnwritableRows, recover
 from oncall.units import NS_PER_S, format_bytes, format_number
 
 Prepare = Callable[[duckdb.DuckDBPyConnection], object]
@@ -50,6 +50,7 @@ class Recorder:
         self._prepare = prepare
         self._store: LiveStore | None = None
         self._backlog = Backlog(config.backlog_bytes)
+        self._unwritable = 0
         self._retry_at_ns = 0
         self._readers = threading.Lock()
         self.configure(config)
@@ -62,7 +63,7 @@ class Recorder:
     @property
     def dropped(self) -> int:
         """Rows forgotten because they could not be written, ever."""
-        return self._backlog.dropped
+        return self._backlog.dropped + self._unwritable
 
     @property
     def waiting(self) -> tuple[Batch, ...]:
@@ -93,9 +94,7 @@ class Recorder:
             # In pieces: what DuckDB holds for a transaction is many times its rows.
             while batches := self._backlog.first(COMMIT_BYTES):
                 is_last = len(batches) == len(self._backlog.batches)
-                written = self._store.write(batches, bookmarks if is_last else None)
-                self.unsealed += written
-                rows += written
+                rows += self._write(self._store, batches, bookmarks if is_last else None)
                 self._backlog.written(batches)
         except StoreError as error:
             self._stop_writing(error, now_ns)
@@ -146,6 +145,21 @@ class Recorder:
             if self._store:
                 self._store.close()
                 self._store = None
+
+    def _write(
+        self, store: LiveStore, batches: Sequence[Batch], bookmarks: Mapping[str, int] | None
+    ) -> int:
+        """Commit batches, without those that no store can hold; returns how many rows."""
+        try:
+            rows = store.write(batches, bookmarks)
+        except UnwritableRows as error:
+            if len(batches) == 1:
+                self._unwritable += batches[0].rows
+                self._log.error(f"{batches[0].table}: rows left out: {error}")
+                return 0
+            return sum(self._write(store, [batch], bookmarks) for batch in batches)
+        self.unsealed += rows
+        return rows
 
     def _open(self, now_ns: int) -> LiveStore:
         found = recover(self._place, now_ns, self._limits)

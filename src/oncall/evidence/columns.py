@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -54,7 +55,9 @@ def insert(
     try:
         con.execute(f'INSERT INTO "{table}" SELECT {", ".join(select)} FROM _arrays', parameters)
     finally:
-        con.unregister("_arrays")
+        # In a transaction that failed nothing can be taken back, and its rollback takes this too.
+        with suppress(duckdb.TransactionException):
+            con.unregister("_arrays")
     return length
 
 

@@ -34,6 +34,10 @@ class StoreError(OncallError):
     """Evidence cannot be written now: the disk is full, the folder read-only or gone."""
 
 
+class UnwritableRows(OncallError):
+    """Rows hold what no column can, as garbage in a ring may; the store is as before them."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a store lives: its folder, its node, and the free space it leaves to others."""
@@ -100,7 +104,7 @@ class LiveStore:
     def write(self, batches: Sequence[Batch], marks: Mapping[str, int] | None = None) -> int:
         """Commit all rows at once, and the bookmarks `marks` with them; returns how many rows.
 
-        Raises StoreError if nothing was committed.
+        Raises StoreError if nothing was committed, UnwritableRows if that is the rows' fault.
 
         After a StoreError the store is of no more use: close it, and recover.
         """
@@ -111,6 +115,9 @@ class LiveStore:
             if marks is not None:
                 bookmarks.write(self._con, marks)
             self._con.execute("COMMIT")
+        except (duckdb.DataError, ValueError, OverflowError, TypeError) as error:
+            self._con.execute("ROLLBACK")
+            raise UnwritableRows(reason(error)) from error
         except duckdb.Error as error:
             raise StoreError(f"{self.place.live}: {reason(error)}") from error
         return sum(batch.rows for batch in batches)

@@ -1,0 +1,108 @@
+"""The recorder: it stops where nothing can be written, loses the oldest, and goes on by itself."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from oncall.collect.config import Configuration
+from oncall.collect.log import Log
+from oncall.collect.recorder import Recorder
+from oncall.shards.batch import Batch, one_row
+
+Rows = Callable[[str], list[tuple[Any, ...]]]
+SECOND_NS = 10**9
+
+
+def _seqs(first: int, count: int) -> Batch:
+    return Batch("ops", count, {"job": "llama", "seq": np.arange(first, first + count)})
+
+
+def _log() -> tuple[Log, io.StringIO]:
+    said = io.StringIO()
+    return Log(said, {}), said
+
+
+def test_it_stops_when_little_is_free_and_goes_on_by_itself(
+    config: Configuration, sealed_rows: Rows, monkeypatch: Any
+) -> None:
+    log, said = _log()
+    row_bytes = _seqs(1, 100).bytes
+    recorder = Recorder(replace(config, keep_free_bytes=2**20, backlog_bytes=row_bytes * 3), log)
+    recorder.add([_seqs(1, 100)])
+    assert recorder.commit(SECOND_NS) == 100
+    real = os.statvfs(config.data_dir)
+
+    class Full:
+        f_bavail, f_frsize = 1, 4096
+
+    monkeypatch.setattr(os, "statvfs", lambda _: Full)
+    for number in range(1, 6):
+        recorder.add([_seqs(number * 100 + 1, 100)])
+        assert recorder.commit((1 + number) * SECOND_NS) == 0
+    assert recorder.problem is not None
+    assert "left to others" in recorder.problem
+    assert recorder.seal(8 * SECOND_NS) is None
+    with recorder.reading() as reading:  # it still answers: nothing is committed in this store
+        assert reading.con.execute(f"FROM {reading.base}.ops").fetchall() == []
+    assert sum(batch.rows for batch in recorder.waiting) == 300
+    monkeypatch.setattr(os, "statvfs", lambda _: real)
+    assert recorder.commit(20 * SECOND_NS) == 300
+    assert (recorder.problem, recorder.dropped) == (None, 200)
+    recorder.seal(21 * SECOND_NS)
+    assert sealed_rows("SELECT count(*), min(seq), max(seq) FROM ops") == [(400, 1, 600)]
+    assert sealed_rows("SELECT count(*) FROM ops WHERE seq BETWEEN 101 AND 300") == [(0,)]
+    told = said.getvalue()
+    assert told.count("not writing") == 1
+    assert told.count("writing again; 200 rows were lost so far") == 1
+
+
+def test_rows_that_no_store_can_hold_cost_only_themselves(
+    config: Configuration, sealed_rows: Rows
+) -> None:
+    log, said = _log()
+    recorder = Recorder(config, log)
+    recorder.add([_seqs(1, 10), one_row("ranks", job="llama", rank=2**40), _seqs(11, 10)])
+    assert recorder.commit(SECOND_NS) == 20
+    assert recorder.dropped == 1
+    assert "ranks: rows left out" in said.getvalue()
+    recorder.seal(2 * SECOND_NS)
+    assert sealed_rows("SELECT count(*) FROM ops") == [(20,)]
+    assert sealed_rows("FROM ranks") == []
+
+
+def test_sealing_waits_while_somebody_reads(config: Configuration) -> None:
+    log, _ = _log()
+    recorder = Recorder(config, log)
+    recorder.add([_seqs(1, 10)])
+    recorder.commit(SECOND_NS)
+    with recorder.reading() as reading:
+        assert recorder.seal(2 * SECOND_NS) is None
+        recorder.add([_seqs(11, 10)])
+        recorder.commit(2 * SECOND_NS)  # but recording does not
+        assert len(reading.con.execute("FROM ops").fetchall()) == 20
+    assert recorder.seal(3 * SECOND_NS) is not None
+    recorder.close()
+
+
+def test_the_oldest_shards_go(config: Configuration) -> None:
+    log, said = _log()
+    recorder = Recorder(replace(config, keep_ns=10 * SECOND_NS), log)
+    for second in (1, 5, 30):
+        recorder.add([_seqs(second, 1)])
+        recorder.commit(second * SECOND_NS)
+        assert recorder.seal(second * SECOND_NS + 1) is not None
+    assert len(list(config.data_dir.glob("*.duckdb"))) == 1
+    assert said.getvalue().count("retired") == 2
+    recorder.close()
+
+
+def test_under_journald_lines_carry_their_priority() -> None:
+    said = io.StringIO()
+    Log(said, {"JOURNAL_STREAM": "8:1"}).error("two\nlines")
+    assert said.getvalue() == "<3>two lines\n"
