@@ -62,6 +62,19 @@ static void one_plan_is_no_order(struct nccl *nccl) {
   forget_records();
 }
 
+/* A transfer that outlasts a later plan, of an operation that lacks an announced channel. */
+static void overtaken_operations_end_with_their_last_part(struct nccl *nccl) {
+  void *older = nccl_operation(nccl, 10, 2), *later;
+  void *transfer = nccl_transfer(nccl, older, true, getpid());
+  nccl_kernel_over(nccl, nccl_kernel(nccl, older, 1), 2);
+  later = nccl_operation(nccl, 10, 1);
+  nccl_kernel_over(nccl, nccl_kernel(nccl, later, 3), 4);
+  EXPECT(count_of(ONCALL_RECORD_ENDED) == 1);
+  nccl_stop(nccl, transfer);
+  EXPECT(count_of(ONCALL_RECORD_ENDED) == 2);
+  forget_records();
+}
+
 /* Ancestors that we do not ask for, types from the future, children of what we do not follow. */
 static void unwanted_events_have_no_handle(struct nccl *nccl) {
   EXPECT(!nccl_start(nccl, (ncclProfilerEventDescr_t){.type = ncclProfileGroupApi,
@@ -135,6 +148,7 @@ int main(void) {
   one_channel_after_the_other(&nccl);
   later_plan_ends_older(&nccl);
   one_plan_is_no_order(&nccl);
+  overtaken_operations_end_with_their_last_part(&nccl);
   unwanted_events_have_no_handle(&nccl);
   foreign_transfers_are_left_alone(&nccl);
   captured_calls_are_over_at_once(&nccl);
