@@ -165,3 +165,11 @@ def test_a_call_written_before_and_after_its_launch_is_one_call(incident: Incide
     assert found(incident, "hang_members", "rank, signature, waited_ns") == [
         (rank, "AllReduce 8 B RING", 100) for rank in range(3)
     ]
+
+
+def test_a_silent_member_calls_nothing_odd(incident: Incident) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2]})
+    ops(incident, seq=8, rank=[0, 1], algo="RING", bytes=8)
+    signatures = found(incident, "hang_members", "rank, signature")
+    assert signatures == [(0, "AllReduce 8 B RING"), (1, "AllReduce 8 B RING"), (2, None)]
+    assert found(incident, "odd_calls", "rank") == []

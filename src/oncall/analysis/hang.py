@@ -109,9 +109,9 @@ def hang_members() -> str:
                  ELSE 'absent' END AS state,
             n.node_heard, f.entered_seq AS last_seq, coalesce(c.op, p.op) AS op,
             coalesce(c.bytes, p.bytes) AS bytes,
-            CASE WHEN bool_and(c.call IS NULL OR c.manner IS NOT NULL) OVER (
-                     PARTITION BY r.job, r.comm, r.kind, r.seq)
-                 THEN concat_ws(' ', c.call, c.manner) ELSE c.call END AS signature,
+            c.call || CASE WHEN bool_and(c.call IS NULL OR c.manner IS NOT NULL) OVER (
+                               PARTITION BY r.job, r.comm, r.kind, r.seq)
+                           THEN coalesce(' ' || c.manner, '') ELSE '' END AS signature,
             CASE WHEN c.algo LIKE '%TREE%' THEN coalesce(l.layer, 0) ELSE 0 END AS peer_group,
             coalesce(c.sends, h.sends) AS sends, coalesce(c.recvs, h.recvs) AS recvs,
             coalesce(c.entered_ns, p.entered_ns) AS entered_ns,
