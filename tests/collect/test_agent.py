@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -313,3 +316,25 @@ def test_a_run_folder_that_is_not_there_is_said(
     make_agent().finish()
     ((error,),) = sealed_rows("SELECT error FROM collectors WHERE source = 'rings'")
     assert "No such file or directory; no training process can be recorded" in error
+
+
+def test_a_stopped_process_is_told_from_one_that_runs(
+    config: Configuration, rings: Path, clock: Any, sealed_rows: Rows
+) -> None:
+    ring = RingWriter(rings)
+    ring.communicator(0, COMM)
+    log = Log()
+    agent = Agent(config, make_sources(config, {}), Recorder(config, log), log, clock)
+    with subprocess.Popen(["sleep", "600"]) as child:
+        try:
+            status = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+            ring.header["pid"], ring.header["process_start_ticks"] = child.pid, int(status[19])
+            agent.step()
+            agent.seal(clock())
+            child.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+            agent.step()
+            agent.seal(clock())
+        finally:
+            child.kill()
+    assert sealed_rows("SELECT state FROM launches ORDER BY state") == [("running",), ("stopped",)]

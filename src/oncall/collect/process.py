@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from oncall.collect.communicators import STATES, Communicators
 from oncall.collect.job import job_row
 from oncall.collect.operations import OPERATION, Advance, Tracker
+from oncall.collect.pairs import PairNumbers
 from oncall.collect.ring import RingReader
 from oncall.collect.ring_layout import CommunicatorState
 from oncall.collect.rows import (
@@ -27,23 +28,27 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 _KERNEL_CHANNEL = 1 << 6  # ncclProfileKernelCh: what tells that an operation has ended
 _PROXY = (1 << 3) | (1 << 4)  # ncclProfileProxyOp, ncclProfileProxyStep
+_DRAINED = "drained"  # the bookmark of how many records were read
 _LOST = ("dropped", "lost_operations", "lost_communicators", "lost_transfers", "torn")
 
 
 class Process:
     """A ring being drained, and what is known of its process so far."""
 
-    def __init__(self, reader: RingReader, node: str, written: int = 0) -> None:
-        """`written`: how many of its records an earlier collector has read and committed."""
+    def __init__(self, reader: RingReader, node: str, marks: Mapping[str, int]) -> None:
+        """`marks`: the `bookmarks` that an earlier collector committed; empty if there was none."""
         self.reader = reader
         self.position = reader.tail  # records drained, by us or before us
         self.gone_since: Instant | None = None  # when it was first seen dead or closed
         self.end_told = False  # `standing` has told how it ended
         # What an earlier collector had drained and did not live to commit.
-        self._cut_off = max(0, self.position - written) if written else 0
+        self._cut_off = self.position - marks[_DRAINED] if _DRAINED in marks else 0
+        self._forgotten = 0  # operations in flight among too many
         self.lost = self._cut_off  # records that are known to be lost, ever
         self._node = node
-        self._tracker = Tracker()
+        pairs = {name: count for name, count in marks.items() if name != _DRAINED}
+        self._pairs = PairNumbers(pairs)
+        self._tracker = Tracker(self._pairs)
         self._communicators = Communicators(reader.header.communicator_slots)
         # Who came before us has read what is not in the ring any more.
         self._missed = self.position > 0
@@ -53,12 +58,15 @@ class Process:
         """The process ended in order."""
         return self.reader.closed
 
+    @property
+    def bookmarks(self) -> dict[str, int]:
+        """What the next collector must know once all rows so far are committed."""
+        return {_DRAINED: self.position} | self._pairs.bookmarks
+
     def collect(self, now: Instant, most: int) -> list[Batch]:
         """Rows of what ended since the last call, from at most `most` records."""
         records = self.reader.drain(most)
-        lost = self._cut_off + sum(int(getattr(self.reader, name)) for name in _LOST)
-        self._missed |= lost > self.lost
-        self.lost = lost
+        self._count_losses()
         self._see_boards()
         if not len(records):
             return []
@@ -92,9 +100,17 @@ class Process:
         ]
         return [batch for batch in batches if batch.rows]
 
+    def _count_losses(self) -> None:
+        """Losses that the ring counts, and our own. With one, boards must help out."""
+        told = sum(int(getattr(self.reader, name)) for name in _LOST)
+        lost = self._cut_off + self._forgotten + told
+        self._missed |= lost > self.lost
+        self.lost = lost
+
     # ------------------------------------------------------------------- rows
 
     def _rows_of(self, advance: Advance, now: Instant) -> list[Batch]:
+        self._forgotten += advance.forgotten
         scale = self._scale(now)
         if scale is None:
             return []
@@ -180,9 +196,13 @@ class Process:
 
     def _states(self, boards: Array) -> Sequence[str]:
         """Each communicator's state in the words of `launches.state`."""
-        died = self.gone_since is not None and not self.closed
+        halted = None  # what keeps it from going on with any of them
+        if self.gone_since is not None and not self.closed:
+            halted = "dead"
+        elif self.reader.stopped:
+            halted = "stopped"
         return [
-            "dead" if died and state not in _OVER else STATES[min(int(state), len(STATES) - 1)]
+            halted if halted and state not in _OVER else STATES[min(int(state), len(STATES) - 1)]
             for state in boards["state"].tolist()
         ]
 

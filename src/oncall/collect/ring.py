@@ -174,6 +174,12 @@ class RingReader:
         pid = self._header.pid
         return pid if _start_ticks(pid) == self._header.process_start_ticks else None
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal or a debugger has stopped the process: it lives and does nothing."""
+        pid = self.pid_here
+        return bool(pid) and _status(pid)[:1] in (["T"], ["t"])
+
     # ------------------------------------------------------------ the boards
 
     def communicators(self) -> Boards:
@@ -305,10 +311,18 @@ def _open(path: Path, consume: bool) -> int:
 def _start_ticks(pid: int) -> int | None:
     """When a process started, in ticks since boot; None if there is none of that number."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(text.rpartition(")")[2].split()[_STARTED_FIELD])
-    except (OSError, IndexError, ValueError):
+        return int(_status(pid)[_STARTED_FIELD])
+    except (IndexError, ValueError):
         return None
+
+
+def _status(pid: int | None) -> list[str]:
+    """The fields of /proc/PID/stat from the process's state on; none if there is no such one."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
 
 
 def _field(rows: NDArray[np.void], name: str) -> NDArray[np.uint32]:

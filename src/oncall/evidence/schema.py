@@ -244,7 +244,8 @@ TABLES: tuple[Table, ...] = (
             "state",
             "VARCHAR",
             "",
-            "running, init, finalize, abort, error, nocomm (no member now), unresponsive, dead",
+            "running, init, finalize, abort, error, nocomm (no member now), unresponsive, dead, "
+            "stopped (by a signal or a debugger)",
         ),
         ("source", "VARCHAR", "", "nccl_ras, flight_recorder or board"),
     ),
