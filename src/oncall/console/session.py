@@ -1,0 +1,91 @@
+"""What a front end asks: one job's world, and what lies behind it.
+
+Every method may block (DuckDB, files, SSH), so a front end calls them in a worker thread, one at a
+time; `cancel` alone may come from another. They raise OncallError with a message to show. Questions
+about details are about the world last returned.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from oncall.console.world import (
+    CommunicatorView,
+    DryRun,
+    JobLine,
+    Problem,
+    RankCard,
+    RuleLine,
+    Series,
+    StepRows,
+    Table,
+    World,
+)
+
+
+class Session(Protocol):
+    """One open recording, or a running job."""
+
+    title: str
+    live: bool
+
+    def jobs(self) -> tuple[JobLine, ...]:
+        """The jobs there are to choose from."""
+
+    def choose(self, job: str) -> None:
+        """All that follows is about this job."""
+
+    def world(self, at_ns: int | None = None) -> World:
+        """The world at an instant, Unix ns; None: at the end, which of a running job is now."""
+
+    def refresh(self) -> None:
+        """Gather again, if the job runs; the next world shows what came."""
+
+    def step_rows(self, finding: str, step: int, limit: int = 200) -> StepRows:
+        """The rows behind a step of a finding's story, and the SQL that found them."""
+
+    def rank_card(self, rank: int) -> RankCard:
+        """One rank in full."""
+
+    def communicator(self, comm: int, rounds: int = 60) -> CommunicatorView:
+        """Members against the last `rounds` operations of a communicator."""
+
+    def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
+        """Rates over time: of suspects first, of `ranks`, of `nics`."""
+
+    def rules(self) -> tuple[RuleLine, ...]:
+        """The rulebooks in force, with what came of them."""
+
+    def rule_text(self, name: str) -> str:
+        """A rulebook's YAML."""
+
+    def check(self, text: str) -> tuple[Problem, ...]:
+        """What is wrong with a rulebook's text; nothing: it can run."""
+
+    def dry_run(self, name: str, text: str) -> DryRun:
+        """Which verdicts on the present world would change if `text` took the rulebook's place."""
+
+    def run_fact(self, name: str, text: str, fact: str) -> Table:
+        """The rows of one fact of a rulebook being edited."""
+
+    def save_rule(self, name: str, text: str) -> Path:
+        """Write to the site's folder of rulebooks, never to the shipped one; returns the file."""
+
+    def new_rule(self, name: str) -> str:
+        """The text of a new rulebook, to fill in."""
+
+    def test_rules(self, name: str) -> Table:
+        """The rulebook's own tests: name, result, and what differs."""
+
+    def save(self, path: Path) -> None:
+        """Write the whole evidence to an incident file."""
+
+    def report(self, style: str, notes: str = "") -> str:
+        """The diagnosis as `text`, `markdown` or `json`, with the reader's notes."""
+
+    def cancel(self) -> None:
+        """Stop what is being computed or gathered; it raises Interrupted. From any thread."""
+
+    def close(self) -> None:
+        """Let go of everything: no child, file or connection stays."""

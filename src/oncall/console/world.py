@@ -1,0 +1,203 @@
+"""What a front end shows: the world of one job at one moment, frozen.
+
+Live is a replay whose cursor is now, so there is one kind of world. Numbers by rank are numpy
+arrays in the order of `rank`; they are written once and never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from oncall.diagnosis import Diagnosis
+
+Ints = npt.NDArray[np.int64]
+
+
+class RankState(IntEnum):
+    """What a rank does, the worst last: a cell shows the highest that holds."""
+
+    RUNNING = 0
+    WAITING = 1  # in an operation, for less than a rulebook would call a hang
+    LATE = 2  # others wait for it in an operation that it has not entered
+    HUNG = 3  # waits in an operation that a finding calls hung or slow
+    SILENT = 4  # left no evidence
+    BLAMED = 5  # a root finding names it
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The time cursor: `at_ns` within what the evidence spans, Unix ns. `live`: it follows now."""
+
+    at_ns: int | None
+    first_ns: int | None
+    last_ns: int | None
+    live: bool = False
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Every rank of the job. All arrays are (n,) in the order of `rank`; -1 is unknown."""
+
+    rank: Ints
+    state: Ints  # RankState
+    node: tuple[str, ...]  # "" where unknown
+    gpu: Ints
+    nic: tuple[str, ...]
+    waited_ns: Ints  # time in the operation it stands in; -1: in none, or unknown
+    groups: Mapping[str, Ints]  # by role (tp, dp, pp, ...): which group of that role it is in
+    comm: npt.NDArray[np.uint64]  # the communicator it stands in, 0: none
+    seq: Ints
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+
+@dataclass(frozen=True)
+class CommunicatorSummary:
+    """One line of a list of communicators."""
+
+    comm: int
+    label: str  # role and name, for people
+    role: str
+    size: int
+    entered: int  # furthest operation that a member entered, -1 unknown
+    behind: int  # members that have not entered it
+    waiting: int
+    longest_wait_ns: int  # -1: nobody waits, or unknown
+
+
+@dataclass(frozen=True)
+class HostAnswer:
+    """What became of asking one host: kind as in fleet.outcome, and the age of what is shown."""
+
+    host: str
+    kind: str
+    message: str = ""
+    age_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything the screens show at one moment. `version` rises with each new world."""
+
+    version: int
+    moment: Moment
+    job: str
+    diagnosis: Diagnosis
+    ranks: Ranks
+    communicators: tuple[CommunicatorSummary, ...] = ()
+    hosts: tuple[HostAnswer, ...] = ()
+    origin: str = ""  # "recording /path", "12 nodes over SSH", ...
+    timings_s: Mapping[str, float] = field(default_factory=dict)  # rulebook -> seconds
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of evidence or of a fact, as far as they are shown; `total` counts all."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    total: int
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """What lies behind one step of a story."""
+
+    finding: str
+    step: int
+    fact: str
+    sql: str
+    params: Mapping[str, str]
+    table: Table
+
+
+@dataclass(frozen=True)
+class RankCard:
+    """One rank in full."""
+
+    rank: int
+    facts: tuple[tuple[str, str], ...]  # label, value: node, GPU, NIC, process, communicators ...
+    operations: Table  # its most recent ones, newest first
+    stack: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CommunicatorView:
+    """One communicator: members against its last rounds.
+
+    `state` (members, rounds): 0 not entered, 1 waiting in, 2 done, 3 unknown. `duration_ns` alike,
+    -1 unknown. `told` is the round a story speaks of, if any.
+    """
+
+    summary: CommunicatorSummary
+    ranks: Ints
+    seqs: Ints
+    ops: tuple[str, ...]  # of each round
+    state: npt.NDArray[np.int8]
+    duration_ns: Ints
+    told: int | None = None
+    waits: tuple[str, ...] = ()  # who waits for whom across communicators, sentences
+
+
+@dataclass(frozen=True)
+class Series:
+    """A rate over time: `at_ns` and `value` (k,), NaN where nothing was recorded."""
+
+    name: str  # rank 5 sends, gpu017 mlx5_0 tx
+    unit: str  # ops/s, B/s, ...
+    at_ns: Ints
+    value: npt.NDArray[np.float64]
+    baseline: tuple[float, float] | None = None  # band: low, high
+    suspect: bool = False
+    group: str = ""  # series of one group share a scale
+
+
+@dataclass(frozen=True)
+class RuleLine:
+    """One rulebook in a list."""
+
+    name: str
+    title: str
+    status: str
+    path: str
+    enabled: bool
+    shipped: bool
+    outcome: str  # "2 findings", "nothing", "skipped: no transfers"
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An error in a rulebook being edited; 1-based."""
+
+    line: int
+    column: int
+    message: str
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a changed rulebook would do: its problems, else which verdicts come and go."""
+
+    problems: tuple[Problem, ...] = ()
+    gained: tuple[str, ...] = ()  # sentences: "H1 rank 5 (new)"
+    lost: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobLine:
+    """One job of the start screen."""
+
+    job: str
+    nodes: int
+    ranks: int
+    last_ns: int | None
+    state: str = ""

@@ -1,0 +1,1 @@
+"""The console: a terminal that shows worlds and asks sessions."""
