@@ -17,6 +17,7 @@ import pytest
 from ring_writer import RingWriter, operations
 
 from oncall.collect.config import Configuration
+from oncall.collect.ring_layout import Operation
 from oncall.shards.catalog import sealed_shards
 from oncall.shards.places import socket_path
 from oncall.shards.reader import open_shards
@@ -129,6 +130,18 @@ def test_kill_9_loses_nothing_that_was_committed(
     assert dropped == 0
 
 
+def test_pairs_are_counted_on_after_a_restart(
+    config: Configuration, rings: Path, sealed_rows: Rows, toml: Path
+) -> None:
+    ring = RingWriter(rings)
+    ring.communicator(0, COMM)
+    for first in (1, 4):
+        ring.append(operations(first, 3, op=Operation.SEND, peer=1))
+        assert Collector(config, "--config", str(toml), "--once").process.wait(60) == 0
+    numbered = sealed_rows("SELECT seq, pair_seq FROM ops WHERE done ORDER BY seq")
+    assert numbered == [(n, n) for n in range(1, 7)]
+
+
 def test_what_a_kill_9_cost_is_counted(
     config: Configuration, rings: Path, until: Until, sealed_rows: Rows, tmp_path: Path
 ) -> None:
@@ -195,6 +208,8 @@ def test_the_tail_shows_the_present_to_its_owner_alone(
         injected = ask(config, Request("digest", job="it's'; DROP TABLE ops"))
         assert b'{"part": "ops"' not in injected
         assert b'{"end"' in injected
+        (rings / "garbage.ring").write_bytes(bytes(10_000))
+        until(lambda: b"not a ring of oncall" in ask(config, Request("hello")))
 
 
 def test_clients_that_talk_nonsense_or_say_nothing_hold_up_nobody(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ class Agent:
         self._clock = clock
         self._accounts = {source.name: Account(config.node, source.name) for source in sources}
         self._own = Account(config.node, "collector")
-        self._bookmarks: dict[str, int] = {}
+        self._bookmarks: dict[str, Mapping[str, int]] = {}
         self._commit_at_ns = 0
         self._seal_at_ns = clock().monotonic_ns + config.seal_every_ns
         self._seal_large_at_ns = 0
@@ -70,6 +70,12 @@ class Agent:
         self._asked.put(asked)
         self._wake.set()
         return asked.result(timeout_s)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong now, over all sources."""
+        accounts = (*self._accounts.values(), self._own)
+        return [problem for account in accounts for problem in account.problems]
 
     # ------------------------------------------------------------------- the loop
 
@@ -136,14 +142,15 @@ class Agent:
             try:
                 collected = source.collect(now)
             except Exception as error:  # a bug in one source must not cost us the others
-                collected = Collected(dropped=account.dropped, problems=(_bug(error),))
+                before = self._bookmarks.get(source.name, {})
+                collected = Collected((), account.dropped, (_bug(error),), before)
             account.cpu_ns += time.thread_time_ns() - began_ns
             self._recorder.add(collected.batches)
             count = sum(batch.rows for batch in collected.batches)
             account.rows += count
             account.dropped = collected.dropped
             self._note(account, collected.problems)
-            self._bookmarks |= collected.bookmarks
+            self._bookmarks[source.name] = collected.bookmarks
             rows += count
         return rows
 
@@ -168,7 +175,12 @@ class Agent:
     def _commit(self, now: Instant) -> None:
         self._commit_at_ns = now.monotonic_ns + self._config.commit_every_ns
         self._record_accounts(now, urgent_only=True)
-        self._own.rows += self._recorder.commit(now.realtime_ns, self._bookmarks)
+        bookmarks = {
+            f"{source}/{name}": value
+            for source, marks in self._bookmarks.items()
+            for name, value in marks.items()
+        }
+        self._own.rows += self._recorder.commit(now.realtime_ns, bookmarks)
         self._own.dropped = self._recorder.dropped
         problem = self._recorder.problem
         self._own.problems = (problem,) if problem else ()  # the recorder has logged it

@@ -71,9 +71,9 @@ class Advance:
 class Tracker:
     """The operations of one process that are in flight, sorted by their number."""
 
-    def __init__(self) -> None:
+    def __init__(self, pairs: PairNumbers | None = None) -> None:
         self._table: Array = np.zeros(0, OPERATION)
-        self._pairs = PairNumbers()
+        self._pairs = pairs or PairNumbers()
 
     @property
     def in_flight(self) -> Array:

@@ -7,6 +7,7 @@ have no number, rather than a wrong one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,10 +20,28 @@ Array: TypeAlias = np.ndarray[Any, Any]
 class PairNumbers:
     """Counts Sends and Recvs by communicator, peer and direction."""
 
-    def __init__(self) -> None:
+    def __init__(self, remembered: Mapping[str, int] | None = None) -> None:
+        """`remembered`: what an earlier collector's `bookmarks` told."""
         self._last: dict[int, int] = {}  # communicator -> last sequence number seen
         self._lost: set[int] = set()  # communicators of which one went unseen
-        self._counts: dict[tuple[int, int, int], int] = {}
+        self._counts: dict[tuple[int, int, int], int] = {}  # communicator, peer, operation
+        for name, count in (remembered or {}).items():
+            match tuple(map(int, name.split("/"))):
+                case (communicator,):
+                    self._last[communicator] = count
+                case (communicator, peer, op):
+                    self._counts[communicator, peer, op] = count
+
+    @property
+    def bookmarks(self) -> dict[str, int]:
+        """What to go on with after a restart: of communicators of which none went unseen."""
+        last = {str(c): count for c, count in self._last.items() if c not in self._lost}
+        counts = {
+            f"{key[0]}/{key[1]}/{key[2]}": count
+            for key, count in self._counts.items()
+            if key[0] not in self._lost
+        }
+        return last | counts
 
     def number(self, operations: Array) -> None:
         """Set `pair_seq` of newly entered operations, in place; 0 where it is not known."""

@@ -11,6 +11,7 @@ from oncall.collect.ring import RingReader
 from oncall.collect.source import Collected, Instant
 from oncall.errors import BadInput
 from oncall.shards.batch import Batch
+from oncall.shards.bookmarks import under
 from oncall.units import NS_PER_S
 
 _LOOK_EVERY_NS = NS_PER_S  # for new rings, and for processes that are gone
@@ -48,7 +49,11 @@ class RingSource:
             if not busy:
                 break
         lost = self._lost + sum(process.lost for process in self._processes.values())
-        bookmarks = {path.name: process.position for path, process in self._processes.items()}
+        bookmarks = {
+            f"{path.name}/{name}": value
+            for path, process in self._processes.items()
+            for name, value in process.bookmarks.items()
+        }
         return Collected(batches, lost, self._problems(), bookmarks)
 
     def standing(self, now: Instant) -> Sequence[Batch]:
@@ -102,8 +107,8 @@ class RingSource:
 
     def _open(self, path: Path) -> None:
         try:
-            written = self._bookmarks.get(path.name, 0)
-            self._processes[path] = Process(RingReader.open(path), self._node, written)
+            marks = under(f"{path.name}/", self._bookmarks)
+            self._processes[path] = Process(RingReader.open(path), self._node, marks)
         except (BadInput, OSError) as error:
             self._refuse(path, error)
 

@@ -68,6 +68,7 @@ def listen(
         recorder,
         agent.present,
         answering,
+        lambda: agent.problems,
         log,
         group=config.socket_group,
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from oncall.collect.config import Configuration
 from oncall.collect.rings import RingSource
 from oncall.collect.source import Source
+from oncall.shards.bookmarks import under
 from oncall.shards.places import rings_dir
 
 Bookmarks = Mapping[str, int]
@@ -21,4 +22,4 @@ _MAKE: dict[str, Callable[[Configuration, Bookmarks], Source]] = {"rings": _ring
 
 def make_sources(config: Configuration, bookmarks: Bookmarks) -> list[Source]:
     """The sources that the configuration names, going on where their predecessors stopped."""
-    return [_MAKE[name](config, bookmarks) for name in config.sources]
+    return [_MAKE[name](config, under(f"{name}/", bookmarks)) for name in config.sources]

@@ -29,6 +29,7 @@ from oncall.shards.wire import (
     MOST_LINE_BYTES,
     End,
     Part,
+    Reason,
     Request,
     WireError,
     parse_request,
@@ -38,6 +39,7 @@ from oncall.shards.wire import (
 
 Answer = Callable[[duckdb.DuckDBPyConnection, Request], Iterator[Part | End]]
 Present = Callable[[float], Sequence[Batch]]
+Problems = Callable[[], Sequence[str]]
 
 _MOST_AT_ONCE = 4
 _CLIENT_TIMEOUT_S = 10.0  # for a request, and for taking each piece of the answer
@@ -54,6 +56,7 @@ class Tail:
         recorder: Recorder,
         present: Present,
         answer: Answer,
+        problems: Problems,
         log: Log,
         *,
         group: bool = False,
@@ -63,6 +66,7 @@ class Tail:
         self._recorder = recorder
         self._present = present
         self._answer = answer
+        self._problems = problems
         self._log = log
         self._socket = _listen(path, 0o660 if group else 0o600)
         self._answering = ThreadPoolExecutor(_MOST_AT_ONCE, thread_name_prefix="tail")
@@ -100,9 +104,10 @@ class Tail:
                         while piece := spool.read(2**16):
                             writing.write(piece)
                 except WireError as error:
-                    write_error(writing, str(error), "request")
+                    why: Reason = "version" if error.reason == "version" else "request"
+                    write_error(writing, str(error), why)
                 except TimeoutError:
-                    write_error(writing, "the collector is busy", "internal")
+                    write_error(writing, "timed out: no request came, or too busy", "internal")
                 except duckdb.Error as error:
                     self._log.error(f"tail: {reason(error)}")
                     write_error(writing, f"the live store: {reason(error)}", "internal")
@@ -114,9 +119,16 @@ class Tail:
             watchdog.start()
             try:
                 lay_over(reading, present)
-                write_frames(spool, self._answer(reading.con, request))
+                write_frames(spool, self._frames(reading.con, request))
             finally:
                 watchdog.cancel()
+
+    def _frames(self, con: duckdb.DuckDBPyConnection, request: Request) -> Iterator[Part | End]:
+        """The answer, and at its end what is wrong with the collector now."""
+        for frame in self._answer(con, request):
+            if isinstance(frame, End) and (problems := list(self._problems())):
+                frame = End({**frame.status, "problems": problems})
+            yield frame
 
 
 def lay_over(reading: Reading, present: Sequence[Batch]) -> None:

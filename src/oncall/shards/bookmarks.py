@@ -15,6 +15,7 @@ from oncall.shards.catalog import sealed_shards
 from oncall.shards.database import connect, quoted
 
 TABLE = "bookmarks"
+_NEWEST = 3  # a collector killed at once leaves a shard without any
 CREATE = f"CREATE TABLE {TABLE} (name VARCHAR, value BIGINT)"
 
 
@@ -27,14 +28,28 @@ def write(con: duckdb.DuckDBPyConnection, bookmarks: Mapping[str, int]) -> None:
     )
 
 
+def under(prefix: str, bookmarks: Mapping[str, int]) -> dict[str, int]:
+    """The bookmarks whose names begin with `prefix`, without it."""
+    return {
+        name.removeprefix(prefix): value
+        for name, value in bookmarks.items()
+        if name.startswith(prefix)
+    }
+
+
 def recall(folder: Path, node: str) -> dict[str, int]:
-    """The bookmarks in the newest sealed shard; none if there is none, or none to be read."""
+    """The newest bookmarks in the sealed shards; none if there are none, or none to be read."""
     shards = sealed_shards(folder, nodes=[node])
-    if not shards:
-        return {}
+    for shard in reversed(shards[-_NEWEST:]):
+        if found := _read(shard.path):
+            return found
+    return {}
+
+
+def _read(path: Path) -> dict[str, int]:
     con = connect()
     try:
-        con.execute(f"ATTACH '{quoted(shards[-1].path)}' AS newest (READ_ONLY)")
+        con.execute(f"ATTACH '{quoted(path)}' AS newest (READ_ONLY)")
         return dict(con.execute(f"SELECT name, value FROM newest.{TABLE}").fetchall())
     except duckdb.Error:
         return {}
