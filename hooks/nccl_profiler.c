@@ -6,117 +6,26 @@
  * come with a NULL parent. Nothing here fails towards NCCL. */
 #include "nccl_profiler.h"
 
-#include <stdio.h>
+#include <errno.h>
 #include <unistd.h>
 
 #include "calls.h"
 #include "nccl_library.h"
+#include "profiler_contexts.h"
 #include "profiler_events.h"
 #include "profiler_names.h"
 #include "transfers.h"
 
-enum { MOST_CONTEXTS = 1024 };
-
-/* A communicator as NCCL told of it. */
-struct context {
-  uint32_t in_use;
-  uint8_t version;
-  bool made; /* the communicator's board was made here: the shim has not seen it */
-  struct communicator *communicator; /* NULL: not known yet which */
-  uint64_t hash;
-  int nodes, size, rank;
-  char name[ONCALL_NAME_BYTES];
-};
-
-static struct context contexts[MOST_CONTEXTS];
 static int own_pid; /* NCCL asks often, and getpid is a system call */
-
-/* ------------------------------------------------------------------ communicators */
-
-static void bind_to(struct context *context, struct communicator *communicator, bool made) {
-  if (context->made && context->communicator)
-    communicator_close(context->communicator, ONCALL_COMMUNICATOR_DESTROYED);
-  context->made = made;
-  if (!communicator)
-    return;
-  __atomic_store_n(&communicator->profiler, context->version, __ATOMIC_RELAXED);
-  communicator_told(communicator, context->hash, context->name[0] ? context->name : NULL,
-                    context->nodes, context->size, context->rank);
-  if (made)
-    communicator_state(communicator, ONCALL_COMMUNICATOR_RUNNING);
-  __atomic_store_n(&context->communicator, communicator, __ATOMIC_RELEASE);
-}
-
-static struct context *take_context(void) {
-  for (uint32_t i = 0; i < MOST_CONTEXTS; i++) {
-    uint32_t free = 0;
-    if (__atomic_compare_exchange_n(&contexts[i].in_use, &free, 1, false, __ATOMIC_ACQUIRE,
-                                    __ATOMIC_RELAXED))
-      return &contexts[i];
-  }
-  return NULL;
-}
-
-static ncclResult_t begin(uint8_t version, void **to, int *mask, uint64_t hash, const char *name,
-                          int nodes, int size, int rank) {
-  __atomic_store_n(&own_pid, getpid(), __ATOMIC_RELAXED);
-  *to = NULL;
-  struct context *context = oncall_ring_open() ? take_context() : NULL;
-  profiler_events_begin(context ? mask : NULL, mask);
-  if (!context)
-    return ncclSuccess;
-  context->version = version;
-  context->made = false;
-  context->communicator = NULL;
-  context->hash = hash;
-  context->nodes = nodes;
-  context->size = size;
-  context->rank = rank;
-  snprintf(context->name, sizeof context->name, "%s", name ? name : "");
-
-  int candidates = 1;
-  struct communicator *communicator = communicator_initialising;
-  if (!communicator)
-    communicator = communicator_awaiting(rank, size, false, &candidates);
-  if (communicator)
-    bind_to(context, communicator, false);
-  else if (!candidates)
-    bind_to(context, communicator_begin(hash, 0, rank, size), true);
-  *to = context;
-  return ncclSuccess;
-}
-
-static struct context *context_of(void *pointer) {
-  struct context *context = pointer;
-  bool ours = context >= contexts && context < contexts + MOST_CONTEXTS;
-  return ours && __atomic_load_n(&context->in_use, __ATOMIC_ACQUIRE) ? context : NULL;
-}
-
-/* The communicator of an event that does not come within a call of the shim. */
-static struct communicator *communicator_of_context(struct context *context) {
-  struct communicator *known = __atomic_load_n(&context->communicator, __ATOMIC_ACQUIRE);
-  if (known)
-    return known;
-  int candidates;
-  struct communicator *found =
-      communicator_awaiting(context->rank, context->size, false, &candidates);
-  if (found)
-    bind_to(context, found, false);
-  else
-    bind_to(context, communicator_begin(context->hash, 0, context->rank, context->size), true);
-  return __atomic_load_n(&context->communicator, __ATOMIC_ACQUIRE);
-}
 
 /* ------------------------------------------------------------------ calls */
 
 /* The call that the shim entered in this thread is NCCL's: followed from here. */
-static uint64_t within_shim(struct context *context, bool captured) {
+static uint64_t within_shim(struct profiler_context *context, bool captured) {
   struct calls *calls = &calls_of_thread;
-  struct communicator *communicator = calls->entry.communicator;
   if (!calls->entry.number)
     return 0;
-  if (__atomic_load_n(&context->communicator, __ATOMIC_ACQUIRE) != communicator)
-    bind_to(context, communicator, false);
+  profiler_context_is(context, calls->entry.communicator);
   calls->call.captured = captured;
   if (!calls->entry.handle)
     calls->entry.handle = operation_follow(&calls->entry, &calls->call);
@@ -124,21 +33,22 @@ static uint64_t within_shim(struct context *context, bool captured) {
 }
 
 /* Without the shim the event is all there is of the call. */
-static uint64_t without_shim(struct context *context, const struct operation_call *call) {
+static uint64_t without_shim(struct profiler_context *context, const struct operation_call *call) {
   struct calls *calls = &calls_of_thread;
   if (!call->op)
     return 0;
   calls->call = *call;
   calls->call.group = calls->group;
   calls->group_operations++;
-  calls->entry = operation_enter(communicator_of_context(context), &calls->call);
+  calls->entry = operation_enter(profiler_context_communicator(context), &calls->call);
   calls->entry.handle = operation_follow(&calls->entry, &calls->call);
   if (!calls->entry.handle)
     operation_returned(&calls->entry, &calls->call, ncclSuccess);
   return calls->entry.handle;
 }
 
-static uint64_t call_started(struct context *context, const ncclProfilerEventDescr_t *event) {
+static uint64_t call_started(struct profiler_context *context,
+                             const ncclProfilerEventDescr_t *event) {
   bool is_collective = event->type == ncclProfileCollApi;
   bool captured = is_collective ? event->collApi.graphCaptured : event->p2pApi.graphCaptured;
   if (calls_of_thread.inside)
@@ -189,13 +99,14 @@ static void group_stopped(uint64_t handle) {
 static bool kernels_are_told(void) { return profiler_events_wanted() & ncclProfileKernelCh; }
 
 /* Version 4 tells of no calls: what the shim entered, or else the launch is all there is. */
-static uint64_t call_of_launch(struct context *context, const struct operation_call *call) {
-  struct communicator *communicator = communicator_of_context(context);
+static uint64_t call_of_launch(struct profiler_context *context,
+                               const struct operation_call *call) {
+  struct communicator *communicator = profiler_context_communicator(context);
   if (!communicator || !call->op)
     return 0;
   uint64_t bytes = call->count * oncall_element_bytes(call->dtype);
   uint64_t handle = operation_unlaunched(communicator, call->op, bytes, call->peer);
-  if (handle || !context->made)
+  if (handle || !profiler_context_is_alone(context))
     return handle;
   struct operation_entry entry = operation_enter(communicator, call);
   entry.handle = operation_follow(&entry, call);
@@ -203,10 +114,10 @@ static uint64_t call_of_launch(struct context *context, const struct operation_c
   return entry.handle;
 }
 
-static uint64_t collective_launched(struct context *context,
+static uint64_t collective_launched(struct profiler_context *context,
                                     const ncclProfilerEventDescr_t *event) {
   uint64_t handle = (uint64_t)(uintptr_t)event->parentObj;
-  if (context->version == 4) {
+  if (profiler_context_version(context) == 4) {
     struct operation_call call = {
         .op = profiler_operation(event->coll.func),
         .dtype = profiler_data_type(event->coll.datatype),
@@ -230,10 +141,10 @@ static uint64_t collective_launched(struct context *context,
   return operation_launch(handle, &choice);
 }
 
-static uint64_t point_to_point_launched(struct context *context,
+static uint64_t point_to_point_launched(struct profiler_context *context,
                                         const ncclProfilerEventDescr_t *event) {
   uint64_t handle = (uint64_t)(uintptr_t)event->parentObj;
-  if (context->version == 4) {
+  if (profiler_context_version(context) == 4) {
     const struct operation_call call = {
         .op = profiler_operation(event->p2p.func),
         .dtype = profiler_data_type(event->p2p.datatype),
@@ -243,7 +154,9 @@ static uint64_t point_to_point_launched(struct context *context,
     handle = call_of_launch(context, &call);
   }
   const struct operation_choice choice = {
-      .channels = context->version == 4 ? 0 : event->p2p.nChannels, /* 4 is not told how many */
+      .channels = profiler_context_version(context) == 4
+                      ? 0
+                      : event->p2p.nChannels,  /* 4 is not told how many */
       .announced = kernels_are_told() ? 1 : 0, /* older NCCLs tell of fewer than nChannels */
       .plan_count = event->p2p.count,
   };
@@ -297,7 +210,7 @@ static uint64_t started(void *pointer, uint64_t type, const ncclProfilerEventDes
   case ncclProfileKernelCh:
     return operation_kernel((uint64_t)(uintptr_t)event->parentObj, event->kernelCh.pTimer);
   }
-  struct context *context = context_of(pointer);
+  struct profiler_context *context = profiler_context_of(pointer);
   if (!context)
     return 0;
   switch (type) {
@@ -311,7 +224,7 @@ static uint64_t started(void *pointer, uint64_t type, const ncclProfilerEventDes
   case ncclProfileP2p:
     return point_to_point_launched(context, event);
   case ncclProfileGroup: { /* one kernel plan; needed for its order only */
-    struct communicator *communicator = communicator_of_context(context);
+    struct communicator *communicator = profiler_context_communicator(context);
     if (communicator)
       __atomic_fetch_add(&communicator->plans, 1, __ATOMIC_RELAXED);
     return 0;
@@ -372,31 +285,40 @@ static ncclResult_t record_event_state(void *pointer, int state,
 }
 
 static ncclResult_t finalize(void *pointer) {
-  struct context *context = context_of(pointer);
-  if (!context)
-    return ncclSuccess;
-  if (context->made)
-    communicator_close(context->communicator, ONCALL_COMMUNICATOR_DESTROYED);
-  __atomic_store_n(&context->in_use, 0, __ATOMIC_RELEASE);
+  struct profiler_context *context = profiler_context_of(pointer);
+  if (context)
+    profiler_context_end(context);
+  return ncclSuccess;
+}
+
+static ncclResult_t begin(void **context, int *mask, const struct profiler_telling *telling) {
+  int saved = errno;
+  __atomic_store_n(&own_pid, getpid(), __ATOMIC_RELAXED);
+  profiler_events_begin(oncall_ring_open() ? mask : NULL, mask);
+  *context = profiler_context_begin(telling);
+  errno = saved;
   return ncclSuccess;
 }
 
 static ncclResult_t init_v4(void **context, int *mask, const char *name, uint64_t hash, int nodes,
                             int size, int rank, ncclDebugLogger_t log) {
   (void)log;
-  return begin(4, context, mask, hash, name, nodes, size, rank);
+  const struct profiler_telling telling = {4, hash, name, nodes, size, rank};
+  return begin(context, mask, &telling);
 }
 
 static ncclResult_t init_v5(void **context, uint64_t hash, int *mask, const char *name, int nodes,
                             int size, int rank, ncclDebugLogger_t log) {
   (void)log;
-  return begin(5, context, mask, hash, name, nodes, size, rank);
+  const struct profiler_telling telling = {5, hash, name, nodes, size, rank};
+  return begin(context, mask, &telling);
 }
 
 static ncclResult_t init_v6(void **context, uint64_t hash, int *mask, const char *name, int nodes,
                             int size, int rank, ncclDebugLogger_t log) {
   (void)log;
-  return begin(6, context, mask, hash, name, nodes, size, rank);
+  const struct profiler_telling telling = {6, hash, name, nodes, size, rank};
+  return begin(context, mask, &telling);
 }
 
 ONCALL_EXPORT const ncclProfiler_v4_t ncclProfiler_v4 = {
