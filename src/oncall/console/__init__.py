@@ -1,1 +1,1 @@
-"""What a front end shows and asks: sessions on recordings or on running jobs, without a terminal."""
+"""What a front end shows and asks: sessions on recordings or running jobs, without a terminal."""
