@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from oncall.errors import UsageError
@@ -62,7 +63,7 @@ async def ask_fleet(
         ) as gather:
             with _stopped_by_interrupt(gather):
                 outcomes = await gather.greet()
-                name = choose_job(outcomes, job)
+                name = choose_job(outcomes, job, window.since_ns)
                 await gather.digest(name)
                 incident = await asyncio.to_thread(merge, gather.answers)
                 thinned = thinned_communicators(incident)
@@ -76,22 +77,32 @@ async def ask_fleet(
             return Answer(name, incident, gather.answers.outcomes)
 
 
-def choose_job(outcomes: Mapping[str, Outcome], job: str | None) -> str:
-    """The job to ask about. Raises UsageError if it is not seen, or not clear which is meant."""
+def choose_job(outcomes: Mapping[str, Outcome], job: str | None, since_ns: int | None) -> str:
+    """The job to ask about. Raises UsageError if it is not seen since then, or not clear which
+    is meant."""
     seen: dict[str, list[str]] = defaultdict(list)
+    last_ns: dict[str, int] = defaultdict(int)
     for host, outcome in outcomes.items():
-        for name in jobs_of(outcome):
+        for name, at_ns in jobs_of(outcome).items():
             seen[name].append(host)
-    if job is None and len(seen) == 1:
-        return next(iter(seen))
-    if job is not None and job in seen:
-        return job
-    if seen:
-        listed = sorted(seen)[:_MOST_LISTED]
+            last_ns[name] = max(last_ns[name], at_ns)
+    known = [job] if job in seen else [] if job is not None else list(seen)
+    running = [name for name in known if last_ns[name] >= (since_ns or 0)]
+    if len(running) == 1:
+        return running[0]
+    if running or (seen and not known):
+        listed = sorted(running or seen)[:_MOST_LISTED]
         each = "; ".join(f"{name} on {fold_hosts(seen[name])}" for name in listed)
         asked = "several jobs run; choose one with --job" if job is None else f"no job `{job}`"
         raise UsageError(f"{asked}: {each}")
+    if known:
+        each = "; ".join(f"{name} at {_utc(last_ns[name])}" for name in known[:_MOST_LISTED])
+        raise UsageError(f"last seen before the time asked about (--since, --at): {each} UTC")
     raise UsageError(f"no host knows of {f'job `{job}`' if job else 'a job'}: {_told(outcomes)}")
+
+
+def _utc(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _told(outcomes: Mapping[str, Outcome]) -> str:

@@ -11,7 +11,6 @@ with what has arrived.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -278,12 +277,12 @@ class _Session:
         return self.task
 
 
-def jobs_of(outcome: Outcome) -> dict[str, Any]:
-    """The jobs that a greeted host sees, by name."""
-    jobs = outcome.status.get("jobs")
-    return jobs if isinstance(jobs, dict) else {}
-
-
-def now_ns() -> int:
-    """The console's clock."""
-    return time.time_ns()
+def jobs_of(outcome: Outcome) -> dict[str, int]:
+    """The jobs that a greeted host sees, with the last instant of each."""
+    told = outcome.status.get("jobs")
+    jobs = told.items() if isinstance(told, dict) else ()
+    return {
+        name: seen["last_ns"]
+        for name, seen in jobs
+        if isinstance(seen, dict) and isinstance(seen.get("last_ns"), int)
+    }

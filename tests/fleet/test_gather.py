@@ -1,0 +1,254 @@
+"""A job's evidence from nodes that answer, and from others that do all they should not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncall import diagnose as use_case
+from oncall.diagnosis import Diagnosis
+from oncall.errors import UsageError
+from oncall.evidence.incident import Incident
+from oncall.fleet.ask import Answer, ask_fleet
+from oncall.fleet.gather import Gather, Progress, Window
+from oncall.fleet.local import LocalTransport
+from oncall.fleet.outcome import HostError
+from oncall.fleet.transport import Connection
+from oncall.rules.load import load_rulebooks, shipped_folder
+from oncall.rules.starts import started_communicators
+from oncall.shards.wire import Limits
+from oncall.simulate import Scenario, simulate
+from oncall.simulate.fault import Fault
+
+RULEBOOKS = load_rulebooks([shipped_folder()])
+WriteNodes = Callable[..., dict[str, Path]]
+
+
+def starting(incident: Incident) -> set[int]:
+    started = started_communicators(incident, RULEBOOKS)
+    return {comm for comms in started.values() for comm in comms}
+
+
+def ask(transport: Any, hosts: Mapping[str, Any], job: str | None = None, **more: Any) -> Answer:
+    return asyncio.run(ask_fleet(transport, tuple(hosts), job, Window(), starting, **more))
+
+
+def told(diagnosis: Diagnosis) -> list[tuple[str, str, list[Any]]]:
+    return [
+        (finding.rulebook, finding.verdict, sorted(blame.where["rank"] for blame in finding.blame))
+        for finding in diagnosis.findings
+    ]
+
+
+@pytest.fixture(scope="module")
+def hang() -> Incident:
+    fault = Fault("H1", ranks=(5,), at_ns=30 * 10**9)
+    return simulate(Scenario(job="it's", tp=2, pp=1, dp=4, gpus_per_node=2, faults=(fault,)))[0]
+
+
+@pytest.fixture
+def nodes(hang: Incident, tmp_path: Path, write_nodes: WriteNodes) -> dict[str, Path]:
+    return write_nodes(hang, tmp_path)
+
+
+# ------------------------------------------------------------------- as it should
+
+
+def test_nodes_asked_in_processes_of_their_own_tell_what_their_recording_tells(
+    nodes: dict[str, Path],
+) -> None:
+    answer = ask(LocalTransport(nodes), nodes)
+    with answer.incident as incident:
+        assert answer.job == "it's"
+        assert {outcome.kind for outcome in answer.outcomes.values()} == {"ok"}
+        diagnosis = use_case.diagnose(incident, RULEBOOKS, answer.job)
+        clocks = incident.con.execute("SELECT node, abs(offset_ns), error_ns FROM clocks")
+        for node, offset_ns, error_ns in clocks.fetchall():
+            assert node in nodes
+            assert offset_ns <= error_ns  # one machine, one clock
+    assert told(diagnosis) == [("hang", "H1", [5])]
+    assert (diagnosis.coverage.nodes, diagnosis.coverage.answered) == (4, 4)
+    assert diagnosis.coverage.gaps == ()
+
+
+def test_shards_without_candidates_are_read_in_full(
+    hang: Incident, tmp_path: Path, write_nodes: WriteNodes
+) -> None:
+    folders = write_nodes(hang, tmp_path, prepared=False)
+    with ask(LocalTransport(folders, in_process=True), folders).incident as incident:
+        assert told(use_case.diagnose(incident, RULEBOOKS, None)) == [("hang", "H1", [5])]
+
+
+@pytest.mark.parametrize("kind", ["H3", "S1", "S2"])
+def test_a_thinned_digest_and_details_tell_what_all_rows_tell(
+    kind: str, tmp_path: Path, write_nodes: WriteNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = Scenario.random(1, [kind])
+    incident, _ = simulate(scenario)
+    folders = write_nodes(incident, tmp_path)
+    with incident:
+        monkeypatch.setattr("oncall.fleet.gather.LEAST_NODE_ROWS", 1)
+        monkeypatch.setattr(
+            "oncall.fleet.gather.NODE_ROWS", incident.rows("ops") // len(folders) // 6
+        )
+        whole = told(use_case.diagnose(incident, RULEBOOKS, scenario.job))
+    answer = ask(LocalTransport(folders, in_process=True), folders)
+    with answer.incident as gathered:
+        assert told(use_case.diagnose(gathered, RULEBOOKS, scenario.job)) == whole
+
+
+def test_a_job_is_found_by_itself_or_the_choice_is_listed(nodes: dict[str, Path]) -> None:
+    with pytest.raises(UsageError, match=r"no job `other`: it's on gpu\[001-004\]"):
+        ask(LocalTransport(nodes, in_process=True), nodes, "other")
+    window = Window(since_ns=4 * 10**18)
+    with pytest.raises(UsageError, match="last seen before the time asked about"):
+        asyncio.run(
+            ask_fleet(LocalTransport(nodes, in_process=True), tuple(nodes), None, window, starting)
+        )
+
+
+# ------------------------------------------------------------------ as it should not
+
+
+def test_hosts_that_are_gone_and_shards_that_are_damaged_are_stated_gaps(
+    nodes: dict[str, Path],
+) -> None:
+    shutil.rmtree(nodes["gpu004"])
+    shard = sorted(nodes["gpu003"].iterdir())[0]
+    shard.write_bytes(shard.read_bytes()[:30_000])
+    with ask(LocalTransport(nodes, in_process=True), nodes).incident as incident:
+        coverage = use_case.diagnose(incident, RULEBOOKS, None).coverage
+    assert (coverage.nodes, coverage.answered) == (4, 3)
+    gaps = {gap.reason: gap.nodes for gap in coverage.gaps}
+    assert gaps["cannot be reached: no such folder"] == ("gpu004",)
+    assert any("damaged" in reason and at == ("gpu003",) for reason, at in gaps.items())
+
+
+def test_a_collector_that_hangs_costs_its_rows_and_no_more(
+    nodes: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oncall.fleet.endpoint.COLLECTOR_TIMEOUT_S", 0.2)
+    run = nodes["gpu001"] / "run"
+    run.mkdir()
+    with socket.socket(socket.AF_UNIX) as hanging:
+        hanging.bind(str(run / "collector.sock"))
+        hanging.listen()
+        answer = ask(LocalTransport(nodes, in_process=True), nodes)
+    with answer.incident as incident:
+        diagnosis = use_case.diagnose(incident, RULEBOOKS, None)
+    assert told(diagnosis) == [("hang", "H1", [5])]
+    assert [gap.nodes for gap in diagnosis.coverage.gaps if "did not answer" in gap.reason] == [
+        ("gpu001",)
+    ]
+
+
+HELLO = {
+    "end": {"node": "bad", "protocol": [1, 1], "jobs": {"it's": {"last_ns": 1, "ranks": [99]}}}
+}
+CLOCK = {"end": {"received_ns": 1, "answered_ns": 2}}
+HEAD = '{"part": "ops", "rows": 1, "bytes": %d}\\n'
+# What a hostile or broken node does when it is asked for evidence.
+HOSTILE = {
+    "garbage": r"out.write(b'\x00\xff' * 1000)",
+    "half a frame": f"out.write(b'{HEAD % 100}abc'); out.flush(); sys.exit()",
+    "no parquet": f"out.write(b'{HEAD % 4}abcd' + b'{{\"end\": {{}}}}\\n')",
+    "silence": "time.sleep(3600)",
+    "never ending": f"\nwhile True: out.write(b'{HEAD % 1000}' + b'x' * 1000)",
+    "too large": f"out.write(b'{HEAD % 10**15}')",
+    "a path": r"""out.write(b'{"part": "../../x", "rows": 1, "bytes": 1}\nx{"end": {}}\n')""",
+    "an error": r"""out.write(b'{"error": "disk on fire", "reason": "internal"}\n')""",
+}
+_SCRIPT = """
+import sys, time
+out = sys.stdout.buffer
+for line in sys.stdin:
+    if '"hello"' in line: out.write({hello!r} + b"\\n")
+    elif '"clock"' in line: out.write({clock!r} + b"\\n")
+    else: {evil}
+    out.flush()
+"""
+
+
+class HostileTransport(LocalTransport):
+    """Real nodes, and `bad`: a process that answers what it likes."""
+
+    def __init__(self, folders: dict[str, Path], evil: str) -> None:
+        super().__init__(folders, in_process=True)
+        self.evil = evil
+
+    @asynccontextmanager
+    async def connect(self, host: str) -> AsyncIterator[Connection]:
+        if host != "bad":
+            async with super().connect(host) as connection:
+                yield connection
+            return
+        hello, clock = json.dumps(HELLO).encode(), json.dumps(CLOCK).encode()
+        script = _SCRIPT.format(hello=hello, clock=clock, evil=self.evil)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", script),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            limits = Limits(part_bytes=10_000, total_bytes=1_000_000)
+            yield Connection(host, Pipes(process), silence_s=1.0, limits=limits)
+        finally:
+            process.kill()
+            await process.wait()
+
+
+class Pipes:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin and process.stdout
+        self.writer, self.reader = process.stdin, process.stdout
+
+    async def write(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def read(self, most_bytes: int) -> bytes:
+        return await self.reader.read(most_bytes)
+
+    async def failure(self) -> HostError | None:
+        return None
+
+
+@pytest.mark.parametrize("evil", HOSTILE)
+def test_a_node_that_answers_what_it_likes_is_a_gap_and_the_others_are_diagnosed(
+    evil: str, nodes: dict[str, Path]
+) -> None:
+    transport = HostileTransport(nodes, HOSTILE[evil])
+    with ask(transport, {**nodes, "bad": None}, patience_s=10).incident as incident:
+        diagnosis = use_case.diagnose(incident, RULEBOOKS, None)
+    assert told(diagnosis) == [("hang", "H1", [5])]
+    assert [gap.nodes for gap in diagnosis.coverage.gaps] == [("bad",)]
+
+
+def test_what_has_arrived_when_we_stop_waiting_is_the_answer(nodes: dict[str, Path]) -> None:
+    async def stop_early() -> Mapping[str, str]:
+        all_heard = asyncio.Event()
+
+        def look(progress: Progress) -> None:
+            if (progress.phase, progress.answered) == ("digest", len(nodes)):
+                all_heard.set()
+
+        transport = HostileTransport(nodes, HOSTILE["silence"])
+        got = nodes["gpu001"] / "got"
+        async with Gather(transport, (*nodes, "bad"), Window(), got, progress=look) as gather:
+            await gather.greet()
+            waiting = asyncio.create_task(gather.digest("it's"))
+            await all_heard.wait()
+            gather.stop()
+            await waiting
+            return {host: o.kind for host, o in gather.answers.outcomes.items()}
+
+    assert asyncio.run(stop_early()) == dict.fromkeys(nodes, "ok") | {"bad": "interrupted"}
