@@ -9,7 +9,7 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-from conftest import Fleet
+from asking import Fleet
 
 
 def _known(fleet: Fleet) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-from conftest import Fleet
+from asking import Fleet
 
 
 @pytest.fixture

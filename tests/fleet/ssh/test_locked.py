@@ -34,16 +34,12 @@ def test_it_answers_what_it_is_for(loopback: Loopback) -> None:
     "command",
     [
         "id",
-        "sh -c id",
         "oncall node serve; id",
-        "oncall node serve && id",
         "oncall collect",
-        "oncall rules show",
         "oncall node serve --data-dir /etc",
         "oncall node query --data-dir=/etc",
         "/tmp/evil/oncall node serve --run-dir /tmp",
         "scp -f /etc/passwd",
-        "cat /etc/passwd",
     ],
 )
 def test_every_other_command_is_refused(loopback: Loopback, command: str) -> None:
@@ -98,14 +94,12 @@ def test_no_port_of_its_own(loopback: Loopback) -> None:
 
 
 def test_a_request_cannot_leave_its_folders(loopback: Loopback) -> None:
-    for table in ("../../etc/passwd", "ops; COPY (SELECT 1) TO 'x'", "read_text('/etc/passwd')"):
-        request = {
-            "ask": "detail",
-            "job": "a'; DROP TABLE ops; --",
-            "tables": [table],
-            "comms": [1],
-        }
-        said = _ssh(
-            loopback, "locked", "oncall node serve", send=json.dumps(request).encode() + b"\n"
-        )
-        assert json.loads(said.stdout.splitlines()[0])["reason"] == "request"
+    tables = ("../../etc/passwd", "ops; COPY (SELECT 1) TO 'x'", "read_text('/etc/passwd')")
+    job = "a'; DROP TABLE ops; --"
+    requests = [
+        json.dumps({"ask": "detail", "job": job, "tables": [table], "comms": [1]})
+        for table in tables
+    ]
+    said = _ssh(loopback, "locked", "oncall node serve", send="\n".join(requests).encode() + b"\n")
+    answers = [json.loads(line) for line in said.stdout.splitlines()]
+    assert [answer["reason"] for answer in answers] == ["request"] * len(tables)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Fleet
+from asking import Fleet
 from loopback import Loopback, why_not
 
 from oncall.fleet.configuration import TransportName

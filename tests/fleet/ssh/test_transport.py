@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from conftest import INNER, Fleet
+from asking import Fleet
 from processes import left_with
 
 from oncall.errors import UsageError
@@ -84,8 +84,8 @@ def test_nothing_is_left_behind(fleet: Fleet) -> None:
     assert left_with(f"ONCALL_DATA_DIR={fleet.loopback.nodes['inner'].data}") == []
 
 
-@pytest.mark.parametrize("host", ["hanging", "gpu001", "inner", "old"])
-@pytest.mark.parametrize("after_s", [0.0, 0.01, 0.05, 0.2, 0.4])
+@pytest.mark.parametrize("host", ["hanging", "inner"])
+@pytest.mark.parametrize("after_s", [0.0, 0.02, 0.1, 0.4])
 def test_interrupted_at_any_moment_leaves_nothing_behind(
     fleet: Fleet, host: str, after_s: float
 ) -> None:
@@ -116,14 +116,15 @@ def test_jump_host_sees_one_login_for_twenty_targets(fleet: Fleet) -> None:
             async with transport.connect(host) as connection:
                 return str((await connection.hello()).status["node"])
 
-        return await asyncio.gather(*(node(host) for host in INNER))
+        return await asyncio.gather(*(node(host) for host in inner))
 
+    inner = list(fleet.loopback.more_inner)
     log = fleet.loopback.bastion_log
     before = log.read_text().count("Accepted publickey")
-    assert fleet.run(ask) == list(INNER)
+    assert fleet.run(ask) == inner
     logins = log.read_text().count("Accepted publickey") - before
     # OpenSSH logs in once a target, unless the user has put a master on the jump host.
-    assert logins == (1 if fleet.transport == "in-process" else len(INNER))
+    assert logins == (1 if fleet.transport == "in-process" else len(inner))
 
 
 def test_jump_host_that_is_dead_is_named(fleet: Fleet) -> None:
