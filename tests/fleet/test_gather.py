@@ -16,7 +16,7 @@ import pytest
 
 from oncall import diagnose as use_case
 from oncall.diagnosis import Diagnosis
-from oncall.errors import UsageError
+from oncall.errors import ExitCode, UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import Answer, ask_fleet
 from oncall.fleet.gather import Gather, Progress, Window
@@ -38,8 +38,9 @@ def starting(incident: Incident) -> set[int]:
     return {comm for comms in started.values() for comm in comms}
 
 
-def ask(transport: Any, hosts: Mapping[str, Any], job: str | None = None, **more: Any) -> Answer:
-    return asyncio.run(ask_fleet(transport, tuple(hosts), job, Window(), starting, **more))
+def ask(transport: Any, hosts: Mapping[str, Any], job: str | None = None) -> Answer:
+    patient = ask_fleet(transport, tuple(hosts), job, Window(), starting, patience_s=120)
+    return asyncio.run(patient)
 
 
 def told(diagnosis: Diagnosis) -> list[tuple[str, str, list[Any]]]:
@@ -119,6 +120,17 @@ def test_a_job_is_found_by_itself_or_the_choice_is_listed(nodes: dict[str, Path]
 # ------------------------------------------------------------------ as it should not
 
 
+def test_where_nobody_answers_in_time_nothing_is_called_healthy() -> None:
+    async def greet_only() -> Answer:
+        transport = HostileTransport({}, HOSTILE["silence"], silence_s=0.1)
+        return await ask_fleet(transport, ("bad",), "it's", Window(), starting)
+
+    with asyncio.run(greet_only()).incident as incident:
+        diagnosis = use_case.diagnose(incident, RULEBOOKS, "it's")
+    assert use_case.exit_code(diagnosis) == ExitCode.TOO_LITTLE_COVERAGE
+    assert [gap.nodes for gap in diagnosis.coverage.gaps] == [("bad",)]
+
+
 def test_hosts_that_are_gone_and_shards_that_are_damaged_are_stated_gaps(
     nodes: dict[str, Path],
 ) -> None:
@@ -181,9 +193,10 @@ for line in sys.stdin:
 class HostileTransport(LocalTransport):
     """Real nodes, and `bad`: a process that answers what it likes."""
 
-    def __init__(self, folders: dict[str, Path], evil: str) -> None:
+    def __init__(self, folders: dict[str, Path], evil: str, silence_s: float = 2.0) -> None:
         super().__init__(folders, in_process=True)
         self.evil = evil
+        self.silence_s = silence_s
 
     @asynccontextmanager
     async def connect(self, host: str) -> AsyncIterator[Connection]:
@@ -200,7 +213,7 @@ class HostileTransport(LocalTransport):
         )
         try:
             limits = Limits(part_bytes=10_000, total_bytes=1_000_000)
-            yield Connection(host, Pipes(process), silence_s=1.0, limits=limits)
+            yield Connection(host, Pipes(process), silence_s=self.silence_s, limits=limits)
         finally:
             process.kill()
             await process.wait()
@@ -227,7 +240,7 @@ def test_a_node_that_answers_what_it_likes_is_a_gap_and_the_others_are_diagnosed
     evil: str, nodes: dict[str, Path]
 ) -> None:
     transport = HostileTransport(nodes, HOSTILE[evil])
-    with ask(transport, {**nodes, "bad": None}, patience_s=10).incident as incident:
+    with ask(transport, {**nodes, "bad": None}).incident as incident:
         diagnosis = use_case.diagnose(incident, RULEBOOKS, None)
     assert told(diagnosis) == [("hang", "H1", [5])]
     assert [gap.nodes for gap in diagnosis.coverage.gaps] == [("bad",)]
@@ -241,7 +254,7 @@ def test_what_has_arrived_when_we_stop_waiting_is_the_answer(nodes: dict[str, Pa
             if (progress.phase, progress.answered) == ("digest", len(nodes)):
                 all_heard.set()
 
-        transport = HostileTransport(nodes, HOSTILE["silence"])
+        transport = HostileTransport(nodes, HOSTILE["silence"], silence_s=3600)
         got = nodes["gpu001"] / "got"
         async with Gather(transport, (*nodes, "bad"), Window(), got, progress=look) as gather:
             await gather.greet()

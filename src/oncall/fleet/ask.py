@@ -65,7 +65,7 @@ async def ask_fleet(
                 outcomes = await gather.greet()
                 name = choose_job(outcomes, job, window.since_ns)
                 await gather.digest(name)
-                incident = await asyncio.to_thread(merge, gather.answers)
+                incident = await asyncio.to_thread(merge, gather.answers, name)
                 thinned = thinned_communicators(incident)
                 if thinned and not gather.stopped:
                     with incident:
@@ -73,7 +73,7 @@ async def ask_fleet(
                         asked = _holders(incident, comms, gather.answers.outcomes)
                     await gather.detail(name, asked)
                     # Rules have run on the first; nothing more can be read into that one.
-                    incident = await asyncio.to_thread(merge, gather.answers)
+                    incident = await asyncio.to_thread(merge, gather.answers, name)
             return Answer(name, incident, gather.answers.outcomes)
 
 

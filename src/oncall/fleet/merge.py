@@ -29,8 +29,8 @@ class Answers:
     clocks: Mapping[str, Clock]
 
 
-def merge(answers: Answers) -> Incident:
-    """One incident of all answers. A host whose answer cannot be read becomes a gap; memory is
+def merge(answers: Answers, job: str) -> Incident:
+    """One incident of all answers about `job`, which it names even if none came. A host whose answer cannot be read becomes a gap; memory is
     bounded, and more evidence than fits is a gap too. The caller closes it."""
     incident = Incident.empty()
     try:
@@ -38,6 +38,10 @@ def merge(answers: Answers) -> Incident:
         bad: dict[str, str] = {}
         for one in load_parts(incident.con, answers.parts):
             bad.setdefault(one.part.sender, f"{one.part.table}: {one.problem}")
+        incident.con.execute(
+            "INSERT INTO jobs (job) SELECT $job WHERE NOT EXISTS (FROM jobs WHERE job = $job)",
+            {"job": job},
+        )
         settle_duplicates(incident.con)
         keep_whole_rounds(incident.con)
         name_peers(incident.con)

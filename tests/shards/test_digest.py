@@ -1,0 +1,135 @@
+"""Laws of the digest: what is kept, for how much it stands, and that members keep the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oncall.evidence.incident import Incident
+from oncall.shards.answer import answer
+from oncall.shards.digest import LAST, Size, choose_steps
+from oncall.shards.wire import Part, Request, WireError
+
+S = 10**9
+
+
+def job_of(ranks: int, rounds: int, in_flight: int = 0, seed: int = 0) -> Incident:
+    """Ranks in one communicator, with so many rounds done and so many open after them."""
+    rng = np.random.default_rng(seed)
+    incident = Incident.empty()
+    total = rounds + in_flight
+    for rank in range(ranks):
+        seq = np.arange(total)
+        started = S + seq * S // 10
+        ended = np.ma.MaskedArray(started + rng.integers(1, S // 20, total), mask=seq >= rounds)
+        columns: dict[str, Any] = {
+            "job": "j",
+            "comm": 7,
+            "seq": seq,
+            "rank": rank,
+            "kind": "coll",
+            "op": "AllReduce",
+            "bytes": 8,
+            "started_ns": started,
+            "ended_ns": ended,
+            "done": seq < rounds,
+            "observed_ns": S + total * S // 10,
+        }
+        incident.append("ops", columns)
+    return incident
+
+
+def kept(incident: Incident, budget_rows: int) -> list[tuple[int, int, int, bool]]:
+    """What the digest keeps: (rank, seq, stands_for, in flight)."""
+    list(answer(incident.con, Request("digest", job="j", budget_rows=budget_rows)))
+    return incident.con.execute(
+        "SELECT rank, seq, stands_for, ended_ns IS NULL FROM temp.digest_operations"
+    ).fetchall()
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    rounds=st.integers(0, 3000),
+    in_flight=st.integers(0, 40),
+    budget_rows=st.integers(1, 5000),
+    seed=st.integers(0, 99),
+)
+def test_laws_of_thinning(rounds: int, in_flight: int, budget_rows: int, seed: int) -> None:
+    ranks = 3
+    with job_of(ranks, rounds, in_flight, seed) as incident:
+        rows = kept(incident, budget_rows)
+    total = rounds + in_flight
+    assert len({row[:2] for row in rows}) == len(rows)
+    # Nothing in flight, and nobody's last operations, are thinned away.
+    assert sum(open_ for *_, open_ in rows) == ranks * in_flight
+    of_last = [row for row in rows if row[1] >= total - LAST]
+    assert len(of_last) == ranks * min(LAST, total)
+    # All members keep the same rounds by sampling.
+    sampled = [{seq for r, seq, stands, _ in rows if r == rank and stands > 1} for rank in range(3)]
+    assert sampled[0] == sampled[1] == sampled[2]
+    # What is sampled stands for all rounds, give or take one step's worth or two.
+    steps = {stands for _, _, stands, _ in rows if stands > 1}
+    if steps:
+        (step,) = steps
+        assert abs(len(sampled[0]) * step - total) <= 3 * step
+    # The budget holds but for what is always kept.
+    minutes = total // 600 + 2
+    assert len(rows) <= budget_rows + ranks * (LAST + 2 * minutes + in_flight + 2)
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 8)), min_size=1, max_size=30),
+    budget_rows=st.integers(1, 100_000),
+)
+def test_quiet_communicators_leave_their_share_to_busy_ones(
+    sizes: list[tuple[int, int]], budget_rows: int
+) -> None:
+    listed = [Size(("j", number, "coll"), *size) for number, size in enumerate(sizes)]
+    steps = choose_steps(listed, budget_rows)
+    by_rounds = sorted(listed, key=lambda size: size.rounds)
+    chosen = [steps[size.group] for size in by_rounds]
+    assert all(step & (step - 1) == 0 for step in chosen)
+    rows = sum(size.ranks * (size.rounds // steps[size.group]) for size in listed)
+    members = sum(size.ranks for size in listed)
+    assert rows <= budget_rows + members
+    if sum(size.ranks * size.rounds for size in listed) <= budget_rows:
+        assert set(chosen) == {1}
+
+
+def test_a_request_names_tables_of_the_schema_only() -> None:
+    with job_of(1, 3) as incident, pytest.raises(WireError, match="no table `secrets`"):
+        list(answer(incident.con, Request("digest", job="j", tables=("secrets",))))
+
+
+def test_a_job_is_a_value_whatever_it_is_called() -> None:
+    name = "j' OR '1'='1"
+    with job_of(1, 3) as incident:
+        rows = [
+            frame.rows
+            for frame in answer(incident.con, Request("digest", job=name))
+            if isinstance(frame, Part) and frame.table == "ops"
+        ]
+    assert rows == []
+
+
+def test_detail_is_of_the_communicators_asked_for() -> None:
+    with job_of(2, 50) as incident:
+        for comms, rows in (((7,), 100), ((8,), 0)):
+            parts = answer(incident.con, Request("detail", job="j", comms=comms))
+            found = sum(f.rows for f in parts if isinstance(f, Part) and f.table == "ops")
+            assert found == rows
+
+
+def test_the_window_keeps_where_everyone_stood_when_it_opened() -> None:
+    with job_of(2, 50) as incident:
+        request = Request("digest", job="j", since_ns=10**15)
+        incident.con.execute("UPDATE ops SET observed_ns = NULL")
+        list(answer(incident.con, request))
+        rows = incident.con.execute(
+            "SELECT rank, seq FROM temp.digest_operations ORDER BY ALL"
+        ).fetchall()
+    assert rows == [(0, 49), (1, 49)]
