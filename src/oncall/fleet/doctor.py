@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from oncall.fleet.choose import Choice
 from oncall.fleet.outcome import REASONS, HostError, Kind
-from oncall.fleet.ssh_config import SshOptions
 from oncall.fleet.transport import Clock, Connection, Transport
 from oncall.units import NS_PER_S, format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from oncall.fleet.choose import Choice
+    from oncall.fleet.ssh_config import SshOptions
 
 _STALE_NS = 300 * NS_PER_S  # a collector seals within a minute
 _CLOCK_NS = NS_PER_S  # evidence is corrected for it; logs and people are not

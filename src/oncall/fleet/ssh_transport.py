@@ -60,10 +60,13 @@ class SshTransport:
     async def choice(self, options: SshOptions) -> Choice:
         """The transport that a host is reached by, and why."""
         wanted = self._configuration.transport
-        if wanted != "auto":
+        if wanted == "openssh":
             return Choice(wanted, "the configuration says so")
         connections = await self._shared()
-        return choose(options, await self._resolver.defaults(), connections.keys)
+        choice = choose(options, await self._resolver.defaults(), connections.keys)
+        if wanted == "auto" or choice.transport == wanted:
+            return choice
+        return Choice(wanted, f"the configuration says so, passing over {choice.why}")
 
     async def _open(
         self, options: SshOptions, choice: Choice

@@ -11,6 +11,7 @@ from asking import Fleet
 from processes import left_with
 
 from oncall.errors import UsageError
+from oncall.fleet.choose import Choice
 from oncall.fleet.outcome import HostError
 from oncall.fleet.ssh_transport import SshTransport
 from oncall.shards.wire import End
@@ -131,3 +132,17 @@ def test_jump_host_that_is_dead_is_named(fleet: Fleet) -> None:
     error = fleet.refusal("quick", "-oProxyJump=dead")
     assert error.kind == "refused"
     assert "refused" in str(error)
+
+
+def test_transport_is_chosen_or_told(fleet: Fleet) -> None:
+    async def choice(transport: SshTransport) -> Choice:
+        return await transport.choice(await transport.resolve("gpu001"))
+
+    assert fleet.run(choice, transport="auto").transport == "in-process"
+    asks_more = "-oStrictHostKeyChecking=accept-new"
+    told = fleet.run(choice, asks_more, transport="auto")
+    assert told == Choice("openssh", "stricthostkeychecking accept-new")
+    told = fleet.run(choice, asks_more)
+    assert told.transport == fleet.transport
+    # A transport that was demanded is taken, and doctor says what of the configuration is lost.
+    assert ("passing over" in told.why) == (fleet.transport == "in-process")
