@@ -46,7 +46,7 @@ class Fault:
 
 
 _SLOW_GPU = "slow-compute,delay_us=20000"
-_SLOW_LINK = "slow-link,bytes_per_s=2000000"
+_SLOW_LINK = "slow-link,bytes_per_s=5000000"
 
 FAULTS = (
     Fault("H1", ("H1",), (5,), "its program hangs before an all-reduce", ("not-entered,comm=dp",)),
@@ -71,7 +71,7 @@ FAULTS = (
         ("stall-link,comm=tp",),
     ),
     Fault("S1", ("S1",), (3,), "its GPU computes slower", (_SLOW_GPU,)),
-    Fault("S2", ("S2",), (1,), "its link is throttled", (_SLOW_LINK,)),
+    Fault("S2", ("S2", "W5"), (1,), "its link is throttled", (_SLOW_LINK,)),
     Fault(
         "S3",
         ("S3",),
