@@ -24,7 +24,7 @@ def test_quantities_carry_their_units(tmp_path: Path) -> None:
         _file(
             tmp_path,
             'node = "gpu017"\nseal_every = "45 s"\nkeep = "2 d"\nkeep_bytes = "3 GiB"\n'
-            'keep_free = "10 MiB"\nsocket_group = true\nseal_rows = 1000\n',
+            'keep_free = "10 MiB"\nsocket_group = true\nseal_operations = 1000\n',
         )
     )
     assert (told.node, told.seal_every_ns, told.keep_ns) == ("gpu017", 45 * 10**9, 172_800 * 10**9)
@@ -48,7 +48,7 @@ def test_the_command_line_counts_more_than_the_file(tmp_path: Path) -> None:
         ('seal_every = "-3 s"\n', 1, "below zero"),
         ('socket_group = "yes"\n', 1, "no true or false"),
         ('sources = ["rings", "moon"]\n', 1, "unknown source 'moon'; known are rings"),
-        ("seal_rows = 0\n", 1, "no number above zero"),
+        ("seal_operations = 0\n", 1, "no number above zero"),
         ("[rings]\nx = 1\n", 1, "unknown key `rings`"),
     ],
 )

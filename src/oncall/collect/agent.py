@@ -155,8 +155,8 @@ class Agent:
         return rows
 
     def _must_seal(self, now: Instant) -> bool:
-        # What is done at a seal takes time by the row, and the rings fill meanwhile.
-        is_large = self._recorder.unsealed >= self._config.seal_rows
+        # What is done at a seal takes time by the operation, and the rings fill meanwhile.
+        is_large = self._recorder.unsealed >= self._config.seal_operations
         return now.monotonic_ns >= (self._seal_large_at_ns if is_large else self._seal_at_ns)
 
     def _must_commit(self, now: Instant) -> bool:

@@ -57,8 +57,8 @@ class Configuration:
     seal_every_ns: int = field(
         default=30 * NS_PER_S, metadata=_key("duration", "how often a shard is sealed")
     )
-    seal_rows: int = field(
-        default=150_000, metadata=_key("number", "a shard of so many rows is sealed sooner")
+    seal_operations: int = field(
+        default=100_000, metadata=_key("number", "a shard of so many operations is sealed sooner")
     )
     keep_ns: int = field(
         default=48 * 3600 * NS_PER_S, metadata=_key("duration", "sealed shards older than this go")
@@ -73,7 +73,7 @@ class Configuration:
         default=32 * 2**20, metadata=_key("bytes", "newest rows held while nothing can be written")
     )
     store_memory_bytes: int = field(
-        default=64 * 2**20, metadata=_key("bytes", "what DuckDB may use")
+        default=48 * 2**20, metadata=_key("bytes", "what DuckDB may use")
     )
     ring_grace_ns: int = field(
         default=300 * NS_PER_S,

@@ -27,7 +27,7 @@ from oncall.units import NS_PER_S, format_bytes, format_number
 
 Prepare = Callable[[duckdb.DuckDBPyConnection], object]
 
-COMMIT_BYTES = 4 * 2**20  # of rows in one transaction
+COMMIT_BYTES = 2 * 2**20  # of rows in one transaction
 _RETRY_NS = 5 * NS_PER_S
 
 
@@ -44,7 +44,7 @@ class Recorder:
 
     def __init__(self, config: Configuration, log: Log, prepare: Prepare | None = None) -> None:
         self.problem: str | None = None  # why nothing is written now
-        self.unsealed = 0  # rows in the live store
+        self.unsealed = 0  # operations in the live store
         self._place = Place(config.data_dir, config.node, config.keep_free_bytes)
         self._log = log
         self._prepare = prepare
@@ -158,7 +158,7 @@ class Recorder:
                 self._log.error(f"{batches[0].table}: rows left out: {error}")
                 return 0
             return sum(self._write(store, [batch], bookmarks) for batch in batches)
-        self.unsealed += rows
+        self.unsealed += sum(batch.rows for batch in batches if batch.table == "ops")
         return rows
 
     def _open(self, now_ns: int) -> LiveStore:
