@@ -30,8 +30,11 @@ class Answers:
 
 
 def merge(answers: Answers, job: str) -> Incident:
-    """One incident of all answers about `job`, which it names even if none came. A host whose answer cannot be read becomes a gap; memory is
-    bounded, and more evidence than fits is a gap too. The caller closes it."""
+    """One incident of all answers about `job`, which it names even if none came.
+
+    A host whose answer cannot be read becomes a gap; memory is bounded, and more evidence than
+    fits is a gap too. The caller closes it.
+    """
     incident = Incident.empty()
     try:
         incident.con.execute(f"SET memory_limit = '{MEMORY_BYTES // 2**20}MiB'")
