@@ -163,4 +163,6 @@ class Diagnosis:
                 f"only {self.coverage.ranks_seen} of {self.coverage.ranks} ranks were seen, "
                 f"less than {self.min_coverage * 100:.0f} %"
             )
+        if self.coverage.answered < self.min_coverage * self.coverage.nodes:
+            return f"only {self.coverage.answered} of {self.coverage.nodes} nodes answered"
         return ""
