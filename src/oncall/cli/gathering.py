@@ -15,6 +15,7 @@ from oncall.cli.instant import parse_instant
 from oncall.fleet.ask import Answer, ask_fleet
 from oncall.fleet.gather import Progress, Window
 from oncall.fleet.local import AT_ONCE, PATIENCE_S, PREFIX, LocalTransport, local_nodes
+from oncall.fleet.memory import Memory
 from oncall.shards.catalog import sealed_shards
 from oncall.units import format_bytes, parse_duration_ns
 
@@ -84,7 +85,7 @@ def _run(
         return {comm for comms in started.values() for comm in comms}
 
     local = isinstance(transport, LocalTransport)
-    pace: Any = {"patience_s": PATIENCE_S, "at_once": AT_ONCE} if local else {}
+    pace: Any = {"patience_s": PATIENCE_S, "at_once": AT_ONCE} if local else {"memory": Memory()}
 
     async def ask() -> Answer:
         with _progress_line() as progress:

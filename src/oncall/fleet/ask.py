@@ -8,14 +8,15 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.gather import AT_ONCE, Gather, Progress, Window, jobs_of
-from oncall.fleet.merge import merge
+from oncall.fleet.memory import Memory
+from oncall.fleet.merge import Answers, merge
 from oncall.fleet.outcome import REASONS, Outcome
 from oncall.fleet.transport import Transport
 from oncall.nodeset import fold_hosts
@@ -44,6 +45,7 @@ async def ask_fleet(
     *,
     patience_s: float = 20.0,
     at_once: int = AT_ONCE,
+    memory: Memory | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Answer:
     """The evidence of `job` (None: of the only one there is) on whichever of `hosts` answer.
@@ -65,7 +67,7 @@ async def ask_fleet(
                 outcomes = await gather.greet()
                 name = choose_job(outcomes, job, window.since_ns)
                 await gather.digest(name)
-                incident = await asyncio.to_thread(merge, gather.answers, name)
+                incident = await asyncio.to_thread(_merged, gather.answers, name, memory)
                 thinned = thinned_communicators(incident)
                 if thinned and not gather.stopped:
                     with incident:
@@ -73,8 +75,17 @@ async def ask_fleet(
                         asked = _holders(incident, comms, gather.answers.outcomes)
                     await gather.detail(name, asked)
                     # Rules have run on the first; nothing more can be read into that one.
-                    incident = await asyncio.to_thread(merge, gather.answers, name)
+                    incident = await asyncio.to_thread(_merged, gather.answers, name, memory)
             return Answer(name, incident, gather.answers.outcomes)
+
+
+def _merged(answers: Answers, job: str, memory: Memory | None) -> Incident:
+    """One incident of the answers, and of what silent hosts said last."""
+    if memory is not None:
+        memory.keep(job, answers.parts)
+        parts, outcomes = memory.recall(job, answers.outcomes)
+        answers = replace(answers, parts=(*answers.parts, *parts), outcomes=outcomes)
+    return merge(answers, job)
 
 
 def choose_job(outcomes: Mapping[str, Outcome], job: str | None, since_ns: int | None) -> str:
