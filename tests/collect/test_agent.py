@@ -155,13 +155,13 @@ def test_a_clock_set_back_overwrites_no_shard(
 ) -> None:
     ring = RingWriter(rings)
     ring.communicator(0, COMM)
-    agent = make_agent(seal_every_ns=0)
+    agent = make_agent()
     for step in range(4):
         ring.append(operations(1 + step * 10, 10))
         clock.set_by_ns -= MINUTE_NS
         agent.step()
-    agent.finish()
-    assert len(list(config.data_dir.glob("gpu017.*.duckdb"))) >= 4
+        agent.seal(clock())
+    assert len(list(config.data_dir.glob("gpu017.*.duckdb"))) == 4
 
 
 def test_a_hang_stays_visible_behind_a_full_ring(
@@ -210,15 +210,17 @@ def test_the_ring_of_a_process_gone_for_long_goes_too(rings: Path) -> None:
 
 
 def test_an_aborted_communicator_leaves_what_it_was_in(
-    rings: Path, make_agent: MakeAgent, sealed_rows: Rows
+    rings: Path, make_agent: MakeAgent, clock: Any, sealed_rows: Rows
 ) -> None:
     ring = RingWriter(rings)
     ring.communicator(0, COMM)
     ring.append(operations(1, 2, unfinished=1))
-    agent = make_agent(seal_every_ns=0)
+    agent = make_agent()
     agent.step()
+    agent.seal(clock())
     ring.close_communicator(0, CommunicatorState.ABORTED)
     agent.step()
+    agent.seal(clock())
     agent.finish()
     # Once when it was in flight, once when it was abandoned, and no more.
     assert sealed_rows("SELECT seq FROM ops WHERE NOT done") == [(2,), (2,)]

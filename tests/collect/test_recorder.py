@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -47,7 +48,7 @@ def test_it_stops_when_little_is_free_and_goes_on_by_itself(
         assert recorder.commit((1 + number) * SECOND_NS) == 0
     assert recorder.problem is not None
     assert "left to others" in recorder.problem
-    assert recorder.seal(8 * SECOND_NS) is None
+    assert not recorder.seal(8 * SECOND_NS)
     with recorder.reading() as reading:  # it still answers: nothing is committed in this store
         assert reading.con.execute(f"FROM {reading.base}.ops").fetchall() == []
     assert sum(batch.rows for batch in recorder.waiting) == 300
@@ -55,6 +56,7 @@ def test_it_stops_when_little_is_free_and_goes_on_by_itself(
     assert recorder.commit(20 * SECOND_NS) == 300
     assert (recorder.problem, recorder.dropped) == (None, 200)
     recorder.seal(21 * SECOND_NS)
+    recorder.settle()
     assert sealed_rows("SELECT count(*), min(seq), max(seq) FROM ops") == [(400, 1, 600)]
     assert sealed_rows("SELECT count(*) FROM ops WHERE seq BETWEEN 101 AND 300") == [(0,)]
     told = said.getvalue()
@@ -72,6 +74,7 @@ def test_rows_that_no_store_can_hold_cost_only_themselves(
     assert recorder.dropped == 1
     assert "ranks: rows left out" in said.getvalue()
     recorder.seal(2 * SECOND_NS)
+    recorder.settle()
     assert sealed_rows("SELECT count(*) FROM ops") == [(20,)]
     assert sealed_rows("FROM ranks") == []
 
@@ -82,11 +85,38 @@ def test_sealing_waits_while_somebody_reads(config: Configuration) -> None:
     recorder.add([_seqs(1, 10)])
     recorder.commit(SECOND_NS)
     with recorder.reading() as reading:
-        assert recorder.seal(2 * SECOND_NS) is None
+        assert not recorder.seal(2 * SECOND_NS)
         recorder.add([_seqs(11, 10)])
         recorder.commit(2 * SECOND_NS)  # but recording does not
         assert len(reading.con.execute("FROM ops").fetchall()) == 20
-    assert recorder.seal(3 * SECOND_NS) is not None
+    assert recorder.seal(3 * SECOND_NS)
+    recorder.close()
+
+
+def test_recording_goes_on_while_a_shard_is_sealed(
+    config: Configuration, sealed_rows: Rows
+) -> None:
+    log, _ = _log()
+    going, may_end = threading.Event(), threading.Event()
+
+    def prepare(_: object) -> None:
+        going.set()
+        assert may_end.wait(30)
+
+    recorder = Recorder(config, log, prepare)
+    recorder.add([_seqs(1, 10)])
+    recorder.commit(SECOND_NS)
+    assert recorder.seal(2 * SECOND_NS)
+    assert going.wait(30)
+    recorder.add([_seqs(11, 10)])
+    assert recorder.commit(2 * SECOND_NS) == 0  # they wait
+    assert not recorder.seal(2 * SECOND_NS)
+    may_end.set()
+    recorder.settle()
+    assert recorder.commit(3 * SECOND_NS) == 10
+    recorder.seal(4 * SECOND_NS)
+    recorder.settle()
+    assert sealed_rows("SELECT count(*) FROM ops") == [(20,)]
     recorder.close()
 
 
@@ -96,7 +126,8 @@ def test_the_oldest_shards_go(config: Configuration) -> None:
     for second in (1, 5, 30):
         recorder.add([_seqs(second, 1)])
         recorder.commit(second * SECOND_NS)
-        assert recorder.seal(second * SECOND_NS + 1) is not None
+        assert recorder.seal(second * SECOND_NS + 1)
+        recorder.settle()
     assert len(list(config.data_dir.glob("*.duckdb"))) == 1
     assert said.getvalue().count("retired") == 2
     recorder.close()

@@ -18,7 +18,6 @@ from oncall.collect.log import Log
 from oncall.collect.recorder import Recorder
 from oncall.collect.source import Clock, Collected, Instant, Source, read_clock
 from oncall.shards.batch import Batch
-from oncall.shards.catalog import Shard
 from oncall.units import NS_PER_S, format_number
 
 _SEAL_AGAIN_NS = NS_PER_S  # after a seal that had to wait
@@ -97,38 +96,38 @@ class Agent:
         now = self._clock()
         self._drain(now)
         if self._must_seal(now):
-            self.seal(now)
+            self._begin_seal(now)
         elif self._must_commit(now):
             self._commit(now)
         self._answer(now)
 
-    def finish(self) -> Shard | None:
+    def finish(self) -> None:
         """Empty the rings, seal, let go of everything."""
         now = self._clock()
         for _ in range(_MOST_ROUNDS):
             if not self._drain(now):
                 break
-        shard = self.seal(now)
+        self.seal(now)
         for source in self._sources:
             source.close()
         self._recorder.close()
-        return shard
 
-    def seal(self, now: Instant) -> Shard | None:
-        """Commit with how things stand, and seal; None if sealing has to wait."""
+    def seal(self, now: Instant) -> None:
+        """Seal what is there with how things stand, and wait until that is done."""
+        self._recorder.settle()
+        self._begin_seal(now)
+        self._recorder.settle()
+
+    def _begin_seal(self, now: Instant) -> None:
+        """Commit with how things stand, and seal beside, if that can be now."""
         self._recorder.add(self._standing(now))
         self._record_accounts(now)
         self._commit(now)
-        began_ns = time.monotonic_ns()
-        shard = self._recorder.seal(now.realtime_ns)
-        if shard is None:
-            self._seal_large_at_ns = now.monotonic_ns + _SEAL_AGAIN_NS
-            self._seal_at_ns = max(self._seal_at_ns, self._seal_large_at_ns)
-            return None
-        self._seal_at_ns = now.monotonic_ns + self._config.seal_every_ns
-        took_ms = (time.monotonic_ns() - began_ns) // 1_000_000
-        self._log.info(f"{shard.path.name}: sealed, {shard.size_bytes:,} bytes in {took_ms} ms")
-        return shard
+        if self._recorder.seal(now.realtime_ns):
+            self._seal_at_ns = now.monotonic_ns + self._config.seal_every_ns
+            return
+        self._seal_large_at_ns = now.monotonic_ns + _SEAL_AGAIN_NS
+        self._seal_at_ns = max(self._seal_at_ns, self._seal_large_at_ns)
 
     # -------------------------------------------------------------------- its parts
 

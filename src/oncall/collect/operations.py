@@ -53,6 +53,8 @@ OPERATION = np.dtype(
         ("channels", "i4"),
         ("sends", "i8"),
         ("recvs", "i8"),
+        ("gpu_ns", "i8"),  # of its kernels, by the GPU's clock; 0: not told
+        ("wire_ns", "i8"),  # of its sends, from posting to completion, added up; 0: not told
     ]
 )
 
@@ -166,6 +168,8 @@ class Tracker:
         is_send = records["is_send"][known] != 0
         np.add.at(self._table["sends"], at[known][is_send], steps[is_send])
         np.add.at(self._table["recvs"], at[known][~is_send], steps[~is_send])
+        wire_ns = records["last_wait_us"][known].astype(np.int64) * 1000
+        np.add.at(self._table["wire_ns"], at[known][is_send], wire_ns[is_send])
         return of
 
     def _enqueue(self, records: Array, ends_told: Array) -> None:
@@ -184,6 +188,7 @@ class Tracker:
         ended = found.view(ENDED)
         self._table["ended_ns"][at] = ended["time_ns"]
         self._table["over"][at] = True
+        self._table["gpu_ns"][at] = ended["gpu_duration_ns"]
         for name in ("sends", "recvs"):
             self._table[name][at] = np.maximum(self._table[name][at], ended[name])
 

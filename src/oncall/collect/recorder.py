@@ -7,6 +7,7 @@ keeps the newest and counts what it forgets; as soon as there is room again it g
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from oncall.evidence.columns import create_table_sql
 from oncall.evidence.schema import TABLES
 from oncall.shards.backlog import Backlog
 from oncall.shards.batch import Batch
-from oncall.shards.catalog import Shard
 from oncall.shards.database import Limits, connect
 from oncall.shards.retention import Retention, retire
 from oncall.shards.writer import LiveStore, Place, PrepareError, StoreError, UnwritableRows, recover
@@ -52,7 +52,9 @@ class Recorder:
         self._backlog = Backlog(config.backlog_bytes)
         self._unwritable = 0
         self._retry_at_ns = 0
-        self._readers = threading.Lock()
+        self._readers = threading.Lock()  # held by who reads the store, and by who seals it
+        self._sealing: threading.Thread | None = None
+        self._seal_failure: StoreError | None = None
         self.configure(config)
 
     def configure(self, config: Configuration) -> None:
@@ -73,7 +75,8 @@ class Recorder:
     @property
     def is_due(self) -> bool:
         """Enough waits to be committed before its time."""
-        return self.problem is None and self._backlog.bytes >= COMMIT_BYTES
+        is_sealing = self._sealing is not None and self._sealing.is_alive()
+        return self.problem is None and not is_sealing and self._backlog.bytes >= COMMIT_BYTES
 
     def add(self, batches: Sequence[Batch]) -> None:
         """Queue rows for the next commit."""
@@ -84,6 +87,11 @@ class Recorder:
 
         `bookmarks` go with the last of the rows.
         """
+        if self._sealing and self._sealing.is_alive():
+            return 0
+        if self._seal_failure:
+            failure, self._seal_failure = self._seal_failure, None
+            self._stop_writing(failure, now_ns)
         if self._store is None and now_ns < self._retry_at_ns:
             return 0
         rows = 0
@@ -104,29 +112,43 @@ class Recorder:
             self.problem = None
         return rows
 
-    def seal(self, now_ns: int) -> Shard | None:
-        """Seal what is committed and begin anew; None if that has to wait.
+    def seal(self, now_ns: int) -> bool:
+        """Begin to seal what is committed, in a thread of its own; False if that has to wait.
 
-        It waits while an answer is being read from the store, and while nothing can be written.
+        Until it is done rows wait in the backlog. It waits while an answer is being read from the
+        store, and while nothing can be written.
         """
         if self._store is None or self.problem or not self._readers.acquire(blocking=False):
-            return None
+            return False
         store, self._store = self._store, None
         self.unsealed = 0
+        self._sealing = threading.Thread(target=self._seal, args=(store, now_ns), name="seal")
+        self._sealing.start()
+        return True
+
+    def settle(self) -> None:
+        """Wait until sealing is done."""
+        if self._sealing:
+            self._sealing.join()
+
+    def _seal(self, store: LiveStore, now_ns: int) -> None:
+        """Seal a store that nobody else uses any more; holds the readers' lock."""
+        began = time.monotonic()
         try:
-            shard = store.seal(now_ns, self._prepare)
-        except PrepareError as error:
-            self._log.error(f"{error.shard.path.name}: sealed without a digest: {error}")
-            shard = error.shard
-        except StoreError as error:
+            try:
+                shard = store.seal(now_ns, self._prepare)
+            except PrepareError as error:
+                shard = error.shard
+                self._log.error(f"{shard.path.name}: sealed without a digest: {error}")
+            took_ms = round((time.monotonic() - began) * 1000)
+            self._log.info(f"{shard.path.name}: sealed, {shard.size_bytes:,} bytes in {took_ms} ms")
+            for gone in retire(self._place.folder, self._place.node, self._retention, now_ns):
+                self._log.info(f"{gone.path.name}: retired")
+        except (StoreError, OSError) as error:
             store.close()
-            self._stop_writing(error, now_ns)
-            return None
+            self._seal_failure = StoreError(str(error))
         finally:
             self._readers.release()
-        for gone in retire(self._place.folder, self._place.node, self._retention, now_ns):
-            self._log.info(f"{gone.path.name}: retired")
-        return shard
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
@@ -140,7 +162,8 @@ class Recorder:
                 con.close()
 
     def close(self) -> None:
-        """Leave the live store for the next collector to recover."""
+        """Leave the live store, if there is one, for the next collector to recover."""
+        self.settle()
         with self._readers:
             if self._store:
                 self._store.close()

@@ -51,6 +51,8 @@ def finished_rows(operations: Array, communicators: Communicators, scale: Scale)
     told = ended | communicators.ends_told(of) | communicators.alone(of) | operations["captured"]
     columns = _common(operations, communicators, scale) | {
         "ended_ns": scale.unix_ns(operations["ended_ns"]),
+        # The stream goes on when the kernel is over, though the proxy may still be sending.
+        "duration_ns": _positive(operations["gpu_ns"]),
         "done": np.ma.MaskedArray(np.ones(len(operations), bool), mask=~told),
         **_rates(operations, communicators.steps_told(of)),
     }
@@ -105,16 +107,27 @@ def _common(operations: Array, communicators: Communicators, scale: Scale) -> di
 
 
 def _rates(operations: Array, steps_told: Array) -> dict[str, ColumnData]:
-    """Send and receive primitives, and how many a second (CCL-D 4.1); NULL where not known."""
+    """Send and receive primitives, and how many a second (CCL-D 4.1); NULL where not known.
+
+    A rank that comes early waits inside the operation, so steps over its whole span would make
+    it look slow: where the sends' time on the wire is told, the rate is that of the wire, and how
+    fast data comes in is the sender's rate.
+    """
     began = np.where(operations["started_ns"], operations["started_ns"], operations["entered_ns"])
     span_ns = operations["ended_ns"] - began
+    wire_ns = operations["wire_ns"]
+    sending_ns = np.where(wire_ns > 0, wire_ns, span_ns)
+    receiving_ns = np.where(wire_ns > 0, 0, span_ns)
     columns: dict[str, ColumnData] = {}
-    for count, rate in (("sends", "send_rate"), ("recvs", "recv_rate")):
+    for count, rate, time_ns in (
+        ("sends", "send_rate", sending_ns),
+        ("recvs", "recv_rate", receiving_ns),
+    ):
         steps = operations[count]
         # Whole numbers compress well, and a rate is never known better than that.
-        per_second = np.rint(steps * 1e9 / np.maximum(span_ns, 1))
+        per_second = np.rint(steps * 1e9 / np.maximum(time_ns, 1))
         columns[count] = np.ma.MaskedArray(steps, mask=(steps == 0) & ~steps_told)
-        columns[rate] = np.ma.MaskedArray(per_second, mask=(steps == 0) | (span_ns <= 0))
+        columns[rate] = np.ma.MaskedArray(per_second, mask=(steps == 0) | (time_ns <= 0))
     return columns
 
 
