@@ -6,11 +6,13 @@ BIN    := $(VENV)/bin
 C_FILES := $(wildcard hooks/*.[ch] fixtures/nccl_standin/*.[ch] tests/hooks/*.[ch] benchmarks/*.c)
 C_BUILD := CMakeLists.txt $(wildcard hooks/CMakeLists.txt fixtures/nccl_standin/CMakeLists.txt)
 
-.PHONY: demo test check format docs bench clean compiler native sanitize
+# Programs that some tests need, and skip without: an sshd on loopback, a terminal to type into.
+TEST_PACKAGES := openssh-server openssh-client tmux
+
+.PHONY: demo test check format docs bench clean compiler native sanitize packages
 
 demo: $(VENV)/.installed
-	@$(BIN)/oncall diagnose fixtures/flight_recorder/not_entered; code=$$?; \
-	if [ $$code -ne 1 ]; then echo "expected a finding (exit 1), got exit $$code" >&2; exit 1; fi
+	@$(BIN)/oncall demo
 
 test: $(VENV)/.tested-with check
 
@@ -52,6 +54,11 @@ build/sanitize-%.tested: $(C_BUILD) $(C_FILES) tests/hooks/CMakeLists.txt | $(VE
 	@$(BIN)/cmake --build build/sanitize-$* --parallel 2 >/dev/null
 	$(BIN)/ctest --test-dir build/sanitize-$* --output-on-failure --timeout 60 --parallel 2
 	@touch $@
+
+# Not part of `make test`: nobody wants an SSH server on a laptop by surprise.
+packages:
+	@{ [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && \
+	  $$sudo apt-get install -y -q --no-install-recommends $(TEST_PACKAGES); }
 
 check: native sanitize
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
