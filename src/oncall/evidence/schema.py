@@ -159,11 +159,21 @@ TABLES: tuple[Table, ...] = (
         ("enqueued_ns", "BIGINT", "ns", "when the host called"),
         ("started_ns", "BIGINT", "ns", "when the rank entered on the device"),
         ("ended_ns", "BIGINT", "ns", "when it completed on the device; NULL in flight or unknown"),
-        ("duration_ns", "BIGINT", "ns", "time in the operation, where the source tells only that"),
+        (
+            "duration_ns",
+            "BIGINT",
+            "ns",
+            "time in the operation on the device, where the source tells it",
+        ),
         ("done", "BOOLEAN", "", "completed; NULL: read from ended_ns, or the source cannot know"),
         ("sends", "BIGINT", "", "send primitives done, all channels (CCL-D SendCount)"),
         ("recvs", "BIGINT", "", "receive primitives done, all channels (CCL-D RecvCount)"),
-        ("send_rate", "DOUBLE", "1/s", "rate of send primitives while it ran (CCL-D SendRate)"),
+        (
+            "send_rate",
+            "DOUBLE",
+            "1/s",
+            "rate of send primitives on the wire, else while it ran (CCL-D SendRate)",
+        ),
         ("recv_rate", "DOUBLE", "1/s", "rate of receive primitives while it ran (CCL-D RecvRate)"),
         (
             "observed_ns",
