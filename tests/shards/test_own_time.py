@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from oncall.evidence.incident import Incident
 from oncall.shards.digest import measure_own_time
 
@@ -31,3 +33,19 @@ def test_each_rank_has_its_own() -> None:
         for rank, own in computes_ns.items()
         for seq in range(1, 6)
     ]
+
+
+def test_memory_does_not_grow_with_the_length_of_names() -> None:
+    rows, name = 20_000, "a job's name " * 100
+    with Incident.empty() as incident:
+        started_ns = [seq * 100 for seq in range(rows)]
+        ended_ns = [at_ns + 50 for at_ns in started_ns]
+        told = {"seq": list(range(rows)), "started_ns": started_ns, "ended_ns": ended_ns}
+        incident.append("ops", {**told, "job": name, "comm": 1, "rank": 0, "kind": "coll"})
+        tracemalloc.start()
+        try:
+            measure_own_time(incident.con, "ops", "measured")
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak_bytes < rows * len(name) / 2

@@ -148,34 +148,46 @@ def measure_own_time(con: duckdb.DuckDBPyConnection, source: str, target: str) -
     import numpy as np
 
     from oncall.analysis.own_time import since_last_round
-    from oncall.evidence.columns import Words, insert
 
+    # Numbers for names: a job's name would be a Python string in every row, and windows over all
+    # rows would sort them.
+    con.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE digest_members AS
+        SELECT job, comm, rank, dense_rank() OVER (ORDER BY job, rank) AS process,
+            row_number() OVER () AS member
+        FROM (SELECT DISTINCT job, comm, rank FROM {source}) WHERE job IS NOT NULL
+        """
+    )
     found = con.execute(
         f"""
-        SELECT job, comm, rank, seq, kind = 'coll' AS collective,
-            dense_rank() OVER (ORDER BY job, rank) AS process,
-            dense_rank() OVER (ORDER BY job, comm, rank) AS member,
+        SELECT seq, kind = 'coll' AS collective, process, member,
             started_ns IS NOT NULL AS on_device, {_ENTERED} AS entered_ns,
             {_ENTERED} + {_DURATION} AS left_ns
-        FROM {source}
+        FROM {source} JOIN temp.digest_members USING (job, comm, rank)
         -- What is thinned already was measured when all rows were there.
-        WHERE stands_for IS NULL AND comm IS NOT NULL AND seq IS NOT NULL
-            AND {_ENTERED} + {_DURATION} IS NOT NULL
+        WHERE stands_for IS NULL AND seq IS NOT NULL AND {_ENTERED} + {_DURATION} IS NOT NULL
         """
     ).fetchnumpy()
     rows = np.arange(len(found["seq"]))
     order = ("process", "member", "collective", "seq", "on_device", "entered_ns", "left_ns")
     calls = np.array([rows, *(found[name] for name in order)], dtype=np.int64)
     row, own_ns = since_last_round(calls)
-    jobs, codes = np.unique(found["job"].astype(str), return_inverse=True)
-    con.execute(
-        "CREATE OR REPLACE TEMP TABLE digest_own "
-        "(job VARCHAR, comm UBIGINT, seq BIGINT, rank INTEGER, own_ns BIGINT)"
+    con.register(
+        "digest_measured_ns",
+        {
+            "member": found["member"][row],
+            "seq": found["seq"][row],
+            "own_ns": own_ns.filled(0),
+            "known": ~np.ma.getmaskarray(own_ns),
+        },
     )
-    measured = {name: found[name][row] for name in ("comm", "rank", "seq")}
-    measured |= {"job": Words(codes[row].astype(np.int32), jobs.tolist()), "own_ns": own_ns}
-    declared = [c for c in BY_NAME["ops"].columns if c.name in measured]
-    insert(con, "digest_own", declared, measured)
+    con.execute(
+        "CREATE OR REPLACE TEMP TABLE digest_own AS "
+        "SELECT job, comm, rank, seq, own_ns FROM digest_measured_ns "
+        "JOIN temp.digest_members USING (member) WHERE known"
+    )
+    con.unregister("digest_measured_ns")
     con.execute(
         f"CREATE OR REPLACE TEMP VIEW {target} AS "
         "SELECT o.* REPLACE (coalesce(o.own_ns, w.own_ns) AS own_ns) FROM "
