@@ -9,7 +9,7 @@ C_BUILD := CMakeLists.txt $(wildcard hooks/CMakeLists.txt fixtures/nccl_standin/
 # Programs that some tests need, and skip without: an sshd on loopback, a terminal to type into.
 TEST_PACKAGES := openssh-server openssh-client tmux
 
-.PHONY: demo test check format docs bench clean compiler native sanitize packages
+.PHONY: demo test test-slow check format docs bench clean compiler native sanitize packages
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -69,6 +69,10 @@ check: native sanitize
 	$(BIN)/oncall rules check rulebooks
 	$(BIN)/oncall rules test rulebooks
 	$(BIN)/pytest -n auto
+
+# Every fault of the demo, and what else is left out above: some minutes.
+test-slow: native
+	$(BIN)/pytest -n auto -m slow
 
 format: $(VENV)/.tested-with
 	$(BIN)/clang-format -i $(C_FILES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -91,3 +92,11 @@ def recording(ring_writer: Path, tmp_path: Path) -> Iterator[Callable[..., Recor
     yield start
     for process in started:
         process.kill()
+
+
+@pytest.fixture
+def whole_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One test at a time, of all workers: a job of many processes wants the cores to itself."""
+    with (tmp_path_factory.getbasetemp().parent / "whole-machine.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

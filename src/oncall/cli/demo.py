@@ -54,7 +54,8 @@ def demo(
     from oncall.demo.verdict import judge
 
     with interrupted_by_signals(), _folder(keep) as folder:
-        diagnosis = _diagnosis(chosen, Layout.simulated(folder, ranks, nodes), folder)
+        layout = Layout.simulated(folder, ranks, nodes)
+        diagnosis = _diagnosis(chosen, layout, folder, seal=keep is not None)
     judgement = judge(chosen, diagnosis)
     print(f"truth: {judgement.truth}\nfound: {judgement.found}")
     raise typer.Exit(ExitCode.HEALTHY if judgement.right else ExitCode.FINDING)
@@ -74,8 +75,9 @@ def _folder(keep: Path | None) -> Iterator[Path]:
     yield keep.resolve()
 
 
-def _diagnosis(fault: Fault, layout: Layout, folder: Path) -> Diagnosis:
-    """Run the job, break it, ask its nodes while it stands, and print the report."""
+def _diagnosis(fault: Fault, layout: Layout, folder: Path, *, seal: bool) -> Diagnosis:
+    """Run the job, break it, ask its nodes while it stands, and print the report. `seal`: leave
+    shards that can be read later."""
     from oncall import diagnose as use_case
     from oncall.cli.diagnose import Colour, Format, written
     from oncall.cli.gathering import Wanted, gather_fleet
@@ -87,12 +89,14 @@ def _diagnosis(fault: Fault, layout: Layout, folder: Path) -> Diagnosis:
     rulebooks = apply_overrides(load_rulebooks([shipped_folder()]), PARAMETERS)
     hosts = f"local:{folder}/node*"
     options = [f"--hosts '{hosts}'", *(f"--param '{k}={v}'" for k, v in PARAMETERS.items())]
-    with broken_cluster(fault, layout, folder, _teller()):
+    with broken_cluster(fault, layout, folder, _teller()) as cluster:
         print("", f"$ oncall diagnose --job {JOB}", sep="\n", end="")
         print("", *options, sep=" \\\n    ", end="\n\n", flush=True)
         answer = gather_fleet(Wanted(JOB), hosts, None, rulebooks)
         with answer.incident as incident, interruptible(incident.con):
             diagnosis = use_case.diagnose(incident, rulebooks, JOB)
+        if seal:
+            cluster.seal()
     print(written(diagnosis, Format.TEXT, explain=False, color=Colour.AUTO))
     return diagnosis
 

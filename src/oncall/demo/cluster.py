@@ -17,6 +17,7 @@ from oncall.native import hooks_library, standin_folder
 from oncall.shards.places import socket_path
 
 _STARTS_WITHIN_S = 30.0
+_SEALS_WITHIN_S = 10.0
 _LOOKS_EVERY_S = 0.05
 # Few operations and long computations: eight ranks leave two cores half idle, so that what is slow
 # is what was made slow.
@@ -41,17 +42,19 @@ class Cluster:
         self._order = folder / "fault"
         self._rendezvous = folder / "rendezvous"
         self._ranks: dict[int, Process] = {}
+        self._collectors: list[Process] = []
         self._struck: list[Process] = []
 
     def start_collectors(self) -> None:
         """A collector on every node, each answering. Raises DemoFailed."""
         for node in self.layout.nodes:
             node.run.mkdir(parents=True, exist_ok=True)
-            self._processes.start(
+            collector = self._processes.start(
                 f"collector of {node.name}",
                 (*ONCALL, "collect"),
                 os.environ | node.environment(),
             )
+            self._collectors.append(collector)
         self.wait_until(
             lambda: all(socket_path(node.run).exists() for node in self.layout.nodes),
             _STARTS_WITHIN_S,
@@ -142,6 +145,6 @@ class Cluster:
                 f"{process.last_words()}"
             )
 
-    def stop_job(self) -> None:
-        """End the ranks; the collectors go on."""
-        self._processes.stop(list(self._ranks.values()))
+    def seal(self) -> None:
+        """Have the collectors seal what there is and leave, while the job stands as it does."""
+        self._processes.stop(self._collectors, patience_s=_SEALS_WITHIN_S)

@@ -19,8 +19,8 @@ PARAMETERS = {
     "waits.stuck_after": "3 s",
     "slow.noticeable": "10 ms",
 }
-_HEALTHY_STEPS = 40
-_BROKEN_STEPS = 30
+_HEALTHY_STEPS = 25
+_BROKEN_STEPS = 25
 _PATIENCE_S = 60.0
 
 Tell = Callable[[str, str], None]
