@@ -1,0 +1,1 @@
+"""View models: what a screen shows, as pure functions of the world."""

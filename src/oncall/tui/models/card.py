@@ -1,0 +1,77 @@
+"""One rank in full, as lines of a pane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from oncall.console.world import RankCard, Table
+from oncall.report.words import clean, frame_phrase
+
+Part = Literal["heading", "label", "text", "muted"]
+Line = tuple[tuple[Part, str], ...]
+
+_MOST_OPERATIONS = 40
+
+
+def card_lines(card: RankCard, width: int) -> tuple[Line, ...]:
+    """The card's lines, cut to `width` columns: facts, stack, most recent operations."""
+    return tuple(_cut(line, width) for line in _lines(card))
+
+
+def _lines(card: RankCard) -> Iterator[Line]:
+    yield (("heading", f"Rank {card.rank}"),)
+    widest = max((len(label) for label, _ in card.facts), default=0)
+    for label, value in card.facts:
+        yield ("label", f"{clean(label):<{widest}}  "), ("text", clean(value))
+    if card.stack:
+        yield ()
+        yield (("heading", "Where its program stood"),)
+        for frame in card.stack:
+            phrase, library = frame_phrase(frame)
+            yield (("muted" if library else "text", f"  {phrase}"),)
+    yield ()
+    if not card.operations.rows:
+        yield (("muted", "No operation of it was recorded."),)
+        return
+    yield (("heading", "Operations, newest first"),)
+    for number, line in enumerate(aligned(card.operations, _MOST_OPERATIONS)):
+        yield (("label" if not number else "text", line),)
+    if (more := card.operations.total - _MOST_OPERATIONS) > 0:
+        yield (("muted", f"and {more:,} more"),)
+
+
+def aligned(table: Table, most: int) -> list[str]:
+    """The header and the first rows of a table, each column as wide as it needs; numbers right."""
+    cells = [[_cell(value) for value in row] for row in table.rows[:most]]
+    widths = [
+        max(len(name), *(len(row[place]) for row in cells)) if cells else len(name)
+        for place, name in enumerate(table.columns)
+    ]
+    right = [
+        bool(table.rows) and isinstance(table.rows[0][place], (int, float))
+        for place in range(len(table.columns))
+    ]
+    return [
+        "  ".join(
+            text.rjust(width) if number else text.ljust(width)
+            for text, width, number in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in (list(table.columns), *cells)
+    ]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return clean(f"{value:,}" if isinstance(value, int) else str(value))
+
+
+def _cut(line: Line, width: int) -> Line:
+    left, parts = width, []
+    for part, text in line:
+        if len(text) > left:
+            text = text[: max(left - 1, 0)] + "…"
+        parts.append((part, text))
+        left -= len(text)
+    return tuple(parts)

@@ -1,0 +1,221 @@
+"""Where each rank's cell stands: blocks of at most sixteen cells that flow over the width.
+
+A small group (a node, a tensor-parallel group) is one block behind its label. Large ones (a rack,
+a stage) are sections: a heading, and within it a block a node, or chunks of sixteen ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from oncall.console.world import Ints, Ranks
+from oncall.tui.models.fleet import Groups, Mask, counts_phrase, grouped
+
+CHUNK = 16  # cells of a block
+_GAP = 2  # columns between blocks
+_LONGEST_LABEL = 20
+
+
+@dataclass(frozen=True)
+class Label:
+    """Text at a place. `members` (indices) of a heading are counted when it is drawn."""
+
+    column: int
+    text: str
+    members: Ints | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Cells of ranks on lines. `order` (k,) are the indices shown, by line and column; `line` and
+    `column` (k,) theirs. `cell` is a cell's width: 1, 2 with a space, more with rank numbers."""
+
+    order: Ints
+    line: Ints
+    column: Ints
+    cell: int
+    labels: dict[int, tuple[Label, ...]]  # by line
+    height: int
+    width: int
+
+    @cached_property
+    def starts(self) -> Ints:
+        """(height + 1,) where the cells of each line start in `order`."""
+        return np.searchsorted(self.line, np.arange(self.height + 1))
+
+    @cached_property
+    def place(self) -> dict[int, int]:
+        """Index -> its place in `order`."""
+        return {index: place for place, index in enumerate(self.order.tolist())}
+
+    def heading_above(self, line: int) -> int | None:
+        """The line of the heading that counts what stands on `line`."""
+        above = self._headings[self._headings <= line]
+        return int(above[-1]) if len(above) else None
+
+    @cached_property
+    def _headings(self) -> Ints:
+        lines = [line for line, labels in self.labels.items() if labels[0].members is not None]
+        return np.array(sorted(lines), dtype=np.int64)
+
+    def at(self, column: int, line: int) -> int | None:
+        """The index of the rank whose cell is there."""
+        if not 0 <= line < self.height:
+            return None
+        first, last = int(self.starts[line]), int(self.starts[line + 1])
+        place = first + int(np.searchsorted(self.column[first:last], column, side="right")) - 1
+        if place < first or column >= int(self.column[place]) + self.cell:
+            return None
+        return int(self.order[place])
+
+
+def lay_out(ranks: Ranks, by: str, shown: Mask, width: int, height: int) -> Layout:
+    """The richest layout that needs no scrolling: numbered cells, spaced, else packed ones."""
+    digits = len(str(int(ranks.rank.max()))) if len(ranks) else 1
+    groups = grouped(ranks, by)
+    for cell in (digits + 2, 2):
+        layout = _lay_out(ranks, groups, shown, width, cell)
+        if layout.height <= height and layout.width <= width:
+            return layout
+    return _lay_out(ranks, groups, shown, width, 1)
+
+
+def _lay_out(ranks: Ranks, groups: Groups, shown: Mask, width: int, cell: int) -> Layout:
+    chosen = np.flatnonzero(shown)
+    if not len(chosen):
+        none = np.zeros(0, dtype=np.int64)
+        return Layout(none, none, none, cell, {}, 0, width)
+    sizes = np.bincount(groups.code)
+    sectioned = bool(np.median(sizes[sizes > 0]) > CHUNK)
+    within = _within(ranks, groups, chosen) if sectioned else groups
+    section = groups.code[chosen] if sectioned else np.zeros(len(chosen), dtype=np.int64)
+
+    position = _positions(ranks, within, section, chosen)
+    key = np.stack((section, within.code[chosen], position // CHUNK))
+    order = np.lexsort((position, key[2], key[1], key[0]))
+    chosen, key, position = chosen[order], key[:, order], position[order] % CHUNK
+
+    new_block = np.r_[True, np.any(np.diff(key, axis=1) != 0, axis=0)]
+    block = np.cumsum(new_block) - 1
+    first_of_block = np.flatnonzero(new_block)
+    names = _block_names(
+        within, key[1, first_of_block], key[2, first_of_block], ranks.rank[chosen[first_of_block]]
+    )
+    label_width = max(map(len, names))
+    cells = int(position.max()) + 1
+    step = label_width + 1 + cells * cell + _GAP
+    per_line = max(1, (width + _GAP) // step)
+
+    # Sections start on a line of their own, below their heading and an empty line.
+    section_of_block = key[0, first_of_block]
+    number, first_block, section_index, blocks = np.unique(
+        section_of_block, return_index=True, return_inverse=True, return_counts=True
+    )
+    lines = -(-blocks // per_line) + (2 if sectioned else 0)
+    top = np.cumsum(lines) - lines
+    nth = np.arange(len(first_of_block)) - first_block[section_index]
+    block_line = top[section_index] + nth // per_line + (1 if sectioned else 0)
+    block_column = nth % per_line * step
+
+    labels: dict[int, tuple[Label, ...]] = {}
+    for line, column, name in zip(block_line.tolist(), block_column.tolist(), names, strict=True):
+        labels[line] = (*labels.get(line, ()), Label(column, name.ljust(label_width)))
+    if sectioned:
+        for one, line in zip(number.tolist(), top.tolist(), strict=True):
+            labels[line] = (Label(0, groups.labels[one], chosen[key[0] == one]),)
+    return Layout(
+        order=chosen,
+        line=block_line[block],
+        column=block_column[block] + label_width + 1 + position * cell,
+        cell=cell,
+        labels=labels,
+        height=int(lines.sum()) - (1 if sectioned else 0),
+        width=min(per_line, len(names)) * step - _GAP,
+    )
+
+
+def _within(ranks: Ranks, groups: Groups, chosen: Ints) -> Groups:
+    """What stands in a block of a section: a node's ranks, if there are some of each."""
+    nodes = grouped(ranks, "node")
+    pairs = len(np.unique(np.stack((groups.code[chosen], nodes.code[chosen])), axis=1).T)
+    if groups.by != "node" and pairs and len(chosen) / pairs >= 2:
+        return nodes
+    return Groups("rank", np.zeros(len(ranks), dtype=np.int64), ("",))
+
+
+def _positions(ranks: Ranks, within: Groups, section: Ints, chosen: Ints) -> Ints:
+    """(k,) the place of a cell in its group: its GPU's number on a node, else by rank."""
+    group = section * (int(within.code.max()) + 1) + within.code[chosen]
+    gpu = ranks.gpu[chosen]
+    numbered = within.by == "node" and gpu.min() >= 0 and gpu.max() < CHUNK
+    if numbered and len(np.unique(group * CHUNK + gpu)) == len(gpu):
+        return gpu
+    order = np.lexsort((ranks.rank[chosen], group))
+    first = np.r_[True, np.diff(group[order]) != 0]
+    start = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
+    position = np.empty(len(chosen), dtype=np.int64)
+    position[order] = np.arange(len(chosen)) - start
+    return position
+
+
+def _block_names(within: Groups, code: Ints, chunk: Ints, first_rank: Ints) -> list[str]:
+    """Labels of blocks: of a group, a chunk's first rank behind it; cut where hosts agree."""
+    names: list[str] = []
+    for one, part, rank in zip(code.tolist(), chunk.tolist(), first_rank.tolist(), strict=True):
+        label = within.labels[one]
+        names.append(f"rank {rank}" if not label else label if not part else f"… {rank}")
+    longest = max(map(len, names))
+    if longest > _LONGEST_LABEL:
+        names = [
+            name if len(name) <= _LONGEST_LABEL else "…" + name[1 - _LONGEST_LABEL :]
+            for name in names
+        ]
+    return names
+
+
+# ---------------------------------------------------------------- the cursor
+
+
+def moved(layout: Layout, index: int | None, columns: int = 0, lines: int = 0) -> int | None:
+    """The index that the cursor comes to; the first one shown if it stood nowhere."""
+    if not len(layout.order):
+        return None
+    place = layout.place.get(-1 if index is None else index)
+    if place is None:
+        return int(layout.order[0])
+    if columns:
+        return int(layout.order[min(max(place + columns, 0), len(layout.order) - 1)])
+    used = np.unique(layout.line)
+    here = int(np.searchsorted(used, layout.line[place]))
+    line = int(used[min(max(here + lines, 0), len(used) - 1)])
+    first, last = int(layout.starts[line]), int(layout.starts[line + 1])
+    distance = np.abs(layout.column[first:last] - layout.column[place])
+    return int(layout.order[first + int(distance.argmin())])
+
+
+def next_at(layout: Layout, index: int | None, wanted: Mask, step: int = 1) -> int | None:
+    """The next index after `index` that is wanted, around the end; None if none is."""
+    places = np.flatnonzero(wanted[layout.order])
+    if not len(places):
+        return None
+    here = layout.place.get(-1 if index is None else index, -1 if step > 0 else len(layout.order))
+    if step > 0:
+        later = places[places > here]
+        return int(layout.order[later[0] if len(later) else places[0]])
+    earlier = places[places < here]
+    return int(layout.order[earlier[-1] if len(earlier) else places[-1]])
+
+
+# ------------------------------------------------------------------- drawing
+
+
+def heading_text(label: Label, state: Ints) -> str:
+    """`stage 1 · 2,048 ranks: 1 X · 2,047 H`."""
+    if label.members is None:
+        return label.text
+    number = len(label.members)
+    ranks = f"{number:,} rank{'s' if number != 1 else ''}"
+    return f"{label.text} · {ranks}: {counts_phrase(state[label.members])}"
