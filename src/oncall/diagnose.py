@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,18 +33,22 @@ def diagnose(
     overrides: Mapping[str, str] | None = None,
     min_coverage: float = 0.9,
     fact_time_limit_s: float = 10.0,
+    timings: MutableMapping[str, float] | None = None,
 ) -> Diagnosis:
     """Diagnose one job: all rulebooks over its evidence, with what could not be seen.
 
     The incident is narrowed to that job, and closed to anything but reading once rules have run.
     `overrides` maps `rulebook.parameter` to its value as text; with less than `min_coverage` of
-    the ranks seen, nothing found is not called healthy. Raises UsageError if the job is not in
+    the ranks seen, nothing found is not called healthy. `timings` takes the seconds by rulebook
+    and rulebook.fact. Raises UsageError if the job is not in
     the evidence or must be chosen, RulebookError or UsageError for wrong overrides.
     """
     name = keep_job(incident.con, job)
     coverage, notes = measure(incident.con)
     since_ns, until_ns = span(incident.con)
     outcome = engine.run(incident, rulebooks, overrides or {}, fact_time_limit_s=fact_time_limit_s)
+    if timings is not None:
+        timings.update(outcome.timings)
     off = [book.name for book in rulebooks if not book.enabled]
     skipped = tuple(rule for rule in outcome.skipped if rule.rule not in off)
     notes += tuple(f"rulebook {name} is switched off" for name in off)

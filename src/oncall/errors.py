@@ -4,6 +4,7 @@
     ├── UsageError              the command line asks for what cannot be            exit 2
     ├── BadInput                a recording or incident file cannot be read         exit 2
     ├── RulebookError           a rulebook is wrong; carries every problem at once  exit 2
+    ├── Interrupted             the reader stopped it                               exit 130
     └── MissingEvidence         a relation needs tables that are empty              (SKIPPED)
 
 Anything else that escapes is a bug in oncall: one line on stderr, exit 70, and the traceback
@@ -48,6 +49,15 @@ class BadInput(OncallError):
         self.place = place
         self.problem = problem
         super().__init__(f"{place}: {problem}")
+
+
+class Interrupted(OncallError):
+    """What was being computed or gathered was stopped by who had asked for it."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+    def __init__(self) -> None:
+        super().__init__("stopped")
 
 
 class MissingEvidence(OncallError):

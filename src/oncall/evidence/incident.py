@@ -161,6 +161,11 @@ class Incident:
                 raise MissingEvidence(name, gone)
             self._make(name)
 
+    def provide(self, names: Iterable[str]) -> None:
+        """Make relations ready; one whose evidence is missing is an empty table."""
+        for name in names:
+            self._make(name)
+
     def _make(self, name: str) -> None:
         """Make a relation ready. Without its evidence it is an empty one, not a failure."""
         if name in BY_NAME or name in self._ready:

@@ -181,6 +181,20 @@ class Evaluation:
         found = self.con.execute(f'SELECT * FROM "{fact}" ORDER BY {order} LIMIT {limit:d}')
         return tuple(self._columns[fact]), found.fetchall()
 
+    def sample_of(
+        self, fact: str, case: Case, limit: int
+    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """All columns, and the first rows of one case of a fact."""
+        same = " AND ".join(
+            f'"{column}" IS NOT DISTINCT FROM ?' for column in self.rulebook.book.case
+        )
+        order = self._order(fact, "ALL NULLS LAST")
+        self.materialise(fact)
+        found = self.con.execute(
+            f'SELECT * FROM "{fact}" WHERE {same} ORDER BY {order} LIMIT {limit:d}', list(case)
+        )
+        return tuple(self._columns[fact]), found.fetchall()
+
     def _fetch(self, fact: str, shown: Iterable[str]) -> list[tuple[Any, ...]]:
         columns = ", ".join(f'"{column}"' for column in shown)
         order = self._order(fact, f"{self._case_list}, {columns}")

@@ -84,14 +84,19 @@ tests:
 """
 
 
+def starter_text(name: str) -> str:
+    """The rulebook to start from. Raises UsageError if the name cannot be one."""
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
+        raise UsageError(f"`{name}`: a rulebook's name is lower-case letters, digits, `-` and `_`")
+    return _RULEBOOK.replace("NAME", name)
+
+
 def write_new(name: str, folder: Path, pattern: Rulebook | None = None) -> list[Path]:
     """Write NAME.yaml and NAME.test.yaml into `folder`, as copies of a pattern if one is given.
 
     Raises UsageError if the name cannot be one, or a file of that name is there.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
-        raise UsageError(f"`{name}`: a rulebook's name is lower-case letters, digits, `-` and `_`")
-    texts = {".yaml": _RULEBOOK.replace("NAME", name), TEST_SUFFIX: _TESTS.replace("NAME", name)}
+    texts = {".yaml": starter_text(name), TEST_SUFFIX: _TESTS.replace("NAME", name)}
     if pattern is not None:
         texts = {".yaml": _renamed(pattern.text, name)}
         tests = tests_of(Path(pattern.path))

@@ -1,0 +1,103 @@
+"""Stop what a worker does, from another thread.
+
+    with cancellation.task() as task:        the worker
+        task.uses(incident.con)
+        ...                                  raises Interrupted at its end, however it ended
+    cancellation.cancel()                    anybody
+
+DuckDB forgets an interrupt that comes between two queries, and rules take an interrupted fact for
+a failed one: so it is repeated until the task ends, and only then told.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import duckdb
+
+from oncall.errors import Interrupted
+
+_AGAIN_S = 0.05
+
+
+class Task:
+    """Something that is being done, and how to stop it."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._stops: list[Callable[[], object]] = []
+
+    def uses(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Queries on this connection are interrupted. Raises Interrupted if it is too late."""
+        self.on_stop(con.interrupt)
+
+    def on_stop(self, stop: Callable[[], object]) -> None:
+        """`stop` is called, perhaps more than once, from another thread, but never after the
+        task's end. Raises Interrupted."""
+        self.check()
+        with self._lock:
+            self._stops = [stop]
+
+    def check(self) -> None:
+        """Raises Interrupted once the task was stopped."""
+        if self._stopped.is_set():
+            raise Interrupted
+
+    def stop(self) -> None:
+        """Stop it: returns at once."""
+        if not self._stopped.is_set():
+            self._stopped.set()
+            threading.Thread(target=self._insist, name="cancel", daemon=True).start()
+
+    def end(self) -> None:
+        """Nothing is stopped from here on."""
+        with self._lock:
+            self._over.set()
+            self._stops = []
+
+    def _insist(self) -> None:
+        while not self._over.is_set():
+            with self._lock:
+                for stop in self._stops:
+                    stop()
+            self._over.wait(_AGAIN_S)
+
+
+class Cancellation:
+    """Holds the one task that is going on, if any."""
+
+    def __init__(self) -> None:
+        self._task: Task | None = None
+
+    @contextmanager
+    def task(self) -> Iterator[Task]:
+        """A task that `cancel` stops. Raises Interrupted at its end if it was stopped."""
+        task = self._task = Task()
+        try:
+            yield task
+        except Exception as error:
+            task.end()
+            if not isinstance(error, Interrupted):
+                self._raise_if_stopped(task, error)
+            raise
+        finally:
+            task.end()
+            self._task = None
+        task.check()
+
+    def cancel(self) -> None:
+        """Stop the task that is going on; without one, nothing happens."""
+        task = self._task
+        if task is not None:
+            task.stop()
+
+    @staticmethod
+    def _raise_if_stopped(task: Task, cause: Exception) -> None:
+        try:
+            task.check()
+        except Interrupted as interrupted:
+            raise interrupted from cause

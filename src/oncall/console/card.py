@@ -1,0 +1,120 @@
+"""One rank in full: where it runs, what it belongs to, its last operations, its stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import numpy as np
+
+from oncall.console.communicators import label
+from oncall.console.world import RankCard, Ranks, RankState, Table, World
+from oncall.errors import UsageError
+from oncall.evidence.incident import Incident
+from oncall.report.words import clean, instant
+from oncall.units import format_bytes, format_duration
+
+RELATIONS = ("members", "operations", "frontier")
+MOST_OPERATIONS = 30
+_MOST_COMMUNICATORS = 12
+_COLUMNS = ("seq", "op", "communicator", "size", "entered", "took", "state")
+
+
+def card_of(incident: Incident, world: World, rank: int) -> RankCard:
+    """The card of a rank that the world knows. Raises UsageError for another."""
+    ranks = world.ranks
+    at = int(np.searchsorted(ranks.rank, rank))
+    if at >= len(ranks) or ranks.rank[at] != rank:
+        raise UsageError(f"no rank {rank} in this job")
+    incident.provide(RELATIONS)
+    facts = (*_state(ranks, at), *_place(incident.con, rank), *_memberships(incident.con, rank))
+    return RankCard(rank, facts, _operations(incident.con, rank), _stack(incident.con, rank))
+
+
+def _state(ranks: Ranks, at: int) -> Iterator[tuple[str, str]]:
+    state = RankState(int(ranks.state[at])).name.lower()
+    waited_ns = int(ranks.waited_ns[at])
+    yield "state", state + (f", waiting for {format_duration(waited_ns)}" if waited_ns >= 0 else "")
+
+
+def _place(con: duckdb.DuckDBPyConnection, rank: int) -> Iterator[tuple[str, str]]:
+    """Node, GPU, NIC and process, as far as they are known; the newest process of several."""
+    rows = con.execute(
+        "SELECT node, gpu, pci_bus, nic, pid, started_ns, local_rank FROM ranks WHERE rank = ? "
+        "ORDER BY started_ns DESC NULLS LAST LIMIT 1",
+        [rank],
+    ).fetchall()
+    for node, gpu, pci_bus, nic, pid, started_ns, local_rank in rows:
+        if node is not None:
+            yield "node", clean(node)
+        if gpu is not None or local_rank is not None:
+            yield "GPU", clean(f"{local_rank if gpu is None else gpu} {pci_bus or ''}")
+        if nic is not None:
+            yield "NIC", clean(nic)
+        if pid is not None:
+            born = f", started {instant(started_ns)}" if started_ns is not None else ""
+            yield "process", f"pid {pid}{born}"
+
+
+def _memberships(con: duckdb.DuckDBPyConnection, rank: int) -> Iterator[tuple[str, str]]:
+    """Each communicator: its members, and how far the rank has come on it."""
+    rows = con.execute(
+        f"""
+        SELECT m.role, m.name, o.ranks, f.entered_seq, f.done_seq
+        FROM members m JOIN frontier f USING (job, comm, rank)
+        JOIN (SELECT job, comm, list(DISTINCT rank ORDER BY rank) AS ranks
+              FROM members GROUP BY job, comm) o USING (job, comm)
+        WHERE m.rank = ? ORDER BY f.entered_seq DESC NULLS LAST, m.name
+        LIMIT {_MOST_COMMUNICATORS}
+        """,
+        [rank],
+    ).fetchall()
+    for role, name, ranks, entered, done in rows:
+        far = "no collective seen" if entered is None else f"entered {entered}"
+        far += f", completed {done}" if done is not None else ""
+        yield "in", f"{label(name, role, ranks)}: {far}"
+
+
+def _operations(con: duckdb.DuckDBPyConnection, rank: int) -> Table:
+    """Its last operations on all communicators, the newest first."""
+    ((total,),) = con.execute("SELECT count(*) FROM operations WHERE rank = ?", [rank]).fetchall()
+    rows = con.execute(
+        f"""
+        WITH latest AS (
+            SELECT * FROM operations WHERE rank = ?
+            ORDER BY coalesce(entered_ns, ended_ns) DESC NULLS LAST, seq DESC
+            LIMIT {MOST_OPERATIONS})
+        SELECT l.seq, l.op, l.peer, l.bytes, l.entered_ns, l.duration_ns,
+            l.observed_ns - l.entered_ns AS waited_ns, l.done, m.name, m.role
+        FROM latest l LEFT JOIN (SELECT DISTINCT ON (comm) comm, name, role FROM members) m
+            USING (comm)
+        ORDER BY coalesce(l.entered_ns, l.ended_ns) DESC NULLS LAST, l.seq DESC
+        """,
+        [rank],
+    ).fetchall()
+    told = []
+    for seq, op, peer, size, entered_ns, took_ns, waited_ns, done, name, role in rows:
+        call = clean(str(op or "?")) + (f" with {peer}" if peer is not None else "")
+        spent_ns = waited_ns if done is False else took_ns
+        told.append(
+            (
+                seq,
+                call,
+                clean(str(name or role or "")),
+                "" if size is None else format_bytes(size),
+                "" if entered_ns is None else instant(entered_ns, date=False),
+                "" if spent_ns is None else format_duration(spent_ns),
+                "unknown" if done is None else "done" if done else "in it",
+            )
+        )
+    return Table(_COLUMNS, tuple(told), total)
+
+
+def _stack(con: duckdb.DuckDBPyConnection, rank: int) -> tuple[str, ...]:
+    """Where it stood when last looked at, newest frame first."""
+    rows = con.execute(
+        "SELECT frames FROM stacks WHERE rank = ? AND len(frames) > 0 "
+        "ORDER BY seq DESC NULLS FIRST LIMIT 1",
+        [rank],
+    ).fetchall()
+    return tuple(clean(frame) for (frames,) in rows for frame in frames)

@@ -1,0 +1,122 @@
+"""What rulebooks are asked about the world on the screen: rows behind a step, a fact, a dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oncall.console.world import DryRun, StepRows, Table
+from oncall.diagnosis import Finding
+from oncall.errors import OncallError, UsageError
+from oncall.evidence.incident import Incident
+from oncall.report.words import case_phrase, who
+from oncall.rules import engine
+from oncall.rules.evaluate import Case, Evaluation, FactFailed
+from oncall.rules.rulebook import Rulebook
+from oncall.rules.template import hex_id
+
+MOST_ROWS = 200
+
+
+def step_rows(
+    incident: Incident, rulebooks: Sequence[Rulebook], finding: Finding, step: int, limit: int
+) -> StepRows:
+    """The rows of the fact behind a step for the finding's case, computed anew; `total` is exact.
+
+    Raises UsageError where that case does not start (any more), FactFailed, MissingEvidence.
+    """
+    told = finding.story[step]
+    rulebook = _named(rulebooks, finding.rulebook)
+    with Evaluation(incident, rulebook) as evaluation:
+        case = _case(evaluation, finding)
+        columns, rows = evaluation.sample_of(told.fact, case, limit)
+        total = evaluation.counts(told.fact).get(case, 0)
+    table = Table(columns, tuple(rows), total)
+    return StepRows(finding.id, step, told.fact, told.sql, told.params, table)
+
+
+def fact_rows(incident: Incident, rulebook: Rulebook, fact: str, limit: int = MOST_ROWS) -> Table:
+    """The first rows of one fact, all cases together.
+
+    Raises UsageError where there is none of that name, FactFailed, MissingEvidence.
+    """
+    if fact not in rulebook.book.facts:
+        raise UsageError(f"{rulebook.name} has no fact `{fact}`")
+    with Evaluation(incident, rulebook) as evaluation:
+        if evaluation.cases or fact == rulebook.book.start_fact:
+            columns, rows = evaluation.sample(fact, limit)
+            return Table(columns, tuple(rows), evaluation.total(fact))
+        # Nothing started: what comes after has no `started` to read, and what comes before has.
+        try:
+            columns, rows = evaluation.sample(fact, limit)
+        except FactFailed as error:
+            raise UsageError(f"{fact} is not asked here: no case starts") from error
+        return Table(columns, tuple(rows), evaluation.total(fact))
+
+
+def dry_run(
+    incident: Incident, rulebooks: Sequence[Rulebook], changed: Rulebook, before: Sequence[Finding]
+) -> DryRun:
+    """The verdicts with `changed` in its place (or added) against those `before`.
+
+    All rulebooks run: a changed one may explain, or stop explaining, what others find.
+    """
+    books = [changed if book.name == changed.name else book for book in rulebooks]
+    if changed not in books:
+        books.append(changed)
+    outcome = engine.run(incident, books)
+    for skipped in outcome.skipped:
+        if skipped.rule.split(".")[0] == changed.name and skipped.failed:
+            raise OncallError(f"{skipped.rule}: {skipped.why}")
+    was, now = _sentences(before), _sentences(outcome.findings)
+    return DryRun(
+        gained=tuple(one for one in now if one not in was),
+        lost=tuple(one for one in was if one not in now),
+        kept=tuple(one for one in now if one in was),
+    )
+
+
+def _sentences(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """`hang H1: rank 5 on gpu017 (comm 0x1f2e, seq 13)`, in the order of the findings."""
+    root = {finding.id: finding for finding in findings}
+    told = []
+    for finding in findings:
+        line = f"{finding.rulebook} {finding.verdict}: {who(finding.blame)}"
+        if case := case_phrase(finding.case):
+            line += f" ({case})"
+        if cause := root.get(finding.explained_by or ""):
+            line += f", explained by {cause.rulebook} {cause.verdict}"
+        told.append(line)
+    return tuple(dict.fromkeys(told))
+
+
+def _named(rulebooks: Sequence[Rulebook], name: str) -> Rulebook:
+    for rulebook in rulebooks:
+        if rulebook.name == name:
+            return rulebook
+    raise UsageError(f"the rulebook {name} is not in force any more")
+
+
+def _case(evaluation: Evaluation, finding: Finding) -> Case:
+    """The case of the finding as the evaluation has it; findings write communicators in hex."""
+    columns = evaluation.rulebook.book.case
+    wanted = tuple(finding.case.get(column) for column in columns)
+    for case in evaluation.cases:
+        shown = (
+            hex_id(value) if column == "comm" and value is not None else value
+            for column, value in zip(columns, case, strict=True)
+        )
+        if tuple(shown) == wanted:
+            return case
+    raise UsageError(f"the case of {finding.id} does not start in this world")
+
+
+def outcome_of(
+    name: str, findings: Sequence[Finding], skipped: Sequence[str], checked: Sequence[str]
+) -> str:
+    """What came of a rulebook, in a few words: `2 findings`, `nothing`, `skipped: ...`."""
+    count = sum(finding.rulebook == name for finding in findings)
+    if count:
+        return f"{count} finding" + ("s" if count > 1 else "")
+    if skipped:
+        return f"skipped: {skipped[0]}"
+    return "nothing" if name in checked else ""

@@ -1,0 +1,211 @@
+"""What every rank does, as the relations of the wait-for graph have it.
+
+A rank that waits in an operation is hung if a chain of waiting leads from there to an operation
+or a rank that a finding calls hung; so are victims told from the merely busy.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+
+from oncall.console.world import Ints, Ranks, RankState
+from oncall.diagnosis import Diagnosis, Finding
+from oncall.evidence.incident import Incident
+from oncall.report.words import roots
+
+RELATIONS = ("heads", "members", "witnesses", "standing", "holders")
+# A world size beyond this is a damaged recording, not a job.
+_MOST_RANKS = 1_000_000
+_MOST_ROLES = 12
+
+# An operation that somebody stands in: communicator, kind, number, and of a Send or Recv its rank.
+_Operation = tuple[int, str, int, int | None]
+
+
+@dataclass(frozen=True)
+class _Blamed:
+    """What the root findings name: ranks, whole nodes, and of hangs the operations (comm, seq)."""
+
+    ranks: frozenset[int]
+    nodes: frozenset[str]
+    hang_ranks: frozenset[int]
+    operations: frozenset[tuple[int, int]]
+
+
+def ranks_of(incident: Incident, diagnosis: Diagnosis) -> Ranks:
+    """Every rank that anything names, or that the world size promises, and what it does."""
+    incident.provide(RELATIONS)
+    con = incident.con
+    # No column can be NULL, so these are plain arrays.
+    found = con.execute(_PLACES).fetchnumpy()
+    rank = found["rank"].astype(np.int64)
+    node = tuple(map(str, found["node"]))
+    return Ranks(
+        rank=rank,
+        state=_states(con, diagnosis, rank, node, found["heard"]),
+        node=node,
+        gpu=found["gpu"].astype(np.int64),
+        nic=tuple(map(str, found["nic"])),
+        waited_ns=found["waited_ns"].astype(np.int64),
+        groups=_groups(con, rank),
+        comm=found["comm"],
+        seq=found["seq"].astype(np.int64),
+    )
+
+
+_PLACES = f"""
+    WITH named AS (
+        SELECT rank FROM comms UNION SELECT rank FROM ranks UNION SELECT rank FROM heads
+        UNION SELECT rank FROM launches UNION SELECT rank FROM recordings
+        UNION SELECT unnest(range(max(world_size)))::INTEGER FROM jobs
+              WHERE world_size <= {_MOST_RANKS}),
+    placed AS (SELECT DISTINCT ON (rank) rank, node, gpu, nic FROM ranks ORDER BY rank, node),
+    -- Of several operations that it stands in, the one it has stood in for longest.
+    stands AS (
+        SELECT rank, comm, seq, waited_ns FROM standing
+        QUALIFY row_number() OVER (PARTITION BY rank ORDER BY waited_ns DESC NULLS LAST, seq) = 1)
+    SELECT n.rank, coalesce(p.node, '') AS node, coalesce(p.gpu, -1) AS gpu,
+        coalesce(p.nic, '') AS nic, w.rank IS NOT NULL AS heard,
+        coalesce(s.comm, 0)::UBIGINT AS comm, coalesce(s.seq, -1) AS seq,
+        CASE WHEN s.waited_ns IS NULL THEN -1 ELSE greatest(s.waited_ns, 0) END AS waited_ns
+    FROM named n LEFT JOIN placed p USING (rank) LEFT JOIN stands s USING (rank)
+    LEFT JOIN (SELECT DISTINCT rank FROM witnesses) w USING (rank)
+    WHERE n.rank >= 0 ORDER BY n.rank
+"""
+
+
+def _states(
+    con: duckdb.DuckDBPyConnection,
+    diagnosis: Diagnosis,
+    rank: Ints,
+    node: Collection[str],
+    heard: npt.NDArray[np.bool_],
+) -> Ints:
+    """The worst state of each rank that holds, (n,)."""
+    blamed = _blamed(diagnosis)
+    stands = _stands(con)
+    held_by = _held_by(con)
+    hung = _hung(stands, held_by, blamed)
+    late = {one for holders in held_by.values() for one, how in holders if how == "absent"}
+    state = np.full(len(rank), RankState.RUNNING, dtype=np.int64)
+    # The worst comes last and stays.
+    state[np.isin(rank, list(stands))] = RankState.WAITING
+    state[np.isin(rank, list(late))] = RankState.LATE
+    waits = [one for one, operations in stands.items() if not hung.isdisjoint(operations)]
+    state[np.isin(rank, waits)] = RankState.HUNG
+    state[~heard] = RankState.SILENT
+    state[np.isin(rank, list(blamed.ranks))] = RankState.BLAMED
+    if blamed.nodes:
+        state[np.array([name in blamed.nodes for name in node], dtype=bool)] = RankState.BLAMED
+    return state
+
+
+def _stands(con: duckdb.DuckDBPyConnection) -> dict[int, set[_Operation]]:
+    """Rank -> the operations it stands in."""
+    stands: dict[int, set[_Operation]] = defaultdict(set)
+    rows = con.execute("SELECT rank, comm, kind, seq FROM standing").fetchall()
+    for rank, comm, kind, seq in rows:
+        stands[rank].add((comm, kind, seq, rank if kind == "p2p" else None))
+    return stands
+
+
+def _held_by(con: duckdb.DuckDBPyConnection) -> dict[_Operation, list[tuple[int, str]]]:
+    """Operation -> the ranks that keep it from completing, each with how."""
+    held: dict[_Operation, list[tuple[int, str]]] = defaultdict(list)
+    rows = con.execute("SELECT comm, kind, seq, owner, rank, how FROM holders").fetchall()
+    for comm, kind, seq, owner, rank, how in rows:
+        held[comm, kind, seq, owner].append((rank, how))
+    return held
+
+
+def _hung(
+    stands: Mapping[int, set[_Operation]],
+    held_by: Mapping[_Operation, Iterable[tuple[int, str]]],
+    blamed: _Blamed,
+) -> set[_Operation]:
+    """The operations that a finding calls hung, and all that wait for these."""
+    holds: dict[int, set[_Operation]] = defaultdict(set)
+    for operation, holders in held_by.items():
+        for rank, _ in holders:
+            holds[rank].add(operation)
+    told = {
+        one for each in stands.values() for one in each if (one[0], one[2]) in blamed.operations
+    }
+    standing_in: dict[_Operation, list[int]] = defaultdict(list)
+    for rank, operations in stands.items():
+        for operation in operations:
+            standing_in[operation].append(rank)
+    waiting = [*told, *(one for rank in blamed.hang_ranks for one in holds.get(rank, ()))]
+    hung: set[_Operation] = set()
+    while waiting:
+        operation = waiting.pop()
+        if operation not in hung:
+            hung.add(operation)
+            for rank in standing_in.get(operation, ()):
+                waiting += holds.get(rank, ())
+    return hung
+
+
+def _blamed(diagnosis: Diagnosis) -> _Blamed:
+    causes = roots(diagnosis)
+    hangs = [finding for finding in causes if finding.fault_class == "hang"]
+    return _Blamed(
+        ranks=frozenset(rank for finding in causes for rank in blamed_ranks(finding)),
+        nodes=frozenset(
+            str(one.where.get("node"))
+            for finding in causes
+            for one in finding.blame
+            if one.kind == "node" and one.where.get("rank") is None
+        ),
+        hang_ranks=frozenset(rank for finding in hangs for rank in blamed_ranks(finding)),
+        operations=frozenset(one for finding in hangs if (one := told_round(finding)) is not None),
+    )
+
+
+def blamed_ranks(finding: Finding) -> tuple[int, ...]:
+    """The ranks that a finding names, each once."""
+    named = (one.where.get("rank") for one in finding.blame)
+    return tuple(dict.fromkeys(rank for rank in named if isinstance(rank, int)))
+
+
+def told_round(finding: Finding) -> tuple[int, int] | None:
+    """The communicator and the operation that a finding is about, if it is about one."""
+    comm, seq = finding.case.get("comm"), finding.case.get("seq")
+    if comm is None or not isinstance(seq, int):
+        return None
+    try:
+        return int(str(comm), 16), seq
+    except ValueError:
+        return None
+
+
+def _groups(con: duckdb.DuckDBPyConnection, rank: Ints) -> dict[str, Ints]:
+    """Role -> which group of it each rank is in, (n,), numbered by their lowest ranks; -1: none."""
+    rows = con.execute(
+        f"""
+        WITH named AS (
+            SELECT role, comm, rank, min(rank) OVER (PARTITION BY role, comm) AS lowest
+            FROM members WHERE role IS NOT NULL),
+        known AS (
+            SELECT role FROM named GROUP BY role
+            ORDER BY count(DISTINCT rank) DESC, role LIMIT {_MOST_ROLES}),
+        numbered AS (
+            SELECT role, rank, dense_rank() OVER (PARTITION BY role ORDER BY lowest, comm) - 1 AS g
+            FROM named SEMI JOIN known USING (role))
+        SELECT role, list(rank) AS ranks, list(g) AS groups FROM (
+            SELECT role, rank, min(g) AS g FROM numbered WHERE rank >= 0 GROUP BY role, rank)
+        GROUP BY role ORDER BY role
+        """
+    ).fetchall()
+    groups: dict[str, Ints] = {}
+    for role, members, numbers in rows:
+        group = np.full(len(rank), -1, dtype=np.int64)
+        group[np.searchsorted(rank, np.array(members))] = numbers
+        groups[role] = group
+    return groups

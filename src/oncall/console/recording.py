@@ -1,0 +1,175 @@
+"""Worlds of a recording: a saved incident, or whatever the importers read.
+
+The whole evidence is kept as one incident file; each world narrows a copy of it in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from oncall.console.cancellation import Task
+from oncall.console.replay import Evidence, Replay
+from oncall.console.shelf import Shelf
+from oncall.console.world import JobLine, Moment
+from oncall.errors import BadInput, UsageError
+from oncall.evidence import window
+from oncall.evidence.incident import Incident
+from oncall.ingest import detect
+from oncall.nodeset import fold_hosts
+from oncall.report.words import clean
+
+SUFFIX = ".oncall"
+
+
+class Recording:
+    """A source (oncall.console.replay) whose evidence is complete."""
+
+    live = False
+
+    def __init__(self, paths: Sequence[Path], job: str | None = None) -> None:
+        """Reads the recordings; of a saved incident nothing is read before the first world.
+
+        Raises BadInput, UsageError.
+        """
+        self.title = ", ".join(path.name or str(path) for path in paths)
+        self._origin = f"recording {', '.join(map(str, paths))}"
+        self._job = job
+        self._spans: dict[str | None, tuple[int | None, int | None]] = {}
+        with contextlib.ExitStack() as stack:
+            saved = saved_incident(paths)
+            if saved is None:
+                folder = tempfile.TemporaryDirectory(prefix="oncall-", ignore_cleanup_errors=True)
+                saved = Path(stack.enter_context(folder), f"evidence{SUFFIX}")
+                _import(paths, job, saved)
+            self._file = saved
+            self._stack = stack.pop_all()
+
+    def jobs(self, task: Task) -> tuple[JobLine, ...]:
+        with Incident.open(self._file) as incident:
+            task.uses(incident.con)
+            lines = tuple(_job_line(incident, job) for job in window.jobs(incident.con))
+            task.end()
+        return lines
+
+    def choose(self, job: str) -> None:
+        self._job = job
+
+    def at(self, at_ns: int | None, task: Task) -> Evidence:
+        task.check()
+        incident = Incident.open(self._file)
+        try:
+            task.uses(incident.con)
+            job = window.keep_job(incident.con, self._job)
+            if job not in self._spans:
+                self._spans[job] = window.span(incident.con)
+            first_ns, last_ns = self._spans[job]
+            moment = Moment(last_ns, first_ns, last_ns)
+            if at_ns is not None and first_ns is not None and last_ns is not None:
+                moment = replace(moment, at_ns=min(max(at_ns, first_ns), last_ns))
+                if moment.at_ns is not None and moment.at_ns < last_ns:
+                    window.cut_after(incident.con, moment.at_ns)
+        except BaseException:
+            task.end()
+            incident.close()
+            raise
+        return Evidence(incident, job, moment, origin=self._origin)
+
+    def refresh(self, task: Task) -> None:
+        """A recording has all it will ever have."""
+
+    def save(self, path: Path) -> None:
+        copy_incident(self._file, path)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+class RecordingSession(Replay):
+    """A session on recordings."""
+
+    def __init__(
+        self, paths: Sequence[Path], shelf: Shelf, job: str | None = None, min_coverage: float = 0.9
+    ) -> None:
+        """Reads the recordings. Raises BadInput, UsageError."""
+        super().__init__(Recording(paths, job), shelf, min_coverage)
+
+
+def saved_incident(paths: Sequence[Path]) -> Path | None:
+    """The saved incident among the paths, or in the one folder; None if they are recordings.
+
+    Raises UsageError if there are several, or others beside it.
+    """
+    saved = [found for path in paths for found in _saved(path)]
+    if not saved:
+        return None
+    if len(saved) > 1 or len(paths) > 1:
+        listed = ", ".join(map(str, saved[:12]))
+        raise UsageError(f"one saved incident is opened at a time, alone; choose one of: {listed}")
+    return saved[0]
+
+
+def _saved(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(found for found in path.glob(f"*{SUFFIX}") if is_incident(found))
+    return [path] if path.suffix == SUFFIX or is_incident(path) else []
+
+
+def is_incident(path: Path) -> bool:
+    """Whether the content is a DuckDB file."""
+    try:
+        with path.open("rb") as file:
+            return file.read(12)[8:] == b"DUCK"
+    except OSError:
+        return False
+
+
+def copy_incident(file: Path, path: Path) -> None:
+    """Copy an incident file in one step. Raises UsageError if that cannot be."""
+    if path.suffix != SUFFIX:
+        raise UsageError(f"{path}: an incident file is named *{SUFFIX}")
+    if path.exists() and not is_incident(path):
+        raise UsageError(f"{path} exists and is no incident file; it stays as it is")
+    try:
+        if path.exists() and path.samefile(file):
+            return
+        with tempfile.TemporaryDirectory(
+            prefix=f".{path.name}.", dir=path.parent, ignore_cleanup_errors=True
+        ) as folder:
+            part = Path(folder, "incident")
+            shutil.copyfile(file, part)
+            part.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot save {path}: {error.strerror}") from error
+
+
+def _import(paths: Sequence[Path], job: str | None, file: Path) -> None:
+    for path in paths:
+        if not path.exists():
+            raise BadInput(str(path), "no such file or folder")
+    with Incident.empty() as incident:
+        detect.load(paths, incident, job)
+        incident.save(file)
+
+
+def _job_line(incident: Incident, job: str) -> JobLine:
+    con = incident.con
+    ((ranks,),) = con.execute(
+        "SELECT greatest(count(DISTINCT rank), (SELECT coalesce(max(world_size), 0) FROM jobs "
+        "WHERE job = $job)) FROM (SELECT rank FROM ranks WHERE job = $job "
+        "UNION SELECT rank FROM comms WHERE job = $job "
+        "UNION SELECT rank FROM ops WHERE job = $job)",
+        {"job": job},
+    ).fetchall()
+    nodes = con.execute(
+        "SELECT DISTINCT node FROM ranks WHERE job = ? AND node IS NOT NULL", [job]
+    ).fetchall()
+    ((last_ns,),) = con.execute(
+        "SELECT max(greatest(ended_ns, observed_ns, enqueued_ns)) FROM ops WHERE job = ?", [job]
+    ).fetchall()
+    state = "recorded" + (f" on {clean(fold_hosts(n for (n,) in nodes))}" if nodes else "")
+    return JobLine(clean(job), len(nodes), ranks, last_ns, state)

@@ -1,0 +1,254 @@
+"""The session on any evidence: worlds at the instants asked for, and questions about the last one.
+
+source.at(instant)  ->  an incident of its own  ->  diagnose  ->  World
+                        it stays open for questions until the next world takes its place
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import duckdb
+
+from oncall.console.cancellation import Cancellation, Task
+from oncall.console.card import card_of
+from oncall.console.communicators import summaries_of, view_of
+from oncall.console.questions import dry_run, fact_rows, step_rows
+from oncall.console.ranks import ranks_of
+from oncall.console.rates import series_of
+from oncall.console.shelf import Shelf
+from oncall.console.world import (
+    CommunicatorView,
+    DryRun,
+    HostAnswer,
+    JobLine,
+    Moment,
+    Problem,
+    RankCard,
+    RuleLine,
+    Series,
+    StepRows,
+    Table,
+    World,
+)
+from oncall.diagnose import diagnose
+from oncall.errors import OncallError, UsageError
+from oncall.evidence.incident import Incident
+from oncall.rules.rulebook import Rulebook
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A job's evidence as it stood at an instant. Whoever asked for it closes the incident."""
+
+    incident: Incident
+    job: str
+    moment: Moment
+    hosts: tuple[HostAnswer, ...] = ()
+    origin: str = ""
+
+
+class Source(Protocol):
+    """Where evidence comes from. Methods may block; they raise OncallError."""
+
+    title: str
+    live: bool
+
+    def jobs(self, task: Task) -> tuple[JobLine, ...]:
+        """The jobs there are."""
+
+    def choose(self, job: str) -> None:
+        """What follows is about this job. Raises UsageError if it is not there."""
+
+    def at(self, at_ns: int | None, task: Task) -> Evidence:
+        """The evidence as it stood then; None: all of it."""
+
+    def refresh(self, task: Task) -> None:
+        """Gather again, where there is anything to gather from."""
+
+    def save(self, path: Path) -> None:
+        """Write the whole evidence to an incident file."""
+
+    def close(self) -> None:
+        """Let go of files, nodes and memory."""
+
+
+@dataclass(frozen=True)
+class _Present:
+    """The world last returned, the evidence it shows, and the rulebooks that have judged it."""
+
+    world: World
+    incident: Incident
+    rulebooks: Sequence[Rulebook]
+    timings_s: Mapping[str, float] = field(default_factory=dict)
+
+
+class Replay:
+    """A session (oncall.console.session) on a source of evidence."""
+
+    def __init__(self, source: Source, shelf: Shelf, min_coverage: float = 0.9) -> None:
+        self.title = source.title
+        self.live = source.live
+        self._source = source
+        self._shelf = shelf
+        self._min_coverage = min_coverage
+        self._cancellation = Cancellation()
+        self._present: _Present | None = None
+        self._version = 0
+
+    # ------------------------------------------------------------------ worlds
+
+    def jobs(self) -> tuple[JobLine, ...]:
+        with self._task() as task:
+            return self._source.jobs(task)
+
+    def choose(self, job: str) -> None:
+        self._source.choose(job)
+        self._forget()
+
+    def refresh(self) -> None:
+        with self._task() as task:
+            self._source.refresh(task)
+
+    def world(self, at_ns: int | None = None) -> World:
+        rulebooks = self._shelf.rulebooks
+        with self._task() as task:
+            evidence = self._source.at(at_ns, task)
+            try:
+                task.uses(evidence.incident.con)
+                present = self._judged(evidence, rulebooks)
+                task.check()
+            except BaseException:
+                task.end()
+                evidence.incident.close()
+                raise
+        self._forget()
+        self._present = present
+        return present.world
+
+    def _judged(self, evidence: Evidence, rulebooks: Sequence[Rulebook]) -> _Present:
+        incident = evidence.incident
+        timings: dict[str, float] = {}
+        diagnosis = diagnose(
+            incident, rulebooks, evidence.job, min_coverage=self._min_coverage, timings=timings
+        )
+        self._version += 1
+        world = World(
+            version=self._version,
+            moment=evidence.moment,
+            job=evidence.job,
+            diagnosis=diagnosis,
+            ranks=ranks_of(incident, diagnosis),
+            communicators=summaries_of(incident, diagnosis),
+            hosts=evidence.hosts,
+            origin=evidence.origin,
+            timings_s={book.name: timings[book.name] for book in rulebooks if book.name in timings},
+        )
+        return _Present(world, incident, rulebooks, timings)
+
+    # --------------------------------------------------------------- questions
+
+    def step_rows(self, finding: str, step: int, limit: int = 200) -> StepRows:
+        with self._question() as present:
+            found = {one.id: one for one in present.world.diagnosis.findings}.get(finding)
+            if found is None or not 0 <= step < len(found.story):
+                raise UsageError(f"the diagnosis has no step {step + 1} of {finding} any more")
+            return step_rows(present.incident, present.rulebooks, found, step, limit)
+
+    def rank_card(self, rank: int) -> RankCard:
+        with self._question() as present:
+            return card_of(present.incident, present.world, rank)
+
+    def communicator(self, comm: int, rounds: int = 60) -> CommunicatorView:
+        with self._question() as present:
+            summary = {one.comm: one for one in present.world.communicators}.get(comm)
+            if summary is None:
+                raise UsageError(f"no communicator {comm:#x} in this evidence")
+            return view_of(present.incident, present.world.diagnosis, summary, rounds)
+
+    def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
+        with self._question() as present:
+            return series_of(present.incident, present.world, kind)
+
+    # ------------------------------------------------------------------- rules
+
+    def rules(self) -> tuple[RuleLine, ...]:
+        present = self._present
+        return self._shelf.lines(None if present is None else present.world)
+
+    def rule_text(self, name: str) -> str:
+        return self._shelf.text(name)
+
+    def check(self, text: str) -> tuple[Problem, ...]:
+        return self._shelf.check(text)
+
+    def dry_run(self, name: str, text: str) -> DryRun:
+        if problems := self._shelf.check(text):
+            return DryRun(problems)
+        changed = self._shelf.changed(name, text)
+        with self._question() as present:
+            before = present.world.diagnosis.findings
+            return dry_run(present.incident, present.rulebooks, changed, before)
+
+    def run_fact(self, name: str, text: str, fact: str) -> Table:
+        changed = self._shelf.changed(name, text)
+        with self._question() as present:
+            return fact_rows(present.incident, changed, fact)
+
+    def save_rule(self, name: str, text: str) -> Path:
+        return self._shelf.save(name, text)
+
+    def new_rule(self, name: str) -> str:
+        return self._shelf.new(name)
+
+    def test_rules(self, name: str) -> Table:
+        return self._shelf.test(name)
+
+    # -------------------------------------------------------------------- life
+
+    def save(self, path: Path) -> None:
+        self._source.save(path)
+
+    def report(self, style: str, notes: str = "") -> str:
+        from oncall.console.report import written
+
+        if self._present is None:
+            raise UsageError("there is no diagnosis yet")
+        return written(self._present.world.diagnosis, style, notes)
+
+    def cancel(self) -> None:
+        self._cancellation.cancel()
+
+    def close(self) -> None:
+        self.cancel()
+        self._forget()
+        self._shelf.close()
+        self._source.close()
+
+    @contextlib.contextmanager
+    def _task(self) -> Iterator[Task]:
+        with self._cancellation.task() as task:
+            yield task
+
+    @contextlib.contextmanager
+    def _question(self) -> Iterator[_Present]:
+        """The present world, while something is asked of its evidence."""
+        present = self._present
+        if present is None:
+            raise UsageError("there is no diagnosis yet")
+        try:
+            with self._cancellation.task() as task:
+                task.uses(present.incident.con)
+                yield present
+        except duckdb.Error as error:
+            first = next(iter(str(error).strip().splitlines()), "it cannot be read")
+            raise OncallError(f"the evidence cannot answer that: {first}") from error
+
+    def _forget(self) -> None:
+        if self._present is not None:
+            self._present.incident.close()
+            self._present = None

@@ -1,0 +1,30 @@
+"""A diagnosis to take along: text, Markdown or JSON, with the reader's notes."""
+
+from __future__ import annotations
+
+from oncall.diagnosis import Diagnosis
+from oncall.errors import UsageError
+from oncall.report.words import clean_lines
+
+STYLES = ("text", "markdown", "json")
+
+
+def written(diagnosis: Diagnosis, style: str, notes: str = "") -> str:
+    """The report in one of STYLES; JSON, being a contract, has no place for notes."""
+    kept = "\n".join(clean_lines(notes)).strip()
+    match style:
+        case "json":
+            from oncall.report.contract import to_json
+
+            return to_json(diagnosis, explain=True)
+        case "markdown":
+            from oncall.report.markdown import to_markdown
+
+            return to_markdown(diagnosis, explain=True) + (
+                f"\n## Notes\n\n{kept}\n" if kept else ""
+            )
+        case "text":
+            from oncall.report.text import to_text
+
+            return to_text(diagnosis) + (f"\nNotes\n\n{kept}\n" if kept else "")
+    raise UsageError(f"`{style}` is no style of a report; choose one of {', '.join(STYLES)}")
