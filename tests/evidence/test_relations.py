@@ -224,6 +224,9 @@ def stuck() -> Iterator[Incident]:
         made.append("ops", common | receive)
         made.append("comms", {"job": "j", "comm": [2, 2, 3, 3], "rank": [4, 5, 6, 7], "size": 2})
         made.append("launches", {"job": "j", "comm": 3, "rank": [6, 7], "launched": [5, 4]})
+        waits = {"comm": 1, "seq": [7, 8], "kind": "coll", "rank": 0, "channel": 0, "peer": 3}
+        waits |= {"direction": "recv", "waits_for": "recv_wire", "since_ns": 20, "observed_ns": 110}
+        made.append("transfers", {"job": "j"} | waits)
         made.require(entry.name for entry in SHIPPED if not made.missing(entry.name))
         yield made
 

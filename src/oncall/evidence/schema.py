@@ -388,7 +388,7 @@ TABLES: tuple[Table, ...] = (
         ("bytes", "BIGINT", "bytes", "bytes of the step"),
         ("started_ns", "BIGINT", "ns", "first byte"),
         ("ended_ns", "BIGINT", "ns", "last byte"),
-        ("waits_for", "BIGINT", "", "the flow whose step must end before this one starts"),
+        ("waits_for_flow", "BIGINT", "", "the flow whose step must end before this one starts"),
         ("expected_ns", "BIGINT", "ns", "duration alone on the wire"),
     ),
     _table(
