@@ -1,0 +1,341 @@
+"""The application: it owns the state, the session's thread, and which screen is seen.
+
+Answers arrive as messages, make a new State, and the screen in sight is told. Nothing here blocks,
+and nothing that a session raises ends the console.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.app import App
+from textual.binding import BindingType
+from textual.command import CommandPalette, Provider
+from textual.screen import Screen
+
+from oncall.tui.actions import ACTIONS
+from oncall.tui.clipboard import Clipboard, osc52
+from oncall.tui.glyphs import AsciiFilter
+from oncall.tui.help import HelpScreen
+from oncall.tui.keeping import Keeping
+from oncall.tui.looking import Looking
+from oncall.tui.messages import Answered, Busy, Question, Refused, StateChanged
+from oncall.tui.models.log import MOST, LogLine, lines_of
+from oncall.tui.palette import Actions
+from oncall.tui.registry import SCREENS, ActionEntry, bindings, screen_entry
+from oncall.tui.screen import ConsoleScreen
+from oncall.tui.state import State
+from oncall.tui.themes import DEFAULT, THEMES
+from oncall.tui.timekeeping import Timekeeping
+from oncall.tui.workers import SessionThread
+
+if TYPE_CHECKING:
+    from oncall.console.session import Session
+    from oncall.console.world import World
+    from oncall.tui.goto import Target
+    from oncall.tui.screen import Copy
+
+_SAID_FOR_S = 6.0
+
+
+class ConsoleApp(App[None]):
+    """The console over one session.
+
+    `opener` opens it, in the session's thread. `recording` is the file that is read, if it is one.
+    `clock` tells seconds, for what moves by itself; `wall_ns` the time of day.
+    """
+
+    CSS_PATH = "oncall.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(ACTIONS)]
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {Actions}
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
+        entry.id: entry.factory for entry in SCREENS
+    }
+    DEFAULT_MODE = "jobs"
+    ENABLE_COMMAND_PALETTE = False  # ours is an action like any other
+
+    def __init__(
+        self,
+        opener: Callable[[], Session],
+        *,
+        job: str | None = None,
+        recording: Path | None = None,
+        theme: str = DEFAULT,
+        keymap: Mapping[str, str] | None = None,
+        ascii_only: bool = False,
+        refresh_every_s: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        super().__init__()
+        self.state = State(job=job, busy="opening")
+        self.said = ""
+        self.log_lines: deque[LogLine] = deque(maxlen=MOST)
+        self.wall_ns = wall_ns
+        self.ascii_only = ascii_only
+        self._opener = opener
+        self._visited: list[str] = []
+        self._said_until: float | None = None
+        self._world_at_s = 0.0
+        self.known_moments: set[int] = set()  # when findings began, of all worlds seen
+        self.failed = False
+        self.clock = clock
+        self.timekeeping = Timekeeping(self, refresh_every_s)
+        self._clipboard_actions = Clipboard(self)
+        self.looking = Looking(self)
+        self._doers = (
+            self,
+            self.timekeeping,
+            Keeping(self, recording),
+            self._clipboard_actions,
+            self.looking,
+        )
+        for one in THEMES:
+            self.register_theme(one)
+        self.theme = theme
+        if keymap:
+            self.set_keymap(keymap)
+        if ascii_only:
+            self._filters.append(AsciiFilter())
+
+    # ------------------------------------------------------------------ session
+
+    def on_ready(self) -> None:
+        # Opened after the first frame: importing what reads evidence competes with painting it.
+        self.set_interval(0.5, self.timekeeping.beat)
+        self.call_after_refresh(self.open_session)
+
+    def open_session(self) -> None:
+        """Open it anew, or for the first time."""
+        opening = Question("open", lambda session: session, self, "opening")
+        self.session = SessionThread(self._opener, opening, self.post_message)
+        self.session.start()
+
+    def retry(self) -> None:
+        """Try again what kept the jobs from being found."""
+        self.session.stop()
+        self.open_session()
+
+    def ask(self, question: Question) -> None:
+        """Ask the session, as soon as it is free."""
+        self.session.ask(question)
+
+    def open_job(self, job: str) -> None:
+        """Choose a job, and show its world."""
+
+        def choose(session: Session) -> World:
+            session.choose(job)
+            return session.world()
+
+        self.change(job=job, world=None, cursor=self.state.cursor.following(), problem="")
+        self.ask(Question("world", choose, self, f"reading {job}"))
+
+    def on_answered(self, message: Answered) -> None:
+        """An answer to the application itself, or to whom it was asked for."""
+        if message.question.to is not self:
+            message.question.to.post_message(message)
+            return
+        match message.question.group:
+            case "open":
+                session: Session = message.value
+                self.change(title=session.title, live=session.live, problem="")
+                self.ask(Question("jobs", lambda each: each.jobs(), self, "looking for jobs"))
+            case "jobs":
+                self._jobs_arrived(message.value)
+            case "world":
+                self._world_arrived(message.value)
+            case _:
+                self.tell(str(message.value))
+
+    def on_refused(self, message: Refused) -> None:
+        """Something failed: it is told and logged, and what is shown stays."""
+        kind = "this is a bug: " + type(message.error).__name__ + ": " if message.bug else ""
+        text = f"{kind}{message.error}"
+        self.write_log(f"{message.question.label or message.question.group}: {text}", problem=True)
+        if message.question.to is not self:
+            self.tell(text.splitlines()[0])
+            message.question.to.post_message(message)
+            return
+        if message.question.group in {"open", "jobs", "world"}:
+            self.change(problem=text)
+            if message.question.group == "world":
+                self.timekeeping.rest()
+        else:
+            self.tell(text.splitlines()[0])
+
+    def on_busy(self, message: Busy) -> None:
+        self.change(busy=message.label)
+
+    def _jobs_arrived(self, jobs: tuple[Any, ...]) -> None:
+        self.change(jobs=jobs)
+        wanted = self.state.job or (jobs[0].job if len(jobs) == 1 else None)
+        if wanted is not None:
+            self.open_job(wanted)
+
+    def _world_arrived(self, world: World) -> None:
+        first = self.state.world is None
+        if self.state.problem:
+            self.write_log("the evidence is read again")
+        self._world_at_s = self.clock()
+        began = (one.at_ns for one in world.diagnosis.findings)
+        self.known_moments.update(at_ns for at_ns in began if at_ns is not None)
+        cursor = self.state.cursor.spanning(world.moment.first_ns, world.moment.last_ns)
+        self.change(world=world, job=world.job, cursor=cursor, world_age_s=0.0, problem="")
+        if first:
+            self.write_log(f"{world.job}: {world.origin}")
+            if self.current_mode == "jobs" and (main := self._main_screen()):
+                self.show_screen(main)
+        self.timekeeping.rest()
+
+    @staticmethod
+    def _main_screen() -> str | None:
+        return next((one.id for one in SCREENS if one.id not in {"jobs", "log"}), None)
+
+    # -------------------------------------------------------------------- state
+
+    def change(self, **fields: Any) -> None:
+        """Change the state, and tell the screen in sight."""
+        changed = replace(self.state, **fields)
+        if changed != self.state:
+            self.state = changed
+            self.show_state()
+
+    def show_state(self) -> None:
+        if (screen := self.console_screen) is not None:
+            screen.post_message(StateChanged(self.state))
+
+    def age(self) -> None:
+        """Count how old the world is, as finely as it is shown."""
+        if self.state.world is not None and self.state.live:
+            age_s = self.clock() - self._world_at_s
+            self.change(world_age_s=float(int(age_s)) if age_s >= 30 or self.state.problem else 0.0)
+        if self._said_until is not None and self.clock() >= self._said_until:
+            self.tell("")
+
+    @property
+    def console_screen(self) -> ConsoleScreen | None:
+        """The screen in sight, below what asks for something."""
+        found = (one for one in reversed(self.screen_stack) if isinstance(one, ConsoleScreen))
+        return next(found, None) if self._screen_stacks.get(self.current_mode) else None
+
+    def tell(self, text: str) -> None:
+        """Say it in the status line, for a few seconds."""
+        self.said = text
+        self._said_until = self.clock() + _SAID_FOR_S if text else None
+        if (screen := self.console_screen) is not None and screen.is_mounted:
+            screen.show_said()
+
+    def write_log(self, text: str, problem: bool = False) -> None:
+        clock = datetime.fromtimestamp(self.wall_ns() / 10**9, UTC).strftime("%H:%M:%S")
+        self.log_lines.extend(lines_of(clock, text, problem))
+
+    # ------------------------------------------------------------------ actions
+
+    def actions_of(self, screen: ConsoleScreen) -> list[ActionEntry]:
+        """What can be done on a screen: its own first."""
+        return [*screen.ACTIONS, *ACTIONS]
+
+    async def action_perform(self, name: str) -> None:
+        """Do it, or say why not."""
+        screen = self.console_screen
+        if screen is None:
+            return
+        entry = next((one for one in self.actions_of(screen) if one.id == name), None)
+        if entry is None:
+            return
+        if why := entry.why_not(screen):
+            self.tell(f"{entry.title}: {why}")
+            return
+        if entry.id.startswith("show_"):
+            self.show_screen(entry.id.removeprefix("show_"))
+            return
+        doers = self._doers if entry.of_app else (screen,)
+        does = next(getattr(each, entry.method) for each in doers if hasattr(each, entry.method))
+        done = does()
+        if done is not None:
+            await done
+
+    def show_screen(self, name: str) -> None:
+        """Show a screen; `esc` comes back."""
+        if name != self.current_mode:
+            self._visited.append(self.current_mode)
+            self.switch_mode(screen_entry(name).id)
+
+    def go_to(self, target: Target) -> None:
+        """Show something, on the screen that shows such things."""
+        self.looking.go(target)
+
+    def copy(self, one: Copy) -> None:
+        """Copy it, and say so."""
+        self._clipboard_actions.copy(one)
+
+    @property
+    def can_go_back(self) -> bool:
+        return bool(self._visited) or len(self.screen_stack) > 1 or bool(self.state.filter)
+
+    async def action_back(self) -> None:
+        """Leave what was opened last: within the screen, a filter, a screen over it, the screen."""
+        screen = self.console_screen
+        if screen is not None and screen.leave():
+            return
+        if self.state.filter:
+            self.change(filter="")
+        elif len(self.screen_stack) > 1:
+            self.pop_screen()
+        elif self._visited:
+            self.switch_mode(self._visited.pop())
+
+    def action_help(self) -> None:
+        if (screen := self.console_screen) is not None:
+            self.push_screen(HelpScreen(screen))
+
+    def action_palette(self) -> None:
+        self.push_screen(CommandPalette(placeholder="What to do?"))
+
+    def action_theme(self) -> None:
+        names = self.theme_names()
+        self.choose_theme(names[(names.index(self.theme) + 1) % len(names)])
+
+    def theme_names(self) -> list[str]:
+        return [theme.name for theme in THEMES]
+
+    def choose_theme(self, name: str) -> None:
+        self.theme = name
+        self.tell(f"theme {name}")
+        for screen in self.screen_stack:
+            if isinstance(screen, ConsoleScreen):
+                screen.forget_shown()
+
+    async def action_quit(self) -> None:
+        self.exit()
+
+    def _fatal_error(self) -> None:
+        """A fault of ours ends the console: one line, and the traceback for who wants it."""
+        self.failed = True
+        if os.environ.get("ONCALL_DEBUG"):
+            super()._fatal_error()
+            return
+        error = sys.exception()
+        self._exit_renderables.append(
+            f"oncall: this is a bug: {type(error).__name__}: {error}\n"
+            "Run it again with ONCALL_DEBUG=1 for the traceback, and report that."
+        )
+        self._close_messages_no_wait()
+
+    def copy_to_clipboard(self, text: str) -> None:
+        self._clipboard = text
+        if self._driver is not None:
+            self._driver.write(osc52(text))
+
+    def close_session(self) -> bool:
+        """End the session's thread, children and all; whether that came off in time."""
+        thread = getattr(self, "session", None)
+        return thread is None or thread.stop()

@@ -1,0 +1,117 @@
+"""`:` go-to: what the reader wants to see, from a line of text. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from oncall.errors import UsageError
+from oncall.units import NS_PER_S
+
+KINDS = {
+    "node": "a node by name, `:node gpu017`",
+    "rank": "a rank by number, `:rank 137`",
+    "rule": "a rulebook or verdict, `:rule H1`",
+    "comm": "a communicator by hash, `:comm 0x1f2e`",
+    "finding": "a finding, `:finding F1`",
+    "time": "an instant in UTC, `:time 03:10:00`",
+    "job": "a job, `:job llama-70b`",
+}
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something to go to. `value`: a rank or communicator as int, Unix ns of a time, else text."""
+
+    kind: str
+    value: str | int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {hex(int(self.value)) if self.kind == 'comm' else self.value}"
+
+
+def parse_target(text: str, day_ns: int | None = None) -> Target:
+    """`node gpu017` as a Target; a bare number is a rank, a bare clock time a time.
+
+    `day_ns` is an instant of the day meant by a time without a date. Raises UsageError that says
+    what can be written.
+    """
+    kind, _, rest = text.strip().lstrip(":").partition(" ")
+    rest = rest.strip()
+    if not kind:
+        raise UsageError(f"go to what? {', '.join(KINDS)}, such as `node gpu017`")
+    if kind not in KINDS and not rest:
+        return _bare(kind, day_ns)
+    if kind not in KINDS:
+        near = difflib.get_close_matches(kind, KINDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(KINDS)}"
+        raise UsageError(f"`{kind}` is nothing to go to; {hint}")
+    if not rest:
+        raise UsageError(f"which {kind}? It takes {KINDS[kind]}")
+    match kind:
+        case "rank":
+            return Target(kind, _number(rest, 10, "a rank is a number, such as 137"))
+        case "comm":
+            return Target(kind, _number(rest, 16, "a communicator is a hash, such as 0x1f2e"))
+        case "time":
+            return Target(kind, parse_time_ns(rest, day_ns))
+    return Target(kind, rest)
+
+
+def _bare(word: str, day_ns: int | None) -> Target:
+    if word.isdecimal():
+        return Target("rank", int(word))
+    if word.lower().startswith("0x"):
+        return Target("comm", _number(word, 16, "a communicator is a hash, such as 0x1f2e"))
+    if _CLOCK.fullmatch(word):
+        return Target("time", parse_time_ns(word, day_ns))
+    if re.fullmatch(r"F\d+", word):
+        return Target("finding", word)
+    if re.fullmatch(r"[A-Z]+\d+", word):
+        return Target("rule", word)
+    near = difflib.get_close_matches(word, KINDS, n=1)
+    return Target("node", word) if not near else _which(near[0])
+
+
+def _which(kind: str) -> Target:
+    raise UsageError(f"which {kind}? It takes {KINDS[kind]}")
+
+
+def _number(text: str, base: int, problem: str) -> int:
+    try:
+        number = int(text, base)
+    except ValueError:
+        raise UsageError(f"{problem}, not `{text}`") from None
+    if number < 0:
+        raise UsageError(f"{problem}, not `{text}`")
+    return number
+
+
+def parse_time_ns(text: str, day_ns: int | None) -> int:
+    """`03:10`, `03:10:00` on the day of `day_ns`, or `2026-11-20T03:10`: Unix ns, UTC.
+
+    A recording that passes midnight means the last such time before its end.
+    """
+    if found := _CLOCK.fullmatch(text):
+        if day_ns is None:
+            raise UsageError("a time of day needs evidence that tells the day; give the date too")
+        hours, minutes, seconds = int(found[1]), int(found[2]), float(found[3] or 0)
+        if hours > 23 or minutes > 59 or seconds >= 60:
+            raise UsageError(f"`{text}` is no time of day")
+        end = datetime.fromtimestamp(day_ns / NS_PER_S, UTC)
+        midnight = end.replace(hour=0, minute=0, second=0, microsecond=0)
+        at = midnight + timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        if at > end + timedelta(minutes=1):
+            at -= timedelta(days=1)
+        return int(at.timestamp() * 1000) * 10**6
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"`{text}` is no time; write 03:10, 03:10:00 or 2026-11-20T03:10"
+        ) from None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return int(at.timestamp() * 1000) * 10**6

@@ -1,0 +1,77 @@
+"""What is posted between the session's thread, the application and its screens: all frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from textual.message import Message
+from textual.message_pump import MessagePump
+
+if TYPE_CHECKING:
+    from oncall.console.session import Session
+    from oncall.tui.goto import Target
+    from oncall.tui.state import State
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something to ask the session. A newer question of the same `group` takes its place.
+
+    `to` gets `Answered` or `Refused`. `label` is shown while it takes.
+    """
+
+    group: str
+    ask: Callable[[Session], Any]
+    to: MessagePump
+    label: str = ""
+
+
+class Answered(Message):
+    """A question's answer."""
+
+    def __init__(self, question: Question, value: Any) -> None:
+        super().__init__()
+        self.question = question
+        self.value = value
+
+
+class Refused(Message):
+    """A question that could not be answered. `bug`: the error is nobody's but ours."""
+
+    def __init__(self, question: Question, error: Exception, bug: bool = False) -> None:
+        super().__init__()
+        self.question = question
+        self.error = error
+        self.bug = bug
+
+
+class Busy(Message):
+    """What the session's thread does now; empty: nothing."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__()
+        self.label = label
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, Busy)
+
+
+class StateChanged(Message):
+    """There is something new to show; of several only the last is worth it."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self.state = state
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, StateChanged)
+
+
+class GoTo(Message):
+    """Put the cursor on something."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self.target = target

@@ -1,0 +1,40 @@
+"""The start screen: the jobs there are, or what keeps them from being found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oncall.console.world import JobLine
+from oncall.report.words import clean, instant
+
+COLUMNS = ("job", "state", "nodes", "ranks", "last evidence")
+
+
+def job_rows(jobs: Sequence[JobLine], filter_text: str = "") -> list[tuple[str, tuple[str, ...]]]:
+    """(job, cells in the order of COLUMNS) of those whose name or state holds the text."""
+    wanted = filter_text.casefold()
+    return [
+        (
+            line.job,
+            (
+                clean(line.job),
+                clean(line.state),
+                str(line.nodes or "?"),
+                str(line.ranks or "?"),
+                "unknown" if line.last_ns is None else instant(line.last_ns),
+            ),
+        )
+        for line in jobs
+        if wanted in f"{line.job} {line.state}".casefold()
+    ]
+
+
+def heading(jobs: Sequence[JobLine] | None, busy: str, problem: str) -> str:
+    """The line above the jobs."""
+    if jobs is None:
+        return problem or f"{busy or 'looking for jobs'} …"
+    if not jobs:
+        return "No job was found. What to try: oncall doctor, or oncall open FILE.oncall"
+    if len(jobs) == 1:
+        return "One job:"
+    return f"{len(jobs)} jobs; enter opens one, / filters."

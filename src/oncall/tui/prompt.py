@@ -1,0 +1,91 @@
+"""A line at the foot of the screen to type into, and a short list to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label, Static
+
+
+class Prompt(ModalScreen[str | None]):
+    """Asks for a line; None if the reader left with `esc`.
+
+    `problem_of` says what is wrong with a line, which then is not taken; `changed` hears of
+    every change.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "Leave")]
+
+    def __init__(
+        self,
+        label: str,
+        value: str = "",
+        *,
+        hint: str = "",
+        problem_of: Callable[[str], str | None] = lambda _: None,
+        changed: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        super().__init__()
+        self._label = label
+        self._value = value
+        self._hint = hint
+        self._problem_of = problem_of
+        self._changed = changed
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="prompt"):
+            yield Static(self._hint, id="prompt-hint", markup=False)
+            with Horizontal():
+                yield Label(self._label, markup=False)
+                yield Input(self._value, select_on_focus=False)
+
+    @on(Input.Changed)
+    def _tell_change(self, event: Input.Changed) -> None:
+        self.query_one("#prompt-hint", Static).update(self._hint)
+        self._changed(event.value)
+
+    @on(Input.Submitted)
+    def _take(self, event: Input.Submitted) -> None:
+        if problem := self._problem_of(event.value):
+            self.query_one("#prompt-hint", Static).update(Text(problem))
+        else:
+            self.dismiss(event.value)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+class Choice(ModalScreen[str | None]):
+    """Asks for one of a few keys; None if the reader left with `esc`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "Leave")]
+
+    def __init__(self, label: str, choices: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self._label = label
+        self._choices = choices
+
+    def compose(self) -> ComposeResult:
+        text = Text(f"{self._label}  ")
+        for key, title in self._choices:
+            text.append(key, "bold")
+            text.append(f" {title}   ")
+        text.append("esc", "bold")
+        text.append(" leave it")
+        with Vertical(id="prompt"):
+            yield Static(text)
+
+    def on_key(self, event: events.Key) -> None:
+        if any(event.character == key for key, _ in self._choices):
+            event.stop()
+            self.dismiss(event.character)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)

@@ -1,0 +1,111 @@
+"""The lines around every screen; each repaints only when what it says has changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from rich.text import Text
+from textual.widgets import Static
+
+from oncall.tui.keys import key_phrase, keys_by_id
+from oncall.tui.models import shell
+from oncall.tui.registry import SCREENS
+from oncall.tui.state import State
+
+if TYPE_CHECKING:
+    from oncall.tui.app import ConsoleApp
+    from oncall.tui.screen import ConsoleScreen
+
+
+class _Line(Static):
+    """One line that is told the state."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._said: Text | None = None
+
+    def show(self, state: State) -> None:
+        self.say(self.line(state))
+
+    def say(self, text: Text) -> None:
+        if self._said is None or text != self._said or text.spans != self._said.spans:
+            self._said = text
+            self.update(text)
+
+    def line(self, state: State) -> Text:
+        raise NotImplementedError
+
+    def on_resize(self) -> None:
+        screen = cast("ConsoleScreen", self.screen)
+        self.show(screen.state)
+
+    def _style(self, variable: str, *, bold: bool = False) -> str:
+        from oncall.tui.states import theme_style
+
+        return str(theme_style(self.app, variable, bold=bold))
+
+
+def spread(left: Text, right: Text, width: int) -> Text:
+    """Both at the ends of a line; where there is no room the left one yields."""
+    room = width - right.cell_len - 1
+    if room < 12:
+        left.truncate(width, overflow="ellipsis")
+        return left
+    left.truncate(room, overflow="ellipsis", pad=True)
+    return Text.assemble(left, " ", right)
+
+
+class TitleLine(_Line):
+    """What is looked at, the screens there are, and how much of the job is seen."""
+
+    def line(self, state: State) -> Text:
+        muted = self._style("muted")
+        left = Text.assemble((" oncall ", f"{self._style('primary', bold=True)}"))
+        left.append(f" {shell.title_phrase(state)} ")
+        here = cast("ConsoleScreen", self.screen).entry.id
+        for entry in SCREENS:
+            style = "bold reverse" if entry.id == here else muted
+            left.append(" ")
+            left.append(f" {entry.key} {entry.title} ", style)
+        return spread(left, Text(shell.coverage_phrase(state) + " ", muted), self.size.width)
+
+
+class StatusLine(_Line):
+    """The moment shown, what is left out, what is being done, and what went wrong."""
+
+    def line(self, state: State) -> Text:
+        left = Text(" ")
+        app = cast("ConsoleApp", self.app)
+        if app.said:
+            left.append(app.said, self._style("accent"))
+        elif trouble := shell.trouble_phrase(state):
+            left.append(f"✖ {trouble}", self._style("error"))
+        else:
+            left.append(shell.narrowing_phrase(state), self._style("accent"))
+        right = [shell.activity_phrase(state), shell.time_phrase(state.cursor, state.live)]
+        said = "   ".join(part for part in right if part)
+        return spread(left, Text(f"{said} ", self._style("muted")), self.size.width)
+
+
+class KeyBar(_Line):
+    """The keys that matter here; those that do nothing now are dim."""
+
+    def line(self, state: State) -> Text:  # noqa: ARG002
+        screen = cast("ConsoleScreen", self.screen)
+        keys = keys_by_id(screen)
+        text = Text(" ")
+        for entry in screen.app.actions_of(screen):
+            if not entry.bar or entry.id not in keys:
+                continue
+            off = entry.why_not(screen) is not None
+            more = Text.assemble(
+                (
+                    key_phrase(keys[entry.id][0]),
+                    "dim" if off else self._style("primary", bold=True),
+                ),
+                (f" {entry.title}   ", self._style("muted") + (" dim" if off else "")),
+            )
+            if text.cell_len + more.cell_len > self.size.width:
+                break
+            text.append_text(more)
+        return text
