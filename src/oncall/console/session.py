@@ -52,7 +52,8 @@ class Session(Protocol):
         """Members against the last `rounds` operations of a communicator."""
 
     def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
-        """Rates over time: of suspects first, of `ranks`, of `nics`."""
+        """Rates over time: of `suspects` first, of `ranks`, of `nics`; or of one thing as finely as
+        it was recorded, fetched from its node if the job runs: `rank 137`, `nic gpu017 mlx5_0`."""
 
     def rules(self) -> tuple[RuleLine, ...]:
         """The rulebooks in force, with what came of them."""

@@ -144,6 +144,7 @@ class CommunicatorView:
     duration_ns: Ints
     told: int | None = None
     waits: tuple[str, ...] = ()  # who waits for whom across communicators, sentences
+    round_bytes: tuple[int | None, ...] = ()  # of each round: what a member hands over, the most
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,8 @@ class Series:
     baseline: tuple[float, float] | None = None  # band: low, high
     suspect: bool = False
     group: str = ""  # series of one group share a scale
+    threshold: float | None = None  # below or above which a rulebook speaks
+    subject: str = ""  # what `Session.rates` takes for a finer grain: rank 5, nic gpu017 mlx5_0
 
 
 @dataclass(frozen=True)
