@@ -94,7 +94,10 @@ def hang() -> Finding:
             RuledOut("H2", "all members call the same AllReduce of 1 GiB"),
             RuledOut("H3", "somebody has not entered, so the others wait rightly"),
         ),
-        next=("py-spy dump --pid 4105   # on gpu017", "Look at the last line of rank 5's log."),
+        next=(
+            "See where it stands, on gpu017: `py-spy dump --pid 4105`",
+            "Look at the last line of rank 5's log.",
+        ),
         sources=("CCL-D 4.2.2",),
         reasons=(Reason("members heard", 0.98, "16 of 16 members left evidence"),),
         stacks=(

@@ -1,0 +1,142 @@
+"""Rows of evidence as cells to read: units spelled out, what all rows share said once. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from oncall.console.world import StepRows, Table
+from oncall.nodeset import fold_ranks
+from oncall.report import words
+from oncall.units import NS_PER_S, format_bytes, format_duration, format_rate
+
+UNKNOWN = "·"
+_YEAR_2001_NS = 10**18
+_MOST_CHARACTERS = 60
+_RATE, _BYTES, _NS = "_bytes_per_s", "bytes", "_ns"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that differs between rows; numbers stand at the right."""
+
+    title: str
+    number: bool
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table as it is shown. `shared`: `job llama-70b, seq 14`, true of every row."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    shared: str = ""
+    counted: str = ""  # 15 rows; 200 of 4,095 rows shown
+
+    def lines(self) -> str:
+        """As text with tabs, for the clipboard."""
+        header = "\t".join(column.title for column in self.columns)
+        return "\n".join([header, *("\t".join(row) for row in self.rows)])
+
+
+def sheet(table: Table) -> Sheet:
+    """A table of evidence or of a fact, made readable."""
+    values = [[row[i] for row in table.rows] for i in range(len(table.columns))]
+    texts = [
+        [cell(name, value) for value in column]
+        for name, column in zip(table.columns, values, strict=True)
+    ]
+    alike = [len(table.rows) > 1 and len(set(column)) == 1 for column in texts]
+    if all(alike):  # at least something is to be seen of each row
+        alike = [False] * len(alike)
+    shared = [
+        f"{name} {column[0]}"
+        for name, column, same in zip(table.columns, texts, alike, strict=True)
+        if same and column[0] != UNKNOWN
+    ]
+    kept = [index for index, same in enumerate(alike) if not same]
+    return Sheet(
+        columns=tuple(Column(_title(table.columns[i]), _numeric(values[i])) for i in kept),
+        rows=tuple(tuple(texts[i][row] for i in kept) for row in range(len(table.rows))),
+        shared=", ".join(shared),
+        counted=_counted(len(table.rows), table.total),
+    )
+
+
+def cell(name: str, value: Any) -> str:
+    """A value as people write it, by the unit that its column's name ends in."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return _number(name, value)
+    if isinstance(value, list | tuple):
+        if value and all(isinstance(one, int) and not isinstance(one, bool) for one in value):
+            return _short(fold_ranks(value))
+        return _short(", ".join(cell("", one) for one in value))
+    return _short(words.clean(str(value)))
+
+
+def _number(name: str, value: int | float) -> str:
+    if value != value:
+        return UNKNOWN
+    if name.endswith(_NS):
+        return _instant(int(value)) if value >= _YEAR_2001_NS else format_duration(value)
+    if name.endswith((_RATE, "bytes_per_second")):
+        return format_rate(value)
+    if name.endswith(_BYTES):
+        return format_bytes(value)
+    if name == "comm" or name.endswith("_comm"):
+        return f"{int(value):#x}"
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+def _instant(at_ns: int) -> str:
+    """To the millisecond: rows of one story lie close together."""
+    moment = datetime.fromtimestamp(at_ns // NS_PER_S, UTC)
+    return f"{moment:%H:%M:%S}.{at_ns % NS_PER_S // 10**6:03d}"
+
+
+def _title(name: str) -> str:
+    """Without the unit, which every cell spells."""
+    return name.removesuffix(_NS) if name.endswith(_NS) else name
+
+
+def _numeric(values: list[Any]) -> bool:
+    known = [value for value in values if value is not None]
+    return bool(known) and all(isinstance(v, int | float) and v is not True for v in known)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
+
+
+def _counted(shown: int, total: int) -> str:
+    rows = "row" if total == 1 else "rows"
+    return f"{shown:,} of {total:,} {rows} shown" if shown < total else f"{total:,} {rows}"
+
+
+# --------------------------------------------------------- behind a step
+
+
+@dataclass(frozen=True)
+class StepView:
+    """What lies behind a step: its rows, the parameters that decided, and the SQL."""
+
+    title: str
+    sheet: Sheet
+    params: tuple[tuple[str, str], ...]
+    sql: str
+
+
+def step_view(behind: StepRows) -> StepView:
+    """Everything of a step's rows that the pane shows."""
+    shown = sheet(behind.table)
+    return StepView(
+        title=f"{words.clean(behind.fact)} · {shown.counted}",
+        sheet=shown,
+        params=tuple((words.clean(k), words.clean(v)) for k, v in behind.params.items()),
+        sql="\n".join(words.clean_lines(behind.sql)),
+    )

@@ -1,0 +1,303 @@
+"""The incident: what is wrong, who it is, why that is believed, and what to do next.
+
+The first thing seen at night. The list holds findings, the story tells the one under the cursor,
+the pane beside it (or over it, on a narrow terminal) shows the rows behind a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Container, Horizontal
+
+from oncall.console.world import StepRows
+from oncall.diagnosis import Finding
+from oncall.report import words
+from oncall.tui.goto import Target
+from oncall.tui.messages import Answered, Refused
+from oncall.tui.models import incident as model
+from oncall.tui.models.rows import step_view
+from oncall.tui.models.story import story
+from oncall.tui.screen import ConsoleScreen, Copy
+from oncall.tui.screens.incident_keys import ACTIONS
+from oncall.tui.state import State
+from oncall.tui.status import KeyBar
+from oncall.tui.widgets.reading_list import ReadingList
+from oncall.tui.widgets.sheet_table import SheetTable
+from oncall.tui.widgets.step_pane import StepPane
+from oncall.tui.widgets.verdict import Verdict
+
+_ROWS_AFTER_S = 0.15  # of standing on a step: who runs through the story asks for nothing
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The step whose rows are wanted: of which finding, and what fact they should be."""
+
+    finding: str
+    index: int
+    fact: str
+
+
+class IncidentScreen(ConsoleScreen):
+    """Findings, story, rows."""
+
+    ACTIONS = ACTIONS
+    CSS_PATH = "incident.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-medium"), (180, "-wide")]  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._incident: model.Incident | None = None
+        self._opened: frozenset[str] = frozenset()
+        self._known: frozenset[str] | None = None
+        self._moved = False  # the reader has chosen a line
+        self._told: str | None = None  # the name of the finding in the story
+        self._wanted: _Step | None = None
+
+    def compose_body(self) -> ComposeResult:
+        yield Verdict(id="verdict")
+        with Horizontal(id="incident"):
+            with Container(id="reading"):
+                yield ReadingList(id="findings")
+                yield ReadingList(id="story")
+            yield StepPane(id="rows")
+
+    # ------------------------------------------------------------------ showing
+
+    def show(self, state: State, before: State | None) -> None:
+        if state.world is None:
+            return
+        if before is None or (state.world, state.filter, state.faults_only) != (
+            before.world,
+            before.filter,
+            before.faults_only,
+        ):
+            self._refill(state)
+        if not self.focused:
+            self._findings.focus()
+
+    def _refill(self, state: State) -> None:
+        """The list anew; the reader stays with the finding that they chose."""
+        world = state.world
+        if world is None:
+            return
+        here = self._findings.item.name if self._findings.item else None
+        shown = self._incident
+        self._incident = found = model.incident(
+            world, self._opened, self._known, here, state.filter, state.faults_only
+        )
+        if self._known is None:
+            self._known = frozenset(line.name for line in found.lines)
+        self.query_one(Verdict).show(found.headline)
+        items = model.items(found)
+        if items:
+            stays = self._moved or here != model.SEEN
+            was_at = [line.name for line in shown.lines].index(here) if shown and here else 0
+            place = model.place(found.lines, here if stays else None, was_at)
+            self._findings.show(items, at=items[place].name)
+        self._tell_story()
+
+    def _tell_story(self) -> None:
+        """The story of the line under the cursor; from its start only if it is another's."""
+        line, world = self.line(), self.state.world
+        if line is None or world is None:
+            return
+        items = story(world, line.finding)
+        if line.name == self._told:
+            self._story.show(items)
+        else:
+            self._told = line.name
+            first = next((item.name for item in items if item.reads), None)
+            self._story.show(items, at=first)
+            self._story.scroll_home(animate=False)
+        self._want_rows()
+
+    # ------------------------------------------------------- rows behind a step
+
+    def _want_rows(self) -> None:
+        """Ask for the rows of the step under the cursor, if their pane is in sight."""
+        step = self.step()
+        if self.finding() is None:
+            self._rows.say("Here are the rows behind the step of a story, where there is one.")
+        if step is None or not self._rows.display:
+            return
+        self._wanted = step
+        if self._rows.view is None:
+            self._rows.say("reading the rows …")
+        self.set_timer(_ROWS_AFTER_S, lambda: self._ask_rows(step))
+
+    def _ask_rows(self, step: _Step) -> None:
+        if step == self._wanted:
+            self.ask("rows", lambda session: session.step_rows(step.finding, step.index))
+
+    def on_answered(self, message: Answered) -> None:
+        behind = message.value
+        wanted = self._wanted
+        if isinstance(behind, StepRows) and wanted and behind.fact == wanted.fact:
+            self._rows.show(step_view(behind))
+
+    def on_refused(self, message: Refused) -> None:
+        self._rows.say(f"The rows cannot be read: {message.error}")
+
+    # -------------------------------------------------------- where the cursor is
+
+    @property
+    def _findings(self) -> ReadingList:
+        return self.query_one("#findings", ReadingList)
+
+    @property
+    def _story(self) -> ReadingList:
+        return self.query_one("#story", ReadingList)
+
+    @property
+    def _rows(self) -> StepPane:
+        return self.query_one("#rows", StepPane)
+
+    def line(self) -> model.Line | None:
+        """The line of the list under the cursor."""
+        item = self._findings.item
+        return self._incident.line(item.name) if self._incident and item else None
+
+    def finding(self) -> Finding | None:
+        line = self.line()
+        return line.finding if line else None
+
+    def step(self) -> _Step | None:
+        """The step under the cursor of the story, if it has rows."""
+        finding, item = self.finding(), self._story.item
+        if finding is None or item is None or item.step is None:
+            return None
+        if item.step >= len(finding.story):
+            return None
+        return _Step(finding.id, item.step, finding.story[item.step].fact)
+
+    def commands(self) -> list[str]:
+        """The names of the story's items that are commands."""
+        return [item.name for item in self._story.items if item.kind == "command"]
+
+    def rank(self) -> int | None:
+        """The rank that the item or the finding is about."""
+        item, finding = self._story.item, self.finding()
+        if item is not None and item.rank is not None:
+            return item.rank
+        ranks = [one.where.get("rank") for one in finding.blame] if finding else []
+        return next((int(rank) for rank in ranks if rank is not None), None)
+
+    @on(ReadingList.Moved, "#findings")
+    def _another_finding(self, message: ReadingList.Moved) -> None:
+        message.stop()
+        if self._findings.has_focus:
+            self._moved = True
+        if message.item is not None and self._known is not None:
+            self._known |= {message.item.name}
+        self._tell_story()
+
+    @on(ReadingList.Moved, "#story")
+    def _another_step(self, message: ReadingList.Moved) -> None:
+        message.stop()
+        self._want_rows()
+        self.query_one(KeyBar).show(self.state)
+
+    @on(ReadingList.Chosen, "#findings")
+    def _read_story(self, message: ReadingList.Chosen) -> None:
+        message.stop()
+        self._moved = True
+        self._story.focus()
+
+    @on(ReadingList.Chosen, "#story")
+    def _open_item(self, message: ReadingList.Chosen) -> None:
+        message.stop()
+        if self.step() is not None:
+            self.action_rows()
+        elif message.item is not None and message.item.rank is not None:
+            self.action_rank()
+
+    # ------------------------------------------------------------------ actions
+
+    def action_rows(self) -> None:
+        self.add_class("rows-open")
+        self.call_after_refresh(self._enter_rows)
+
+    def _enter_rows(self) -> None:
+        self._want_rows()
+        table = self.query_one(SheetTable)
+        (table if table.display else self.query_one("#step-sql")).focus()
+
+    def action_command(self) -> None:
+        """From command to command, each copied as the cursor comes to it."""
+        names = self.commands()
+        here = self._story.item.name if self._story.item else ""
+        following = names[(names.index(here) + 1) % len(names) if here in names else 0]
+        self._story.focus()
+        self._story.go_to(following)
+        if item := self._story.item:
+            self.app.copy_to_clipboard(item.copy)
+            self.tell(f"copied: {item.copy}")
+
+    def action_rank(self) -> None:
+        if (rank := self.rank()) is not None:
+            self.app.go_to(Target("rank", rank))
+
+    def action_fold(self) -> None:
+        line, found = self.line(), self._incident
+        if line is None or found is None:
+            return
+        above = found.lines[: found.lines.index(line) + 1]
+        root = next(one for one in reversed(above) if not one.depth)
+        self._opened ^= {root.name}
+        if line.depth:
+            self._findings.go_to(root.name)
+        self._refill(self.state)
+
+    def leave(self) -> bool:
+        """From the rows to the story, from the story to the list."""
+        if self._rows.has_focus_within and not self._findings.has_focus:
+            self.remove_class("rows-open")
+            self._story.focus()
+            return True
+        if self._story.has_focus:
+            self._findings.focus()
+            return True
+        return False
+
+    def go_to(self, target: Target) -> str | None:
+        """A finding by its id, or the first of a rulebook or verdict."""
+        wanted = str(target.value).lower()
+        for line in self._incident.lines if self._incident else ():
+            found = line.finding
+            if found is None:
+                continue
+            known = {"finding": {found.id}, "rule": {found.rulebook, found.verdict}}
+            if wanted in {name.lower() for name in known.get(target.kind, ())}:
+                self._moved = True
+                self._findings.go_to(line.name)
+                return None
+        return "no such finding here"
+
+    def cursor_is_on(self) -> str:
+        finding = self.finding()
+        return f"{finding.id} {words.clean(finding.title)}" if finding else ""
+
+    def copies(self) -> list[Copy]:
+        """What is under the cursor first; then the whole, as the report tells it."""
+        copies: list[Copy] = []
+        if self._rows.has_focus_within and self._rows.view is not None:
+            view = self._rows.view
+            copies += [
+                Copy("r", "row", self.query_one(SheetTable).row_text()),
+                Copy("a", "all rows", view.sheet.lines()),
+                Copy("q", "SQL", view.sql),
+            ]
+        else:
+            of_list = self._findings.has_focus
+            item = self._findings.item if of_list else self._story.item
+            if item is not None and item.kind == "command":
+                return [Copy("c", "the command", item.copy)]
+            if item is not None and item.copy:
+                copies.append(Copy("l", "line", item.copy))
+        copies.append(Copy("t", "report as text", lambda session: session.report("text")))
+        copies.append(Copy("m", "report as Markdown", lambda session: session.report("markdown")))
+        return copies

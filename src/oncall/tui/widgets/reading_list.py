@@ -1,0 +1,277 @@
+"""Lines to read with a cursor: findings, a story, rules, problems.
+
+What is shown changes under the reader, so the cursor holds on to an item's name, and the line it
+stands on stays where it is on the screen. Only the lines in sight are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from oncall.tui.models.reading import Item, Paragraph
+from oncall.tui.widgets.roles import role_styles
+
+_GUTTER = 2
+_HERE, _HERE_AWAY = "▌ ", "▏ "
+
+
+class ReadingList(ScrollView, can_focus=True):
+    """Items one below the other, folded at the width there is."""
+
+    DEFAULT_CSS = """
+    ReadingList {
+        height: 1fr; background: $background; color: $foreground;
+        overflow-x: hidden; scrollbar-size: 0 1; scrollbar-gutter: stable;
+    }
+    ReadingList > .reading--here { background: $band; }
+    """
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"reading--here"}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down,j", "move(1)", "Down", show=False, id="list.down"),
+        Binding("up,k", "move(-1)", "Up", show=False, id="list.up"),
+        Binding("home,g", "edge(-1)", "First", show=False, id="list.first"),
+        Binding("end,G,upper_g", "edge(1)", "Last", show=False, id="list.last"),
+        Binding("pagedown,ctrl+f", "page(1)", "Page down", show=False, id="list.page_down"),
+        Binding("pageup", "page(-1)", "Page up", show=False, id="list.page_up"),
+        Binding("enter,l,right", "choose", "Open", show=False, id="list.open"),
+    ]
+
+    class Moved(Message):
+        """The cursor is on another item, or on what has become of it."""
+
+        def __init__(self, reading: ReadingList, item: Item | None) -> None:
+            super().__init__()
+            self.reading = reading
+            self.item = item
+
+        @property
+        def control(self) -> ReadingList:
+            return self.reading
+
+    class Chosen(Moved):
+        """Enter, or a click on the item that the cursor is on."""
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._items: tuple[Item, ...] = ()
+        self._lines: list[tuple[int, Text]] = []  # of which item, what
+        self._tops: list[int] = []  # the first line of each item
+        self._folded_at = 0
+        self._cursor = 0
+
+    # ------------------------------------------------------------ what is shown
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return self._items
+
+    @property
+    def item(self) -> Item | None:
+        """The one the cursor is on."""
+        here = self._items[self._cursor] if self._cursor < len(self._items) else None
+        return here if here is not None and here.reads else None
+
+    def show(self, items: Sequence[Item], at: str | None = None) -> None:
+        """Show these. The cursor goes to the item named `at`; else it stays on the item it is on,
+        or where that was. Nothing is drawn anew if nothing differs."""
+        before = self.item
+        items = tuple(items)
+        if items == self._items:
+            if at is not None and (before is None or before.name != at):
+                self.go_to(at)
+            return
+        above = self._top(self._cursor) - round(self.scroll_y)
+        names = [item.name for item in items]
+        wanted = at or (before.name if before is not None else None)
+        self._items = items
+        self._cursor = names.index(wanted) if wanted in names else self._nearest(self._cursor)
+        if self._room > 0:
+            self._fold(self._room)
+            same = before is not None and self.item is not None and before.name == self.item.name
+            if same:
+                top = self._top(self._cursor)
+                self.scroll_to(y=max(0, top - above), animate=False, immediate=True)
+            else:
+                self._reveal()
+        self.refresh(layout=True)
+        if self.item != before:
+            self.post_message(self.Moved(self, self.item))
+
+    def go_to(self, name: str) -> bool:
+        """Put the cursor on the item of that name; whether there is one."""
+        for index, item in enumerate(self._items):
+            if item.name == name and item.reads:
+                self._set(index)
+                return True
+        return False
+
+    def _nearest(self, index: int) -> int:
+        """The readable item at `index` or after it, else before it."""
+        after = range(min(index, len(self._items)), len(self._items))
+        before = range(min(index, len(self._items) - 1), -1, -1)
+        return next((i for i in (*after, *before) if self._items[i].reads), 0)
+
+    # ----------------------------------------------------------------- the keys
+
+    def action_move(self, by: int) -> None:
+        index = self._cursor + by
+        while 0 <= index < len(self._items) and not self._items[index].reads:
+            index += by
+        if 0 <= index < len(self._items):
+            self._set(index)
+        else:  # nothing more to stop at, but perhaps to read
+            self.scroll_relative(y=by, animate=False)
+
+    def action_edge(self, direction: int) -> None:
+        if direction < 0:
+            self._set(self._nearest(0))
+            self.scroll_home(animate=False)
+        else:
+            readable = [i for i, item in enumerate(self._items) if item.reads]
+            self._set(readable[-1] if readable else 0)
+            self.scroll_end(animate=False)
+
+    def action_page(self, direction: int) -> None:
+        """A page on, by items: the next readable one about a page away."""
+        line = self._top(self._cursor) + direction * max(self.size.height - 1, 1)
+        line = max(0, min(line, len(self._lines) - 1))
+        if self._lines:
+            self._set(self._nearest(self._lines[line][0]))
+
+    def action_choose(self) -> None:
+        if self.item is not None:
+            self.post_message(self.Chosen(self, self.item))
+
+    def on_click(self, event: events.Click) -> None:
+        line = event.y + round(self.scroll_y)
+        if not 0 <= line < len(self._lines):
+            return
+        index = self._lines[line][0]
+        if index == self._cursor:
+            self.action_choose()
+        elif self._items[index].reads:
+            self._set(index)
+
+    def _set(self, index: int) -> None:
+        changed = index != self._cursor
+        self._cursor = index
+        self._reveal()
+        if changed:
+            self.refresh()
+            self.post_message(self.Moved(self, self.item))
+
+    def _reveal(self) -> None:
+        """Scroll as little as shows the item, and a heading right above it."""
+        if not self._tops or not self.size.height:
+            return
+        top, height = self._top(self._cursor), self._height(self._cursor)
+        above = self._cursor - 1
+        if above >= 0 and not self._items[above].reads and self._height(above) == 2:
+            top, height = top - 1, height + 1
+        if self._nearest(0) == self._cursor:  # what stands above the first belongs to it
+            top, height = 0, self._top(self._cursor) + self._height(self._cursor)
+        self.scroll_to_region(
+            Region(0, top, self.size.width, min(height, self.size.height)),
+            animate=False,
+            immediate=True,
+        )
+
+    # ------------------------------------------------------------------ drawing
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
+        self._fold(width - self.scrollbar_size_vertical)
+        return len(self._lines)
+
+    def on_resize(self) -> None:
+        self._fold(self._room)
+        self._reveal()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._folded_at = 0
+        if self._room > 0:
+            self._fold(self._room)
+
+    def on_focus(self) -> None:
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        base = self.rich_style
+        line = y + round(self.scroll_y)
+        if not 0 <= line < len(self._lines):
+            return Strip.blank(self.size.width, base)
+        index, text = self._lines[line]
+        gutter, style = " " * _GUTTER, base
+        if index == self._cursor and self._items[index].reads:
+            gutter = _HERE if self.has_focus else _HERE_AWAY
+            style = base + self.get_component_rich_style("reading--here", partial=True)
+        marks = Segment(gutter, role_styles(self)["key"])
+        strip = Strip([marks, *text.render(self.app.console)])
+        return strip.adjust_cell_length(self.size.width, style).apply_style(style)
+
+    @property
+    def _room(self) -> int:
+        return self.scrollable_content_region.width
+
+    def _top(self, index: int) -> int:
+        return self._tops[index] if index < len(self._tops) else 0
+
+    def _height(self, index: int) -> int:
+        end = self._tops[index + 1] if index + 1 < len(self._tops) else len(self._lines)
+        return end - self._top(index)
+
+    def _fold(self, width: int) -> None:
+        """Lay the items out; again only when they or the width have changed."""
+        key = hash((self._items, width))
+        if key == self._folded_at:
+            return
+        self._folded_at = key
+        styles = role_styles(self)
+        self._lines, self._tops = [], []
+        for index, item in enumerate(self._items):
+            self._tops.append(len(self._lines))
+            for paragraph in item.paragraphs:
+                folded = fold(paragraph, width - _GUTTER - 1, styles, self.app.console)
+                self._lines.extend((index, line) for line in folded)
+        self.virtual_size = Size(width, len(self._lines))
+
+
+def fold(
+    paragraph: Paragraph, width: int, styles: Mapping[str, Style], console: Console
+) -> list[Text]:
+    """The lines of a paragraph: its lead, then all under the lead's end; the aside at the right."""
+    said = Text.assemble(
+        *((part, styles[role]) for part, role in paragraph.parts), no_wrap=True, end=""
+    )
+    aside = Text(paragraph.aside[0], styles[paragraph.aside[1]], end="")
+    room = max(width - len(paragraph.lead) - (aside.cell_len + 1 if aside else 0), 16)
+    if paragraph.folds:
+        lines = list(said.wrap(console, room, overflow="fold", no_wrap=False))
+    else:
+        said.truncate(room, overflow="ellipsis")
+        lines = [said]
+    folded: list[Text] = []
+    for number, line in enumerate(lines or [Text("")]):
+        line.rstrip()
+        lead = paragraph.lead if not number else " " * len(paragraph.lead)
+        text = Text.assemble((lead, styles["faint"]), line, end="")
+        if aside and not number:
+            text.pad_right(max(0, width - text.cell_len - aside.cell_len))
+            text.append_text(aside)
+        folded.append(text)
+    return folded
