@@ -89,6 +89,18 @@ def test_shards_without_candidates_are_read_in_full(
         assert told(use_case.diagnose(incident, RULEBOOKS, None)) == [("hang", "H1", [5])]
 
 
+def test_a_host_that_never_answered_is_named_with_its_ranks(nodes: dict[str, Path]) -> None:
+    shutil.rmtree(nodes["gpu003"])
+    with ask(LocalTransport(nodes, in_process=True), nodes).incident as incident:
+        diagnosis = use_case.diagnose(incident, RULEBOOKS, None)
+    roots = [finding for finding in diagnosis.findings if finding.explained_by is None]
+    assert {finding.verdict for finding in roots} == {"H1"}
+    blamed = {(blame.where["rank"], blame.where["node"]) for f in roots for blame in f.blame}
+    assert blamed == {(4, "gpu003"), (5, "gpu003")}
+    assert any("gpu003 gave no evidence" in step.say for finding in roots for step in finding.story)
+    assert any("the home of ranks 4-5 is gpu003" in note for note in diagnosis.notes)
+
+
 @pytest.mark.parametrize("kind", ["H3", "S1", "S2"])
 def test_a_thinned_digest_and_details_tell_what_all_rows_tell(
     kind: str, tmp_path: Path, write_nodes: WriteNodes, monkeypatch: pytest.MonkeyPatch

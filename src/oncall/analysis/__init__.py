@@ -3,6 +3,7 @@
 # ruff: noqa: I001, F401 - imported for what they register, each after what it reads
 from oncall.analysis import operations
 from oncall.analysis import peers
+from oncall.analysis import unheard
 from oncall.analysis import progress
 from oncall.analysis import waits
 from oncall.analysis import roots

@@ -1,0 +1,225 @@
+"""Members that nobody heard of, told by number where only one number fits.
+
+A node knows its own memberships alone, so the ranks of a node that never answered are in no
+communicator: one of eight members seems to be one of seven. Which rank is missing follows from how
+the others are placed, as groups are cut from a job with a fixed stride; where that is not clear
+the member stays nameless (analysis/unheard.py). What is inferred is told as such.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from oncall.evidence.coverage import GATHERED
+from oncall.nodeset import fold_ranks
+
+if TYPE_CHECKING:
+    import duckdb
+
+_MOST_RANKS = 1_000_000  # a world size beyond this is a damaged recording
+
+
+@dataclass(frozen=True)
+class Group:
+    """A communicator of which `members` (rank within it -> global rank) were heard."""
+
+    comm: int
+    size: int
+    role: str | None
+    members: Mapping[int, int]
+
+    @property
+    def missing(self) -> list[int]:
+        """Ranks within it that were not heard."""
+        return [place for place in range(self.size) if place not in self.members]
+
+    @property
+    def family(self) -> tuple[object, ...]:
+        """Groups of one role and size are cut from the job alike, and no rank is in two of them.
+        Without a role nothing is known of others."""
+        return (self.role, self.size) if self.role else (self.comm,)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member that was not heard, and the number it must have."""
+
+    comm: int
+    place: int
+    rank: int
+
+
+def infer_members(groups: Sequence[Group], unheard: Set[int]) -> list[Member]:
+    """The members that can be none but one of the `unheard` ranks; others are left out.
+
+    A whole job counts its ranks as they are, groups go by a fixed stride, and what is left fits in
+    one place only: between its neighbours, and in one group of a role.
+    """
+    strides = _strides(groups)
+    found = _by_stride(groups, strides, unheard)
+    while more := [*_by_elimination(groups, found, unheard)]:
+        found += more
+    return sorted(found, key=lambda member: (member.comm, member.place))
+
+
+def _strides(groups: Iterable[Group]) -> dict[tuple[object, ...], int]:
+    """The distance from one member's rank to the next, where all groups alike show the same."""
+    shown: dict[tuple[object, ...], set[int | None]] = defaultdict(set)
+    for group in groups:
+        heard = sorted(group.members.items())
+        for (place, rank), (next_place, next_rank) in pairwise(heard):
+            stride, rest = divmod(next_rank - rank, next_place - place)
+            shown[group.family].add(None if rest or stride < 1 else stride)
+    return {family: stride for family, (stride, *more) in shown.items() if stride and not more}
+
+
+def _by_stride(
+    groups: Iterable[Group], strides: Mapping[tuple[object, ...], int], unheard: Set[int]
+) -> list[Member]:
+    told: dict[tuple[object, int], list[Member]] = defaultdict(list)
+    for group in groups:
+        stride = strides.get(group.family)
+        if stride is None or not group.members:
+            continue
+        place, rank = next(iter(group.members.items()))
+        expected = [Member(group.comm, p, rank + (p - place) * stride) for p in group.missing]
+        if all(member.rank in unheard for member in expected):
+            for member in expected:
+                told[group.family, member.rank].append(member)
+    # A rank that two groups of one role claim is in neither for sure.
+    return [claims[0] for claims in told.values() if len(claims) == 1]
+
+
+def _by_elimination(
+    groups: Iterable[Group], found: Iterable[Member], unheard: Set[int]
+) -> Iterator[Member]:
+    """For each place that is left, the rank that alone fits between its neighbours."""
+    named: dict[int, dict[int, int]] = defaultdict(dict)
+    for member in found:
+        named[member.comm][member.place] = member.rank
+    taken: dict[tuple[object, ...], set[int]] = defaultdict(set)
+    for group in groups:
+        taken[group.family].update(named[group.comm].values())
+    for group in groups:
+        known = {**group.members, **named[group.comm]}
+        left = [place for place in group.missing if place not in known]
+        if not left:
+            continue
+        ordered = [known[place] for place in sorted(known)]
+        ascends = ordered == sorted(ordered)
+        free = unheard - taken[group.family]
+        for place in left if ascends or len(left) == 1 else ():
+            low = max((rank for p, rank in known.items() if p < place), default=-1)
+            high = min((rank for p, rank in known.items() if p > place), default=_MOST_RANKS)
+            fitting = [rank for rank in free if not ascends or low < rank < high]
+            if len(fitting) == 1:
+                yield Member(group.comm, place, fitting[0])
+                return  # what is left for the others changes with it
+
+
+# ------------------------------------------------------------------ in evidence
+
+
+def name_unheard(con: duckdb.DuckDBPyConnection) -> None:
+    """Add the members that nobody heard to `comms` where their rank is clear, their host to
+    `ranks` where one host alone is silent, and a note of both to `recordings`.
+
+    To be called when the memberships of all nodes that answer are there, and who did not answer.
+    """
+    for job, world_size in con.execute(
+        "SELECT job, max(world_size) FROM jobs WHERE world_size BETWEEN 1 AND ? GROUP BY job",
+        [_MOST_RANKS],
+    ).fetchall():
+        unheard = set(range(world_size)) - _heard(con, job)
+        if not unheard:
+            continue
+        members = infer_members(_groups(con, job), unheard)
+        _add_members(con, job, members)
+        node = _silent_host(con, job, len(unheard))
+        if node is not None:
+            con.execute(
+                "INSERT INTO ranks (job, rank, node) SELECT ?, unnest(?::INTEGER[]), ?",
+                [job, sorted(unheard), node],
+            )
+        _tell(con, job, {member.rank for member in members}, unheard, node)
+
+
+def _heard(con: duckdb.DuckDBPyConnection, job: str) -> set[int]:
+    rows = con.execute(
+        "SELECT rank FROM comms WHERE job = $job UNION SELECT rank FROM ranks WHERE job = $job "
+        "UNION SELECT rank FROM ops WHERE job = $job",
+        {"job": job},
+    ).fetchall()
+    return {rank for (rank,) in rows if rank is not None}
+
+
+def _groups(con: duckdb.DuckDBPyConnection, job: str) -> list[Group]:
+    """The communicators of which some members are missing, and those like them."""
+    rows = con.execute(
+        """
+        SELECT comm, max(size), any_value(role), map_from_entries(list(DISTINCT (comm_rank, rank)))
+        FROM comms WHERE job = ? AND comm_rank IS NOT NULL AND rank IS NOT NULL
+        GROUP BY comm HAVING max(size) BETWEEN 2 AND ? AND count(DISTINCT comm_rank)
+            = count(DISTINCT (comm_rank, rank)) ORDER BY comm
+        """,
+        [job, _MOST_RANKS],
+    ).fetchall()
+    return [Group(*row) for row in rows]
+
+
+def _add_members(con: duckdb.DuckDBPyConnection, job: str, members: Sequence[Member]) -> None:
+    con.execute(
+        "INSERT INTO comms (job, comm, rank, comm_rank, size, name, role) "
+        "SELECT ?, m.comm, m.rank, m.place, c.size, c.name, c.role FROM (SELECT "
+        "unnest(?::UBIGINT[]) AS comm, unnest(?::INTEGER[]) AS rank, unnest(?::INTEGER[]) AS place"
+        ") m JOIN (SELECT comm, max(size) AS size, any_value(name) AS name, "
+        "any_value(role) AS role FROM comms WHERE job = ? GROUP BY comm) c USING (comm)",
+        [
+            job,
+            [member.comm for member in members],
+            [member.rank for member in members],
+            [member.place for member in members],
+            job,
+        ],
+    )
+
+
+def _silent_host(con: duckdb.DuckDBPyConnection, job: str, ranks: int) -> str | None:
+    """The one host that did not answer, if so many ranks have room on it as on the others."""
+    rows = con.execute(
+        f"SELECT DISTINCT node FROM collectors WHERE source = '{GATHERED}' AND error IS NOT NULL "
+        "AND node NOT IN (SELECT node FROM ranks WHERE job = ? AND node IS NOT NULL)",
+        [job],
+    ).fetchall()
+    ((most,),) = con.execute(
+        "SELECT max(ranks) FROM (SELECT count(DISTINCT rank) AS ranks FROM ranks "
+        "WHERE job = ? AND node IS NOT NULL GROUP BY node)",
+        [job],
+    ).fetchall()
+    fits = most is not None and ranks <= most
+    return str(rows[0][0]) if len(rows) == 1 and fits else None
+
+
+def _tell(
+    con: duckdb.DuckDBPyConnection, job: str, named: Set[int], unheard: Set[int], node: str | None
+) -> None:
+    notes = []
+    if named:
+        notes.append(
+            f"who is missing in communicators is {_ranks(named)}, by how the others are placed"
+        )
+    if node is not None:
+        notes.append(f"the home of {_ranks(unheard)} is {node}: no other host is silent")
+    con.execute(
+        "INSERT INTO recordings (job, path, kind, note) "
+        "SELECT ?, 'gathered', 'inferred', unnest(?::VARCHAR[])",
+        [job, notes],
+    )
+
+
+def _ranks(ranks: Set[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}"
