@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from oncall.cli.diagnose import _overrides
+from oncall.cli.diagnose import parse_overrides
 from oncall.cli.instant import parse_instant
 from oncall.cli.main import main
 from oncall.errors import UsageError
@@ -246,7 +246,7 @@ def test_instants_are_utc_unless_they_say() -> None:
     assert parse_instant("02:42:00.25", last) == START_NS + S // 4
 
 
-def test_overrides() -> None:
-    assert _overrides(["a.b= 3 s", "c.d=x=y"]) == {"a.b": "3 s", "c.d": "x=y"}
+def testparse_overrides() -> None:
+    assert parse_overrides(["a.b= 3 s", "c.d=x=y"]) == {"a.b": "3 s", "c.d": "x=y"}
     with pytest.raises(UsageError):
-        _overrides(["a.b="])
+        parse_overrides(["a.b="])

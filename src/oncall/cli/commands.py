@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from oncall import __version__
-from oncall.errors import ExitCode, OncallError, RulebookError
+from oncall.errors import ExitCode, OncallError, RulebookError, UsageError
 
 # name -> module and attribute: a Typer application or a function
 _COMMANDS = {
@@ -23,6 +24,7 @@ _COMMANDS = {
     "diagnose": ("oncall.cli.diagnose", "diagnose"),
     "doctor": ("oncall.cli.doctor", "doctor"),
     "hooks": ("oncall.cli.hooks", "app"),
+    "open": ("oncall.cli.console", "open_"),
     "rules": ("oncall.cli.rules", "app"),
     "schema": ("oncall.cli.schema", "schema"),
     "simulate": ("oncall.cli.simulate", "simulate"),
@@ -68,7 +70,7 @@ class _Commands(TyperGroup):
                 sys.stdout.flush()
 
 
-app = typer.Typer(cls=_Commands, no_args_is_help=True, **_SETTINGS)
+app = typer.Typer(cls=_Commands, invoke_without_command=True, **_SETTINGS)
 
 
 def _print_version(wanted: bool) -> None:
@@ -79,15 +81,44 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def oncall(
-    version: bool = typer.Option(
-        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
-    ),
+    context: typer.Context,
+    job: Annotated[str | None, typer.Option(help="Open the console on this job.")] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NODESET", help="The nodes to ask, such as gpu[001-512], or local:DIR/*."
+        ),
+    ] = None,
+    inventory: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with the nodes to ask.")
+    ] = None,
+    rules: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="More rulebooks; a later one overrides. Repeatable."),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE.NAME=VALUE", help="A parameter of a rulebook. Repeatable."),
+    ] = None,
+    version: Annotated[  # noqa: ARG001 - its callback leaves
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="The version."),
+    ] = False,
 ) -> None:
     """Which rank, node, link or stage holds up a training job, and why.
+
+    Without a command: the console, on the jobs that run on the nodes.
 
     Exit codes: 0 healthy, 1 a finding, 2 usage or bad input, 3 too little seen to say,
     70 a bug in oncall, 130 interrupted, 141 the reader of the output went away.
     """
+    command = context.invoked_subcommand
+    if command is None:
+        from oncall.cli.console import watch
+
+        watch(job, hosts, inventory, rules or (), param or ())
+    elif any(one is not None for one in (job, hosts, inventory)) or rules or param:
+        raise UsageError(f"options of a command follow it: oncall {command} --job NAME ...")
 
 
 @contextmanager

@@ -109,7 +109,7 @@ def diagnose(
         raise UsageError(
             "recordings are read, or nodes are asked: give PATH... or --hosts, not both"
         )
-    overrides = _overrides(param or ())
+    overrides = parse_overrides(param or ())
     if save is not None:
         _check_target(save)
 
@@ -142,7 +142,7 @@ def diagnose(
     raise typer.Exit(use_case.exit_code(diagnosis))
 
 
-def _overrides(params: Sequence[str]) -> dict[str, str]:
+def parse_overrides(params: Sequence[str]) -> dict[str, str]:
     """`hang.hang_after=30s` as {"hang.hang_after": "30s"}."""
     pairs = {}
     for text in params:
