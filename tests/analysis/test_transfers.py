@@ -188,3 +188,24 @@ def test_only_operations_where_a_hang_begins_are_followed() -> None:
             "SELECT seq, rank, waited_ns, end_kind, end_ranks FROM transfer_ends"
         ).fetchall()
     assert found == [(8, 1, 100, "absent", [0])]
+
+
+def test_a_gpu_that_is_still_in_another_operation_is_no_end() -> None:
+    """Rank 2 enters neither communicator 1 nor 2. Rank 1 is stuck in 2, and has called 1 behind."""
+    call = {"job": "j", "kind": "coll", "op": "AllReduce", "enqueued_ns": 5}
+    flying = call | {"done": False, "observed_ns": 110}
+    over = call | {"started_ns": 1, "ended_ns": 2, "done": True}
+    with Incident.empty() as incident:
+        incident.append(
+            "ops", flying | {"comm": [2, 1], "seq": [4, 8], "rank": 1, "started_ns": [6, None]}
+        )
+        incident.append("ops", flying | {"comm": [1], "seq": 8, "rank": 0, "started_ns": 7})
+        incident.append("ops", over | {"comm": [2, 1], "seq": [3, 7], "rank": 2})
+        ring = {"rank": [0, 0, 1], "peer": [1, 2, 0], "direction": ["recv", "send", "send"]}
+        rows(incident, **ring, waits_for=["recv_wire", "send_peer", "send_gpu"])
+        rows(incident, rank=[2], peer=0, direction="recv", seq=7, ended_ns=2)
+        incident.require(["transfer_ends"])
+        found = incident.con.execute(
+            "SELECT rank, peer, end_kind, end_ranks FROM transfer_ends WHERE comm = 1"
+        ).fetchall()
+    assert found == [(0, 2, "absent", [2])]

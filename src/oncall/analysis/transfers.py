@@ -59,6 +59,7 @@ class Operation:
 
     inside: Mapping[int, tuple[int, ...]]  # members on the same host, each with itself
     heard: frozenset[int]
+    elsewhere: frozenset[int] = frozenset()  # their GPU is still in an operation before this one
     flying: dict[Side, dict[int, Transfer]] = field(default_factory=lambda: defaultdict(dict))
     over: set[tuple[Side, int]] = field(default_factory=set)
 
@@ -90,7 +91,13 @@ class Operation:
         return sorted(found, key=lambda t: (t.steps_done, t.rank, t.peer))
 
     def end_of(self, transfer: Transfer) -> End | None:
-        """Follow `transfer` to what it waits for; None if that cannot be told."""
+        """Follow `transfer` to what it waits for; None if that cannot be told, or is not here: a
+        GPU that is still in another operation waits for what that one waits for."""
+        end = self._followed(transfer)
+        is_gpu = end is not None and end.kind in ("gpu", "kernel")
+        return None if end is not None and is_gpu and self.elsewhere.issuperset(end.ranks) else end
+
+    def _followed(self, transfer: Transfer) -> End | None:
         seen: dict[Transfer, None] = {}
         while transfer not in seen:
             seen[transfer] = None
@@ -227,7 +234,7 @@ def transfers_in_flight() -> str:
 @relation(
     "transfer_ends",
     reads=["transfers_in_flight", "hang_roots"],
-    optional=["members", "transfers"],
+    optional=["members", "transfers", "ops"],
     empty_without=["transfers_in_flight", "hang_roots"],
     columns=_COLUMNS,
     source="beyond the papers: NCCL proxy steps, from waiter to waited-for",
@@ -266,6 +273,15 @@ _INSIDE = """
 """
 
 
+_ELSEWHERE = """
+    WITH flying AS (SELECT * FROM ops WHERE ended_ns IS NULL AND done = false)
+    SELECT DISTINCT f.job, f.comm, f.kind, f.seq, f.rank
+    FROM flying f SEMI JOIN hang_roots USING (job, comm, kind, seq)
+    SEMI JOIN (SELECT job, rank FROM flying WHERE started_ns IS NOT NULL) USING (job, rank)
+    WHERE f.started_ns IS NULL
+"""
+
+
 def _operations(
     con: duckdb.DuckDBPyConnection,
 ) -> Iterator[tuple[tuple[Any, ...], Operation, dict[Transfer, int | None]]]:
@@ -277,11 +293,15 @@ def _operations(
     inside: dict[Any, dict[int, tuple[int, ...]]] = defaultdict(dict)
     for job, comm, rank, ranks in con.execute(_INSIDE).fetchall():
         inside[job, comm, "coll"][rank] = tuple(ranks)
+    elsewhere: dict[Any, set[int]] = defaultdict(set)
+    for *place, rank in con.execute(_ELSEWHERE).fetchall():
+        elsewhere[tuple(place)].add(rank)
     found: dict[tuple[Any, ...], tuple[Operation, dict[Transfer, int | None]]] = {}
     for job, comm, kind, seq, *told in con.execute(_CASES).fetchall():
         case = job, comm, kind, seq
         if case not in found:
-            found[case] = Operation(inside[job, comm, kind], frozenset(heard[job])), {}
+            busy = frozenset(elsewhere[case])
+            found[case] = Operation(inside[job, comm, kind], frozenset(heard[job]), busy), {}
         operation, waited = found[case]
         rank, channel, peer, sends, steps_done, waits_for, waited_ns, ended = told
         transfer = Transfer(rank, peer, channel, sends, waits_for, steps_done)
