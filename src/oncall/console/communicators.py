@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 
 from oncall.console.ranks import told_round
-from oncall.console.world import CommunicatorSummary, CommunicatorView
+from oncall.console.world import CommunicatorSummary, CommunicatorView, Ints
 from oncall.diagnosis import Diagnosis
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
@@ -91,7 +91,7 @@ def view_of(
     """
     incident.provide(RELATIONS)
     con, comm = incident.con, summary.comm
-    kind, seqs, ops = _rounds(con, comm, rounds)
+    kind, seqs, ops, sizes = _rounds(con, comm, rounds)
     members = con.execute(
         "SELECT m.rank, any_value(f.entered_seq), any_value(f.done_seq), any_value(w.rank) "
         "FROM members m LEFT JOIN frontier f USING (job, comm, rank) "
@@ -133,27 +133,33 @@ def view_of(
         duration_ns=duration_ns,
         told=next((one[1] for one in told if one is not None and one[0] == comm), None),
         waits=tuple(_waits(con, comm)),
+        round_bytes=sizes,
     )
 
 
 def _rounds(
     con: duckdb.DuckDBPyConnection, comm: int, rounds: int
-) -> tuple[str, np.typing.NDArray[np.int64], tuple[str, ...]]:
-    """The kind, the numbers and the operations of the last rounds."""
+) -> tuple[str, Ints, tuple[str, ...], tuple[int | None, ...]]:
+    """The kind of the last rounds, their numbers, operations and sizes."""
+    rows: list[tuple[int, str | None, int | None]] = []
     for kind in ("coll", "p2p"):
         # A hang may be told by counters alone: an operation that nobody's record holds.
         rows = con.execute(
-            "SELECT seq, string_agg(DISTINCT op, ' or ' ORDER BY op) FROM ("
-            "SELECT seq, op FROM operations WHERE comm = $comm AND kind = $kind UNION ALL "
-            "SELECT seq, op FROM standing WHERE comm = $comm AND kind = $kind) "
-            "GROUP BY seq ORDER BY seq DESC LIMIT $rounds",
+            "SELECT seq, string_agg(DISTINCT op, ' or ' ORDER BY op), max(bytes) FROM ("
+            "SELECT seq, op, bytes FROM operations WHERE comm = $comm AND kind = $kind UNION ALL "
+            "SELECT seq, op, bytes FROM standing WHERE comm = $comm AND kind = $kind) "
+            "WHERE seq IS NOT NULL GROUP BY seq ORDER BY seq DESC LIMIT $rounds",
             {"comm": comm, "kind": kind, "rounds": rounds},
         ).fetchall()
-        if rows or kind == "p2p":
-            rows.reverse()
-            seqs = np.array([row[0] for row in rows], dtype=np.int64)
-            return kind, seqs, tuple(clean(row[1] or "?") for row in rows)
-    raise AssertionError("unreachable")
+        if rows:
+            break
+    rows.reverse()
+    return (
+        kind,
+        np.array([seq for seq, _, _ in rows], dtype=np.int64),
+        tuple(clean(op or "?") for _, op, _ in rows),
+        tuple(size for _, _, size in rows),
+    )
 
 
 # ------------------------------------------------------------------- who waits

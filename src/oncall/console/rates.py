@@ -1,10 +1,203 @@
-"""Rates over time."""
+"""Rates over time: of ranks on the communicators that matter, of their transfers, and of NICs.
+
+SQL counts into a few hundred equal buckets; rows of evidence never leave it one by one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import duckdb
+import numpy as np
+
+from oncall.console.buckets import FINE_BUCKETS, MOST_BUCKETS, Buckets, Floats, Hearing, baseline_of
+from oncall.console.nic_rates import nic_series
+from oncall.console.ranks import blamed_ranks, told_round
 from oncall.console.world import Series, World
+from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
+from oncall.report.words import clean, roots
+from oncall.units import NS_PER_S
+
+KINDS = ("suspects", "ranks", "nics")
+MOST_SERIES = 32
+_MOST_MEMBERS = 8  # of one communicator
+
+# What is counted; of a digest, a kept round stands for several.
+_OPERATIONS = "sum(coalesce(stands_for, 1))"
+_BYTES = "coalesce(sum(bytes * coalesce(stands_for, 1)), 0)"
 
 
-def series_of(incident: Incident, world: World, kind: str) -> tuple[Series, ...]:  # noqa: ARG001
-    return ()
+def series_of(incident: Incident, world: World, kind: str) -> tuple[Series, ...]:
+    """The rates of one of KINDS, suspects first, or of one thing on a finer grain; none where
+    nothing tells the time.
+
+    suspects: completed operations a second, and send and receive rates where they are recorded,
+    of the members of communicators that findings speak of. ranks: bytes a second of each rank,
+    all communicators. nics: bytes a second of each port. `rank 5`: the rank on each of its
+    communicators. `nic gpu017 mlx5_0`: its ports. Raises UsageError for another kind.
+    """
+    what, *name = kind.split()
+    one = (what, len(name)) in (("rank", 1), ("nic", 2))
+    if kind not in KINDS and not one:
+        raise UsageError(f"`{kind}` is no kind of rate; choose one of {', '.join(KINDS)}")
+    first_ns, at_ns = world.moment.first_ns, world.moment.at_ns
+    if first_ns is None or at_ns is None or at_ns <= first_ns:
+        return ()
+    buckets = Buckets.over(first_ns, at_ns, FINE_BUCKETS if one else MOST_BUCKETS)
+    incident.provide(("operations", "members"))
+    rates = _Rates(incident.con, world, buckets)
+    match what:
+        case "nics":
+            found = nic_series(incident.con, buckets, rates.nics)
+        case "nic":
+            found = nic_series(incident.con, buckets, rates.nics, (name[0], name[1]))
+        case "ranks":
+            found = list(rates.of_ranks())
+        case "rank":
+            found = list(rates.of_rank(_number(name[0])))
+        case _:
+            found = list(rates.of_suspects())
+    return tuple(found[:MOST_SERIES])
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"`{text}` is no rank")
+    return int(text)
+
+
+class _Rates:
+    """The rates of a world's ranks, in buckets."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, world: World, buckets: Buckets) -> None:
+        causes = roots(world.diagnosis)
+        ranks = world.ranks
+        self._con = con
+        self._world = world
+        self._buckets = buckets
+        # The name alone: which ranks are in it is no part of a legend.
+        self._labels = {one.comm: one.label.partition(" ")[0] for one in world.communicators}
+        self._hearing: Hearing | None = None
+        self.suspects = dict.fromkeys(rank for one in causes for rank in blamed_ranks(one))
+        self.nics = {
+            (node, nic)
+            for rank, node, nic in zip(ranks.rank.tolist(), ranks.node, ranks.nic, strict=True)
+            if rank in self.suspects
+        }
+
+    def of_suspects(self) -> Iterator[Series]:
+        """Operations a second by member of each communicator that matters; then transfer rates."""
+        for comm in self._communicators():
+            yield from self._on(comm, self._members(comm))
+
+    def of_rank(self, rank: int) -> Iterator[Series]:
+        """The same of one rank, on each of its communicators; the busiest first."""
+        rows = self._con.execute(
+            "SELECT comm FROM operations WHERE rank = ? AND comm IS NOT NULL "
+            "GROUP BY comm ORDER BY count(*) DESC, comm",
+            [rank],
+        ).fetchall()
+        for (comm,) in rows:
+            yield from self._on(comm, [rank])
+
+    def of_ranks(self) -> Iterator[Series]:
+        """Bytes a second of each rank on all communicators; operations where sizes are unknown."""
+        others = (rank for rank in self._world.ranks.rank.tolist() if rank not in self.suspects)
+        shown = [*self.suspects, *others][:MOST_SERIES]
+        ((sized,),) = self._con.execute("SELECT count(bytes) > 0 FROM operations").fetchall()
+        counted = self._counted(shown, _BYTES if sized else _OPERATIONS)
+        for rank in shown:
+            value = self._rate(counted, rank)
+            yield self._series(rank, f"rank {rank}", "B/s" if sized else "ops/s", "ranks", value)
+
+    def _on(self, comm: int, members: Sequence[int]) -> Iterator[Series]:
+        counted = self._counted(members, _OPERATIONS, comm)
+        where = self._labels.get(comm, hex(comm))
+        for rank in members:
+            value = self._rate(counted, rank)
+            yield self._series(
+                rank, f"rank {rank} on {where}", "ops/s", f"operations {comm}", value
+            )
+        for column, what in (("send_rate", "sends"), ("recv_rate", "receives")):
+            measured = self._measured(comm, members, column)
+            for rank in members:
+                if rank in measured:
+                    name, group = f"rank {rank} {what} on {where}", f"{what} {comm}"
+                    yield self._series(rank, name, "1/s", group, measured[rank])
+
+    # ------------------------------------------------------------------ choosing
+
+    def _communicators(self) -> tuple[int, ...]:
+        """Those that findings speak of, and the busiest of each suspect; else the busiest."""
+        causes = roots(self._world.diagnosis)
+        told = dict.fromkeys(one[0] for f in causes if (one := told_round(f)) is not None)
+        rows = self._con.execute(
+            "SELECT arg_max(comm, n) FROM ("
+            "SELECT rank, comm, count(*) AS n FROM operations "
+            "WHERE comm IS NOT NULL AND (len($suspects) = 0 OR list_contains($suspects, rank)) "
+            "GROUP BY ALL) GROUP BY rank ORDER BY max(n) DESC, rank LIMIT 2",
+            {"suspects": list(self.suspects)},
+        ).fetchall()
+        return tuple(dict.fromkeys([*told, *(comm for (comm,) in rows)]))[: len(told) + 1]
+
+    def _members(self, comm: int) -> tuple[int, ...]:
+        """Suspects among the members first, then others."""
+        rows = self._con.execute(
+            "SELECT DISTINCT rank FROM members WHERE comm = ? ORDER BY rank", [comm]
+        ).fetchall()
+        ranks = dict.fromkeys(rank for (rank,) in rows)
+        first = [rank for rank in self.suspects if rank in ranks]
+        return tuple(dict.fromkeys([*first, *ranks]))[:_MOST_MEMBERS]
+
+    # ------------------------------------------------------------------ counting
+
+    def _counted(
+        self, ranks: Iterable[int], what: str, comm: int | None = None
+    ) -> Mapping[int, Floats]:
+        """Rank -> `what` of the operations that ended in each bucket; NaN where none did."""
+        ended = self._buckets.sql("coalesce(ended_ns, entered_ns + duration_ns, entered_ns)")
+        rows = self._con.execute(
+            f"SELECT rank, {ended} AS b, {what} FROM operations "
+            "WHERE list_contains($ranks, rank) AND done IS DISTINCT FROM false "
+            "AND ($comm IS NULL OR comm = $comm) GROUP BY ALL HAVING b IS NOT NULL",
+            {"ranks": list(ranks), "comm": comm},
+        ).fetchall()
+        return self._in_buckets(rows)
+
+    def _measured(self, comm: int, ranks: Iterable[int], column: str) -> Mapping[int, Floats]:
+        """Rank -> primitives a second while operations ran; gaps between operations."""
+        rows = self._con.execute(
+            f"SELECT rank, {self._buckets.sql('coalesce(ended_ns, entered_ns)')} AS b, "
+            f"avg({column}) FROM operations WHERE comm = ? AND list_contains(?, rank) "
+            f"AND {column} IS NOT NULL GROUP BY ALL HAVING b IS NOT NULL",
+            [comm, list(ranks)],
+        ).fetchall()
+        return self._in_buckets(rows)
+
+    def _in_buckets(self, rows: Iterable[tuple[int, int, float]]) -> dict[int, Floats]:
+        values: dict[int, Floats] = {}
+        for rank, place, value in rows:
+            empty = np.full(self._buckets.count, np.nan)
+            values.setdefault(rank, empty)[place] = float(value)
+        return values
+
+    def _rate(self, counted: Mapping[int, Floats], rank: int) -> Floats:
+        """A second's worth: zeros where the rank was heard and did nothing."""
+        if self._hearing is None:
+            self._hearing = Hearing(self._con, self._world.ranks, self._buckets)
+        empty = np.full(self._buckets.count, np.nan)
+        value = counted.get(rank, empty) / (self._buckets.length_ns / NS_PER_S)
+        return np.where(np.isnan(value) & self._hearing.of(rank), 0.0, value)
+
+    def _series(self, rank: int, name: str, unit: str, group: str, value: Floats) -> Series:
+        return Series(
+            name=clean(name),
+            unit=unit,
+            at_ns=self._buckets.at_ns,
+            value=value,
+            baseline=baseline_of(value, self._buckets),
+            suspect=rank in self.suspects,
+            group=group,
+            subject=f"rank {rank}",
+        )

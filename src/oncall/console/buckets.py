@@ -1,0 +1,148 @@
+"""A span of time in equal buckets, and in which of them each node was heard.
+
+A bucket in which nothing completed is a zero where the rank's node was heard, and a gap (NaN)
+where it was not while others were: who stood still and who was not seen must not look alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+
+from oncall.console.world import Ints, Ranks
+from oncall.units import NS_PER_S
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+MOST_BUCKETS = 240  # wider than most screens
+FINE_BUCKETS = 960
+_LEAST_BUCKET_NS = NS_PER_S // 10
+# A step may be longer than a bucket: silence shorter than this is no gap.
+_SHORTEST_GAP_NS = 10 * NS_PER_S
+SHORTEST_GAP_BUCKETS = 3
+# The baseline is of the first part, as rulebook slow has it: baseline_part, baseline_for.
+_BASELINE_PART = 4
+_BASELINE_NS = 120 * NS_PER_S
+_BASELINE_LEAST = 5  # buckets
+_BAND = 2.0  # standard deviations
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """`count` equal spans of `length_ns` from `first_ns` on, Unix ns."""
+
+    first_ns: int
+    length_ns: float
+    count: int
+
+    @classmethod
+    def over(cls, first_ns: int, last_ns: int, most: int = MOST_BUCKETS) -> Buckets:
+        """As many as fit on a screen, and none shorter than a tenth of a second."""
+        span_ns = max(1, last_ns - first_ns)
+        count = min(most, max(1, span_ns // _LEAST_BUCKET_NS))
+        return cls(first_ns, span_ns / count, count)
+
+    @property
+    def at_ns(self) -> Ints:
+        """The middle of each, (count,)."""
+        middles = self.first_ns + (np.arange(self.count) + 0.5) * self.length_ns
+        return middles.astype(np.int64)
+
+    def sql(self, instant: str) -> str:
+        """The number of the bucket that an instant falls in, as SQL; NULL outside."""
+        place = f"(({instant}) - {self.first_ns}) / {self.length_ns!r}"
+        inside = f"({instant}) BETWEEN {self.first_ns} AND {self.last_ns}"
+        return f"CASE WHEN {inside} THEN least({self.count - 1}, floor({place}))::INTEGER END"
+
+    @property
+    def last_ns(self) -> int:
+        return round(self.first_ns + self.count * self.length_ns)
+
+
+class Hearing:
+    """In which buckets each node was heard; a node not known is its rank."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, ranks: Ranks, buckets: Buckets) -> None:
+        self.buckets = buckets
+        self._home = {
+            int(rank): node or f"rank {rank}"
+            for rank, node in zip(ranks.rank, ranks.node, strict=True)
+        }
+        self._heard = self._marks(con)
+        everybody = np.zeros(buckets.count, dtype=bool)
+        for marks in self._heard.values():
+            everybody |= marks
+        self._nobody = ~everybody
+
+    def of(self, rank: int) -> Bools:
+        """Where a zero of the rank is a zero, (buckets,)."""
+        marks = self._heard.get(self._home.get(rank, f"rank {rank}"))
+        if marks is None:
+            return np.zeros(self.buckets.count, dtype=bool)
+        return _closed(marks | self._nobody, self._shortest())
+
+    def _shortest(self) -> int:
+        return max(SHORTEST_GAP_BUCKETS, round(_SHORTEST_GAP_NS / self.buckets.length_ns))
+
+    def _marks(self, con: duckdb.DuckDBPyConnection) -> dict[str, Bools]:
+        """Node -> the buckets in which something of it began, ended, or was in flight."""
+        began, ended = (
+            self.buckets.sql("entered_ns"),
+            self.buckets.sql("coalesce(ended_ns, observed_ns)"),
+        )
+        rows = con.execute(
+            f"""
+            WITH placed AS (SELECT DISTINCT ON (rank) rank, node FROM ranks),
+            spans AS (
+                SELECT rank, {began} AS low, {ended} AS high FROM operations),
+            seen AS (
+                SELECT coalesce(node, 'rank ' || rank) AS home, coalesce(low, high) AS low,
+                    coalesce(high, low) AS high
+                FROM (SELECT DISTINCT rank, low, high FROM spans) LEFT JOIN placed USING (rank)
+                UNION ALL
+                SELECT coalesce(node, 'rank ' || rank), b, b FROM (
+                    SELECT rank, {self.buckets.sql("at_ns")} AS b FROM launches)
+                LEFT JOIN placed USING (rank)
+                UNION ALL
+                SELECT node, b, b FROM (
+                    SELECT node, {self.buckets.sql("at_ns")} AS b FROM collectors
+                    WHERE error IS NULL))
+            SELECT DISTINCT home, low, greatest(low, high) FROM seen WHERE low IS NOT NULL
+            """
+        ).fetchall()
+        marks: dict[str, Bools] = {}
+        for home, low, high in rows:
+            if home not in marks:
+                marks[home] = np.zeros(self.buckets.count, dtype=bool)
+            marks[home][low : high + 1] = True
+        return marks
+
+
+def _closed(marks: Bools, shortest: int) -> Bools:
+    """The marks, with runs between them filled that are shorter than `shortest`."""
+    closed = marks.copy()
+    places = np.flatnonzero(marks)
+    for low, high in pairwise(places):
+        if high - low <= shortest:
+            closed[low:high] = True
+    if len(places) and len(marks) - 1 - places[-1] < shortest:
+        closed[places[-1] :] = True
+    if len(places) and places[0] < shortest:
+        closed[: places[0]] = True
+    return closed
+
+
+def baseline_of(value: Floats, buckets: Buckets) -> tuple[float, float] | None:
+    """The band (low, high) that the first part kept to; None where it is too short or unseen."""
+    span_ns = buckets.count * buckets.length_ns
+    first = int(min(span_ns / _BASELINE_PART, _BASELINE_NS) / buckets.length_ns)
+    known = value[:first][~np.isnan(value[:first])]
+    if len(known) < _BASELINE_LEAST:
+        return None
+    middle, spread = float(known.mean()), float(known.std())
+    return max(0.0, middle - _BAND * spread), middle + _BAND * spread
