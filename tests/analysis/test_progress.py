@@ -195,3 +195,29 @@ def test_a_process_is_heard_by_itself_and_its_host_by_any(incident: Incident) ->
         (3, True, None),
         (4, True, None),
     ]
+
+
+def test_communicators_without_a_profiler_do_not_hang_beside_those_with_one(
+    incident: Incident,
+) -> None:
+    # On communicator 1 the profiler tells ends; on 2 only the calls are seen, and none is open.
+    incident.append(
+        "ops",
+        {
+            "job": "j",
+            "comm": [1, 2, 2],
+            "rank": 0,
+            "seq": [1, 1, 2],
+            "kind": "coll",
+            "op": "AllReduce",
+            "enqueued_ns": [10, 20, 30],
+            "ended_ns": [15, None, None],
+            "done": [True, None, None],
+        },
+    )
+    incident.append(
+        "launches",
+        {"job": "j", "comm": [1, 2], "rank": 0, "launched": [1, 2], "source": "board"},
+    )
+    incident.require(["in_flight"])
+    assert incident.con.execute("SELECT comm, seq FROM in_flight").fetchall() == []

@@ -65,16 +65,21 @@ MANNER = "nullif(concat_ws(' ', o.algo, o.proto), '')"
     optional=["launches"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("completion", "BOOLEAN", "", "some operation says whether it completed"),
+        ("completion", "BOOLEAN", "", "some recording of operations says whether they completed"),
         ("durations", "BOOLEAN", "", "some operation says how long it took"),
-        ("untold", "INTEGER[]", "", "ranks whose hooks have no profiler: no end is ever told"),
+        (
+            "live",
+            "INTEGER[]",
+            "",
+            "ranks recorded by hooks: what they have in flight was observed so",
+        ),
     ],
     source="CCL-D 4.1",
 )
 def knowledge() -> str:
     """What the recordings of each job can know at all."""
     return """
-        WITH live AS (
+        WITH hooked AS (
             SELECT DISTINCT job, rank, true AS live FROM launches WHERE source = 'board'),
         told AS (
             SELECT job, rank, any_value(live) AS live,
@@ -82,9 +87,9 @@ def knowledge() -> str:
                     AS completion,
                 bool_or(duration_ns IS NOT NULL
                     OR (started_ns IS NOT NULL AND ended_ns IS NOT NULL)) AS durations
-            FROM ops LEFT JOIN live USING (job, rank) GROUP BY job, rank)
-        SELECT job, bool_or(completion) AS completion, bool_or(durations) AS durations,
-            coalesce(list(rank) FILTER (live AND NOT completion), []) AS untold
+            FROM ops LEFT JOIN hooked USING (job, rank) GROUP BY job, rank)
+        SELECT job, bool_or(completion AND live IS NULL) AS completion,
+            bool_or(durations) AS durations, coalesce(list(rank) FILTER (live), []) AS live
         FROM told GROUP BY job
     """
 
@@ -108,7 +113,7 @@ def operations() -> str:
                      -- A join here would be paid by every reader for every operation.
                      WHEN observed_ns IS NOT NULL THEN false
                      WHEN list_contains((SELECT list(job) FROM knowledge WHERE completion), job)
-                         AND NOT list_contains((SELECT flatten(list(untold)) FROM knowledge), rank)
+                         AND NOT list_contains((SELECT flatten(list(live)) FROM knowledge), rank)
                          THEN false
                      END AS done),
             coalesce(started_ns, enqueued_ns, ended_ns - duration_ns, observed_ns - duration_ns)
