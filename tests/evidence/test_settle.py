@@ -43,6 +43,21 @@ def test_of_what_is_in_flight_the_newest_counts() -> None:
         assert left(incident, "seq, observed_ns") == [(1, 60 * S)]
 
 
+def test_what_is_over_counts_though_nobody_told_its_end() -> None:
+    with ops({"seq": 1, "observed_ns": 5 * S}, {"seq": 1, "enqueued_ns": 4 * S}) as incident:
+        settle_duplicates(incident.con)
+        assert left(incident, "seq, observed_ns") == [(1, None)]
+
+
+def test_who_entered_another_operation_since_has_gone_on() -> None:
+    with ops(
+        {"seq": 1, "observed_ns": 30 * S, "done": False},
+        {"seq": 2, "enqueued_ns": 90 * S},
+    ) as incident:
+        settle_duplicates(incident.con)
+        assert left(incident, "seq") == [(2,)]
+
+
 def test_what_was_in_flight_once_and_is_seen_no_more_has_ended() -> None:
     # Its end was thinned away; only that it was open at an earlier seal is left.
     with ops(

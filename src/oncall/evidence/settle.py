@@ -24,10 +24,12 @@ _KEYS = {
 
 
 def settle_duplicates(con: duckdb.DuckDBPyConnection) -> None:
-    """Of rows of one operation or transfer, keep the one that ended, else the newest; and drop
+    """Of rows of one operation or transfer, keep the one that is over, else the newest; and drop
     what was in flight once and was not seen so any more."""
     for table, key in _KEYS.items():
         finest = ", stands_for NULLS FIRST" if table == "ops" else ""
+        # Of an operation that was refused, or that nobody follows, no end is told.
+        over = f"{_IN_FLIGHT}, " if table == "ops" else ""
         con.execute(
             f"""
             DELETE FROM {table} WHERE rowid IN (
@@ -36,14 +38,15 @@ def settle_duplicates(con: duckdb.DuckDBPyConnection) -> None:
                     HAVING count(*) > 1)
                 SELECT t.rowid FROM {table} t JOIN twice ON t.rowid = twice.row
                 QUALIFY row_number() OVER (
-                    PARTITION BY {key} ORDER BY ended_ns IS NULL, observed_ns DESC NULLS LAST
+                    PARTITION BY {key} ORDER BY {over}ended_ns IS NULL, observed_ns DESC NULLS LAST
                     {finest}) > 1)
             """
         )
     con.execute(
         """
         CREATE OR REPLACE TEMP TABLE settled_newest AS
-        SELECT job, rank, max(greatest(ended_ns, observed_ns)) AS newest_ns FROM ops GROUP BY ALL
+        SELECT job, rank, max(greatest(enqueued_ns, ended_ns, observed_ns)) AS newest_ns
+        FROM ops GROUP BY ALL
         """
     )
     for table, open_row in (("ops", _IN_FLIGHT), ("transfers", "ended_ns IS NULL")):
@@ -80,7 +83,7 @@ def keep_whole_rounds(con: duckdb.DuckDBPyConnection) -> None:
     )
     con.execute(
         f"""
-        UPDATE ops SET stands_for = CASE WHEN {is_sampled(number('ops'), 's.step')}
+        UPDATE ops SET stands_for = CASE WHEN {is_sampled(number("ops"), "s.step")}
             THEN s.step ELSE 1 END
         FROM (SELECT job AS of_job, comm AS of_comm, kind AS of_kind, max(stands_for) AS step
               FROM ops GROUP BY ALL HAVING max(stands_for) > 1) s
