@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +69,19 @@ def test_transfers_tell_their_waits(rings: Path, make_agent: MakeAgent, sealed_r
     ) == [
         (1, "coll", 0, 1, "recv", 8, 8, 65_536, 5_000, 3_000, 10_000),
         (1, "coll", 0, 1, "send", 8, 8, 65_536, 3_000, 5_000, 10_000),
+    ]
+
+
+def test_rates_are_of_the_wire_and_durations_of_the_gpu(
+    rings: Path, make_agent: MakeAgent, sealed_rows: Rows
+) -> None:
+    """Eight steps were on the wire for 5 µs: how long the rank waited inside is no slowness."""
+    ring = RingWriter(rings)
+    ring.communicator(0, COMM)
+    ring.append(operations(1, 1, transfers=2))
+    make_agent().finish()
+    assert sealed_rows("SELECT send_rate, recv_rate, duration_ns FROM ops") == [
+        (1_600_000, None, 250)
     ]
 
 
@@ -222,8 +236,14 @@ def test_an_aborted_communicator_leaves_what_it_was_in(
     agent.step()
     agent.seal(clock())
     agent.finish()
-    # Once when it was in flight, once when it was abandoned, and no more.
-    assert sealed_rows("SELECT seq FROM ops WHERE NOT done") == [(2,), (2,)]
+    # As it stood when it was in flight, and as it stood at the abort, and no longer.
+    ((first_ns, last_ns, told),) = sealed_rows(
+        "SELECT min(observed_ns), max(observed_ns), count(DISTINCT observed_ns) "
+        "FROM ops WHERE seq = 2 AND NOT done"
+    )
+    assert told == 2
+    aborted_ns = int(ring.boards["closed_ns"][0]) + clock().offset_ns
+    assert first_ns < last_ns and abs(last_ns - aborted_ns) < 10**6
     states = sealed_rows("SELECT state FROM launches ORDER BY at_ns")
     assert states == [("running",), ("abort",), ("abort",)]
 
@@ -259,6 +279,45 @@ def test_a_failed_call_is_told_in_nccls_words(
     assert sealed_rows("SELECT source, code, text FROM host_events") == [
         ("nccl", "ncclRemoteError", "rank 5: AllReduce 1 returned ncclRemoteError")
     ]
+    # It is over, though not done.
+    assert sealed_rows("SELECT seq, done, ended_ns, observed_ns FROM ops") == [
+        (1, None, None, None)
+    ]
+
+
+def test_what_an_orderly_end_left_behind_is_not_in_flight(
+    rings: Path, make_agent: MakeAgent, clock: Any, sealed_rows: Rows
+) -> None:
+    ring = RingWriter(rings)
+    ring.communicator(0, COMM)
+    ring.append(operations(1, 2, unfinished=1))
+    agent = make_agent()
+    agent.step()
+    agent.seal(clock())
+    ring.close()
+    agent.finish()
+    assert sealed_rows("SELECT done, observed_ns IS NULL FROM ops WHERE seq = 2 ORDER BY ALL") == [
+        (False, False),
+        (None, True),
+    ]
+
+
+def test_what_an_answer_found_to_be_over_reaches_the_store_too(
+    rings: Path, make_agent: MakeAgent, until: Any, sealed_rows: Rows
+) -> None:
+    ring = RingWriter(rings)
+    ring.communicator(0, COMM)
+    ring.append(operations(1, 1, unfinished=1))
+    agent = make_agent()
+    agent.step()
+    ring.close_communicator(0, CommunicatorState.DESTROYED)
+    told: list[Any] = []
+    asking = threading.Thread(target=lambda: told.extend(agent.present(30)))
+    asking.start()
+    until(lambda: agent.step() or told)
+    asking.join()
+    agent.finish()
+    assert sealed_rows("SELECT DISTINCT seq, done FROM ops") == [(1, True)]
 
 
 class _Broken:

@@ -18,6 +18,7 @@ from oncall.collect.log import Log
 from oncall.collect.recorder import Recorder
 from oncall.collect.source import Clock, Collected, Instant, Source, read_clock
 from oncall.shards.batch import Batch
+from oncall.shards.bookmarks import Bookmark
 from oncall.units import NS_PER_S, format_number
 
 _SEAL_AGAIN_NS = NS_PER_S  # after a seal that had to wait
@@ -42,7 +43,7 @@ class Agent:
         self._clock = clock
         self._accounts = {source.name: Account(config.node, source.name) for source in sources}
         self._own = Account(config.node, "collector")
-        self._bookmarks: dict[str, Mapping[str, int]] = {}
+        self._bookmarks: dict[str, Mapping[str, Bookmark]] = {}
         self._commit_at_ns = 0
         self._seal_at_ns = clock().monotonic_ns + config.seal_every_ns
         self._seal_large_at_ns = 0

@@ -93,6 +93,10 @@ class Communicators:
         """Where these communicators' lives stand (CommunicatorState), (n,)."""
         return self._field("state", numbers)
 
+    def closed_ns(self, numbers: Array) -> Array:
+        """When these communicators' lives ended (CLOCK_MONOTONIC), (n,); 0: not known, or not."""
+        return self._field("closed_ns", numbers)
+
     def _field(self, name: str, numbers: Array) -> Array:
         """One field of each communicator's board, (n,); 0 where it is not known."""
         have = self._boards["number"].astype(np.int64)

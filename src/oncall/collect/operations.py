@@ -6,6 +6,7 @@ it was entered until the one that it ended; records arrive in any order within a
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -57,6 +58,22 @@ OPERATION = np.dtype(
         ("wire_ns", "i8"),  # of its sends, from posting to completion, added up; 0: not told
     ]
 )
+
+_LAYOUT = zlib.crc32(repr(OPERATION.descr).encode()).to_bytes(4, "little")
+_MOST_KEPT = 2_048
+
+
+def pack(operations: Array) -> bytes:
+    """Operations (OPERATION) as they can be kept for the next collector; nothing if too many."""
+    return _LAYOUT + operations.tobytes() if len(operations) <= _MOST_KEPT else b""
+
+
+def unpack(packed: bytes) -> Array | None:
+    """What `pack` made; None if nothing, or by an oncall that knew other things of an operation."""
+    body = packed[len(_LAYOUT) :]
+    if not packed.startswith(_LAYOUT) or len(body) % OPERATION.itemsize:
+        return None
+    return np.frombuffer(body, OPERATION)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from oncall.collect.communicators import STATES, Communicators
 from oncall.collect.job import job_row
-from oncall.collect.operations import OPERATION, Advance, Tracker
+from oncall.collect.operations import OPERATION, Advance, Tracker, pack, unpack
 from oncall.collect.pairs import PairNumbers
 from oncall.collect.ring import RingReader
 from oncall.collect.ring_layout import CommunicatorState
@@ -19,39 +19,45 @@ from oncall.collect.rows import (
     finished_transfers,
     open_rows,
     open_transfers,
+    over_rows,
 )
 from oncall.collect.source import Instant
 from oncall.collect.vocabulary import NCCL_RESULTS, OPERATIONS
 from oncall.shards.batch import Batch, of_rows, one_row
+from oncall.shards.bookmarks import Bookmark
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _KERNEL_CHANNEL = 1 << 6  # ncclProfileKernelCh: what tells that an operation has ended
 _PROXY = (1 << 3) | (1 << 4)  # ncclProfileProxyOp, ncclProfileProxyStep
 _DRAINED = "drained"  # the bookmark of how many records were read
+_IN_FLIGHT = "in_flight"  # the bookmark of the operations that had not ended then
 _LOST = ("dropped", "lost_operations", "lost_communicators", "lost_transfers", "torn")
 
 
 class Process:
     """A ring being drained, and what is known of its process so far."""
 
-    def __init__(self, reader: RingReader, node: str, marks: Mapping[str, int]) -> None:
+    def __init__(self, reader: RingReader, node: str, marks: Mapping[str, Bookmark]) -> None:
         """`marks`: the `bookmarks` that an earlier collector committed; empty if there was none."""
+        drained, in_flight, counts = _told_apart(marks)
         self.reader = reader
         self.position = reader.tail  # records drained, by us or before us
         self.gone_since: Instant | None = None  # when it was first seen dead or closed
         self.end_told = False  # `standing` has told how it ended
         # What an earlier collector had drained and did not live to commit.
-        self._cut_off = self.position - marks[_DRAINED] if _DRAINED in marks else 0
+        self._cut_off = 0 if drained is None else self.position - drained
+        self._settled: list[Batch] = []  # rows that `standing` found, for the store
         self._forgotten = 0  # operations in flight among too many
         self.lost = self._cut_off  # records that are known to be lost, ever
         self._node = node
-        pairs = {name: count for name, count in marks.items() if name != _DRAINED}
-        self._pairs = PairNumbers(pairs)
+        self._pairs = PairNumbers(counts)
         self._tracker = Tracker(self._pairs)
+        if in_flight is not None:
+            self._tracker.add(in_flight)
         self._communicators = Communicators(reader.header.communicator_slots)
         # Who came before us has read what is not in the ring any more.
-        self._missed = self.position > 0
+        self._missed = self.position > 0 and (in_flight is None or self._cut_off > 0)
 
     @property
     def closed(self) -> bool:
@@ -59,21 +65,23 @@ class Process:
         return self.reader.closed
 
     @property
-    def bookmarks(self) -> dict[str, int]:
+    def bookmarks(self) -> dict[str, Bookmark]:
         """What the next collector must know once all rows so far are committed."""
-        return {_DRAINED: self.position} | self._pairs.bookmarks
+        in_flight = pack(self._tracker.in_flight)
+        return {_DRAINED: self.position, _IN_FLIGHT: in_flight, **self._pairs.bookmarks}
 
     def collect(self, now: Instant, most: int) -> list[Batch]:
         """Rows of what ended since the last call, from at most `most` records."""
         records = self.reader.drain(most)
         self._count_losses()
         self._see_boards()
+        settled, self._settled = self._settled, []
         if not len(records):
-            return []
+            return settled
         self.position = self.reader.tail
         numbers = self._communicators.numbers(records["communicator"], records["time_ns"])
         told = self._communicators.ends_told(numbers)
-        return self._rows_of(self._tracker.advance(records, numbers, told), now)
+        return settled + self._rows_of(self._tracker.advance(records, numbers, told), now)
 
     def standing(self, now: Instant) -> list[Batch]:
         """Who the process is, its communicators, and what it has in flight."""
@@ -84,18 +92,19 @@ class Process:
             return []
         # What a dead process had in flight waits no longer than it lived.
         observed_ns = (self.gone_since or now).monotonic_ns + scale.offset_ns
-        over, abandoned = self._reconcile()
+        settled = self._reconcile(scale, observed_ns)
+        # This may be an answer, which nobody keeps: the store gets them with the next records.
+        self._settled += settled
         boards = self.reader.transfers().rows
         in_flight = self._tracker.in_flight if not self.closed else np.zeros(0, OPERATION)
         of = self._operations_of(boards, in_flight)
         add_steps(in_flight, boards)
-        open_now = np.concatenate([in_flight, abandoned])
         known = self._communicators
         batches = [
             *self._who(scale),
             *self._memberships(scale, now),
-            finished_rows(over, known, scale),
-            open_rows(open_now, known, scale, observed_ns),
+            *settled,
+            open_rows(in_flight, known, scale, observed_ns),
             open_transfers(boards, of, known, scale, observed_ns),
         ]
         return [batch for batch in batches if batch.rows]
@@ -118,8 +127,7 @@ class Process:
         if len(advance.finished):
             batches.append(finished_rows(advance.finished, self._communicators, scale))
         if len(advance.failed):
-            observed_ns = now.realtime_ns
-            batches.append(open_rows(advance.failed, self._communicators, scale, observed_ns))
+            batches.append(over_rows(advance.failed, self._communicators, scale))
             batches.append(self._failures(advance.failed, scale))
         if len(advance.transfers):
             self._communicators.saw_steps(advance.transfers_of["communicator"])
@@ -213,22 +221,34 @@ class Process:
         ends_told = bool(self.reader.event_mask & (_KERNEL_CHANNEL | _PROXY))
         self._communicators.see(boards.slots, boards.rows, ends_told=ends_told)
 
-    def _reconcile(self) -> tuple[Array, Array]:
-        """Make the table of operations in flight agree with the boards.
+    def _reconcile(self, scale: Scale, observed_ns: int) -> list[Batch]:
+        """Make the table of operations in flight agree with the boards; returns rows of what is
+        in it no more, though no record told its end.
 
-        Returns operations that are over though no record told it, and those abandoned with their
-        communicator. Counters decide only after a loss: they and the records are not read in
-        one moment, and without a loss the records tell it better.
+        Counters decide only after a loss: they and the records are not read in one moment, and
+        without a loss the records tell it better.
         """
+        known = self._communicators
         table = self._tracker.in_flight
-        states = self._communicators.states(table["communicator"])
+        states = known.states(table["communicator"])
         lost = np.isin(states, (CommunicatorState.ABORTED, CommunicatorState.FAILED))
         abandoned = self._tracker.retire(table["operation"][lost])
         over = [self._tracker.retire(table["operation"][states == CommunicatorState.DESTROYED])]
-        if self._missed and self.reader.head == self.reader.tail:
+        is_drained = self.reader.head == self.reader.tail
+        if self._missed and is_drained:
             self._tracker.add(self._open_by_boards())
             over.append(self._tracker.retire(self._surplus()))
-        return np.concatenate(over), abandoned
+        left = self._tracker.in_flight["operation"] if self.closed and is_drained else ()
+        # What was aborted stays as it then stood, as a watchdog's abort is how most hangs end;
+        # it counts until its rank goes on with something else.
+        closed_ns = known.closed_ns(abandoned["communicator"])
+        until_ns = np.where(closed_ns > 0, closed_ns + scale.offset_ns, observed_ns)
+        batches = [
+            finished_rows(np.concatenate(over), known, scale),
+            over_rows(self._tracker.retire(np.array(left, np.uint64)), known, scale),
+            open_rows(abandoned, known, scale, until_ns),
+        ]
+        return [batch for batch in batches if batch.rows]
 
     def _open_by_boards(self) -> Array:
         """The last operation entered on each communicator, where it is open and unknown."""
@@ -280,6 +300,16 @@ class Process:
                 return None
             rank = int(boards["rank"][0])
         return Scale(header.job or "unnamed", rank, now.offset_ns)
+
+
+def _told_apart(
+    marks: Mapping[str, Bookmark],
+) -> tuple[int | None, Array | None, dict[str, int]]:
+    """How many records were drained, what was in flight then (OPERATION), and counts of pairs."""
+    counts = {name: mark for name, mark in marks.items() if isinstance(mark, int)}
+    drained = counts.pop(_DRAINED, None)
+    packed = marks.get(_IN_FLIGHT)
+    return drained, unpack(packed) if isinstance(packed, bytes) else None, counts
 
 
 _OVER = (CommunicatorState.DESTROYED, CommunicatorState.ABORTED, CommunicatorState.FAILED)

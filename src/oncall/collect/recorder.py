@@ -20,6 +20,7 @@ from oncall.evidence.columns import create_table_sql
 from oncall.evidence.schema import TABLES
 from oncall.shards.backlog import Backlog
 from oncall.shards.batch import Batch
+from oncall.shards.bookmarks import Bookmark
 from oncall.shards.database import Limits, connect
 from oncall.shards.retention import Retention, retire
 from oncall.shards.writer import LiveStore, Place, PrepareError, StoreError, UnwritableRows, recover
@@ -82,7 +83,7 @@ class Recorder:
         """Queue rows for the next commit."""
         self._backlog.add(batches)
 
-    def commit(self, now_ns: int, bookmarks: Mapping[str, int] | None = None) -> int:
+    def commit(self, now_ns: int, bookmarks: Mapping[str, Bookmark] | None = None) -> int:
         """Write what waits, if that is possible now; returns the rows written.
 
         `bookmarks` go with the last of the rows.
@@ -170,7 +171,7 @@ class Recorder:
                 self._store = None
 
     def _write(
-        self, store: LiveStore, batches: Sequence[Batch], bookmarks: Mapping[str, int] | None
+        self, store: LiveStore, batches: Sequence[Batch], bookmarks: Mapping[str, Bookmark] | None
     ) -> int:
         """Commit batches, without those that no store can hold; returns how many rows."""
         try:

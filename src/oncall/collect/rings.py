@@ -11,7 +11,7 @@ from oncall.collect.ring import RingReader
 from oncall.collect.source import Collected, Instant
 from oncall.errors import BadInput
 from oncall.shards.batch import Batch
-from oncall.shards.bookmarks import under
+from oncall.shards.bookmarks import Bookmark, under
 from oncall.units import NS_PER_S
 
 _LOOK_EVERY_NS = NS_PER_S  # for new rings, and for processes that are gone
@@ -25,7 +25,7 @@ class RingSource:
     name = "rings"
 
     def __init__(
-        self, folder: Path, node: str, grace_ns: int, bookmarks: Mapping[str, int]
+        self, folder: Path, node: str, grace_ns: int, bookmarks: Mapping[str, Bookmark]
     ) -> None:
         self._folder = folder
         self._bookmarks = bookmarks

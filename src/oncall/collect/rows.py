@@ -59,10 +59,17 @@ def finished_rows(operations: Array, communicators: Communicators, scale: Scale)
     return Batch("ops", len(operations), columns)
 
 
+def over_rows(operations: Array, communicators: Communicators, scale: Scale) -> Batch:
+    """Rows of operations that are neither done nor in flight: refused by NCCL, or left behind by
+    a process that ended in order."""
+    return Batch("ops", len(operations), _common(operations, communicators, scale))
+
+
 def open_rows(
-    operations: Array, communicators: Communicators, scale: Scale, observed_ns: int
+    operations: Array, communicators: Communicators, scale: Scale, observed_ns: int | Array
 ) -> Batch:
-    """Rows of operations entered and not over, as they stand at `observed_ns` (Unix time)."""
+    """Rows of operations entered and not over, as they stand at `observed_ns` (Unix time, one for
+    all or (n,))."""
     told = communicators.ends_told(operations["communicator"])
     # Of communicators whose transfers are told, no step means none; of others, not known.
     steps_told = communicators.steps_told(operations["communicator"])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from oncall.shards.batch import Batch
+from oncall.shards.bookmarks import Bookmark
 
 _TRIES = 3
 
@@ -39,7 +40,7 @@ class Collected:
     batches: Sequence[Batch] = ()
     dropped: int = 0
     problems: tuple[str, ...] = ()
-    bookmarks: Mapping[str, int] = field(default_factory=dict)
+    bookmarks: Mapping[str, Bookmark] = field(default_factory=dict)
 
 
 class Source(Protocol):

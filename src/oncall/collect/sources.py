@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from oncall.collect.config import Configuration
 from oncall.collect.rings import RingSource
 from oncall.collect.source import Source
-from oncall.shards.bookmarks import under
+from oncall.shards.bookmarks import Bookmark, under
 from oncall.shards.places import rings_dir
 
-Bookmarks = Mapping[str, int]
+Bookmarks = Mapping[str, Bookmark]
 
 
 def _rings(config: Configuration, bookmarks: Bookmarks) -> Source:

@@ -1,4 +1,4 @@
-"""What a collector must know of its predecessor: how far it had read, by name.
+"""What a collector must know of its predecessor, by name: how far it had read, what was in flight.
 
 Bookmarks are committed with the rows they go with, so after a kill -9 they say exactly what was
 written and what was read but lost.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import duckdb
 
@@ -15,20 +16,25 @@ from oncall.shards.catalog import sealed_shards
 from oncall.shards.database import connect, quoted
 
 TABLE = "bookmarks"
+Bookmark: TypeAlias = int | bytes
 _NEWEST = 3  # a collector killed at once leaves a shard without any
-CREATE = f"CREATE TABLE {TABLE} (name VARCHAR, value BIGINT)"
+CREATE = f"CREATE TABLE {TABLE} (name VARCHAR, value BIGINT, content BLOB)"
 
 
-def write(con: duckdb.DuckDBPyConnection, bookmarks: Mapping[str, int]) -> None:
+def write(con: duckdb.DuckDBPyConnection, bookmarks: Mapping[str, Bookmark]) -> None:
     """Replace all bookmarks, within the caller's transaction."""
     con.execute(f"DELETE FROM {TABLE}")
     con.execute(
-        f"INSERT INTO {TABLE} SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[])",
-        [list(bookmarks), list(bookmarks.values())],
+        f"INSERT INTO {TABLE} SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[]), unnest(?::BLOB[])",
+        [
+            list(bookmarks),
+            [None if isinstance(mark, bytes) else mark for mark in bookmarks.values()],
+            [mark if isinstance(mark, bytes) else None for mark in bookmarks.values()],
+        ],
     )
 
 
-def under(prefix: str, bookmarks: Mapping[str, int]) -> dict[str, int]:
+def under(prefix: str, bookmarks: Mapping[str, Bookmark]) -> dict[str, Bookmark]:
     """The bookmarks whose names begin with `prefix`, without it."""
     return {
         name.removeprefix(prefix): value
@@ -37,7 +43,7 @@ def under(prefix: str, bookmarks: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def recall(folder: Path, node: str) -> dict[str, int]:
+def recall(folder: Path, node: str) -> dict[str, Bookmark]:
     """The newest bookmarks in the sealed shards; none if there are none, or none to be read."""
     shards = sealed_shards(folder, nodes=[node])
     for shard in reversed(shards[-_NEWEST:]):
@@ -46,11 +52,13 @@ def recall(folder: Path, node: str) -> dict[str, int]:
     return {}
 
 
-def _read(path: Path) -> dict[str, int]:
+def _read(path: Path) -> dict[str, Bookmark]:
     con = connect()
     try:
         con.execute(f"ATTACH '{quoted(path)}' AS newest (READ_ONLY)")
-        return dict(con.execute(f"SELECT name, value FROM newest.{TABLE}").fetchall())
+        rows = con.execute(f"SELECT * FROM newest.{TABLE}").fetchall()
+        # A shard of before there was content has two columns.
+        return {name: mark for name, *marks in rows for mark in marks if mark is not None}
     except duckdb.Error:
         return {}
     finally:

@@ -101,7 +101,9 @@ class LiveStore:
         except duckdb.Error as error:
             raise StoreError(f"{self.place.live}: {reason(error)}") from error
 
-    def write(self, batches: Sequence[Batch], marks: Mapping[str, int] | None = None) -> int:
+    def write(
+        self, batches: Sequence[Batch], marks: Mapping[str, bookmarks.Bookmark] | None = None
+    ) -> int:
         """Commit all rows at once, and the bookmarks `marks` with them; returns how many rows.
 
         Raises StoreError if nothing was committed, UnwritableRows if that is the rows' fault.
