@@ -9,6 +9,7 @@ exceeds its peers' by about as much as it came late.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -52,30 +53,67 @@ def computed_own_times(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
            LEFT JOIN arrivals a USING (ops_row)
            WHERE o.seq IS NOT NULL AND o.entered_ns IS NOT NULL AND coalesce(o.done, true)"""
     ).fetchnumpy()
-    row, own_ns = since_last_round(np.array([*found.values()], dtype=np.int64))
+    row, own_ns = since_last_round(timeline(np.array([*found.values()], dtype=np.int64)))
     return {"ops_row": row, "own_ns": own_ns}
 
 
-def since_last_round(calls: Ints) -> tuple[Ints, np.ma.MaskedArray[Any, Any]]:
-    """Rows (m,) of collectives that follow another of their membership, and own time before each.
+@dataclass(frozen=True)
+class Timeline:
+    """Calls (8, n) in order of process and start, with the own time of the process up to each
+    and how often by then something was lost (n,)."""
 
-    `calls` (8, n): row, rank, membership, whether a collective, seq, whether its times are the
-    device's, start and end. Masked where an operation in between was lost.
-    """
+    calls: Ints
+    own_ns: Ints
+    holes: Ints
+
+
+def timeline(calls: Ints) -> Timeline:
+    """Order calls (8, n): row, rank, membership, whether a collective, seq, whether its times are
+    the device's, start and end."""
     calls = calls[:, sorted_by(calls[1], calls[6])]
-    row, rank, member, collective, seq, on_device, start, end = calls
-    if not len(row):
-        return row, np.ma.MaskedArray(row)
-    total = np.cumsum(_idle(rank, start, end))
+    _, rank, member, collective, seq, on_device, start, end = calls
+    if not len(rank):
+        return Timeline(calls, start, start)
     # The time of an operation that the recorder lost would pass for the rank's own.
     unknown = _after_hole(2 * member + collective, seq) | _ran_ahead(rank, on_device, start, end)
-    holes = np.cumsum(unknown)
+    return Timeline(calls, np.cumsum(_idle(rank, start, end)), np.cumsum(unknown))
+
+
+def since_last_round(line: Timeline) -> tuple[Ints, np.ma.MaskedArray[Any, Any]]:
+    """Rows (m,) of collectives that follow another of their membership, and own time before each;
+    masked where an operation in between was lost."""
+    row, _, member, collective = line.calls[:4]
     rounds = np.flatnonzero(collective)
     rounds = rounds[np.argsort(member[rounds], kind="stable")]
     follows = np.diff(member[rounds], prepend=-1) == 0  # a first round has none to count from
-    since = np.diff(total[rounds], prepend=0)[follows]
-    torn = np.diff(holes[rounds], prepend=0)[follows] > 0
+    since = np.diff(line.own_ns[rounds], prepend=0)[follows]
+    torn = np.diff(line.holes[rounds], prepend=0)[follows] > 0
     return row[rounds][follows], np.ma.MaskedArray(since, mask=torn)
+
+
+def left_off(line: Timeline) -> Ints:
+    """Calls (8, m) that stand for all of these where later ones go on from them: each membership's
+    last, as an instant so long before the process's last end as it has had own time since.
+    Collectives since which something was lost are left out. Their row is -1.
+    """
+    _, rank, member, collective, seq, _, _, end = line.calls
+    if not len(rank):
+        return line.calls
+    _, process = np.unique(rank, return_inverse=True)
+    ends = np.flatnonzero(np.diff(rank, append=rank[-1] + 1))  # each process's last call
+    last_end = np.maximum.reduceat(end, np.concatenate([[0], ends[:-1] + 1]))
+    group = 2 * member + collective
+    _, backward = np.unique(group[::-1], return_index=True)
+    last = len(group) - 1 - backward
+    newest = np.full(int(group.max()) + 1, -1)
+    np.maximum.at(newest, group, seq)
+    p2p = collective[last] == 0
+    since = np.where(p2p, 0, line.own_ns[ends][process[last]] - line.own_ns[last])
+    whole = p2p | (line.holes[ends][process[last]] == line.holes[last])
+    at = last_end[process[last]] - since
+    row, on_device = np.full(len(last), -1), np.ones(len(last), dtype=np.int64)
+    told = (row, rank[last], member[last], collective[last], newest[group[last]], on_device, at, at)
+    return np.array(told, dtype=np.int64)[:, whole]
 
 
 @relation(

@@ -18,10 +18,11 @@ reads some thousand rows of each shard instead of all.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oncall.evidence.sampling import is_sampled, number
 from oncall.evidence.schema import BY_NAME
@@ -36,10 +37,15 @@ MINUTE_NS = 60 * 10**9
 CANDIDATES = {"ops": "digest_ops", "transfers": "digest_transfers"}  # in a sealed shard
 CANDIDATE_ROWS = 8_192
 CARRIED_NS = 24 * 3600 * 10**9  # how long a rank's last operation is carried from shard to shard
+MEASURED_NS = 3600 * 10**9  # how much own time there may be between two rounds, to be measured
 
 IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
 _DURATION = "coalesce(duration_ns, ended_ns - started_ns)"
 _ENTERED = "coalesce(started_ns, enqueued_ns)"
+_LEFT_OFF = (
+    "NULL::VARCHAR AS job, NULL::UBIGINT AS comm, NULL::INTEGER AS rank, "
+    "NULL::BOOLEAN AS collective, NULL::BIGINT AS seq, NULL::BIGINT AS at_ns"
+)
 _KEY = ("job", "comm", "kind", "rank", "seq")
 Group = tuple[str, int | None, str]  # job, communicator, kind
 
@@ -142,13 +148,21 @@ def _create_steps(con: duckdb.DuckDBPyConnection, steps: Mapping[Group, int]) ->
     )
 
 
-def measure_own_time(con: duckdb.DuckDBPyConnection, source: str, target: str) -> None:
+def measure_own_time(
+    con: duckdb.DuckDBPyConnection, source: str, target: str, before: str | None = None
+) -> None:
     """Make the temporary view `target`: the rows of `source`, each collective with its own time
-    since the one before it on the communicator, where nothing in between was lost."""
+    since the one before it on the communicator, where nothing in between was lost.
+
+    What came before the rows of `source` may be told by `before`, a table as the one that this
+    makes for who comes after: the temporary `digest_left_off`.
+    """
     import numpy as np
 
-    from oncall.analysis.own_time import since_last_round
+    from oncall.analysis.own_time import left_off, since_last_round, timeline
 
+    earlier = f"FROM {before}" if before else f"SELECT {_LEFT_OFF} WHERE false"
+    con.execute(f"CREATE OR REPLACE TEMP TABLE digest_earlier AS {earlier}")
     # Numbers for names: a job's name would be a Python string in every row, and windows over all
     # rows would sort them.
     con.execute(
@@ -156,9 +170,15 @@ def measure_own_time(con: duckdb.DuckDBPyConnection, source: str, target: str) -
         CREATE OR REPLACE TEMP TABLE digest_members AS
         SELECT job, comm, rank, dense_rank() OVER (ORDER BY job, rank) AS process,
             row_number() OVER () AS member
-        FROM (SELECT DISTINCT job, comm, rank FROM {source}) WHERE job IS NOT NULL
+        FROM (SELECT job, comm, rank FROM {source} UNION
+              SELECT job, comm, rank FROM temp.digest_earlier) WHERE job IS NOT NULL
         """
     )
+    order = ("process", "member", "collective", "seq", "on_device", "entered_ns", "left_ns")
+    earlier_calls = con.execute(
+        "SELECT process, member, collective, seq, true AS on_device, at_ns AS entered_ns, "
+        "at_ns AS left_ns FROM temp.digest_earlier JOIN temp.digest_members USING (job, comm, rank)"
+    ).fetchnumpy()
     found = con.execute(
         f"""
         SELECT seq, kind = 'coll' AS collective, process, member,
@@ -169,10 +189,11 @@ def measure_own_time(con: duckdb.DuckDBPyConnection, source: str, target: str) -
         WHERE stands_for IS NULL AND seq IS NOT NULL AND {_ENTERED} + {_DURATION} IS NOT NULL
         """
     ).fetchnumpy()
-    rows = np.arange(len(found["seq"]))
-    order = ("process", "member", "collective", "seq", "on_device", "entered_ns", "left_ns")
-    calls = np.array([rows, *(found[name] for name in order)], dtype=np.int64)
-    row, own_ns = since_last_round(calls)
+    each = [np.concatenate([earlier_calls[name], found[name]]) for name in order]
+    rows = np.arange(len(each[0])) - len(earlier_calls["seq"])
+    line = timeline(np.array([rows, *each], dtype=np.int64))
+    row, own_ns = since_last_round(line)
+    _keep_left_off(con, left_off(line))
     con.register(
         "digest_measured_ns",
         {
@@ -196,6 +217,21 @@ def measure_own_time(con: duckdb.DuckDBPyConnection, source: str, target: str) -
     )
 
 
+def _keep_left_off(con: duckdb.DuckDBPyConnection, calls: Any) -> None:
+    """Make the temporary table `digest_left_off` of calls (8, m) as `left_off` gives them."""
+    names = ("member", "collective", "seq", "at_ns")
+    con.register("digest_last_calls", dict(zip(names, calls[[2, 3, 4, 6]], strict=True)))
+    con.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE digest_left_off AS
+        SELECT job, comm, rank, collective = 1 AS collective, seq, at_ns
+        FROM digest_last_calls JOIN temp.digest_members USING (member)
+        QUALIFY at_ns > max(at_ns) OVER (PARTITION BY job, rank) - {MEASURED_NS}
+        """
+    )
+    con.unregister("digest_last_calls")
+
+
 # ------------------------------------------------------------------ in a shard
 
 
@@ -204,13 +240,17 @@ def prepare(con: duckdb.DuckDBPyConnection) -> None:
     `digest_transfers`: to be called when a shard is sealed, with the shard current.
 
     A rank's last operation on each communicator is carried over from the shard before, so that
-    each shard alone tells where everybody stands, however long ago that was.
+    each shard alone tells where everybody stands, however long ago that was. So is its own time:
+    a communicator may be used once in many shards.
     """
-    measure_own_time(con, "ops", "digest_measured")
-    thin(con, "temp.digest_measured", "digest_candidates", CANDIDATE_ROWS)
-    con.execute("CREATE OR REPLACE TABLE digest_ops AS FROM temp.digest_candidates")
-    con.execute(f"CREATE OR REPLACE TABLE digest_transfers AS {sampled_transfers('transfers')}")
-    _carry_over(con)
+    with _shard_before(con) as before:
+        measure_own_time(con, "ops", "digest_measured", before.get("digest_left_off"))
+        thin(con, "temp.digest_measured", "digest_candidates", CANDIDATE_ROWS)
+        con.execute("CREATE OR REPLACE TABLE digest_ops AS FROM temp.digest_candidates")
+        con.execute(f"CREATE OR REPLACE TABLE digest_transfers AS {sampled_transfers('transfers')}")
+        con.execute("CREATE OR REPLACE TABLE digest_left_off AS FROM temp.digest_left_off")
+        if "digest_ops" in before:
+            _carry_over(con, before["digest_ops"])
     con.execute("DROP VIEW temp.digest_measured; DROP TABLE temp.digest_candidates")
 
 
@@ -223,38 +263,41 @@ def sampled_transfers(source: str) -> str:
     """
 
 
-def _carry_over(con: duckdb.DuckDBPyConnection) -> None:
+def _carry_over(con: duckdb.DuckDBPyConnection, before: str) -> None:
     """Add the last operations that the shard before knows, of ranks that did nothing since."""
-    before = _shard_before(con)
-    if before is None:
-        return
     group = ("job", "comm", "kind", "rank")
     columns = ", ".join(f'"{name}"' for name in BY_NAME["ops"].column_names)
-    con.execute(f"ATTACH '{quoted(before)}' AS digest_before (READ_ONLY)")
-    try:
-        con.execute(
-            f"""
-            INSERT INTO digest_ops ({columns})
-            SELECT {columns} FROM digest_before.main.digest_ops b
-            WHERE NOT EXISTS (FROM digest_ops o WHERE {same("o", "b", group)})
-                AND coalesce(b.ended_ns, b.observed_ns, b.enqueued_ns) > (
-                    SELECT max(coalesce(ended_ns, observed_ns, enqueued_ns)) FROM digest_ops
-                ) - {CARRIED_NS}
-            QUALIFY seq = max(seq) OVER (PARTITION BY {", ".join(group)})
-            """
-        )
-    finally:
-        con.execute("DETACH digest_before")
+    con.execute(
+        f"""
+        INSERT INTO digest_ops ({columns})
+        SELECT {columns} FROM {before} b
+        WHERE NOT EXISTS (FROM digest_ops o WHERE {same("o", "b", group)})
+            AND coalesce(b.ended_ns, b.observed_ns, b.enqueued_ns) > (
+                SELECT max(coalesce(ended_ns, observed_ns, enqueued_ns)) FROM digest_ops
+            ) - {CARRIED_NS}
+        QUALIFY seq = max(seq) OVER (PARTITION BY {", ".join(group)})
+        """
+    )
 
 
-def _shard_before(con: duckdb.DuckDBPyConnection) -> Path | None:
-    """The newest sealed shard beside the store that is current, of the same node, with candidates
-    of its own; None if there is none."""
+@contextmanager
+def _shard_before(con: duckdb.DuckDBPyConnection) -> Iterator[Mapping[str, str]]:
+    """What digests left in the newest sealed shard beside the store that is current, of the same
+    node: table -> its full name, while this lasts."""
     ((path, node),) = con.execute(
         "SELECT path, (SELECT node FROM meta) FROM duckdb_databases() "
         "WHERE database_name = current_database()"
     ).fetchall()
-    if not path:
-        return None
-    sealed = sealed_shards(Path(path).parent, nodes=[node])
-    return sealed[-1].path if sealed else None
+    sealed = sealed_shards(Path(path).parent, nodes=[node]) if path else []
+    if not sealed:
+        yield {}
+        return
+    con.execute(f"ATTACH '{quoted(sealed[-1].path)}' AS digest_before (READ_ONLY)")
+    try:
+        tables = con.execute(
+            "SELECT table_name FROM duckdb_tables() "
+            "WHERE database_name = 'digest_before' AND starts_with(table_name, 'digest_')"
+        ).fetchall()
+        yield {table: f"digest_before.main.{table}" for (table,) in tables}
+    finally:
+        con.execute("DETACH digest_before")
