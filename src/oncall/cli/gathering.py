@@ -5,23 +5,21 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oncall.cli.instant import parse_instant
 from oncall.fleet.ask import Answer, ask_fleet
 from oncall.fleet.gather import Progress, Window
-from oncall.fleet.local import AT_ONCE, PATIENCE_S, PREFIX, LocalTransport, local_nodes
-from oncall.fleet.memory import Memory
+from oncall.fleet.reach import Reach, opened, reach_fleet, reach_shards
 from oncall.shards.catalog import sealed_shards
 from oncall.units import format_bytes, parse_duration_ns
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
-    from oncall.fleet.transport import Transport
     from oncall.rules.rulebook import Rulebook
 
 DEFAULT_SINCE = "10m"
@@ -48,18 +46,7 @@ def gather_fleet(
     """The evidence of a job from its nodes. Raises UsageError where no hosts are named, or no
     such job is found on them."""
     window = wanted.window(time.time_ns())
-    if hosts is not None and hosts.startswith(PREFIX):
-        folders = local_nodes(hosts)
-        return _run(LocalTransport(folders), tuple(folders), wanted.job, window, rulebooks)
-    from oncall.fleet.configuration import read_configuration
-    from oncall.fleet.inventory import find_hosts, no_hosts
-    from oncall.fleet.ssh_transport import SshTransport
-
-    configuration = read_configuration()
-    found = find_hosts(hosts, inventory, configuration)
-    if found is None:
-        raise no_hosts()
-    return _run(SshTransport(configuration), found.hosts, wanted.job, window, rulebooks)
+    return _run(reach_fleet(hosts, inventory), wanted.job, window, rulebooks)
 
 
 def read_shards(
@@ -67,44 +54,32 @@ def read_shards(
 ) -> Answer:
     """The evidence of nodes' shards (node -> folder), by the same way as from the nodes."""
     newest_ns = max(s.end_ns for place in set(folders.values()) for s in sealed_shards(place))
-    transport = LocalTransport(folders, in_process=True)
-    return _run(transport, tuple(folders), wanted.job, wanted.window(newest_ns), rulebooks)
+    return _run(reach_shards(folders), wanted.job, wanted.window(newest_ns), rulebooks)
 
 
-def _run(
-    transport: Transport,
-    hosts: Sequence[str],
-    job: str | None,
-    window: Window,
-    rulebooks: Sequence[Rulebook],
-) -> Answer:
+def _run(reach: Reach, job: str | None, window: Window, rulebooks: Sequence[Rulebook]) -> Answer:
     def starting(incident: Incident) -> set[int]:
         from oncall.rules.starts import started_communicators
 
         started = started_communicators(incident, rulebooks)
         return {comm for comms in started.values() for comm in comms}
 
-    local = isinstance(transport, LocalTransport)
-    pace: Any = {"patience_s": PATIENCE_S, "at_once": AT_ONCE} if local else {"memory": Memory()}
-
     async def ask() -> Answer:
         with _progress_line() as progress:
-            async with _opened(transport) as opened:
+            async with opened(reach.transport) as transport:
                 return await ask_fleet(
-                    opened, hosts, job, window, starting, progress=progress, **pace
+                    transport,
+                    reach.hosts,
+                    job,
+                    window,
+                    starting,
+                    patience_s=reach.patience_s,
+                    at_once=reach.at_once,
+                    memory=reach.memory,
+                    progress=progress,
                 )
 
     return asyncio.run(ask())
-
-
-@asynccontextmanager
-async def _opened(transport: Transport) -> AsyncIterator[Transport]:
-    """The transport, with what it shares between hosts open: only some have anything."""
-    if isinstance(transport, AbstractAsyncContextManager):
-        async with transport:
-            yield transport
-    else:
-        yield transport
 
 
 @contextmanager

@@ -64,19 +64,34 @@ async def ask_fleet(
             progress=progress,
         ) as gather:
             with _stopped_by_interrupt(gather):
-                outcomes = await gather.greet()
-                name = choose_job(outcomes, job, window.since_ns)
-                await gather.digest(name)
-                incident = await asyncio.to_thread(_merged, gather.answers, name, memory)
-                thinned = thinned_communicators(incident)
-                if thinned and not gather.stopped:
-                    with incident:
-                        comms = thinned & set(await asyncio.to_thread(starting, incident))
-                        asked = _holders(incident, comms, gather.answers.outcomes)
-                    await gather.detail(name, asked)
-                    # Rules have run on the first; nothing more can be read into that one.
-                    incident = await asyncio.to_thread(_merged, gather.answers, name, memory)
+                name, incident = await gather_job(gather, job, window.since_ns, starting, memory)
             return Answer(name, incident, gather.answers.outcomes)
+
+
+async def gather_job(
+    gather: Gather,
+    job: str | None,
+    since_ns: int | None,
+    starting: Starting,
+    memory: Memory | None = None,
+) -> tuple[str, Incident]:
+    """All phases of one question: the job's name and its evidence. The caller closes the incident.
+
+    Raises UsageError as `ask_fleet` does.
+    """
+    outcomes = await gather.greet()
+    name = choose_job(outcomes, job, since_ns)
+    await gather.digest(name)
+    incident = await asyncio.to_thread(_merged, gather.answers, name, memory)
+    thinned = thinned_communicators(incident)
+    if thinned and not gather.stopped:
+        with incident:
+            comms = thinned & set(await asyncio.to_thread(starting, incident))
+            asked = _holders(incident, comms, gather.answers.outcomes)
+        await gather.detail(name, asked)
+        # Rules have run on the first; nothing more can be read into that one.
+        incident = await asyncio.to_thread(_merged, gather.answers, name, memory)
+    return name, incident
 
 
 def _merged(answers: Answers, job: str, memory: Memory | None) -> Incident:

@@ -85,6 +85,7 @@ class Gather:
         self._stopped = asyncio.Event()
         self._slots = asyncio.Semaphore(at_once)
         self._phase = Progress("greet", 0, 0, 0)
+        self._leaving: list[asyncio.Task[None]] = []  # connections of sessions that were replaced
         self.parts: list[ReceivedPart] = []
 
     async def __aenter__(self) -> Gather:
@@ -99,7 +100,23 @@ class Gather:
         traceback: TracebackType | None,
     ) -> None:
         tasks = [session.leave() for session in self._sessions.values()]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._leaving, return_exceptions=True)
+
+    def again(self, window: Window, folder: Path) -> None:
+        """Begin anew, over the connections that hold: whoever failed is tried once more, whoever
+        knows nothing of the job is left alone. What came before is forgotten."""
+        self._window, self._folder = window, folder
+        self._stopped = asyncio.Event()
+        self._phase = Progress("greet", 0, 0, 0)
+        self.parts = []
+        self._leaving = [task for task in self._leaving if not task.done()]
+        for host, session in self._sessions.items():
+            if session.outcome.kind in ("ok", "no-data"):
+                continue
+            self._leaving.append(session.leave())
+            fresh = _Session(host, session.number)
+            fresh.task = asyncio.create_task(self._attend(fresh))
+            self._sessions[host] = fresh
 
     def stop(self) -> None:
         """Wait for nobody any more; what has arrived counts."""
@@ -123,7 +140,8 @@ class Gather:
 
     async def greet(self) -> Mapping[str, Outcome]:
         """Greet every host; returns what became of each."""
-        await self._run("greet", self._sessions, self._greet)
+        known = (host for host, each in self._sessions.items() if each.outcome.kind != "no-data")
+        await self._run("greet", known, self._greet)
         return self.answers.outcomes
 
     async def digest(self, job: str) -> None:
