@@ -18,6 +18,8 @@ PARAMETERS = {
     "hang.hang_after": "3 s",
     "waits.stuck_after": "3 s",
     "slow.noticeable": "10 ms",
+    "slow.cost_share": "5 %",
+    "waits.cost_share": "5 %",
 }
 _HEALTHY_STEPS = 25
 _BROKEN_STEPS = 25
