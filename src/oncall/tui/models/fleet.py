@@ -134,10 +134,10 @@ def _fits(ranks: Ranks, term: str) -> Mask:
         return np.isin(ranks.rank, expand_ranks(term))
     for state in RankState:
         if len(term) > 1 and state.name.lower().startswith(term):
-            return ranks.state == state
+            return np.equal(ranks.state, state)
     if (role := _ROLE_TERM.fullmatch(term)) and (role[1] in ranks.groups or role[1] == "stage"):
         number = stages(ranks) if role[1] == "stage" else ranks.groups[role[1]]
-        return number == int(role[2])
+        return np.equal(number, int(role[2]))
     if role and role[1] in ("tp", "dp", "pp", "ep", "cp"):
         raise UsageError(f"no {role[1]} communicator was seen in this job")
     node = np.array([term in one.lower() for one in ranks.node], dtype=np.bool_)

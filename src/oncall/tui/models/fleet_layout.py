@@ -74,66 +74,85 @@ class Layout:
 
 def lay_out(ranks: Ranks, by: str, shown: Mask, width: int, height: int) -> Layout:
     """The richest layout that needs no scrolling: numbered cells, spaced, else packed ones."""
-    digits = len(str(int(ranks.rank.max()))) if len(ranks) else 1
-    groups = grouped(ranks, by)
-    for cell in (digits + 2, 2):
-        layout = _lay_out(ranks, groups, shown, width, cell)
-        if layout.height <= height and layout.width <= width:
-            return layout
-    return _lay_out(ranks, groups, shown, width, 1)
-
-
-def _lay_out(ranks: Ranks, groups: Groups, shown: Mask, width: int, cell: int) -> Layout:
     chosen = np.flatnonzero(shown)
     if not len(chosen):
-        none = np.zeros(0, dtype=np.int64)
-        return Layout(none, none, none, cell, {}, 0, width)
+        return Layout(chosen, chosen, chosen, 1, {}, 0, width)
+    blocks = _blocks(ranks, grouped(ranks, by), chosen)
+    for cell in (len(str(int(ranks.rank.max()))) + 2, 2):
+        layout = _flow(blocks, width, height, cell)
+        if layout.height <= height and layout.width <= width:
+            return layout
+    return _flow(blocks, width, height, 1)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Cells in blocks, before they have a place. `order`, `block`, `position` (k,) of cells by
+    section, block and place within it; `section` and `names` of blocks."""
+
+    order: Ints
+    block: Ints
+    position: Ints
+    section: Ints
+    names: tuple[str, ...]
+    headings: tuple[str, ...]  # of sections; empty where there are none
+
+
+def _blocks(ranks: Ranks, groups: Groups, chosen: Ints) -> _Blocks:
+    """Cells in blocks of sixteen: a small group is one, of a large one it takes several."""
     sizes = np.bincount(groups.code)
     sectioned = bool(np.median(sizes[sizes > 0]) > CHUNK)
     within = _within(ranks, groups, chosen) if sectioned else groups
     section = groups.code[chosen] if sectioned else np.zeros(len(chosen), dtype=np.int64)
-
     position = _positions(ranks, within, section, chosen)
     key = np.stack((section, within.code[chosen], position // CHUNK))
     order = np.lexsort((position, key[2], key[1], key[0]))
-    chosen, key, position = chosen[order], key[:, order], position[order] % CHUNK
-
-    new_block = np.r_[True, np.any(np.diff(key, axis=1) != 0, axis=0)]
-    block = np.cumsum(new_block) - 1
-    first_of_block = np.flatnonzero(new_block)
-    names = _block_names(
-        within, key[1, first_of_block], key[2, first_of_block], ranks.rank[chosen[first_of_block]]
+    key = key[:, order]
+    new = np.r_[True, np.any(np.diff(key, axis=1) != 0, axis=0)]
+    first_rank = ranks.rank[chosen[order[new]]]
+    return _Blocks(
+        order=chosen[order],
+        block=np.cumsum(new) - 1,
+        position=position[order] % CHUNK,
+        section=key[0, new],
+        names=_block_names(within, key[1, new], key[2, new], first_rank),
+        headings=groups.labels if sectioned else (),
     )
-    label_width = max(map(len, names))
-    cells = int(position.max()) + 1
-    step = label_width + 1 + cells * cell + _GAP
+
+
+def _flow(blocks: _Blocks, width: int, height: int, cell: int) -> Layout:
+    """Blocks from left to right; sections begin on a line of their own, below their heading."""
+    label_width = max(map(len, blocks.names))
+    step = label_width + 1 + (int(blocks.position.max()) + 1) * cell + _GAP
+    number = len(blocks.names)
     per_line = max(1, (width + _GAP) // step)
+    if not blocks.headings:  # below each other, so that cells stand in columns, if there is room
+        per_line = min(per_line, -(-number // max(height, 1)))
 
-    # Sections start on a line of their own, below their heading and an empty line.
-    section_of_block = key[0, first_of_block]
-    number, first_block, section_index, blocks = np.unique(
-        section_of_block, return_index=True, return_inverse=True, return_counts=True
+    above = 1 if blocks.headings else 0  # the heading; between sections also an empty line
+    names, first, section, counts = np.unique(
+        blocks.section, return_index=True, return_inverse=True, return_counts=True
     )
-    lines = -(-blocks // per_line) + (2 if sectioned else 0)
+    lines = -(-counts // per_line) + 2 * above
     top = np.cumsum(lines) - lines
-    nth = np.arange(len(first_of_block)) - first_block[section_index]
-    block_line = top[section_index] + nth // per_line + (1 if sectioned else 0)
-    block_column = nth % per_line * step
+    nth = np.arange(number) - first[section]
+    line, column = top[section] + nth // per_line + above, nth % per_line * step
 
     labels: dict[int, tuple[Label, ...]] = {}
-    for line, column, name in zip(block_line.tolist(), block_column.tolist(), names, strict=True):
-        labels[line] = (*labels.get(line, ()), Label(column, name.ljust(label_width)))
-    if sectioned:
-        for one, line in zip(number.tolist(), top.tolist(), strict=True):
-            labels[line] = (Label(0, groups.labels[one], chosen[key[0] == one]),)
+    for at, start, name in zip(line.tolist(), column.tolist(), blocks.names, strict=True):
+        labels[at] = (*labels.get(at, ()), Label(start, name.ljust(label_width)))
+    if blocks.headings:
+        members = np.split(blocks.order, np.flatnonzero(np.diff(section[blocks.block])) + 1)
+        for name, at, ranks in zip(names.tolist(), top.tolist(), members, strict=True):
+            labels[at] = (Label(0, blocks.headings[name], ranks),)
     return Layout(
-        order=chosen,
-        line=block_line[block],
-        column=block_column[block] + label_width + 1 + position * cell,
+        order=blocks.order,
+        line=line[blocks.block],
+        column=column[blocks.block] + label_width + 1 + blocks.position * cell,
         cell=cell,
         labels=labels,
-        height=int(lines.sum()) - (1 if sectioned else 0),
-        width=min(per_line, len(names)) * step - _GAP,
+        height=int(lines.sum()) - above,
+        width=min(per_line, number) * step - _GAP,
     )
 
 
@@ -161,19 +180,15 @@ def _positions(ranks: Ranks, within: Groups, section: Ints, chosen: Ints) -> Int
     return position
 
 
-def _block_names(within: Groups, code: Ints, chunk: Ints, first_rank: Ints) -> list[str]:
-    """Labels of blocks: of a group, a chunk's first rank behind it; cut where hosts agree."""
-    names: list[str] = []
+def _block_names(within: Groups, code: Ints, chunk: Ints, first_rank: Ints) -> tuple[str, ...]:
+    """What stands before each block: its group, else its first rank. Long ones lose their start,
+    as hosts differ at the end."""
+    names = []
     for one, part, rank in zip(code.tolist(), chunk.tolist(), first_rank.tolist(), strict=True):
         label = within.labels[one]
-        names.append(f"rank {rank}" if not label else label if not part else f"… {rank}")
-    longest = max(map(len, names))
-    if longest > _LONGEST_LABEL:
-        names = [
-            name if len(name) <= _LONGEST_LABEL else "…" + name[1 - _LONGEST_LABEL :]
-            for name in names
-        ]
-    return names
+        name = f"rank {rank}" if not label else label if not part else f"… {rank}"
+        names.append(name if len(name) <= _LONGEST_LABEL else "…" + name[1 - _LONGEST_LABEL :])
+    return tuple(names)
 
 
 # ---------------------------------------------------------------- the cursor

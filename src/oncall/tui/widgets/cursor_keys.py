@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 
 _KEYS = (
     ("up", "up,k", "Up"),
@@ -15,7 +15,7 @@ _KEYS = (
 _SIDEWAYS = (("left", "left,h", "Left"), ("right", "right,l", "Right"))
 
 
-def cursor_bindings(sideways: bool = False) -> list[Binding]:
+def cursor_bindings(sideways: bool = False) -> list[BindingType]:
     """Bindings to `action_cursor_<name>`; ids `cursor.<name>`, for a configuration to remap."""
     return [
         Binding(key, f"cursor_{name}", title, id=f"cursor.{name}", show=False)

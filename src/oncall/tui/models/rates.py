@@ -1,0 +1,228 @@
+"""Rates over time as glyphs: on a scale that is stated, with gaps that show, NaN safe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from oncall.console.world import Series
+from oncall.units import NS_PER_S, format_bytes, format_duration, format_number, format_rate
+
+Floats = npt.NDArray[np.float64]
+Kind = Literal["value", "outside", "gap", "band", "threshold", "empty"]
+
+GAP, ZERO = -1, 0
+# By eighths of a line, 0 for a rate of zero.
+BLOCKS, BLOCKS_ASCII = "▁▁▂▃▄▅▆▇█", "__,-~=+*#"
+GAP_GLYPH, GAP_ASCII = "·", "."
+THRESHOLD_GLYPH, THRESHOLD_ASCII = "─", "-"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What the bottom and the top of a line mean."""
+
+    low: float
+    high: float
+
+
+# ---------------------------------------------------------------------- scales
+
+
+def nice_ceiling(value: float) -> float:
+    """The least of 1, 2, 5, 10 ... that holds `value`: a scale that seldom moves."""
+    if not math.isfinite(value) or value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 5, 10, 20) if step * power >= value * (1 - 1e-9))
+
+
+def scales(series: Sequence[Series], shared: bool = True) -> tuple[Scale, ...]:
+    """A scale for each series, from zero; one for all of a unit and group if `shared`."""
+    highest: dict[object, float] = {}
+    keys = [
+        (one.unit, one.group or one.name) if shared else number for number, one in enumerate(series)
+    ]
+    for key, one in zip(keys, series, strict=True):
+        known = one.value[np.isfinite(one.value)]
+        marks = [*(one.baseline or ()), *([one.threshold] if one.threshold is not None else [])]
+        top = max([float(known.max())] if len(known) else [0.0], default=0.0)
+        highest[key] = (
+            max(highest.get(key, 0.0), top, *marks) if marks else max(highest.get(key, 0.0), top)
+        )
+    return tuple(Scale(0.0, nice_ceiling(highest[key])) for key in keys)
+
+
+def span(series: Sequence[Series]) -> tuple[int, int]:
+    """The first and the last instant of them all, Unix ns; (0, 0) without any."""
+    times = [one.at_ns for one in series if len(one.at_ns)]
+    if not times:
+        return 0, 0
+    return int(min(at[0] for at in times)), int(max(at[-1] for at in times))
+
+
+# -------------------------------------------------------------------- columns
+
+
+def columns_of(series: Series, first_ns: int, last_ns: int, width: int) -> Floats:
+    """(width,) the mean of what falls in each column's time; NaN where nothing was recorded.
+
+    Where samples lie farther apart than columns, a sample stands until the next is due.
+    """
+    means = np.full(width, np.nan)
+    at, value = series.at_ns, series.value
+    if not len(at) or width < 1:
+        return means
+    step = max((last_ns - first_ns) / max(width - 1, 1), 1.0)
+    column = np.clip(np.rint((at - first_ns) / step).astype(np.int64), 0, width - 1)
+    known = np.isfinite(value)
+    total = np.bincount(column[known], weights=value[known], minlength=width)
+    number = np.bincount(column[known], minlength=width)
+    means[number > 0] = total[number > 0] / number[number > 0]
+
+    # Columns between two samples: the sample before, for as long as samples usually lie apart.
+    due_ns = 1.5 * float(np.median(np.diff(at))) if len(at) > 1 else step
+    instant = first_ns + np.arange(width) * step
+    before = np.searchsorted(at, instant, side="right") - 1
+    stands = (number == 0) & (before >= 0) & (np.bincount(column, minlength=width) == 0)
+    stands &= instant - at[np.maximum(before, 0)] <= due_ns
+    means[stands] = value[before[stands]]
+    return np.where(np.isfinite(means), means, np.nan)
+
+
+def levels(values: Floats, scale: Scale, steps: int = 8) -> npt.NDArray[np.int64]:
+    """(width,) GAP for NaN, ZERO for the bottom of the scale, else 1 to `steps`."""
+    share = (values - scale.low) / (scale.high - scale.low)
+    level = np.ceil(np.clip(np.nan_to_num(share), 0, 1) * steps - 1e-9).astype(np.int64)
+    return np.where(np.isnan(values), GAP, level)
+
+
+def line(
+    series: Series, values: Floats, scale: Scale, plain: bool = False
+) -> list[tuple[str, Kind]]:
+    """One line of glyphs, a column each: what lies outside the baseline is told apart."""
+    blocks, gap = (BLOCKS_ASCII, GAP_ASCII) if plain else (BLOCKS, GAP_GLYPH)
+    outside = outside_band(series, values)
+    return [
+        (gap, "gap") if level == GAP else (blocks[level], "outside" if out else "value")
+        for level, out in zip(levels(values, scale).tolist(), outside.tolist(), strict=True)
+    ]
+
+
+def chart(
+    series: Series, values: Floats, scale: Scale, height: int, plain: bool = False
+) -> list[list[tuple[str, Kind]]]:
+    """`height` lines of glyphs, the top first: bars before the baseline band and the threshold."""
+    blocks, gap = (BLOCKS_ASCII, GAP_ASCII) if plain else (BLOCKS, GAP_GLYPH)
+    rule = THRESHOLD_ASCII if plain else THRESHOLD_GLYPH
+    level = levels(values, scale, 8 * height).tolist()
+    outside = outside_band(series, values).tolist()
+    rows: list[list[tuple[str, Kind]]] = []
+    for bottom in range(8 * (height - 1), -1, -8):
+        behind: tuple[str, Kind] = (
+            " ",
+            "band" if _in_band(series, scale, bottom, height) else "empty",
+        )
+        if series.threshold is not None and _row_of(series.threshold, scale, height) == bottom // 8:
+            behind = (rule, "threshold")
+        row: list[tuple[str, Kind]] = []
+        for high, out in zip(level, outside, strict=True):
+            if high == GAP:
+                row.append((gap, "gap") if not bottom else behind)
+            elif high > bottom or (not bottom and high == ZERO):
+                row.append((blocks[min(high - bottom, 8)], "outside" if out else "value"))
+            else:
+                row.append(behind)
+        rows.append(row)
+    return rows
+
+
+def outside_band(series: Series, values: Floats) -> npt.NDArray[np.bool_]:
+    """(width,) whether a value lies outside the baseline; NaN does not."""
+    if series.baseline is None:
+        return np.zeros(len(values), dtype=np.bool_)
+    low, high = series.baseline
+    return (values < low) | (values > high)
+
+
+def _row_of(value: float, scale: Scale, height: int) -> int:
+    """The line, counted from the bottom, that a value falls on."""
+    share = (value - scale.low) / (scale.high - scale.low)
+    return min(max(math.ceil(share * height - 1e-9) - 1, 0), height - 1)
+
+
+def _in_band(series: Series, scale: Scale, bottom: int, height: int) -> bool:
+    if series.baseline is None:
+        return False
+    low, high = series.baseline
+    return _row_of(low, scale, height) <= bottom // 8 <= _row_of(high, scale, height)
+
+
+# ---------------------------------------------------------------------- words
+
+
+def value_phrase(value: float, unit: str) -> str:
+    """A value with its unit; `-` where nothing was recorded."""
+    if not math.isfinite(value):
+        return "-"
+    if unit == "B/s":
+        return format_rate(value)
+    if unit == "B":
+        return format_bytes(value)
+    if unit == "ns":
+        return format_duration(value)
+    if unit == "s":
+        return format_duration(value * NS_PER_S)
+    return f"{format_number(round(value, 1) if abs(value) >= 10 else value)} {unit}".rstrip()
+
+
+def latest(series: Series) -> float:
+    """The last value that was recorded; NaN if none was."""
+    known = series.value[np.isfinite(series.value)]
+    return float(known[-1]) if len(known) else math.nan
+
+
+def standing(series: Series) -> Literal["below", "above", ""]:
+    """On which side of its baseline the last value lies."""
+    if series.baseline is None or not math.isfinite(last := latest(series)):
+        return ""
+    low, high = series.baseline
+    return "below" if last < low else "above" if last > high else ""
+
+
+def standing_phrase(series: Series, end_ns: int) -> str:
+    """`below 9 GB/s to 11 GB/s`, and since when nothing is heard."""
+    parts = []
+    if series.baseline is not None:
+        low, high = (value_phrase(mark, series.unit) for mark in series.baseline)
+        parts.append(f"{standing(series) or 'within'} its usual {low} to {high}")
+    if series.threshold is not None:
+        parts.append(f"threshold {value_phrase(series.threshold, series.unit)}")
+    heard = series.at_ns[np.isfinite(series.value)]
+    if not len(heard):
+        parts.append("nothing was recorded")
+    elif len(series.at_ns) > 1 and end_ns - heard[-1] > 3 * np.median(np.diff(series.at_ns)):
+        parts.append(f"nothing recorded for the last {format_duration(int(end_ns - heard[-1]))}")
+    return " · ".join(parts)
+
+
+# ----------------------------------------------------------------------- list
+
+
+def chosen(
+    series: Sequence[Series], text: str = "", faults_only: bool = False
+) -> tuple[Series, ...]:
+    """Those whose name, unit or group holds every word; suspects first, else as they came."""
+    words = text.lower().split()
+    found = [
+        one
+        for one in series
+        if all(word in f"{one.name} {one.unit} {one.group}".lower() for word in words)
+        and (not faults_only or one.suspect or standing(one))
+    ]
+    return tuple(sorted(found, key=lambda one: not one.suspect))
