@@ -320,6 +320,22 @@ def test_what_an_answer_found_to_be_over_reaches_the_store_too(
     assert sealed_rows("SELECT DISTINCT seq, done FROM ops") == [(1, True)]
 
 
+def test_a_stop_right_after_a_full_disk_writes_what_was_held(
+    config: Configuration, rings: Path, make_agent: MakeAgent, sealed_rows: Rows
+) -> None:
+    ring = RingWriter(rings)
+    ring.communicator(0, COMM)
+    away = config.data_dir.with_name("away")
+    config.data_dir.rename(away)
+    agent = make_agent()
+    ring.append(operations(1, 10))
+    agent.step()
+    assert any("No such file" in problem for problem in agent.problems)
+    away.rename(config.data_dir)
+    agent.finish()  # long before the next attempt would be due
+    assert sealed_rows("SELECT count(*) FROM ops") == [(10,)]
+
+
 class _Broken:
     name = "broken"
 

@@ -108,6 +108,7 @@ class Agent:
         for _ in range(_MOST_ROUNDS):
             if not self._drain(now):
                 break
+        self._recorder.try_again()
         self.seal(now)
         for source in self._sources:
             source.close()

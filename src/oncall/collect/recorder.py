@@ -127,6 +127,10 @@ class Recorder:
         self._sealing.start()
         return True
 
+    def try_again(self) -> None:
+        """Write at the next commit, however lately it failed: there will be no later one."""
+        self._retry_at_ns = 0
+
     def settle(self) -> None:
         """Wait until sealing is done."""
         if self._sealing:

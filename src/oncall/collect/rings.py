@@ -8,6 +8,7 @@ from pathlib import Path
 
 from oncall.collect.process import Process
 from oncall.collect.ring import RingReader
+from oncall.collect.ring_room import why_no_ring
 from oncall.collect.source import Collected, Instant
 from oncall.errors import BadInput
 from oncall.shards.batch import Batch
@@ -87,13 +88,13 @@ class RingSource:
 
     def _look(self, now: Instant) -> None:
         """Open what is new, and let go of processes that are gone for long."""
+        self._folder_problem = why_no_ring(self._folder)
         try:
             paths = sorted(path for path in self._folder.iterdir() if path.suffix == ".ring")
-            self._folder_problem = None
         except OSError as error:
-            why = f"{self._folder}: {error.strerror}; no training process can be recorded"
-            self._folder_problem = why
-            return
+            unseen = f"{self._folder}: {error.strerror}; new rings go unseen"
+            self._folder_problem = self._folder_problem or unseen
+            paths = []
         self._refused = {path: why for path, why in self._refused.items() if path in paths}
         for path in paths:
             if path not in self._processes and self._is_new(path):

@@ -46,7 +46,11 @@ def serve(config_path: Path | None, told: Mapping[str, Any], *, once: bool = Fal
         _follow_signals(agent, lambda: load(config_path, told), log)
         log.info(f"collecting on {config.node}: {config.run_dir} into {config.data_dir}")
         agent.run()
-        log.info("stopped; everything is sealed" if not recorder.problem else "stopped")
+        left = sum(batch.rows for batch in recorder.waiting)
+        if recorder.problem or left:
+            log.error(f"stopped; {left:,} rows could not be written: {recorder.problem}")
+        else:
+            log.info("stopped; everything is sealed")
 
 
 def build(

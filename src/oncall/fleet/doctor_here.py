@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from oncall import __version__, native
+from oncall.collect.ring_room import why_no_ring
 from oncall.errors import OncallError
 from oncall.fleet.configuration import configuration_files, read_configuration
 from oncall.fleet.endpoint import Node, hello
@@ -66,6 +67,8 @@ def _run_dir() -> Check:
         return Check("run dir", "absent", text, "oncall collect  # makes it, on a node")
     if not os.access(rings, os.W_OK | os.X_OK):
         return Check("run dir", "wrong", f"{rings} cannot be written", f"ls -ld {rings}")
+    if problem := why_no_ring(rings):
+        return Check("run dir", "wrong", problem, f"df -h {rings}")
     return Check("run dir", "ok", str(rings))
 
 
@@ -79,7 +82,10 @@ def _evidence() -> Iterator[Check]:
     # A console has neither and wants neither; a node has one and misses the other.
     is_node = data_dir().is_dir() or rings_dir(run_dir()).is_dir()
     collector = status["collector"]
-    if collector["alive"]:
+    problems = status.get("problems")
+    if collector["alive"] and problems:
+        yield Check("collector", "wrong", str(problems[0]), "journalctl -u oncall-collect -n 50")
+    elif collector["alive"]:
         yield Check("collector", "ok", "runs")
     else:
         state: State = "wrong" if is_node else "absent"
