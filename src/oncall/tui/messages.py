@@ -28,7 +28,7 @@ class Question:
     label: str = ""
 
 
-class Answered(Message):
+class Answered(Message, bubble=False):
     """A question's answer."""
 
     def __init__(self, question: Question, value: Any) -> None:
@@ -37,7 +37,7 @@ class Answered(Message):
         self.value = value
 
 
-class Refused(Message):
+class Refused(Message, bubble=False):
     """A question that could not be answered. `bug`: the error is nobody's but ours."""
 
     def __init__(self, question: Question, error: Exception, bug: bool = False) -> None:

@@ -1,0 +1,55 @@
+"""Rulebooks not saved yet, kept in $XDG_STATE_HOME/oncall/drafts: a crash loses no text.
+
+A draft is written while one types and removed when its text is saved or thrown away.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from oncall.errors import BadInput
+
+
+def drafts_folder() -> Path:
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(home).expanduser() / "oncall" / "drafts"
+
+
+def draft_file(name: str) -> Path:
+    return drafts_folder() / f"{name}.yaml"
+
+
+def keep(name: str, text: str) -> Path:
+    """Write the draft, whole or not at all. Raises BadInput where nothing can be written."""
+    path = draft_file(name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beside = path.with_suffix(".part")
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        raise BadInput(str(path), f"the draft cannot be written: {error.strerror}") from None
+    return path
+
+
+def read(name: str) -> str | None:
+    """The draft of that name, None if there is none that can be read."""
+    try:
+        return draft_file(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def names() -> tuple[str, ...]:
+    """The rulebooks of which there are drafts."""
+    with suppress(OSError):
+        return tuple(sorted(path.stem for path in drafts_folder().glob("*.yaml")))
+    return ()
+
+
+def drop(name: str) -> None:
+    """Remove the draft, if there is one."""
+    with suppress(OSError):
+        draft_file(name).unlink(missing_ok=True)

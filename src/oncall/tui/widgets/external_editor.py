@@ -1,0 +1,34 @@
+"""`e`: a text in the reader's own editor, with the console out of the way meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from textual.app import App, SuspendNotSupported
+
+from oncall.errors import UsageError
+
+
+def edited_outside(app: App[Any], path: Path) -> str:
+    """What `path` holds after it was edited in $VISUAL, $EDITOR or vi.
+
+    Raises UsageError if there is no such editor, or it failed.
+    """
+    command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        with app.suspend():
+            code = subprocess.run([*shlex.split(command), str(path)], check=False).returncode
+    except SuspendNotSupported:
+        raise UsageError("this terminal cannot be handed to another program") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the editor `{command}` cannot be started: {error}") from None
+    if code != 0:
+        raise UsageError(f"the editor `{command}` ended with {code}; the text is as it was")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read after editing: {error}") from None
