@@ -32,15 +32,16 @@ def _needs_past(screen: ConsoleScreen) -> str | None:
 def _needs_findings(screen: ConsoleScreen) -> str | None:
     if why := _needs_time(screen):
         return why
-    world = screen.state.world
-    timed = world and any(one.at_ns is not None for one in world.diagnosis.findings)
-    return None if timed else "there is no finding with a time"
+    return None if screen.app.known_moments else "there is no finding with a time"
 
 
 def _needs_job(screen: ConsoleScreen) -> str | None:
+    state = screen.state
+    if state.jobs is None and state.problem:
+        return None  # the way to the nodes, once more
     if why := needs_world(screen):
         return why
-    return None if screen.state.live else "this is a recording; there are no nodes to ask"
+    return None if state.live else "this is a recording; there are no nodes to ask"
 
 
 def _needs_something_to_copy(screen: ConsoleScreen) -> str | None:

@@ -20,6 +20,7 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.command import CommandPalette, Provider
 from textual.screen import Screen
+from textual.widget import AwaitMount
 
 from oncall.tui.actions import ACTIONS
 from oncall.tui.clipboard import Clipboard, osc52
@@ -293,12 +294,12 @@ class ConsoleApp(App[None]):
         elif self._visited:
             self.switch_mode(self._visited.pop())
 
-    def action_help(self) -> None:
-        if (screen := self.console_screen) is not None:
-            self.push_screen(HelpScreen(screen))
+    def action_help(self) -> AwaitMount | None:
+        screen = self.console_screen
+        return self.push_screen(HelpScreen(screen)) if screen is not None else None
 
-    def action_palette(self) -> None:
-        self.push_screen(CommandPalette(placeholder="What to do?"))
+    def action_palette(self) -> AwaitMount:
+        return self.push_screen(CommandPalette(placeholder="What to do?"))
 
     def action_theme(self) -> None:
         names = self.theme_names()

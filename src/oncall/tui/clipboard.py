@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from textual.widget import AwaitMount
+
 from oncall.tui.messages import Question
 from oncall.tui.prompt import Choice
 from oncall.units import format_bytes
@@ -37,19 +39,21 @@ class Clipboard:
     def __init__(self, app: ConsoleApp) -> None:
         self._app = app
 
-    def action_copy(self) -> None:
+    def action_copy(self) -> AwaitMount | None:
         screen = self._app.console_screen
         copies = screen.copies() if screen is not None else ()
         if len(copies) == 1:
             self.copy(copies[0])
-            return
+            return None
 
         def chosen(key: str | None) -> None:
             for one in copies:
                 if one.key == key:
                     self.copy(one)
 
-        self._app.push_screen(Choice("Copy", [(one.key, one.title) for one in copies]), chosen)
+        return self._app.push_screen(
+            Choice("Copy", [(one.key, one.title) for one in copies]), chosen
+        )
 
     def copy(self, one: Copy) -> None:
         """Copy it, asking the session for it if need be."""

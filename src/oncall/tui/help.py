@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.console import Group
+from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -36,46 +39,56 @@ class HelpScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help"):
-            yield Static(help_text(self._about))
+            yield Static(Group(*help_parts(self._about)))
 
     def action_scroll(self, lines: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
 
-def help_text(screen: ConsoleScreen) -> Text:
+def help_parts(screen: ConsoleScreen) -> Iterator[Text | Table]:
     """What the screen and the focused widget are for, their keys, and everybody's."""
-    app = screen.app
-    text = Text()
-    text.append(f"{screen.entry.title}\n", "bold")
-    text.append(f"{screen.entry.shows}\n")
-    for widget in screen.focus_chain_help():
-        text.append(f"{widget}\n")
-    keys = keys_by_id(screen)
-    entries = app.actions_of(screen)
+    yield Text.assemble((screen.entry.title, "bold"), f"\n{screen.entry.shows}")
+    for said in screen.focus_chain_help():
+        yield Text(said)
+    entries = screen.app.actions_of(screen)
     own = [entry for entry in entries if not entry.of_app]
     if own:
-        text.append("\nHere\n", "bold")
-        text.append_text(_lines(own, keys, screen))
-    text.append("\nEverywhere\n", "bold")
-    text.append_text(_lines([entry for entry in entries if entry.of_app], keys, screen))
-    text.append("\nRanks\n", "bold")
-    for look, style in zip(STATES, state_styles(app), strict=True):
-        text.append(f"  {look.letter:<{_KEYS_WIDTH}}", style)
-        text.append(f"{look.name}: {look.says}\n")
-    text.append("\nArrows or h j k l move, g and G go to the ends, enter opens, tab changes the ")
-    text.append("pane. Keys are remapped by id under [keys] in config.toml.\n")
-    return text
+        yield Text("\nHere", "bold")
+        yield _keys(own, screen)
+    yield Text("\nEverywhere", "bold")
+    yield _keys([entry for entry in entries if entry.of_app], screen)
+    yield Text("\nRanks", "bold")
+    yield _legend(screen)
+    yield Text(
+        "\nArrows or h j k l move, g and G go to the ends, enter opens, tab changes the pane.\n"
+        "The words in brackets are ids: keys are remapped by them under [keys] in config.toml.",
+    )
 
 
-def _lines(entries: list[ActionEntry], keys: dict[str, list[str]], screen: ConsoleScreen) -> Text:
-    text = Text()
+def _table() -> Table:
+    table = Table.grid(padding=(0, 2), pad_edge=True)
+    table.add_column(min_width=_KEYS_WIDTH, no_wrap=True)
+    table.add_column()
+    return table
+
+
+def _keys(entries: list[ActionEntry], screen: ConsoleScreen) -> Table:
+    """A row for each action that has a key here; why those that do nothing do not."""
+    keys, table = keys_by_id(screen), _table()
     for entry in entries:
         if entry.id not in keys:
             continue
-        shown = " ".join(key_phrase(key) for key in keys[entry.id])
         why = entry.why_not(screen)
-        text.append(f"  {shown:<{_KEYS_WIDTH}}", "dim" if why else "bold")
-        text.append(entry.description, "dim" if why else "")
-        text.append(f"  [{entry.id}]", "dim")
-        text.append(f"\n  {'':<{_KEYS_WIDTH}}not now: {why}\n" if why else "\n", "dim")
-    return text
+        text = Text.assemble((entry.description, "dim" if why else ""), (f" [{entry.id}]", "dim"))
+        if why:
+            text.append(f"\nnot now: {why}", "dim")
+        shown = " ".join(key_phrase(key) for key in keys[entry.id])
+        table.add_row(Text(shown, "dim" if why else "bold"), text)
+    return table
+
+
+def _legend(screen: ConsoleScreen) -> Table:
+    table = _table()
+    for look, style in zip(STATES, state_styles(screen.app), strict=True):
+        table.add_row(Text(look.letter, style), f"{look.name}: {look.says}")
+    return table

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from textual.widget import AwaitMount
+
 from oncall.errors import OncallError
 from oncall.tui.messages import Question
 from oncall.tui.notes import Note, add_note, notes_file, read_notes, to_markdown
@@ -52,12 +54,12 @@ class Keeping:
     def _notes_file(self) -> Path:
         return notes_file(self._app.state.job or "", self._recording)
 
-    def action_save(self) -> None:
+    def action_save(self) -> AwaitMount:
         def left(text: str | None) -> None:
             if text is not None:
                 self._save(with_suffix(text, ".oncall"))
 
-        self._app.push_screen(
+        return self._app.push_screen(
             Prompt(
                 "save to",
                 f"{self._proposed()}.oncall",
@@ -74,7 +76,7 @@ class Keeping:
 
         self._app.ask(Question("save", save, self._app, "saving"))
 
-    def action_mark(self) -> None:
+    def action_mark(self) -> AwaitMount:
         screen = self._app.console_screen
         about = screen.cursor_is_on() if screen is not None else ""
 
@@ -83,7 +85,7 @@ class Keeping:
                 self._note(text.strip(), about)
 
         hint = f"A note about {about or 'this moment'}, for the report."
-        self._app.push_screen(Prompt("note", hint=hint), left)
+        return self._app.push_screen(Prompt("note", hint=hint), left)
 
     def _note(self, text: str, about: str) -> None:
         at_ns = self._app.state.cursor.stands_at_ns
@@ -96,12 +98,12 @@ class Keeping:
             return
         self._app.tell(f"noted in {path}")
 
-    def action_export(self) -> None:
+    def action_export(self) -> AwaitMount:
         def left(text: str | None) -> None:
             if text is not None:
                 self._export(text)
 
-        self._app.push_screen(
+        return self._app.push_screen(
             Prompt(
                 "export as",
                 self._proposed(),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from textual.widget import AwaitMount
+
 from oncall.errors import UsageError
 from oncall.tui.goto import KINDS, Target, parse_target
 from oncall.tui.messages import GoTo
@@ -20,7 +22,7 @@ class Looking:
     def __init__(self, app: ConsoleApp) -> None:
         self._app = app
 
-    def action_filter(self) -> None:
+    def action_filter(self) -> AwaitMount:
         before = self._app.state.filter
 
         def left(text: str | None) -> None:
@@ -29,18 +31,20 @@ class Looking:
         def changed(text: str) -> None:
             self._app.change(filter=text.strip())
 
-        self._app.push_screen(Prompt("/", before, hint="Only what holds:", changed=changed), left)
+        return self._app.push_screen(
+            Prompt("/", before, hint="Only what holds:", changed=changed), left
+        )
 
     def action_faults(self) -> None:
         self._app.change(faults_only=not self._app.state.faults_only)
 
-    def action_go_to(self) -> None:
+    def action_go_to(self) -> AwaitMount:
         def left(text: str | None) -> None:
             if text is not None:
                 self.go(self._target(text))
 
         hint = "  ".join(KINDS)
-        self._app.push_screen(Prompt(":", hint=hint, problem_of=self._problem_of), left)
+        return self._app.push_screen(Prompt(":", hint=hint, problem_of=self._problem_of), left)
 
     def _target(self, text: str) -> Target:
         return parse_target(text, self._app.state.cursor.last_ns)

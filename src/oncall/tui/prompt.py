@@ -46,6 +46,10 @@ class Prompt(ModalScreen[str | None]):
                 yield Label(self._label, markup=False)
                 yield Input(self._value, select_on_focus=False)
 
+    def on_mount(self) -> None:
+        # At once: what is typed ahead of the next frame belongs to the line.
+        self.set_focus(self.query_one(Input), scroll_visible=False)
+
     @on(Input.Changed)
     def _tell_change(self, event: Input.Changed) -> None:
         self.query_one("#prompt-hint", Static).update(self._hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from rich.text import Text
@@ -9,12 +10,14 @@ from textual.widgets import Static
 
 from oncall.tui.keys import key_phrase, keys_by_id
 from oncall.tui.models import shell
-from oncall.tui.registry import SCREENS
+from oncall.tui.registry import SCREENS, ActionEntry
 from oncall.tui.state import State
 
 if TYPE_CHECKING:
     from oncall.tui.app import ConsoleApp
     from oncall.tui.screen import ConsoleScreen
+
+_ALWAYS = frozenset({"help", "quit"})  # in the line of keys, however narrow
 
 
 class _Line(Static):
@@ -88,24 +91,30 @@ class StatusLine(_Line):
 
 
 class KeyBar(_Line):
-    """The keys that matter here; those that do nothing now are dim."""
+    """The keys that matter here, those that do nothing now dim; help and quit are always there."""
 
     def line(self, state: State) -> Text:  # noqa: ARG002
         screen = cast("ConsoleScreen", self.screen)
         keys = keys_by_id(screen)
+        shown = [one for one in screen.app.actions_of(screen) if one.bar and one.id in keys]
+        always = [self._key(one, keys, screen) for one in shown if one.id in _ALWAYS]
+        right = Text.assemble(*always)
         text = Text(" ")
-        for entry in screen.app.actions_of(screen):
-            if not entry.bar or entry.id not in keys:
+        for entry in shown:
+            more = self._key(entry, keys, screen)
+            if entry.id in _ALWAYS:
                 continue
-            off = entry.why_not(screen) is not None
-            more = Text.assemble(
-                (
-                    key_phrase(keys[entry.id][0]),
-                    "dim" if off else self._style("primary", bold=True),
-                ),
-                (f" {entry.title}   ", self._style("muted") + (" dim" if off else "")),
-            )
-            if text.cell_len + more.cell_len > self.size.width:
+            if text.cell_len + more.cell_len + right.cell_len > self.size.width:
                 break
             text.append_text(more)
-        return text
+        return spread(text, right, self.size.width)
+
+    def _key(
+        self, entry: ActionEntry, keys: Mapping[str, list[str]], screen: ConsoleScreen
+    ) -> Text:
+        off = entry.why_not(screen) is not None
+        key = key_phrase(keys[entry.id][0])
+        return Text.assemble(
+            (key, "dim" if off else self._style("primary", bold=True)),
+            (f" {entry.title}  ", self._style("muted") + (" dim" if off else "")),
+        )

@@ -36,7 +36,7 @@ class SessionThread:
         self._opening = opening
         self._post = post
         self._pending: dict[str, Question] = {}  # by group, the oldest first
-        self._running: Question | None = None
+        self._running: Question | None = opening
         self._superseded = False
         self._closing = False
         self._session: Session | None = None
@@ -59,6 +59,12 @@ class SessionThread:
         with self._changed:
             running = self._running is not None and self._running.group == group
             return running or group in self._pending
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits or runs, the opening included."""
+        with self._changed:
+            return bool(self._pending) or self._running is not None
 
     def interrupt(self) -> None:
         """Give up what runs and what waits."""

@@ -1,0 +1,321 @@
+"""The console as a whole, key by key, on a session made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from oncall.console.world import World
+from oncall.errors import UsageError
+
+from .console import console, piloted
+from .fake_session import FakeSession
+from .worlds import FAULT_NS, FIRST_NS, JOB, LAST_NS, hang_world, silent_world
+
+
+def instants(session: FakeSession) -> list[int | None]:
+    """What worlds were asked for."""
+    return [at_ns for method, at_ns in session.asked if method == "world"]
+
+
+@piloted
+async def test_one_job_goes_straight_in() -> None:
+    async with console() as running:
+        assert running.app.current_mode == "incident"
+        assert running.session.asked[:3] == [("jobs", None), ("choose", JOB), ("world", None)]
+        assert JOB in running.line(0)
+        assert "16/16 ranks" in running.line(0)
+
+
+@piloted
+async def test_several_jobs_are_to_choose_from() -> None:
+    async with console(FakeSession(jobs=("gpt-9", JOB))) as running:
+        assert running.app.current_mode == "jobs"
+        assert "gpt-9" in running.text()
+        await running.press("j", "enter")
+        assert running.app.state.job == JOB
+        assert running.app.current_mode == "incident"
+
+
+@piloted
+async def test_a_session_that_cannot_be_opened_says_why_and_what_to_type() -> None:
+    said = "no hosts are named\nWrite them under [fleet] in config.toml, or: oncall --hosts NODES"
+
+    def opener() -> FakeSession:
+        raise UsageError(said)
+
+    async with console(opener=opener) as running:
+        assert "no hosts are named" in running.text()
+        assert "oncall --hosts NODES" in running.text()
+
+
+@piloted
+async def test_what_kept_jobs_from_being_found_can_be_tried_again() -> None:
+    session = FakeSession()
+    session.fails["jobs"] = UsageError("gpu017: host key not verified; type: ssh gpu017")
+    async with console(session) as running:
+        assert "type: ssh gpu017" in running.text()
+        del session.fails["jobs"]
+        await running.press("R")
+        assert running.app.current_mode == "incident"
+
+
+@piloted
+async def test_a_disabled_key_says_why() -> None:
+    async with console() as running:
+        await running.press("R")
+        assert "this is a recording" in running.text()
+        assert ("refresh", None) not in running.session.asked
+        await running.press("right_square_bracket")
+        assert "On in time: the end is what is shown" in running.text()
+
+
+@piloted
+async def test_help_tells_every_key_of_the_screen_and_why_some_do_nothing() -> None:
+    async with console(size=(100, 120)) as running:
+        await running.press("question_mark")
+        seen = running.text()
+        for entry in running.app.actions_of(running.app.console_screen):
+            assert entry.description.split()[0] in seen, entry.id
+        assert "not now: this is a recording" in seen
+        await running.press("escape")
+        assert "not now" not in running.text()
+
+
+@piloted
+async def test_time_is_stepped_back_and_followed_again() -> None:
+    async with console() as running:
+        await running.press("left_square_bracket")
+        # 750 s in about sixty steps: 15 s each
+        assert instants(running.session)[-1] == LAST_NS - 15 * 10**9
+        assert "15 s before the end" in running.text()
+        await running.press("left_curly_bracket", "right_square_bracket")
+        assert instants(running.session)[-1] == LAST_NS - 150 * 10**9
+        await running.press("full_stop")
+        assert instants(running.session)[-1] is None
+
+
+@piloted
+async def test_findings_are_jumped_to_in_time() -> None:
+    async with console() as running:
+        await running.press("N")
+        assert running.app.state.cursor.at_ns == FAULT_NS
+        await running.press("N")
+        assert "none before this" in running.text()
+        await running.press("left_square_bracket")
+        assert not running.app.state.world.diagnosis.findings
+        await running.press("n")
+        assert running.app.state.cursor.at_ns == FAULT_NS
+
+
+@piloted
+async def test_play_moves_with_the_clock_and_ends_at_the_end() -> None:
+    async with console() as running:
+        await running.press("space")
+        assert running.app.state.cursor.at_ns == FIRST_NS
+        await running.press("greater_than_sign")
+        await running.pass_s(2)
+        assert running.app.state.cursor.at_ns == FIRST_NS + 60 * 10**9
+        await running.press("space")
+        await running.pass_s(5)
+        assert running.app.state.cursor.at_ns == FIRST_NS + 60 * 10**9
+        await running.press("space")
+        await running.pass_s(60)
+        assert running.app.state.cursor.follows
+        assert not running.app.state.cursor.playing
+
+
+def live_session() -> FakeSession:
+    return FakeSession(replace(silent_world(), origin="2 nodes over SSH"))
+
+
+def gathers(session: FakeSession) -> int:
+    return session.asked.count(("refresh", None))
+
+
+@piloted
+async def test_a_running_job_is_gathered_again_but_never_twice_at_once() -> None:
+    async with console(live_session(), refresh_every_s=5) as running:
+        await running.pass_s(3)
+        assert gathers(running.session) == 0
+        await running.pass_s(3)
+        assert gathers(running.session) == 1
+        running.session.gate.clear()
+        running.clock.now_s += 6
+        for _ in range(5):
+            running.app.timekeeping.beat()
+            running.clock.now_s += 6
+            await running.pilot.pause()
+        assert gathers(running.session) == 2
+        running.session.gate.set()
+
+
+@piloted
+async def test_a_paused_live_view_stays_still() -> None:
+    async with console(live_session()) as running:
+        await running.press("space")
+        assert running.app.state.cursor.at_ns == LAST_NS
+        await running.pass_s(60)
+        assert gathers(running.session) == 0
+
+
+@piloted
+async def test_trouble_while_gathering_is_told_and_the_last_world_stays_with_its_age() -> None:
+    async with console(live_session()) as running:
+        running.session.fails["refresh"] = UsageError("gpu018: connection lost")
+        await running.press("R")
+        assert "gpu018: connection lost" in running.text()
+        await running.pass_s(2)
+        await running.pass_s(2)
+        assert "(shown: 4 s old)" in running.text()
+        assert running.app.state.world is not None
+        del running.session.fails["refresh"]
+        await running.press("R")
+        assert "connection lost" not in running.text()
+        await running.press("9")
+        assert "gathering: gpu018: connection lost" in running.text()
+
+
+@piloted
+async def test_a_bug_in_a_session_is_told_and_the_console_stays() -> None:
+    class Broken(FakeSession):
+        def world(self, at_ns: int | None = None) -> World:  # noqa: ARG002
+            raise KeyError("what")
+
+    async with console(Broken()) as running:
+        assert "this is a bug: KeyError" in running.text()
+        await running.press("9")
+        assert "KeyError" in running.text()
+
+
+@piloted
+async def test_filter_narrows_while_typing_and_esc_gives_it_up() -> None:
+    async with console(FakeSession(jobs=("gpt-9", JOB))) as running:
+        await running.press("slash", *"llama")
+        assert running.app.state.filter == "llama"
+        assert "gpt-9" not in running.text()
+        await running.press("escape")
+        assert running.app.state.filter == ""
+        assert "gpt-9" in running.text()
+        await running.press("slash")
+        await running.type("gpt")
+        assert "/gpt" in running.text()
+        await running.press("escape")
+        assert running.app.state.filter == ""
+
+
+@piloted
+async def test_faults_only_is_a_switch() -> None:
+    async with console() as running:
+        await running.press("f")
+        assert running.app.state.faults_only
+        await running.press("f")
+        assert not running.app.state.faults_only
+
+
+@piloted
+async def test_go_to_a_time_and_what_is_wrong_with_a_line() -> None:
+    async with console() as running:
+        await running.press("colon")
+        await running.type("tiem 09:00")
+        assert "did you mean time?" in running.text()
+        await running.press(*["backspace"] * 10)
+        await running.type("time 09:00:00")
+        assert running.app.state.cursor.at_ns == FIRST_NS + 400 * 10**9
+        await running.press("colon", *"rank x", "enter")
+        assert "a rank is a number" in running.text()
+
+
+@piloted
+async def test_esc_goes_back_the_way_one_came() -> None:
+    async with console() as running:
+        await running.press("9", "0", "escape")
+        assert running.app.current_mode == "log"
+        await running.press("escape")
+        assert running.app.current_mode == "incident"
+
+
+@piloted
+async def test_the_palette_does_actions_by_name() -> None:
+    async with console() as running:
+        await running.press("ctrl+p")
+        await running.type("faults")
+        assert running.app.state.faults_only
+
+
+@piloted
+async def test_another_theme_is_a_key_away() -> None:
+    async with console() as running:
+        for name in (*running.app.theme_names()[1:], "oncall-dark"):
+            await running.press("T")
+            assert running.app.theme == name
+
+
+@piloted
+async def test_keys_are_remapped_by_id() -> None:
+    async with console(keymap={"faults": "f6", "jobs.open": "o"}) as running:
+        await running.press("f")
+        assert not running.app.state.faults_only
+        await running.press("f6")
+        assert running.app.state.faults_only
+        await running.press("question_mark")
+        assert "f6" in running.text()
+
+
+@piloted
+async def test_a_small_terminal_says_so_and_works_again_when_enlarged() -> None:
+    async with console(size=(80, 24)) as running:
+        await running.pilot.resize_terminal(40, 10)
+        await running.settle()
+        assert "This terminal is 40 by 10" in running.text()
+        await running.pilot.resize_terminal(80, 24)
+        await running.settle()
+        assert "This terminal" not in running.text()
+        assert JOB in running.line(0)
+
+
+@piloted
+async def test_a_storm_of_resizes_leaves_the_screen_whole() -> None:
+    async with console(size=(80, 24)) as running:
+        for width in range(30, 120, 7):
+            await running.pilot.resize_terminal(width, width // 3)
+        await running.pilot.resize_terminal(100, 30)
+        await running.settle()
+        assert JOB in running.line(0)
+        assert "Quit" in running.line(-1)
+
+
+@piloted
+async def test_without_utf8_all_is_ascii() -> None:
+    async with console(ascii_only=True) as running:
+        await running.press("question_mark")
+        svg = running.app.export_screenshot()
+        shown = svg.replace("\N{NO-BREAK SPACE}", " ").replace("&#160;", " ")
+        assert "Explain this screen" in shown
+        assert shown.isascii()
+
+
+@pytest.mark.parametrize("busy", [False, True])
+@piloted
+async def test_quit_leaves_nothing_behind_even_while_something_is_asked(busy: bool) -> None:
+    session = FakeSession()
+    async with console(session) as running:
+        if busy:
+            session.gate.clear()
+            await running.pilot.press("left_square_bracket")
+            await running.pilot.pause()
+        await running.pilot.press("ctrl+q")
+        assert running.app.close_session()
+        assert session.closed
+
+
+@piloted
+async def test_a_hang_is_not_lost_by_what_arrives_late() -> None:
+    """The newest question wins: stepping quickly shows only where one stopped."""
+    async with console(FakeSession(hang_world())) as running:
+        running.session.gate.clear()
+        await running.pilot.press(*["left_square_bracket"] * 5)
+        running.session.gate.set()
+        await running.settle()
+        assert running.app.state.world.moment.at_ns == LAST_NS - 75 * 10**9
