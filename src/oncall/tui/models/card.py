@@ -37,7 +37,7 @@ def _lines(card: RankCard) -> Iterator[Line]:
     yield (("heading", "Operations, newest first"),)
     for number, line in enumerate(aligned(card.operations, _MOST_OPERATIONS)):
         yield (("label" if not number else "text", line),)
-    if (more := card.operations.total - _MOST_OPERATIONS) > 0:
+    if (more := card.operations.total - min(len(card.operations.rows), _MOST_OPERATIONS)) > 0:
         yield (("muted", f"and {more:,} more"),)
 
 

@@ -1,0 +1,46 @@
+"""A rank's card as lines that fit."""
+
+from __future__ import annotations
+
+from oncall.console.world import RankCard, Table
+from oncall.tui.models.card import aligned, card_lines
+
+
+def card(rows: int = 2, total: int = 2) -> RankCard:
+    operations = Table(("seq", "op"), tuple((number, "AllReduce") for number in range(rows)), total)
+    facts = (("node", "gpu017\x1b[2J"), ("GPU", "5"))
+    return RankCard(5, facts, operations, ("wait at loader.py:88",))
+
+
+def words(lines: tuple[tuple[tuple[str, str], ...], ...]) -> list[str]:
+    return ["".join(text for _, text in line) for line in lines]
+
+
+def test_everything_that_is_known_is_told() -> None:
+    assert words(card_lines(card(total=9), 40)) == [
+        "Rank 5",
+        "node  gpu017�[2J",  # whatever a host calls itself, it does not steer the terminal
+        "GPU   5",
+        "",
+        "Where its program stood",
+        "  wait at loader.py:88",
+        "",
+        "Operations, newest first",
+        "seq  op",
+        "  0  AllReduce",
+        "  1  AllReduce",
+        "and 7 more",
+    ]
+
+
+def test_lines_are_cut_to_the_width() -> None:
+    assert all(len(line) <= 12 for line in words(card_lines(card(), 12)))
+
+
+def test_a_rank_without_operations_says_so() -> None:
+    assert words(card_lines(card(0, 0), 40))[-1] == "No operation of it was recorded."
+
+
+def test_columns_are_as_wide_as_they_need() -> None:
+    table = Table(("seq", "size", "what"), ((7, 1_000_000, None), (12, 5, "a")), 2)
+    assert aligned(table, 9) == ["seq       size  what", "  7  1,000,000  -", " 12          5  a"]

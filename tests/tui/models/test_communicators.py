@@ -1,0 +1,113 @@
+"""Communicators in a list, and one's members against its rounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from oncall.console.world import CommunicatorSummary, CommunicatorView, RankState
+from oncall.tui.models import communicators as model
+
+from ..worlds import DP, TP, hang_world
+
+
+def summary(label: str, behind: int = 0, waiting: int = 0, wait_s: int = -1) -> CommunicatorSummary:
+    wait_ns = wait_s * 10**9 if wait_s >= 0 else -1
+    return CommunicatorSummary(hash(label) & 0xFFFF, label, label, 8, 5, behind, waiting, wait_ns)
+
+
+def view(state: list[list[int]], told: int | None = None, first: int = 10) -> CommunicatorView:
+    """Rows are members 0, 1 ...; a member took 100 ms times its rank plus one where done."""
+    states = np.array(state, dtype=np.int8).reshape(len(state), -1)
+    took = np.where(states == model.DONE, 100_000_000 * (np.arange(len(state)) + 1)[:, None], -1)
+    rounds = states.shape[1]
+    return CommunicatorView(
+        summary=replace(hang_world().communicators[0], size=len(state)),
+        ranks=np.arange(len(state)),
+        seqs=np.arange(first, first + rounds),
+        ops=("AllReduce",) * rounds,
+        state=states,
+        duration_ns=took.astype(np.int64),
+        told=told,
+        round_bytes=(2**20,) * rounds,
+    )
+
+
+def test_the_longest_awaited_comes_first() -> None:
+    late, long, calm = summary("a", 1, 3, 10), summary("b", 1, 2, 60), summary("c")
+    together = summary("d", 0, 8, 600)  # all are in it: nobody is missing
+    assert model.worst_first((calm, together, late, long)) == (long, late, together, calm)
+    assert model.worst_first((calm, together, late, long), faults_only=True) == (long, late)
+    assert model.worst_first((calm, late), text="C") == (calm,)
+    assert model.worst_first((late,), text=hex(late.comm)) == (late,)
+
+
+def test_progress_in_words() -> None:
+    assert model.progress_phrase(summary("a", 1, 3, 600)) == "1 behind, 3 wait 10 min"
+    assert model.progress_phrase(summary("a", 0, 1)) == "1 waits"
+    assert model.progress_phrase(summary("a")) == "all together"
+    assert model.progress_phrase(replace(summary("a"), entered=-1)) == "no collective seen"
+
+
+def test_members_alike_share_a_row_and_who_has_not_come_is_first() -> None:
+    rows = model.member_rows(view([[2, 2, 1], [2, 2, 1], [2, 2, 0], [2, 3, 3]]))
+    assert [row.ranks for row in rows] == [(2,), (0, 1), (3,)]
+    assert rows[1].label == "ranks 0-1"
+    assert len(model.member_rows(view([[2, 1], [2, 1]]), folded=False)) == 2
+
+
+def test_the_told_round_decides_the_order_wherever_it_stands() -> None:
+    told = view([[2, 0, 2], [2, 1, 2]], told=11)
+    assert model.told_column(told) == 1
+    assert model.told_column(replace(told, told=99)) == 2  # not among those shown
+    assert [row.ranks for row in model.member_rows(told)] == [(0,), (1,)]
+    assert model.shown_states(model.member_rows(told)[1], 1)[1] == RankState.HUNG
+
+
+def test_a_communicator_without_rounds_has_members_all_the_same() -> None:
+    none = view([[], []])
+    assert model.told_column(none) is None
+    assert [row.ranks for row in model.member_rows(none)] == [(0,), (1,)]
+    assert model.durations(none).tolist() == []
+
+
+def test_a_round_in_words() -> None:
+    one = model.round_at(view([[2, 1], [2, 1], [2, 0]]), 0)
+    assert model.round_lines(one, 3) == (
+        "AllReduce 10 of 1 MiB: 3 of 3 done",
+        "took 100 ms to 300 ms (rank 2), median 200 ms · 3.5 MB/s a member",
+    )
+    hung = model.round_at(view([[2, 1], [2, 1], [2, 0]]), 1)
+    assert model.round_lines(hung, 3) == (
+        "AllReduce 11 of 1 MiB: 0 of 3 done · ranks 0-1 in it · rank 2 not entered",
+    )
+
+
+def test_how_long_a_round_took_is_its_longest_member() -> None:
+    seconds = model.durations(view([[2, 1], [2, 0]]))
+    assert seconds[0] == 0.2 and np.isnan(seconds[1])
+
+
+def test_a_waiter_is_followed_to_where_it_stands() -> None:
+    world = hang_world()
+    comm, seq = world.ranks.comm.copy(), world.ranks.seq.copy()
+    comm[5], seq[5] = TP, 812
+    world = replace(world, ranks=replace(world.ranks, comm=comm, seq=seq))
+    row = model.MemberRow((5,), "rank 5", np.zeros(1, dtype=np.int8))
+    assert model.elsewhere(world, DP, row.ranks) == (5, TP)
+    assert model.where_phrase(world, DP, row) == "rank 5 stands in operation 812 of tp 0-1"
+    assert model.elsewhere(world, TP, row.ranks) is None
+    assert model.elsewhere(world, DP, (0, 1)) is None
+
+
+def test_the_newest_rounds_are_shown_and_the_cursor_always() -> None:
+    assert model.window(100, 40, 99) == (60, 100)
+    assert model.window(100, 40, 10) == (10, 50)
+    assert model.window(10, 40, 3) == (0, 10)
+
+
+def test_the_axis_marks_the_told_round_and_the_cursor() -> None:
+    told = view([[2] * 8], told=15)
+    assert model.axis(told, 0, 8, 3) == "10 ^ ▼  "
+    assert model.axis(told, 0, 8, 5) == "10   ▼  "

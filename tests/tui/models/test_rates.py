@@ -1,0 +1,136 @@
+"""Rates as glyphs: scales that stay, gaps that show, nothing that a NaN breaks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncall.console.world import Series
+from oncall.tui.models import rates as model
+from oncall.tui.models.rates import GAP, Scale
+
+S = 10**9
+
+
+def series(
+    values: list[float], name: str = "rank 5", step_s: float = 1.0, **more: object
+) -> Series:
+    at_ns = (np.arange(len(values)) * step_s * S).astype(np.int64)
+    return Series(name, "B/s", at_ns, np.array(values, dtype=np.float64), **more)  # type: ignore[arg-type]
+
+
+def glyphs(one: Series, width: int, plain: bool = False) -> str:
+    first, last = model.span([one])
+    values = model.columns_of(one, first, last, width)
+    (scale,) = model.scales([one])
+    return "".join(glyph for glyph, _ in model.line(one, values, scale, plain))
+
+
+def test_a_small_wobble_stays_small() -> None:
+    assert glyphs(series([99.0, 99.1, 99.0, 98.9]), 4) == "████"
+
+
+def test_a_gap_is_a_dot_and_zero_is_not() -> None:
+    assert glyphs(series([10, math.nan, 0, 10]), 4) == "█·▁█"
+    assert glyphs(series([10, math.nan, 0, 10]), 4, plain=True) == "#._#"
+
+
+def test_samples_farther_apart_than_columns_stand_until_the_next() -> None:
+    assert glyphs(series([10, 10, math.nan, 10]), 10) == "██████···█"
+
+
+def test_times_without_a_sample_are_a_gap() -> None:
+    one = series([10.0] * 6)
+    late = Series("a", "B/s", np.delete(one.at_ns, [2, 3]), np.full(4, 10.0))
+    assert glyphs(late, 6) == "███·██"  # a sample may come half an interval late
+
+
+@pytest.mark.parametrize(
+    ("value", "ceiling"),
+    [(0, 1), (-3, 1), (math.nan, 1), (1, 1), (1.01, 2), (21, 50), (999, 1000), (2e9, 2e9)],
+)
+def test_scales_end_at_round_numbers(value: float, ceiling: float) -> None:
+    assert model.nice_ceiling(value) == ceiling
+
+
+def test_series_of_a_group_share_a_scale() -> None:
+    low, high = series([3.0], "a", group="tx"), series([90.0], "b", group="tx")
+    other = series([3.0], "c", group="rx")
+    assert [one.high for one in model.scales([low, high, other])] == [100, 100, 5]
+    assert [one.high for one in model.scales([low, high, other], shared=False)] == [5, 100, 5]
+
+
+def test_a_scale_holds_the_baseline_and_the_threshold() -> None:
+    assert model.scales([series([1.0], baseline=(10.0, 40.0))])[0].high == 50
+    assert model.scales([series([1.0], threshold=150.0)])[0].high == 200
+    assert model.scales([series([math.nan])])[0] == Scale(0, 1)
+
+
+def test_what_lies_outside_the_usual_is_told_apart() -> None:
+    one = series([10.0, 2.0, math.nan, 30.0], baseline=(8.0, 12.0))
+    kinds = [kind for _, kind in model.line(one, one.value, Scale(0, 50))]
+    assert kinds == ["value", "outside", "gap", "outside"]
+    assert [model.standing(one), model.standing(series([2.0], baseline=(8.0, 9.0)))] == [
+        "above",
+        "below",
+    ]
+
+
+def test_a_chart_shows_band_threshold_and_gap() -> None:
+    one = series([40.0, 0.0, math.nan], baseline=(30.0, 50.0), threshold=15.0)
+    rows = model.chart(one, one.value, Scale(0, 100), 5)
+    assert ["".join(glyph for glyph, _ in row) for row in rows] == [
+        "   ",
+        "   ",
+        "   ",
+        "█  ",
+        "█▁·",
+    ]
+    assert [kind for _, kind in rows[3]] == ["value", "band", "band"]
+    thinner = model.chart(one, one.value, Scale(0, 100), 10)
+    assert ["".join(glyph for glyph, _ in row) for row in thinner][-2] == "█──"
+
+
+def test_values_have_their_unit() -> None:
+    assert model.value_phrase(38e9, "B/s") == "38 GB/s"
+    assert model.value_phrase(0.25, "s") == "250 ms"
+    assert model.value_phrase(18.54, "ops/s") == "18.5 ops/s"
+    assert model.value_phrase(math.nan, "B/s") == "-"
+
+
+def test_silence_is_told() -> None:
+    one = series([10.0, 10.0, math.nan, math.nan, math.nan, math.nan], baseline=(8.0, 12.0))
+    assert model.standing_phrase(one, 5 * S) == (
+        "within its usual 8 B/s to 12 B/s · nothing recorded for the last 4 s"
+    )
+    assert model.standing_phrase(series([math.nan]), 0) == "nothing was recorded"
+
+
+def test_suspects_come_first_and_a_text_narrows() -> None:
+    calm, bad = series([1.0], "rank 0"), series([1.0], "rank 5", suspect=True)
+    slow = series([1.0], "rank 7", baseline=(5.0, 6.0))
+    assert model.chosen([calm, slow, bad]) == (bad, calm, slow)
+    assert model.chosen([calm, slow, bad], faults_only=True) == (bad, slow)
+    assert model.chosen([calm, bad], "RANK 5") == (bad,)
+
+
+_RATES = st.floats(0, 1e12) | st.just(math.nan)
+
+
+@given(st.lists(_RATES, min_size=1, max_size=80), st.integers(1, 200), st.integers(1, 8))
+def test_any_series_fills_its_width(values: list[float], width: int, height: int) -> None:
+    one = series(values)
+    (scale,) = model.scales([one])
+    columns = model.columns_of(one, *model.span([one]), width)
+    assert len(columns) == width
+    known = [value for value in values if not math.isnan(value)]
+    shown = columns[np.isfinite(columns)]
+    assert len(shown) == 0 if not known else shown.min() >= 0 and shown.max() <= max(known) * 1.001
+    level = model.levels(columns, scale)
+    assert ((level == GAP) == np.isnan(columns)).all() and level.max() <= 8
+    rows = model.chart(one, columns, scale, height)
+    assert [len(row) for row in rows] == [width] * height
