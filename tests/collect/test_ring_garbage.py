@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from oncall.collect.ring import RingReader
 from oncall.collect.ring_layout import HEADER
 from oncall.errors import BadInput
+from oncall.shards.wire import Request, parse_request
 
 Recording = Callable[..., Any]  # tests/conftest.py: starts a process that records
 
@@ -156,3 +157,11 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     ]:
         with pytest.raises(BadInput, match=message):
             RingReader.open(tmp_path / name)
+
+
+def test_a_job_can_be_asked_for_by_whatever_name_it_gave_itself(recording: Recording) -> None:
+    name = "it's \"this\";\n\x1b[31mred\x07 \u202e --job %s"
+    with RingReader.open(recording(ONCALL_JOB=name).ring, consume=False) as ring:
+        assert ring.header.job.isprintable()
+        assert "it's \"this\";" in ring.header.job
+        assert parse_request(Request("digest", job=ring.header.job).line()).job == ring.header.job

@@ -86,7 +86,10 @@ def read_header(place: str, head: bytes, file_bytes: int) -> RingHeader:
 
 
 def _text(field: np.bytes_) -> str:
-    return bytes(field).split(b"\0", 1)[0].decode("utf-8", "replace")
+    """A job's own words: what cannot be printed could steer a terminal, and no console could ask
+    for a job by such a name."""
+    told = bytes(field).split(b"\0", 1)[0].decode("utf-8", "replace")
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in told)
 
 
 def _known(number: np.int32) -> int | None:
