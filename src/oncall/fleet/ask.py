@@ -82,7 +82,7 @@ async def gather_job(
     outcomes = await gather.greet()
     name = choose_job(outcomes, job, since_ns)
     await gather.digest(name)
-    incident = await asyncio.to_thread(_merged, gather.answers, name, memory)
+    incident = await asyncio.to_thread(merged, gather.answers, name, memory)
     thinned = thinned_communicators(incident)
     if thinned and not gather.stopped:
         with incident:
@@ -90,11 +90,11 @@ async def gather_job(
             asked = _holders(incident, comms, gather.answers.outcomes)
         await gather.detail(name, asked)
         # Rules have run on the first; nothing more can be read into that one.
-        incident = await asyncio.to_thread(_merged, gather.answers, name, memory)
+        incident = await asyncio.to_thread(merged, gather.answers, name, memory)
     return name, incident
 
 
-def _merged(answers: Answers, job: str, memory: Memory | None) -> Incident:
+def merged(answers: Answers, job: str, memory: Memory | None) -> Incident:
     """One incident of the answers, and of what silent hosts said last."""
     if memory is not None:
         memory.keep(job, answers.parts)
@@ -124,14 +124,16 @@ def choose_job(outcomes: Mapping[str, Outcome], job: str | None, since_ns: int |
     if known:
         each = "; ".join(f"{name} at {_utc(last_ns[name])}" for name in known[:_MOST_LISTED])
         raise UsageError(f"last seen before the time asked about (--since, --at): {each} UTC")
-    raise UsageError(f"no host knows of {f'job `{job}`' if job else 'a job'}: {_told(outcomes)}")
+    raise UsageError(
+        f"no host knows of {f'job `{job}`' if job else 'a job'}: {what_became(outcomes)}"
+    )
 
 
 def _utc(at_ns: int) -> str:
     return datetime.fromtimestamp(at_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _told(outcomes: Mapping[str, Outcome]) -> str:
+def what_became(outcomes: Mapping[str, Outcome]) -> str:
     """What became of the hosts, by kind: `gpu[001-003] cannot be reached: ...; gpu004 answered`."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for host, outcome in outcomes.items():
@@ -146,7 +148,8 @@ def _told(outcomes: Mapping[str, Outcome]) -> str:
 def thinned_communicators(incident: Incident) -> set[int]:
     """Communicators of which the digest did not bring every operation."""
     rows = incident.con.execute(
-        "SELECT DISTINCT comm FROM ops WHERE stands_for > 1 AND comm IS NOT NULL"
+        "SELECT comm FROM ops WHERE stands_for > 1 AND comm IS NOT NULL "
+        "UNION SELECT comm FROM transfers WHERE stands_for > 1 AND comm IS NOT NULL"
     ).fetchall()
     return {comm for (comm,) in rows}
 
