@@ -64,6 +64,19 @@ def test_it_stops_when_little_is_free_and_goes_on_by_itself(
     assert told.count("writing again; 200 rows were lost so far") == 1
 
 
+def test_a_clock_set_back_does_not_put_off_the_next_attempt(config: Configuration) -> None:
+    recorder = Recorder(config, _log()[0])
+    away = config.data_dir.with_name("away")
+    config.data_dir.rename(away)
+    recorder.add([_seqs(1, 100)])
+    hour_ns = 3600 * SECOND_NS
+    assert recorder.commit(10 * hour_ns) == 0
+    away.rename(config.data_dir)
+    assert recorder.commit(10 * hour_ns + SECOND_NS) == 0  # not yet
+    assert recorder.commit(9 * hour_ns) == 100
+    recorder.close()
+
+
 def test_rows_that_no_store_can_hold_cost_only_themselves(
     config: Configuration, sealed_rows: Rows
 ) -> None:

@@ -93,7 +93,8 @@ class Recorder:
         if self._seal_failure:
             failure, self._seal_failure = self._seal_failure, None
             self._stop_writing(failure, now_ns)
-        if self._store is None and now_ns < self._retry_at_ns:
+        # A clock that was set back must not make that hours.
+        if self._store is None and 0 < self._retry_at_ns - now_ns <= _RETRY_NS:
             return 0
         rows = 0
         try:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
+
+
+_NESTED = re.compile(r'"exception_message":"((?:[^"\\]|\\.)*)"')  # an error of another thread
 
 
 @dataclass(frozen=True)
@@ -51,4 +55,6 @@ def reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     told = str(error).rpartition("Original error: ")[2].strip()
+    if nested := _NESTED.search(told):
+        told = nested[1].replace('\\"', '"')
     return next(iter(told.splitlines()), type(error).__name__)
