@@ -8,7 +8,6 @@ from pathlib import Path
 
 import duckdb
 
-
 _NESTED = re.compile(r'"exception_message":"((?:[^"\\]|\\.)*)"')  # an error of another thread
 
 
