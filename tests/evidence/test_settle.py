@@ -135,3 +135,27 @@ def test_samples_are_even_and_keep_step_with_no_pattern(
         expected = rounds / 2**power
         assert len(rows) == period
         assert all(0.5 * expected < count < 1.5 * expected + 2 for _, count in rows)
+
+
+def test_transfers_are_as_coarse_as_the_coarsest_node_kept_them() -> None:
+    with Incident.empty() as incident:
+        for rank, step in ((0, 2), (1, 8)):
+            kept = [seq for seq in range(64) if _kept(seq, step)]
+            common = {"job": "j", "comm": 1, "kind": "coll", "rank": rank, "direction": "send"}
+            incident.append(
+                "transfers", common | {"seq": kept, "stands_for": step, "ended_ns": 5, "channel": 0}
+            )
+            recent = {"seq": [70], "stands_for": 1, "ended_ns": 5, "channel": 0}
+            incident.append("transfers", common | recent)
+        keep_whole_rounds(incident.con)
+        rows = incident.con.execute("SELECT rank, seq, stands_for FROM transfers").fetchall()
+    sampled = {seq for seq in range(64) if _kept(seq, 8)}
+    assert {row for row in rows if row[1] < 64} == {(r, s, 8) for r in (0, 1) for s in sampled}
+    assert {row[:2] for row in rows if row[1] == 70} == {(0, 70), (1, 70)}
+
+
+def _kept(seq: int, step: int) -> bool:
+    import duckdb
+
+    ((kept,),) = duckdb.sql(f"SELECT {is_sampled(str(seq), str(step))}").fetchall()
+    return bool(kept)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncall.evidence.incident import Incident
-from oncall.shards.answer import answer
-from oncall.shards.digest import LAST, Size, choose_steps
+from oncall.shards.answer import TRANSFERS_PART, answer
+from oncall.shards.digest import LAST, LAST_MOVED, Size, choose_steps
 from oncall.shards.wire import Part, Request, WireError
 
 S = 10**9
@@ -133,3 +133,32 @@ def test_the_window_keeps_where_everyone_stood_when_it_opened() -> None:
             "SELECT rank, seq FROM temp.digest_operations ORDER BY ALL"
         ).fetchall()
     assert rows == [(0, 49), (1, 49)]
+
+
+@settings(max_examples=20, deadline=None)
+@given(rounds=st.integers(1, 2000), channels=st.integers(1, 4), budget_rows=st.integers(1, 4000))
+def test_transfers_have_a_budget_and_a_weight(rounds: int, channels: int, budget_rows: int) -> None:
+    ranks, in_flight = 2, 3
+    with job_of(ranks, rounds) as incident:
+        for rank in range(ranks):
+            for channel in range(channels):
+                seq = np.arange(rounds)
+                ended = np.ma.MaskedArray(S + seq * S, mask=seq >= rounds - in_flight)
+                told = {"job": "j", "comm": 7, "kind": "coll", "rank": rank, "channel": channel}
+                told |= {"seq": seq, "ended_ns": ended, "direction": "send"}
+                incident.append("transfers", told)
+        list(answer(incident.con, Request("digest", job="j", budget_rows=budget_rows)))
+        rows = incident.con.execute(
+            "SELECT rank, channel, seq, stands_for FROM temp.digest_moved"
+        ).fetchall()
+    assert len({row[:3] for row in rows}) == len(rows)
+    a_round = ranks * channels
+    assert len(rows) <= budget_rows // TRANSFERS_PART + a_round * (LAST_MOVED + 4)
+    # Neither what is in flight nor what of the last operations is over is thinned away.
+    recent = [row for row in rows if row[2] >= rounds - LAST_MOVED]
+    assert len(recent) == a_round * min(rounds, LAST_MOVED)
+    steps = {stands_for for *_, stands_for in rows if stands_for > 1}
+    if steps:
+        (step,) = steps
+        weight = sum(stands_for for *_, stands_for in rows if stands_for > 1)
+        assert abs(weight - rounds * a_round) <= 3 * step * a_round

@@ -239,6 +239,12 @@ TABLES: tuple[Table, ...] = (
         ("started_ns", "BIGINT", "ns", "when it was appended"),
         ("ended_ns", "BIGINT", "ns", "when its last step was over; NULL in flight"),
         ("observed_ns", "BIGINT", "ns", "when the row was written"),
+        (
+            "stands_for",
+            "INTEGER",
+            "rounds",
+            "of how many rounds this one was kept; NULL: every round is there",
+        ),
     ),
     _table(
         "launches",

@@ -60,7 +60,9 @@ def settle_duplicates(con: duckdb.DuckDBPyConnection) -> None:
 
 def keep_whole_rounds(con: duckdb.DuckDBPyConnection) -> None:
     """Of thinned rounds keep those that every member left, as a part of a round would show the
-    wrong rank as its last; and let each stand for as many rounds as the coarsest node kept."""
+    wrong rank as its last, and a part of its links the wrong one as slow; and let each stand for
+    as many rounds as the coarsest node kept."""
+    _keep_whole_transfers(con)
     if not con.execute("SELECT 1 FROM ops WHERE stands_for > 1 LIMIT 1").fetchall():
         return
     con.execute(
@@ -88,5 +90,24 @@ def keep_whole_rounds(con: duckdb.DuckDBPyConnection) -> None:
         FROM (SELECT job AS of_job, comm AS of_comm, kind AS of_kind, max(stands_for) AS step
               FROM ops GROUP BY ALL HAVING max(stands_for) > 1) s
         WHERE job = of_job AND comm IS NOT DISTINCT FROM of_comm AND kind = of_kind
+        """
+    )
+
+
+def _keep_whole_transfers(con: duckdb.DuckDBPyConnection) -> None:
+    """What is over and was sampled finer than on the coarsest node goes; what is kept because it
+    is recent stays."""
+    con.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE settled_steps AS
+        SELECT job, comm, kind, max(stands_for) AS step FROM transfers
+        GROUP BY ALL HAVING max(stands_for) > 1;
+        DELETE FROM transfers t USING temp.settled_steps s
+        WHERE t.job = s.job AND t.comm = s.comm AND t.kind = s.kind AND t.stands_for > 1
+            AND NOT {is_sampled("coalesce(t.seq, 0)", "s.step")};
+        UPDATE transfers SET stands_for = s.step FROM temp.settled_steps s
+        WHERE transfers.job = s.job AND transfers.comm = s.comm AND transfers.kind = s.kind
+            AND transfers.stands_for > 1;
+        DROP TABLE temp.settled_steps
         """
     )

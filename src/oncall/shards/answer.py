@@ -18,8 +18,8 @@ from oncall.shards.digest import (
     IN_FLIGHT,
     measure_own_time,
     same,
-    sampled_transfers,
     thin,
+    thin_transfers,
 )
 from oncall.shards.wire import End, Part, Request, WireError
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import duckdb
 
 ROWS_IN_A_PART = 500_000
+TRANSFERS_PART = 2  # so many rows for operations are one for transfers
 PARQUET = "FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2"
 
 # Tables that go whole, or as the newest row for each of these columns.
@@ -83,7 +84,8 @@ def jobs_seen(con: duckdb.DuckDBPyConnection, source: str = "ops") -> dict[str, 
 
 
 def select_operations(con: duckdb.DuckDBPyConnection, request: Request) -> None:
-    """Make the temporary table `digest_operations`: what goes of `ops`, with own times."""
+    """Make the temporary tables `digest_operations`, what goes of `ops`, with own times, and
+    `digest_moved`, what goes of `transfers`."""
     _remember(con, request)
     con.execute(
         "CREATE OR REPLACE TEMP VIEW digest_job AS "
@@ -114,6 +116,11 @@ def select_operations(con: duckdb.DuckDBPyConnection, request: Request) -> None:
         """
     )
     thin(con, "temp.digest_asked", "digest_operations", request.budget_rows)
+    con.execute(
+        "CREATE OR REPLACE TEMP VIEW digest_moving AS SELECT t.* FROM transfers t "
+        f"WHERE t.job = (SELECT job FROM temp.digest_request) AND {_ASKED}"
+    )
+    thin_transfers(con, "temp.digest_moving", "digest_moved", request.budget_rows // TRANSFERS_PART)
 
 
 def shows(con: duckdb.DuckDBPyConnection, name: str) -> bool:
@@ -161,7 +168,7 @@ def _selection(table: str) -> str:
             "ORDER BY t.job, t.comm, t.kind, t.rank, t.seq"
         )
     if table == "transfers":
-        return f"SELECT {columns} FROM ({sampled_transfers(table)}) t WHERE {of_job} AND {_ASKED}"
+        return f"SELECT {columns} FROM temp.digest_moved t"
     if table == "op_channels":
         return (
             f"SELECT {columns} FROM op_channels t WHERE EXISTS (FROM temp.digest_operations o "

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import duckdb
 
 LAST = 16  # operations of each rank on each communicator that are kept whatever they are
+LAST_MOVED = 4  # rounds of each rank on each communicator of which all transfers are kept
 MINUTE_NS = 60 * 10**9
 CANDIDATES = {"ops": "digest_ops", "transfers": "digest_transfers"}  # in a sealed shard
 CANDIDATE_ROWS = 8_192
@@ -101,6 +102,40 @@ def thin(
         """
     )
     return steps
+
+
+def thin_transfers(
+    con: duckdb.DuckDBPyConnection, source: str, target: str, budget_rows: int
+) -> None:
+    """Make the temporary table `target` of about `budget_rows` rows of `source`, which has the
+    columns of transfers: those in flight, those of a rank's last rounds on a communicator (a part
+    of an operation may be over while another stands still), and of the rest one round in 2^k."""
+    rows = con.execute(
+        f"""
+        SELECT job, comm, kind, (sum(weight) / max(a_round))::BIGINT, max(a_round), max(step) FROM (
+            SELECT job, comm, kind, sum(coalesce(stands_for, 1)) AS weight,
+                max(coalesce(stands_for, 1)) AS step, count(DISTINCT rank)
+                    * ceil(count(*) / count(DISTINCT (rank, seq)))::BIGINT AS a_round
+            FROM {source} GROUP BY ALL)
+        GROUP BY ALL
+        """
+    ).fetchall()
+    _create_steps(
+        con,
+        choose_steps([Size((job, comm, kind), *r) for job, comm, kind, *r in rows], budget_rows),
+    )
+    sampled = is_sampled("coalesce(t.seq, 0)", "s.step")
+    columns = ", ".join(f"t.{c}" for c in BY_NAME["transfers"].column_names if c != "stands_for")
+    con.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE {target} AS
+        WITH heads AS (SELECT job, comm, kind, rank, max(seq) AS seq FROM {source} GROUP BY ALL)
+        SELECT {columns}, CASE WHEN {sampled} THEN s.step ELSE 1 END AS stands_for
+        FROM {source} t JOIN temp.digest_steps s ON {same("t", "s", ("job", "comm", "kind"))}
+        JOIN heads h ON {same("t", "h", ("job", "comm", "kind", "rank"))}
+        WHERE {sampled} OR t.ended_ns IS NULL OR t.seq > h.seq - {LAST_MOVED} OR t.seq IS NULL
+        """
+    )
 
 
 def choose_steps(sizes: Sequence[Size], budget_rows: int) -> dict[Group, int]:
@@ -247,20 +282,12 @@ def prepare(con: duckdb.DuckDBPyConnection) -> None:
         measure_own_time(con, "ops", "digest_measured", before.get("digest_left_off"))
         thin(con, "temp.digest_measured", "digest_candidates", CANDIDATE_ROWS)
         con.execute("CREATE OR REPLACE TABLE digest_ops AS FROM temp.digest_candidates")
-        con.execute(f"CREATE OR REPLACE TABLE digest_transfers AS {sampled_transfers('transfers')}")
+        thin_transfers(con, "transfers", "digest_moved", CANDIDATE_ROWS)
+        con.execute("CREATE OR REPLACE TABLE digest_transfers AS FROM temp.digest_moved")
         con.execute("CREATE OR REPLACE TABLE digest_left_off AS FROM temp.digest_left_off")
         if "digest_ops" in before:
             _carry_over(con, before["digest_ops"])
     con.execute("DROP VIEW temp.digest_measured; DROP TABLE temp.digest_candidates")
-
-
-def sampled_transfers(source: str) -> str:
-    """SQL: the transfers in flight, and those of operations that were sampled; after `thin`."""
-    return f"""
-        SELECT t.* FROM {source} t
-        LEFT JOIN temp.digest_steps s ON {same("t", "s", ("job", "comm", "kind"))}
-        WHERE t.ended_ns IS NULL OR coalesce({is_sampled("t.seq", "s.step")}, true)
-    """
 
 
 def _carry_over(con: duckdb.DuckDBPyConnection, before: str) -> None:
