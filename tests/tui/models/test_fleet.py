@@ -87,6 +87,17 @@ def test_faults_are_who_others_wait_for_and_victims_only_without_those() -> None
     assert fleet.counts_phrase(state) == "1 L · 1 ? · 5 H · 1 w"
 
 
+def test_a_rank_in_words() -> None:
+    ranks = ranks_of(16, {5: RankState.BLAMED})
+    assert (
+        fleet.rank_phrase(ranks, 5)
+        == "rank 5 on gpu017 · GPU 5 · mlx5_5 · blamed · tp 2, dp 1, pp 5"
+    )
+    hidden = replace(ranks, node=("",) * 16, nic=("",) * 16, gpu=np.full(16, -1), groups={})
+    assert fleet.rank_phrase(hidden, 4) == "rank 4 · hung for 10 min"
+    assert fleet.rank_phrase(ranks, 16) == ""
+
+
 # -------------------------------------------------------------------- layout
 
 

@@ -14,7 +14,9 @@ import numpy.typing as npt
 from oncall.console.world import Ints, Ranks, RankState
 from oncall.errors import UsageError
 from oncall.nodeset import expand_ranks
+from oncall.report.words import clean
 from oncall.tui.states import STATES
+from oncall.units import format_duration
 
 Mask = npt.NDArray[np.bool_]
 
@@ -142,6 +144,25 @@ def _fits(ranks: Ranks, term: str) -> Mask:
         raise UsageError(f"no {role[1]} communicator was seen in this job")
     node = np.array([term in one.lower() for one in ranks.node], dtype=np.bool_)
     return node | np.array([term in one.lower() for one in ranks.nic], dtype=np.bool_)
+
+
+def rank_phrase(ranks: Ranks, rank: int) -> str:
+    """`rank 137 on gpu034 · GPU 1 · mlx5_1 · hung for 10 min · tp 68, pp 137`."""
+    found = np.flatnonzero(ranks.rank == rank).tolist()
+    if not found:
+        return ""
+    (at,) = found
+    state = STATES[int(ranks.state[at])].name
+    waited_ns = int(ranks.waited_ns[at])
+    number, gpu = {role: int(code[at]) for role, code in ranks.groups.items()}, int(ranks.gpu[at])
+    parts = [
+        f"rank {rank}" + (f" on {clean(ranks.node[at])}" if ranks.node[at] else ""),
+        f"GPU {gpu}" if gpu >= 0 else "",
+        clean(ranks.nic[at]),
+        state + (f" for {format_duration(waited_ns)}" if waited_ns >= 0 else ""),
+        ", ".join(f"{role} {one}" for role, one in number.items() if one >= 0),
+    ]
+    return " · ".join(part for part in parts if part)
 
 
 def counts(state: Ints) -> tuple[tuple[RankState, int], ...]:

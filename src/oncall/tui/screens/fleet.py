@@ -53,6 +53,9 @@ class FleetScreen(ConsoleScreen):
 
     CSS = """
     FleetScreen #fleet-line { height: 1; padding: 0 1; }
+    FleetScreen #fleet-rank { height: 1; padding: 0 1; display: none; text-wrap: nowrap;
+        text-overflow: ellipsis; }
+    FleetScreen.narrow #fleet-rank { display: block; }
     FleetScreen RankGrid { padding: 0 1; }
     FleetScreen.roomy RankCardPane { width: 72; }
     FleetScreen.narrow RankCardPane { display: none; }
@@ -78,6 +81,7 @@ class FleetScreen(ConsoleScreen):
         with Horizontal():
             yield RankGrid()
             yield RankCardPane()
+        yield Static(id="fleet-rank")
 
     def on_mount(self) -> None:
         self._by = "node"
@@ -114,6 +118,7 @@ class FleetScreen(ConsoleScreen):
             self._by = "node"
         self.query_one(RankGrid).show(ranks, shown, self._by)
         self._say(len(ranks), shown, problem)
+        self._say_rank()
 
     def _say(self, total: int, shown: fleet.Mask, problem: str) -> None:
         """The line above the grid: how many ranks do what, and how they are grouped."""
@@ -135,16 +140,25 @@ class FleetScreen(ConsoleScreen):
             self._said = text
             self.query_one("#fleet-line", Static).update(text)
 
+    def _say_rank(self) -> None:
+        """Below a grid that has no card beside it: the rank under the cursor."""
+        world, rank = self.state.world, self.query_one(RankGrid).rank
+        told = "" if world is None or rank is None else fleet.rank_phrase(world.ranks, rank)
+        line = self.query_one("#fleet-rank", Static)
+        if str(line.content) != told:
+            line.update(Text(told))
+
     # -------------------------------------------------------------------- card
 
     def on_rank_grid_moved(self) -> None:
+        self._say_rank()
         if self._rest is not None:
             self._rest.stop()
         self._rest = self.set_timer(_REST_S, self._ask_card)
 
     def _ask_card(self) -> None:
         rank = self.query_one(RankGrid).rank
-        if rank is not None and (not self.has_class("narrow") or self.has_class("opened")):
+        if rank is not None and (self.app.size.width >= _WIDE or self.has_class("opened")):
             self.ask("card", lambda session: session.rank_card(rank), f"reading rank {rank}")
 
     def on_answered(self, message: Answered) -> None:

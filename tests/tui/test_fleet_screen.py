@@ -1,0 +1,246 @@
+"""The fleet screen, key by key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from oncall.console.world import RankState, World
+from oncall.errors import UsageError
+from oncall.tui.widgets.rank_card import RankCardPane
+from oncall.tui.widgets.rank_grid import RankGrid
+
+from .console import Running, console, piloted
+from .fake_session import FakeSession
+from .pictures import check_picture
+from .until import until
+from .worlds import DP, large_world, silent_world
+
+
+def grid(running: Running) -> RankGrid:
+    return running.app.screen.query_one(RankGrid)
+
+
+def card_of(running: Running, rank: int) -> bool:
+    return f"Rank {rank}\n" in str(running.app.screen.query_one("RankCardPane Static").content)
+
+
+def changed(world: World, states: dict[int, RankState]) -> World:
+    state = world.ranks.state.copy()
+    for rank, now in states.items():
+        state[rank] = now
+    return replace(world, ranks=replace(world.ranks, state=state))
+
+
+@piloted
+async def test_begins_at_the_culprit_with_its_card() -> None:
+    async with console(size=(160, 48)) as running:
+        await running.press("2")
+        await until(running, lambda: card_of(running, 5))
+        assert grid(running).rank == 5
+        assert "X 1 blamed" in running.line(1)
+        assert "wait at loader.py:88" in running.text()
+
+
+@piloted
+async def test_moves_by_arrows_and_by_vi() -> None:
+    async with console() as running:
+        await running.press("2", "l", "right", "h")
+        assert grid(running).rank == 6
+        await running.press("j")
+        assert grid(running).rank == 14
+        await running.press("up", "g")
+        assert grid(running).rank == 0
+        await running.press("G")
+        assert grid(running).rank == 15
+
+
+@piloted
+async def test_the_card_follows_a_cursor_that_rests() -> None:
+    async with console(size=(160, 48)) as running:
+        await running.press("2", "l", "l", "l")
+        await until(running, lambda: card_of(running, 8))
+        assert ("rank_card", 8) in running.session.asked
+
+
+@piloted
+async def test_on_a_narrow_terminal_the_card_is_opened_and_left() -> None:
+    async with console(size=(80, 24)) as running:
+        await running.press("2")
+        assert not running.app.screen.query_one(RankCardPane).display
+        assert "rank 5 on gpu017 · GPU 5" in running.text()
+        assert not [each for each in running.session.asked if each[0] == "rank_card"]
+        await running.press("enter")
+        await until(running, lambda: card_of(running, 5))
+        assert "Operations, newest first" in running.text()
+        await running.press("escape")
+        assert "gpu017" in running.line(2)
+        assert running.app.current_mode == "fleet"
+
+
+@piloted
+async def test_groups_one_way_after_the_other_and_stays_on_its_rank() -> None:
+    async with console() as running:
+        await running.press("2", "v")
+        assert "by stage" in running.line(1)
+        assert "stage 0" in running.text() and grid(running).rank == 5
+        await running.press("v")
+        assert "by tp" in running.line(1) and grid(running).rank == 5
+        await running.press("v", "v", "v")
+        assert "by node" in running.line(1)
+
+
+@piloted
+async def test_a_filter_and_faults_only_narrow_what_is_shown() -> None:
+    async with console() as running:
+        await running.press("2", "slash")
+        await running.type("gpu018")
+        assert "8 of 16 ranks" in running.line(1) and "gpu017" not in running.text()
+        assert grid(running).rank == 8
+        await running.press("f")
+        assert "0 of 16 ranks" in running.line(1) and "none fits" in running.line(1)
+        await running.press("escape")
+        assert "1 of 16 ranks" in running.line(1) and grid(running).rank == 5
+
+
+@piloted
+async def test_a_filter_that_means_nothing_here_says_so() -> None:
+    async with console(size=(160, 24)) as running:
+        await running.press("2", "slash")
+        await running.type("ep3")
+        assert "no ep communicator" in running.line(1)
+        assert "16 ranks" in running.line(1)
+
+
+@piloted
+async def test_jumps_between_ranks_at_fault() -> None:
+    async with console(FakeSession(large_world())) as running:
+        await running.press("2", "w")
+        assert grid(running).rank == 400
+        await running.press("b", "b")
+        assert grid(running).rank == 4095
+        assert "gpu528" in running.text()
+
+
+@piloted
+async def test_goes_to_a_rank_and_to_a_node() -> None:
+    async with console(FakeSession(large_world())) as running:
+        await running.press("colon")
+        await running.type("rank 2222")
+        assert running.app.current_mode == "fleet"
+        await until(running, lambda: grid(running).rank == 2222)
+        await running.press("colon")
+        await running.type("node gpu100")
+        await until(running, lambda: grid(running).rank == 664)
+        await running.press("colon")
+        await running.type("rank 99999")
+        assert "this job has no such rank" in running.text()
+
+
+@piloted
+async def test_a_rank_leads_to_the_communicator_it_stands_in() -> None:
+    async with console() as running:
+        await running.press("2", "c")
+        assert "stands in no operation" in running.text()
+        await running.press("h", "c")
+        assert running.app.current_mode == "communicators"
+        await until(
+            running,
+            lambda: (
+                ("communicator", DP)
+                in [(a, b[0]) for a, b in running.session.asked if a == "communicator"]
+            ),
+        )
+
+
+@piloted
+async def test_of_a_new_world_only_what_changed_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = replace(large_world(), moment=replace(large_world().moment, live=True))
+    session = FakeSession(world)
+    async with console(session, size=(80, 24)) as running:
+        await running.press("2")
+        drawn: list[int] = []
+        before = RankGrid.render_line
+        monkeypatch.setattr(
+            RankGrid, "render_line", lambda self, y: (drawn.append(y), before(self, y))[1]
+        )
+        session.replace(changed(world, {9: RankState.RUNNING, 4000: RankState.RUNNING}))
+        await running.press("R")
+        await until(running, lambda: ". 3 running" in running.line(1) or ". 3" in running.line(1))
+        assert set(drawn) == {0}  # gpu018 is on screen, the other far below it
+        assert grid(running).rank == 137
+
+
+@piloted
+async def test_ranks_that_come_and_go_leave_the_cursor_on_its_rank() -> None:
+    session = FakeSession(silent_world())
+    async with console(session) as running:
+        await running.press("2", "G")
+        assert grid(running).rank == 15
+        larger = large_world(512)
+        session.replace(replace(larger, moment=replace(larger.moment, live=True)))
+        await running.press("R")
+        await until(running, lambda: "512 ranks" in running.line(1))
+        assert grid(running).rank == 15
+
+
+@piloted
+async def test_a_card_that_cannot_be_read_says_why() -> None:
+    session = FakeSession()
+    session.fails["rank_card"] = UsageError("the file is gone")
+    async with console(session, size=(160, 48)) as running:
+        await running.press("2")
+        await until(running, lambda: "the file is gone" in running.text())
+
+
+@piloted
+async def test_a_click_moves_the_cursor() -> None:
+    async with console() as running:
+        await running.press("2")
+        at = grid(running)._layout_now
+        assert at is not None
+        place = at.place[11]
+        await running.pilot.click(RankGrid, offset=(int(at.column[place]) + 1, int(at.line[place])))
+        await running.settle()
+        assert grid(running).rank == 11
+
+
+@piloted
+async def test_a_rank_its_node_and_the_way_there_can_be_copied() -> None:
+    async with console() as running:
+        await running.press("2")
+        screen = running.app.console_screen
+        assert screen is not None
+        assert [each.text for each in screen.copies()] == ["5", "gpu017", "ssh gpu017"]
+
+
+@piloted
+async def test_sizes_do_not_disturb_it() -> None:
+    async with console(FakeSession(large_world())) as running:
+        await running.press("2")
+        for size in ((60, 16), (200, 60), (30, 5), (120, 30)):
+            await running.pilot.resize_terminal(*size)
+            await running.settle()
+        assert grid(running).rank == 137
+        assert np.array_equal(grid(running)._shown, np.ones(4096, dtype=np.bool_))
+
+
+@pytest.mark.parametrize("theme", ["oncall-dark", "oncall-light"])
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+@piloted
+async def test_picture(size: tuple[int, int], theme: str) -> None:
+    async with console(FakeSession(large_world()), size=size, theme=theme) as running:
+        await running.press("2")
+        if size[0] > 120:
+            await until(running, lambda: card_of(running, 137))
+        check_picture(running.app, f"fleet-{size[0]}x{size[1]}-{theme.removeprefix('oncall-')}")
+
+
+@piloted
+async def test_picture_by_stage() -> None:
+    async with console(FakeSession(large_world(512)), size=(160, 48)) as running:
+        await running.press("2", "v")
+        await until(running, lambda: "Rank" in running.text())
+        check_picture(running.app, "fleet-stage-160x48-dark")
