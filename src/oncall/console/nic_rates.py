@@ -36,7 +36,7 @@ def nic_series(
             sum(tx) FILTER (tx >= 0) * 1e9 / sum(took_ns) FILTER (tx >= 0),
             sum(rx) FILTER (rx >= 0) * 1e9 / sum(took_ns) FILTER (rx >= 0), max(usual_ns)
         FROM timed WHERE took_ns <= {SHORTEST_GAP_BUCKETS} * usual_ns
-        GROUP BY ALL HAVING b IS NOT NULL ORDER BY node, nic, port, b
+        GROUP BY node, nic, port, b HAVING b IS NOT NULL ORDER BY node, nic, port, b
         """,
         {"node": only and only[0], "nic": only and only[1]},
     ).fetchall()

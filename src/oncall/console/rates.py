@@ -160,7 +160,7 @@ class _Rates:
         rows = self._con.execute(
             f"SELECT rank, {ended} AS b, {what} FROM operations "
             "WHERE list_contains($ranks, rank) AND done IS DISTINCT FROM false "
-            "AND ($comm IS NULL OR comm = $comm) GROUP BY ALL HAVING b IS NOT NULL",
+            "AND ($comm IS NULL OR comm = $comm) GROUP BY rank, b HAVING b IS NOT NULL",
             {"ranks": list(ranks), "comm": comm},
         ).fetchall()
         return self._in_buckets(rows)
@@ -170,7 +170,7 @@ class _Rates:
         rows = self._con.execute(
             f"SELECT rank, {self._buckets.sql('coalesce(ended_ns, entered_ns)')} AS b, "
             f"avg({column}) FROM operations WHERE comm = ? AND list_contains(?, rank) "
-            f"AND {column} IS NOT NULL GROUP BY ALL HAVING b IS NOT NULL",
+            f"AND {column} IS NOT NULL GROUP BY rank, b HAVING b IS NOT NULL",
             [comm, list(ranks)],
         ).fetchall()
         return self._in_buckets(rows)

@@ -1,0 +1,78 @@
+"""Recordings of simulated jobs, made once, and rulebooks away from the reader's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from oncall.console.recording import RecordingSession
+from oncall.console.shelf import Shelf
+from oncall.simulate import Fault, Scenario, simulate, write
+from oncall.units import NS_PER_S
+
+CULPRIT = 5
+AT_NS = 30 * NS_PER_S
+Open = Callable[[Path], RecordingSession]
+
+
+def scenario(*faults: Fault, **changes: object) -> Scenario:
+    return Scenario(duration_ns=60 * NS_PER_S, faults=faults, **changes)  # type: ignore[arg-type]
+
+
+HANG = Fault("H1", (CULPRIT,), at_ns=AT_NS)
+SLOW = Fault("S1", (CULPRIT,), at_ns=AT_NS)
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The saved incident of a name: hang, slow, healthy, silent (a node never answered)."""
+    folder = tmp_path_factory.mktemp("recorded")
+    scenarios = {
+        "hang": scenario(HANG),
+        "slow": scenario(SLOW),
+        "healthy": scenario(),
+        "silent": scenario(HANG, missing_nodes=(1,)),
+    }
+
+    def made(name: str) -> Path:
+        if not (folder / name).exists():
+            incident, truth = simulate(scenarios[name])
+            with incident:
+                write(incident, truth, folder / name)
+        return folder / name / "evidence.oncall"
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of two nodes' shards, of the hang as our hooks record it."""
+    folder = tmp_path_factory.mktemp("shards")
+    incident, truth = simulate(scenario(HANG, recorder="hooks"))
+    with incident:
+        write(incident, truth, folder, shards=True)
+    return folder
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Iterator[Shelf]:
+    """The shipped rulebooks, and a site's folder that is not there yet."""
+    one = Shelf(site=tmp_path / "site")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def opened(shelf: Shelf) -> Iterator[Open]:
+    """Opens sessions, which end with the test."""
+    sessions: list[RecordingSession] = []
+
+    def open_(path: Path) -> RecordingSession:
+        sessions.append(RecordingSession([path], shelf))
+        return sessions[-1]
+
+    yield open_
+    for session in sessions:
+        session.close()

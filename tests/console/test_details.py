@@ -1,0 +1,168 @@
+"""Rank cards, communicators and rates of a world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oncall.console.buckets import Buckets, baseline_of
+from oncall.console.recording import RecordingSession
+from oncall.console.shelf import Shelf
+from oncall.errors import UsageError
+from oncall.evidence.incident import Incident
+from oncall.units import NS_PER_S
+
+from .conftest import AT_NS, CULPRIT, Open
+
+Recorded = Callable[[str], Path]
+
+
+def test_a_card_tells_where_a_rank_runs_and_what_it_did_last(
+    opened: Open, recorded: Recorded
+) -> None:
+    session = opened(recorded("hang"))
+    session.world()
+    card = session.rank_card(CULPRIT)
+    facts = dict(card.facts)
+    assert (facts["state"], facts["node"], facts["NIC"]) == ("blamed", "gpu001", "mlx5_5")
+    rows = card.operations.rows
+    assert card.operations.total > len(rows) == 30
+    entered = [row[card.operations.columns.index("entered")] for row in rows]
+    assert entered == sorted(entered, reverse=True)
+    with pytest.raises(UsageError, match="no rank 99"):
+        session.rank_card(99)
+
+
+def test_a_communicator_shows_who_has_not_entered(opened: Open, recorded: Recorded) -> None:
+    session = opened(recorded("hang"))
+    world = session.world()
+    [finding] = world.diagnosis.findings
+    view = session.communicator(int(finding.case["comm"], 16), rounds=5)
+    assert view.state.shape == (len(view.ranks), len(view.seqs)) == view.duration_ns.shape
+    assert len(view.seqs) == len(view.ops) == len(view.round_bytes) <= 5
+    assert view.told == finding.case["seq"] == view.seqs[-1]
+    absent = view.ranks[view.state[:, -1] == 0]
+    assert CULPRIT in absent
+    assert (view.state[:, -1] == 1).sum() == view.summary.waiting
+    assert (view.state[:, 0] == 2).all()
+    assert (view.duration_ns[:, 0] > 0).all()
+    assert f"held by rank {CULPRIT}" in view.waits[0] or "held by ranks" in view.waits[0]
+    with pytest.raises(UsageError, match="no communicator 0x1 "):
+        session.communicator(1)
+
+
+def test_a_silent_member_is_unknown_not_absent(opened: Open, recorded: Recorded) -> None:
+    session = opened(recorded("silent"))
+    world = session.world()
+    [whole] = [one for one in world.communicators if one.role == "world"]
+    view = session.communicator(whole.comm)
+    assert (view.state[view.ranks >= 8] == 3).all()
+    assert (view.state[view.ranks < 8] != 3).all()
+
+
+def test_rates_of_suspects_fall_to_zero_and_their_band_does_not(
+    opened: Open, recorded: Recorded
+) -> None:
+    session = opened(recorded("hang"))
+    session.world()
+    series = session.rates()
+    assert series[0].suspect and series[0].subject == f"rank {CULPRIT}"
+    first = series[0]
+    after = first.at_ns > first.at_ns[0] + AT_NS + 20 * NS_PER_S
+    # It stood still and was seen to: zeros, no gaps.
+    assert (first.value[after] == 0).all()
+    assert np.nanmax(first.value[~after]) > 0
+    assert first.baseline is not None
+    assert len(first.value) <= 240
+
+
+def test_a_rank_alone_is_finer_than_among_others(opened: Open, recorded: Recorded) -> None:
+    session = opened(recorded("slow"))
+    session.world()
+    [one, *_] = session.rates("rank 3")
+    [among, *_] = session.rates("ranks")
+    assert {series.subject for series in session.rates("rank 3")} == {"rank 3"}
+    assert len(one.value) > len(among.value)
+    with pytest.raises(UsageError, match="no kind of rate"):
+        session.rates("moods")
+    with pytest.raises(UsageError, match="no rank"):
+        session.rates("rank x")
+
+
+def test_operations_are_counted_once(opened: Open, recorded: Recorded) -> None:
+    session = opened(recorded("healthy"))
+    world = session.world()
+    with Incident.open(recorded("healthy")) as incident:
+        rows = incident.con.execute(
+            "SELECT comm, count(*) FROM ops WHERE rank = 3 AND ended_ns IS NOT NULL GROUP BY comm"
+        ).fetchall()
+    assert world.moment.first_ns is not None and world.moment.last_ns is not None
+    counted = 0.0
+    for series in session.rates("rank 3"):
+        if series.unit == "ops/s":
+            length_s = (world.moment.last_ns - world.moment.first_ns) / len(series.value) / 1e9
+            counted += np.nansum(series.value) * length_s
+    assert counted == pytest.approx(sum(count for _, count in rows))
+
+
+def test_a_node_that_fell_silent_is_a_gap(recorded: Recorded, shelf: Shelf, tmp_path: Path) -> None:
+    """Half a minute without a row of node gpu002, while gpu001 goes on."""
+    with Incident.open(recorded("healthy")) as incident:
+        ((first_ns,),) = incident.con.execute("SELECT min(started_ns) FROM ops").fetchall()
+        low, high = first_ns + 20 * NS_PER_S, first_ns + 50 * NS_PER_S
+        incident.con.execute(
+            "DELETE FROM ops WHERE rank >= 8 AND ended_ns > ? AND started_ns < ?", [low, high]
+        )
+        incident.save(tmp_path / "gap.oncall")
+    session = RecordingSession([tmp_path / "gap.oncall"], shelf)
+    session.world()
+    series = {one.subject: one for one in session.rates("ranks")}
+    inside = (series["rank 8"].at_ns > low) & (series["rank 8"].at_ns < high)
+    assert np.isnan(series["rank 8"].value[inside]).mean() > 0.9
+    assert not np.isnan(series["rank 0"].value[inside]).any()
+    session.close()
+
+
+def test_nics_rates_are_differences_of_counters(
+    recorded: Recorded, shelf: Shelf, tmp_path: Path
+) -> None:
+    with Incident.open(recorded("hang")) as incident:
+        ((first_ns,),) = incident.con.execute("SELECT min(started_ns) FROM ops").fetchall()
+        seconds = np.arange(60)
+        for nic in (1, CULPRIT):
+            incident.append(
+                "nics",
+                {
+                    "node": "gpu001",
+                    "nic": f"mlx5_{nic}",
+                    "port": 1,
+                    "at_ns": first_ns + seconds * NS_PER_S,
+                    # Set back to zero once: no rate can be told then, least of all a negative one.
+                    "tx_bytes": np.where(seconds < 30, seconds, seconds - 30) * 1000,
+                    "rx_bytes": seconds * 10,
+                },
+            )
+        incident.save(tmp_path / "nics.oncall")
+    session = RecordingSession([tmp_path / "nics.oncall"], shelf)
+    session.world()
+    series = session.rates("nics")
+    assert [one.name for one in series[:2]] == ["gpu001 mlx5_5 tx", "gpu001 mlx5_5 rx"]
+    assert series[0].suspect and not series[2].suspect
+    for one, rate in zip(series, (1000, 10, 1000, 10), strict=True):
+        known = one.value[~np.isnan(one.value)]
+        assert len(known) and known == pytest.approx(rate)
+    only = session.rates("nic gpu001 mlx5_1")
+    assert {one.subject for one in only} == {"nic gpu001 mlx5_1"}
+    session.close()
+
+
+def test_the_baseline_is_of_the_first_part_alone() -> None:
+    buckets = Buckets.over(0, 400 * NS_PER_S)
+    value = np.full(buckets.count, 2.0)
+    value[buckets.count // 4 :] = 100.0
+    assert baseline_of(value, buckets) == (2.0, 2.0)
+    value[: buckets.count // 4] = np.nan
+    assert baseline_of(value, buckets) is None
