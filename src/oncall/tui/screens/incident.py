@@ -6,39 +6,27 @@ the pane beside it (or over it, on a narrow terminal) shows the rows behind a st
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cached_property
 
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
 
-from oncall.console.world import StepRows
 from oncall.diagnosis import Finding
 from oncall.report import words
 from oncall.tui.goto import Target
 from oncall.tui.messages import Answered, Refused
 from oncall.tui.models import incident as model
-from oncall.tui.models.rows import step_view
 from oncall.tui.models.story import story
 from oncall.tui.screen import ConsoleScreen, Copy
 from oncall.tui.screens.incident_keys import ACTIONS
+from oncall.tui.screens.incident_rows import RowsBehind, StepAt
 from oncall.tui.state import State
 from oncall.tui.status import KeyBar
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.sheet_table import SheetTable
 from oncall.tui.widgets.step_pane import StepPane
 from oncall.tui.widgets.verdict import Verdict
-
-_ROWS_AFTER_S = 0.15  # of standing on a step: who runs through the story asks for nothing
-
-
-@dataclass(frozen=True)
-class _Step:
-    """The step whose rows are wanted: of which finding, and what fact they should be."""
-
-    finding: str
-    index: int
-    fact: str
 
 
 class IncidentScreen(ConsoleScreen):
@@ -53,9 +41,8 @@ class IncidentScreen(ConsoleScreen):
         self._incident: model.Incident | None = None
         self._opened: frozenset[str] = frozenset()
         self._known: frozenset[str] | None = None
-        self._moved = False  # the reader has chosen a line
+        self._chosen: str | None = None  # the name of the line that the reader went to
         self._told: str | None = None  # the name of the finding in the story
-        self._wanted: _Step | None = None
 
     def compose_body(self) -> ComposeResult:
         yield Verdict(id="verdict")
@@ -87,16 +74,16 @@ class IncidentScreen(ConsoleScreen):
         here = self._findings.item.name if self._findings.item else None
         shown = self._incident
         self._incident = found = model.incident(
-            world, self._opened, self._known, here, state.filter, state.faults_only
+            world, self._opened, self._known, self._chosen, state.filter, state.faults_only
         )
         if self._known is None:
             self._known = frozenset(line.name for line in found.lines)
         self.query_one(Verdict).show(found.headline)
         items = model.items(found)
         if items:
-            stays = self._moved or here != model.SEEN
+            wanted = self._chosen or (here if here != model.SEEN else None)
             was_at = [line.name for line in shown.lines].index(here) if shown and here else 0
-            place = model.place(found.lines, here if stays else None, was_at)
+            place = model.place(found.lines, wanted, was_at)
             self._findings.show(items, at=items[place].name)
         self._tell_story()
 
@@ -118,31 +105,26 @@ class IncidentScreen(ConsoleScreen):
     # ------------------------------------------------------- rows behind a step
 
     def _want_rows(self) -> None:
-        """Ask for the rows of the step under the cursor, if their pane is in sight."""
-        step = self.step()
+        """The rows of the step under the cursor; of what has no steps, none."""
         if self.finding() is None:
-            self._rows.say("Here are the rows behind the step of a story, where there is one.")
-        if step is None or not self._rows.display:
-            return
-        self._wanted = step
-        if self._rows.view is None:
-            self._rows.say("reading the rows …")
-        self.set_timer(_ROWS_AFTER_S, lambda: self._ask_rows(step))
+            self._behind.leave()
+        elif (step := self.step()) is not None:
+            self._behind.want(step)
 
-    def _ask_rows(self, step: _Step) -> None:
-        if step == self._wanted:
-            self.ask("rows", lambda session: session.step_rows(step.finding, step.index))
+    def _ask_rows(self, step: StepAt) -> None:
+        self.ask("rows", lambda session: session.step_rows(step.finding, step.index))
 
     def on_answered(self, message: Answered) -> None:
-        behind = message.value
-        wanted = self._wanted
-        if isinstance(behind, StepRows) and wanted and behind.fact == wanted.fact:
-            self._rows.show(step_view(behind))
+        self._behind.answered(message.value)
 
     def on_refused(self, message: Refused) -> None:
-        self._rows.say(f"The rows cannot be read: {message.error}")
+        self._behind.refused(message.error)
 
     # -------------------------------------------------------- where the cursor is
+
+    @cached_property
+    def _behind(self) -> RowsBehind:
+        return RowsBehind(self._rows, self._ask_rows)
 
     @property
     def _findings(self) -> ReadingList:
@@ -165,14 +147,14 @@ class IncidentScreen(ConsoleScreen):
         line = self.line()
         return line.finding if line else None
 
-    def step(self) -> _Step | None:
+    def step(self) -> StepAt | None:
         """The step under the cursor of the story, if it has rows."""
-        finding, item = self.finding(), self._story.item
-        if finding is None or item is None or item.step is None:
+        finding, item, world = self.finding(), self._story.item, self.state.world
+        if finding is None or item is None or item.step is None or world is None:
             return None
         if item.step >= len(finding.story):
             return None
-        return _Step(finding.id, item.step, finding.story[item.step].fact)
+        return StepAt(finding.id, item.step, finding.story[item.step].fact, world.version)
 
     def commands(self) -> list[str]:
         """The names of the story's items that are commands."""
@@ -189,8 +171,8 @@ class IncidentScreen(ConsoleScreen):
     @on(ReadingList.Moved, "#findings")
     def _another_finding(self, message: ReadingList.Moved) -> None:
         message.stop()
-        if self._findings.has_focus:
-            self._moved = True
+        if message.item is not None and message.by_reader:
+            self._chosen = message.item.name
         if message.item is not None and self._known is not None:
             self._known |= {message.item.name}
         self._tell_story()
@@ -204,7 +186,8 @@ class IncidentScreen(ConsoleScreen):
     @on(ReadingList.Chosen, "#findings")
     def _read_story(self, message: ReadingList.Chosen) -> None:
         message.stop()
-        self._moved = True
+        if message.item is not None:
+            self._chosen = message.item.name
         self._story.focus()
 
     @on(ReadingList.Chosen, "#story")
@@ -249,6 +232,7 @@ class IncidentScreen(ConsoleScreen):
         root = next(one for one in reversed(above) if not one.depth)
         self._opened ^= {root.name}
         if line.depth:
+            self._chosen = root.name
             self._findings.go_to(root.name)
         self._refill(self.state)
 
@@ -272,7 +256,6 @@ class IncidentScreen(ConsoleScreen):
                 continue
             known = {"finding": {found.id}, "rule": {found.rulebook, found.verdict}}
             if wanted in {name.lower() for name in known.get(target.kind, ())}:
-                self._moved = True
                 self._findings.go_to(line.name)
                 return None
         return "no such finding here"

@@ -49,12 +49,13 @@ class ReadingList(ScrollView, can_focus=True):
     ]
 
     class Moved(Message):
-        """The cursor is on another item, or on what has become of it."""
+        """The cursor is on another item, or on what has become of it. `by_reader`: they did it."""
 
-        def __init__(self, reading: ReadingList, item: Item | None) -> None:
+        def __init__(self, reading: ReadingList, item: Item | None, by_reader: bool) -> None:
             super().__init__()
             self.reading = reading
             self.item = item
+            self.by_reader = by_reader
 
         @property
         def control(self) -> ReadingList:
@@ -107,7 +108,7 @@ class ReadingList(ScrollView, can_focus=True):
                 self._reveal()
         self.refresh(layout=True)
         if self.item != before:
-            self.post_message(self.Moved(self, self.item))
+            self.post_message(self.Moved(self, self.item, by_reader=False))
 
     def go_to(self, name: str) -> bool:
         """Put the cursor on the item of that name; whether there is one."""
@@ -152,7 +153,7 @@ class ReadingList(ScrollView, can_focus=True):
 
     def action_choose(self) -> None:
         if self.item is not None:
-            self.post_message(self.Chosen(self, self.item))
+            self.post_message(self.Chosen(self, self.item, by_reader=True))
 
     def on_click(self, event: events.Click) -> None:
         line = event.y + round(self.scroll_y)
@@ -170,7 +171,7 @@ class ReadingList(ScrollView, can_focus=True):
         self._reveal()
         if changed:
             self.refresh()
-            self.post_message(self.Moved(self, self.item))
+            self.post_message(self.Moved(self, self.item, by_reader=True))
 
     def _reveal(self) -> None:
         """Scroll as little as shows the item, and a heading right above it."""

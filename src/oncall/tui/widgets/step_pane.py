@@ -58,6 +58,8 @@ class StepPane(Vertical):
         table = self.query_one(SheetTable)
         table.show(view.sheet)
         table.display = bool(view.sheet.rows)
+        if self.has_focus_within and table.display:
+            table.focus()
         self.query_one("#step-sql").display = True
         self.query_one("#step-sql Static", Static).update(self._explanation(view))
 

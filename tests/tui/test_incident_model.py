@@ -1,0 +1,186 @@
+"""What the incident screen lists and tells, without a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncall.console.world import StepRows, Table, World
+from oncall.diagnosis import Blame, Finding, Stack
+from oncall.tui.models.incident import SEEN, incident, items, place
+from oncall.tui.models.reading import Item
+from oncall.tui.models.rows import cell, sheet, step_view
+from oncall.tui.models.story import story
+
+from .worlds import hang, hang_world, healthy_world, large_world, silent_world, waiting
+
+
+def with_findings(*findings: Finding) -> World:
+    world = hang_world()
+    return replace(world, diagnosis=replace(world.diagnosis, findings=findings))
+
+
+def said(items: tuple[Item, ...]) -> list[str]:
+    """Every paragraph as plain text."""
+    return [
+        paragraph.lead + "".join(text for text, _ in paragraph.parts)
+        for item in items
+        for paragraph in item.paragraphs
+    ]
+
+
+def another() -> Finding:
+    """A root cause that has nothing to do with rank 5."""
+    blame = (Blame("nic", {"nic": "mlx5_3", "node": "gpu018"}),)
+    return replace(hang(), id="F9", rulebook="slow", verdict="S2", title="Slow NIC", blame=blame)
+
+
+def test_consequences_are_folded_under_their_cause() -> None:
+    folded = incident(hang_world())
+    assert [line.title for line in folded.lines] == ["Not entered", "What was seen"]
+    assert folded.lines[0].folds == 1
+    assert "explains 1 more finding" in "\n".join(said(items(folded)))
+    opened = incident(hang_world(), opened=frozenset({folded.lines[0].name}))
+    assert [line.depth for line in opened.lines] == [0, 1, 0]
+    assert "explains" not in "\n".join(said(items(opened)))
+
+
+def test_a_finding_is_known_by_what_it_says_not_by_its_number() -> None:
+    before = incident(hang_world())
+    moved = with_findings(
+        another(), replace(hang(), id="F2"), replace(waiting(), id="F3", explained_by="F2")
+    )
+    after = incident(moved)
+    assert [line.name for line in after.lines][1] == before.lines[0].name
+    assert place(after.lines, before.lines[0].name, 0) == 1
+
+
+def test_a_blame_that_grew_is_found_by_its_verdict() -> None:
+    before = incident(with_findings(another(), hang()))
+    both = (*hang().blame, Blame("rank", {"rank": 6, "node": "gpu017"}))
+    after = incident(with_findings(another(), replace(hang(), blame=both)))
+    assert place(after.lines, before.lines[1].name, 0) == 1
+
+
+def test_two_findings_alike_are_told_apart() -> None:
+    names = [line.name for line in incident(with_findings(hang(), replace(hang(), id="F2"))).lines]
+    assert len(set(names)) == 3
+
+
+def test_where_nothing_is_left_the_place_is_still_one() -> None:
+    healthy = incident(healthy_world())
+    assert place(healthy.lines, "hang|H1|gone|0", 7) == 0
+
+
+def test_who_reads_a_folded_consequence_keeps_it() -> None:
+    alone = incident(with_findings(waiting()))
+    folded = incident(hang_world(), kept=alone.lines[0].name)
+    assert alone.lines[0].name in [line.name for line in folded.lines]
+
+
+def test_what_came_since_is_marked() -> None:
+    first = incident(hang_world())
+    known = frozenset(line.name for line in first.lines)
+    later = incident(with_findings(another(), replace(hang(), id="F2")), known=known)
+    assert [line.new for line in later.lines] == [True, False, False]
+    assert not any(line.new for line in first.lines)
+
+
+def test_a_filter_keeps_what_was_seen() -> None:
+    world = with_findings(another(), replace(hang(), id="F2"))
+    assert [line.title for line in incident(world, pattern="MLX5").lines] == [
+        "Slow NIC",
+        "What was seen",
+    ]
+    assert [line.name for line in incident(world, pattern="no such thing").lines] == [SEEN]
+
+
+def test_a_healthy_world_is_told_as_plainly_as_a_fault() -> None:
+    healthy = incident(healthy_world())
+    assert healthy.headline.severity == "healthy"
+    assert healthy.headline.sentence == "No fault found"
+    told = said(story(healthy_world(), None))
+    assert told[0] == "✔ No fault found"
+    assert " ✔ hang  in 61 ms" in told
+
+
+def test_too_little_coverage_is_no_health() -> None:
+    doubtful = incident(silent_world())
+    assert doubtful.headline.severity == "unseen"
+    told = "\n".join(said(story(silent_world(), None)))
+    assert "says nothing about health" in told
+    assert "ranks 8-15 (8 ranks) on gpu018: did not answer in time" in told
+    assert "heard 1 min 35 s ago" in told
+    assert "waits: no evidence: transfers" in told
+
+
+def test_coverage_counts_who_is_silent() -> None:
+    line = incident(large_world()).line(SEEN)
+    assert line is not None
+    assert "4082/4096 ranks" in line.who and "14 ranks silent" in line.who
+
+
+def test_the_story_has_its_steps_and_what_each_of_them_shows() -> None:
+    told = story(hang_world(), hang())
+    steps = [item for item in told if item.step is not None]
+    assert [item.step for item in steps] == [0, 1, 2]
+    assert "5 min?" in steps[0].copy
+    text = "\n".join(said(told))
+    for part in ("Yes.", "15 rows", "Ruled out", "H2: all members", "Confidence 93 %", "CCL-D"):
+        assert part in text
+
+
+def test_each_command_stands_alone_to_be_copied() -> None:
+    commands = [item for item in story(hang_world(), hang()) if item.kind == "command"]
+    assert [item.copy for item in commands] == ["py-spy dump --pid 4105"]
+
+
+def test_ranks_that_stand_in_the_same_place_are_told_once() -> None:
+    frames = tuple(f"frame {number}" for number in range(20))
+    stacks = tuple(Stack(rank, "last seen in AllReduce 13", frames) for rank in (3, 5, 4))
+    told = story(hang_world(), replace(hang(), stacks=stacks))
+    text = said(told)
+    assert "Ranks 3-5, last seen in AllReduce 13" in text
+    assert "   … 12 more frames" in text
+    assert next(item for item in told if item.rank == 3).copy.count("\n") == 19
+
+
+def test_nothing_steers_the_terminal() -> None:
+    evil = replace(hang(), title="evil\x1b[2J", next=("`rm -rf \x1b]52;c;x\x07 /`",))
+    world = with_findings(evil)
+    told = "\n".join((*said(items(incident(world))), *said(story(world, evil))))
+    assert "\x1b" not in told and "\x07" not in told
+    assert all("\x1b" not in item.copy for item in story(world, evil))
+
+
+def test_values_are_written_with_their_units() -> None:
+    assert cell("waited_ns", 600_000_000_000) == "10 min"
+    assert cell("entered_ns", 1_760_000_150_250_000_000) == "08:55:50.250"
+    assert cell("bytes", 2**30) == "1 GiB"
+    assert cell("comm", 0xD9) == "0xd9"
+    assert cell("done", False) == "no"
+    assert cell("peers", [0, 1, 2, 5]) == "0-2,5"
+    assert cell("rate", float("nan")) == cell("node", None) == "·"
+    assert cell("text", "a\nb\x1b") == "a b\N{REPLACEMENT CHARACTER}"
+
+
+def test_what_all_rows_share_is_said_once() -> None:
+    rows = tuple(("llama", rank, None, 14) for rank in range(3))
+    shown = sheet(Table(("job", "rank", "peer", "seq"), rows, 4000))
+    assert [column.title for column in shown.columns] == ["rank"]
+    assert shown.shared == "job llama, seq 14"
+    assert shown.counted == "3 of 4,000 rows shown"
+    assert shown.lines() == "rank\n0\n1\n2"
+
+
+def test_one_row_and_rows_all_alike_are_shown_whole() -> None:
+    assert len(sheet(Table(("rank", "node"), ((5, "gpu017"),), 1)).columns) == 2
+    assert len(sheet(Table(("rank", "node"), ((5, "a"), (5, "a")), 2)).columns) == 2
+    assert sheet(Table(("rank",), (), 0)).rows == ()
+
+
+def test_a_step_shows_the_parameters_that_decided() -> None:
+    view = step_view(
+        StepRows("F1", 0, "stuck", "\n  SELECT 1\n", {"hang_after": "5 min"}, Table((), (), 0))
+    )
+    assert view.params == (("hang_after", "5 min"),)
+    assert view.title == "stuck · 0 rows"
