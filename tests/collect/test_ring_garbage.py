@@ -160,8 +160,8 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_job_can_be_asked_for_by_whatever_name_it_gave_itself(recording: Recording) -> None:
-    name = "it's \"this\";\n\x1b[31mred\x07 \u202e --job %s"
+    name = 'it\'s "this";\n\x1b[31mred\x07 \u202e --job %s'
     with RingReader.open(recording(ONCALL_JOB=name).ring, consume=False) as ring:
         assert ring.header.job.isprintable()
-        assert "it's \"this\";" in ring.header.job
+        assert 'it\'s "this";' in ring.header.job
         assert parse_request(Request("digest", job=ring.header.job).line()).job == ring.header.job
