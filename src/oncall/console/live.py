@@ -175,6 +175,8 @@ class Fleet:
             incident.save(path)
 
     def close(self) -> None:
+        if self._loop.closed:
+            return
         self._loop.run(self._leave())
         self._loop.close()
         self._drop_fresh()

@@ -26,9 +26,13 @@ class LoopThread:
         """Have it called in the loop, soon. From any thread."""
         self._loop.call_soon_threadsafe(function)
 
+    @property
+    def closed(self) -> bool:
+        return self._loop.is_closed()
+
     def close(self) -> None:
         """Cancel what is left, and end the thread."""
-        if self._loop.is_closed():
+        if self.closed:
             return
         self.run(_cancel_the_rest())
         self._loop.call_soon_threadsafe(self._loop.stop)

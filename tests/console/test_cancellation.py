@@ -1,0 +1,56 @@
+"""Stopping what another thread does."""
+
+from __future__ import annotations
+
+import threading
+
+import duckdb
+import pytest
+
+from oncall.console.cancellation import Cancellation
+from oncall.errors import Interrupted
+
+ENDLESS = "SELECT count(*) FROM range(10000000000) a, range(1000) b"
+
+
+def test_a_query_is_interrupted_and_told_as_such() -> None:
+    cancellation = Cancellation()
+    running = threading.Event()
+    told: list[BaseException] = []
+
+    def work() -> None:
+        con = duckdb.connect()
+        try:
+            with cancellation.task() as task:
+                task.uses(con)
+                running.set()
+                con.execute(ENDLESS).fetchall()
+        except Interrupted as error:
+            told.append(error)
+        assert con.execute("SELECT 1").fetchall() == [(1,)]
+        con.close()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert running.wait(60)
+    cancellation.cancel()
+    worker.join(60)
+    assert len(told) == 1 and not worker.is_alive()
+
+
+def test_what_swallows_the_interrupt_is_told_at_its_end() -> None:
+    cancellation = Cancellation()
+    with pytest.raises(Interrupted), cancellation.task():
+        cancellation.cancel()
+
+
+def test_without_a_task_nothing_happens_and_the_next_is_not_stopped() -> None:
+    cancellation = Cancellation()
+    cancellation.cancel()
+    with cancellation.task() as task:
+        task.check()
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(ValueError, match="own"), Cancellation().task():
+        raise ValueError("own")

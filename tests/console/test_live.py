@@ -1,0 +1,251 @@
+"""A session on nodes: asked again and again, silent ones told, the past asked of their shards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oncall.console.live import LiveSession
+from oncall.console.opening import open_recording
+from oncall.console.shelf import Shelf
+from oncall.console.world import RankState
+from oncall.errors import Interrupted, UsageError
+from oncall.evidence.incident import Incident
+from oncall.fleet.local import LocalTransport
+from oncall.fleet.outcome import HostError
+from oncall.fleet.reach import Reach, reach_fleet, reach_shards
+from oncall.units import NS_PER_S
+
+from .conftest import AT_NS, CULPRIT
+
+Live = Callable[[Reach], LiveSession]
+
+
+@pytest.fixture
+def live(shelf: Shelf) -> Iterator[Live]:
+    """Opens live sessions on all that the shards hold; they end with the test."""
+    sessions: list[LiveSession] = []
+
+    def open_(reach: Reach) -> LiveSession:
+        sessions.append(LiveSession(reach, shelf, since_ns=None))
+        return sessions[-1]
+
+    yield open_
+    for session in sessions:
+        session.close()
+
+
+def nodes(shards: Path) -> dict[str, Path]:
+    return {path.name: path for path in shards.iterdir() if path.is_dir()}
+
+
+def children() -> list[str]:
+    """The processes that this one has started and that are still there."""
+    stats = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            stats.append(path.read_text())
+    return [stat for stat in stats if stat.rpartition(")")[2].split()[1] == str(os.getpid())]
+
+
+class Failing:
+    """Reaches the nodes of a folder, as long as they are not in `down`; counts connections."""
+
+    def __init__(self, shards: Path) -> None:
+        self.transport = LocalTransport(nodes(shards), in_process=True)
+        self.down: set[str] = set()
+        self.connected: list[str] = []
+        self.open = 0
+        self.hang = threading.Event()
+
+    @asynccontextmanager
+    async def connect(self, host: str):  # type: ignore[no-untyped-def]
+        if host in self.down:
+            raise HostError("timeout", "no answer within 20 s")
+        async with self.transport.connect(host) as connection:
+            self.connected.append(host)
+            self.open += 1
+            real = connection.ask
+
+            async def ask(request, sink=None):  # type: ignore[no-untyped-def]
+                if host in self.down:
+                    raise HostError("timeout", "no answer within 20 s")
+                return await real(request, sink)
+
+            connection.ask = ask
+            try:
+                yield connection
+            finally:
+                self.open -= 1
+
+
+def reach(transport: Failing, shards: Path) -> Reach:
+    return Reach(transport, tuple(sorted(nodes(shards))), "test")
+
+
+def test_nodes_of_a_hang_are_asked_and_diagnosed(live: Live, shards: Path) -> None:
+    session = live(reach_fleet(f"local:{shards}/gpu*", None))
+    [line] = session.jobs()
+    assert (line.job, line.nodes, line.ranks, line.state) == ("simulated", 2, 16, "ended")
+    world = session.world()
+    [finding, *_] = world.diagnosis.findings
+    assert (finding.verdict, finding.blame[0].where["rank"]) == ("H1", CULPRIT)
+    assert world.moment.live and session.live
+    assert [(one.host, one.kind) for one in world.hosts] == [("gpu001", "ok"), ("gpu002", "ok")]
+    assert world.ranks.state[CULPRIT] == RankState.BLAMED
+    # All that can be asked of a recording can be asked here.
+    assert session.step_rows(finding.id, 0).table.total == finding.story[0].rows
+    assert session.rank_card(CULPRIT).operations.total > 0
+    assert session.rates()
+
+
+def test_connections_stay_from_gather_to_gather(live: Live, shards: Path) -> None:
+    transport = Failing(shards)
+    session = live(reach(transport, shards))
+    first = session.world()
+    for _ in range(3):
+        session.refresh()
+    again = session.world()
+    assert again.version > first.version
+    assert again.diagnosis.findings == first.diagnosis.findings
+    assert sorted(transport.connected) == ["gpu001", "gpu002"]
+    session.close()
+    assert transport.open == 0
+
+
+def test_a_node_that_falls_silent_is_told_and_comes_back(live: Live, shards: Path) -> None:
+    transport = Failing(shards)
+    session = live(reach(transport, shards))
+    session.world()
+    transport.down = {"gpu002"}
+    session.refresh()
+    world = session.world()
+    [_, silent] = world.hosts
+    assert (silent.host, silent.kind) == ("gpu002", "timeout")
+    assert silent.age_ns is not None and silent.age_ns > 0
+    assert (world.ranks.state[8:] == RankState.SILENT).all()
+    assert world.diagnosis.coverage.ranks_seen == 8
+    transport.down = set()
+    session.refresh()
+    assert [one.kind for one in session.world().hosts] == ["ok", "ok"]
+
+
+def test_where_nobody_answers_the_last_good_answer_stays(live: Live, shards: Path) -> None:
+    transport = Failing(shards)
+    session = live(reach(transport, shards))
+    findings = session.world().diagnosis.findings
+    transport.down = {"gpu001", "gpu002"}
+    session.refresh()
+    world = session.world()
+    assert world.diagnosis.findings == findings
+    assert {one.kind for one in world.hosts} == {"timeout"}
+
+
+def test_nobody_ever_answered_is_an_error_that_says_why(live: Live, shards: Path) -> None:
+    transport = Failing(shards)
+    transport.down = {"gpu001", "gpu002"}
+    session = live(reach(transport, shards))
+    with pytest.raises(UsageError, match="no answer within 20 s"):
+        session.world()
+
+
+def test_the_past_is_seen_as_it_stood(live: Live, shards: Path) -> None:
+    session = live(reach_shards(nodes(shards)))
+    now = session.world()
+    assert now.moment.first_ns is not None
+    at_ns = now.moment.first_ns + AT_NS - 10 * NS_PER_S
+    past = session.world(at_ns)
+    assert past.moment.at_ns == at_ns and not past.moment.live
+    assert past.moment.last_ns == now.moment.last_ns
+    assert not past.diagnosis.findings
+    assert (past.ranks.state < RankState.HUNG).all()
+    assert session.world().diagnosis.findings == now.diagnosis.findings
+
+
+def test_the_past_is_asked_where_the_last_gather_does_not_tell_it(live: Live, shards: Path) -> None:
+    transport = Failing(shards)
+    session = live(reach(transport, shards))
+    now = session.world()
+    history = session._source._history  # type: ignore[attr-defined]
+    history._kept[-1] = replace(history._kept[-1], whole=False)
+    assert now.moment.first_ns is not None
+    at_ns = now.moment.first_ns + AT_NS - 10 * NS_PER_S
+    asked = session.world(at_ns)
+    transport.down = {"gpu001", "gpu002"}
+    kept = session.world(at_ns)
+    for past in (asked, kept):
+        assert past.moment.at_ns == at_ns and not past.diagnosis.findings
+        assert past.diagnosis.coverage.ranks_seen == 16
+    assert {one.kind for one in kept.hosts} == {"timeout"}
+
+
+def test_saving_writes_what_was_gathered(live: Live, shards: Path, tmp_path: Path) -> None:
+    session = live(reach_shards(nodes(shards)))
+    with pytest.raises(UsageError, match="nothing was gathered"):
+        session.save(tmp_path / "x.oncall")
+    session.world()
+    session.save(tmp_path / "x.oncall")
+    with Incident.open(tmp_path / "x.oncall") as saved:
+        assert saved.rows("ops") > 0
+
+
+def test_a_folder_of_shards_opens_as_a_recording(shards: Path) -> None:
+    session = open_recording([shards], None)
+    assert not session.live
+    assert session.world().diagnosis.findings
+    session.close()
+
+
+def test_cancel_and_close_leave_no_child_and_no_file(
+    shards: Path, tmp_path: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    session = LiveSession(reach_fleet(f"local:{shards}/gpu*", None), shelf, since_ns=None)
+    ended: list[BaseException | None] = []
+
+    def work() -> None:
+        try:
+            session.world()
+            ended.append(None)
+        except Interrupted as error:
+            ended.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    deadline = time.monotonic() + 60
+    while not children() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    session.cancel()
+    worker.join(120)
+    assert isinstance(ended[0], Interrupted)
+    # What was stopped can be asked again.
+    assert session.world().diagnosis.findings
+    session.close()
+    assert children() == []
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_an_hour_of_refreshes_takes_a_bounded_place(shards: Path, shelf: Shelf) -> None:
+    """An hour by the clock that the session is given, in sixteen refreshes."""
+    now_ns = [time.time_ns()]
+    session = LiveSession(reach_shards(nodes(shards)), shelf, since_ns=None)
+    source = session._source
+    source._clock = lambda: now_ns[0]  # type: ignore[attr-defined]
+    source._history._most_kept = 4  # type: ignore[attr-defined]
+    for _ in range(16):
+        now_ns[0] += 225 * NS_PER_S
+        session.refresh()
+    folder = source._folder  # type: ignore[attr-defined]
+    assert len(list(folder.iterdir())) == 4
+    session.close()
+    assert not folder.exists()
+    shutil.rmtree(folder, ignore_errors=True)
