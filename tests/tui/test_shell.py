@@ -62,6 +62,17 @@ async def test_what_kept_jobs_from_being_found_can_be_tried_again() -> None:
 
 
 @piloted
+async def test_without_any_job_it_is_told_why_no_node_knows_of_one() -> None:
+    session = FakeSession(jobs=())
+    said = "no host knows of a job: gpu1 cannot be reached; gpu2 does not let us log in"
+    session.fails["world"] = UsageError(said)
+    async with console(session) as running:
+        assert running.app.current_mode == "jobs"
+        for line in ("gpu1 cannot be reached", "gpu2 does not let us log in", "oncall doctor"):
+            assert line in running.text()
+
+
+@piloted
 async def test_a_disabled_key_says_why() -> None:
     async with console() as running:
         await running.press("R")
@@ -78,9 +89,9 @@ async def test_help_tells_every_key_of_the_screen_and_why_some_do_nothing() -> N
         seen = running.text()
         for entry in running.app.actions_of(running.app.console_screen):
             assert entry.description.split()[0] in seen, entry.id
-        assert "not now: this is a recording" in seen
+        assert "Not now: this is a recording" in seen
         await running.press("escape")
-        assert "not now" not in running.text()
+        assert "Not now" not in running.text()
 
 
 @piloted

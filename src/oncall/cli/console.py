@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -46,10 +48,9 @@ def open_(
     overrides = parse_overrides(param or ())
 
     def opener() -> Session:
-        from oncall.console.recording import RecordingSession
-        from oncall.console.shelf import Shelf
+        from oncall.console.opening import open_recording
 
-        return RecordingSession(paths, Shelf(rules or (), overrides), job)
+        return open_recording(paths, job, rules or (), overrides)
 
     recording = paths[0] if len(paths) == 1 and paths[0].is_file() else None
     _show(opener, job, recording)
@@ -62,19 +63,24 @@ def watch(
     rules: Sequence[Path],
     param: Sequence[str],
 ) -> None:
-    """The console on the fleet. Raises typer.Exit."""
+    """The console on the fleet. Does not return, but for errors before it is shown."""
     overrides: Mapping[str, str] = parse_overrides(param)
 
     def opener() -> Session:
-        raise UsageError(f"not yet: {hosts} {inventory} {rules} {overrides}")
+        from oncall.console.opening import open_fleet
+
+        return open_fleet(hosts, inventory, job, rules, overrides)
 
     _show(opener, job, None)
 
 
-def _show(opener: Callable[[], Session], job: str | None, recording: Path | None) -> None:
-    """Run the console, which is imported by name: neither of the two front ends needs the other."""
+def _show(opener: Callable[[], Session], job: str | None, recording: Path | None) -> NoReturn:
+    """Run the console, and leave. It is imported by name: neither front end needs the other."""
     from oncall.fleet.configuration import configuration_files
 
     run = import_module("oncall.tui.run").run
     code = run(opener, job=job, recording=recording, configuration=configuration_files())
-    raise typer.Exit(code)
+    # Everything is closed, and the interpreter's own end would take longer than all the rest.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -180,6 +180,9 @@ class ConsoleApp(App[None]):
         wanted = self.state.job or (jobs[0].job if len(jobs) == 1 else None)
         if wanted is not None:
             self.open_job(wanted)
+        elif not jobs:
+            # Why there is none is told by who tries to read one.
+            self.ask(Question("world", lambda session: session.world(), self, "reading"))
 
     def _world_arrived(self, world: World) -> None:
         first = self.state.world is None

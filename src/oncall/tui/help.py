@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import Group
@@ -46,17 +46,24 @@ class HelpScreen(ModalScreen[None]):
 
 
 def help_parts(screen: ConsoleScreen) -> Iterator[Text | Table]:
-    """What the screen and the focused widget are for, their keys, and everybody's."""
+    """What the screen and the focused widget are for, their keys, and everybody's; what cannot be
+    done now stands at the end, by the reason."""
     yield Text.assemble((screen.entry.title, "bold"), f"\n{screen.entry.shows}")
     for said in screen.focus_chain_help():
         yield Text(said)
-    entries = screen.app.actions_of(screen)
-    own = [entry for entry in entries if not entry.of_app]
-    if own:
-        yield Text("\nHere", "bold")
-        yield _keys(own, screen)
-    yield Text("\nEverywhere", "bold")
-    yield _keys([entry for entry in entries if entry.of_app], screen)
+    keys = keys_by_id(screen)
+    possible: dict[str, list[ActionEntry]] = {"Here": [], "Everywhere": []}
+    impossible: dict[str, list[ActionEntry]] = {}
+    for entry in screen.app.actions_of(screen):
+        if entry.id in keys:
+            if why := entry.why_not(screen):
+                impossible.setdefault(f"Not now: {why}", []).append(entry)
+            else:
+                possible["Everywhere" if entry.of_app else "Here"].append(entry)
+    for heading, entries in [*possible.items(), *impossible.items()]:
+        if entries:
+            yield Text(f"\n{heading}", "bold")
+            yield _keys(entries, keys, dim=heading in impossible)
     yield Text("\nRanks", "bold")
     yield _legend(screen)
     yield Text(
@@ -72,18 +79,12 @@ def _table() -> Table:
     return table
 
 
-def _keys(entries: list[ActionEntry], screen: ConsoleScreen) -> Table:
-    """A row for each action that has a key here; why those that do nothing do not."""
-    keys, table = keys_by_id(screen), _table()
+def _keys(entries: list[ActionEntry], keys: Mapping[str, list[str]], dim: bool) -> Table:
+    table = _table()
     for entry in entries:
-        if entry.id not in keys:
-            continue
-        why = entry.why_not(screen)
-        text = Text.assemble((entry.description, "dim" if why else ""), (f" [{entry.id}]", "dim"))
-        if why:
-            text.append(f"\nnot now: {why}", "dim")
         shown = " ".join(key_phrase(key) for key in keys[entry.id])
-        table.add_row(Text(shown, "dim" if why else "bold"), text)
+        text = Text.assemble((entry.description, "dim" if dim else ""), (f" [{entry.id}]", "dim"))
+        table.add_row(Text(shown, "dim" if dim else "bold"), text)
     return table
 
 

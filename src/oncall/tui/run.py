@@ -59,14 +59,8 @@ async def _shown(app: ConsoleApp) -> int:
     try:
         await app.run_async()
     finally:
-        closed = app.close_session()
-    code = ExitCode.BUG if app.failed else app.return_code or ExitCode.HEALTHY
-    if not closed:
-        # What does not stop when told to is not waited for: the terminal is restored already.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    return code
+        app.close_session()  # what does not stop when told to is left to the end of the process
+    return ExitCode.BUG if app.failed else app.return_code or ExitCode.HEALTHY
 
 
 def _calm() -> None:

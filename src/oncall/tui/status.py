@@ -63,14 +63,23 @@ class TitleLine(_Line):
 
     def line(self, state: State) -> Text:
         muted = self._style("muted")
-        left = Text.assemble((" oncall ", f"{self._style('primary', bold=True)}"))
-        left.append(f" {shell.title_phrase(state)} ")
+        left = Text.assemble((" oncall ", self._style("primary", bold=True)))
+        left.append(f" {shell.title_phrase(state)}  ")
+        right = Text(shell.coverage_phrase(state) + " ", muted)
+        room = self.size.width - left.cell_len - right.cell_len
+        tabs = self._tabs(muted)
+        left.append_text(tabs if tabs.cell_len < room else self._tabs(muted, narrow=True))
+        return spread(left, right, self.size.width)
+
+    def _tabs(self, muted: str, narrow: bool = False) -> Text:
+        """The screens by key; where there is little room, only this one by name."""
         here = cast("ConsoleScreen", self.screen).entry.id
+        text = Text()
         for entry in SCREENS:
-            style = "bold reverse" if entry.id == here else muted
-            left.append(" ")
-            left.append(f" {entry.key} {entry.title} ", style)
-        return spread(left, Text(shell.coverage_phrase(state) + " ", muted), self.size.width)
+            named = entry.id == here or not narrow
+            label = f" {entry.key} {entry.title} " if named else f" {entry.key} "
+            text.append(label, "bold reverse" if entry.id == here else muted)
+        return text
 
 
 class StatusLine(_Line):

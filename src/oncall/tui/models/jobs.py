@@ -9,6 +9,11 @@ from oncall.report.words import clean, instant
 
 COLUMNS = ("job", "state", "nodes", "ranks", "last evidence")
 
+_WHAT_TO_TYPE = """\
+R                     try again
+oncall doctor NODES   says of each node what is wrong, and what to type
+oncall open PATH      reads a recording instead"""
+
 
 def job_rows(jobs: Sequence[JobLine], filter_text: str = "") -> list[tuple[str, tuple[str, ...]]]:
     """(job, cells in the order of COLUMNS) of those whose name or state holds the text."""
@@ -31,10 +36,18 @@ def job_rows(jobs: Sequence[JobLine], filter_text: str = "") -> list[tuple[str, 
 
 def heading(jobs: Sequence[JobLine] | None, busy: str, problem: str) -> str:
     """The line above the jobs."""
-    if jobs is None:
-        return problem or f"{busy or 'looking for jobs'} …"
+    if not jobs and problem:
+        return f"{_one_a_line(problem)}\n\n{_WHAT_TO_TYPE}"
     if not jobs:
-        return "No job was found. What to try: oncall doctor, or oncall open FILE.oncall"
+        return f"{busy or 'looking for jobs'} …" if busy or jobs is None else "No job was found."
     if len(jobs) == 1:
         return "One job:"
     return f"{len(jobs)} jobs; enter opens one, / filters."
+
+
+def _one_a_line(problem: str) -> str:
+    """A list of hosts as a list."""
+    head, colon, rest = problem.partition(": ")
+    if not colon or "; " not in rest:
+        return problem
+    return "\n".join([head + ":", *(f"  {part}" for part in rest.split("; "))])

@@ -20,6 +20,19 @@ def _no_job(screen: ConsoleScreen) -> str | None:
     return None if screen.state.jobs else "no job was found"
 
 
+class JobTable(DataTable[str], inherit_bindings=False):
+    """Rows with a cursor; `enter` is the screen's."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("j,down", "cursor_down", "Down"),
+        ("k,up", "cursor_up", "Up"),
+        ("g,home", "scroll_top", "First"),
+        ("G,end", "scroll_bottom", "Last"),
+        ("ctrl+d,pagedown", "page_down", "A page down"),
+        ("ctrl+u,pageup", "page_up", "A page up"),
+    ]
+
+
 class JobsScreen(ConsoleScreen):
     """The jobs of the session in a table."""
 
@@ -27,16 +40,10 @@ class JobsScreen(ConsoleScreen):
         ActionEntry("jobs.open", "enter,l,right", "Open", "Open the job under the cursor.",
                     _no_job, bar=True),
     )  # fmt: skip
-    BINDINGS: ClassVar[list[BindingType]] = [
-        ("j", "move(1)", "Down"),
-        ("k", "move(-1)", "Up"),
-        ("g", "ends(0)", "Top"),
-        ("G", "ends(1)", "End"),
-    ]
 
     def compose_body(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
-        yield DataTable(id="jobs", cursor_type="row")
+        yield JobTable(id="jobs", cursor_type="row")
 
     def show(self, state: State, before: State | None) -> None:
         text = Text(heading(state.jobs, state.busy, state.problem))
@@ -45,7 +52,7 @@ class JobsScreen(ConsoleScreen):
             self._fill(state)
 
     def _fill(self, state: State) -> None:
-        table = self.query_one(DataTable)
+        table = self.query_one(JobTable)
         chosen = self._under_cursor()
         table.clear(columns=True)
         rows = job_rows(state.jobs or (), state.filter)
@@ -60,7 +67,7 @@ class JobsScreen(ConsoleScreen):
         table.focus()
 
     def _under_cursor(self) -> str | None:
-        table = self.query_one(DataTable)
+        table = self.query_one(JobTable)
         if not table.row_count:
             return None
         return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
@@ -69,7 +76,7 @@ class JobsScreen(ConsoleScreen):
         names = [job for job, _ in job_rows(self.state.jobs or (), self.state.filter)]
         if target.value not in names:
             return "no such job here"
-        self.query_one(DataTable).move_cursor(row=names.index(str(target.value)), animate=False)
+        self.query_one(JobTable).move_cursor(row=names.index(str(target.value)), animate=False)
         return None
 
     def copies(self) -> list[Copy]:
@@ -84,11 +91,3 @@ class JobsScreen(ConsoleScreen):
     def action_open(self) -> None:
         if job := self._under_cursor():
             self.app.open_job(job)
-
-    def action_move(self, rows: int) -> None:
-        table = self.query_one(DataTable)
-        table.move_cursor(row=table.cursor_row + rows, animate=False)
-
-    def action_ends(self, end: int) -> None:
-        table = self.query_one(DataTable)
-        table.move_cursor(row=table.row_count - 1 if end else 0, animate=False)

@@ -1,0 +1,129 @@
+"""Saving, notes, export, and copying."""
+
+# ruff: noqa: ASYNC240 - nothing waits for these files
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oncall.errors import BadInput
+from oncall.tui.keeping import problem_of_target
+from oncall.tui.notes import Note, add_note, notes_file, read_notes, to_markdown
+
+from .console import console, piloted
+from .fake_session import FakeSession
+from .worlds import JOB, LAST_NS
+
+
+@pytest.fixture(autouse=True)
+def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+
+
+@piloted
+async def test_save_proposes_a_name_and_writes_the_evidence() -> None:
+    async with console() as running:
+        await running.press("s")
+        assert f"{JOB}-2025" in running.text()
+        await running.press("enter")
+        [saved] = Path.cwd().glob("*.oncall")
+        assert saved.read_bytes() == b"incident"
+        assert f"saved {saved.name}" in running.text()
+
+
+@piloted
+async def test_save_overwrites_nothing_and_says_what_is_wrong() -> None:
+    Path("here.oncall").write_text("mine")
+    async with console() as running:
+        await running.press("s", "ctrl+u", *"here", "enter")
+        assert "is there already" in running.text()
+        await running.press("ctrl+u", *"nowhere/x", "enter")
+        assert "there is no folder nowhere" in running.text()
+        await running.press("escape")
+    assert Path("here.oncall").read_text() == "mine"
+
+
+@piloted
+async def test_notes_go_beside_a_recording_and_into_the_export() -> None:
+    recording = Path("night.oncall")
+    recording.touch()
+    async with console(recording=recording) as running:
+        await running.press("m")
+        await running.type("rank 5 sat in its data loader")
+        assert running.app.state.notes == 1
+        [note] = read_notes(Path("night.oncall.notes"))
+        assert (note.text, note.at_ns) == ("rank 5 sat in its data loader", LAST_NS)
+        await running.press("x", "ctrl+u", *"ticket", "enter")
+        report = Path("ticket.md").read_text()
+        assert "rank 5 sat in its data loader" in report
+        assert "(ticket.svg)" in report
+        assert "<svg" in Path("ticket.svg").read_text()
+        assert Path("ticket.oncall").read_bytes() == b"incident"
+
+
+@piloted
+async def test_notes_on_a_running_job_are_kept_by_its_name() -> None:
+    async with console() as running:
+        await running.press("m")
+        await running.type("seen")
+        assert [note.text for note in read_notes(notes_file(JOB))] == ["seen"]
+
+
+@piloted
+async def test_where_no_note_can_be_written_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", "file/state")
+    async with console() as running:
+        await running.press("m")
+        await running.type("seen")
+        assert "the note cannot be written" in running.text()
+
+
+@piloted
+async def test_copy_asks_in_which_form_and_tells_what_it_copied() -> None:
+    async with console(FakeSession(jobs=("gpt-9", JOB))) as running:
+        await running.press("y")
+        assert "t name" in running.text()
+        await running.press("c")
+        assert running.app.clipboard == "oncall diagnose --job gpt-9"
+        assert "copied command" in running.text()
+        await running.press("y", "escape")
+        assert "leave it" not in running.text()
+
+
+@piloted
+async def test_a_save_that_fails_is_told() -> None:
+    session = FakeSession()
+    session.fails["save"] = BadInput("x.oncall", "no space left")
+    async with console(session) as running:
+        await running.press("s", "enter")
+        assert "x.oncall: no space left" in running.text()
+
+
+def test_what_is_no_note_is_placed(tmp_path: Path) -> None:
+    path = tmp_path / "a.notes"
+    add_note(path, Note("one", None, 5))
+    with path.open("a") as file:
+        file.write("what\n")
+    with pytest.raises(BadInput, match=r"a\.notes:2: is no note"):
+        read_notes(path)
+
+
+def test_notes_are_a_section_of_the_report() -> None:
+    notes = (Note("one", LAST_NS, 5, "F1"), Note("a\x1b[31m\nb", None, 6))
+    assert to_markdown(notes) == (
+        "## Notes\n\n- 2025-10-09 09:05:50 UTC: one (F1)\n- a\N{REPLACEMENT CHARACTER}[31m b\n"
+    )
+    assert to_markdown(()) == ""
+
+
+def test_any_job_name_makes_a_file_name() -> None:
+    assert notes_file("../a b/c").name == ".._a_b_c.notes"
+
+
+def test_a_target_needs_a_name() -> None:
+    assert problem_of_target("  ", ".oncall") == "a name is wanted"
+    assert problem_of_target("new", ".oncall") is None

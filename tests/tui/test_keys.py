@@ -1,0 +1,57 @@
+"""Keys in the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oncall.errors import BadInput
+from oncall.tui.keys import key_phrase, read_keymap
+from oncall.tui.run import _action_ids, _chosen_theme
+
+
+def test_a_later_file_overrides_an_earlier_one(tmp_path: Path) -> None:
+    site, own = tmp_path / "site.toml", tmp_path / "own.toml"
+    site.write_text('[keys]\nsave = "ctrl+s"\nfaults = "F"\n')
+    own.write_text('[fleet]\nhosts = "gpu001"\n[keys]\nsave = "S"\n"jobs.open" = "o"\n')
+    files = [site, tmp_path / "absent.toml", own]
+    assert read_keymap(files, _action_ids) == {"save": "S", "faults": "F", "jobs.open": "o"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[keys]\nsvae = "S"', "svae is no action; did you mean save"),
+        ("[keys]\nsave = 5", 'a key such as "ctrl\\+s" is wanted'),
+        ("keys = 3", "is a table"),
+        ("[keys", "cannot be read"),
+    ],
+)
+def test_a_slip_is_told_with_its_file(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=says) as raised:
+        read_keymap([path], _action_ids)
+    assert raised.value.place == str(path)
+
+
+def test_every_action_has_an_id_of_its_own() -> None:
+    ids = list(_action_ids())
+    assert len(ids) == len(set(ids))
+
+
+def test_keys_are_called_what_people_call_them() -> None:
+    assert [key_phrase(key) for key in ("question_mark", "left_square_bracket", "y")] == [
+        "?",
+        "[",
+        "y",
+    ]
+
+
+def test_a_theme_is_chosen_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[console]\ntheme = "high-contrast"\n')
+    assert _chosen_theme([path], ["high-contrast"]) == "high-contrast"
+    with pytest.raises(BadInput, match="theme is one of"):
+        _chosen_theme([path], ["oncall-dark"])

@@ -1,0 +1,111 @@
+"""Themes, states, glyphs, and the clipboard's escape sequence."""
+
+from __future__ import annotations
+
+import base64
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from textual.color import Color
+from textual.theme import BUILTIN_THEMES
+
+from oncall.console.world import RankState
+from oncall.tui.clipboard import osc52
+from oncall.tui.glyphs import speaks_utf8, to_ascii
+from oncall.tui.states import STATES, state_styles
+from oncall.tui.themes import THEMES, usual_theme
+
+from .console import console, piloted
+
+
+def test_states_are_those_of_the_world_in_order_and_told_apart_by_letter() -> None:
+    assert [look.name.upper() for look in STATES] == [state.name for state in RankState]
+    assert len({look.letter for look in STATES}) == len(STATES)
+
+
+@piloted
+async def test_every_theme_colours_every_state() -> None:
+    async with console() as running:
+        for theme in THEMES:
+            running.app.theme = theme.name
+            await running.settle()
+            assert all(style.color is not None for style in state_styles(running.app)), theme.name
+
+
+@pytest.mark.parametrize("theme", [one for one in THEMES if not one.ansi], ids=lambda one: one.name)
+def test_states_can_be_read_on_the_background(theme: object) -> None:
+    background = Color.parse(theme.background)  # type: ignore[attr-defined]
+    for look in STATES:
+        colour = Color.parse(theme.variables[look.variable])  # type: ignore[attr-defined]
+        assert contrast(colour, background) >= 3.0, (theme, look.name)
+
+
+def contrast(one: Color, other: Color) -> float:
+    """WCAG 2.1's contrast ratio."""
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: Color) -> float:
+    parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour.normalized]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def test_the_ansi_themes_are_those_of_the_terminal() -> None:
+    ours = {theme.name for theme in THEMES if theme.ansi}
+    assert ours == {name for name, theme in BUILTIN_THEMES.items() if theme.ansi}
+
+
+@pytest.mark.parametrize(
+    ("environment", "theme"),
+    [
+        ({}, "oncall-dark"),
+        ({"TERM": "xterm-256color", "COLORFGBG": "0;15"}, "oncall-light"),
+        ({"TERM": "linux"}, "ansi-dark"),
+        ({"TERM": "screen", "COLORTERM": "truecolor"}, "oncall-dark"),
+    ],
+)
+def test_the_terminal_decides_where_nobody_chose(environment: dict[str, str], theme: str) -> None:
+    assert usual_theme(environment) == theme
+
+
+@given(st.text(alphabet="abz ~|─╭✖▲●…µ中é語"))
+def test_ascii_takes_as_many_cells_as_what_it_stands_for(text: str) -> None:
+    plain = to_ascii(text)
+    assert plain.isascii()
+    assert len(plain) == cell_len(text)
+
+
+def test_glyphs_keep_their_likeness() -> None:
+    assert to_ascii("╭─╮ ✖ 3 µs … ▲") == "+-+ x 3 us . ^"
+
+
+@pytest.mark.parametrize(
+    ("environment", "speaks"),
+    [
+        ({}, True),
+        ({"LANG": "en_US.UTF-8"}, True),
+        ({"LANG": "C"}, False),
+        ({"LANG": "en_US.UTF-8", "LC_ALL": "POSIX"}, False),
+        ({"LANG": "C", "LC_ALL": "C.utf8"}, True),
+    ],
+)
+def test_the_locale_tells_whether_there_is_utf8(environment: dict[str, str], speaks: bool) -> None:
+    assert speaks_utf8(environment) is speaks
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+def test_the_clipboard_gets_every_character(text: str) -> None:
+    found = re.fullmatch(r"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07", osc52(text, {}))
+    assert found is not None
+    assert base64.b64decode(found[1]).decode() == text
+
+
+def test_gnu_screen_hands_the_sequence_through_in_pieces() -> None:
+    sequence = osc52("x" * 1000, {"STY": "1.pts"})
+    pieces = re.findall(r"\x1bP(.*?)\x1b\\", sequence, re.DOTALL)
+    assert "".join(pieces) == osc52("x" * 1000, {})
+    assert all(len(piece) <= 250 for piece in pieces)

@@ -1,0 +1,128 @@
+"""The session's thread: one call at a time, the newest of its kind, and it ends when told to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from queue import Queue
+
+import pytest
+from textual.message import Message
+from textual.message_pump import MessagePump
+
+from oncall.errors import UsageError
+from oncall.tui.messages import Answered, Busy, Question, Refused
+from oncall.tui.workers import SessionThread
+
+from .fake_session import FakeSession
+
+NOBODY: MessagePump = None  # type: ignore[assignment]
+PATIENCE_S = 30
+
+
+class Desk:
+    """A thread on a fake session, and what it posted."""
+
+    def __init__(self, session: FakeSession) -> None:
+        self.session = session
+        self.posted: Queue[Message] = Queue()
+        opening = Question("open", lambda each: each, NOBODY, "opening")
+        self.thread = SessionThread(lambda: session, opening, self.posted.put)
+        self.thread.start()
+        assert isinstance(self.answer(), Answered)
+
+    def answer(self) -> Message:
+        """The next message that is an answer."""
+        while isinstance(message := self.posted.get(timeout=PATIENCE_S), Busy):
+            pass
+        return message
+
+    def ask_world(self, at_ns: int, group: str = "world") -> None:
+        self.thread.ask(Question(group, lambda session: session.world(at_ns), NOBODY, "reading"))
+
+    def block(self) -> threading.Event:
+        """Ask something that takes until the event is set; returns when it has begun."""
+        begun, go_on = threading.Event(), threading.Event()
+
+        def wait(_: object) -> str:
+            begun.set()
+            assert go_on.wait(PATIENCE_S)
+            return "waited"
+
+        self.thread.ask(Question("blocking", wait, NOBODY))
+        assert begun.wait(PATIENCE_S)
+        return go_on
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    desk = Desk(FakeSession())
+    yield desk
+    assert desk.thread.stop()
+    assert desk.session.closed
+
+
+def test_of_what_waits_in_a_group_only_the_newest_is_asked(desk: Desk) -> None:
+    go_on = desk.block()
+    for at_ns in (1, 2, 3):
+        desk.ask_world(at_ns)
+    desk.ask_world(9, group="other")
+    go_on.set()
+    answers = [desk.answer() for _ in range(3)]
+    assert [one.question.group for one in answers if isinstance(one, Answered)] == [
+        "blocking",
+        "world",
+        "other",
+    ]
+    assert [what for method, what in desk.session.asked if method == "world"] == [3, 9]
+
+
+def test_a_newer_question_interrupts_the_older_and_only_its_answer_comes(desk: Desk) -> None:
+    desk.session.gate.clear()
+    desk.ask_world(1)
+    while ("world", 1) not in desk.session.asked:
+        pass
+    desk.ask_world(2)
+    answer = desk.answer()
+    assert ("cancel", None) in desk.session.asked
+    assert isinstance(answer, Answered)
+    assert answer.value.moment.at_ns == 2
+    assert desk.posted.empty() or isinstance(desk.posted.get(), Busy)
+
+
+def test_errors_are_answers_too(desk: Desk) -> None:
+    desk.session.fails["world"] = UsageError("no")
+    desk.ask_world(1)
+    refused = desk.answer()
+    assert isinstance(refused, Refused)
+    assert (str(refused.error), refused.bug) == ("no", False)
+    desk.thread.ask(Question("wrong", lambda session: session.nothing, NOBODY))  # type: ignore[attr-defined]
+    refused = desk.answer()
+    assert isinstance(refused, Refused)
+    assert refused.bug
+    del desk.session.fails["world"]
+    desk.ask_world(2)
+    assert isinstance(desk.answer(), Answered)
+
+
+def test_stopping_interrupts_and_closes() -> None:
+    desk = Desk(FakeSession())
+    desk.session.gate.clear()
+    desk.ask_world(1)
+    while ("world", 1) not in desk.session.asked:
+        pass
+    assert desk.thread.stop()
+    assert desk.session.closed
+
+
+def test_what_cannot_be_opened_is_refused_and_the_thread_ends() -> None:
+    posted: Queue[Message] = Queue()
+
+    def opener() -> FakeSession:
+        raise UsageError("no such file")
+
+    thread = SessionThread(opener, Question("open", lambda each: each, NOBODY), posted.put)
+    thread.start()
+    messages = [posted.get(timeout=PATIENCE_S) for _ in range(3)]
+    assert [type(one) for one in messages] == [Busy, Refused, Busy]
+    assert thread.stop()
