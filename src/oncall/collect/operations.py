@@ -60,7 +60,7 @@ OPERATION = np.dtype(
 )
 
 _LAYOUT = zlib.crc32(repr(OPERATION.descr).encode()).to_bytes(4, "little")
-_MOST_KEPT = 2_048
+_MOST_KEPT = 1_024
 
 
 def pack(operations: Array) -> bytes:
@@ -98,6 +98,11 @@ class Tracker:
     def in_flight(self) -> Array:
         """A copy of all operations entered and not over, as far as the records tell."""
         return self._table.copy()
+
+    @property
+    def packed(self) -> bytes:
+        """The same as `pack` makes it, with no copy where there are too many."""
+        return pack(self._table)
 
     def advance(self, records: Array, communicators: Array, ends_told: Array) -> Advance:
         """Take in a batch of records (n,), oldest first.

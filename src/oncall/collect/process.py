@@ -9,7 +9,7 @@ import numpy as np
 
 from oncall.collect.communicators import STATES, Communicators
 from oncall.collect.job import job_row
-from oncall.collect.operations import OPERATION, Advance, Tracker, pack, unpack
+from oncall.collect.operations import OPERATION, Advance, Tracker, unpack
 from oncall.collect.pairs import PairNumbers
 from oncall.collect.ring import RingReader
 from oncall.collect.ring_layout import CommunicatorState
@@ -67,8 +67,11 @@ class Process:
     @property
     def bookmarks(self) -> dict[str, Bookmark]:
         """What the next collector must know once all rows so far are committed."""
-        in_flight = pack(self._tracker.in_flight)
-        return {_DRAINED: self.position, _IN_FLIGHT: in_flight, **self._pairs.bookmarks}
+        drained_and_open: dict[str, Bookmark] = {
+            _DRAINED: self.position,
+            _IN_FLIGHT: self._tracker.packed,
+        }
+        return drained_and_open | self._pairs.bookmarks
 
     def collect(self, now: Instant, most: int) -> list[Batch]:
         """Rows of what ended since the last call, from at most `most` records."""
