@@ -13,8 +13,8 @@ from oncall.tui.widgets.step_pane import StepPane
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession
+from .models.test_incident import another, with_findings
 from .pictures import check_picture
-from .test_incident_model import another, with_findings
 from .waiting import until, until_seen
 from .worlds import FAULT_NS, hang, hang_world, healthy_world, silent_world, waiting
 

@@ -41,7 +41,7 @@ class Desk:
         return None if said is None else Buffer(name, saved, said)
 
     def keep_draft(self) -> None:
-        """What is typed is on the disk before anything else is done with it. Raises BadInput."""
+        """What is typed is on the disk before anything else is done with it. Raises UsageError."""
         if (buffer := self.buffer) is None:
             return
         if buffer.unsaved:

@@ -9,7 +9,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from oncall.errors import BadInput
+from oncall.errors import UsageError
 
 
 def drafts_folder() -> Path:
@@ -22,7 +22,7 @@ def draft_file(name: str) -> Path:
 
 
 def keep(name: str, text: str) -> Path:
-    """Write the draft, whole or not at all. Raises BadInput where nothing can be written."""
+    """Write the draft, whole or not at all. Raises UsageError where nothing can be written."""
     path = draft_file(name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -30,7 +30,7 @@ def keep(name: str, text: str) -> Path:
         beside.write_text(text, encoding="utf-8")
         beside.replace(path)
     except OSError as error:
-        raise BadInput(str(path), f"the draft cannot be written: {error.strerror}") from None
+        raise UsageError(f"the draft cannot be written ({error.strerror}): {path}") from None
     return path
 
 

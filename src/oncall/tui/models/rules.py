@@ -130,7 +130,7 @@ def _change(sign: str, title: str, role: Role, said: str) -> Item:
     return Item(f"{title} {said}", (Paragraph(sign, parts),), copy=f"{title}: {said}")
 
 
-def test_items(table: Table) -> tuple[Item, ...]:
+def result_items(table: Table) -> tuple[Item, ...]:
     """Tests with their results: name, result, what differs."""
     if not table.rows:
         return (text("no tests", line("this rulebook has no tests", "warning")),)

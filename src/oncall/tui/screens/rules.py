@@ -7,6 +7,7 @@ loses nothing, nor does a crash.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -127,7 +128,8 @@ class RulesScreen(ConsoleScreen):
             self.tell(str(error))
 
     def on_unmount(self) -> None:
-        self._keep_draft()
+        with suppress(OncallError):  # there is no line left to say it in
+            self._desk.keep_draft()
 
     # ------------------------------------------------------- what the reader does
 
@@ -267,6 +269,7 @@ class RulesScreen(ConsoleScreen):
                         self.tell(f"{name}: the draft that was kept; esc offers to drop it")
             case "new", (name, said):
                 self._enter(Buffer(name, None, said))
+                self._rule_list.go_to(name)
                 self._to_editor()
             case "check", (buffer, problems):
                 self._checked(buffer, problems)

@@ -69,7 +69,8 @@ class ReadingList(ScrollView, can_focus=True):
         self._items: tuple[Item, ...] = ()
         self._lines: list[tuple[int, Text]] = []  # of which item, what
         self._tops: list[int] = []  # the first line of each item
-        self._folded_at = 0
+        self._folded: tuple[Item, ...] | None = None  # the items that the lines are of
+        self._folded_at = 0  # the width they are folded at
         self._cursor = 0
 
     # ------------------------------------------------------------ what is shown
@@ -201,9 +202,15 @@ class ReadingList(ScrollView, can_focus=True):
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self._folded_at = 0
+        self._folded = None
         if self._room > 0:
             self._fold(self._room)
+
+    def on_show(self) -> None:
+        """What came while it was hidden."""
+        self._fold(self._room)
+        self._reveal()
+        self.refresh()
 
     def on_focus(self) -> None:
         self.refresh()
@@ -238,10 +245,9 @@ class ReadingList(ScrollView, can_focus=True):
 
     def _fold(self, width: int) -> None:
         """Lay the items out; again only when they or the width have changed."""
-        key = hash((self._items, width))
-        if key == self._folded_at:
+        if self._items is self._folded and width == self._folded_at:
             return
-        self._folded_at = key
+        self._folded, self._folded_at = self._items, width
         styles = role_styles(self)
         self._lines, self._tops = [], []
         for index, item in enumerate(self._items):

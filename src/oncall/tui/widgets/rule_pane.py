@@ -79,7 +79,7 @@ class RulePane(Vertical):
         self.outcome.show_rows(title, sheet(rows))
 
     def show_tests(self, name: str, results: Table) -> None:
-        self._show(f"Tests of {name} as it is saved", model.test_items(results))
+        self._show(f"Tests of {name} as it is saved", model.result_items(results))
 
     def show_saved(self, path: str) -> None:
         self._show("Saved", model.said_items(f"✔ written to {path}", "healthy"))

@@ -15,7 +15,8 @@ class SheetTable(DataTable[Text]):
     """A `Sheet`; at most some hundred rows. `h` and `l` move sideways, as in a list."""
 
     DEFAULT_CSS = """
-    SheetTable { height: auto; max-height: 100%; background: $background; }
+    SheetTable { height: auto; max-height: 100%; background: $background; scrollbar-size: 1 1; }
+    SheetTable:focus { background-tint: transparent; }
     SheetTable > .datatable--header { background: $background; color: $muted; text-style: none; }
     SheetTable > .datatable--cursor {
         background: $background; color: $foreground; text-style: none;
@@ -43,10 +44,14 @@ class SheetTable(DataTable[Text]):
         row, offset = (self.cursor_row, self.scroll_offset) if same else (0, (0, 0))
         self._sheet = sheet
         self.clear(columns=True)
-        for column in sheet.columns:
-            self.add_column(_cell(column, column.title))
+        widths = [
+            max(len(cell) for cell in (column.title, *(row[index] for row in sheet.rows)))
+            for index, column in enumerate(sheet.columns)
+        ]
+        for column, width in zip(sheet.columns, widths, strict=True):
+            self.add_column(_cell(column, column.title, width))
         for cells in sheet.rows:
-            self.add_row(*map(_cell, sheet.columns, cells))
+            self.add_row(*map(_cell, sheet.columns, cells, widths))
         if sheet.rows:
             self.move_cursor(row=min(row, len(sheet.rows) - 1), animate=False)
             self.scroll_to(*offset, animate=False)
@@ -58,5 +63,5 @@ class SheetTable(DataTable[Text]):
         return "\t".join(self._sheet.rows[self.cursor_row])
 
 
-def _cell(column: Column, text: str) -> Text:
-    return Text(text, justify="right" if column.number else "left", no_wrap=True)
+def _cell(column: Column, text: str, width: int) -> Text:
+    return Text(text.rjust(width) if column.number else text, no_wrap=True)

@@ -11,7 +11,7 @@ from oncall.tui.models.reading import Item
 from oncall.tui.models.rows import cell, sheet, step_view
 from oncall.tui.models.story import story
 
-from .worlds import hang, hang_world, healthy_world, large_world, silent_world, waiting
+from ..worlds import hang, hang_world, healthy_world, large_world, silent_world, waiting
 
 
 def with_findings(*findings: Finding) -> World:
