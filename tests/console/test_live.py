@@ -187,6 +187,20 @@ def test_the_past_is_asked_where_the_last_gather_does_not_tell_it(live: Live, sh
     assert {one.kind for one in kept.hosts} == {"timeout"}
 
 
+def test_one_rank_is_asked_of_its_node_where_a_selection_is_shown(live: Live, shards: Path) -> None:
+    transport = Failing(shards)
+    session = live(reach(transport, shards))
+    session.world()
+    shown = session.rates("rank 3")
+    history = session._source._history  # type: ignore[attr-defined]
+    history._kept[-1] = replace(history._kept[-1], whole=False)
+    asked = session.rates("rank 3")
+    assert [(one.name, one.unit) for one in asked] == [(one.name, one.unit) for one in shown]
+    # The node is gone: what the gather brought stands in.
+    transport.down = {"gpu001"}
+    assert [one.name for one in session.rates("rank 3")] == [one.name for one in shown]
+
+
 def test_saving_writes_what_was_gathered(live: Live, shards: Path, tmp_path: Path) -> None:
     session = live(reach_shards(nodes(shards)))
     with pytest.raises(UsageError, match="nothing was gathered"):

@@ -7,11 +7,12 @@ but that their now stands still.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_became
 from oncall.fleet.gather import Gather, Window, jobs_of
+from oncall.fleet.merge import merge
 from oncall.fleet.outcome import Outcome
 from oncall.fleet.reach import Reach, opened
 from oncall.report.words import clean
@@ -166,6 +168,27 @@ class Fleet:
             for host, outcome in self._outcomes.items()
             if outcome.kind != "no-data"
         )
+
+    def finer(self, node: str, comms: Sequence[int], at_ns: int, task: Task) -> Incident | None:
+        """What the node holds of the communicators, asked for now."""
+        newest = self._history.newest
+        hosts = {outcome.node: host for host, outcome in self._outcomes.items()}
+        if newest is None or newest.tells(at_ns) or node not in hosts:
+            return None
+        self._stop_with(task)
+        span = Window(None if self._since_ns is None else at_ns - self._since_ns, at_ns)
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            return self._loop.run(
+                self._detailed(newest.job, hosts[node], comms, span, Path(folder))
+            )
+
+    async def _detailed(
+        self, job: str, host: str, comms: Sequence[int], span: Window, folder: Path
+    ) -> Incident | None:
+        gather = await self._open(span, folder)
+        await gather.detail(job, {host: comms})
+        self._outcomes = {**self._outcomes, host: gather.answers.outcomes[host]}
+        return await asyncio.to_thread(merge, gather.answers, job) if gather.parts else None
 
     def save(self, path: Path) -> None:
         newest = self._history.newest

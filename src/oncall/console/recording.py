@@ -39,6 +39,7 @@ class Recording:
         self.title = ", ".join(path.name or str(path) for path in paths)
         self._origin = f"recording {', '.join(map(str, paths))}"
         self._job = job
+        self._opened: Incident | None = None  # a copy that nobody has narrowed yet
         self._spans: dict[str | None, tuple[int | None, int | None]] = {}
         with contextlib.ExitStack() as stack:
             saved = saved_incident(paths)
@@ -50,18 +51,28 @@ class Recording:
             self._stack = stack.pop_all()
 
     def jobs(self, task: Task) -> tuple[JobLine, ...]:
-        with Incident.open(self._file) as incident:
+        incident = self._copy()
+        try:
             task.uses(incident.con)
             lines = tuple(_job_line(incident, job) for job in window.jobs(incident.con))
+        except BaseException:
             task.end()
+            incident.close()
+            raise
+        # Copying takes longest: the first world goes on with it.
+        self._opened = incident
         return lines
+
+    def _copy(self) -> Incident:
+        opened, self._opened = self._opened, None
+        return opened or Incident.open(self._file)
 
     def choose(self, job: str) -> None:
         self._job = job
 
     def at(self, at_ns: int | None, task: Task) -> Evidence:
         task.check()
-        incident = Incident.open(self._file)
+        incident = self._copy()
         try:
             task.uses(incident.con)
             job = window.keep_job(incident.con, self._job)
@@ -82,10 +93,23 @@ class Recording:
     def refresh(self, task: Task) -> None:
         """A recording has all it will ever have."""
 
+    def finer(
+        self,
+        node: str,  # noqa: ARG002
+        comms: Sequence[int],  # noqa: ARG002
+        at_ns: int,  # noqa: ARG002
+        task: Task,  # noqa: ARG002
+    ) -> Incident | None:
+        """Nothing was left out of it."""
+        return None
+
     def save(self, path: Path) -> None:
         copy_incident(self._file, path)
 
     def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
         self._stack.close()
 
 

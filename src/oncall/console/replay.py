@@ -70,6 +70,10 @@ class Source(Protocol):
     def refresh(self, task: Task) -> None:
         """Gather again, where there is anything to gather from."""
 
+    def finer(self, node: str, comms: Sequence[int], at_ns: int, task: Task) -> Incident | None:
+        """All operations of communicators that the node holds, where a world of that instant
+        shows a selection of them; else None. Whoever asked for it closes it."""
+
     def save(self, path: Path) -> None:
         """Write the whole evidence to an incident file."""
 
@@ -153,26 +157,42 @@ class Replay:
     # --------------------------------------------------------------- questions
 
     def step_rows(self, finding: str, step: int, limit: int = 200) -> StepRows:
-        with self._question() as present:
+        with self._question() as (present, _):
             found = {one.id: one for one in present.world.diagnosis.findings}.get(finding)
             if found is None or not 0 <= step < len(found.story):
                 raise UsageError(f"the diagnosis has no step {step + 1} of {finding} any more")
             return step_rows(present.incident, present.rulebooks, found, step, limit)
 
     def rank_card(self, rank: int) -> RankCard:
-        with self._question() as present:
+        with self._question() as (present, _):
             return card_of(present.incident, present.world, rank)
 
     def communicator(self, comm: int, rounds: int = 60) -> CommunicatorView:
-        with self._question() as present:
+        with self._question() as (present, _):
             summary = {one.comm: one for one in present.world.communicators}.get(comm)
             if summary is None:
                 raise UsageError(f"no communicator {comm:#x} in this evidence")
             return view_of(present.incident, present.world.diagnosis, summary, rounds)
 
     def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
-        with self._question() as present:
+        with self._question() as (present, task):
+            finer = self._finer(present, kind.removeprefix("rank "), task)
+            if finer is not None:
+                with finer:
+                    return series_of(finer, present.world, kind)
             return series_of(present.incident, present.world, kind)
+
+    def _finer(self, present: _Present, rank: str, task: Task) -> Incident | None:
+        """All that the rank's node holds of its communicators, where more than is here."""
+        at_ns = present.world.moment.at_ns
+        if not rank.isdecimal() or at_ns is None:
+            return None
+        rows = present.incident.con.execute(
+            "SELECT r.node, list(DISTINCT o.comm) FROM ranks r JOIN ops o USING (job, rank) "
+            "WHERE rank = ? AND r.node IS NOT NULL AND o.comm IS NOT NULL GROUP BY r.node LIMIT 1",
+            [int(rank)],
+        ).fetchall()
+        return next((self._source.finer(node, comms, at_ns, task) for node, comms in rows), None)
 
     # ------------------------------------------------------------------- rules
 
@@ -190,13 +210,13 @@ class Replay:
         if problems := self._shelf.check(text):
             return DryRun(problems)
         changed = self._shelf.changed(name, text)
-        with self._question() as present:
+        with self._question() as (present, _):
             before = present.world.diagnosis.findings
             return dry_run(present.incident, present.rulebooks, changed, before)
 
     def run_fact(self, name: str, text: str, fact: str) -> Table:
         changed = self._shelf.changed(name, text)
-        with self._question() as present:
+        with self._question() as (present, _):
             return fact_rows(present.incident, changed, fact)
 
     def save_rule(self, name: str, text: str) -> Path:
@@ -235,7 +255,7 @@ class Replay:
             yield task
 
     @contextlib.contextmanager
-    def _question(self) -> Iterator[_Present]:
+    def _question(self) -> Iterator[tuple[_Present, Task]]:
         """The present world, while something is asked of its evidence."""
         present = self._present
         if present is None:
@@ -243,7 +263,7 @@ class Replay:
         try:
             with self._cancellation.task() as task:
                 task.uses(present.incident.con)
-                yield present
+                yield present, task
         except duckdb.Error as error:
             first = next(iter(str(error).strip().splitlines()), "it cannot be read")
             raise OncallError(f"the evidence cannot answer that: {first}") from error
