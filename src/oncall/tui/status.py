@@ -33,7 +33,7 @@ class _Line(Static):
     def say(self, text: Text) -> None:
         if self._said is None or text != self._said or text.spans != self._said.spans:
             self._said = text
-            self.update(text)
+            self.update(text, layout=False)  # a layout draws the whole screen again
 
     def line(self, state: State) -> Text:
         raise NotImplementedError

@@ -14,7 +14,7 @@ from ..worlds import DP, TP, hang_world
 
 def summary(label: str, behind: int = 0, waiting: int = 0, wait_s: int = -1) -> CommunicatorSummary:
     wait_ns = wait_s * 10**9 if wait_s >= 0 else -1
-    return CommunicatorSummary(hash(label) & 0xFFFF, label, label, 8, 5, behind, waiting, wait_ns)
+    return CommunicatorSummary(ord(label[0]), label, label, 8, 5, behind, waiting, wait_ns)
 
 
 def view(state: list[list[int]], told: int | None = None, first: int = 10) -> CommunicatorView:

@@ -122,7 +122,7 @@ def test_large_groups_are_sections_that_count_their_members() -> None:
     (heading,) = layout.labels[0]
     assert heading_text(heading, ranks.state) == "stage 0 · 2,048 ranks: 1 X · 1 L · 2,045 H · 1 ."
     assert [one.text for one in layout.labels[1]][:2] == ["gpu017", "gpu018"]
-    assert layout.heading_above(5) == 0
+    assert layout.headings_above(np.array([5, 6])) == [0]
 
 
 def test_a_missing_gpu_leaves_its_place_free() -> None:

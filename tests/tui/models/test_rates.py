@@ -51,7 +51,7 @@ def test_times_without_a_sample_are_a_gap() -> None:
 
 @pytest.mark.parametrize(
     ("value", "ceiling"),
-    [(0, 1), (-3, 1), (math.nan, 1), (1, 1), (1.01, 2), (21, 50), (999, 1000), (2e9, 2e9)],
+    [(0, 1), (-3, 1), (math.nan, 1), (1, 1), (1.01, 1.5), (21, 30), (999, 1000), (2e9, 2e9)],
 )
 def test_scales_end_at_round_numbers(value: float, ceiling: float) -> None:
     assert model.nice_ceiling(value) == ceiling
@@ -60,13 +60,13 @@ def test_scales_end_at_round_numbers(value: float, ceiling: float) -> None:
 def test_series_of_a_group_share_a_scale() -> None:
     low, high = series([3.0], "a", group="tx"), series([90.0], "b", group="tx")
     other = series([3.0], "c", group="rx")
-    assert [one.high for one in model.scales([low, high, other])] == [100, 100, 5]
-    assert [one.high for one in model.scales([low, high, other], shared=False)] == [5, 100, 5]
+    assert [one.high for one in model.scales([low, high, other])] == [100, 100, 3]
+    assert [one.high for one in model.scales([low, high, other], shared=False)] == [3, 100, 3]
 
 
 def test_a_scale_holds_the_baseline_and_the_threshold() -> None:
     assert model.scales([series([1.0], baseline=(10.0, 40.0))])[0].high == 50
-    assert model.scales([series([1.0], threshold=150.0)])[0].high == 200
+    assert model.scales([series([1.0], threshold=120.0)])[0].high == 150
     assert model.scales([series([math.nan])])[0] == Scale(0, 1)
 
 

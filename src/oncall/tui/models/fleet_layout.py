@@ -51,10 +51,10 @@ class Layout:
         """Index -> its place in `order`."""
         return {index: place for place, index in enumerate(self.order.tolist())}
 
-    def heading_above(self, line: int) -> int | None:
-        """The line of the heading that counts what stands on `line`."""
-        above = self._headings[self._headings <= line]
-        return int(above[-1]) if len(above) else None
+    def headings_above(self, lines: Ints) -> list[int]:
+        """The lines of the headings that count what stands on `lines`."""
+        nearest = np.searchsorted(self._headings, lines, side="right") - 1
+        return np.unique(self._headings[nearest[nearest >= 0]]).tolist()  # type: ignore[no-any-return]
 
     @cached_property
     def _headings(self) -> Ints:

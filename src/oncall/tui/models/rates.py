@@ -17,6 +17,7 @@ Floats = npt.NDArray[np.float64]
 Kind = Literal["value", "outside", "gap", "band", "threshold", "empty"]
 
 GAP, ZERO = -1, 0
+_ROUND = (1, 1.5, 2, 3, 5, 8, 10, 15)
 # By eighths of a line, 0 for a rate of zero.
 BLOCKS, BLOCKS_ASCII = "▁▁▂▃▄▅▆▇█", "__,-~=+*#"
 GAP_GLYPH, GAP_ASCII = "·", "."
@@ -35,11 +36,11 @@ class Scale:
 
 
 def nice_ceiling(value: float) -> float:
-    """The least of 1, 2, 5, 10 ... that holds `value`: a scale that seldom moves."""
+    """The least of a few round numbers that holds `value`: a scale that seldom moves."""
     if not math.isfinite(value) or value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 5, 10, 20) if step * power >= value * (1 - 1e-9))
+    return next(step * power for step in _ROUND if step * power >= value * (1 - 1e-9))
 
 
 def scales(series: Sequence[Series], shared: bool = True) -> tuple[Scale, ...]:

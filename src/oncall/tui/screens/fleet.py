@@ -138,7 +138,7 @@ class FleetScreen(ConsoleScreen):
             text.append(" none fits; / changes the filter, f shows all", muted)
         if text != self._said or text.spans != self._said.spans:
             self._said = text
-            self.query_one("#fleet-line", Static).update(text)
+            self.query_one("#fleet-line", Static).update(text, layout=False)
 
     def _say_rank(self) -> None:
         """Below a grid that has no card beside it: the rank under the cursor."""
@@ -146,7 +146,7 @@ class FleetScreen(ConsoleScreen):
         told = "" if world is None or rank is None else fleet.rank_phrase(world.ranks, rank)
         line = self.query_one("#fleet-rank", Static)
         if str(line.content) != told:
-            line.update(Text(told))
+            line.update(Text(told), layout=False)
 
     # -------------------------------------------------------------------- card
 

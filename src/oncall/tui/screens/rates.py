@@ -121,7 +121,7 @@ class RatesScreen(ConsoleScreen):
         if text != self._said:
             self._said = text
             line = Text(text, theme_style(self.app, "muted"), no_wrap=True, overflow="ellipsis")
-            self.query_one("#rates-line", Static).update(line)
+            self.query_one("#rates-line", Static).update(line, layout=False)
 
     def _draw_chart(self) -> None:
         rates = self.query_one(RateList)

@@ -69,13 +69,11 @@ class LineList(ScrollView, Generic[Row], can_focus=True):
         """Show these; lines that say the same are not drawn again."""
         before, held = self._rows, self.row
         self._rows = rows
-        if held is not None:
-            key = self.key(held)
-            found = (place for place, row in enumerate(rows) if self.key(row) == key)
-            at = next(found, min(self._at, max(len(rows) - 1, 0)))
-        else:
-            at = 0
-        moved, self._at = at != self._at or held is None, at
+        key = None if held is None else self.key(held)
+        found = (place for place, row in enumerate(rows) if self.key(row) == key)
+        at = next(found, min(self._at, max(len(rows) - 1, 0)))
+        moved = at != self._at or self.row is None or self.key(rows[at]) != key
+        self._at = at
         if len(rows) != len(before):
             self.virtual_size = Size(0, len(rows))
             self.refresh()

@@ -128,18 +128,15 @@ stage or parallel group. / takes 0-7, gpu01, late, tp3, stage:1; several narrow 
             return
         wanted = np.zeros(len(self._shown), dtype=np.bool_)
         wanted[changed] = True
-        places = np.flatnonzero(wanted[layout.order])
-        lines, first = np.unique(layout.line[places], return_index=True)
-        last = np.r_[first[1:], len(places)] - 1
-        regions, top, height = [], self.scroll_offset.y, self.size.height
-        headings = {layout.heading_above(line) for line in lines.tolist()} - {None}
-        for line, start, end in zip(lines.tolist(), first.tolist(), last.tolist(), strict=True):
-            if top <= line < top + height:
-                left = int(layout.column[places[start]])
-                right = int(layout.column[places[end]]) + layout.cell
-                regions.append(Region(left - self.scroll_offset.x, line - top, right - left, 1))
-        for heading in headings:
-            if heading is not None and top <= heading < top + height:
+        left, top = self.scroll_offset
+        sight = slice(*np.searchsorted(layout.line, (top, top + self.size.height)))
+        places = np.flatnonzero(wanted[layout.order[sight]]) + int(sight.start)
+        regions = [
+            Region(column - left, line - top, width, 1)
+            for line, column, width in _extents(layout, places)
+        ]
+        for heading in layout.headings_above(layout.line[wanted[layout.order]]):
+            if top <= heading < top + self.size.height:
                 regions.append(Region(0, heading - top, self.size.width, 1))
         if regions:
             self.refresh(*regions)
@@ -241,8 +238,8 @@ stage or parallel group. / takes 0-7, gpu01, late, tp3, stage:1; several narrow 
             return
         place = layout.place[self._cursor]
         line = int(layout.line[place])
-        above = layout.heading_above(line)
-        top = above if above is not None and line - above <= 1 else line
+        above = layout.headings_above(np.array([line]))
+        top = above[0] if above and line - above[0] <= 1 else line
         region = Region(int(layout.column[place]), top, layout.cell, line - top + 1)
         self.scroll_to_region(region, animate=False, force=True)
 
@@ -278,6 +275,16 @@ stage or parallel group. / takes 0-7, gpu01, late, tp3, stage:1; several narrow 
         if self._layout_now is not None:
             left, top = self.scroll_offset
             self._move(self._layout_now.at(event.x + left, event.y + top))
+
+
+def _extents(layout: Layout, places: Ints) -> list[tuple[int, int, int]]:
+    """(line, column, width) of what to draw again: one stretch a line, as textual draws each from
+    the widget's left edge on."""
+    line, column = layout.line[places], layout.column[places]
+    lines, first = np.unique(line, return_index=True)
+    last = np.r_[first[1:], len(places)] - 1
+    width = column[last] + layout.cell - column[first]
+    return list(zip(lines.tolist(), column[first].tolist(), width.tolist(), strict=True))
 
 
 def _same_places(before: Ranks, now: Ranks) -> bool:

@@ -107,7 +107,7 @@ class RateChart(Static):
         """Draw it into what there is; None leaves the chart empty."""
         width, height = self.content_size.width, self.content_size.height
         if series is None or width < 24 or height < 4:
-            self.update("")
+            self.update("", layout=False)
             return
         marks = [model.value_phrase(mark, series.unit) for mark in (scale.high, scale.low)]
         side = max(map(len, marks)) + 1
@@ -129,4 +129,4 @@ class RateChart(Static):
             text.append("\n")
         first, end = (instant(at_ns, date=False) for at_ns in span)
         text.append(" " * side + first + end.rjust(width - side - len(first)), muted)
-        self.update(text)
+        self.update(text, layout=False)

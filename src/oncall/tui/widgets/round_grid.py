@@ -128,7 +128,7 @@ class RoundHeader(Static):
         """Draw what the grid shows, over its columns."""
         view = grid.view
         if view is None or not len(view.seqs):
-            self.update("")
+            self.update("", layout=False)
             return
         first, last = grid.rounds_shown
         seconds = model.durations(view)[first:last]
@@ -146,4 +146,4 @@ class RoundHeader(Static):
         text.append(" operation".ljust(LABEL), muted)
         text.append(model.axis(view, first, last, grid.column), muted)
         text.append(f" {view.seqs[last - 1]}", muted)
-        self.update(text)
+        self.update(text, layout=False)

@@ -1,0 +1,187 @@
+"""The communicator screen, key by key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from textual.widgets import Static
+
+from oncall.console.world import World
+from oncall.errors import UsageError
+from oncall.tui.screens.communicators import CommunicatorList
+from oncall.tui.widgets.round_grid import RoundGrid
+
+from .console import Running, console, piloted
+from .fake_session import FakeSession
+from .pictures import check_picture
+from .until import until
+from .worlds import DP, TP, WORLD, hang_world, healthy_world
+
+
+def elsewhere() -> World:
+    """The hang, with rank 5 standing in a tensor-parallel operation."""
+    world = hang_world()
+    comm, seq = world.ranks.comm.copy(), world.ranks.seq.copy()
+    comm[5], seq[5] = TP, 812
+    return replace(world, ranks=replace(world.ranks, comm=comm, seq=seq))
+
+
+def chosen(running: Running) -> int:
+    row = running.app.screen.query_one(CommunicatorList).row
+    return row.comm if row is not None else 0
+
+
+def told(running: Running) -> str:
+    return str(running.app.screen.query_one("#round", Static).content)
+
+
+def shown(running: Running) -> int:
+    view = running.app.screen.query_one(RoundGrid).view
+    return view.summary.comm if view is not None else 0
+
+
+@piloted
+async def test_begins_at_the_round_that_the_story_speaks_of() -> None:
+    async with console(size=(160, 48)) as running:
+        await running.press("3")
+        await until(running, lambda: "AllReduce 14" in told(running))
+        assert "L dp 0-15" in running.line(1)
+        assert "the story speaks of it" in told(running)
+        assert "rank 5 not entered" in told(running)
+        assert "ranks 0-4,6-15 wait in AllReduce 14 of dp for rank 5" in told(running)
+        assert "▼ 14" in running.line(2)
+
+
+@piloted
+async def test_rounds_before_tell_how_long_they_took() -> None:
+    async with console(size=(160, 48)) as running:
+        await running.press("3")
+        await until(running, lambda: shown(running) == DP)
+        await running.press("tab", "h", "h")
+        assert "AllReduce 12: 16 of 16 done" in told(running)
+        assert "took 410 ms to 410 ms" in told(running)
+        await running.press("l", "l", "l")
+        assert "AllReduce 14" in told(running)
+
+
+@piloted
+async def test_rows_fold_and_unfold() -> None:
+    async with console(size=(160, 48)) as running:
+        await running.press("3")
+        await until(running, lambda: shown(running) == DP)
+        rows = running.app.screen.query_one(RoundGrid).rows
+        assert [row.label for row in rows] == ["rank 5", "ranks 0-4,6-15 (15 ranks)"]
+        await running.press("v")
+        assert len(running.app.screen.query_one(RoundGrid).rows) == 16
+        await running.press("v")
+        assert len(running.app.screen.query_one(RoundGrid).rows) == 2
+
+
+@piloted
+async def test_a_waiter_is_followed_and_come_back_from() -> None:
+    async with console(FakeSession(elsewhere()), size=(160, 48)) as running:
+        await running.press("3")
+        await until(running, lambda: shown(running) == DP)
+        assert "rank 5 stands in operation 812 of tp 0-1" in told(running)
+        await running.press("enter")
+        await until(running, lambda: shown(running) == TP)
+        assert chosen(running) == TP
+        await running.press("escape")
+        await until(running, lambda: shown(running) == DP)
+        assert running.app.current_mode == "communicators"
+        await running.press("escape")
+        assert running.app.current_mode != "communicators"
+
+
+@piloted
+async def test_who_stands_nowhere_else_cannot_be_followed() -> None:
+    async with console(size=(160, 48)) as running:
+        await running.press("3")
+        await until(running, lambda: shown(running) == DP)
+        await running.press("enter")
+        assert "none of these ranks stands in another communicator" in running.text()
+        await running.press("backspace")
+        assert "nothing was followed" in running.text()
+
+
+@piloted
+async def test_a_row_leads_to_its_rank_in_the_fleet() -> None:
+    async with console(size=(160, 48)) as running:
+        await running.press("3")
+        await until(running, lambda: shown(running) == DP)
+        await running.press("tab", "j", "r")
+        assert running.app.current_mode == "fleet"
+        await until(running, lambda: "Rank 0" in running.text())
+
+
+@piloted
+async def test_a_filter_narrows_the_list_and_what_it_chose_is_shown() -> None:
+    async with console(size=(160, 48)) as running:
+        await running.press("3", "slash")
+        await running.type("world")
+        await until(running, lambda: shown(running) == WORLD)
+        await running.press("slash")
+        await running.press(*["backspace"] * 5)
+        await running.type("nothing")
+        assert "none fits the filter" in running.text()
+
+
+@piloted
+async def test_goes_to_a_communicator_by_its_hash() -> None:
+    async with console(size=(160, 48)) as running:
+        await running.press("colon")
+        await running.type(hex(TP))
+        await until(running, lambda: running.app.current_mode == "communicators")
+        await until(running, lambda: shown(running) == TP)
+
+
+@piloted
+async def test_a_new_world_leaves_the_cursor_where_it_was() -> None:
+    world = replace(hang_world(), moment=replace(hang_world().moment, live=True))
+    session = FakeSession(world)
+    async with console(session, size=(160, 48)) as running:
+        await running.press("3", "j")
+        await until(running, lambda: shown(running) == WORLD)
+        session.replace(replace(world, communicators=(*world.communicators[::-1],)))
+        await running.press("R")
+        assert chosen(running) == WORLD
+
+
+@piloted
+async def test_what_cannot_be_read_says_why() -> None:
+    session = FakeSession()
+    session.fails["communicator"] = UsageError("the file is gone")
+    async with console(session, size=(160, 48)) as running:
+        await running.press("3")
+        await until(running, lambda: "the file is gone" in told(running))
+
+
+@piloted
+async def test_a_job_without_communicators_says_so() -> None:
+    async with console(FakeSession(replace(healthy_world(), communicators=()))) as running:
+        await running.press("3")
+        assert "none was seen" in running.text()
+        await running.press("enter")
+        assert "no communicator was seen" in running.text()
+
+
+@piloted
+async def test_the_hash_and_the_ranks_can_be_copied() -> None:
+    async with console(size=(160, 48)) as running:
+        await running.press("3")
+        await until(running, lambda: shown(running) == DP)
+        screen = running.app.console_screen
+        assert screen is not None
+        assert [each.text for each in screen.copies()][1:] == [hex(DP), "rank 5"]
+
+
+@pytest.mark.parametrize("theme", ["oncall-dark", "oncall-light"])
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+@piloted
+async def test_picture(size: tuple[int, int], theme: str) -> None:
+    async with console(FakeSession(elsewhere()), size=size, theme=theme) as running:
+        await running.press("3")
+        await until(running, lambda: "AllReduce 14" in told(running))
+        name = f"communicators-{size[0]}x{size[1]}-{theme.removeprefix('oncall-')}"
+        check_picture(running.app, name)

@@ -1,0 +1,179 @@
+"""The rates screen, key by key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from textual.widgets import Static
+
+from oncall.console.world import Series
+from oncall.errors import UsageError
+from oncall.tui.widgets.rate_line import RateChart, RateList
+
+from .console import Running, console, piloted
+from .fake_session import FakeSession
+from .pictures import check_picture
+from .worlds import hang_world
+
+
+class FineSession(FakeSession):
+    """Its rates are of something that can be asked for more finely."""
+
+    def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
+        if kind == "rank 5":
+            self.asked.append(("rates", kind))
+            return tuple(replace(one, name="rank 5 of tp") for one in super().rates()[:1])
+        number = "5" if kind == "suspects" else "0"
+        found = super().rates(kind)
+        return (replace(found[0], subject=f"rank {number}"), *found[1:])
+
+
+def rates(running: Running) -> RateList:
+    return running.app.screen.query_one(RateList)
+
+
+def names(running: Running) -> list[str]:
+    return [one.name for one in rates(running).rows]
+
+
+def chart(running: Running) -> str:
+    return str(running.app.screen.query_one(RateChart).content)
+
+
+def said(running: Running) -> str:
+    return str(running.app.screen.query_one("#rates-line", Static).content)
+
+
+@piloted
+async def test_suspects_come_first_with_number_unit_and_side() -> None:
+    async with console() as running:
+        await running.press("4")
+        assert names(running)[0] == "rank 5 of dp"
+        first = running.line(2)
+        assert "! rank 5 of dp" in first and "0 ops/s ▼" in first
+        assert "below its usual 18.5 ops/s to 21.5 ops/s" in chart(running)
+        assert "30 ops/s" in chart(running)  # the scale's top
+
+
+@piloted
+async def test_a_gap_is_seen_in_its_line() -> None:
+    async with console() as running:
+        await running.press("4")
+        (line,) = (line for line in running.text().splitlines() if "rank 3 of dp" in line)
+        assert "·" in line
+        assert "·" not in running.line(3)  # rank 0, of which all was recorded
+
+
+@piloted
+async def test_the_chart_is_of_the_line_under_the_cursor() -> None:
+    async with console() as running:
+        await running.press("4", "j", "j")
+        assert chart(running).startswith("rank 1 of dp")
+        await running.press("G")
+        assert chart(running).startswith("rank 7 of dp")
+
+
+@piloted
+async def test_ranks_and_nics_are_asked_for() -> None:
+    async with console() as running:
+        await running.press("4", "c", "c")
+        assert [what for name, what in running.session.asked if name == "rates"] == [
+            "suspects", "ranks", "nics",
+        ]  # fmt: skip
+        assert "gpu017 mlx5_0 tx" in running.text() and "GB/s" in running.text()
+        assert "4 rates: nics" in said(running)
+
+
+@piloted
+async def test_a_scale_is_shared_or_each_lines_own() -> None:
+    async with console() as running:
+        await running.press("4")
+        assert "one scale for all of a kind" in said(running)
+        await running.press("v")
+        assert "each its own scale" in said(running)
+
+
+@piloted
+async def test_one_thing_is_shown_more_finely_and_left_again() -> None:
+    async with console(FineSession()) as running:
+        await running.press("4", "enter")
+        assert names(running) == ["rank 5 of tp"]
+        assert "rank 5, as finely as recorded" in said(running)
+        await running.press("escape")
+        assert len(names(running)) == 8 and running.app.current_mode == "rates"
+        await running.press("j", "enter")
+        assert "this is all there is of it" in running.text()
+
+
+@piloted
+async def test_a_rate_leads_to_its_rank() -> None:
+    async with console(FineSession()) as running:
+        await running.press("4", "r")
+        assert running.app.current_mode == "fleet"
+
+
+@piloted
+async def test_a_filter_and_faults_only_narrow_the_list() -> None:
+    async with console() as running:
+        await running.press("4", "slash")
+        await running.type("rank 3")
+        assert names(running) == ["rank 3 of dp"]
+        assert "1 of 8 rate" in said(running)
+        assert chart(running).startswith("rank 3 of dp")
+
+
+@piloted
+async def test_new_values_leave_the_cursor_on_its_line() -> None:
+    world = replace(hang_world(), moment=replace(hang_world().moment, live=True))
+    async with console(FakeSession(world)) as running:
+        await running.press("4", "j", "j", "R")
+        assert chart(running).startswith("rank 1 of dp")
+
+
+@piloted
+async def test_without_rates_it_says_so() -> None:
+    session = FakeSession()
+    session.rates = lambda kind="suspects": ()  # type: ignore[method-assign]  # noqa: ARG005
+    async with console(session) as running:
+        await running.press("4")
+        assert "no rates of suspects were recorded" in said(running)
+        await running.press("v")
+        assert "no rate is shown" in running.text()
+
+
+@piloted
+async def test_what_cannot_be_read_says_why() -> None:
+    session = FakeSession()
+    session.fails["rates"] = UsageError("the node is gone")
+    async with console(session) as running:
+        await running.press("4")
+        assert "the node is gone" in said(running)
+
+
+@piloted
+async def test_a_terminal_without_utf8_gets_ascii() -> None:
+    async with console(ascii_only=True) as running:
+        await running.press("4")
+        (line,) = (line for line in running.text().splitlines() if "rank 3 of dp" in line)
+        assert "=" in line and "...." in line and line.isascii()
+
+
+@piloted
+async def test_numbers_can_be_copied() -> None:
+    async with console() as running:
+        await running.press("4")
+        screen = running.app.console_screen
+        assert screen is not None
+        text, numbers = screen.copies()
+        assert str(text.text).startswith("rank 5 of dp: 0 ops/s")
+        assert str(numbers.text).startswith("at_ns\tops/s\n1760000000000000000\t20\n")
+
+
+@pytest.mark.parametrize("theme", ["oncall-dark", "oncall-light"])
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+@piloted
+async def test_picture(size: tuple[int, int], theme: str) -> None:
+    async with console(size=size, theme=theme) as running:
+        await running.press("4", "j", "j", "j", "j")
+        check_picture(running.app, f"rates-{size[0]}x{size[1]}-{theme.removeprefix('oncall-')}")
