@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from textual import events
 
 from oncall.console.world import World
 from oncall.errors import UsageError
@@ -330,3 +331,14 @@ async def test_a_hang_is_not_lost_by_what_arrives_late() -> None:
         running.session.gate.set()
         await running.settle()
         assert running.app.state.world.moment.at_ns == LAST_NS - 75 * 10**9
+
+
+@piloted
+async def test_what_is_typed_ahead_of_a_prompt_belongs_to_it_and_enter_counts_once() -> None:
+    async with console() as running:
+        for key in ("colon", *"rank 3", "enter", "enter"):
+            character = {"colon": ":", "enter": None}.get(key, key)
+            running.app.post_message(events.Key("space" if key == " " else key, character))
+        await running.settle()
+        assert running.app.current_mode == "fleet"
+        assert running.app.state.cursor.follows

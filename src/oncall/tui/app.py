@@ -15,7 +15,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
+from textual import events
 from textual.app import App
 from textual.binding import BindingType
 from textual.command import CommandPalette, Provider
@@ -79,6 +81,7 @@ class ConsoleApp(App[None]):
         super().__init__()
         self.state = State(job=job, busy="opening")
         self.said = ""
+        self._typed_on: WeakKeyDictionary[events.Event, Screen[Any]] = WeakKeyDictionary()
         self.log_lines: deque[LogLine] = deque(maxlen=MOST)
         self.wall_ns = wall_ns
         self.ascii_only = ascii_only
@@ -242,6 +245,17 @@ class ConsoleApp(App[None]):
         self.log_lines.extend(lines_of(clock, text, problem))
 
     # ------------------------------------------------------------------ actions
+
+    async def on_event(self, event: events.Event) -> None:
+        """A key comes back here if nobody took it. What was typed ahead of a prompt that has opened
+        since belongs to the prompt: over a slow line, `/gpu017` arrives all at once."""
+        if isinstance(event, events.Key):
+            if not event.is_forwarded:
+                self._typed_on[event] = self.screen
+            elif self._typed_on.get(event, self.screen) is not self.screen:
+                await self.on_event(events.Key(event.key, event.character))
+                return
+        await super().on_event(event)
 
     def actions_of(self, screen: ConsoleScreen) -> list[ActionEntry]:
         """What can be done on a screen: its own first."""

@@ -14,14 +14,26 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, Static
 
 
-class Prompt(ModalScreen[str | None]):
+class _Question(ModalScreen[str | None]):
+    """Something to answer, or to leave with `esc`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "Leave")]
+
+    def leave_with(self, answer: str | None) -> None:
+        """Close with the answer; what is typed after that comes too late."""
+        if self.is_current:
+            self.dismiss(answer)
+
+    def action_leave(self) -> None:
+        self.leave_with(None)
+
+
+class Prompt(_Question):
     """Asks for a line; None if the reader left with `esc`.
 
     `problem_of` says what is wrong with a line, which then is not taken; `changed` hears of
     every change.
     """
-
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "Leave")]
 
     def __init__(
         self,
@@ -60,16 +72,11 @@ class Prompt(ModalScreen[str | None]):
         if problem := self._problem_of(event.value):
             self.query_one("#prompt-hint", Static).update(Text(problem))
         else:
-            self.dismiss(event.value)
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
+            self.leave_with(event.value)
 
 
-class Choice(ModalScreen[str | None]):
+class Choice(_Question):
     """Asks for one of a few keys; None if the reader left with `esc`."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "Leave")]
 
     def __init__(self, label: str, choices: Sequence[tuple[str, str]]) -> None:
         super().__init__()
@@ -89,7 +96,4 @@ class Choice(ModalScreen[str | None]):
     def on_key(self, event: events.Key) -> None:
         if any(event.character == key for key, _ in self._choices):
             event.stop()
-            self.dismiss(event.character)
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
+            self.leave_with(event.character)

@@ -68,6 +68,8 @@ def _calm() -> None:
     SSH few frames a second do."""
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
     os.environ.setdefault("TEXTUAL_SMOOTH_SCROLL", "0")
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)  # exported once, they would hide that the terminal is resized
     if "SSH_TTY" in os.environ:
         os.environ.setdefault("TEXTUAL_FPS", "15")
 
