@@ -9,7 +9,7 @@ C_BUILD := CMakeLists.txt $(wildcard hooks/CMakeLists.txt fixtures/nccl_standin/
 # Programs that some tests need, and skip without: an sshd on loopback, a terminal to type into.
 TEST_PACKAGES := openssh-server openssh-client tmux
 
-.PHONY: demo test test-slow check format docs bench clean compiler native sanitize packages
+.PHONY: demo test test-slow check format docs bench clean compiler native sanitize packages pictures
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -81,6 +81,10 @@ format: $(VENV)/.tested-with
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m oncall.cli.reference docs/reference
+
+# The console's pictures in docs/guide/console.md, by the console itself.
+pictures: $(VENV)/.installed
+	$(BIN)/python docs/pictures/make.py
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/accuracy.py

@@ -125,7 +125,8 @@ def test_the_story_has_its_steps_and_what_each_of_them_shows() -> None:
     assert [item.step for item in steps] == [0, 1, 2]
     assert "5 min?" in steps[0].copy
     text = "\n".join(said(told))
-    for part in ("Yes.", "15 rows", "Ruled out", "H2: all members", "Confidence 93 %", "CCL-D"):
+    assert steps[0].paragraphs[0].aside[0] == "15 rows"
+    for part in ("Yes.", "Ruled out", "H2: all members", "Confidence 93 %", "CCL-D"):
         assert part in text
 
 
@@ -176,6 +177,13 @@ def test_one_row_and_rows_all_alike_are_shown_whole() -> None:
     assert len(sheet(Table(("rank", "node"), ((5, "gpu017"),), 1)).columns) == 2
     assert len(sheet(Table(("rank", "node"), ((5, "a"), (5, "a")), 2)).columns) == 2
     assert sheet(Table(("rank",), (), 0)).rows == ()
+
+
+def test_a_broad_row_that_is_alone_is_read_downwards() -> None:
+    names = ("job", "rank", "node", "gpu", "waited_ns", "peer", "stack")
+    shown = sheet(Table(names, (("llama", 5, "gpu017", 5, 10**9, None, None),), 1))
+    assert shown.rows[1] == ("rank", "5")
+    assert shown.rows[-2:] == (("waited", "1 s"), ("unknown", "peer, stack"))
 
 
 def test_a_step_shows_the_parameters_that_decided() -> None:

@@ -36,12 +36,12 @@ def spans(line: str) -> list[Span]:
     found.extend(_all(_SQL, line, "info"))
     found.extend(_all(_NUMBER, line, "value"))
     found.extend(_all(_TEST, line, "command"))
-    found.extend(_all(_TEXT, line, "command"))
+    found.extend(_all(_TEXT, line, "string"))
     if key := _KEY.match(line):
         found.append((key.start(2), key.end(2), "key"))
     found.extend((m.start(1), m.end(1), "key") for m in _INLINE_KEY.finditer(line))
     found.extend(_all(_SLOT, line, "value"))
-    found.extend(_comment(line, [(a, b) for a, b, _ in _all(_TEXT, line, "command")]))
+    found.extend(_comment(line, [(a, b) for a, b, _ in _all(_TEXT, line, "string")]))
     return found
 
 

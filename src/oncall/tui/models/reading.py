@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Role = Literal[
-    "plain", "strong", "faint", "heading", "command", "key", "value", "comment",
+    "plain", "strong", "faint", "heading", "command", "key", "value", "string", "comment",
     "critical", "warning", "info", "healthy", "unseen",
 ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +15,7 @@ from oncall.units import NS_PER_S, format_bytes, format_duration, format_rate
 UNKNOWN = "·"
 _YEAR_2001_NS = 10**18
 _MOST_CHARACTERS = 60
+_MOST_ACROSS = 6  # columns of a row that stands alone
 _RATE, _BYTES, _NS = "_bytes_per_s", "bytes", "_ns"
 
 
@@ -47,6 +49,8 @@ def sheet(table: Table) -> Sheet:
         [cell(name, value) for value in column]
         for name, column in zip(table.columns, values, strict=True)
     ]
+    if len(table.rows) == 1 and len(table.columns) > _MOST_ACROSS:
+        return _card(table.columns, [column[0] for column in texts], table.total)
     alike = [len(table.rows) > 1 and len(set(column)) == 1 for column in texts]
     if all(alike):  # at least something is to be seen of each row
         alike = [False] * len(alike)
@@ -62,6 +66,17 @@ def sheet(table: Table) -> Sheet:
         shared=", ".join(shared),
         counted=_counted(len(table.rows), table.total),
     )
+
+
+def _card(names: Sequence[str], texts: Sequence[str], total: int) -> Sheet:
+    """A row that is alone and broad: a line a column, what is unknown last."""
+    known = [
+        (_title(name), said) for name, said in zip(names, texts, strict=True) if said != UNKNOWN
+    ]
+    unknown = [_title(name) for name, said in zip(names, texts, strict=True) if said == UNKNOWN]
+    rows = [*known, ("unknown", ", ".join(unknown))] if unknown else known
+    columns = (Column("column", False), Column("value", False))
+    return Sheet(columns, tuple(rows), counted=_counted(1, total))
 
 
 def cell(name: str, value: Any) -> str:

@@ -53,24 +53,24 @@ def _steps(finding: Finding) -> Iterator[Item]:
 
 
 def _step(lead: str, step: Step) -> Iterator[Paragraph]:
+    rows: tuple[str, Role] = (_rows(step), "faint")
     if step.ask:
         # `yes` is no good news and `no` no bad news: an answer is strong, not coloured.
-        parts: tuple[tuple[str, Role], ...] = (
+        asked: tuple[tuple[str, Role], ...] = (
             (words.clean(step.ask) + "  ", "plain"),
             (words.answer(step), "strong"),
         )
-        yield Paragraph(lead, (*parts, (_rows(step), "faint")))
-        lead = "   "
-    if step.say:
-        role: Role = "plain" if step.ask else "strong"
-        parts = ((words.clean(step.say), role),)
-        yield Paragraph(lead, parts if step.ask else (*parts, (_rows(step), "faint")))
+        yield Paragraph(lead, asked, rows)
+        if step.say:
+            yield line(words.clean(step.say), lead="   ")
+    elif step.say:
+        yield Paragraph(lead, ((words.clean(step.say), "strong"),), rows)
 
 
 def _rows(step: Step) -> str:
     if not step.fact:
         return ""
-    return f"  {step.rows:,} {'row' if step.rows == 1 else 'rows'}"
+    return f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
 
 
 def _advice(advice: Iterable[str]) -> Iterator[Item]:
@@ -117,11 +117,8 @@ def _frame(frame: str) -> tuple[str, Role]:
 def _confidence(finding: Finding) -> Iterator[Item]:
     yield heading(f"Confidence {words.percent(finding.confidence)}", "confidence heading")
     for number, reason in enumerate(finding.reasons):
-        parts: tuple[tuple[str, Role], ...] = (
-            (f"{words.percent(reason.value):>5}  ", "strong"),
-            (f"{words.clean(reason.name)}: {words.clean(reason.why)}", "plain"),
-        )
-        yield text(f"reason {number}", Paragraph(" ", parts))
+        said = f"{words.clean(reason.name)}: {words.clean(reason.why)}"
+        yield text(f"reason {number}", line(said, lead=f" {words.percent(reason.value):>5}  "))
 
 
 def _seen(world: World) -> Iterator[Item]:

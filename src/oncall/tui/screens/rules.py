@@ -62,6 +62,8 @@ class RulesScreen(ConsoleScreen):
     # ------------------------------------------------------------------ showing
 
     def show(self, state: State, before: State | None) -> None:
+        if before is None and (buffer := self.buffer) is not None:
+            self._pane.tell(buffer, self._path(buffer.name))  # in other colours, perhaps
         if before is None or state.world is not before.world:
             self.ask("list", lambda session: session.rules(), "reading the rulebooks")
         elif state.filter != before.filter:

@@ -13,6 +13,7 @@ _VARIABLES = {
     "command": "success",
     "key": "primary",
     "value": "accent",
+    "string": "success",
     "comment": "muted",
     "critical": "error",
     "warning": "warning",

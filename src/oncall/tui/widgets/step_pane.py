@@ -47,10 +47,17 @@ class StepPane(Vertical):
             widget.display = False
         self.query_one("#step-sql").display = False
 
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._draw())
+
     def show(self, view: StepView) -> None:
-        if view == self.view:
+        if view != self.view:
+            self.view = view
+            self._draw()
+
+    def _draw(self) -> None:
+        if (view := self.view) is None:
             return
-        self.view = view
         self.query_one(".pane-title", Static).update(Text(view.title, role_styles(self)["heading"]))
         shared = self.query_one(".shared", Static)
         shared.update(f"every row: {view.sheet.shared}")
