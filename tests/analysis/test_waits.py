@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import oncall.analysis
 from oncall.evidence import Incident
+from oncall.units import NS_PER_S
 
 assert oncall.analysis  # imported for the relations that it registers
 
@@ -237,3 +238,31 @@ def test_boards_that_stand_still_tell_for_how_long(incident: Incident) -> None:
     incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1]})
     boards(incident, (5, [6, 6]), (10, [7, 6]), (90, [7, 6]))
     assert found(incident, "standing", "rank, seq, waited_ns") == [(0, 7, 80)]
+
+
+@pytest.mark.parametrize("state", ["dead", "stopped"])
+def test_a_process_that_is_gone_stands_nowhere_and_holds_who_waits(
+    incident: Incident, state: str
+) -> None:
+    ops(incident, kind="p2p", seq=4, rank=[1, 5], op=["Recv", "Send"], peer=[5, 1])
+    ops(incident, comm=2, seq=9, rank=[5, 6])
+    looks = {"job": "j", "comm": 1, "source": "board", "launched": 4}
+    incident.append("launches", looks | {"rank": [1, 5], "at_ns": 50, "state": "running"})
+    incident.append("launches", looks | {"rank": 5, "at_ns": 90, "state": state})
+    assert found(incident, "standing", "rank, comm") == [(1, 1), (6, 2)]
+    assert found(incident, "holders", "comm, owner, rank") == [(1, 1, 5), (2, None, 5)]
+    assert found(incident, "hang_roots", "rank, how, victims") == [(5, "absent", 2)]
+
+
+def test_who_died_after_a_long_wait_stands_there_still(incident: Incident) -> None:
+    ops(incident, seq=4, rank=[0, 1], observed_ns=600 * NS_PER_S)
+    looks = {"job": "j", "comm": 1, "source": "board", "launched": 4}
+    incident.append("launches", looks | {"rank": 1, "at_ns": 90, "state": "dead"})
+    assert found(incident, "standing", "rank, seq") == [(0, 4), (1, 4)]
+
+
+def test_who_runs_on_another_communicator_is_not_gone(incident: Incident) -> None:
+    ops(incident, seq=4, rank=[0, 1])
+    looks = {"job": "j", "rank": 1, "at_ns": 90, "source": "board", "launched": 4}
+    incident.append("launches", looks | {"comm": [1, 2], "state": ["dead", "running"]})
+    assert found(incident, "standing", "rank") == [(0,), (1,)]

@@ -5,6 +5,7 @@ from oncall.analysis import operations
 from oncall.analysis import peers
 from oncall.analysis import unheard
 from oncall.analysis import progress
+from oncall.analysis import halted
 from oncall.analysis import waits
 from oncall.analysis import roots
 from oncall.analysis import hang

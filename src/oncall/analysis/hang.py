@@ -49,6 +49,7 @@ def steps() -> str:
         "operations",
         "processes",
         "in_flight",
+        "halted",
         "layers",
         "steps",
     ],
@@ -64,7 +65,7 @@ def steps() -> str:
         ("nic", "VARCHAR", "", "its NIC"),
         ("comm_name", "VARCHAR", "", "the communicator's name"),
         ("role", "VARCHAR", "", "what it is for"),
-        ("state", "VARCHAR", "", "waiting, finished, absent or silent"),
+        ("state", "VARCHAR", "", "waiting, finished, absent (or gone from it), silent"),
         ("node_heard", "BOOLEAN", "", "some rank of its host left evidence; NULL: host unknown"),
         ("last_seq", "BIGINT", "", "last collective it entered here"),
         ("op", "VARCHAR", "", "what it calls"),
@@ -105,6 +106,7 @@ def hang_members() -> str:
                  WHEN r.kind = 'p2p' THEN CASE WHEN p.rank IS NOT NULL THEN 'waiting'
                                                ELSE 'absent' END
                  WHEN c.done OR (c.rank IS NULL AND f.done_seq >= r.seq) THEN 'finished'
+                 WHEN g.rank IS NOT NULL THEN 'absent'
                  WHEN c.rank IS NOT NULL OR f.entered_seq >= r.seq THEN 'waiting'
                  ELSE 'absent' END AS state,
             n.node_heard, f.entered_seq AS last_seq, coalesce(c.op, p.op) AS op,
@@ -124,6 +126,7 @@ def hang_members() -> str:
         LEFT JOIN steps h USING (job, comm, seq, rank)
         LEFT JOIN layers l USING (job, comm, rank)
         LEFT JOIN processes n USING (job, rank)
+        LEFT JOIN halted g USING (job, rank)
         LEFT JOIN paired p ON r.kind = 'p2p' AND p.job = r.job AND p.comm = r.comm
             AND p.rank = r.rank
         LEFT JOIN standing s ON s.job = r.job AND s.comm = r.comm AND s.kind = r.kind
@@ -134,7 +137,7 @@ def hang_members() -> str:
 @relation(
     "unnoticed",
     reads=["hang_roots", "frontier"],
-    optional=["in_flight"],
+    optional=["in_flight", "halted"],
     empty_without=["hang_roots", "in_flight"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -149,7 +152,7 @@ def unnoticed() -> str:
     """Absent ranks that still hold operations open which their peers completed."""
     return """
         SELECT r.job, r.comm, r.seq, r.rank, count(*) AS operations
-        FROM hang_roots r JOIN in_flight i USING (job, rank)
+        FROM hang_roots r JOIN in_flight i USING (job, rank) ANTI JOIN halted USING (job, rank)
         WHERE i.kind = 'coll' AND EXISTS (
             FROM frontier f WHERE f.job = i.job AND f.comm = i.comm AND f.rank <> i.rank
                 AND f.done_seq >= i.seq)

@@ -210,7 +210,7 @@ def counted_ahead() -> str:
 @relation(
     "standing",
     reads=["frontier"],
-    optional=["heads", "in_flight", "left_open", "open_pairs", "counted_ahead"],
+    optional=["heads", "in_flight", "halted", "left_open", "open_pairs", "counted_ahead"],
     empty_without=["in_flight|counted_ahead"],
     columns=STANDING_COLUMNS,
     source="CCL-D 4.2.2",
@@ -220,8 +220,9 @@ def standing() -> str:
     """The operation each waiting rank stands in: the oldest that truly holds it.
 
     Not every open operation holds a rank: it may be left open, and it is asynchronous if the
-    rank has since completed another that it entered later. Ranks known only by their launch
-    counter stand in the newest operation of a communicator whose counters differ.
+    rank has since completed another that it entered later. A process that is gone stands nowhere.
+    Ranks known only by their launch counter stand in the newest operation of a communicator whose
+    counters differ.
     """
     return """
         WITH newest_done AS (
@@ -234,6 +235,7 @@ def standing() -> str:
         holding AS (
             SELECT i.* FROM together i
             LEFT JOIN newest_done d USING (job, rank)
+            ANTI JOIN halted g ON g.job = i.job AND g.rank = i.rank
             ANTI JOIN left_open o ON i.kind = 'coll' AND o.job = i.job AND o.comm = i.comm
                 AND o.seq = i.seq AND o.rank = i.rank
             ANTI JOIN passed p ON i.kind = 'p2p' AND p.job = i.job AND p.comm = i.comm
