@@ -141,7 +141,7 @@ async def test_a_new_world_leaves_the_cursor_where_it_was() -> None:
     world = replace(hang_world(), moment=replace(hang_world().moment, live=True))
     session = FakeSession(world)
     async with console(session, size=(160, 48)) as running:
-        await running.press("3", "j")
+        await running.press("3", "G")
         await until(running, lambda: shown(running) == WORLD)
         session.replace(replace(world, communicators=(*world.communicators[::-1],)))
         await running.press("R")

@@ -34,13 +34,14 @@ def view(state: list[list[int]], told: int | None = None, first: int = 10) -> Co
     )
 
 
-def test_the_longest_awaited_comes_first() -> None:
+def test_a_text_and_faults_only_narrow_the_list_in_its_order() -> None:
     late, long, calm = summary("a", 1, 3, 10), summary("b", 1, 2, 60), summary("c")
     together = summary("d", 0, 8, 600)  # all are in it: nobody is missing
-    assert model.worst_first((calm, together, late, long)) == (long, late, together, calm)
-    assert model.worst_first((calm, together, late, long), faults_only=True) == (long, late)
-    assert model.worst_first((calm, late), text="C") == (calm,)
-    assert model.worst_first((late,), text=hex(late.comm)) == (late,)
+    everything = (calm, together, late, long)
+    assert model.chosen(everything) == everything
+    assert model.chosen(everything, faults_only=True) == (late, long)
+    assert model.chosen((calm, late), text="C") == (calm,)
+    assert model.chosen((late,), text=hex(late.comm)) == (late,)
 
 
 def test_progress_in_words() -> None:

@@ -90,7 +90,7 @@ def test_a_chart_shows_band_threshold_and_gap() -> None:
         "█  ",
         "█▁·",
     ]
-    assert [kind for _, kind in rows[3]] == ["value", "band", "band"]
+    assert [kind for _, kind in rows[3]] == ["value band", "band", "band"]
     thinner = model.chart(one, one.value, Scale(0, 100), 10)
     assert ["".join(glyph for glyph, _ in row) for row in thinner][-2] == "█──"
 

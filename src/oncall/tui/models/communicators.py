@@ -1,4 +1,4 @@
-"""Communicators: a list with the worst first, and one's members against its last rounds."""
+"""Communicators: which to list, and one's members against its last rounds."""
 
 from __future__ import annotations
 
@@ -21,32 +21,19 @@ CELLS = np.array([RankState.LATE, RankState.WAITING, RankState.RUNNING, RankStat
 # ------------------------------------------------------------------- the list
 
 
-def worst_first(
+def chosen(
     communicators: Sequence[CommunicatorSummary], text: str = "", faults_only: bool = False
 ) -> tuple[CommunicatorSummary, ...]:
-    """Those whose label, role or hash holds every word; the longest awaited first.
+    """Those whose label, role or hash holds every word, in the session's order: the worst first.
 
     `faults_only` leaves those that somebody waits in, with a member that has not come.
     """
     words = text.lower().split()
-    found = [
+    return tuple(
         one
         for one in communicators
         if all(word in f"{one.label} {one.role} {one.comm:#x}".lower() for word in words)
         and (not faults_only or (one.waiting and one.behind))
-    ]
-    return tuple(
-        sorted(
-            found,
-            key=lambda one: (
-                not (one.waiting and one.behind),
-                -one.longest_wait_ns,
-                -one.waiting,
-                -one.behind,
-                -one.size,
-                one.label,
-            ),
-        )
     )
 
 

@@ -14,7 +14,9 @@ from oncall.console.world import Series
 from oncall.units import NS_PER_S, format_bytes, format_duration, format_number, format_rate
 
 Floats = npt.NDArray[np.float64]
-Kind = Literal["value", "outside", "gap", "band", "threshold", "empty"]
+Kind = Literal[
+    "value", "outside", "gap", "band", "threshold", "empty", "value band", "outside band"
+]
 
 GAP, ZERO = -1, 0
 _ROUND = (1, 1.5, 2, 3, 5, 8, 10, 15)
@@ -125,10 +127,8 @@ def chart(
     outside = outside_band(series, values).tolist()
     rows: list[list[tuple[str, Kind]]] = []
     for bottom in range(8 * (height - 1), -1, -8):
-        behind: tuple[str, Kind] = (
-            " ",
-            "band" if _in_band(series, scale, bottom, height) else "empty",
-        )
+        banded = _in_band(series, scale, bottom, height)
+        behind: tuple[str, Kind] = (" ", "band" if banded else "empty")
         if series.threshold is not None and _row_of(series.threshold, scale, height) == bottom // 8:
             behind = (rule, "threshold")
         row: list[tuple[str, Kind]] = []
@@ -136,11 +136,17 @@ def chart(
             if high == GAP:
                 row.append((gap, "gap") if not bottom else behind)
             elif high > bottom or (not bottom and high == ZERO):
-                row.append((blocks[min(high - bottom, 8)], "outside" if out else "value"))
+                row.append((blocks[min(high - bottom, 8)], _bar(out, banded)))
             else:
                 row.append(behind)
         rows.append(row)
     return rows
+
+
+def _bar(outside: bool, banded: bool) -> Kind:
+    if outside:
+        return "outside band" if banded else "outside"
+    return "value band" if banded else "value"
 
 
 def outside_band(series: Series, values: Floats) -> npt.NDArray[np.bool_]:

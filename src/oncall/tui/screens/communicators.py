@@ -27,12 +27,14 @@ from oncall.tui.widgets.round_grid import LABEL, RoundGrid, RoundHeader
 
 _WIDE = 120
 _REST_S = 0.12
+_PROGRESS = 28  # columns for who waits how long
 
 
 class CommunicatorList(LineList[CommunicatorSummary]):
     """One line of each: how bad it stands, its label, how far it has come, who waits."""
 
-    HELP = "Communicators, the one whose members wait longest for somebody first."
+    HELP = """\
+Communicators: first those that findings speak of, then those whose members wait longest."""
 
     def key(self, row: CommunicatorSummary) -> int:
         return row.comm
@@ -45,7 +47,7 @@ class CommunicatorList(LineList[CommunicatorSummary]):
     def draw(self, row: CommunicatorSummary, width: int) -> Iterable[tuple[str, Style]]:
         state = model.state_of(row)
         size = f"{row.size:,}"
-        room = max(width // 2 - len(size) - 4, 8)
+        room = max(width - _PROGRESS - len(size) - 6, 8)
         label = clean(row.label)
         label = label if len(label) <= room else label[: room - 1] + "…"
         yield f" {STATES[state].letter} ", self._states[state]
@@ -74,7 +76,7 @@ class CommunicatorsScreen(ConsoleScreen):
     """A list, and the chosen communicator's members against its last rounds."""
 
     CSS = """
-    CommunicatorsScreen CommunicatorList { width: 56; border-right: solid $panel; }
+    CommunicatorsScreen CommunicatorList { width: 62; border-right: solid $panel; }
     CommunicatorsScreen #rounds { padding: 0 1; }
     CommunicatorsScreen RoundGrid { height: auto; max-height: 60%; }
     CommunicatorsScreen #round { height: auto; margin-top: 1; }
@@ -119,7 +121,7 @@ class CommunicatorsScreen(ConsoleScreen):
             before.world, before.filter, before.faults_only,
         ):  # fmt: skip
             return
-        rows = model.worst_first(world.communicators, state.filter, state.faults_only)
+        rows = model.chosen(world.communicators, state.filter, state.faults_only)
         self.query_one(CommunicatorList).show(rows)
         if not rows:
             fits = "none fits the filter" if world.communicators else "none was seen"

@@ -57,7 +57,7 @@ class FleetScreen(ConsoleScreen):
         text-overflow: ellipsis; }
     FleetScreen.narrow #fleet-rank { display: block; }
     FleetScreen RankGrid { padding: 0 1; }
-    FleetScreen.roomy RankCardPane { width: 72; }
+    FleetScreen.roomy RankCardPane { width: 50%; max-width: 84; }
     FleetScreen.narrow RankCardPane { display: none; }
     FleetScreen.narrow.opened RankCardPane { display: block; width: 1fr; border-left: none; }
     FleetScreen.narrow.opened RankGrid { display: none; }

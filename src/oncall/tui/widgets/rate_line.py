@@ -24,12 +24,16 @@ _MARKS = {"below": "▼ ", "above": "▲ ", "": "  "}
 
 def kind_styles(widget: Widget) -> dict[Kind, Style]:
     """How each kind of glyph looks in the theme in force."""
-    band = theme_style(widget.app, "band").color
+    value = theme_style(widget.app, "primary")
+    outside = theme_style(widget.app, "state-blamed", bold=True)
+    band = Style(bgcolor=theme_style(widget.app, "band").color)
     return {
-        "value": theme_style(widget.app, "primary"),
-        "outside": theme_style(widget.app, "state-blamed", bold=True),
+        "value": value,
+        "value band": value + band,
+        "outside": outside,
+        "outside band": outside + band,
         "gap": theme_style(widget.app, "state-silent"),
-        "band": Style(bgcolor=band),
+        "band": band,
         "threshold": theme_style(widget.app, "warning"),
         "empty": Style(),
     }
