@@ -117,6 +117,10 @@ _CHECKS: Mapping[str, Callable[[str], bool]] = {
     "macs": lambda value: bool(supported("macs", value)),
     "kexalgorithms": lambda value: bool(supported("kexalgorithms", value)),
     "hostkeyalgorithms": lambda value: bool(supported("hostkeyalgorithms", value)),
+    "pubkeyacceptedalgorithms": lambda value: _with_and_without_certificate(value),
+    "casignaturealgorithms": lambda value: (
+        ("rsa-sha2-256" in value.split(",")) == ("rsa-sha2-512" in value.split(","))
+    ),
     "proxycommand": _is_no,
     "checkhostip": _is_no,
     "verifyhostkeydns": _is_no,
@@ -127,6 +131,20 @@ _CHECKS: Mapping[str, Callable[[str], bool]] = {
     "pkcs11provider": _is_no,
     "bindinterface": _is_no,
 }
+
+
+def _with_and_without_certificate(value: str) -> bool:
+    """Whether each algorithm for our keys is permitted for their certificates too: AsyncSSH takes
+    one list for both. OpenSSH's defaults are so, and the crypto policies of distributions. Keys on
+    security tokens go by OpenSSH anyway."""
+    names = [
+        name
+        for name in supported("pubkeyacceptedalgorithms", value)
+        if not name.startswith(("sk-", "webauthn-"))
+    ]
+    plain = {name for name in names if "-cert-" not in name}
+    certified = {name.partition("-cert-")[0] for name in names if "-cert-" in name}
+    return bool(plain) and plain == certified
 
 
 def choose(options: SshOptions, defaults: Mapping[str, tuple[str, ...]], keys: Keys) -> Choice:

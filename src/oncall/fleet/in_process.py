@@ -45,6 +45,7 @@ _ALGORITHMS = (
     ("ciphers", "encryption_algs"),
     ("macs", "mac_algs"),
     ("kexalgorithms", "kex_algs"),
+    ("pubkeyacceptedalgorithms", "signature_algs"),
 )
 
 
@@ -162,7 +163,9 @@ class Connections:
         for keyword, argument in _ALGORITHMS:
             # AsyncSSH's own order is quicker where nobody asked for another.
             if options.values.get(keyword) != self._defaults.get(keyword):
-                arguments[argument] = supported(keyword, options.get(keyword))
+                names = supported(keyword, options.get(keyword))
+                # For our keys; choose.py has seen to it that certificates may use the same.
+                arguments[argument] = [name for name in names if "-cert-" not in name]
         return arguments
 
     def _host_key_algorithms(self, options: SshOptions, known: HostKeys) -> list[str]:

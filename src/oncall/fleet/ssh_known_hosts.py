@@ -78,7 +78,9 @@ class KnownHosts:
         known = next(filter(None, found), HostKeys())
         least_bits = options.number("requiredrsasize", 1024)
         strong = [key for key in known.host_keys if _bits(key) >= least_bits]
-        return HostKeys(strong, known.authorities, revoked)
+        permitted = options.get("casignaturealgorithms").split(",")
+        authorities = [key for key in known.authorities if _may_sign(key, permitted)]
+        return HostKeys(strong, authorities, revoked)
 
     def _match(self, name: str) -> HostKeys:
         # Names only: without CheckHostIP an address vouches for nobody.
@@ -98,6 +100,15 @@ def _names(options: SshOptions) -> tuple[str, ...]:
         return (alias.lower(),)
     name = options.hostname.lower()
     return (name,) if options.port == 22 else (f"[{name}]:{options.port}", name)
+
+
+def _may_sign(key: asyncssh.SSHKey, permitted: Sequence[str]) -> bool:
+    """Whether CASignatureAlgorithms lets an authority with this key vouch for hosts. For RSA both
+    algorithms are permitted or none: choose.py sees to that."""
+    if permitted == [""]:
+        return True
+    name = key.get_algorithm()
+    return (name if name != "ssh-rsa" else "rsa-sha2-512") in permitted
 
 
 def _bits(key: asyncssh.SSHKey) -> int:

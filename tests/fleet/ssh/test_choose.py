@@ -57,6 +57,7 @@ def _resolve(tmp_path: Path, text: str, host: str) -> SshOptions:
         "Match exec true\n  User me\n",
         "Host gpu*\n  ProxyJump bastion\n",
         "RequiredRSASize 2048\n",
+        "PubkeyAcceptedAlgorithms -*rsa*\nCASignatureAlgorithms ssh-ed25519\n",
     ],
 )
 def test_in_process_where_every_option_is_honoured(tmp_path: Path, text: str) -> None:
@@ -76,6 +77,8 @@ def test_in_process_where_every_option_is_honoured(tmp_path: Path, text: str) ->
         ("NoHostAuthenticationForLocalhost yes\n", "nohostauthenticationforlocalhost"),
         ("ProxyCommand nc %h %p\n", "proxycommand"),
         ("PubkeyAcceptedAlgorithms ssh-rsa\n", "pubkeyacceptedalgorithms"),
+        ("PubkeyAcceptedAlgorithms *-cert-*\n", "pubkeyacceptedalgorithms"),
+        ("CASignatureAlgorithms rsa-sha2-512\n", "casignaturealgorithms"),
         ("PubkeyAuthentication no\n", "pubkeyauthentication"),
         ("PreferredAuthentications gssapi-with-mic\n", "preferredauthentications"),
         ("HostbasedAuthentication yes\n", "hostbasedauthentication"),
@@ -118,6 +121,32 @@ def test_jump_hosts_options_count_too(tmp_path: Path) -> None:
     choice = _choose(tmp_path, text)
     assert choice.transport == "openssh"
     assert "of jump host bastion" in choice.why
+
+
+# What `ssh -G` tells of the crypto policy DEFAULT on RHEL 9, where it differs from OpenSSH's own.
+_RHEL = """\
+ciphers aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes256-ctr,aes128-gcm@openssh.com
+macs hmac-sha2-256-etm@openssh.com,hmac-sha1-etm@openssh.com,hmac-sha2-256,hmac-sha1,hmac-sha2-512
+kexalgorithms curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp256
+gssapikexalgorithms gss-curve25519-sha256-,gss-nistp256-sha256-,gss-group14-sha256-
+gssapikeyexchange no
+gssapiauthentication yes
+hostkeyalgorithms ecdsa-sha2-nistp256,ssh-ed25519,rsa-sha2-256,rsa-sha2-512
+pubkeyacceptedalgorithms ecdsa-sha2-nistp256,ecdsa-sha2-nistp256-cert-v01@openssh.com,\
+sk-ecdsa-sha2-nistp256@openssh.com,sk-ecdsa-sha2-nistp256-cert-v01@openssh.com,ssh-ed25519,\
+ssh-ed25519-cert-v01@openssh.com,rsa-sha2-256,rsa-sha2-256-cert-v01@openssh.com,rsa-sha2-512,\
+rsa-sha2-512-cert-v01@openssh.com
+casignaturealgorithms ecdsa-sha2-nistp256,sk-ecdsa-sha2-nistp256@openssh.com,ssh-ed25519,\
+rsa-sha2-256,rsa-sha2-512
+requiredrsasize 2048
+"""
+
+
+def test_crypto_policy_of_a_distribution_is_honoured_in_process() -> None:
+    defaults = asyncio.run(Resolver().defaults())
+    policy = parse_options(_RHEL)
+    choice = choose(SshOptions("gpu001", {**defaults, **policy}), defaults, Keys())
+    assert choice.transport == "in-process", choice.why
 
 
 def test_option_of_a_later_openssh_means_openssh() -> None:

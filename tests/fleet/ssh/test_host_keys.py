@@ -11,6 +11,9 @@ import asyncssh
 import pytest
 from asking import Fleet
 
+from oncall.fleet.ssh_config import SshOptions
+from oncall.fleet.ssh_known_hosts import KnownHosts
+
 
 def _known(fleet: Fleet) -> list[str]:
     """The lines of the fleet's known_hosts: name and key."""
@@ -65,6 +68,26 @@ def test_revoked_key_is_refused(fleet: Fleet, tmp_path: Path) -> None:
     lines = _files(tmp_path, *_known(fleet), f"@revoked * {key}")
     error = fleet.refusal("quick", lines)
     assert (error.kind, "revoked" in str(error)) == ("hostkey", True)
+
+
+@pytest.mark.parametrize(
+    ("permitted", "trusted"),
+    [
+        ("ssh-ed25519,rsa-sha2-512,rsa-sha2-256", {"ssh-ed25519", "ssh-rsa"}),
+        ("ssh-ed25519", {"ssh-ed25519"}),
+        ("rsa-sha2-512,rsa-sha2-256", {"ssh-rsa"}),
+    ],
+)
+def test_authority_signs_as_the_configuration_permits(
+    tmp_path: Path, permitted: str, trusted: set[str]
+) -> None:
+    path = tmp_path / "known_hosts"
+    keys = [asyncssh.generate_private_key(kind) for kind in ("ssh-ed25519", "ssh-rsa")]
+    lines = [f"@cert-authority gpu* {key.export_public_key().decode()}" for key in keys]
+    path.write_text("".join(lines))
+    options = SshOptions("gpu001", {"casignaturealgorithms": (permitted,)})
+    known = KnownHosts([str(path)]).of(options)
+    assert {key.get_algorithm() for key in known.authorities} == trusted
 
 
 def test_key_of_another_name_is_refused(fleet: Fleet, tmp_path: Path) -> None:

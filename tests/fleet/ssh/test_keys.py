@@ -85,3 +85,11 @@ def test_certificate(fleet: Fleet, tmp_path: Path, implicit: bool) -> None:
     # Whoever is let in by this certificate runs its command: no oncall, but a login.
     error = fleet.refusal("stranger", *options)
     assert "certified" in str(error)
+
+
+def test_keys_sign_as_the_configuration_permits(fleet: Fleet) -> None:
+    # The fleet's keys are ed25519.
+    without = "-oPubkeyAcceptedAlgorithms=-*ed25519*"
+    assert fleet.refusal("quick", without).kind == "auth"
+    alone = "-oPubkeyAcceptedAlgorithms=ssh-ed25519,ssh-ed25519-cert-v01@openssh.com"
+    assert fleet.hello("quick", alone).status["node"] == "quick"
