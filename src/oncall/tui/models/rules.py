@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Sequence
 from oncall.console.world import DryRun, Problem, RuleLine, Table
 from oncall.report import words
 from oncall.tui.models.reading import Item, Paragraph, Role, line, readable, text
-from oncall.tui.models.rows import cell
 from oncall.units import format_duration
 
 _NEW = "not saved yet"
@@ -134,7 +133,7 @@ def result_items(table: Table) -> tuple[Item, ...]:
     """Tests with their results: name, result, what differs."""
     if not table.rows:
         return (text("no tests", line("this rulebook has no tests", "warning")),)
-    return tuple(_test(number, [cell("", value) for value in row])
+    return tuple(_test(number, [words.clean(str(value)) for value in row])
                  for number, row in enumerate(table.rows))  # fmt: skip
 
 

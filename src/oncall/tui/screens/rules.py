@@ -6,10 +6,8 @@ loses nothing, nor does a crash.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from textual import on
 from textual.app import ComposeResult
@@ -17,18 +15,17 @@ from textual.containers import Horizontal
 from textual.timer import Timer
 from textual.widgets import TextArea
 
-from oncall.console.session import Session
 from oncall.console.world import DryRun, Problem, RuleLine
 from oncall.errors import OncallError
 from oncall.tui import drafts
-from oncall.tui.desk import Desk
 from oncall.tui.goto import Target
 from oncall.tui.messages import Answered, Refused
 from oncall.tui.models import rules as model
 from oncall.tui.models.buffer import Buffer
 from oncall.tui.prompt import Choice, Prompt
-from oncall.tui.screen import ConsoleScreen, Copy
+from oncall.tui.screen import Copy
 from oncall.tui.screens.rules_keys import ACTIONS
+from oncall.tui.screens.rules_trials import TrialScreen
 from oncall.tui.state import State
 from oncall.tui.status import KeyBar
 from oncall.tui.widgets.external_editor import edited_outside
@@ -40,7 +37,7 @@ _CHECKED_AFTER_S = 0.3  # of not typing
 _READ_AFTER_S = 0.15  # of standing on a rulebook in the list
 
 
-class RulesScreen(ConsoleScreen):
+class RulesScreen(TrialScreen):
     """The list of rulebooks, and one of them being edited."""
 
     ACTIONS = ACTIONS
@@ -50,7 +47,6 @@ class RulesScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self._rules: tuple[RuleLine, ...] = ()
-        self._desk = Desk()
         self._saving: str | None = None  # the text to be saved once its dry run is seen
         self._checking: Timer | None = None
 
@@ -62,8 +58,8 @@ class RulesScreen(ConsoleScreen):
     # ------------------------------------------------------------------ showing
 
     def show(self, state: State, before: State | None) -> None:
-        if before is None and (buffer := self.buffer) is not None:
-            self._pane.tell(buffer, self._path(buffer.name))  # in other colours, perhaps
+        if before is None:
+            self._tell()  # in other colours, perhaps
         if before is None or state.world is not before.world:
             self.ask("list", lambda session: session.rules(), "reading the rulebooks")
         elif state.filter != before.filter:
@@ -79,31 +75,23 @@ class RulesScreen(ConsoleScreen):
     def _rule_list(self) -> ReadingList:
         return self.query_one("#rule-list", ReadingList)
 
-    @property
-    def _pane(self) -> RulePane:
-        return self.query_one(RulePane)
-
     # -------------------------------------------------------------- the buffers
-
-    @property
-    def buffer(self) -> Buffer | None:
-        """The rulebook in the editor."""
-        return self._desk.buffer
-
-    def fact(self) -> str | None:
-        """The fact that the cursor of the editor is in."""
-        return self._pane.fact()
 
     def _path(self, name: str) -> str:
         return next((rule.path for rule in self._rules if rule.name == name), "")
+
+    def _tell(self) -> None:
+        """Of the rulebook in the editor, whether it is saved and what is wrong."""
+        if (buffer := self.buffer) is not None:
+            self._pane.tell(buffer, self._path(buffer.name))
+            self.query_one(KeyBar).show(self.state)
 
     def _put(self, buffer: Buffer) -> None:
         """What is known of a rulebook has changed."""
         if self._desk.put(buffer):
             self._list()
         if buffer.name == self._desk.open:
-            self._pane.tell(buffer, self._path(buffer.name))
-            self.query_one(KeyBar).show(self.state)
+            self._tell()
 
     def _load(self, name: str) -> None:
         """Into the editor: what is typed of it already, else what the session has."""
@@ -209,24 +197,6 @@ class RulesScreen(ConsoleScreen):
         if (buffer := self.buffer) is not None:
             self.ask("check", lambda session: (buffer, session.check(buffer.text)), "checking")
 
-    def _run(self, what: str, title: str, call: Callable[[Session, Buffer], Any]) -> None:
-        """Ask something about the text as it is; what comes of it takes the place of the check."""
-        if (buffer := self.buffer) is not None:
-            self._pane.await_outcome(title)
-            self.ask(what, lambda session: (buffer, call(session, buffer)), title)
-
-    def action_dry_run(self) -> None:
-        self._run("dry_run", "Dry run", lambda session, it: session.dry_run(it.name, it.text))
-
-    def action_fact(self) -> None:
-        if fact := self.fact():
-            self._run(
-                "fact", f"Fact {fact}", lambda each, it: each.run_fact(it.name, it.text, fact)
-            )
-
-    def action_tests(self) -> None:
-        self._run("tests", "Tests", lambda session, it: session.test_rules(it.name))
-
     def action_keep(self) -> None:
         """Save, if it has been shown what that changes; else show it, and be asked again."""
         if (buffer := self.buffer) is None:
@@ -264,6 +234,7 @@ class RulesScreen(ConsoleScreen):
             case "list", rules:
                 self._rules = rules
                 self._list()
+                self._tell()
             case "text", (name, said):
                 if buffer := self._desk.read(name, said):
                     self._enter(buffer)
@@ -277,12 +248,10 @@ class RulesScreen(ConsoleScreen):
                 self._checked(buffer, problems)
             case "dry_run", (buffer, run):
                 self._tried(buffer, run)
-            case "fact", (_, rows):
-                self._pane.show_rows(message.question.label, rows)
-            case "tests", (buffer, results):
-                self._pane.show_tests(buffer.name, results)
             case "keep", (buffer, path):
                 self._saved(buffer, str(path))
+            case _:
+                self.show_trial(message)
 
     def _checked(self, asked: Buffer, problems: tuple[Problem, ...]) -> None:
         if buffer := self._desk.of(asked.name):

@@ -24,6 +24,7 @@ from oncall.tui.models.reading import Item, Paragraph
 from oncall.tui.widgets.roles import role_styles
 
 _GUTTER = 2
+_LEAST_ROOM = 16  # for what is said, beside an aside
 _HERE, _HERE_AWAY = "▌ ", "▏ "
 
 
@@ -266,7 +267,9 @@ def fold(
         *((part, styles[role]) for part, role in paragraph.parts), no_wrap=True, end=""
     )
     aside = Text(paragraph.aside[0], styles[paragraph.aside[1]], end="")
-    room = max(width - len(paragraph.lead) - (aside.cell_len + 1 if aside else 0), 16)
+    aside.truncate(max(width - len(paragraph.lead) - _LEAST_ROOM - 1, 0), overflow="ellipsis")
+    room = width - len(paragraph.lead) - (aside.cell_len + 1 if aside else 0)
+    room = max(room, _LEAST_ROOM)
     if paragraph.folds:
         lines = list(said.wrap(console, room, overflow="fold", no_wrap=False))
     else:

@@ -19,6 +19,11 @@ from oncall.tui.widgets.sheet_table import SheetTable
 class StepPane(Vertical):
     """Shows a `StepView`, or a sentence in its place."""
 
+    HELP = (
+        "The rows behind a step: what all of them share is said once above, `·` is unknown. Under"
+        " them the parameters that decided, which a site may change, and the SQL. esc goes back."
+    )
+
     DEFAULT_CSS = """
     StepPane { padding: 0 1; }
     StepPane > .pane-title { height: auto; }
