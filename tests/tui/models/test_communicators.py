@@ -37,8 +37,11 @@ def view(state: list[list[int]], told: int | None = None, first: int = 10) -> Co
 def test_a_text_and_faults_only_narrow_the_list_in_its_order() -> None:
     late, long, calm = summary("a", 1, 3, 10), summary("b", 1, 2, 60), summary("c")
     together = summary("d", 0, 8, 600)  # all are in it: nobody is missing
-    everything = (calm, together, late, long)
-    assert model.chosen(everything) == everything
+    everything = (together, late, long, calm)
+    assert model.chosen((calm, *everything[:3])) == everything
+    assert model.chosen([summary("pp_10"), summary("pp_9"), late]) == (
+        late, summary("pp_9"), summary("pp_10"),
+    )  # fmt: skip
     assert model.chosen(everything, faults_only=True) == (late, long)
     assert model.chosen((calm, late), text="C") == (calm,)
     assert model.chosen((late,), text=hex(late.comm)) == (late,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from oncall.report.words import ranks_phrase
 from oncall.tui.states import STATES
 from oncall.units import NS_PER_S, format_bytes, format_duration, format_rate
 
+_DIGITS = re.compile(r"([0-9]+)")
 NOT_ENTERED, WAITING, DONE, UNKNOWN = range(4)
 # What a member does in a round, in the words of what ranks do.
 CELLS = np.array([RankState.LATE, RankState.WAITING, RankState.RUNNING, RankState.SILENT])
@@ -24,17 +26,26 @@ CELLS = np.array([RankState.LATE, RankState.WAITING, RankState.RUNNING, RankStat
 def chosen(
     communicators: Sequence[CommunicatorSummary], text: str = "", faults_only: bool = False
 ) -> tuple[CommunicatorSummary, ...]:
-    """Those whose label, role or hash holds every word, in the session's order: the worst first.
+    """Those whose label, role or hash holds every word: the worst first, as the session has them;
+    where nobody waits, by label.
 
     `faults_only` leaves those that somebody waits in, with a member that has not come.
     """
     words = text.lower().split()
-    return tuple(
+    found = [
         one
         for one in communicators
         if all(word in f"{one.label} {one.role} {one.comm:#x}".lower() for word in words)
         and (not faults_only or (one.waiting and one.behind))
-    )
+    ]
+    waiting = [one for one in found if one.waiting]
+    calm = [one for one in found if not one.waiting]
+    return (*waiting, *sorted(calm, key=lambda one: (-one.size, _natural(one.label))))
+
+
+def _natural(label: str) -> list[tuple[int, str]]:
+    """A key that puts pp_9 before pp_10."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in _DIGITS.split(label)]
 
 
 def progress_phrase(one: CommunicatorSummary) -> str:

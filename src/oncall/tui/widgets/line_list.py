@@ -133,7 +133,7 @@ class LineList(ScrollView, Generic[Row], can_focus=True):
 
     def dress(self) -> None:
         """Take the styles of the theme in force."""
-        self._here = Style(bold=True, bgcolor=theme_style(self.app, "panel").color)
+        self._here = Style(bold=True, bgcolor=theme_style(self.app, "band").color)
         self.refresh()
 
     def on_focus(self) -> None:

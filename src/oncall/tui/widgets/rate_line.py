@@ -43,8 +43,8 @@ class RateList(LineList[Series]):
     """A line for each: name, glyphs, the last number with its unit, and its side of the usual."""
 
     HELP = """\
-One line is one rate over time, suspects (!) first. A dot is a gap: nothing was recorded there.
-▼ and ▲ mark what lies below or above what is usual for it. The scale starts at zero and is shared
+One line is one rate over time, suspects (!) first. A dot is a gap: nothing was recorded there. \
+▼ and ▲ mark what lies below or above what is usual for it. The scale starts at zero and is shared \
 by all of a kind, or each line's own: v changes that."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002

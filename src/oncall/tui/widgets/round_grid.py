@@ -32,7 +32,7 @@ class RoundGrid(LineList[MemberRow]):
         Binding("right,l", "cursor_right", "Round after", id="rounds.right", show=False),
     ]
     HELP = """\
-Members against the last rounds, the newest at the right; those who did alike share a row.
+Members against the last rounds, the newest at the right; those who did alike share a row. \
 ▼ marks the round that a story speaks of."""
 
     class Pointed(Message):
