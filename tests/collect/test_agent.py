@@ -386,6 +386,45 @@ def test_files_that_are_no_rings_are_named_once(
     assert said.count("layout 99") == 1
 
 
+@pytest.mark.parametrize("rank", [8, 2**31 - 1])
+def test_a_ring_of_a_rank_outside_its_world_is_named_and_not_taken(
+    rings: Path,
+    make_agent: MakeAgent,
+    sealed_rows: Rows,
+    capsys: pytest.CaptureFixture[str],
+    rank: int,
+) -> None:
+    for each in (3, rank):
+        ring = RingWriter(rings, each)
+        ring.communicator(0, COMM)
+        ring.append(operations(1, 10))
+    agent = make_agent()
+    for _ in range(3):
+        agent.step()
+    agent.finish()
+    assert sealed_rows("SELECT DISTINCT rank FROM ops") == [(3,)]
+    assert sealed_rows("SELECT rank FROM ranks") == [(3,)]
+    ((error,),) = sealed_rows("SELECT arg_max(error, at_ns) FROM collectors WHERE source = 'rings'")
+    assert f"{ring.path.name}: forged or damaged" in error
+    assert capsys.readouterr().err.count(f"rank {rank} of a world of 8") == 1
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_a_second_ring_of_a_rank_by_another_user_is_named(
+    rings: Path, make_agent: MakeAgent, sealed_rows: Rows
+) -> None:
+    for rank in (0, 1, 1):
+        ring = RingWriter(rings, rank)
+        ring.communicator(0, COMM, rank=rank)
+    os.chown(ring.path, 1234, -1)
+    agent = make_agent()
+    agent.step()
+    agent.finish()
+    ((error,),) = sealed_rows("SELECT arg_max(error, at_ns) FROM collectors WHERE source = 'rings'")
+    assert error.count("one of them is forged") == 1
+    assert f"{ring.path.name}: of user 1234, says it is rank 1 of job llama" in error
+
+
 def test_a_run_folder_that_is_not_there_is_said(
     rings: Path, make_agent: MakeAgent, sealed_rows: Rows
 ) -> None:

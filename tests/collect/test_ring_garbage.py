@@ -83,6 +83,8 @@ def test_the_sound_ring_is_read(ring_bytes: bytes, tmp_path: Path) -> None:
         ("tail", 57, "56 records written, 57 read"),
         ("tail", (1 << 64) - 1, "records written"),
         ("head", 1000, "1000 records written, 0 read"),
+        ("rank", 0x7FFFFFFF, "forged or damaged.* rank 2147483647"),
+        ("world_size", 0x7FFFFFFF, "forged or damaged: a world of 2147483647 ranks"),
     ],
 )
 def test_a_wrong_header_is_named(

@@ -175,6 +175,11 @@ class RingReader:
         return pid if _start_ticks(pid) == self._header.process_start_ticks else None
 
     @property
+    def owner(self) -> int:
+        """The user that the file belongs to."""
+        return os.fstat(self._fd).st_uid
+
+    @property
     def stopped(self) -> bool:
         """Whether a signal or a debugger has stopped the process: it lives and does nothing."""
         pid = self.pid_here

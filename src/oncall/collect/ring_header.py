@@ -21,6 +21,7 @@ from oncall.errors import BadInput
 _MOST_COMMUNICATORS = 1 << 16  # records name them in 16 bits
 _MOST_TRANSFERS = 1 << 20
 _MOST_RECORDS = 1 << 24
+_MOST_RANKS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ def read_header(place: str, head: bytes, file_bytes: int) -> RingHeader:
     values: dict[str, Any] = {name: read(fields[name]) for name, read in _READ.items()}
     header = RingHeader(**values)
     _check_places(place, header, file_bytes)
+    _check_rank(place, header)
     return header
 
 
@@ -136,3 +138,16 @@ def _check_places(place: str, header: RingHeader, file_bytes: int) -> None:
             )
     if header.record_slots & (header.record_slots - 1):
         raise BadInput(place, f"damaged: {header.record_slots} records is no power of two")
+
+
+def _check_rank(place: str, header: RingHeader) -> None:
+    """A rank that no such job has would blame, or hide, whoever it names."""
+    ranks = header.world_size or _MOST_RANKS
+    if ranks > _MOST_RANKS:
+        raise BadInput(place, f"forged or damaged: a world of {ranks} ranks")
+    if header.rank is not None and header.rank >= ranks:
+        raise BadInput(
+            place,
+            f"forged or damaged, or RANK and WORLD_SIZE are of different launchers: "
+            f"rank {header.rank} of a world of {ranks}",
+        )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,6 +38,7 @@ class RingSource:
         self._lost = 0  # records, of processes that are no longer here
         self._look_at_ns = 0
         self._folder_problem: str | None = None
+        self._strangers: tuple[str, ...] = ()
 
     def collect(self, now: Instant) -> Collected:
         """Drain every ring once, and those that were not emptied a few times more."""
@@ -101,6 +103,8 @@ class RingSource:
                 self._open(path)
         for path, process in list(self._processes.items()):
             self._check_life(path, process, now)
+        living = [process.reader for process in self._processes.values() if not process.gone_since]
+        self._strangers = tuple(strangers(living))
 
     def _is_new(self, path: Path) -> bool:
         """Whether this very file has not been refused before."""
@@ -123,7 +127,7 @@ class RingSource:
 
     def _problems(self) -> tuple[str, ...]:
         folder = (self._folder_problem,) if self._folder_problem else ()
-        return (*folder, *(why for _, why in self._refused.values()))
+        return (*folder, *(why for _, why in self._refused.values()), *self._strangers)
 
     def _check_life(self, path: Path, process: Process, now: Instant) -> None:
         """Note when a process is first seen gone; once that is told, and after the grace, its
@@ -140,6 +144,30 @@ class RingSource:
             del self._processes[path]
             with suppress(OSError):
                 path.unlink()
+
+
+def strangers(living: Sequence[RingReader]) -> Iterator[str]:
+    """Rings of one job and rank that several users own: those not of the user that most rings of
+    the job belong to; all of them where no user has most. Anybody may write a ring: which one
+    tells the truth is not known, so both are read."""
+    owners: dict[str, Counter[int]] = defaultdict(Counter)
+    claims: dict[tuple[str, int], list[RingReader]] = defaultdict(list)
+    for ring in living:
+        with suppress(BadInput):
+            header = ring.header
+            owners[header.job][ring.owner] += 1
+            if header.rank is not None:
+                claims[header.job, header.rank].append(ring)
+    for (job, rank), rings in claims.items():
+        if len({ring.owner for ring in rings}) > 1:
+            most = max(owners[job].values())
+            usual = [owner for owner, count in owners[job].items() if count == most]
+            for ring in rings:
+                if usual != [ring.owner]:
+                    yield (
+                        f"{ring.path}: of user {ring.owner}, says it is rank {rank} of job {job}, "
+                        "as a ring of another user does: one of them is forged"
+                    )
 
 
 def _inode(path: Path) -> int:
