@@ -141,11 +141,14 @@ async def test_a_new_world_leaves_the_cursor_where_it_was() -> None:
     world = replace(hang_world(), moment=replace(hang_world().moment, live=True))
     session = FakeSession(world)
     async with console(session, size=(160, 48)) as running:
-        await running.press("3", "G")
+        await running.press("3", "j")
         await until(running, lambda: shown(running) == WORLD)
-        session.replace(replace(world, communicators=(*world.communicators[::-1],)))
+        dp, tp, everybody = world.communicators
+        waited_in = replace(tp, behind=1, waiting=1, longest_wait_ns=10**9)
+        session.replace(replace(world, communicators=(dp, waited_in, everybody)))
         await running.press("R")
-        assert chosen(running) == WORLD
+        await until(running, lambda: "L tp 0-1" in running.line(2))
+        assert chosen(running) == WORLD and "world" in running.line(3)
 
 
 @piloted
