@@ -77,10 +77,13 @@ def incident(
     """
     diagnosis = world.diagnosis
     names = finding_names(diagnosis)
+    explained: dict[str, list[Finding]] = {}
+    for finding in diagnosis.findings:
+        explained.setdefault(finding.explained_by or "", []).append(finding)
     lines: list[Line] = []
     for root in words.roots(diagnosis):
         name = names[root.id]
-        followers = [one for one in diagnosis.findings if one.explained_by == root.id]
+        followers = explained.get(root.id, [])
         unfolded = name in opened or any(names[one.id] == kept for one in followers)
         lines.append(_line(root, name, known, folds=len(followers), opened=unfolded))
         if unfolded:
