@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from oncall.console.world import StepRows, Table, World
 from oncall.diagnosis import Blame, Finding, Stack
-from oncall.tui.models.incident import SEEN, incident, items, place
+from oncall.tui.models.incident import MOST_FOLDED, SEEN, incident, items, place
 from oncall.tui.models.reading import Item
 from oncall.tui.models.rows import cell, sheet, step_view
 from oncall.tui.models.story import story
@@ -42,6 +42,14 @@ def test_consequences_are_folded_under_their_cause() -> None:
     opened = incident(hang_world(), opened=frozenset({folded.lines[0].name}))
     assert [line.depth for line in opened.lines] == [0, 1, 0]
     assert "explains" not in "\n".join(said(items(opened)))
+
+
+def test_where_consequences_are_too_many_the_cut_is_said() -> None:
+    many = [replace(waiting(), id=f"F{n}") for n in range(2, 1002)]
+    world = with_findings(hang(), *many)
+    opened = incident(world, opened=frozenset({incident(world).lines[0].name}))
+    assert len(opened.lines) == 1 + MOST_FOLDED + 1 + 1
+    assert "└ … 940 more, in the report" in "\n".join(said(items(opened)))
 
 
 def test_a_finding_is_known_by_what_it_says_not_by_its_number() -> None:

@@ -88,6 +88,9 @@ def incident(
         lines.append(_line(root, name, known, folds=len(followers), opened=unfolded))
         if unfolded:
             lines += [_line(one, names[one.id], known, depth=1) for one in followers[:MOST_FOLDED]]
+            if more := len(followers[MOST_FOLDED:]):
+                said = f"{more:,} more, in the report"
+                lines.append(Line(f"{name}|more", root, "…", "faint", said, depth=1))
     if faults_only:
         lines = [line for line in lines if line.severity != "info"]
     if pattern:
