@@ -55,6 +55,8 @@ class Running:
         quiet = 0
         while quiet < _QUIET:
             assert time.monotonic() < deadline, "the console does not come to rest"
+            if (screen := self.app.console_screen) is not None:
+                screen.show_keys()
             await self.pilot.pause()
             await asyncio.sleep(0.005)
             quiet = 0 if self._busy() else quiet + 1

@@ -54,6 +54,9 @@ async def test_notes_go_beside_a_recording_and_into_the_export() -> None:
         await running.press("m")
         await running.type("rank 5 sat in its data loader")
         assert running.app.state.notes == 1
+        await running.press("9")
+        assert "note: rank 5 sat" in running.text()
+        await running.press("1")
         [note] = read_notes(Path("night.oncall.notes"))
         assert (note.text, note.at_ns) == ("rank 5 sat in its data loader", LAST_NS)
         await running.press("x", "ctrl+u", *"ticket", "enter")

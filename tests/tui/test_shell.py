@@ -342,3 +342,33 @@ async def test_what_is_typed_ahead_of_a_prompt_belongs_to_it_and_enter_counts_on
         await running.settle()
         assert running.app.current_mode == "fleet"
         assert running.app.state.cursor.follows
+
+
+@piloted
+async def test_the_mouse_may_be_used_on_screens_and_keys() -> None:
+    async with console(size=(160, 30)) as running:
+        await running.pilot.click("#title", offset=(running.line(0).index("9 Log") + 1, 0))
+        await running.settle()
+        assert running.app.current_mode == "log"
+        await running.pilot.click("#keys", offset=(running.line(-1).index("Faults"), 0))
+        await running.settle()
+        assert running.app.state.faults_only
+
+
+@piloted
+async def test_gathering_again_while_paused_stays_at_that_moment() -> None:
+    async with console(live_session()) as running:
+        await running.press("space", "left_square_bracket", "R")
+        assert gathers(running.session) == 1
+        assert instants(running.session)[-1] == LAST_NS - 15 * 10**9
+
+
+@piloted
+async def test_a_theme_is_in_force_on_every_screen() -> None:
+    async with console(FakeSession(jobs=("gpt-9", JOB))) as running:
+        await running.press("9", "T", "0")
+        strip = running.app.screen._compositor.render_strips()[0]
+        colours = {segment.style.color.name for segment in strip if segment.style.color}
+        theme = running.app.current_theme
+        assert running.app.theme == "oncall-light"
+        assert theme.primary in colours

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from oncall.tui.screen import Copy
 
 _SAID_FOR_S = 6.0
+_MOST_VISITED = 20  # screens that `esc` finds back to
 
 
 class ConsoleApp(App[None]):
@@ -93,12 +94,13 @@ class ConsoleApp(App[None]):
         self.failed = False
         self.clock = clock
         self.timekeeping = Timekeeping(self, refresh_every_s)
+        self._keeping = Keeping(self, recording)
         self._clipboard_actions = Clipboard(self)
         self.looking = Looking(self)
         self._doers = (
             self,
             self.timekeeping,
-            Keeping(self, recording),
+            self._keeping,
             self._clipboard_actions,
             self.looking,
         )
@@ -139,6 +141,7 @@ class ConsoleApp(App[None]):
             session.choose(job)
             return session.world()
 
+        self.known_moments.clear()
         self.change(job=job, world=None, cursor=self.state.cursor.following(), problem="")
         self.ask(Question("world", choose, self, f"reading {job}"))
 
@@ -198,6 +201,7 @@ class ConsoleApp(App[None]):
         self.change(world=world, job=world.job, cursor=cursor, world_age_s=0.0, problem="")
         if first:
             self.write_log(f"{world.job}: {world.origin}")
+            self._keeping.recall()
             if self.current_mode == "jobs" and (main := self._main_screen()):
                 self.show_screen(main)
         self.timekeeping.rest()
@@ -219,11 +223,13 @@ class ConsoleApp(App[None]):
         if (screen := self.console_screen) is not None:
             screen.post_message(StateChanged(self.state))
 
-    def age(self) -> None:
-        """Count how old the world is, as finely as it is shown."""
+    def beat(self) -> None:
+        """What changes by itself: the age of the world, as finely as it is shown; what is said."""
         if self.state.world is not None and self.state.live:
             age_s = self.clock() - self._world_at_s
             self.change(world_age_s=float(int(age_s)) if age_s >= 30 or self.state.problem else 0.0)
+        if (screen := self.console_screen) is not None:
+            screen.show_keys()
         if self._said_until is not None and self.clock() >= self._said_until:
             self.tell("")
 
@@ -284,7 +290,7 @@ class ConsoleApp(App[None]):
     def show_screen(self, name: str) -> None:
         """Show a screen; `esc` comes back."""
         if name != self.current_mode:
-            self._visited.append(self.current_mode)
+            self._visited = [*self._visited[-_MOST_VISITED:], self.current_mode]
             self.switch_mode(screen_entry(name).id)
 
     def go_to(self, target: Target) -> None:
@@ -328,9 +334,13 @@ class ConsoleApp(App[None]):
     def choose_theme(self, name: str) -> None:
         self.theme = name
         self.tell(f"theme {name}")
-        for screen in self.screen_stack:
-            if isinstance(screen, ConsoleScreen):
-                screen.forget_shown()
+        self.call_next(self._draw_anew)  # after the colours have changed
+
+    def _draw_anew(self) -> None:
+        for stack in self._screen_stacks.values():
+            for screen in stack:
+                if isinstance(screen, ConsoleScreen):
+                    screen.forget_shown()
 
     async def action_quit(self) -> None:
         self.exit()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from textual.widget import AwaitMount
 
 from oncall.errors import OncallError
+from oncall.report.words import instant
 from oncall.tui.messages import Question
 from oncall.tui.notes import Note, add_note, notes_file, read_notes, to_markdown
 from oncall.tui.prompt import Prompt
@@ -87,6 +88,17 @@ class Keeping:
         hint = f"A note about {about or 'this moment'}, for the report."
         return self._app.push_screen(Prompt("note", hint=hint), left)
 
+    def recall(self) -> None:
+        """Show in the log what was noted about this incident before."""
+        try:
+            notes = read_notes(self._notes_file())
+        except OncallError as error:
+            self._app.write_log(str(error), problem=True)
+            return
+        for note in notes:
+            self._app.write_log(f"note of {instant(note.written_ns)}: {note.text}")
+        self._app.change(notes=len(notes))
+
     def _note(self, text: str, about: str) -> None:
         at_ns = self._app.state.cursor.stands_at_ns
         path = self._notes_file()
@@ -96,6 +108,7 @@ class Keeping:
         except OncallError as error:
             self._app.tell(str(error))
             return
+        self._app.write_log(f"note: {text}")
         self._app.tell(f"noted in {path}")
 
     def action_export(self) -> AwaitMount:

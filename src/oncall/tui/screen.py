@@ -122,9 +122,9 @@ class ConsoleScreen(Screen[None]):
             return
         self._shown = state
         with self.app.batch_update():
+            self.show(state, before)
             for line in self._lines():
                 line.show(state)
-            self.show(state, before)
 
     def on_go_to(self, message: GoTo) -> None:
         message.stop()
@@ -135,6 +135,11 @@ class ConsoleScreen(Screen[None]):
     def show_said(self) -> None:
         """What is said for a while has changed."""
         self.query_one(StatusLine).show(self.state)
+
+    def show_keys(self) -> None:
+        """What can be done may have changed, as the cursor has moved."""
+        if self._shown is not None:
+            self.query_one(KeyBar).show(self.state)
 
     def forget_shown(self) -> None:
         """Show everything anew; the colours have changed."""

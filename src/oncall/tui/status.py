@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
+from rich.style import Style
 from rich.text import Text
 from textual.widgets import Static
 
@@ -25,6 +26,7 @@ class _Line(Static):
 
     def __init__(self, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
+        self.auto_links = False
         self._said: Text | None = None
 
     def show(self, state: State) -> None:
@@ -58,6 +60,11 @@ def spread(left: Text, right: Text, width: int) -> Text:
     return Text.assemble(left, " ", right)
 
 
+def _clicked(style: str, action: str) -> Style:
+    """A style that does something where it is clicked."""
+    return Style.parse(style) + Style.from_meta({"@click": f"app.perform('{action}')"})
+
+
 class TitleLine(_Line):
     """What is looked at, the screens there are, and how much of the job is seen."""
 
@@ -78,7 +85,8 @@ class TitleLine(_Line):
         for entry in SCREENS:
             named = entry.id == here or not narrow
             label = f" {entry.key} {entry.title} " if named else f" {entry.key} "
-            text.append(label, "bold reverse" if entry.id == here else muted)
+            style = "bold reverse" if entry.id == here else muted
+            text.append(label, _clicked(style, f"show_{entry.id}"))
         return text
 
 
@@ -123,7 +131,8 @@ class KeyBar(_Line):
     ) -> Text:
         off = entry.why_not(screen) is not None
         key = key_phrase(keys[entry.id][0])
+        strong = "dim" if off else self._style("primary", bold=True)
+        weak = self._style("muted") + (" dim" if off else "")
         return Text.assemble(
-            (key, "dim" if off else self._style("primary", bold=True)),
-            (f" {entry.title}  ", self._style("muted") + (" dim" if off else "")),
+            (key, _clicked(strong, entry.id)), (f" {entry.title}  ", _clicked(weak, entry.id))
         )

@@ -25,7 +25,9 @@ class Timekeeping:
     def beat(self) -> None:
         """Twice a second: move a playing cursor, gather again if it is time."""
         app = self._app
-        app.age()
+        if not app.is_running:
+            return  # leaving: screens are half gone
+        app.beat()
         if app.state.cursor.playing:
             self._play()
         elif app.state.live and app.state.cursor.follows and self._rested():
@@ -48,9 +50,11 @@ class Timekeeping:
         self._move(cursor)
 
     def _gather(self) -> None:
+        at_ns = self._app.state.cursor.at_ns
+
         def gather(session: Session) -> World:
             session.refresh()
-            return session.world()
+            return session.world(at_ns)
 
         self._rested_at_s = None
         self._app.ask(Question("world", gather, self._app, "gathering"))

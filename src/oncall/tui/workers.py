@@ -7,6 +7,7 @@ does not let itself be interrupted cannot keep the process alive.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from oncall.console.session import Session
 
 _PATIENCE_S = 1.5  # for a call that was told to stop
+_BETWEEN_S = 0.1
 
 
 class SessionThread:
@@ -75,15 +77,19 @@ class SessionThread:
 
     def stop(self) -> bool:
         """End, with the session closed; returns whether it came to that in time."""
-        with self._changed:
-            self._closing = True
-            self._pending.clear()
-            if self._running is not None:
-                self._interrupt()
-            self._changed.notify()
-        if self._thread.ident is not None:
-            self._thread.join(_PATIENCE_S)
-        return not self._thread.is_alive()
+        patient_until_s = time.monotonic() + _PATIENCE_S
+        while True:
+            with self._changed:
+                self._closing = True
+                self._pending.clear()
+                # Again and again: a call that is about to begin does not hear the first.
+                if self._running is not None:
+                    self._interrupt()
+                self._changed.notify()
+            if self._thread.ident is not None:
+                self._thread.join(_BETWEEN_S)
+            if not self._thread.is_alive() or time.monotonic() > patient_until_s:
+                return not self._thread.is_alive()
 
     def _interrupt(self) -> None:
         self._superseded = True

@@ -34,10 +34,12 @@ def time_phrase(cursor: TimeCursor, live: bool) -> str:
 
 
 def narrowing_phrase(state: State) -> str:
-    """What is left out of what is shown."""
+    """What is left out of what is shown, and what was noted about it."""
     parts = [f"/{state.filter}"] if state.filter else []
     if state.faults_only:
         parts.append("faults only")
+    if state.notes:
+        parts.append("1 note" if state.notes == 1 else f"{state.notes} notes")
     return " · ".join(parts)
 
 
