@@ -17,6 +17,7 @@ from oncall.fleet.inventory import (
     find_hosts,
     read_hostfile,
 )
+from oncall.fleet.local import local_nodes
 from oncall.nodeset import fold_hosts
 
 
@@ -116,3 +117,12 @@ def test_first_source_counts_alone(tmp_path: Path) -> None:
     assert find_hosts(None, None, FleetConfiguration(), {}) is None
     with pytest.raises(UsageError, match="one of them"):
         find_hosts("a1", path, configuration, {})
+
+
+def test_folders_under_home_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A shell leaves the ~ of `--hosts local:~/try` alone.
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "try" / "gpu017").mkdir(parents=True)
+    assert local_nodes("local:~/try/*") == {"gpu017": tmp_path / "try" / "gpu017"}
+    with pytest.raises(UsageError, match="no such folder"):
+        local_nodes("local:~/nothing")

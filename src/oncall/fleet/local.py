@@ -31,7 +31,9 @@ AT_ONCE = 2 * (os.cpu_count() or 1)
 
 def local_nodes(pattern: str) -> dict[str, Path]:
     """The nodes of `local:PATTERN`: name -> data folder. Raises UsageError if there are none."""
-    found = [Path(name) for name in sorted(glob.glob(pattern.removeprefix(PREFIX)))]  # noqa: PTH207
+    # A shell leaves the ~ behind `local:` alone.
+    wanted = os.path.expanduser(pattern.removeprefix(PREFIX))  # noqa: PTH111 - no path, a pattern
+    found = [Path(name) for name in sorted(glob.glob(wanted))]  # noqa: PTH207
     folders = {path.name: path for path in found if path.is_dir()}
     if not folders:
         raise UsageError(f"{pattern}: no such folder")
