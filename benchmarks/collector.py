@@ -21,11 +21,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
-from ring_writer import RingWriter, operations  # noqa: E402
+from ring_writer import RingWriter, operations
 
-from oncall.shards.catalog import sealed_shards  # noqa: E402
-from oncall.shards.places import rings_dir, socket_path  # noqa: E402
-from oncall.shards.reader import open_shards  # noqa: E402
+from oncall.shards.catalog import sealed_shards
+from oncall.shards.places import rings_dir, socket_path
+from oncall.shards.reader import open_shards
 
 RANKS = 8
 TICKS_A_SECOND = 20
