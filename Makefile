@@ -70,9 +70,10 @@ check: native sanitize
 	$(BIN)/oncall rules test rulebooks
 	$(BIN)/pytest -n auto
 
-# Every fault of the demo, and what else is left out above: some minutes.
+# Every fault of the demo, what else is left out above, and laws against fresh examples: some minutes.
 test-slow: native
 	$(BIN)/pytest -n auto -m slow
+	ONCALL_EXAMPLES=fresh $(BIN)/pytest -n auto $$(grep -rl 'import.*hypothesis\|from hypothesis' tests --include='test_*.py')
 
 format: $(VENV)/.tested-with
 	$(BIN)/clang-format -i $(C_FILES)

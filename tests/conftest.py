@@ -11,6 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples each time, so that a change is judged by what it changed; `make test-slow`
+# draws others, and more.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("fresh", max_examples=300, deadline=None)
+settings.load_profile(os.environ.get("ONCALL_EXAMPLES", "same"))
 
 # A shell starts its background jobs with SIGINT ignored, and children inherit that: tests of
 # Ctrl-C would wait for ever under `make test &`.

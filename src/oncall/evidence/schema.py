@@ -6,7 +6,8 @@ column does not raise it: an older incident simply has no rows or NULLs there.
 
 from __future__ import annotations
 
-from oncall.evidence.measured_tables import MEASURED_TABLES
+from oncall.evidence.host_tables import HOST_TABLES
+from oncall.evidence.network_tables import NETWORK_TABLES
 from oncall.evidence.table import Column, Table
 from oncall.evidence.training_tables import TRAINING_TABLES
 
@@ -14,5 +15,5 @@ __all__ = ["BY_NAME", "SCHEMA_VERSION", "TABLES", "Column", "Table"]
 
 SCHEMA_VERSION = 1
 
-TABLES: tuple[Table, ...] = (*TRAINING_TABLES, *MEASURED_TABLES)
+TABLES: tuple[Table, ...] = (*TRAINING_TABLES, *NETWORK_TABLES, *HOST_TABLES)
 BY_NAME: dict[str, Table] = {table.name: table for table in TABLES}

@@ -20,6 +20,7 @@ Kind = Literal[
 
 GAP, ZERO = -1, 0
 _ROUND = (1, 1.5, 2, 3, 5, 8, 10, 15)
+_LEAST, _MOST = 1e-300, 1e300  # beyond, powers of ten are no longer floats
 # By eighths of a line, 0 for a rate of zero.
 BLOCKS, BLOCKS_ASCII = "▁▁▂▃▄▅▆▇█", "__,-~=+*#"
 GAP_GLYPH, GAP_ASCII = "·", "."
@@ -39,7 +40,7 @@ class Scale:
 
 def nice_ceiling(value: float) -> float:
     """The least of a few round numbers that holds `value`: a scale that seldom moves."""
-    if not math.isfinite(value) or value <= 0:
+    if not math.isfinite(value) or not _LEAST < value < _MOST:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in _ROUND if step * power >= value * (1 - 1e-9))
