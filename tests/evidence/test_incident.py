@@ -135,8 +135,9 @@ def example(column: Column) -> Any:
         "INTEGER": -(2**31),
         "UINTEGER": 2**32 - 1,
     }
-    other = {"VARCHAR": "gpu'017 µ", "DOUBLE": 0.1, "BOOLEAN": True, "VARCHAR[]": ["f", "g"]}
-    return (largest | other)[column.type]
+    other = {"VARCHAR": "gpu'017 µ", "DOUBLE": 0.1, "BOOLEAN": True}
+    lists = {"VARCHAR[]": ["f", "g"], "INTEGER[]": [0, 1]}
+    return (largest | other | lists)[column.type]
 
 
 @pytest.fixture
