@@ -46,6 +46,7 @@ def config(tmp_path: Path) -> Configuration:
         data_dir=tmp_path / "data",
         run_dir=tmp_path / "run",
         keep_free_bytes=0,
+        sources=("rings",),
     )
     told.data_dir.mkdir()
     rings_dir(told.run_dir).mkdir(parents=True)

@@ -14,8 +14,8 @@ _MOST_TOLD = 4  # problems at once; a folder of garbage must not fill the shards
 
 @dataclass
 class Account:
-    """One source's account: counts since the collector began, and what is wrong now. The newest
-    row tells all."""
+    """One source's account: counts since the collector began, what is wrong now, and what is
+    not here to be seen. The newest row tells all."""
 
     node: str
     source: str
@@ -23,16 +23,18 @@ class Account:
     dropped: int = 0
     cpu_ns: int = 0
     problems: tuple[str, ...] = ()
-    _recorded: tuple[int, tuple[str, ...]] = (0, ())  # losses and problems in the newest row
+    notes: tuple[str, ...] = ()
+    # losses, problems and notes in the newest row
+    _recorded: tuple[int, tuple[str, ...], tuple[str, ...]] = (0, (), ())
 
     @property
     def is_urgent(self) -> bool:
-        """Losses or problems are not as the newest recorded row tells them."""
-        return self._recorded != (self.dropped, self.problems)
+        """Losses, problems or notes are not as the newest recorded row tells them."""
+        return self._recorded != (self.dropped, self.problems, self.notes)
 
     def record(self) -> None:
         """Its row as it stands goes into the store."""
-        self._recorded = (self.dropped, self.problems)
+        self._recorded = (self.dropped, self.problems, self.notes)
 
     def row(self, at_ns: int, rss_bytes: int | None = None) -> Batch:
         """The account as it stands."""
@@ -43,17 +45,19 @@ class Account:
             at_ns=at_ns,
             rows=self.rows,
             dropped=self.dropped,
-            error=self._error(),
+            error=_together(self.problems),
+            note=_together(self.notes),
             cpu_ns=self.cpu_ns,
             rss_bytes=rss_bytes,
         )
 
-    def _error(self) -> str | None:
-        if not self.problems:
-            return None
-        more = len(self.problems) - _MOST_TOLD
-        rest = (f"and {more} more",) if more > 0 else ()
-        return "; ".join((*self.problems[:_MOST_TOLD], *rest))
+
+def _together(sentences: tuple[str, ...]) -> str | None:
+    if not sentences:
+        return None
+    more = len(sentences) - _MOST_TOLD
+    rest = (f"and {more} more",) if more > 0 else ()
+    return "; ".join((*sentences[:_MOST_TOLD], *rest))
 
 
 def rss_bytes() -> int:

@@ -13,15 +13,17 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from oncall.collect.account import Account, cpu_ns, rss_bytes
-from oncall.collect.config import Configuration
+from oncall.collect.config import RATES, Configuration
 from oncall.collect.log import Log
+from oncall.collect.own_thread import OwnThread
 from oncall.collect.recorder import Recorder
-from oncall.collect.source import Clock, Collected, Instant, Source, read_clock
+from oncall.collect.source import Clock, Collected, Instant, Source, read_clock, say_bug
 from oncall.shards.batch import Batch
 from oncall.shards.bookmarks import Bookmark
 from oncall.units import NS_PER_S, format_number
 
 _SEAL_AGAIN_NS = NS_PER_S  # after a seal that had to wait
+_FIRST_READING_NS = 5 * NS_PER_S  # that `once` waits for, of sources that are slow
 _MOST_ROUNDS = 100  # of the final drain: a job that goes on recording must not keep us
 
 
@@ -102,6 +104,16 @@ class Agent:
             self._commit(now)
         self._answer(now)
 
+    def once(self) -> None:
+        """Read every source once, and finish."""
+        self._drain(self._clock())
+        deadline_ns = time.monotonic_ns() + _FIRST_READING_NS
+        for source in self._sources:
+            if isinstance(source, OwnThread):
+                left_ns = max(0, deadline_ns - time.monotonic_ns())
+                source.wait_for_a_reading(left_ns / NS_PER_S)
+        self.finish()
+
     def finish(self) -> None:
         """Empty the rings, seal, let go of everything."""
         now = self._clock()
@@ -144,13 +156,13 @@ class Agent:
                 collected = source.collect(now)
             except Exception as error:  # a bug in one source must not cost us the others
                 before = self._bookmarks.get(source.name, {})
-                collected = Collected((), account.dropped, (_bug(error),), before)
-            account.cpu_ns += time.thread_time_ns() - began_ns
+                collected = Collected((), account.dropped, (say_bug(error),), before, account.notes)
+            account.cpu_ns += time.thread_time_ns() - began_ns + collected.cpu_ns
             self._recorder.add(collected.batches)
             count = sum(batch.rows for batch in collected.batches)
             account.rows += count
             account.dropped = collected.dropped
-            self._note(account, collected.problems)
+            self._note(account, collected.problems, collected.notes)
             self._bookmarks[source.name] = collected.bookmarks
             rows += count
         return rows
@@ -170,7 +182,8 @@ class Agent:
             try:
                 batches += source.standing(now)
             except Exception as error:
-                self._note(self._accounts[source.name], (_bug(error),))
+                account = self._accounts[source.name]
+                self._note(account, (say_bug(error),), account.notes)
         return batches
 
     def _commit(self, now: Instant) -> None:
@@ -209,12 +222,15 @@ class Agent:
         while not self._asked.empty():
             self._asked.get().set_result(present)
 
-    def _note(self, account: Account, problems: tuple[str, ...]) -> None:
-        """Log what is newly wrong."""
+    def _note(self, account: Account, problems: tuple[str, ...], notes: tuple[str, ...]) -> None:
+        """Log what is newly wrong, and what is newly known not to be here."""
         for problem in problems:
             if problem not in account.problems:
                 self._log.warning(f"{account.source}: {problem}")
-        account.problems = problems
+        for note in notes:
+            if note not in account.notes:
+                self._log.info(f"{account.source}: {note}")
+        account.problems, account.notes = problems, notes
 
     def _reconfigure(self, config: Configuration) -> None:
         self._new_config = None
@@ -229,8 +245,4 @@ class Agent:
         )
 
 
-def _bug(error: Exception) -> str:
-    return f"a bug: {type(error).__name__}: {error}"
-
-
-_FIXED = ("node", "data_dir", "run_dir", "sources", "socket_group")
+_FIXED = ("node", "data_dir", "run_dir", "root", "sources", *RATES, "socket_group")

@@ -21,7 +21,7 @@ from oncall.shards.catalog import is_node_name
 from oncall.shards.places import data_dir, run_dir
 from oncall.units import NS_PER_S, parse_quantity
 
-_SOURCES = ("rings",)
+SOURCES = ("rings",)  # by name, as `sources.py` makes them
 
 
 def _node() -> str:
@@ -47,7 +47,32 @@ class Configuration:
     run_dir: Path = field(
         default_factory=run_dir, metadata=_key("path", "the rings and the collector's socket")
     )
-    sources: tuple[str, ...] = field(default=_SOURCES, metadata=_key("names", "what is collected"))
+    sources: tuple[str, ...] = field(default=SOURCES, metadata=_key("names", "what is collected"))
+    root: Path = field(
+        default=Path("/"),
+        metadata=_key("path", "where the node's proc, sys and dev are, if not at /"),
+    )
+    rdma_nics_every_ns: int = field(
+        default=NS_PER_S // 4, metadata=_key("duration", "how often NICs' counters are read")
+    )
+    rdma_resources_every_ns: int = field(
+        default=10 * NS_PER_S, metadata=_key("duration", "how often queue pairs are listed")
+    )
+    gpus_every_ns: int = field(
+        default=NS_PER_S, metadata=_key("duration", "how often GPUs are read")
+    )
+    hosts_every_ns: int = field(
+        default=NS_PER_S, metadata=_key("duration", "how often the host is read")
+    )
+    host_processes_every_ns: int = field(
+        default=NS_PER_S, metadata=_key("duration", "how often training processes are read")
+    )
+    kernel_log_every_ns: int = field(
+        default=NS_PER_S, metadata=_key("duration", "how often the kernel log is read")
+    )
+    probes_every_ns: int = field(
+        default=NS_PER_S, metadata=_key("duration", "how often the next target is probed")
+    )
     drain_every_ns: int = field(
         default=NS_PER_S // 5, metadata=_key("duration", "how often the rings are emptied")
     )
@@ -91,6 +116,7 @@ def key_of(name: str) -> str:
     return name if name == "keep_bytes" else re.sub("_(ns|bytes)$", "", name)
 
 
+RATES = tuple(f"{name}_every_ns" for name in SOURCES if name != "rings")
 _KEYS = {key_of(declared.name): declared for declared in fields(Configuration)}
 
 
@@ -154,9 +180,9 @@ def _value(kind: str, value: Any) -> Any:
         case "name" if isinstance(value, str):
             return value
         case "names" if isinstance(value, list):
-            unknown = [name for name in value if name not in _SOURCES]
+            unknown = [name for name in value if name not in SOURCES]
             if unknown:
-                raise ValueError(f"unknown source {unknown[0]!r}; known are {', '.join(_SOURCES)}")
+                raise ValueError(f"unknown source {unknown[0]!r}; known are {', '.join(SOURCES)}")
             return tuple(value)
     raise ValueError(f"{value!r} is no {_WORDS[kind]}")
 

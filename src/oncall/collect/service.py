@@ -39,7 +39,7 @@ def serve(config_path: Path | None, told: Mapping[str, Any], *, once: bool = Fal
             stack.callback(FolderLock(folder).release)
         agent, recorder = build(config, log)
         if once:
-            agent.finish()
+            agent.once()
             return
         tail = listen(config, agent, recorder, log)
         stack.callback(tail.close)

@@ -35,12 +35,16 @@ Clock: TypeAlias = Callable[[], Instant]
 @dataclass(frozen=True)
 class Collected:
     """Rows of several tables; how many are known to be lost, ever; what is wrong now, each in a
-    sentence; and what the next collector must know of these rows (`shards.bookmarks`)."""
+    sentence; what the next collector must know of these rows (`shards.bookmarks`); what is not
+    here to be seen, each in a sentence: no fault, but no health either; and CPU time spent on
+    these rows in other threads than the caller's."""
 
     batches: Sequence[Batch] = ()
     dropped: int = 0
     problems: tuple[str, ...] = ()
     bookmarks: Mapping[str, Bookmark] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    cpu_ns: int = 0
 
 
 class Source(Protocol):
@@ -57,6 +61,11 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of files; nothing more is asked."""
+
+
+def say_bug(error: Exception) -> str:
+    """A problem that no source foresaw, in a sentence."""
+    return f"a bug: {type(error).__name__}: {error}"
 
 
 def read_clock() -> Instant:

@@ -1,4 +1,8 @@
-"""The sources of evidence by name; a new one is a file beside this one and a line here."""
+"""The sources of evidence by name; a new one is a file beside this one, a line here, its name in
+`config.SOURCES` and its rate beside.
+
+What is polled is made as `Source(root, node, every_ns)` and asked in a thread of its own.
+"""
 
 from __future__ import annotations
 

@@ -123,6 +123,7 @@ HOST_TABLES: tuple[Table, ...] = (
         ("rows", "BIGINT", "rows", "rows written since it began"),
         ("dropped", "BIGINT", "rows", "rows lost since it began"),
         ("error", "VARCHAR", "", "what is wrong at that instant"),
+        ("note", "VARCHAR", "", "what it has nothing of to see here: no such device"),
         ("cpu_ns", "BIGINT", "ns", "CPU time used since it began"),
         ("rss_bytes", "BIGINT", "bytes", "memory held"),
     ),
