@@ -14,3 +14,7 @@ from oncall.analysis import longest_wait
 from oncall.analysis import arrivals
 from oncall.analysis import rounds
 from oncall.analysis import own_time
+from oncall.analysis import nic_rates
+from oncall.analysis import gpu_states
+from oncall.analysis import host_states
+from oncall.analysis import latency_split

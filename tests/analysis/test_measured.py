@@ -1,0 +1,164 @@
+"""What devices and hosts counted and were, between readings: rates, states, latency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oncall.analysis
+from oncall.evidence import Incident
+
+assert oncall.analysis  # imported for the relations that it registers
+
+S = 10**9
+GB = 10**9
+
+
+def computed(table: str, columns: Mapping[str, Any], relation: str, select: str) -> list[Any]:
+    """Rows of `select` over `relation`, computed from rows of one table."""
+    with Incident.empty() as incident:
+        incident.append(table, dict(columns))
+        incident.require([relation])
+        return incident.con.execute(f"SELECT {select} FROM {relation} ORDER BY at_ns").fetchall()
+
+
+def nic(select: str, **columns: Any) -> list[Any]:
+    defaults = {"node": "a", "nic": "mlx5_0", "port": 1}
+    return computed("nics", defaults | columns, "nic_rates", select)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=8),
+)
+def test_increases_survive_wraps_at_32_bits(start: int, grown: list[int]) -> None:
+    values = [start]
+    for each in grown:
+        values.append((values[-1] + each) % 2**32)
+    instants = [k * S for k in range(len(values))]
+    assert nic("cnp_sent", at_ns=instants, cnp_sent=values) == [(each,) for each in grown]
+
+
+def test_bytes_counted_in_words_wrap_later() -> None:
+    before, after = 2**34 - GB, 2 * GB
+    assert nic("tx_bytes", at_ns=[0, S], tx_bytes=[before, after]) == [(3 * GB,)]
+
+
+def test_a_counter_that_was_set_back_or_vanished_tells_nothing_of_that_interval() -> None:
+    told = nic("tx_bytes, tx_bytes_per_s", at_ns=[0, S, 2 * S, 3 * S], tx_bytes=[9, 4, 6, None])
+    assert told == [(None, None), (2, 2.0), (None, None)]
+
+
+def test_pauses_are_shares_of_time_and_long_gaps_tell_amounts_but_no_rates() -> None:
+    told = nic(
+        "tx_bytes, tx_bytes_per_s, rx_paused, tx_paused",
+        at_ns=[0, S // 2, 100 * S],
+        tx_bytes=[0, 10, 50],
+        pfc_rx_pause_ns=[0, S // 4, S],
+    )
+    assert told == [(10, 20.0, 0.5, None), (40, None, None, None)]
+
+
+def test_ports_and_priorities_are_told_apart() -> None:
+    columns = {
+        "node": "a",
+        "nic": "mlx5_0",
+        "port": 1,
+        "priority": [0, 3, 0, 3],
+        "at_ns": [0, 0, S, S],
+        "rx_bytes": [5, 100, 6, 107],
+    }
+    told = computed("nic_priorities", columns, "priority_rates", "priority, rx_bytes")
+    assert sorted(told) == [(0, 1), (3, 7)]
+
+
+def test_throttle_reasons_and_pcie_generation_count_under_load_only() -> None:
+    columns = {
+        "node": "a",
+        "gpu": 0,
+        "at_ns": [0, S, 2 * S],
+        "utilisation": [0.0, 0.95, None],
+        "throttle_reasons": [0x1, 0x44, 0x44],
+        "pcie_gen": [1, 4, 1],
+        "pcie_gen_max": 5,
+        "pcie_width": [16, 8, 16],
+        "pcie_width_max": 16,
+        "ecc_corrected": [7, 9, 9],
+    }
+    told = computed(
+        "gpus",
+        columns,
+        "gpu_states",
+        "reasons, throttled, slow_pcie, narrow_pcie, pcie_share, ecc_corrected",
+    )
+    assert told == [
+        (None, None, None, False, 1.0, None),
+        (["power cap", "hardware thermal"], True, True, True, 0.25, 2),
+        (None, None, None, False, 1.0, 0),
+    ]
+
+
+def test_a_host_without_a_reading_of_errors_is_not_a_host_without_errors() -> None:
+    columns = {"node": "a", "at_ns": [0, S, 2 * S], "memory_corrected": [3, 5, None]}
+    assert computed("hosts", columns, "host_states", "memory_corrected") == [(None,), (2,), (None,)]
+
+
+def test_a_process_that_began_anew_has_no_rate_across_its_beginning() -> None:
+    columns = {
+        "job": "j",
+        "rank": 0,
+        "node": "a",
+        "pid": [1, 1, 2, 2],
+        "at_ns": [0, S, 2 * S, 3 * S],
+        "cpu_ns": [0, 4 * S, S, 3 * S],
+        "throttled_ns": [0, S // 2, 0, 0],
+    }
+    told = computed("host_processes", columns, "process_rates", "pid, cpus_used, throttled")
+    assert told == [(1, 4.0, 0.5), (2, 2.0, 0.0)]
+
+
+def pings(kind: str, at_s: range, rtt_us: float | None) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "at_ns": [s * S for s in at_s],
+        "rtt_ns": None if rtt_us is None else int(rtt_us * 1000),
+        "lost": rtt_us is None,
+    }
+
+
+def test_host_latency_is_end_to_end_without_the_network_before_and_after() -> None:
+    between = {"node": "a", "nic": "mlx5_0", "target_node": "b", "target_nic": "mlx5_0"}
+    with Incident.empty() as incident:
+        for kind, at_s, rtt in (
+            ("network", range(40), 17),
+            ("end_to_end", range(10), 20),
+            ("end_to_end", range(10, 40), 45),
+            ("network", range(30, 40, 5), None),
+        ):
+            incident.append("pings", between | pings(kind, at_s, rtt))
+        incident.require(["latency_split"])
+        told = incident.con.execute(
+            "SELECT part, network_ns, host_ns, lost FROM latency_split ORDER BY part"
+        ).fetchall()
+    assert told[0] == (0, 17_000, 3_000, 0)
+    assert told[3] == (3, 17_000, 28_000, 2)
+
+
+def test_an_end_that_is_not_measured_leaves_the_split_unknown() -> None:
+    between = {"node": "a", "nic": "mlx5_0", "target_node": "b", "target_nic": "mlx5_0"}
+    only = between | pings("network", range(4), 17)
+    told = computed("pings", only, "latency_split", "end_to_end_ns, host_ns")
+    assert set(told) == {(None, None)}
+
+
+@pytest.mark.parametrize(
+    "relation", ["nic_rates", "gpu_states", "host_states", "process_rates", "latency_split"]
+)
+def test_without_readings_they_are_missing_not_empty(relation: str) -> None:
+    with Incident.empty() as incident:
+        assert incident.missing(relation)
