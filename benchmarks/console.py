@@ -106,6 +106,9 @@ class ChangingSession:
     def jobs(self) -> tuple[JobLine, ...]:
         return (JobLine(JOB, len(self._ranks) // 8, len(self._ranks), None),)
 
+    def troubles(self) -> tuple[()]:
+        return ()
+
     def choose(self, job: str) -> None: ...
 
     def refresh(self) -> None:
@@ -131,7 +134,7 @@ class ChangingSession:
     def rank_card(self, rank: int) -> RankCard:
         return RankCard(rank, (("node", self._ranks.node[rank]),), Table((), (), 0))
 
-    def cancel(self) -> None: ...
+    def cancel(self, lane: str | None = None) -> None: ...
 
     def close(self) -> None: ...
 

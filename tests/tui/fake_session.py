@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from oncall.console.session import Lane
 from oncall.console.world import (
     CommunicatorView,
     DryRun,
+    HostTrouble,
     JobLine,
     Problem,
     RankCard,
@@ -59,6 +61,7 @@ class FakeSession:
         self.fails: dict[str, OncallError] = {}
         self.asked: list[tuple[str, Any]] = []
         self.closed = False
+        self.hosts_troubles: tuple[HostTrouble, ...] = ()
         self.saved: dict[str, str] = {}
         self._jobs = jobs
         self._now = world or hang_world()
@@ -79,6 +82,10 @@ class FakeSession:
     def jobs(self) -> tuple[JobLine, ...]:
         self._ask("jobs")
         return tuple(JobLine(job, 2, 16, LAST_NS, "running") for job in self._jobs)
+
+    def troubles(self) -> tuple[HostTrouble, ...]:
+        self._ask("troubles")
+        return self.hosts_troubles
 
     def choose(self, job: str) -> None:
         self._ask("choose", job)
@@ -236,8 +243,8 @@ class FakeSession:
         self._ask("report", style)
         return f"# {self._now.job}: rank 5 never entered AllReduce 14\n\n{notes}\n"
 
-    def cancel(self) -> None:
-        """Lets a blocked call go on."""
+    def cancel(self, lane: Lane | None = None) -> None:  # noqa: ARG002
+        """Lets blocked calls go on."""
         self.asked.append(("cancel", None))
         self.gate.set()
 

@@ -37,10 +37,10 @@ class Desk:
             pass
         return message
 
-    def ask_world(self, at_ns: int, group: str = "world") -> None:
+    def ask_world(self, at_ns: int, group: str = "detail") -> None:
         self.thread.ask(Question(group, lambda session: session.world(at_ns), NOBODY, "reading"))
 
-    def block(self) -> threading.Event:
+    def block(self, group: str = "blocking") -> threading.Event:
         """Ask something that takes until the event is set; returns when it has begun."""
         begun, go_on = threading.Event(), threading.Event()
 
@@ -49,7 +49,7 @@ class Desk:
             assert go_on.wait(PATIENCE_S)
             return "waited"
 
-        self.thread.ask(Question("blocking", wait, NOBODY))
+        self.thread.ask(Question(group, wait, NOBODY))
         assert begun.wait(PATIENCE_S)
         return go_on
 
@@ -71,10 +71,33 @@ def test_of_what_waits_in_a_group_only_the_newest_is_asked(desk: Desk) -> None:
     answers = [desk.answer() for _ in range(3)]
     assert [one.question.group for one in answers if isinstance(one, Answered)] == [
         "blocking",
-        "world",
+        "detail",
         "other",
     ]
     assert [what for method, what in desk.session.asked if method == "world"] == [3, 9]
+
+
+def test_a_detail_does_not_wait_for_a_gather(desk: Desk) -> None:
+    go_on = desk.block("world")
+    desk.thread.ask(Question("card", lambda session: session.rank_card(5), NOBODY))
+    answer = desk.answer()
+    assert isinstance(answer, Answered) and answer.question.group == "card"
+    assert desk.thread.asks("world")
+    go_on.set()
+    answer = desk.answer()
+    assert isinstance(answer, Answered) and answer.question.group == "world"
+
+
+def test_a_newer_detail_does_not_interrupt_the_gather(desk: Desk) -> None:
+    go_on = desk.block("world")
+    older = desk.block("card")
+    desk.thread.ask(Question("card", lambda session: session.rank_card(5), NOBODY))
+    older.set()
+    answer = desk.answer()
+    assert isinstance(answer, Answered) and answer.question.group == "card"
+    go_on.set()
+    answer = desk.answer()
+    assert isinstance(answer, Answered) and answer.value == "waited"
 
 
 def test_a_newer_question_interrupts_the_older_and_only_its_answer_comes(desk: Desk) -> None:

@@ -7,37 +7,29 @@ but that their now stands still.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
+import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from oncall.console.cancellation import Task
 from oncall.console.history import Gathered, History
-from oncall.console.loop import LoopThread
+from oncall.console.nodes import Nodes, again
 from oncall.console.replay import Evidence, Replay
 from oncall.console.shelf import Shelf
-from oncall.console.world import HostAnswer, JobLine, Moment
+from oncall.console.world import HostTrouble, JobLine, Moment
 from oncall.errors import UsageError
 from oncall.evidence import window
 from oncall.evidence.incident import Incident
-from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_became
-from oncall.fleet.gather import Gather, Window, jobs_of
-from oncall.fleet.merge import merge
-from oncall.fleet.outcome import Outcome
-from oncall.fleet.reach import Reach, opened
-from oncall.report.words import clean
+from oncall.fleet.gather import Window
+from oncall.fleet.reach import Reach
 from oncall.rules.rulebook import Rulebook
 from oncall.rules.starts import started_communicators
 from oncall.units import NS_PER_S
 
 SINCE_NS = 600 * NS_PER_S
-# A collector seals and answers within a minute; whoever was seen since then runs.
-_RUNS_NS = 60 * NS_PER_S
 
 
 class Fleet:
@@ -66,13 +58,12 @@ class Fleet:
         self._clock = clock
         self._history = history or History()
         self._folder = Path(tempfile.mkdtemp(prefix="oncall-live-"))
-        self._loop = LoopThread("fleet")
-        self._stack = AsyncExitStack()
-        self._gather: Gather | None = None
+        # Looked up at each call: whoever replaces the clock replaces it everywhere.
+        self._nodes = Nodes(reach, self._starting, lambda: self._clock())
         self._number = 0
         self._fresh: Incident | None = None  # of the last gather, not yet shown
-        self._outcomes: Mapping[str, Outcome] = {}
-        self._answered_ns: dict[str, int] = {}
+        # Saving reads the answers of the newest gather, which the next one may let go of.
+        self._keeping = threading.Lock()
         # What the cursor may range over: as far as was ever seen.
         self._first_ns: int | None = None
         self._last_ns: int | None = None
@@ -80,19 +71,23 @@ class Fleet:
     # ---------------------------------------------------------------- questions
 
     def jobs(self, task: Task) -> tuple[JobLine, ...]:
-        self._stop_with(task)
-        self._loop.run(self._greeted())
-        task.check()
-        return self._job_lines()
+        folder = self._folder / "greeting"
+        folder.mkdir(exist_ok=True)
+        self._nodes.greet(folder, task)
+        return self._nodes.jobs(self.live)
+
+    def troubles(self) -> tuple[HostTrouble, ...]:
+        return self._nodes.troubles()
 
     def choose(self, job: str) -> None:
         if job != self._job:
             self._job = job
-            self._history.clear()
+            with self._keeping:
+                self._history.clear()
             self._drop_fresh()
             self._first_ns = None
             # Hosts that knew nothing of the one job may know of the other.
-            self._loop.run(self._leave())
+            self._nodes.leave()
 
     def refresh(self, task: Task) -> None:
         """Where nobody answers any more, the last good answer stays; `hosts` tell its age."""
@@ -103,7 +98,8 @@ class Fleet:
                 raise
             return
         self._drop_fresh()
-        self._history.add(gathered)
+        with self._keeping:
+            self._history.add(gathered)
         self._fresh = incident
 
     def at(self, at_ns: int | None, task: Task) -> Evidence:
@@ -133,7 +129,7 @@ class Fleet:
 
     def _again(self, gathered: Gathered) -> Incident:
         """The evidence of a gather once more, from its answers on disk."""
-        return merged(gathered.answers, gathered.job, self._reach.memory)
+        return again(gathered, self._reach)
 
     def _evidence(self, incident: Incident, gathered: Gathered, at_ns: int | None) -> Evidence:
         try:
@@ -152,58 +148,32 @@ class Fleet:
             first_ns = min(at_ns, self._first_ns or at_ns)
             moment = Moment(at_ns, first_ns, max(at_ns, self._last_ns or at_ns))
         origin = f"{len(self._reach.hosts)} nodes, {self._reach.source}"
-        return Evidence(incident, gathered.job, moment, self._hosts(), origin)
-
-    def _hosts(self) -> tuple[HostAnswer, ...]:
-        now_ns = self._clock()
-        return tuple(
-            HostAnswer(
-                host=clean(outcome.node),
-                kind=outcome.kind,
-                message=clean(outcome.message),
-                age_ns=max(0, now_ns - self._answered_ns[host])
-                if host in self._answered_ns
-                else None,
-            )
-            for host, outcome in self._outcomes.items()
-            if outcome.kind != "no-data"
-        )
+        return Evidence(incident, gathered.job, moment, self._nodes.hosts(), origin)
 
     def finer(self, node: str, comms: Sequence[int], at_ns: int, task: Task) -> Incident | None:
         """What the node holds of the communicators, asked for now."""
         newest = self._history.newest
-        hosts = {outcome.node: host for host, outcome in self._outcomes.items()}
-        if newest is None or newest.tells(at_ns) or node not in hosts:
+        if newest is None or newest.tells(at_ns):
             return None
-        self._stop_with(task)
         span = Window(None if self._since_ns is None else at_ns - self._since_ns, at_ns)
-        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-            return self._loop.run(
-                self._detailed(newest.job, hosts[node], comms, span, Path(folder))
-            )
-
-    async def _detailed(
-        self, job: str, host: str, comms: Sequence[int], span: Window, folder: Path
-    ) -> Incident | None:
-        gather = await self._open(span, folder)
-        await gather.detail(job, {host: comms})
-        self._outcomes = {**self._outcomes, host: gather.answers.outcomes[host]}
-        return await asyncio.to_thread(merge, gather.answers, job) if gather.parts else None
+        return self._nodes.finer(newest.job, node, comms, span, self._folder, task)
 
     def save(self, path: Path) -> None:
-        newest = self._history.newest
-        if newest is None:
-            raise UsageError("nothing was gathered yet; there is nothing to save")
-        with self._again(newest) as incident:
+        with self._keeping:
+            newest = self._history.newest
+            if newest is None:
+                raise UsageError("nothing was gathered yet; there is nothing to save")
+            incident = self._again(newest)
+        with incident:
             incident.save(path)
 
     def close(self) -> None:
-        if self._loop.closed:
+        if not self._folder.exists():
             return
-        self._loop.run(self._leave())
-        self._loop.close()
+        self._nodes.close()
         self._drop_fresh()
-        self._history.clear()
+        with self._keeping:
+            self._history.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _drop_fresh(self) -> None:
@@ -215,109 +185,20 @@ class Fleet:
 
     def _asked(self, until_ns: int | None, task: Task) -> tuple[Incident, Gathered]:
         """Ask the nodes. Raises UsageError where the job is not there, Interrupted."""
-        self._stop_with(task)
         self._number += 1
         folder = self._folder / str(self._number)
         folder.mkdir()
-        try:
-            incident, gathered = self._loop.run(self._gathered(until_ns, folder))
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        try:
-            task.check()
-        except BaseException:
-            incident.close()
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        return incident, gathered
-
-    def _stop_with(self, task: Task) -> None:
-        def stop() -> None:
-            if self._gather is not None:
-                self._gather.stop()
-
-        task.on_stop(lambda: self._loop.call(stop))
-
-    async def _gathered(self, until_ns: int | None, folder: Path) -> tuple[Incident, Gathered]:
         at_ns = self._clock() if until_ns is None else until_ns
         since_ns = None if self._since_ns is None else at_ns - self._since_ns
-        gather = await self._open(Window(since_ns, until_ns), folder)
         try:
-            job, incident = await gather_job(
-                gather, self._job, since_ns, self._starting, self._reach.memory
-            )
-        finally:
-            self._note(gather)
-        if not gather.parts:
-            incident.close()
-            raise UsageError(f"no host sent evidence: {what_became(gather.answers.outcomes)}")
-        whole = not thinned_communicators(incident)
-        return incident, Gathered(job, since_ns, at_ns, gather.answers, folder, whole)
-
-    async def _greeted(self) -> None:
-        folder = self._folder / "greeting"
-        folder.mkdir(exist_ok=True)
-        gather = await self._open(Window(), folder)
-        await gather.greet()
-        self._note(gather)
-
-    async def _open(self, span: Window, folder: Path) -> Gather:
-        """The one gather whose connections stay, turned to another span."""
-        if self._gather is not None:
-            self._gather.again(span, folder)
-            return self._gather
-        transport = await self._stack.enter_async_context(opened(self._reach.transport))
-        self._gather = await self._stack.enter_async_context(
-            Gather(
-                transport,
-                self._reach.hosts,
-                span,
-                folder,
-                patience_s=self._reach.patience_s,
-                at_once=self._reach.at_once,
-            )
-        )
-        return self._gather
-
-    async def _leave(self) -> None:
-        """Close every connection; the next question opens them anew."""
-        stack, self._stack, self._gather = self._stack, AsyncExitStack(), None
-        await stack.aclose()
-
-    def _note(self, gather: Gather) -> None:
-        self._outcomes = gather.answers.outcomes
-        now_ns = self._clock()
-        for host, outcome in self._outcomes.items():
-            if outcome.kind == "ok":
-                self._answered_ns[host] = now_ns
+            return self._nodes.gather(self._job, since_ns, until_ns, folder, task)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def _starting(self, incident: Incident) -> set[int]:
         started = started_communicators(incident, tuple(self._rulebooks()))
         return {comm for comms in started.values() for comm in comms}
-
-    def _job_lines(self) -> tuple[JobLine, ...]:
-        nodes: dict[str, int] = defaultdict(int)
-        ranks: dict[str, set[int]] = defaultdict(set)
-        last_ns: dict[str, int] = defaultdict(int)
-        for outcome in self._outcomes.values():
-            told = outcome.status.get("jobs")
-            for job, at_ns in jobs_of(outcome).items():
-                here = told[job].get("ranks") if isinstance(told, dict) else ()
-                nodes[job] += 1
-                ranks[job] |= {rank for rank in here or () if isinstance(rank, int)}
-                last_ns[job] = max(last_ns[job], at_ns)
-        now_ns = self._clock()
-        return tuple(
-            JobLine(
-                job=job,
-                nodes=nodes[job],
-                ranks=len(ranks[job]),
-                last_ns=last_ns[job],
-                state="running" if self.live and now_ns - last_ns[job] < _RUNS_NS else "ended",
-            )
-            for job in sorted(nodes, key=lambda job: -last_ns[job])
-        )
 
 
 class LiveSession(Replay):

@@ -15,7 +15,7 @@ from pathlib import Path
 from oncall.console.cancellation import Task
 from oncall.console.replay import Evidence, Replay
 from oncall.console.shelf import Shelf
-from oncall.console.world import JobLine, Moment
+from oncall.console.world import HostTrouble, JobLine, Moment
 from oncall.errors import BadInput, UsageError
 from oncall.evidence import window
 from oncall.evidence.incident import Incident
@@ -62,6 +62,10 @@ class Recording:
         # Copying takes longest: the first world goes on with it.
         self._opened = incident
         return lines
+
+    def troubles(self) -> tuple[HostTrouble, ...]:
+        """No host is asked."""
+        return ()
 
     def _copy(self) -> Incident:
         opened, self._opened = self._opened, None

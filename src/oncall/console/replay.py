@@ -7,6 +7,7 @@ source.at(instant)  ->  an incident of its own  ->  diagnose  ->  World
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +21,14 @@ from oncall.console.communicators import summaries_of, view_of
 from oncall.console.questions import dry_run, fact_rows, step_rows
 from oncall.console.ranks import ranks_of
 from oncall.console.rates import series_of
+from oncall.console.session import Lane
+from oncall.console.shared import Shared
 from oncall.console.shelf import Shelf
 from oncall.console.world import (
     CommunicatorView,
     DryRun,
     HostAnswer,
+    HostTrouble,
     JobLine,
     Moment,
     Problem,
@@ -61,6 +65,9 @@ class Source(Protocol):
     def jobs(self, task: Task) -> tuple[JobLine, ...]:
         """The jobs there are."""
 
+    def troubles(self) -> tuple[HostTrouble, ...]:
+        """What is wrong with hosts, by what they said last."""
+
     def choose(self, job: str) -> None:
         """What follows is about this job. Raises UsageError if it is not there."""
 
@@ -86,9 +93,13 @@ class _Present:
     """The world last returned, the evidence it shows, and the rulebooks that have judged it."""
 
     world: World
-    incident: Incident
+    evidence: Shared
     rulebooks: Sequence[Rulebook]
     timings_s: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def incident(self) -> Incident:
+        return self.evidence.incident
 
 
 class Replay:
@@ -100,8 +111,12 @@ class Replay:
         self._source = source
         self._shelf = shelf
         self._min_coverage = min_coverage
-        self._cancellation = Cancellation()
+        self._cancellations: dict[Lane, Cancellation] = {
+            "worlds": Cancellation(),
+            "questions": Cancellation(),
+        }
         self._present: _Present | None = None
+        self._changing = threading.Lock()
         self._version = 0
 
     # ------------------------------------------------------------------ worlds
@@ -110,9 +125,12 @@ class Replay:
         with self._task() as task:
             return self._source.jobs(task)
 
+    def troubles(self) -> tuple[HostTrouble, ...]:
+        return self._source.troubles()
+
     def choose(self, job: str) -> None:
         self._source.choose(job)
-        self._forget()
+        self._show(None)
 
     def refresh(self) -> None:
         with self._task() as task:
@@ -130,8 +148,7 @@ class Replay:
                 task.end()
                 evidence.incident.close()
                 raise
-        self._forget()
-        self._present = present
+        self._show(present)
         return present.world
 
     def _judged(self, evidence: Evidence, rulebooks: Sequence[Rulebook]) -> _Present:
@@ -152,7 +169,7 @@ class Replay:
             origin=evidence.origin,
             timings_s={book.name: timings[book.name] for book in rulebooks if book.name in timings},
         )
-        return _Present(world, incident, rulebooks, timings)
+        return _Present(world, Shared(incident), rulebooks, timings)
 
     # --------------------------------------------------------------- questions
 
@@ -240,35 +257,44 @@ class Replay:
             raise UsageError("there is no diagnosis yet")
         return written(self._present.world.diagnosis, style, notes)
 
-    def cancel(self) -> None:
-        self._cancellation.cancel()
+    def cancel(self, lane: Lane | None = None) -> None:
+        for name, cancellation in self._cancellations.items():
+            if lane in (None, name):
+                cancellation.cancel()
 
     def close(self) -> None:
         self.cancel()
-        self._forget()
+        self._show(None)
         self._shelf.close()
         self._source.close()
 
     @contextlib.contextmanager
     def _task(self) -> Iterator[Task]:
-        with self._cancellation.task() as task:
+        with self._cancellations["worlds"].task() as task:
             yield task
 
     @contextlib.contextmanager
     def _question(self) -> Iterator[tuple[_Present, Task]]:
-        """The present world, while something is asked of its evidence."""
-        present = self._present
-        if present is None:
-            raise UsageError("there is no diagnosis yet")
+        """The present world, while something is asked of its evidence: what is asked about stays
+        until it is answered, whatever is shown by then."""
+        with self._changing:
+            present = self._present
+            if present is None:
+                raise UsageError("there is no diagnosis yet")
+            present.evidence.take()
         try:
-            with self._cancellation.task() as task:
+            with self._cancellations["questions"].task() as task:
                 task.uses(present.incident.con)
                 yield present, task
         except duckdb.Error as error:
             first = next(iter(str(error).strip().splitlines()), "it cannot be read")
             raise OncallError(f"the evidence cannot answer that: {first}") from error
+        finally:
+            present.evidence.drop()
 
-    def _forget(self) -> None:
-        if self._present is not None:
-            self._present.incident.close()
-            self._present = None
+    def _show(self, present: _Present | None) -> None:
+        """Questions are about this one from now on."""
+        with self._changing:
+            before, self._present = self._present, present
+        if before is not None:
+            before.evidence.drop()

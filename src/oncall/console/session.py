@@ -1,18 +1,21 @@
 """What a front end asks: one job's world, and what lies behind it.
 
-Every method may block (DuckDB, files, SSH), so a front end calls them in a worker thread, one at a
-time; `cancel` alone may come from another. They raise OncallError with a message to show. Questions
-about details are about the world last returned.
+Every method may block (DuckDB, files, SSH), so a front end calls them in worker threads: `jobs`,
+`choose`, `world` and `refresh` one at a time in the lane of worlds, all others one at a time in the
+lane of questions, so that a question never waits for a gather. `cancel` may come from any thread.
+They raise OncallError with a message to show. Questions about details are about the world last
+returned.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from oncall.console.world import (
     CommunicatorView,
     DryRun,
+    HostTrouble,
     JobLine,
     Problem,
     RankCard,
@@ -23,6 +26,8 @@ from oncall.console.world import (
     World,
 )
 
+Lane = Literal["worlds", "questions"]
+
 
 class Session(Protocol):
     """One open recording, or a running job."""
@@ -32,6 +37,9 @@ class Session(Protocol):
 
     def jobs(self) -> tuple[JobLine, ...]:
         """The jobs there are to choose from."""
+
+    def troubles(self) -> tuple[HostTrouble, ...]:
+        """What is wrong with the hosts, by what they said last; nothing is asked for it."""
 
     def choose(self, job: str) -> None:
         """All that follows is about this job."""
@@ -85,8 +93,8 @@ class Session(Protocol):
     def report(self, style: str, notes: str = "") -> str:
         """The diagnosis as `text`, `markdown` or `json`, with the reader's notes."""
 
-    def cancel(self) -> None:
-        """Stop what is being computed or gathered; it raises Interrupted. From any thread."""
+    def cancel(self, lane: Lane | None = None) -> None:
+        """Stop what a lane (None: each) computes or gathers; it raises Interrupted."""
 
     def close(self) -> None:
         """Let go of everything: no child, file or connection stays."""

@@ -83,6 +83,17 @@ class HostAnswer:
 
 
 @dataclass(frozen=True)
+class HostTrouble:
+    """What is wrong with some hosts alike, and what to type; `silent`: they give no answer."""
+
+    hosts: str  # folded: gpu[001-003]
+    count: int
+    what: str
+    command: str = ""  # for the first of them
+    silent: bool = True
+
+
+@dataclass(frozen=True)
 class World:
     """Everything the screens show at one moment. `version` rises with each new world."""
 

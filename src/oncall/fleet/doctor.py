@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from oncall.fleet.outcome import REASONS, HostError, Kind
+from oncall.fleet.outcome import REASONS, HostError, Kind, Outcome
 from oncall.fleet.transport import Clock, Connection, Transport
 from oncall.units import NS_PER_S, format_bytes, format_duration
 
@@ -120,9 +120,22 @@ async def check_host(transport: Transport, host: str) -> Checkup:
         async with transport.connect(host) as connection:
             checkup = await _asked(connection, checkup)
     except HostError as error:
-        said = Trouble(f"{REASONS[error.kind]}: {error}", _NEXT.get(error.kind, ""))
-        return replace(checkup, kind=error.kind, message=str(error), troubles=(said,))
+        return _unanswered(checkup, error.kind, str(error))
     return replace(checkup, troubles=tuple(troubles(checkup)))
+
+
+def checkup_of(outcome: Outcome, clock: Clock | None, transport: str) -> Checkup:
+    """The checkup of a host that a gather has asked, from what came of that."""
+    checkup = Checkup(outcome.host, transport=transport, status=outcome.status, clock=clock)
+    if outcome.kind not in ("ok", "no-data"):
+        return _unanswered(checkup, outcome.kind, outcome.message)
+    return replace(checkup, troubles=tuple(troubles(checkup)))
+
+
+def _unanswered(checkup: Checkup, kind: Kind, message: str) -> Checkup:
+    reason = REASONS[kind] + (f": {message}" if message and message != REASONS[kind] else "")
+    trouble = Trouble(reason, _NEXT.get(kind, ""))
+    return replace(checkup, kind=kind, message=message, troubles=(trouble,))
 
 
 async def _with_way(transport: Transport, checkup: Checkup) -> Checkup:

@@ -10,9 +10,12 @@ from textual.message import Message
 from textual.message_pump import MessagePump
 
 if TYPE_CHECKING:
-    from oncall.console.session import Session
+    from oncall.console.session import Lane, Session
     from oncall.tui.goto import Target
     from oncall.tui.state import State
+
+
+_WORLDS = frozenset({"open", "jobs", "world"})
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class Question:
     ask: Callable[[Session], Any]
     to: MessagePump
     label: str = ""
+
+    @property
+    def lane(self) -> Lane:
+        """Worlds are asked for in a lane of their own: they may take as long as a fleet does."""
+        return "worlds" if self.group in _WORLDS else "questions"
 
 
 class Answered(Message, bubble=False):

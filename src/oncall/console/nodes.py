@@ -1,0 +1,263 @@
+"""The nodes of a fleet, asked over connections that stay, for threads that may block.
+
+Gathers and questions about one node's finer grain go over connections of their own, so that who
+asks about what is under the cursor never waits for a gather.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from oncall.console.cancellation import Task
+from oncall.console.history import Gathered
+from oncall.console.loop import LoopThread
+from oncall.console.world import HostAnswer, HostTrouble, JobLine
+from oncall.errors import UsageError
+from oncall.evidence.incident import Incident
+from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_became
+from oncall.fleet.doctor import checkup_of
+from oncall.fleet.gather import Gather, Window, jobs_of
+from oncall.fleet.merge import merge
+from oncall.fleet.outcome import Outcome
+from oncall.fleet.reach import Reach, opened
+from oncall.fleet.transport import Clock, Transport
+from oncall.nodeset import fold_hosts
+from oncall.report.words import clean
+from oncall.units import NS_PER_S
+
+# A collector seals and answers within a minute; whoever was seen since then runs.
+_RUNS_NS = 60 * NS_PER_S
+
+
+@dataclass
+class _Line:
+    """A gather whose connections stay, and what closes them."""
+
+    gather: Gather
+    stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+
+class Nodes:
+    """Asks nodes. Two threads may call at once: one gathers, the other asks for `finer`."""
+
+    def __init__(
+        self,
+        reach: Reach,
+        starting: Callable[[Incident], Iterable[int]],
+        clock: Callable[[], int],
+    ) -> None:
+        """`starting` says of which communicators all operations are worth fetching. Nothing is
+        asked yet."""
+        self._reach = reach
+        self._starting = starting
+        self._clock = clock
+        self._loop = LoopThread("fleet")
+        self._transport: Transport | None = None
+        self._stack = AsyncExitStack()
+        self._all: _Line | None = None
+        self._one: tuple[str, _Line] | None = None  # the host whose finer grain was asked last
+        self._outcomes: Mapping[str, Outcome] = {}
+        self._clocks: Mapping[str, Clock] = {}
+        self._answered_ns: dict[str, int] = {}
+
+    # ------------------------------------------------------------------ asking
+
+    def greet(self, folder: Path, task: Task) -> None:
+        """Ask every host what it is. Raises Interrupted."""
+        self._stopping(task, lambda: self._all)
+        self._loop.run(self._greeted(folder))
+        task.check()
+
+    def gather(
+        self, job: str | None, since_ns: int | None, until_ns: int | None, folder: Path, task: Task
+    ) -> tuple[Incident, Gathered]:
+        """A job's evidence of a span, its parts in `folder`; who asked closes the incident.
+
+        Raises UsageError where the job is not there, Interrupted.
+        """
+        self._stopping(task, lambda: self._all)
+        incident, gathered = self._loop.run(self._gathered(job, since_ns, until_ns, folder))
+        try:
+            task.check()
+        except BaseException:
+            incident.close()
+            raise
+        return incident, gathered
+
+    def finer(
+        self, job: str, node: str, comms: Sequence[int], span: Window, folder: Path, task: Task
+    ) -> Incident | None:
+        """All that a node holds of communicators; None where it does not answer."""
+        hosts = {outcome.node: host for host, outcome in self._outcomes.items()}
+        if node not in hosts:
+            return None
+        self._stopping(task, lambda: self._one and self._one[1])
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            return self._loop.run(self._detailed(job, hosts[node], comms, span, Path(place)))
+
+    def leave(self) -> None:
+        """Close every connection; the next question opens them anew."""
+        self._loop.run(self._leave())
+
+    def close(self) -> None:
+        """Close every connection, for good."""
+        if not self._loop.closed:
+            self.leave()
+            self._loop.close()
+
+    # ------------------------------------------------------------ what they said
+
+    def hosts(self) -> tuple[HostAnswer, ...]:
+        """What became of each host that was asked last; those that know nothing of the job left
+        out."""
+        now_ns = self._clock()
+        return tuple(
+            HostAnswer(
+                host=clean(outcome.node),
+                kind=outcome.kind,
+                message=clean(outcome.message),
+                age_ns=max(0, now_ns - self._answered_ns[host])
+                if host in self._answered_ns
+                else None,
+            )
+            for host, outcome in self._outcomes.items()
+            if outcome.kind != "no-data"
+        )
+
+    def troubles(self) -> tuple[HostTrouble, ...]:
+        """What is wrong with the hosts, by what they said last, and what to type: folded, the
+        worst first."""
+        clocks, way = self._clocks, "ssh" if hasattr(self._reach.transport, "choice") else "local"
+        groups: dict[tuple[bool, str, str], list[str]] = defaultdict(list)
+        for host, outcome in self._outcomes.items():
+            checkup = checkup_of(outcome, clocks.get(host), way)
+            for trouble in checkup.troubles:
+                groups[checkup.kind != "ok", trouble.what, trouble.next].append(host)
+        return tuple(
+            HostTrouble(
+                hosts=clean(fold_hosts(hosts)),
+                count=len(hosts),
+                what=clean(what),
+                command=clean(command.format(host=hosts[0])),
+                silent=silent,
+            )
+            for (silent, what, command), hosts in sorted(
+                groups.items(), key=lambda group: (not group[0][0], -len(group[1]))
+            )
+        )
+
+    def jobs(self, live: bool) -> tuple[JobLine, ...]:
+        """The jobs that hosts see, the latest first."""
+        nodes: dict[str, int] = defaultdict(int)
+        ranks: dict[str, set[int]] = defaultdict(set)
+        last_ns: dict[str, int] = defaultdict(int)
+        for outcome in self._outcomes.values():
+            told = outcome.status.get("jobs")
+            for job, at_ns in jobs_of(outcome).items():
+                here = told[job].get("ranks") if isinstance(told, dict) else ()
+                nodes[job] += 1
+                ranks[job] |= {rank for rank in here or () if isinstance(rank, int)}
+                last_ns[job] = max(last_ns[job], at_ns)
+        now_ns = self._clock()
+        return tuple(
+            JobLine(
+                job=job,
+                nodes=nodes[job],
+                ranks=len(ranks[job]),
+                last_ns=last_ns[job],
+                state="running" if live and now_ns - last_ns[job] < _RUNS_NS else "ended",
+            )
+            for job in sorted(nodes, key=lambda job: -last_ns[job])
+        )
+
+    # ------------------------------------------------------------- in the loop
+
+    def _stopping(self, task: Task, line: Callable[[], _Line | None]) -> None:
+        """Let the task's end stop what is asked over a line, once there is one."""
+
+        def stop() -> None:
+            if (now := line()) is not None:
+                now.gather.stop()
+
+        task.on_stop(lambda: self._loop.call(stop))
+
+    async def _greeted(self, folder: Path) -> None:
+        gather = await self._everybody(Window(), folder)
+        await gather.greet()
+        self._note(gather)
+
+    async def _gathered(
+        self, job: str | None, since_ns: int | None, until_ns: int | None, folder: Path
+    ) -> tuple[Incident, Gathered]:
+        at_ns = self._clock() if until_ns is None else until_ns
+        gather = await self._everybody(Window(since_ns, until_ns), folder)
+        memory = self._reach.memory
+        try:
+            name, incident = await gather_job(gather, job, since_ns, self._starting, memory)
+        finally:
+            self._note(gather)
+        if not gather.parts:
+            incident.close()
+            raise UsageError(f"no host sent evidence: {what_became(gather.answers.outcomes)}")
+        whole = not thinned_communicators(incident)
+        return incident, Gathered(name, since_ns, at_ns, gather.answers, folder, whole)
+
+    async def _detailed(
+        self, job: str, host: str, comms: Sequence[int], span: Window, folder: Path
+    ) -> Incident | None:
+        if self._one is None or self._one[0] != host:
+            if self._one is not None:
+                await self._one[1].stack.aclose()
+            self._one = host, await self._opened((host,), span, folder)
+        else:
+            self._one[1].gather.again(span, folder)
+        gather = self._one[1].gather
+        await gather.greet()
+        await gather.detail(job, {host: comms})
+        return await asyncio.to_thread(merge, gather.answers, job) if gather.parts else None
+
+    async def _everybody(self, span: Window, folder: Path) -> Gather:
+        """The one gather of all hosts, turned to another span."""
+        if self._all is None:
+            self._all = await self._opened(self._reach.hosts, span, folder)
+        else:
+            self._all.gather.again(span, folder)
+        return self._all.gather
+
+    async def _opened(self, hosts: Sequence[str], span: Window, folder: Path) -> _Line:
+        if self._transport is None:
+            self._transport = await self._stack.enter_async_context(opened(self._reach.transport))
+        patience_s, at_once = self._reach.patience_s, self._reach.at_once
+        line = _Line(
+            Gather(self._transport, hosts, span, folder, patience_s=patience_s, at_once=at_once)
+        )
+        await line.stack.enter_async_context(line.gather)
+        return line
+
+    async def _leave(self) -> None:
+        lines = [self._all, self._one and self._one[1]]
+        stack, self._stack = self._stack, AsyncExitStack()
+        self._all = self._one = self._transport = None
+        for line in lines:
+            if line is not None:
+                await line.stack.aclose()
+        await stack.aclose()
+
+    def _note(self, gather: Gather) -> None:
+        answers = gather.answers
+        self._outcomes, self._clocks = answers.outcomes, answers.clocks
+        now_ns = self._clock()
+        for host, outcome in self._outcomes.items():
+            if outcome.kind == "ok":
+                self._answered_ns[host] = now_ns
+
+
+def again(gathered: Gathered, reach: Reach) -> Incident:
+    """The evidence of a gather once more, from its answers on disk."""
+    return merged(gathered.answers, gathered.job, reach.memory)
