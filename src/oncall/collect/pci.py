@@ -1,0 +1,59 @@
+"""Where a PCI device hangs: the switch or port above it, and its NUMA node (sysfs)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncall.collect.system_files import read_number, read_text
+
+_ADDRESS = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?")
+
+
+@dataclass(frozen=True)
+class PciPlace:
+    """`port` is the address of the nearest switch, or of the root port where there is no switch:
+    devices that share it exchange data without crossing the processor. None: not known, or
+    nothing is above it."""
+
+    port: str | None
+    numa_node: int | None
+
+
+def pci_place(root: Path, address: str) -> PciPlace:
+    """The place of the device at `address`, as `root`/sys tells it."""
+    device = root / "sys" / "bus" / "pci" / "devices" / address
+    try:
+        *above, _ = [part for part in device.resolve().parts if _ADDRESS.fullmatch(part)]
+    except (OSError, RuntimeError, ValueError):
+        return PciPlace(None, None)
+    numa_node = read_number(device / "numa_node")
+    return PciPlace(_nearest_switch(above), None if numa_node in (None, -1) else numa_node)
+
+
+def pci_address(text: str) -> str | None:
+    """An address as sysfs spells it, `0000:18:00.0`, from the spellings of NVML
+    (`00000000:18:00.0`) and of the kernel log (`0000:18:00`); None if it is none."""
+    told = text.strip().lower()
+    if not _ADDRESS.fullmatch(told):
+        return None
+    domain, bus, device = ["0", *told.split(":")][-3:]
+    slot, _, function = device.partition(".")
+    return f"{int(domain, 16):04x}:{bus}:{slot}.{function or 0}"
+
+
+def nvidia_gpus(root: Path) -> list[str]:
+    """Addresses of NVIDIA's GPUs on the bus, whether a driver serves them or not."""
+    found = []
+    for device in sorted((root / "sys" / "bus" / "pci" / "devices").glob("*:*")):
+        is_display = (read_text(device / "class") or "").startswith("0x03")
+        if is_display and read_text(device / "vendor") == "0x10de":
+            found.append(device.name)
+    return found
+
+
+def _nearest_switch(above: list[str]) -> str | None:
+    """Of the bridges above a device, the root port first: a switch shows as its upstream port
+    with a downstream port for each device, so it is the last but one."""
+    return above[-2] if len(above) > 1 else above[0] if above else None

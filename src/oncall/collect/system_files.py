@@ -1,0 +1,54 @@
+"""Small files of procfs, sysfs and cgroupfs: what they say, or None where it cannot be had.
+
+They vanish with their process or device, hold what no document promised, or refuse to be read;
+a collector asks again at its next turn.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def read_text(path: Path) -> str | None:
+    """What a file says, without white space around it."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except (OSError, ValueError):  # a name with a NUL in it is a ValueError
+        return None
+
+
+def read_number(path: Path) -> int | None:
+    """The whole number that a file holds."""
+    return whole_number(read_text(path))
+
+
+def whole_number(text: str | None) -> int | None:
+    """A number as the kernel writes it; None for anything else."""
+    return int(text) if text and text.removeprefix("-").isdecimal() and text.isascii() else None
+
+
+def read_counts(path: Path) -> dict[str, int]:
+    """Lines such as `oom_kill 3` or `MemFree:  17 kB` by their first word, without its colon;
+    lines that are no such count are left out."""
+    counts = {}
+    for line in (read_text(path) or "").splitlines():
+        name, _, rest = line.partition(" ")
+        number = whole_number(rest.split()[0] if rest.split() else None)
+        if number is not None:
+            counts[name.rstrip(":")] = number
+    return counts
+
+
+def read_list(text: str | None) -> frozenset[int]:
+    """The numbers of a list such as `0-3,8,10-11`; none where it is empty or damaged."""
+    numbers: set[int] = set()
+    for part in (text or "").split(","):
+        first, _, last = part.strip().partition("-")
+        low, high = whole_number(first), whole_number(last or first)
+        if low is None or high is None or not 0 <= low <= high < _MOST_NUMBERS:
+            return frozenset()
+        numbers.update(range(low, high + 1))
+    return frozenset(numbers)
+
+
+_MOST_NUMBERS = 1 << 16  # CPUs of a node: a damaged file must not fill the memory
