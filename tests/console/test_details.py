@@ -11,6 +11,7 @@ import pytest
 from oncall.console.buckets import Buckets, baseline_of
 from oncall.console.recording import RecordingSession
 from oncall.console.shelf import Shelf
+from oncall.console.world import Series
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.units import NS_PER_S
@@ -157,6 +158,26 @@ def test_nics_rates_are_differences_of_counters(
     only = session.rates("nic gpu001 mlx5_1")
     assert {one.subject for one in only} == {"nic gpu001 mlx5_1"}
     session.close()
+
+
+def test_the_line_is_where_the_rulebook_decides(recorded: Recorded, tmp_path: Path) -> None:
+    """`rate_below` of the mean rate of the other members, with the site's own value."""
+    with Incident.open(recorded("slow")) as incident:
+        incident.con.execute("UPDATE ops SET send_rate = 10 + rank, recv_rate = NULL")
+        incident.save(tmp_path / "rates.oncall")
+
+    def sends(shelf: Shelf) -> Series:
+        session = RecordingSession([tmp_path / "rates.oncall"], shelf)
+        session.world()
+        found = [one for one in session.rates() if "sends" in one.name]
+        session.close()
+        return found[0]
+
+    shipped = sends(Shelf(site=tmp_path / "site"))
+    own = sends(Shelf(overrides={"slow.rate_below": "0.4"}, site=tmp_path / "site"))
+    assert shipped.threshold is not None and own.threshold is not None
+    assert own.threshold == pytest.approx(shipped.threshold / 2)
+    assert 0.8 * 10 < shipped.threshold < 0.8 * 26
 
 
 def test_the_baseline_is_of_the_first_part_alone() -> None:

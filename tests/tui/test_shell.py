@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from textual import events
 
-from oncall.console.world import World
+from oncall.console.world import HostTrouble, World
 from oncall.errors import UsageError
 
 from .console import console, piloted
@@ -71,6 +71,31 @@ async def test_without_any_job_it_is_told_why_no_node_knows_of_one() -> None:
         assert running.app.current_mode == "jobs"
         for line in ("gpu1 cannot be reached", "gpu2 does not let us log in", "oncall doctor"):
             assert line in running.text()
+
+
+@piloted
+async def test_what_is_wrong_with_hosts_is_told_folded_with_what_to_type() -> None:
+    session = FakeSession(jobs=())
+    session.live = True
+    session.fails["world"] = UsageError("no host knows of a job: gpu[1-3] does not let us log in")
+    session.hosts_troubles = (
+        HostTrouble("gpu[1-3]", 3, "does not let us log in", "ssh-add -l"),
+        HostTrouble("gpu7", 1, "host key not verified", "ssh gpu7"),
+        HostTrouble("gpu8", 1, "no collector runs", silent=False),
+    )
+    async with console(session) as running:
+        told = ("✖ gpu[1-3] (3)  does not let us log in", "$ ssh-add -l", "▲ gpu8  no collector")
+        for line in ("no host knows of a job.", *told):
+            assert line in running.text()
+        for command in ("ssh-add -l", "ssh gpu7", "ssh-add -l"):
+            await running.press("c")
+            assert running.app.clipboard == command
+            assert f"copied: {command}" in running.text()
+        del session.fails["world"]
+        session.hosts_troubles = ()
+        session._jobs = (JOB,)
+        await running.press("R")
+        assert running.app.current_mode == "incident"
 
 
 @piloted

@@ -26,8 +26,8 @@ _LEAST_BUCKET_NS = NS_PER_S // 10
 _SHORTEST_GAP_NS = 10 * NS_PER_S
 SHORTEST_GAP_BUCKETS = 3
 # The baseline is of the first part, as rulebook slow has it: baseline_part, baseline_for.
-_BASELINE_PART = 4
-_BASELINE_NS = 120 * NS_PER_S
+BASELINE_PART = 4
+BASELINE_NS = 120 * NS_PER_S
 _BASELINE_LEAST = 5  # buckets
 _BAND = 2.0  # standard deviations
 
@@ -137,10 +137,16 @@ def _closed(marks: Bools, shortest: int) -> Bools:
     return closed
 
 
-def baseline_of(value: Floats, buckets: Buckets) -> tuple[float, float] | None:
-    """The band (low, high) that the first part kept to; None where it is too short or unseen."""
+def baseline_of(
+    value: Floats,
+    buckets: Buckets,
+    part: float = BASELINE_PART,
+    most_ns: float = BASELINE_NS,
+) -> tuple[float, float] | None:
+    """The band (low, high) that the first `part`-th kept to, `most_ns` of it at most; None where
+    that is too short or unseen."""
     span_ns = buckets.count * buckets.length_ns
-    first = int(min(span_ns / _BASELINE_PART, _BASELINE_NS) / buckets.length_ns)
+    first = int(min(span_ns / part, most_ns) / buckets.length_ns)
     known = value[:first][~np.isnan(value[:first])]
     if len(known) < _BASELINE_LEAST:
         return None

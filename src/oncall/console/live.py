@@ -11,13 +11,13 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from oncall.console.cancellation import Task
 from oncall.console.history import Gathered, History
 from oncall.console.nodes import Nodes, again
-from oncall.console.replay import Evidence, Replay
+from oncall.console.replay import Evidence, Finer, Replay
 from oncall.console.shelf import Shelf
 from oncall.console.world import HostTrouble, JobLine, Moment
 from oncall.errors import UsageError
@@ -150,13 +150,14 @@ class Fleet:
         origin = f"{len(self._reach.hosts)} nodes, {self._reach.source}"
         return Evidence(incident, gathered.job, moment, self._nodes.hosts(), origin)
 
-    def finer(self, node: str, comms: Sequence[int], at_ns: int, task: Task) -> Incident | None:
-        """What the node holds of the communicators, asked for now."""
+    def finer(self, node: str, wanted: Finer, at_ns: int, task: Task) -> Incident | None:
+        """What the node holds, asked for now."""
         newest = self._history.newest
-        if newest is None or newest.tells(at_ns):
+        # Of operations a gather may have brought all; of what else, nobody promises that.
+        if newest is None or (newest.tells(at_ns) and not wanted.tables):
             return None
         span = Window(None if self._since_ns is None else at_ns - self._since_ns, at_ns)
-        return self._nodes.finer(newest.job, node, comms, span, self._folder, task)
+        return self._nodes.finer(newest.job, node, wanted, span, self._folder, task)
 
     def save(self, path: Path) -> None:
         with self._keeping:

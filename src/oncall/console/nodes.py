@@ -17,6 +17,7 @@ from pathlib import Path
 from oncall.console.cancellation import Task
 from oncall.console.history import Gathered
 from oncall.console.loop import LoopThread
+from oncall.console.replay import Finer
 from oncall.console.world import HostAnswer, HostTrouble, JobLine
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
@@ -91,15 +92,15 @@ class Nodes:
         return incident, gathered
 
     def finer(
-        self, job: str, node: str, comms: Sequence[int], span: Window, folder: Path, task: Task
+        self, job: str, node: str, wanted: Finer, span: Window, folder: Path, task: Task
     ) -> Incident | None:
-        """All that a node holds of communicators; None where it does not answer."""
+        """What a node holds on its finest grain; None where it does not answer."""
         hosts = {outcome.node: host for host, outcome in self._outcomes.items()}
         if node not in hosts:
             return None
         self._stopping(task, lambda: self._one and self._one[1])
         with tempfile.TemporaryDirectory(dir=folder) as place:
-            return self._loop.run(self._detailed(job, hosts[node], comms, span, Path(place)))
+            return self._loop.run(self._detailed(job, hosts[node], wanted, span, Path(place)))
 
     def leave(self) -> None:
         """Close every connection; the next question opens them anew."""
@@ -209,7 +210,7 @@ class Nodes:
         return incident, Gathered(name, since_ns, at_ns, gather.answers, folder, whole)
 
     async def _detailed(
-        self, job: str, host: str, comms: Sequence[int], span: Window, folder: Path
+        self, job: str, host: str, wanted: Finer, span: Window, folder: Path
     ) -> Incident | None:
         if self._one is None or self._one[0] != host:
             if self._one is not None:
@@ -219,7 +220,7 @@ class Nodes:
             self._one[1].gather.again(span, folder)
         gather = self._one[1].gather
         await gather.greet()
-        await gather.detail(job, {host: comms})
+        await gather.detail(job, {host: wanted.comms}, wanted.tables)
         return await asyncio.to_thread(merge, gather.answers, job) if gather.parts else None
 
     async def _everybody(self, span: Window, folder: Path) -> Gather:

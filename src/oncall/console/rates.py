@@ -11,12 +11,14 @@ import duckdb
 import numpy as np
 
 from oncall.console.buckets import FINE_BUCKETS, MOST_BUCKETS, Buckets, Floats, Hearing, baseline_of
+from oncall.console.deciding import Deciding
 from oncall.console.nic_rates import nic_series
 from oncall.console.ranks import blamed_ranks, told_round
 from oncall.console.world import Series, World
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.report.words import clean, roots
+from oncall.rules.rulebook import Rulebook
 from oncall.units import NS_PER_S
 
 KINDS = ("suspects", "ranks", "nics")
@@ -28,14 +30,17 @@ _OPERATIONS = "sum(coalesce(stands_for, 1))"
 _BYTES = "coalesce(sum(bytes * coalesce(stands_for, 1)), 0)"
 
 
-def series_of(incident: Incident, world: World, kind: str) -> tuple[Series, ...]:
+def series_of(
+    incident: Incident, world: World, kind: str, rulebooks: Sequence[Rulebook] = ()
+) -> tuple[Series, ...]:
     """The rates of one of KINDS, suspects first, or of one thing on a finer grain; none where
     nothing tells the time.
 
     suspects: completed operations a second, and send and receive rates where they are recorded,
     of the members of communicators that findings speak of. ranks: bytes a second of each rank,
     all communicators. nics: bytes a second of each port. `rank 5`: the rank on each of its
-    communicators. `nic gpu017 mlx5_0`: its ports. Raises UsageError for another kind.
+    communicators. `nic gpu017 mlx5_0`: its ports. Baselines and
+    thresholds are those of `rulebooks`. Raises UsageError for another kind.
     """
     what, *name = kind.split()
     one = (what, len(name)) in (("rank", 1), ("nic", 2))
@@ -46,12 +51,13 @@ def series_of(incident: Incident, world: World, kind: str) -> tuple[Series, ...]
         return ()
     buckets = Buckets.over(first_ns, at_ns, FINE_BUCKETS if one else MOST_BUCKETS)
     incident.provide(("operations", "members"))
-    rates = _Rates(incident.con, world, buckets)
+    deciding = Deciding.of(rulebooks)
+    rates = _Rates(incident.con, world, buckets, deciding)
     match what:
         case "nics":
-            found = nic_series(incident.con, buckets, rates.nics)
+            found = nic_series(incident.con, buckets, rates.nics, None, deciding)
         case "nic":
-            found = nic_series(incident.con, buckets, rates.nics, (name[0], name[1]))
+            found = nic_series(incident.con, buckets, rates.nics, (name[0], name[1]), deciding)
         case "ranks":
             found = list(rates.of_ranks())
         case "rank":
@@ -70,12 +76,19 @@ def _number(text: str) -> int:
 class _Rates:
     """The rates of a world's ranks, in buckets."""
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, world: World, buckets: Buckets) -> None:
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        world: World,
+        buckets: Buckets,
+        deciding: Deciding,
+    ) -> None:
         causes = roots(world.diagnosis)
         ranks = world.ranks
         self._con = con
         self._world = world
         self._buckets = buckets
+        self._deciding = deciding
         # The name alone: which ranks are in it is no part of a legend.
         self._labels = {one.comm: one.label.partition(" ")[0] for one in world.communicators}
         self._hearing: Hearing | None = None
@@ -124,7 +137,8 @@ class _Rates:
             for rank in members:
                 if rank in measured:
                     name, group = f"rank {rank} {what} on {where}", f"{what} {comm}"
-                    yield self._series(rank, name, "1/s", group, measured[rank])
+                    limit = self._deciding.threshold(rank, measured)
+                    yield self._series(rank, name, "1/s", group, measured[rank], limit)
 
     # ------------------------------------------------------------------ choosing
 
@@ -190,14 +204,28 @@ class _Rates:
         value = counted.get(rank, empty) / (self._buckets.length_ns / NS_PER_S)
         return np.where(np.isnan(value) & self._hearing.of(rank), 0.0, value)
 
-    def _series(self, rank: int, name: str, unit: str, group: str, value: Floats) -> Series:
+    def _series(
+        self,
+        rank: int,
+        name: str,
+        unit: str,
+        group: str,
+        value: Floats,
+        threshold: float | None = None,
+    ) -> Series:
         return Series(
             name=clean(name),
             unit=unit,
             at_ns=self._buckets.at_ns,
             value=value,
-            baseline=baseline_of(value, self._buckets),
+            baseline=baseline_of(
+                value,
+                self._buckets,
+                self._deciding.baseline_part,
+                self._deciding.baseline_ns,
+            ),
             suspect=rank in self.suspects,
             group=group,
+            threshold=threshold,
             subject=f"rank {rank}",
         )

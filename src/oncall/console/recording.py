@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oncall.console.cancellation import Task
-from oncall.console.replay import Evidence, Replay
+from oncall.console.replay import Evidence, Finer, Replay
 from oncall.console.shelf import Shelf
 from oncall.console.world import HostTrouble, JobLine, Moment
 from oncall.errors import BadInput, UsageError
@@ -100,7 +100,7 @@ class Recording:
     def finer(
         self,
         node: str,  # noqa: ARG002
-        comms: Sequence[int],  # noqa: ARG002
+        wanted: Finer,  # noqa: ARG002
         at_ns: int,  # noqa: ARG002
         task: Task,  # noqa: ARG002
     ) -> Incident | None:

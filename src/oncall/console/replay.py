@@ -56,6 +56,14 @@ class Evidence:
     origin: str = ""
 
 
+@dataclass(frozen=True)
+class Finer:
+    """What is asked of one node: all operations of communicators, or tables alone."""
+
+    comms: tuple[int, ...] = ()
+    tables: tuple[str, ...] = ()
+
+
 class Source(Protocol):
     """Where evidence comes from. Methods may block; they raise OncallError."""
 
@@ -77,9 +85,9 @@ class Source(Protocol):
     def refresh(self, task: Task) -> None:
         """Gather again, where there is anything to gather from."""
 
-    def finer(self, node: str, comms: Sequence[int], at_ns: int, task: Task) -> Incident | None:
-        """All operations of communicators that the node holds, where a world of that instant
-        shows a selection of them; else None. Whoever asked for it closes it."""
+    def finer(self, node: str, wanted: Finer, at_ns: int, task: Task) -> Incident | None:
+        """All that the node holds of it, where a world of that instant shows a selection; else
+        None. Whoever asked for it closes it."""
 
     def save(self, path: Path) -> None:
         """Write the whole evidence to an incident file."""
@@ -193,23 +201,34 @@ class Replay:
 
     def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
         with self._question() as (present, task):
-            finer = self._finer(present, kind.removeprefix("rank "), task)
+            finer = self._finer(present, kind, task)
             if finer is not None:
                 with finer:
-                    return series_of(finer, present.world, kind)
-            return series_of(present.incident, present.world, kind)
+                    task.uses(finer.con)
+                    found = series_of(finer, present.world, kind, present.rulebooks)
+                task.uses(present.incident.con)
+                if found:
+                    return found
+            return series_of(present.incident, present.world, kind, present.rulebooks)
 
-    def _finer(self, present: _Present, rank: str, task: Task) -> Incident | None:
-        """All that the rank's node holds of its communicators, where more than is here."""
+    def _finer(self, present: _Present, kind: str, task: Task) -> Incident | None:
+        """All that the node of a rank or a NIC holds of it, where more than is here."""
         at_ns = present.world.moment.at_ns
-        if not rank.isdecimal() or at_ns is None:
+        if at_ns is None:
             return None
-        rows = present.incident.con.execute(
-            "SELECT r.node, list(DISTINCT o.comm) FROM ranks r JOIN ops o USING (job, rank) "
-            "WHERE rank = ? AND r.node IS NOT NULL AND o.comm IS NOT NULL GROUP BY r.node LIMIT 1",
-            [int(rank)],
-        ).fetchall()
-        return next((self._source.finer(node, comms, at_ns, task) for node, comms in rows), None)
+        match kind.split():
+            case ["nic", node, _]:
+                return self._source.finer(node, Finer(tables=("nics",)), at_ns, task)
+            case ["rank", rank] if rank.isdecimal():
+                rows = present.incident.con.execute(
+                    "SELECT r.node, list(DISTINCT o.comm) FROM ranks r "
+                    "JOIN ops o USING (job, rank) WHERE rank = ? "
+                    "AND r.node IS NOT NULL AND o.comm IS NOT NULL GROUP BY r.node LIMIT 1",
+                    [int(rank)],
+                ).fetchall()
+                for node, comms in rows:
+                    return self._source.finer(node, Finer(tuple(comms)), at_ns, task)
+        return None
 
     # ------------------------------------------------------------------- rules
 

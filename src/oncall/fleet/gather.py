@@ -156,13 +156,16 @@ class Gather:
         request = Request("digest", job=job, budget_rows=budget)
         await self._run("digest", nodes, lambda session: self._fetch(session, request), self._slots)
 
-    async def detail(self, job: str, comms: Mapping[str, Sequence[int]]) -> None:
-        """Ask hosts for all operations of communicators (host -> communicators)."""
+    async def detail(
+        self, job: str, comms: Mapping[str, Sequence[int]], tables: Sequence[str] = ()
+    ) -> None:
+        """Ask hosts for all operations of communicators (host -> communicators, none: all), or
+        for these tables alone."""
         asked = {
             host: of for host, of in comms.items() if self._sessions[host].outcome.kind == "ok"
         }
         budget = max(LEAST_NODE_ROWS, min(DETAIL_ROWS, CONSOLE_ROWS // max(1, len(asked))))
-        request = Request("detail", job=job, budget_rows=budget)
+        request = Request("detail", job=job, budget_rows=budget, tables=tuple(tables))
 
         async def fetch(session: _Session) -> None:
             await self._fetch(session, replace(request, comms=tuple(asked[session.host])))

@@ -37,7 +37,7 @@ def _needs_findings(screen: ConsoleScreen) -> str | None:
 
 def _needs_job(screen: ConsoleScreen) -> str | None:
     state = screen.state
-    if state.jobs is None and state.problem:
+    if not state.jobs and state.problem:
         return None  # the way to the nodes, once more
     if why := needs_world(screen):
         return why

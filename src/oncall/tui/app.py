@@ -159,6 +159,8 @@ class ConsoleApp(App[None]):
                 self._jobs_arrived(message.value)
             case "world":
                 self._world_arrived(message.value)
+            case "troubles":
+                self.change(troubles=message.value)
             case _:
                 self.tell(str(message.value))
 
@@ -175,6 +177,7 @@ class ConsoleApp(App[None]):
             self.change(problem=text)
             if message.question.group == "world":
                 self.timekeeping.rest()
+                self._ask_troubles()
         else:
             self.tell(text.splitlines()[0])
 
@@ -183,12 +186,18 @@ class ConsoleApp(App[None]):
 
     def _jobs_arrived(self, jobs: tuple[Any, ...]) -> None:
         self.change(jobs=jobs)
+        self._ask_troubles()
         wanted = self.state.job or (jobs[0].job if len(jobs) == 1 else None)
         if wanted is not None:
             self.open_job(wanted)
         elif not jobs:
             # Why there is none is told by who tries to read one.
             self.ask(Question("world", lambda session: session.world(), self, "reading"))
+
+    def _ask_troubles(self) -> None:
+        """What the hosts said that were asked."""
+        if self.state.live:
+            self.ask(Question("troubles", lambda session: session.troubles(), self))
 
     def _world_arrived(self, world: World) -> None:
         first = self.state.world is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from oncall.tui.cursor import TimeCursor
 
 if TYPE_CHECKING:
-    from oncall.console.world import JobLine, World
+    from oncall.console.world import HostTrouble, JobLine, World
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class State:
     title: str = ""
     live: bool = False
     jobs: tuple[JobLine, ...] | None = None
+    troubles: tuple[HostTrouble, ...] = ()  # of hosts, as the search for jobs found them
     job: str | None = None
     world: World | None = None
     world_age_s: float = 0.0

@@ -112,7 +112,7 @@ class Timekeeping:
         self._to_finding(-1)
 
     def action_gather(self) -> None:
-        if self._app.state.jobs is None:
+        if not self._app.state.jobs:
             self._app.change(problem="")
             self._app.retry()
         else:

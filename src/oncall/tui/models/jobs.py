@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oncall.console.world import JobLine
+from oncall.console.world import HostTrouble, JobLine
 from oncall.report.words import clean, instant
 
 COLUMNS = ("job", "state", "nodes", "ranks", "last evidence")
@@ -13,6 +13,19 @@ _WHAT_TO_TYPE = """\
 R                     try again
 oncall doctor NODES   says of each node what is wrong, and what to type
 oncall open PATH      reads a recording instead"""
+
+
+def trouble_lines(troubles: Sequence[HostTrouble]) -> list[tuple[str, str]]:
+    """(what is wrong with which hosts, the command to type or "")."""
+    return [
+        (
+            f"{'✖' if one.silent else '▲'} {one.hosts}"
+            + (f" ({one.count:,})" if one.count > 1 else "")
+            + f"  {one.what}",
+            one.command,
+        )
+        for one in troubles
+    ]
 
 
 def job_rows(jobs: Sequence[JobLine], filter_text: str = "") -> list[tuple[str, tuple[str, ...]]]:
@@ -34,10 +47,13 @@ def job_rows(jobs: Sequence[JobLine], filter_text: str = "") -> list[tuple[str, 
     ]
 
 
-def heading(jobs: Sequence[JobLine] | None, busy: str, problem: str) -> str:
-    """The line above the jobs."""
+def heading(
+    jobs: Sequence[JobLine] | None, busy: str, problem: str, troubles: Sequence[HostTrouble] = ()
+) -> str:
+    """The line above the jobs. Where `troubles` are told below, each host's own is not."""
     if not jobs and problem:
-        return f"{_one_a_line(problem)}\n\n{_WHAT_TO_TYPE}"
+        why = problem.partition(": ")[0] + "." if troubles else _one_a_line(problem)
+        return f"{why}\n\n{_WHAT_TO_TYPE}"
     if not jobs:
         return f"{busy or 'looking for jobs'} …" if busy or jobs is None else "No job was found."
     if len(jobs) == 1:

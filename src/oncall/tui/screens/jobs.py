@@ -7,17 +7,27 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import VerticalScroll
 from textual.widgets import DataTable, Static
 
 from oncall.tui.goto import Target
-from oncall.tui.models.jobs import COLUMNS, heading, job_rows
+from oncall.tui.models.jobs import COLUMNS, heading, job_rows, trouble_lines
 from oncall.tui.registry import ActionEntry
 from oncall.tui.screen import ConsoleScreen, Copy
 from oncall.tui.state import State
+from oncall.tui.states import theme_style
 
 
 def _no_job(screen: ConsoleScreen) -> str | None:
     return None if screen.state.jobs else "no job was found"
+
+
+def _no_command(screen: ConsoleScreen) -> str | None:
+    return None if _commands(screen.state) else "nothing is wrong that a command would help"
+
+
+def _commands(state: State) -> list[str]:
+    return [one.command for one in state.troubles if one.command]
 
 
 class JobTable(DataTable[str], inherit_bindings=False):
@@ -39,15 +49,27 @@ class JobsScreen(ConsoleScreen):
     ACTIONS = (
         ActionEntry("jobs.open", "enter,l,right", "Open", "Open the job under the cursor.",
                     _no_job, bar=True),
+        ActionEntry("jobs.command", "c", "Next command",
+                    "Copy the next command against what is wrong; again for the one after it.",
+                    _no_command, bar=True),
     )  # fmt: skip
 
     def compose_body(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
         yield JobTable(id="jobs", cursor_type="row")
+        with VerticalScroll(id="troubles", can_focus=False):
+            yield Static(id="wrong", markup=False)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._copied = -1  # which command was copied last
 
     def show(self, state: State, before: State | None) -> None:
-        text = Text(heading(state.jobs, state.busy, state.problem))
+        text = Text(heading(state.jobs, state.busy, state.problem, state.troubles))
         self.query_one("#heading", Static).update(text)
+        if before is None or state.troubles != before.troubles:
+            self._copied = -1
+            self._show_troubles(state)
         if before is None or (state.jobs, state.filter) != (before.jobs, before.filter):
             self._fill(state)
 
@@ -66,6 +88,18 @@ class JobsScreen(ConsoleScreen):
         table.move_cursor(row=names.index(chosen) if chosen in names else 0, animate=False)
         table.focus()
 
+    def _show_troubles(self, state: State) -> None:
+        """What is wrong, each with the command that `c` copies; the one copied last stands out."""
+        strong, muted = theme_style(self.app, "primary", bold=True), theme_style(self.app, "muted")
+        copied = _commands(state)[self._copied] if self._copied >= 0 else None
+        text = Text()
+        for what, command in trouble_lines(state.troubles):
+            text.append(what + "\n")
+            if command:
+                text.append(f"    $ {command}\n", strong if command == copied else muted)
+        self.query_one("#troubles").display = bool(state.troubles)
+        self.query_one("#wrong", Static).update(text)
+
     def _under_cursor(self) -> str | None:
         table = self.query_one(JobTable)
         if not table.row_count:
@@ -82,8 +116,16 @@ class JobsScreen(ConsoleScreen):
     def copies(self) -> list[Copy]:
         job = self._under_cursor()
         if job is None:
-            return []
+            each = enumerate(_commands(self.state)[:9], 1)
+            return [Copy(str(number), command, command) for number, command in each]
         return [Copy("t", "name", job), Copy("c", "command", f"oncall diagnose --job {job}")]
+
+    def action_command(self) -> None:
+        commands = _commands(self.state)
+        self._copied = (self._copied + 1) % len(commands)
+        self.app.copy_to_clipboard(commands[self._copied])
+        self._show_troubles(self.state)
+        self.tell(f"copied: {commands[self._copied]}")
 
     def on_data_table_row_selected(self) -> None:
         self.action_open()
