@@ -75,14 +75,14 @@ def nic_rates() -> str:
         WITH readings AS (
             SELECT *, {before("at_ns")} AS since_ns, {olds}
             FROM nics WINDOW w AS (PARTITION BY node, nic, port ORDER BY at_ns)),
-        steps AS (
+        grown AS (
             SELECT node, nic, port, since_ns, at_ns, at_ns - since_ns AS took_ns, link_up,
                 rate_bytes_per_s AS link_bytes_per_s, {grown}
             FROM readings WHERE at_ns > since_ns)
         SELECT *, {per_second("tx_bytes")} AS tx_bytes_per_s,
             {per_second("rx_bytes")} AS rx_bytes_per_s,
             {share("pfc_rx_pause_ns")} AS rx_paused, {share("pfc_tx_pause_ns")} AS tx_paused
-        FROM steps
+        FROM grown
     """
 
 
@@ -124,11 +124,11 @@ def priority_rates() -> str:
             SELECT *, {before("at_ns")} AS since_ns, {olds}
             FROM nic_priorities
             WINDOW w AS (PARTITION BY node, nic, port, priority ORDER BY at_ns)),
-        steps AS (
+        grown AS (
             SELECT node, nic, port, priority, since_ns, at_ns, at_ns - since_ns AS took_ns, {grown}
             FROM readings WHERE at_ns > since_ns)
         SELECT *, {per_second("tx_bytes")} AS tx_bytes_per_s,
             {per_second("rx_bytes")} AS rx_bytes_per_s,
             {share("rx_pause_ns")} AS rx_paused, {share("tx_pause_ns")} AS tx_paused
-        FROM steps
+        FROM grown
     """

@@ -21,11 +21,23 @@ _KEYS = {
     "ops": "job, comm, kind, seq, rank, op, comm_peer",
     "transfers": "job, comm, kind, seq, rank, channel, comm_peer, direction",
 }
+# Readings come with a digest and with a detail; the same reading twice is the same.
+_READINGS = {
+    "nics": "node, nic, port, at_ns",
+    "nic_priorities": "node, nic, port, priority, at_ns",
+    "gpus": "node, gpu, at_ns",
+    "hosts": "node, at_ns",
+    "host_processes": "job, rank, node, pid, at_ns",
+    "host_events": "node, at_ns, source, code, device, text",
+    "pings": "node, nic, target_node, target_nic, kind, at_ns, rtt_ns",
+    "devices": "node, kind, device, at_ns",
+    "links": "a, a_port, b, b_port",
+}
 
 
 def settle_duplicates(con: duckdb.DuckDBPyConnection) -> None:
-    """Of rows of one operation or transfer, keep the one that is over, else the newest; and drop
-    what was in flight once and was not seen so any more."""
+    """Of rows of one operation or transfer, keep the one that is over, else the newest; of one
+    reading, one; and drop what was in flight once and was not seen so any more."""
     for table, key in _KEYS.items():
         finest = ", stands_for NULLS FIRST" if table == "ops" else ""
         # Of an operation that was refused, or that nobody follows, no end is told.
@@ -41,6 +53,11 @@ def settle_duplicates(con: duckdb.DuckDBPyConnection) -> None:
                     PARTITION BY {key} ORDER BY {over}ended_ns IS NULL, observed_ns DESC NULLS LAST
                     {finest}) > 1)
             """
+        )
+    for table, key in _READINGS.items():
+        con.execute(
+            f"DELETE FROM {table} WHERE rowid IN (SELECT unnest(list(rowid)[2:]) FROM {table} "
+            f"GROUP BY {key} HAVING count(*) > 1)"
         )
     con.execute(
         """

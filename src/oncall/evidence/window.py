@@ -13,9 +13,10 @@ from oncall.evidence.schema import TABLES
 if TYPE_CHECKING:
     import duckdb
 
-# The columns that say when a row happened. Process and queue-pair births are no part of a window.
+# The columns that say when a row happened. Births of processes and queue pairs, and when a device
+# was found, are no part of a window.
 _INSTANTS = ("at_ns", "enqueued_ns", "start_ns", "started_ns", "ended_ns", "end_ns", "observed_ns")
-_TIMELESS = ("ranks", "qps", "clocks")
+_TIMELESS = ("ranks", "qps", "clocks", "devices")
 TIMED = {
     table.name: tuple(name for name in _INSTANTS if name in table.column_names)
     for table in TABLES

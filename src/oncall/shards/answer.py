@@ -1,7 +1,8 @@
 """Answers to requests about evidence that one connection shows: the node's, or a part of it.
 
 Digest and detail are one selection with two budgets: of a whole job to see what has started, then
-of the communicators where something has. Small tables go whole. Values from a request are only
+of the communicators where something has. Readings of devices are thinned by time (measured.py), and
+small tables go whole. Values from a request are only
 ever parameters, and tables only names of the schema.
 """
 
@@ -21,6 +22,7 @@ from oncall.shards.digest import (
     thin,
     thin_transfers,
 )
+from oncall.shards.measured import READ, select_measured
 from oncall.shards.wire import End, Part, Request, WireError
 
 if TYPE_CHECKING:
@@ -31,9 +33,14 @@ TRANSFERS_PART = 2  # so many rows for operations are one for transfers
 PARQUET = "FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2"
 
 # Tables that go whole, or as the newest row for each of these columns.
-WHOLE = ("jobs", "ranks", "comms", "stacks", "recordings")
-NEWEST = {"launches": ("job", "comm", "rank", "source"), "collectors": ("node", "source")}
-DIGEST_TABLES = (*WHOLE, *NEWEST, "collectors", "host_events", "ops", "transfers", "op_channels")
+WHOLE = ("jobs", "ranks", "comms", "stacks", "recordings", "links")
+NEWEST = {
+    "launches": ("job", "comm", "rank", "source"),
+    "collectors": ("node", "source"),
+    "devices": ("node", "kind", "device"),
+}
+MEASURED = (*READ, "host_events", "pings")
+DIGEST_TABLES = (*WHOLE, *NEWEST, *MEASURED, "ops", "transfers", "op_channels")
 
 _OPERATION = ("job", "comm", "seq", "rank")
 _SEEN = "greatest(enqueued_ns, started_ns, ended_ns, observed_ns)"
@@ -65,7 +72,7 @@ def answer(con: duckdb.DuckDBPyConnection, request: Request) -> Iterator[Part | 
     rows = 0
     with tempfile.TemporaryDirectory(prefix="oncall-answer-") as folder:
         for table in request.tables or DIGEST_TABLES:
-            for part in _parts(con, table, Path(folder, "part.parquet")):
+            for part in _parts(con, table, request, Path(folder, "part.parquet")):
                 rows += part.rows
                 yield part
     yield End({"rows": rows})
@@ -147,9 +154,16 @@ def _remember(con: duckdb.DuckDBPyConnection, request: Request) -> None:
 # ---------------------------------------------------------------------- parts
 
 
-def _parts(con: duckdb.DuckDBPyConnection, table: str, path: Path) -> Iterator[Part]:
+def _parts(
+    con: duckdb.DuckDBPyConnection, table: str, request: Request, path: Path
+) -> Iterator[Part]:
     """The rows of one table that go, as Parquet of at most `ROWS_IN_A_PART` rows; none if none."""
-    con.execute(f"CREATE OR REPLACE TEMP TABLE digest_part AS {_selection(table)}")
+    selection = _selection(table)
+    if table in MEASURED:
+        con.execute(f"CREATE OR REPLACE TEMP TABLE digest_readings AS {selection}")
+        budget = request.budget_rows if request.ask == "detail" else None
+        selection = select_measured(con, table, "temp.digest_readings", budget)
+    con.execute(f"CREATE OR REPLACE TEMP TABLE digest_part AS {selection}")
     ((rows,),) = con.execute("SELECT count(*) FROM temp.digest_part").fetchall()
     for first in range(0, rows, ROWS_IN_A_PART):
         piece = f"LIMIT {ROWS_IN_A_PART} OFFSET {first}" if rows > ROWS_IN_A_PART else ""
