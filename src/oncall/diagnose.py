@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequen
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oncall.diagnosis import Diagnosis, Finding, Stack
+from oncall.diagnosis import Diagnosis, Finding, SkippedRule, Stack
 from oncall.errors import ExitCode, MissingEvidence
 from oncall.evidence.coverage import measure
 from oncall.evidence.window import keep_job, span
@@ -34,14 +34,16 @@ def diagnose(
     min_coverage: float = 0.9,
     fact_time_limit_s: float = 10.0,
     timings: MutableMapping[str, float] | None = None,
+    set_aside: Sequence[SkippedRule] = (),
 ) -> Diagnosis:
     """Diagnose one job: all rulebooks over its evidence, with what could not be seen.
 
     The incident is narrowed to that job, and closed to anything but reading once rules have run.
     `overrides` maps `rulebook.parameter` to its value as text; with less than `min_coverage` of
     the ranks seen, nothing found is not called healthy. `timings` takes the seconds by rulebook
-    and rulebook.fact. Raises UsageError if the job is not in
-    the evidence or must be chosen, RulebookError or UsageError for wrong overrides.
+    and rulebook.fact. `set_aside` are the site's rulebooks that are wrong, to be told as skipped.
+    Raises UsageError if the job is not in the evidence or must be chosen, RulebookError or
+    UsageError for wrong overrides.
     """
     name = keep_job(incident.con, job)
     coverage, notes = measure(incident.con)
@@ -51,6 +53,9 @@ def diagnose(
         timings.update(outcome.timings)
     off = [book.name for book in rulebooks if not book.enabled]
     skipped = tuple(rule for rule in outcome.skipped if rule.rule not in off)
+    broke = {rule.rule for rule in skipped if rule.set_aside}
+    replaced = {book.name for book in rulebooks if book.name in broke and book.instead_of}
+    checked = _checked(rulebooks, {*off, *(rule.rule for rule in skipped)} - replaced)
     notes += tuple(f"rulebook {name} is switched off" for name in off)
     if not any(finding.fault_class == "hang" for finding in outcome.findings):
         notes += _long_wait(incident)
@@ -58,11 +63,16 @@ def diagnose(
         job=name,
         since_ns=since_ns,
         until_ns=until_ns,
-        coverage=replace(coverage, skipped_rules=skipped),
+        coverage=replace(coverage, skipped_rules=(*skipped, *set_aside)),
         findings=_with_stacks(incident.con, outcome.findings),
         notes=notes,
         min_coverage=min_coverage,
-        checked=_checked(rulebooks, {*off, *(rule.rule for rule in skipped)}),
+        checked=checked,
+        site_rulebooks={
+            book.name: book.site_file
+            for book in rulebooks
+            if book.site_file and book.name in checked and book.name not in broke
+        },
     )
 
 

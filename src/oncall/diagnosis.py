@@ -93,11 +93,16 @@ class Gap:
 
 @dataclass(frozen=True)
 class SkippedRule:
-    """A rulebook (or one branch of it) that could not run, and the evidence it lacked."""
+    """A rulebook (or one branch of it) that could not run, and the evidence it lacked.
+
+    `set_aside`: the site's file is wrong; it was left out, and the shipped rulebook of that name
+    ran if there is one.
+    """
 
     rule: str
     missing: tuple[str, ...]
     why: str = ""
+    set_aside: bool = False
 
     @property
     def undecided(self) -> bool:
@@ -107,7 +112,7 @@ class SkippedRule:
     @property
     def failed(self) -> bool:
         """It broke; it did not merely lack evidence."""
-        return not self.missing
+        return not self.missing and not self.set_aside
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,8 @@ class Coverage:
 @dataclass(frozen=True)
 class Diagnosis:
     """The whole answer for one job. `checked` are the rulebooks that could run; with less than
-    `min_coverage` of the ranks seen, finding nothing means nothing."""
+    `min_coverage` of the ranks seen, finding nothing means nothing. `site_rulebooks`: of those
+    that ran, the ones that the site wrote or changed, with the file."""
 
     job: str
     since_ns: int | None
@@ -140,6 +146,7 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
     min_coverage: float = 0.9
+    site_rulebooks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def healthy(self) -> bool:

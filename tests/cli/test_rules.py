@@ -112,3 +112,38 @@ def test_a_path_that_is_not_there(command: str, tmp_path: Path) -> None:
     result = oncall(command, tmp_path / "nowhere")
     assert result.exit_code == 2
     assert "nowhere" in result.stderr and "Traceback" not in result.stderr
+
+
+def site_with(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Path:
+    """A site whose rulebooks are one file, hang.yaml."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+    file = folder / "oncall" / "rules" / "hang.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    return file
+
+
+def test_list_tells_where_each_is_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "hang     stable        shipped\n" in oncall("list").stdout
+    file = site_with(tmp_path, monkeypatch, (shipped_folder() / "hang.yaml").read_text())
+    assert f"hang     stable        site {file}\n" in oncall("list").stdout
+    assert "hang     stable        shipped\n" in oncall("list", "--no-site-rules").stdout
+    file.write_text("rulebook: hang\noverride: {params: {hang_after: 2 min}}")
+    assert f"shipped, changed by {file}\n" in oncall("list").stdout
+    assert "hang_after = 2 min" in oncall("show", "hang").stdout
+    assert oncall("diff").stdout == "hang:\n  $hang_after: 5 min -> 2 min\n"
+
+
+def test_a_broken_file_of_the_site_is_told_and_harms_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = site_with(tmp_path, monkeypatch, "rulebook: hang\nfacts: [\x1b[31m")
+    listed = oncall("list")
+    assert listed.exit_code == 0 and "\x1b" not in listed.stdout + listed.stderr
+    assert f"hang     left out      {file}:" in listed.stdout
+    assert f"the site's {file} is left out, hang runs without it" in listed.stderr
+    assert oncall("show", "hang").stdout == oncall("show", "hang", "--no-site-rules").stdout
+    # Whoever checks asks for what is wrong.
+    checked = oncall("check")
+    assert checked.exit_code == 2 and f"{file}:" in checked.stderr
+    assert oncall("check", "--no-site-rules").exit_code == 0

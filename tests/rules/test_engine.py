@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -200,7 +201,7 @@ def test_blame_takes_its_kind_from_its_columns(hang: Incident, book: Make) -> No
 
 
 def test_a_disabled_rulebook_says_who_disabled_it(hang: Incident, book: Make) -> None:
-    off = book().with_params({}, "site/tiny.yaml", enabled=False)
+    off = replace(book().with_params({}, "site/tiny.yaml"), enabled=False)
     (skipped,) = run(hang, [off]).skipped
     assert skipped.why == "disabled by site/tiny.yaml"
 

@@ -15,6 +15,7 @@ import typer
 
 from oncall.cli.instant import parse_instant
 from oncall.cli.interrupt import interruptible
+from oncall.cli.rulebooks import More, WithSite, rulebooks_in_force
 from oncall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,10 +71,8 @@ def diagnose(
             help="As it stood at TIME (UTC): 2026-11-20T03:10, or 03:10 on the last day recorded.",
         ),
     ] = None,
-    rules: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="More rulebooks; a later one overrides. Repeatable."),
-    ] = None,
+    rules: More = None,
+    site_rules: WithSite = True,
     param: Annotated[
         list[str] | None,
         typer.Option(
@@ -103,6 +102,9 @@ def diagnose(
     ended later are in flight. `--since` drops what ended before, but for each rank's last
     operation. While nodes are asked, Ctrl-C goes on with what has arrived.
 
+    What a site's rulebooks conclude counts like what is shipped. One that is wrong is told and
+    left out, and the shipped one of that name is asked instead.
+
     Exit codes: 0 healthy, 1 a finding, 2 usage or bad input, 3 no finding but too little seen.
     """
     if paths and (hosts is not None or inventory is not None):
@@ -114,9 +116,9 @@ def diagnose(
         _check_target(save)
 
     from oncall import diagnose as use_case
-    from oncall.rules.load import apply_overrides, load_rulebooks, shipped_folder
 
-    rulebooks = apply_overrides(load_rulebooks([shipped_folder(), *(rules or ())]), overrides)
+    read = rulebooks_in_force(rules, site_rules, overrides)
+    rulebooks = read.in_force
     with ExitStack() as stack:
         shards = _shards(paths or ())
         if paths and not shards:
@@ -135,7 +137,9 @@ def diagnose(
         if save is not None:
             incident.save(save)
         _look_at(incident, since, at)
-        diagnosis = use_case.diagnose(incident, rulebooks, job, min_coverage=min_coverage)
+        diagnosis = use_case.diagnose(
+            incident, rulebooks, job, min_coverage=min_coverage, set_aside=read.skipped
+        )
     sys.stdout.write(written(diagnosis, format, explain, color))
     if not diagnosis.findings and diagnosis.doubt:
         print(f"oncall: not called healthy: {diagnosis.doubt}", file=sys.stderr)

@@ -1,18 +1,16 @@
-"""`oncall rules`: check, test, show, new, schema, diff."""
+"""`oncall rules`: list, check, test, show, new, schema, diff."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from oncall.cli.rulebooks import More, WithSite, rulebooks_in_force, site_folder_told
 from oncall.errors import ExitCode, RulebookError, UsageError
-
-if TYPE_CHECKING:
-    from oncall.rules.rulebook import Rulebook
 
 app = typer.Typer(
     help="Check, test, show and write rulebooks.",
@@ -24,21 +22,27 @@ app = typer.Typer(
 
 _Paths = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="[PATH...]", help="Files or folders; without: the shipped rulebooks."),
+    typer.Argument(
+        metavar="[PATH...]", help="Files or folders; without: the shipped rulebooks, the site's."
+    ),
 ]
-_Site = Annotated[
-    list[Path] | None,
-    typer.Option("--rules", metavar="DIR", help="A site's rulebooks; a later one overrides."),
-]
+
+
+@app.command("list")
+def list_(rules: More = None, site_rules: WithSite = True) -> None:
+    """The rulebooks in force, where each is from, and what of the site's is wrong."""
+    from oncall.rules.outline import origins
+
+    _print(origins(rulebooks_in_force(rules, site_rules)))
 
 
 @app.command()
-def check(paths: _Paths = None) -> None:
+def check(paths: _Paths = None, site_rules: WithSite = True) -> None:
     """Report everything that is wrong with rulebooks, their overrides and tests; exit 2 if any."""
     from oncall.rules.check import check_paths
     from oncall.rules.load import rulebook_files
 
-    chosen = _or_shipped(paths)
+    chosen = _chosen(paths, site_rules)
     problems = check_paths(chosen)
     if problems:
         raise RulebookError(problems)
@@ -47,12 +51,13 @@ def check(paths: _Paths = None) -> None:
 
 
 @app.command()
-def test(paths: _Paths = None) -> None:
+def test(paths: _Paths = None, site_rules: WithSite = True) -> None:
     """Run the tests beside rulebooks (NAME.test.yaml); exit 2 if one fails."""
     from oncall.rules.testing import run_tests, test_files
 
     passed = failed = 0
-    for file in dict.fromkeys(found for path in _or_shipped(paths) for found in test_files(path)):
+    chosen = _chosen(paths, site_rules)
+    for file in dict.fromkeys(found for path in chosen for found in test_files(path)):
         for result in run_tests(file):
             passed += result.passed
             failed += not result.passed
@@ -71,7 +76,8 @@ def show(
     name: Annotated[
         str | None, typer.Argument(help="A rulebook, or a verdict such as H1 or hang.H1.")
     ] = None,
-    rules: _Site = None,
+    rules: More = None,
+    site_rules: WithSite = True,
 ) -> None:
     """Draw a rulebook's tree, or the ways to a verdict with their SQL; without a name, list all."""
     from shutil import get_terminal_size
@@ -80,7 +86,7 @@ def show(
     from oncall.rules.template import nearest
 
     width = min(max(get_terminal_size().columns, WIDTH), 120) if sys.stdout.isatty() else WIDTH
-    books = _loaded(rules)
+    books = rulebooks_in_force(rules, site_rules).in_force
     if name is None:
         _print(listing(books))
         return
@@ -106,7 +112,8 @@ def new(
         typer.Option("--from", metavar="RULEBOOK", help="Start from a copy of this one."),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path(),
-    rules: _Site = None,
+    rules: More = None,
+    site_rules: WithSite = True,
 ) -> None:
     """Write a commented rulebook and its tests; both pass at once, then make them yours."""
     from oncall.rules.starter import write_new
@@ -114,7 +121,7 @@ def new(
 
     book = None
     if pattern is not None:
-        by_name = {one.name: one for one in _loaded(rules)}
+        by_name = {one.name: one for one in rulebooks_in_force(rules, site_rules).in_force}
         if pattern not in by_name:
             raise UsageError(f"no rulebook `{pattern}`{nearest(pattern, by_name)}")
         book = by_name[pattern]
@@ -145,30 +152,35 @@ def schema(
 
 @app.command()
 def diff(
-    site: Annotated[list[Path], typer.Argument(metavar="DIR...", help="A site's rulebooks.")],
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[DIR...]", help="A site's rulebooks; without: this site's."),
+    ] = None,
 ) -> None:
     """What a site's rulebooks change in the shipped ones: values, facts, tree; not comments."""
     from oncall.rules.load import load_rulebooks, shipped_folder
     from oncall.rules.outline import differences
 
     shipped = {book.name: book for book in load_rulebooks([shipped_folder()])}
-    for book in load_rulebooks([shipped_folder(), *site]):
+    changed = (
+        load_rulebooks([shipped_folder(), *paths])
+        if paths
+        else rulebooks_in_force(None, with_site=True).in_force
+    )
+    for book in changed:
         if book.name not in shipped:
             _print([f"{book.name}: new, from {book.path}"])
         elif lines := list(differences(shipped[book.name], book)):
             _print([f"{book.name}:", *(f"  {line}" for line in lines)])
 
 
-def _or_shipped(paths: list[Path] | None) -> list[Path]:
+def _chosen(paths: list[Path] | None, with_site: bool) -> list[Path]:
     from oncall.rules.load import shipped_folder
 
-    return paths or [shipped_folder()]
-
-
-def _loaded(site: list[Path] | None) -> list[Rulebook]:
-    from oncall.rules.load import load_rulebooks, shipped_folder
-
-    return load_rulebooks([shipped_folder(), *(site or ())])
+    if paths:
+        return paths
+    site = site_folder_told() if with_site else None
+    return [shipped_folder(), *([site] if site is not None and site.is_dir() else [])]
 
 
 def _counted(count: int, word: str) -> str:

@@ -19,19 +19,19 @@ configuration should not wait until 03:10 to be found.
 from __future__ import annotations
 
 import difflib
-import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from oncall.configuration import configuration_files, read_tables
 from oncall.errors import BadInput, UsageError
 from oncall.units import NS_PER_S, parse_duration_ns
 
 TransportName = Literal["auto", "openssh", "in-process"]
 
-_SITE = Path("/etc/oncall/config.toml")
+__all__ = ["FleetConfiguration", "configuration_files", "read_configuration"]
+
 _MOST_WINDOW = 512
 
 
@@ -53,31 +53,17 @@ class FleetConfiguration:
 _KEYS = {field.name.removesuffix("_s"): field.name for field in fields(FleetConfiguration)}
 
 
-def configuration_files() -> tuple[Path, ...]:
-    """The files that may hold a configuration, the one that yields first."""
-    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return (_SITE, Path(home).expanduser() / "oncall" / "config.toml")
-
-
 def read_configuration(files: Sequence[Path] | None = None) -> FleetConfiguration:
     """The configuration in force. Files that do not exist are skipped.
 
     Raises BadInput, naming file and key, for TOML that is wrong, unknown keys and bad values.
     """
+    tables, problems = read_tables("fleet", files)
+    for problem in problems:
+        raise problem
     configuration = FleetConfiguration()
-    for path in configuration_files() if files is None else files:
-        try:
-            text = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        try:
-            content = tomllib.loads(text.decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise BadInput(str(path), f"is no TOML: {error}") from None
-        table = content.get("fleet", {})
-        if not isinstance(table, dict):
-            raise BadInput(str(path), "[fleet] is a table")
-        configuration = replace(configuration, **_values(path, table))
+    for table in tables:
+        configuration = replace(configuration, **_values(table.path, table.values))
     return configuration
 
 

@@ -45,12 +45,18 @@ def document(diagnosis: Diagnosis, *, explain: bool = False) -> dict[str, Any]:
             "share": coverage.share,
             "gaps": [_gap(gap) for gap in coverage.gaps],
             "skipped_rules": [
-                {"rule": rule.rule, "missing": list(rule.missing), "why": rule.why}
+                {
+                    "rule": rule.rule,
+                    "missing": list(rule.missing),
+                    "why": rule.why,
+                    "set_aside": rule.set_aside,
+                }
                 for rule in coverage.skipped_rules
             ],
         },
         "findings": [_finding(finding, explain) for finding in diagnosis.findings],
         "checked": list(diagnosis.checked),
+        "site_rulebooks": dict(diagnosis.site_rulebooks),
         "notes": list(diagnosis.notes),
     }
 
@@ -119,6 +125,11 @@ def schema() -> dict[str, Any]:
                 "coverage": _coverage_schema(),
                 "findings": _list(_finding_schema(), "Root causes first."),
                 "checked": _list(_TEXT, "Rulebooks that could run."),
+                "site_rulebooks": {
+                    "type": "object",
+                    "additionalProperties": _TEXT,
+                    "description": "Of these, those that the site wrote or changed, with the file.",
+                },
                 "notes": _list(_TEXT),
             }
         ),
@@ -157,7 +168,17 @@ def _coverage_schema() -> dict[str, Any]:
                 _object({"nodes": _list(_TEXT), "ranks": _list(_COUNT), "reason": _TEXT})
             ),
             "skipped_rules": _list(
-                _object({"rule": _TEXT, "missing": _list(_TEXT), "why": _TEXT}),
+                _object(
+                    {
+                        "rule": _TEXT,
+                        "missing": _list(_TEXT),
+                        "why": _TEXT,
+                        "set_aside": {
+                            "type": "boolean",
+                            "description": "The site's file is wrong, and was left out.",
+                        },
+                    }
+                ),
                 "Rulebooks or branches that could not run.",
             ),
         }

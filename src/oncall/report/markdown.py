@@ -91,8 +91,7 @@ def _coverage(diagnosis: Diagnosis) -> Iterator[str]:
     gaps = [words.gap_phrase(gap) for gap in coverage.gaps]
     if gaps:
         yield from ("", *(f"- {escape(gap)}" for gap in gaps))
-    checked = ", ".join(diagnosis.checked) or "no rulebook could run"
-    yield from ("", f"Checked: {escape(checked)}.")
+    yield from ("", f"Checked: {escape(words.checked_phrase(diagnosis))}.")
     yield from _section("Not checked", map(words.skipped_phrase, coverage.skipped_rules))
     yield from _section("Notes", diagnosis.notes)
 

@@ -146,8 +146,7 @@ def _coverage(page: _Page, diagnosis: Diagnosis) -> None:
     coverage = diagnosis.coverage
     page.labelled("Coverage", words.seen_phrase(coverage))
     page.listed([words.gap_phrase(gap) for gap in coverage.gaps])
-    checked = ", ".join(diagnosis.checked) or "no rulebook could run"
-    page.labelled("Checked", words.clean(checked))
+    page.labelled("Checked", words.checked_phrase(diagnosis))
     page.section("Not checked", [words.skipped_phrase(rule) for rule in coverage.skipped_rules])
     page.section("Note", [words.clean(note) for note in diagnosis.notes])
 

@@ -260,3 +260,10 @@ def skipped_phrase(rule: SkippedRule) -> str:
     """`network: no evidence of nics, pings`, or the reason that the engine gave."""
     lacks = f"no evidence of {', '.join(rule.missing)}" if rule.missing else "it could not run"
     return clean(f"{rule.rule}: {rule.why or lacks}")
+
+
+def checked_phrase(diagnosis: Diagnosis) -> str:
+    """The rulebooks that ran, those that the site wrote or changed marked as such."""
+    of_site = diagnosis.site_rulebooks
+    names = [f"{name} (site)" if name in of_site else name for name in diagnosis.checked]
+    return clean(", ".join(names)) or "no rulebook could run"

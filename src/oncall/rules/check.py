@@ -85,6 +85,8 @@ class Checker:
 
     def check_file(self, path: Path) -> list[Problem]:
         """Every problem of the rulebook's file."""
+        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+            return [Problem(str(path), 1, 1, "cannot be read: not a file")]
         try:
             return self.check(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError):
@@ -92,12 +94,21 @@ class Checker:
 
     def faults(self, rulebook: Rulebook) -> list[Fault]:
         """Faults of SQL, of what sentences and leaves read from facts, and of style."""
+        binding, faults = self._bound(rulebook)
+        return [*faults, *_unused(rulebook, binding.read), *_style(rulebook, binding.read)]
+
+    def breaking(self, rulebook: Rulebook) -> list[Problem]:
+        """What keeps the rulebook from running or being told; its style does not."""
+        _, faults = self._bound(rulebook)
+        return Source(rulebook.path, rulebook.text).place_all(faults)
+
+    def _bound(self, rulebook: Rulebook) -> tuple[_Binding, list[Fault]]:
         binding = _Binding(self._con, self._watchdog, rulebook)
         with binding:
             faults = [*binding.faults()]
         faults += _told(rulebook, binding.columns)
         faults += _roles(rulebook, binding.columns)
-        return [*faults, *_unused(rulebook, binding.read), *_style(rulebook, binding.read)]
+        return binding, faults
 
 
 class _Binding:

@@ -50,6 +50,11 @@ class _Run:
     timings: dict[str, float] = field(default_factory=dict)
     traces: list[Trace] = field(default_factory=list)
 
+    def add(self, other: _Run) -> None:
+        self.drafts += other.drafts
+        self.skipped += other.skipped
+        self.traces += other.traces
+
 
 def run(
     incident: Incident,
@@ -71,10 +76,19 @@ def run(
     gathered = _Run()
     for rulebook in books:
         began = time.perf_counter()
-        with Evaluation(incident, rulebook, fact_time_limit_s, gathered.timings) as evaluation:
-            _evaluate(evaluation, gathered)
-            if observe is not None:
-                observe(evaluation)
+
+        def evaluate(book: Rulebook) -> _Run:
+            one = _Run(timings=gathered.timings)
+            with Evaluation(incident, book, fact_time_limit_s, gathered.timings) as evaluation:
+                _evaluate(evaluation, one)
+                if observe is not None:
+                    observe(evaluation)
+            return one
+
+        one = evaluate(rulebook)
+        if rulebook.written_here and rulebook.enabled:
+            one = _without_failures(rulebook, one, evaluate)
+        gathered.add(one)
         gathered.timings[rulebook.name] = time.perf_counter() - began
     return Outcome(
         findings=ranked(gathered.drafts),
@@ -82,6 +96,22 @@ def run(
         timings=gathered.timings,
         traces=tuple(gathered.traces),
     )
+
+
+def _without_failures(rulebook: Rulebook, one: _Run, evaluate: Callable[[Rulebook], _Run]) -> _Run:
+    """What a site's rulebook said, or if it broke the shipped one that it replaces: a rulebook
+    written at night must not cost what was known before."""
+    broke = [skipped for skipped in one.skipped if skipped.failed]
+    if not broke:
+        return one
+    why = broke[0].why
+    if rulebook.instead_of is not None:
+        one = evaluate(rulebook.instead_of)
+        why += "; the shipped one ran instead"
+    else:
+        one.skipped = [skipped for skipped in one.skipped if not skipped.failed]
+    one.skipped.append(SkippedRule(rulebook.name, (), why, set_aside=True))
+    return one
 
 
 def _evaluate(evaluation: Evaluation, gathered: _Run) -> None:

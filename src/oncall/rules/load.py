@@ -7,7 +7,7 @@ apply_overrides(books, ...)  --param hang.hang_after=30s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,13 @@ def rulebook_files(folder: Path) -> list[Path]:
         return [folder]
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such file or folder of rulebooks")
-    found = [*folder.glob("*.yaml"), *folder.glob("*.yml")]
-    return sorted(path for path in found if not path.name.endswith(TEST_SUFFIX))
+    found = (path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    # What begins with a dot is an editor's: a lock, a copy of what is being written.
+    return sorted(
+        path
+        for path in found
+        if not path.name.endswith(TEST_SUFFIX) and not path.name.startswith(".")
+    )
 
 
 def is_override(path: Path) -> bool:
@@ -79,32 +84,50 @@ def parse_leniently(text: str, path: str) -> tuple[Rulebook | None, list[Problem
     return rulebook, [*problems, *found]
 
 
-def load_rulebooks(folders: Iterable[Path]) -> list[Rulebook]:
-    """All rulebooks of the folders, by name; a later folder overrides or replaces an earlier.
+def load_rulebooks(
+    folders: Iterable[Path], above: Mapping[str, Rulebook] | None = None
+) -> list[Rulebook]:
+    """All rulebooks of the folders, by name; a later folder overrides or replaces an earlier, and
+    all of them those `above` which they are put.
 
     Raises RulebookError with the problems of every file, UsageError for a folder that is none.
     """
-    books: dict[str, Rulebook] = {}
-    problems: list[Problem] = []
-    for folder in folders:
-        here: dict[str, str] = {}
-        overrides: list[tuple[Source, OverrideFile]] = []
-        for path in rulebook_files(folder):
-            source, part, found = _read_file(path)
-            problems += found
-            if isinstance(part, OverrideFile):
-                overrides.append((source, part))
-            elif part is not None:
-                if part.name in here:
-                    message = f"the rulebook `{part.name}` is also in {here[part.name]}"
-                    problems.append(source.place(Fault(("rulebook",), message)))
-                here[part.name] = str(path)
-                books[part.name] = part
-        for source, override in overrides:
-            problems += _override(books, source, override)
+    books = dict(above or {})
+    problems = [problem for folder in folders for problem in add_folder(books, folder)]
     if problems:
         raise RulebookError(problems)
     return list(books.values())
+
+
+def add_folder(
+    books: dict[str, Rulebook],
+    folder: Path,
+    check: Callable[[Rulebook], list[Problem]] = lambda _: [],
+) -> list[Problem]:
+    """Put a folder's rulebooks among `books`, over those of the same names; then its overrides.
+
+    A file that is wrong, or of which `check` finds something wrong, is left out as a whole; what
+    is wrong is returned. Raises UsageError for a folder that is none.
+    """
+    here: dict[str, str] = {}
+    overrides: list[tuple[Source, OverrideFile]] = []
+    problems: list[Problem] = []
+    for path in rulebook_files(folder):
+        source, part, found = _read_file(path)
+        if isinstance(part, OverrideFile):
+            overrides.append((source, part))
+        elif part is not None:
+            if part.name in here:
+                message = f"the rulebook `{part.name}` is also in {here[part.name]}"
+                found = [source.place(Fault(("rulebook",), message))]
+            found = found or check(part)
+            if not found:
+                here[part.name] = str(path)
+                books[part.name] = part
+        problems += found
+    for source, override in overrides:
+        problems += _override(books, source, override)
+    return problems
 
 
 def load_file(path: Path) -> Rulebook:
@@ -130,9 +153,8 @@ def apply_overrides(books: Sequence[Rulebook], overrides: Mapping[str, str]) -> 
                 "`oncall rules show` lists them"
             )
         book = by_name[name]
-        by_name[name] = book.with_params(
-            {param: replacement(f"`{target}`", text, book.params[param])}, f"--param {target}"
-        )
+        value = replacement(f"`{target}`", text, book.params[param])
+        by_name[name] = book.with_params({param: value}, f"--param {target}")
     return list(by_name.values())
 
 
@@ -168,6 +190,8 @@ def _read_file(path: Path) -> tuple[Source, Rulebook | OverrideFile | None, list
 
 
 def _source(path: Path) -> tuple[Source, list[Problem]]:
+    if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+        return Source(str(path), ""), [Problem(str(path), 1, 1, "cannot be read: not a file")]
     try:
         return Source(str(path), path.read_text(encoding="utf-8")), []
     except (OSError, UnicodeDecodeError) as error:
@@ -226,6 +250,7 @@ def _override(books: dict[str, Rulebook], source: Source, override: OverrideFile
             values[name] = replacement(f"`{name}`", written, book.params[name])
         except UsageError as error:
             faults.append(Fault(where, str(error)))
-    enabled = override.override.enabled
-    books[book.name] = replace(book.with_params(values, source.path), enabled=enabled)
+    if not faults:
+        enabled = override.override.enabled
+        books[book.name] = replace(book.with_params(values, source.path), enabled=enabled)
     return source.place_all(faults)

@@ -6,8 +6,11 @@ import re
 import textwrap
 from collections.abc import Container, Iterator, Sequence
 from difflib import unified_diff
+from pathlib import Path
 
+from oncall.rules.load import shipped_folder
 from oncall.rules.rulebook import NO_VERDICT, Leaf, Node, Question, Rulebook
+from oncall.rules.site import Rulebooks
 from oncall.units import format_quantity
 
 WIDTH = 80
@@ -21,6 +24,23 @@ def listing(books: Sequence[Rulebook]) -> Iterator[str]:
         yield f"{rulebook.name}  {book.title}  [{state}]"
         for name, verdict in book.verdicts.items():
             yield f"  {name:10} {verdict.title} ({verdict.fault_class}, {verdict.severity})"
+
+
+def origins(rulebooks: Rulebooks) -> Iterator[str]:
+    """One line a rulebook: where it is from; then the site's files that are wrong."""
+    widest = max((len(book.name) for book in rulebooks.in_force), default=0)
+    for book in rulebooks.in_force:
+        yield f"{book.name:{widest}}  {book.book.status:12}  {_origin(book)}"
+    for one in rulebooks.set_aside:
+        yield f"{one.name:{widest}}  left out      {one.told}"
+
+
+def _origin(book: Rulebook) -> str:
+    shipped = Path(book.path).is_relative_to(shipped_folder())
+    origin = "shipped" if shipped else f"site {book.path}" if book.written_here else book.path
+    if book.overridden_by:
+        origin += f", changed by {', '.join(book.overridden_by)}"
+    return origin if book.enabled else f"{origin}, switched off"
 
 
 def drawing(rulebook: Rulebook, width: int = WIDTH) -> Iterator[str]:

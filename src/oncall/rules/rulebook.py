@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from oncall.diagnosis import FaultClass, Severity
 from oncall.rules.positions import Path
@@ -175,7 +175,11 @@ def nodes(tree: Node, where: Path = ("tree",)) -> Iterator[tuple[Path, Node]]:
 
 @dataclass(frozen=True)
 class Rulebook:
-    """A rulebook that may run: `params` are in base units and may differ from the file's."""
+    """A rulebook that may run: `params` are in base units and may differ from the file's.
+
+    `site_file` is the site's file that it is from, or whose values it has; `instead_of` the shipped
+    rulebook that it replaces.
+    """
 
     path: str
     text: str
@@ -183,19 +187,34 @@ class Rulebook:
     params: Mapping[str, Quantity]
     enabled: bool = True
     overridden_by: tuple[str, ...] = field(default=())
+    site_file: str = ""
+    instead_of: Rulebook | None = None
 
     @property
     def name(self) -> str:
         return self.book.rulebook
 
-    def with_params(self, params: Mapping[str, Quantity], by: str, **changes: Any) -> Rulebook:
+    @property
+    def written_here(self) -> bool:
+        """The site's own, not a shipped one with other values."""
+        return self.site_file == self.path
+
+    def with_params(self, params: Mapping[str, Quantity], by: str) -> Rulebook:
         """The same rulebook with some values replaced; `by` says who did it."""
+        replaced = self.instead_of
+        if replaced is not None:
+            known = {name: value for name, value in params.items() if replaced.takes(name, value)}
+            replaced = replaced.with_params(known, by)
         return replace(
             self,
             params={**self.params, **params},
             overridden_by=(*self.overridden_by, by),
-            **changes,
+            instead_of=replaced,
         )
+
+    def takes(self, param: str, value: Quantity) -> bool:
+        """Whether it has a parameter of that name and dimension."""
+        return param in self.params and self.params[param].dimension == value.dimension
 
     @cached_property
     def templates(self) -> dict[str, Template]:

@@ -141,7 +141,9 @@ def _seen(world: World) -> Iterator[Item]:
     for name in diagnosis.checked:
         seconds = world.timings_s.get(name)
         took = f"  in {format_duration(seconds * 1e9)}" if seconds is not None else ""
-        yield text(f"checked {name}", Paragraph(" ✔ ", ((name, "plain"), (took, "faint"))))
+        of_site = " (site)" if name in diagnosis.site_rulebooks else ""
+        paragraph = Paragraph(" ✔ ", ((name + of_site, "plain"), (took, "faint")))
+        yield text(f"checked {name}", paragraph)
     if not diagnosis.checked:
         yield text("unchecked", line("no rulebook could run", "warning", lead=" ? "))
     skipped = [words.skipped_phrase(rule) for rule in coverage.skipped_rules]

@@ -1,0 +1,147 @@
+"""The rulebooks in force: the shipped ones, the site's above them, then those of --rules.
+
+The site's lie in one folder for every front end: $XDG_CONFIG_HOME/oncall/rules, or where the
+configuration says:
+
+    [rules]
+    folder = "/etc/oncall/rules"     # or beside the configuration file: "rules"
+
+A file of the site that is wrong is set aside: it is told, and what it would have replaced stays in
+force. Nobody should learn at 03:10 that a slip of last week keeps all other rules from running.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from oncall.configuration import configuration_folder, read_tables
+from oncall.diagnosis import SkippedRule
+from oncall.errors import BadInput, Problem, UsageError
+from oncall.rules.check import Checker
+from oncall.rules.load import add_folder, apply_overrides, load_rulebooks, shipped_folder
+from oncall.rules.rulebook import Rulebook
+from oncall.rules.template import nearest
+
+_NAME = re.compile(r"(?m)^rulebook:\s*[\"']?([a-z][a-z0-9_-]*)")
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A file of the site that is wrong. `name`: the rulebook that it is or changes, as far as can
+    be told; `instead`: one of that name is in force without it."""
+
+    name: str
+    path: str
+    problems: tuple[Problem, ...]
+    instead: bool
+
+    @property
+    def told(self) -> str:
+        """What is wrong first, and what follows from it, in a line."""
+        first = self.problems[0]
+        more = len(self.problems) - 1
+        told = f"{first.path}:{first.line}:{first.column}: {first.message}"
+        told += f" (and {more} more)" if more else ""
+        return f"{told}; {self.name} runs without this file" if self.instead else told
+
+    @property
+    def skipped(self) -> SkippedRule:
+        return SkippedRule(self.name, (), self.told, set_aside=True)
+
+
+@dataclass(frozen=True)
+class Rulebooks:
+    """What is in force, and which of the site's files are not."""
+
+    in_force: tuple[Rulebook, ...]
+    set_aside: tuple[SetAside, ...] = ()
+
+    @property
+    def skipped(self) -> tuple[SkippedRule, ...]:
+        """What was set aside, as a diagnosis tells it."""
+        return tuple(one.skipped for one in self.set_aside)
+
+
+def site_folder(files: Sequence[Path] | None = None) -> tuple[Path, list[BadInput]]:
+    """The folder of the site's rulebooks, which need not exist; and what is wrong with the
+    configuration that would tell it, in which case it is the usual one."""
+    folder = configuration_folder() / "rules"
+    tables, problems = read_tables("rules", files)
+    for table in tables:
+        for key, value in table.values.items():
+            if key != "folder":
+                near = nearest(key, ["folder"]) or "; known: folder"
+                problems.append(BadInput(str(table.path), f"[rules] {key} is no setting{near}"))
+            elif not isinstance(value, str) or not value.strip() or "\0" in value:
+                problems.append(BadInput(str(table.path), "[rules] folder is text, a folder"))
+            else:
+                folder = table.path.parent / Path(value).expanduser()
+    return folder, problems
+
+
+def read_rulebooks(
+    site: Path | None, more: Sequence[Path] = (), overrides: Mapping[str, str] | None = None
+) -> Rulebooks:
+    """The rulebooks in force. `site` None leaves the site's out; a folder that is not there has
+    none. `more` and `overrides` are what the command line gives, and must be right.
+
+    Raises RulebookError for `more`, UsageError for `more` and `overrides`.
+    """
+    books = {book.name: book for book in load_rulebooks([shipped_folder()])}
+    problems: list[Problem] = []
+    if site is not None and (site.exists() or site.is_symlink()):
+        books, problems = _with_site(books, site)
+    in_force = apply_overrides(load_rulebooks(more, books), overrides or {})
+    return Rulebooks(tuple(in_force), _set_aside(problems, books))
+
+
+def _with_site(
+    shipped: Mapping[str, Rulebook], folder: Path
+) -> tuple[dict[str, Rulebook], list[Problem]]:
+    """The rulebooks with the site's above them."""
+    books = dict(shipped)
+    with ExitStack() as stack:
+        checkers: list[Checker] = []
+
+        def breaking(book: Rulebook) -> list[Problem]:
+            if not checkers:  # takes longer than reading, and most sites only change values
+                checkers.append(stack.enter_context(Checker()))
+            return checkers[0].breaking(book)
+
+        try:
+            problems = add_folder(books, folder, breaking)
+        except UsageError as error:
+            problems = [Problem(str(folder), 1, 1, str(error))]
+        except OSError as error:
+            problems = [Problem(str(folder), 1, 1, f"cannot be read: {error.strerror}")]
+    for name, book in books.items():
+        before = shipped.get(name)
+        if book is not before:
+            file = book.overridden_by[-1] if book.overridden_by else book.path
+            replaced = None if before is None or book.path == before.path else before
+            books[name] = replace(book, site_file=file, instead_of=replaced)
+    return books, problems
+
+
+def _set_aside(problems: Sequence[Problem], books: Mapping[str, Rulebook]) -> tuple[SetAside, ...]:
+    by_path: dict[str, list[Problem]] = {}
+    for problem in problems:
+        by_path.setdefault(problem.path, []).append(problem)
+    found = []
+    for path, wrong in by_path.items():
+        name = _name_in(Path(path))
+        found.append(SetAside(name, path, tuple(wrong), name in books))
+    return tuple(found)
+
+
+def _name_in(path: Path) -> str:
+    """The rulebook that a file speaks of, its own name if it does not say."""
+    try:
+        said = _NAME.search(path.read_text(encoding="utf-8")) if path.is_file() else None
+    except (OSError, UnicodeDecodeError):
+        said = None
+    return said[1] if said else path.name.partition(".")[0]
