@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oncall import nodeset
 from oncall.errors import UsageError
 from oncall.nodeset import expand_ranks, fold_hosts, fold_ranks
 
@@ -106,3 +107,23 @@ def test_expanding_undoes_folding_of_hosts(chosen: set[str]) -> None:
 )
 def test_hosts(chosen: list[str], folded: str) -> None:
     assert fold_hosts(chosen) == folded
+
+
+# ------------------------------------------------------------------ expanding host names
+
+
+@given(st.sets(names.filter(lambda name: name.strip()), max_size=30))
+def test_what_is_folded_expands_to_the_same_names(hosts: set[str]) -> None:
+    assert set(nodeset.expand_hosts(fold_hosts(hosts))) == hosts
+
+
+def test_several_brackets_and_their_padding() -> None:
+    found = nodeset.expand_hosts("gpu[08-10,12]-ib[0-1], login")
+    assert found[:3] == ("gpu08-ib0", "gpu08-ib1", "gpu09-ib0")
+    assert found[-1] == "login" and len(found) == 9
+
+
+@pytest.mark.parametrize("text", ["gpu[1-", "gpu[a]", "gpu]1[", "@rack1", "a!b", "gpu[1-99999999]"])
+def test_what_is_no_plain_node_set_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        nodeset.expand_hosts(text)

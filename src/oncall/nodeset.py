@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import product
+from math import prod
 
 from oncall.errors import UsageError
 
@@ -14,6 +16,9 @@ from oncall.errors import UsageError
 _SPAN = re.compile(r"\s*([0-9]{1,18})\s*(?:-\s*([0-9]{1,18})\s*)?")
 _LAST_NUMBER = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)", re.DOTALL)
 _MOST_RANKS = 1_000_000
+_MOST_HOSTS = 65_536
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_COMMA = re.compile(r",(?![^\[]*\])")
 
 
 def _spans(numbers: Sequence[int]) -> list[tuple[int, int]]:
@@ -82,3 +87,35 @@ def fold_hosts(hosts: Iterable[str]) -> str:
         if numbers:
             folded.append(before + (body if len(numbers) == 1 else f"[{body}]") + after)
     return ",".join(sorted(folded))
+
+
+def expand_hosts(text: str) -> tuple[str, ...]:
+    """The names that `gpu[001-004,7]-ib[0-1],login` names, in the order written.
+
+    Only what `fold_hosts` writes and its like: groups and exclusions are ClusterShell's. Raises
+    UsageError for brackets that hold no numbers, and for absurdly many names.
+    """
+    hosts: list[str] = []
+    for name in filter(None, (part.strip() for part in _COMMA.split(text))):
+        pieces = _BRACKETS.split(name)  # outside, inside, outside, ...
+        inside = [_numbers(body, name) for body in pieces[1::2]]
+        if len(hosts) + prod(map(len, inside)) > _MOST_HOSTS:
+            raise UsageError(f"`{text}` names more than {_MOST_HOSTS:,} hosts")
+        if any(mark in piece for piece in pieces[::2] for mark in "[]@!&^ "):
+            raise UsageError(f"`{name}` is no set of hosts such as gpu[001-004]")
+        for numbers in product(*inside):
+            hosts.append("".join(a + b for a, b in zip(pieces[::2], (*numbers, ""), strict=True)))
+    return tuple(dict.fromkeys(hosts))
+
+
+def _numbers(body: str, name: str) -> list[str]:
+    """The numbers in brackets as they are padded: `001-003` is 001, 002, 003."""
+    numbers: list[str] = []
+    for part in body.split(","):
+        match = _SPAN.fullmatch(part)
+        if not match or int(match[2] or match[1]) - int(match[1]) >= _MOST_HOSTS:
+            raise UsageError(f"`{name}`: [{body}] is no list of numbers such as [001-004,7]")
+        width = len(match[1])
+        last = int(match[2] or match[1])
+        numbers += [f"{number:0{width}d}" for number in range(int(match[1]), last + 1)]
+    return numbers

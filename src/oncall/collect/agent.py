@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from oncall.collect.account import Account, cpu_ns, rss_bytes
-from oncall.collect.config import RATES, Configuration
+from oncall.collect.config import PROBES, RATES, Configuration
 from oncall.collect.log import Log
 from oncall.collect.own_thread import OwnThread
 from oncall.collect.recorder import Recorder
@@ -245,4 +245,4 @@ class Agent:
         )
 
 
-_FIXED = ("node", "data_dir", "run_dir", "root", "sources", *RATES, "socket_group")
+_FIXED = ("node", "data_dir", "run_dir", "root", "sources", *RATES, *PROBES, "socket_group")

@@ -14,14 +14,17 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from oncall.collect.ping_packet import DEFAULT_PORT
+from oncall.collect.pinglist import By, check_rail_name
 from oncall.errors import BadInput, UsageError
+from oncall.nodeset import expand_hosts
 from oncall.shards.catalog import is_node_name
 from oncall.shards.places import data_dir, run_dir
 from oncall.units import NS_PER_S, parse_quantity
 
-SOURCES = ("rings",)  # by name, as `sources.py` makes them
+SOURCES = ("rings", "probes")  # by name, as `sources.py` makes them
 
 
 def _node() -> str:
@@ -73,6 +76,30 @@ class Configuration:
     probes_every_ns: int = field(
         default=NS_PER_S, metadata=_key("duration", "how often the next target is probed")
     )
+    probes_targets: tuple[str, ...] = field(
+        default=(),
+        metadata=_key("nodes", "the nodes to ping, such as gpu[001-512]; none: no pings"),
+    )
+    probes_by: By = field(
+        default="rail",
+        metadata=_key("way", "rail: NIC k pings NIC k; mesh: every NIC pings every NIC"),
+    )
+    probes_rail_name: str = field(
+        default="{node}",
+        metadata=_key("template", "the name of a node's NIC k, such as {node}-rail{rail}"),
+    )
+    probes_timeout_ns: int = field(
+        default=NS_PER_S, metadata=_key("duration", "a ping not answered within is lost")
+    )
+    probes_respond: bool = field(
+        default=False, metadata=_key("truth", "whether pings of other nodes are answered")
+    )
+    probes_address: str = field(
+        default="", metadata=_key("name", "the address that answers pings; empty: every one")
+    )
+    probes_port: int = field(
+        default=DEFAULT_PORT, metadata=_key("port", "the UDP port of pings, here and there")
+    )
     drain_every_ns: int = field(
         default=NS_PER_S // 5, metadata=_key("duration", "how often the rings are emptied")
     )
@@ -117,6 +144,7 @@ def key_of(name: str) -> str:
 
 
 RATES = tuple(f"{name}_every_ns" for name in SOURCES if name != "rings")
+PROBES = tuple(each.name for each in fields(Configuration) if each.name.startswith("probes_"))
 _KEYS = {key_of(declared.name): declared for declared in fields(Configuration)}
 
 
@@ -179,6 +207,15 @@ def _value(kind: str, value: Any) -> Any:
             return Path(value)
         case "name" if isinstance(value, str):
             return value
+        case "port" if isinstance(value, int) and value in range(1, 65536):
+            return value
+        case "way" if value in get_args(By):
+            return value
+        case "template" if isinstance(value, str):
+            return check_rail_name(value)
+        case "nodes" if isinstance(value, (str, list)):
+            listed = [value] if isinstance(value, str) else value
+            return tuple(node for text in listed for node in expand_hosts(str(text)))
         case "names" if isinstance(value, list):
             unknown = [name for name in value if name not in SOURCES]
             if unknown:
@@ -195,6 +232,10 @@ _WORDS = {
     "path": "path",
     "name": "name",
     "names": "list of names",
+    "nodes": 'node set such as "gpu[001-512]", or list of them',
+    "port": "port from 1 to 65535",
+    "way": '"rail" or "mesh"',
+    "template": "name",
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from oncall.collect.config import Configuration
+from oncall.collect.probes import ProbeSource
 from oncall.collect.rings import RingSource
 from oncall.collect.source import Source
 from oncall.shards.bookmarks import Bookmark, under
@@ -21,7 +22,14 @@ def _rings(config: Configuration, bookmarks: Bookmarks) -> Source:
     return RingSource(rings_dir(config.run_dir), config.node, config.ring_grace_ns, bookmarks)
 
 
-_MAKE: dict[str, Callable[[Configuration, Bookmarks], Source]] = {"rings": _rings}
+def _probes(config: Configuration, _: Bookmarks) -> Source:
+    return ProbeSource(config)
+
+
+_MAKE: dict[str, Callable[[Configuration, Bookmarks], Source]] = {
+    "rings": _rings,
+    "probes": _probes,
+}
 
 
 def make_sources(config: Configuration, bookmarks: Bookmarks) -> list[Source]:

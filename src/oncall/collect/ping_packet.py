@@ -1,0 +1,76 @@
+"""What a UDP ping and its answers look like: four packets of one size.
+
+    PING ->    <- PONG     the round trip, and the target's turnaround as its program knows it
+    ASK  ->    <- TOLD     the turnaround as the target's kernel or NIC stamped it: known only
+                           after the PONG has left
+
+Each answer is as large as what it answers, so a forged sender gains nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from oncall.collect.stamps import CLOCKS, Clock
+
+PACKET_BYTES = 64
+DEFAULT_PORT = 7766
+
+# magic, version, kind, clock, token, sequence, received, sent, NIC
+_LAYOUT = struct.Struct("!4sBBBxQQqq24s")
+_MAGIC = b"ocpg"
+_VERSION = 1
+
+
+class Kind(IntEnum):
+    """Which of the four."""
+
+    PING = 1
+    PONG = 2
+    ASK = 3
+    TOLD = 4
+
+
+@dataclass(frozen=True)
+class Packet:
+    """`token` tells one pinger's packets from another's; `received_ns` and `sent_ns` are the
+    target's, and only their difference counts, by `clock`. `nic` is what the target calls the
+    NIC that the ping came in by; "" where it does not know."""
+
+    kind: Kind
+    token: int
+    sequence: int
+    received_ns: int = 0
+    sent_ns: int = 0
+    clock: Clock = "program"
+    nic: str = ""
+
+    def encoded(self) -> bytes:
+        """The packet's PACKET_BYTES bytes."""
+        return _LAYOUT.pack(
+            _MAGIC,
+            _VERSION,
+            self.kind,
+            CLOCKS.index(self.clock),
+            self.token,
+            self.sequence,
+            self.received_ns,
+            self.sent_ns,
+            self.nic.encode("ascii", "ignore")[:24],
+        )
+
+
+def decode(data: bytes) -> Packet | None:
+    """The packet in a datagram; None for anything that is none."""
+    if len(data) != PACKET_BYTES:
+        return None
+    magic, version, kind, clock, token, sequence, received, sent, nic = _LAYOUT.unpack(data)
+    known = kind in Kind.__members__.values() and clock < len(CLOCKS)
+    if magic != _MAGIC or version != _VERSION or not known:
+        return None
+    name = nic.rstrip(b"\0").decode("ascii", "replace")
+    if not name.isprintable():
+        return None
+    return Packet(Kind(kind), token, sequence, received, sent, CLOCKS[clock], name)
