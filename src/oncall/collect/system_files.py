@@ -28,13 +28,17 @@ def whole_number(text: str | None) -> int | None:
 
 
 def read_counts(path: Path) -> dict[str, int]:
+    """The counts in a file; none where it cannot be read."""
+    return counts_of(read_text(path))
+
+
+def counts_of(text: str | None) -> dict[str, int]:
     """Lines such as `oom_kill 3` or `MemFree:  17 kB` by their first word, without its colon;
     lines that are no such count are left out."""
     counts = {}
-    for line in (read_text(path) or "").splitlines():
-        name, _, rest = line.partition(" ")
-        number = whole_number(rest.split()[0] if rest.split() else None)
-        if number is not None:
+    for line in (text or "").splitlines():
+        name, *rest = line.split(maxsplit=2)[:2] or [""]
+        if rest and (number := whole_number(rest[0])) is not None:
             counts[name.rstrip(":")] = number
     return counts
 
