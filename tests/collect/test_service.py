@@ -205,7 +205,7 @@ def test_the_tail_shows_the_present_to_its_owner_alone(
         assert b'{"part": "ops", "rows": 3' in answer
         assert answer.rstrip().endswith(b"}}")
         again = ask(config, Request("digest", job="llama"))
-            assert again.count(b'{"part": "ops", "rows": 3') == 1
+        assert again.count(b'{"part": "ops", "rows": 3') == 1
         injected = ask(config, Request("digest", job="it's'; DROP TABLE ops"))
         assert b'{"part": "ops"' not in injected
         assert b'{"end"' in injected
