@@ -1,0 +1,139 @@
+"""Operations found in traffic: which epochs of a flow belong to which of its operations.
+
+Pulse 5.2, Algorithm 1: an operation is over when at least its expected volume was sent and then
+nothing for a while. Expected volume is a lower bound (headers, synchronisation and retransmission
+come on top), and operations usually lie apart, so the two together leave no error to add up.
+
+Beyond the paper: operations that follow one another without a pause are cut where the volume of
+the first was reached, each operation has its own volume, and all flows are cut at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Truths = NDArray[np.bool_]
+
+NONE = -1
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Epochs with bytes of many flows, ordered by flow, then by start: arrays of one length n.
+
+    Flows are numbered from 0; every flow has the same epoch length, ns.
+    """
+
+    flow: Ints
+    start_ns: Ints
+    bytes: Ints
+    epoch_ns: int
+
+    @property
+    def flows(self) -> int:
+        return int(self.flow[-1]) + 1 if len(self.flow) else 0
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Of each operation (m,): its first and its last epoch, NONE if none was left for it; whether
+    its volume was reached; whether it was cut by volume alone, as no pause followed."""
+
+    first: Ints
+    last: Ints
+    complete: Truths
+    cut: Truths
+
+
+def segment(
+    traffic: Traffic,
+    operation_flow: Ints,
+    expected_bytes: Ints,
+    gap_ns: int,
+    next_share: float = 0.5,
+) -> Segments:
+    """The epochs of each operation, in the order in which its flow carries them.
+
+    operation_flow (m,): the flow of each operation, in non-decreasing order; expected_bytes (m,):
+    more than zero. A pause is at least `gap_ns` between the starts of two epochs. Where an
+    operation would hold `next_share` of the next one's volume too, it is cut by volume; infinity
+    leaves Algorithm 1 as it is printed. The last operation that began takes what is left.
+    """
+    m = len(operation_flow)
+    first = np.full(m, NONE, dtype=np.int64)
+    last = np.full(m, NONE, dtype=np.int64)
+    complete, cut = np.zeros(m, dtype=bool), np.zeros(m, dtype=bool)
+    if not len(traffic.flow) or not m:
+        return Segments(first, last, complete, cut)
+
+    flows = max(traffic.flows, int(operation_flow[-1]) + 1)
+    bounds = np.searchsorted(traffic.flow, np.arange(flows + 1))
+    sent = np.concatenate([[0], np.cumsum(traffic.bytes)])  # before epoch i, over all flows
+    pauses = _before_pauses(traffic.start_ns, bounds, gap_ns)
+    own = np.searchsorted(operation_flow, np.arange(flows + 1))  # where each flow's begin
+
+    begin, end = bounds[:-1].copy(), bounds[1:]
+    for number in range(int(np.diff(own).max())):
+        operation = own[:-1] + number
+        left = np.flatnonzero((operation < own[1:]) & (begin < end))
+        if not len(left):
+            break
+        at, begun, stop = operation[left], begin[left], end[left]
+        reached = np.searchsorted(sent, sent[begun] + expected_bytes[at], side="left") - 1
+        done = reached < stop
+        reached = np.minimum(reached, stop - 1)
+        until = np.where(done, pauses[np.searchsorted(pauses, reached)], stop - 1)
+        follows = np.minimum(at + 1, m - 1)
+        has_next = (at + 1 < own[left + 1]) & done & (until > reached)
+        spare = sent[until + 1] - sent[begun] - expected_bytes[at]
+        too_much = has_next & (spare >= next_share * expected_bytes[follows])
+        until = np.where(too_much, reached, until)
+        first[at], last[at], complete[at], cut[at] = begun, until, done, too_much
+        begin[left] = until + 1
+    return Segments(first, last, complete, cut)
+
+
+def _before_pauses(start_ns: Ints, bounds: Ints, gap_ns: int) -> Ints:
+    """The epochs that a pause follows, or the end of their flow, in order."""
+    pause = np.empty(len(start_ns), dtype=bool)
+    np.greater_equal(np.diff(start_ns), gap_ns, out=pause[:-1])
+    pause[bounds[1:][np.diff(bounds) > 0] - 1] = True
+    return np.flatnonzero(pause)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What each operation's epochs amount to (m,): Pulse 6.2. Zero without epochs; times in ns.
+
+    `active_ns` is the actual communication time, the epochs that carried something: pauses in
+    which a rank only waited for others do not count."""
+
+    start_ns: Ints
+    end_ns: Ints
+    active_ns: Ints
+    bytes: Ints
+
+
+def measure(traffic: Traffic, segments: Segments) -> Measured:
+    """Start, end, actual communication time and volume of each operation."""
+    there = segments.first >= 0
+    first, last = segments.first[there], segments.last[there]
+    sent = np.concatenate([[0], np.cumsum(traffic.bytes)])
+
+    def whole(values: NDArray[Any]) -> Ints:
+        all_of_them = np.zeros(len(there), dtype=np.int64)
+        all_of_them[there] = values
+        return all_of_them
+
+    return Measured(
+        start_ns=whole(traffic.start_ns[first]),
+        end_ns=whole(traffic.start_ns[last] + traffic.epoch_ns),
+        active_ns=whole((last - first + 1) * traffic.epoch_ns),
+        bytes=whole(sent[last + 1] - sent[first]),
+    )
