@@ -86,8 +86,9 @@ class Fleet:
                 self._history.clear()
             self._drop_fresh()
             self._first_ns = None
-            # Hosts that knew nothing of the one job may know of the other.
-            self._nodes.leave()
+            if self._number:
+                # Hosts that knew nothing of the one job may know of the other.
+                self._nodes.leave()
 
     def refresh(self, task: Task) -> None:
         """Where nobody answers any more, the last good answer stays; `hosts` tell its age."""

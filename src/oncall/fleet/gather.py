@@ -11,6 +11,7 @@ with what has arrived.
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ NODE_ROWS = 25_000
 LEAST_NODE_ROWS = 4_000
 DETAIL_ROWS = 400_000
 AT_ONCE = 64
+_GRACE_S = 1.0  # for a host that failed before; it counts the next time if it takes longer
 
 
 @dataclass(frozen=True)
@@ -99,22 +101,28 @@ class Gather:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        tasks = [session.leave() for session in self._sessions.values()]
-        await asyncio.gather(*tasks, *self._leaving, return_exceptions=True)
+        sessions = self._sessions.values()
+        tasks = [session.leave() for session in sessions]
+        trying = [session.trying for session in sessions if session.trying is not None]
+        await asyncio.gather(*tasks, *trying, *self._leaving, return_exceptions=True)
 
     def again(self, window: Window, folder: Path) -> None:
-        """Begin anew, over the connections that hold: whoever failed is tried once more, whoever
-        knows nothing of the job is left alone. What came before is forgotten."""
+        """Begin anew, over the connections that hold: whoever failed is tried once more, without
+        the others waiting for it; whoever knows nothing of the job is left alone. What came before
+        is forgotten."""
         self._window, self._folder = window, folder
         self._stopped = asyncio.Event()
         self._phase = Progress("greet", 0, 0, 0)
         self.parts = []
         self._leaving = [task for task in self._leaving if not task.done()]
         for host, session in self._sessions.items():
-            if session.outcome.kind in ("ok", "no-data"):
+            if session.outcome.kind in ("ok", "no-data") or session.trying is not None:
                 continue
             self._leaving.append(session.leave())
             fresh = _Session(host, session.number)
+            if session.outcome.kind != "interrupted":
+                fresh.outcome = session.outcome
+                fresh.trying = asyncio.create_task(self._try(fresh))
             fresh.task = asyncio.create_task(self._attend(fresh))
             self._sessions[host] = fresh
 
@@ -140,8 +148,15 @@ class Gather:
 
     async def greet(self) -> Mapping[str, Outcome]:
         """Greet every host; returns what became of each."""
-        known = (host for host, each in self._sessions.items() if each.outcome.kind != "no-data")
-        await self._run("greet", known, self._greet)
+        late = [each for each in self._sessions.values() if each.trying is not None]
+        known = [
+            host
+            for host, each in self._sessions.items()
+            if each.outcome.kind != "no-data" and each.trying is None
+        ]
+        await asyncio.gather(self._run("greet", known, self._greet), _grace(late))
+        for session in late:
+            session.take_in()
         return self.answers.outcomes
 
     async def digest(self, job: str) -> None:
@@ -173,18 +188,36 @@ class Gather:
         await self._run("detail", asked, fetch, self._slots)
 
     async def _greet(self, session: _Session) -> None:
+        session.outcome, session.clock = await self._greeted(session)
+
+    async def _greeted(self, session: _Session) -> tuple[Outcome, Clock]:
         since_ns = self._window.since_ns
         end = await session.ask(lambda c: c.hello(Request("hello", since_ns=since_ns)))
-        session.clock = await session.ask(lambda c: c.measure_clock())
-        session.outcome = replace(session.outcome, kind="ok", status=end.status)
+        clock: Clock = await session.ask(lambda c: c.measure_clock())
+        return Outcome(session.host, "ok", status=end.status), clock
+
+    async def _try(self, session: _Session) -> tuple[Outcome, Clock | None]:
+        """What becomes of a host that has failed before, while nobody waits for it."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await self._greeted(session)
+        except TimeoutError:
+            message = f"no answer within {self._patience_s:g} s"
+            return Outcome(session.host, "timeout", message), None
+        except HostError as error:
+            return Outcome(session.host, error.kind, str(error)), None
 
     async def _fetch(self, session: _Session, request: Request) -> None:
         request = replace(request, **self._window.on(session.clock))  # type: ignore[arg-type]
         sink = FolderSink(
             self._folder / f"{len(self.parts)}-{request.ask}-{session.number}", session.host
         )
-        end = await session.ask(lambda c: c.ask(request, sink))
-        # Parts of a broken answer are not used: half a selection would look like silence.
+        try:
+            end = await session.ask(lambda c: c.ask(request, sink))
+        except BaseException:
+            # Parts of a broken answer are not used: half a selection would look like silence.
+            shutil.rmtree(sink.folder, ignore_errors=True)
+            raise
         self.parts += sink.parts
         session.outcome = replace(session.outcome, status={**session.outcome.status, **end.status})
 
@@ -263,6 +296,8 @@ class _Session:
         self.number = number
         self.outcome = Outcome(host, "interrupted")
         self.clock: Clock | None = None
+        # Of a host that failed before: being greeted in the background, `outcome` the old one.
+        self.trying: asyncio.Task[tuple[Outcome, Clock | None]] | None = None
         self._connection: asyncio.Future[Connection] = asyncio.Future()
         self._left = asyncio.Event()
 
@@ -277,6 +312,12 @@ class _Session:
         connection = await asyncio.shield(self._connection)
         return await question(connection)
 
+    def take_in(self) -> None:
+        """Let what came of trying count, if it is there."""
+        if self.trying is not None and self.trying.done():
+            self.outcome, self.clock = self.trying.result()
+            self.trying = None
+
     def lose(self, error: HostError) -> None:
         """There is no connection."""
         if not self._connection.done():
@@ -290,12 +331,21 @@ class _Session:
     def leave(self) -> asyncio.Task[None]:
         """Let go of the connection, or of the attempt to make one."""
         self._left.set()
+        if self.trying is not None:
+            self.trying.cancel()
         if not self._connection.done():
             self._connection.cancel()
             self.task.cancel()
         elif not self._connection.cancelled():
             self._connection.exception()  # seen, so that nobody reports it as forgotten
         return self.task
+
+
+async def _grace(late: Sequence[_Session]) -> None:
+    """Give hosts that are tried again a moment, while the others are greeted anyhow."""
+    trying = [session.trying for session in late if session.trying is not None]
+    if trying:
+        await asyncio.wait(trying, timeout=_GRACE_S)
 
 
 def jobs_of(outcome: Outcome) -> dict[str, int]:
