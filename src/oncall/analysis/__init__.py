@@ -14,7 +14,13 @@ from oncall.analysis import longest_wait
 from oncall.analysis import arrivals
 from oncall.analysis import rounds
 from oncall.analysis import own_time
+from oncall.analysis import event_meanings
 from oncall.analysis import nic_rates
 from oncall.analysis import gpu_states
 from oncall.analysis import host_states
 from oncall.analysis import latency_split
+from oncall.analysis import ring_neighbours
+from oncall.analysis import algorithm_bandwidth
+from oncall.analysis import bandwidth_periods
+from oncall.analysis import collective_alignment
+from oncall.analysis import nic_use

@@ -1,0 +1,187 @@
+"""Algorithm bandwidth: of operations, over time, and what slowed together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import oncall.analysis
+from oncall.evidence import Incident
+
+assert oncall.analysis  # imported for the relations that it registers
+
+S = 10**9
+MS = 10**6
+MB = 10**6
+
+
+@pytest.fixture
+def incident() -> Iterator[Incident]:
+    with Incident.empty() as made:
+        yield made
+
+
+def place(incident: Incident, groups: dict[int, list[int]], per_node: int) -> None:
+    """Ranks on nodes in turn, and the members of communicators."""
+    ranks = sorted({rank for members in groups.values() for rank in members})
+    incident.append(
+        "ranks",
+        {
+            "job": "j",
+            "rank": ranks,
+            "node": [f"n{rank // per_node}" for rank in ranks],
+            "gpu": [rank % per_node for rank in ranks],
+            "nic": [f"mlx5_{rank % per_node}" for rank in ranks],
+        },
+    )
+    for comm, members in groups.items():
+        places = list(range(len(members)))
+        told = {"comm": comm, "rank": members, "comm_rank": places, "size": len(members)}
+        incident.append("comms", {"job": "j"} | told)
+
+
+def train(incident: Incident, comm: int, members: list[int], durations_ms: list[float]) -> None:
+    """One AllReduce of 10 MB a second of so many milliseconds each."""
+    for rank in members:
+        at = [k * S for k in range(len(durations_ms))]
+        columns: dict[str, Any] = {
+            "job": "j",
+            "comm": comm,
+            "kind": "coll",
+            "op": "AllReduce",
+            "rank": rank,
+            "seq": list(range(len(at))),
+            "bytes": 10 * MB,
+            "started_ns": at,
+            "ended_ns": [t + int(d * MS) for t, d in zip(at, durations_ms, strict=True)],
+        }
+        incident.append("ops", columns)
+
+
+def test_bus_bandwidth_counts_what_each_link_carries(incident: Incident) -> None:
+    place(incident, {1: [0, 1, 2, 3]}, per_node=4)
+    for seq, op in enumerate(("AllReduce", "AllGather", "Broadcast")):
+        took = {"started_ns": seq * S, "ended_ns": seq * S + MS, "bytes": MB}
+        incident.append("ops", {"job": "j", "comm": 1, "seq": seq, "rank": 0, "op": op} | took)
+    incident.require(["algorithm_bandwidth"])
+    told = incident.con.execute(
+        "SELECT op, message_bytes, algorithm_bytes_per_s / 1e9, bus_bytes_per_s / 1e9 "
+        "FROM algorithm_bandwidth ORDER BY seq"
+    ).fetchall()
+    assert told == [
+        ("AllReduce", MB, 1.0, 1.5),
+        ("AllGather", 4 * MB, 4.0, 3.0),
+        ("Broadcast", MB, 1.0, 1.0),
+    ]
+
+
+def test_iterations_are_counted_by_the_rarest_call_that_goes_on(incident: Incident) -> None:
+    train(incident, 1, [0], [1] * 60)
+    once = {"job": "j", "comm": 2, "kind": "coll", "op": "Broadcast", "rank": 0}
+    incident.append("ops", once | {"seq": [0, 1], "started_ns": [0, MS], "ended_ns": [1, 2 * MS]})
+    incident.require(["iterations"])
+    assert incident.con.execute("SELECT iterations, iteration_ns FROM iterations").fetchall() == [
+        (60, S)
+    ]
+
+
+def test_normal_is_what_it_was_before_the_fault_that_lasts(incident: Incident) -> None:
+    place(incident, {1: [0, 1]}, per_node=1)
+    train(incident, 1, [0, 1], [1.0] * 30 + [2.0] * 70)
+    incident.require(["bandwidth_periods"])
+    told = incident.con.execute(
+        "SELECT DISTINCT period < 6, round(ratio, 2), round(transfer_ratio, 2) "
+        "FROM bandwidth_periods ORDER BY 1 DESC"
+    ).fetchall()
+    assert told == [(True, 1.0, 1.0), (False, 0.5, 0.5)]
+
+
+def test_who_waits_loses_bandwidth_and_the_transfer_does_not(incident: Incident) -> None:
+    place(incident, {1: [0, 1]}, per_node=1)
+    train(incident, 1, [0], [1.0] * 100)
+    train(incident, 1, [1], [1.0] * 50 + [4.0] * 50)
+    incident.require(["bandwidth_periods"])
+    told = incident.con.execute(
+        "SELECT rank, min(ratio), min(transfer_ratio) FROM bandwidth_periods GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    assert told == [(0, 1.0, 1.0), (1, 0.25, 1.0)]
+
+
+GROUPS = {1: [0, 1], 2: [2, 3], 11: [0, 2], 12: [1, 3]}  # two nodes; pairs inside and across
+
+
+@pytest.mark.parametrize(
+    ("slow", "pattern", "shared"),
+    [
+        ([], "none", []),
+        ([11], "one group", [0, 2]),
+        ([1, 11], "one rank", [0]),
+        ([11, 12], "across", []),
+        ([1, 2], "inside", []),
+        ([1, 2, 11, 12], "everything", []),
+    ],
+)
+def test_what_slowed_together(
+    incident: Incident, slow: list[int], pattern: str, shared: list[int]
+) -> None:
+    place(incident, GROUPS, per_node=2)
+    for comm, members in GROUPS.items():
+        train(incident, comm, members, [1.0] * 30 + [2.0 if comm in slow else 1.0] * 30)
+    incident.require(["collective_alignment"])
+    told = incident.con.execute(
+        "SELECT pattern, ranks, inside_slowed + across_slowed FROM collective_alignment"
+    ).fetchall()
+    assert told == [(pattern, shared, len(slow))]
+
+
+def test_a_group_with_a_member_of_unknown_place_is_neither_inside_nor_across(
+    incident: Incident,
+) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1], "size": 2})
+    incident.append("ranks", {"job": "j", "rank": [0], "node": "n0"})
+    incident.require(["group_places"])
+    assert incident.con.execute("SELECT nodes, across FROM group_places").fetchall() == [
+        (None, None)
+    ]
+
+
+def test_a_ring_closes_and_crosses_where_nodes_meet(incident: Incident) -> None:
+    place(incident, {1: [0, 1, 2, 3]}, per_node=2)
+    incident.require(["ring_neighbours"])
+    told = incident.con.execute(
+        "SELECT rank, previous, following, enters, leaves FROM ring_neighbours ORDER BY rank"
+    ).fetchall()
+    assert told == [
+        (0, 3, 1, True, False),
+        (1, 0, 2, False, True),
+        (2, 1, 3, True, False),
+        (3, 2, 0, False, True),
+    ]
+
+
+def test_a_nic_is_judged_by_what_it_does_while_it_is_used(incident: Incident) -> None:
+    place(incident, {1: [0, 1]}, per_node=1)
+    train(incident, 1, [0, 1], [500.0] * 60)
+    at = [k * S // 4 for k in range(240)]
+    sent = [10 * MB * (k // 4 * 2 + min(k % 4, 2)) for k in range(240)]
+    for node in ("n0", "n1"):
+        columns = {"node": node, "nic": "mlx5_0", "port": 1, "at_ns": at, "tx_bytes": sent}
+        incident.append("nics", columns)
+    incident.require(["nic_use"])
+    told = incident.con.execute(
+        "SELECT rank, rail, round(busy, 2), round(tx_bytes_per_s / 1e6), "
+        "round(peak_tx_bytes_per_s / 1e6), round(used_bytes_per_s / 1e6) "
+        "FROM nic_use WHERE part = 5 ORDER BY rank"
+    ).fetchall()
+    assert told == [(0, 0, 0.5, 20, 40, 40), (1, 0, 0.5, 20, 40, 40)]
+
+
+def test_a_nic_whose_operations_are_not_recorded_has_no_known_use(incident: Incident) -> None:
+    columns = {"node": "a", "nic": "mlx5_0", "port": 1, "at_ns": [0, S, 2 * S]}
+    incident.append("nics", columns | {"tx_bytes": [0, 5, 10]})
+    incident.require(["nic_use"])
+    assert incident.con.execute(
+        "SELECT DISTINCT rank, busy, used_bytes_per_s FROM nic_use"
+    ).fetchall() == [(None, None, None)]
