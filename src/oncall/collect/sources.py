@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from oncall.collect.config import Configuration
+from oncall.collect.own_thread import OwnThread
 from oncall.collect.probes import ProbeSource
+from oncall.collect.rdma_nics import RdmaNics
 from oncall.collect.rings import RingSource
 from oncall.collect.source import Source
 from oncall.shards.bookmarks import Bookmark, under
@@ -26,8 +28,13 @@ def _probes(config: Configuration, _: Bookmarks) -> Source:
     return ProbeSource(config)
 
 
+def _rdma_nics(config: Configuration, _: Bookmarks) -> Source:
+    return OwnThread(RdmaNics(config.root, config.node, config.rdma_nics_every_ns))
+
+
 _MAKE: dict[str, Callable[[Configuration, Bookmarks], Source]] = {
     "rings": _rings,
+    "rdma_nics": _rdma_nics,
     "probes": _probes,
 }
 
