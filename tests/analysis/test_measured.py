@@ -162,3 +162,35 @@ def test_an_end_that_is_not_measured_leaves_the_split_unknown() -> None:
 def test_without_readings_they_are_missing_not_empty(relation: str) -> None:
     with Incident.empty() as incident:
         assert incident.missing(relation)
+
+
+def test_events_find_their_device_by_address_or_interface() -> None:
+    with Incident.empty() as incident:
+        placed = {"node": "a", "at_ns": 0, "pcie_port": "0000:08:01.0"}
+        gpu = {"kind": "gpu", "device": "3", "pci_bus": "0000:16:00.0"}
+        nic = {"kind": "nic", "device": "mlx5_1", "pci_bus": "0000:17:00.0", "interface": "ens2"}
+        incident.append("devices", placed | gpu)
+        incident.append("devices", placed | nic)
+        said = ["0000:16:00", "ens2", "0000:08:01.0", "python", None]
+        columns = {"node": "a", "source": "kernel", "code": [f"c{k}" for k in range(5)]}
+        incident.append("host_events", columns | {"at_ns": list(range(5)), "device": said})
+        incident.require(["node_events"])
+        told = incident.con.execute(
+            "SELECT said_of, gpu, nic, pcie_port FROM node_events ORDER BY at_ns"
+        ).fetchall()
+    port = "0000:08:01.0"
+    assert told == [
+        ("0000:16:00", 3, None, port),
+        ("ens2", None, "mlx5_1", port),
+        (port, None, None, port),
+        ("python", None, None, None),
+        (None, None, None, None),
+    ]
+
+
+def test_a_watched_host_that_says_nothing_is_no_lack_of_evidence() -> None:
+    with Incident.empty() as incident:
+        assert incident.missing("node_events")
+        incident.append("hosts", {"node": "a", "at_ns": 0, "cpu_busy": 0.1})
+        incident.require(["node_events"])
+        assert incident.rows("node_events") == 0

@@ -18,6 +18,7 @@ from oncall.analysis import event_meanings
 from oncall.analysis import nic_rates
 from oncall.analysis import gpu_states
 from oncall.analysis import host_states
+from oncall.analysis import node_events
 from oncall.analysis import latency_split
 from oncall.analysis import ring_neighbours
 from oncall.analysis import algorithm_bandwidth

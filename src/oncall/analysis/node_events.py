@@ -1,0 +1,57 @@
+"""What hosts said, each line with the GPU or NIC that it is about."""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+
+@relation(
+    "node_events",
+    reads=["host_events|hosts|nics|gpus|devices"],
+    optional=["ranks"],
+    columns=[
+        ("node", "VARCHAR", "", "host"),
+        ("at_ns", "BIGINT", "ns", "when it was said"),
+        ("source", "VARCHAR", "", "kernel, nvml, systemd"),
+        ("code", "VARCHAR", "", "xid_79, link_down, oom, ..."),
+        ("said_of", "VARCHAR", "", "PCI address, interface or process, as it was said"),
+        ("text", "VARCHAR", "", "the line itself"),
+        ("gpu", "INTEGER", "", "the GPU it is about; NULL: none"),
+        ("nic", "VARCHAR", "", "the NIC it is about; NULL: none"),
+        ("pcie_port", "VARCHAR", "", "the port above that device, or that it is about itself"),
+    ],
+    source="TFD Table 1",
+)
+def node_events() -> str:
+    """Each event with its device. Hosts that are watched and said nothing leave no row here,
+    which is no lack of evidence."""
+
+    def short(address: str) -> str:
+        # A function or the first domain may be left out: 0000:16:00.0 and 16:00 are one device.
+        return f"regexp_replace(lower({address}), '^0+:|[.][0-9]$', '', 'g')"
+
+    return f"""
+        WITH known AS (
+            SELECT node, kind, device, pci_bus, interface, pcie_port FROM devices
+            QUALIFY row_number() OVER (PARTITION BY node, kind, device ORDER BY at_ns DESC) = 1
+            UNION ALL BY NAME
+            -- Where devices were not listed, ranks tell their GPU's address.
+            SELECT DISTINCT node, 'gpu' AS kind, gpu::VARCHAR AS device, pci_bus FROM ranks r
+            WHERE pci_bus IS NOT NULL AND NOT EXISTS (
+                FROM devices d WHERE d.node = r.node AND d.kind = 'gpu')),
+        addressed AS (
+            SELECT node, kind, device, pcie_port,
+                unnest([{short("pci_bus")}, {short("interface")}, device]) AS called
+            FROM known),
+        events AS (SELECT *, {short("device")} AS called FROM host_events),
+        about AS (
+            SELECT e.node, e.at_ns, e.source, e.code, e.device, e.text,
+                max(a.device) FILTER (a.kind = 'gpu') AS gpu,
+                max(a.device) FILTER (a.kind = 'nic') AS nic, max(a.pcie_port) AS above
+            FROM events e LEFT JOIN addressed a ON a.node = e.node AND a.called = e.called
+            GROUP BY ALL),
+        ports AS (SELECT DISTINCT node, pcie_port FROM devices WHERE pcie_port IS NOT NULL)
+        SELECT a.* EXCLUDE (device, gpu), a.device AS said_of, try_cast(gpu AS INTEGER) AS gpu,
+            coalesce(above, p.pcie_port) AS pcie_port
+        FROM about a LEFT JOIN ports p ON p.node = a.node AND p.pcie_port = a.device
+    """
