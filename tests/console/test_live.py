@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import threading
@@ -64,7 +65,8 @@ class Failing:
         self.down: set[str] = set()
         self.connected: list[str] = []
         self.open = 0
-        self.hang = threading.Event()
+        self.slow: set[str] = set()  # answer when they are taken out
+        self.waiting = threading.Event()
 
     @asynccontextmanager
     async def connect(self, host: str):  # type: ignore[no-untyped-def]
@@ -78,6 +80,9 @@ class Failing:
             async def ask(request, sink=None):  # type: ignore[no-untyped-def]
                 if host in self.down:
                     raise HostError("timeout", "no answer within 20 s")
+                while host in self.slow:
+                    self.waiting.set()
+                    await asyncio.sleep(0.01)
                 return await real(request, sink)
 
             connection.ask = ask
@@ -199,6 +204,43 @@ def test_one_rank_is_asked_of_its_node_where_a_selection_is_shown(live: Live, sh
     # The node is gone: what the gather brought stands in.
     transport.down = {"gpu001"}
     assert [one.name for one in session.rates("rank 3")] == [one.name for one in shown]
+
+
+def test_what_is_under_the_cursor_does_not_wait_for_a_gather(
+    live: Live, shards: Path, tmp_path: Path
+) -> None:
+    transport = Failing(shards)
+    session = live(reach(transport, shards))
+    world = session.world()
+    [finding, *_] = world.diagnosis.findings
+    transport.slow = {"gpu002"}
+    gathering = threading.Thread(target=session.refresh)
+    gathering.start()
+    assert transport.waiting.wait(60)
+    try:
+        assert session.rank_card(CULPRIT).rank == CULPRIT
+        rows = session.step_rows(finding.id, 0)
+        assert rows.table.total == finding.story[0].rows
+        assert session.communicator(int(finding.case["comm"], 16)).told is not None
+        assert session.rates("rank 3")
+        session.rates("nic gpu001 mlx5_3")  # of its node, which answers
+        session.save(tmp_path / "meanwhile.oncall")
+        assert gathering.is_alive()
+    finally:
+        transport.slow = set()
+        gathering.join(60)
+    assert session.world().diagnosis.findings == world.diagnosis.findings
+
+
+def test_a_question_keeps_the_world_it_is_about(live: Live, shards: Path) -> None:
+    """A new world while a question runs closes nothing under it."""
+    session = live(reach_shards(nodes(shards)))
+    session.world()
+    with session._question() as (present, _):
+        session.refresh()
+        assert session.world().version > present.world.version
+        assert present.incident.rows("ops") > 0
+    assert session.rank_card(CULPRIT).operations.total
 
 
 def test_saving_writes_what_was_gathered(live: Live, shards: Path, tmp_path: Path) -> None:

@@ -61,6 +61,42 @@ def nodes(hang: Incident, tmp_path: Path, write_nodes: WriteNodes) -> dict[str, 
     return write_nodes(hang, tmp_path)
 
 
+class Stuck:
+    """Reaches nodes in folders; one of them refuses at first, and then never speaks."""
+
+    def __init__(self, nodes: dict[str, Path], host: str) -> None:
+        self._nodes = LocalTransport(nodes, in_process=True)
+        self._host = host
+        self.tries = 0
+
+    @asynccontextmanager
+    async def connect(self, host: str) -> AsyncIterator[Connection]:
+        if host == self._host:
+            self.tries += 1
+            if self.tries == 1:
+                raise HostError("refused", "no route to host")
+            await asyncio.Event().wait()
+        async with self._nodes.connect(host) as connection:
+            yield connection
+
+
+def test_who_failed_before_is_tried_again_and_not_waited_for(
+    nodes: dict[str, Path], tmp_path: Path
+) -> None:
+    transport = Stuck(nodes, "gpu002")
+
+    async def twice() -> None:
+        async with Gather(transport, tuple(nodes), Window(), tmp_path, patience_s=1000) as gather:
+            for _ in range(3):
+                outcomes = await gather.greet()
+                kinds = {host: outcome.kind for host, outcome in outcomes.items()}
+                assert kinds == dict.fromkeys(nodes, "ok") | {"gpu002": "refused"}
+                gather.again(Window(), tmp_path)
+
+    asyncio.run(twice())
+    assert transport.tries == 2
+
+
 # ------------------------------------------------------------------- as it should
 
 
