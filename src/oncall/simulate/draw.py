@@ -14,7 +14,8 @@ import numpy as np
 from oncall.errors import UsageError
 from oncall.simulate.algorithm import shape_of
 from oncall.simulate.cluster import Cluster, build
-from oncall.simulate.fault import WAYS, Fault
+from oncall.simulate.draw_measured import measured_scenario
+from oncall.simulate.fault import MEASURED_WAYS, WAYS, Fault
 from oncall.simulate.scenario import Scenario
 from oncall.units import NS_PER_S
 
@@ -32,18 +33,25 @@ def random_scenario(
     *,
     large: bool = False,
     from_start: bool = False,
+    severity: int | None = None,
+    measured: bool = False,
 ) -> Scenario:
     """A scenario drawn from `seed`.
 
     `faults`: the classes wanted, () for healthy, None to draw them too. `large`: 128 ranks
-    instead of 8 to 64. `from_start`: slow faults are there from the first step.
+    instead of 8 to 64. `from_start`: slow faults are there from the first step. Faults of
+    devices and hosts, or `measured`: NICs, GPUs and hosts are measured, too; `severity`: 1 to 3,
+    None: any.
     Raises UsageError for a class that does not exist.
     """
     rng = np.random.default_rng([seed, 0x0CA11])
     kinds = _kinds(rng) if faults is None else tuple(faults)
     for kind in kinds:
-        if kind not in WAYS:
-            raise UsageError(f"no fault class `{kind}`; known are {', '.join(WAYS)}")
+        if kind not in {**WAYS, **MEASURED_WAYS}:
+            known = ", ".join((*WAYS, *MEASURED_WAYS))
+            raise UsageError(f"no fault class `{kind}`; known are {known}")
+    if measured or any(kind in MEASURED_WAYS for kind in kinds):
+        return measured_scenario(rng, seed, kinds, severity, from_start)
     values = _job(rng, seed, large) | _ordinary(rng)
     if "S3" in kinds:
         # Large, frequent operations: otherwise waiting always outweighs the transfer.

@@ -271,6 +271,19 @@ class SlowLink(Effect):
                     self.strikes.append(_slow_strike(self.fault, self._families, float(now)))
 
 
+class OfDevices(Effect):
+    """A fault of devices or hosts: it acts through their condition (`measured`), from `at` on."""
+
+    def __init__(self, fault: Fault, cluster: Cluster, rng: np.random.Generator) -> None:
+        super().__init__(fault, cluster, rng)
+        self._begun = False
+
+    def on_transfer(self, meeting: Meeting) -> None:
+        if not self._begun and meeting.last_ns.max(initial=0.0) >= self.fault.at_ns:
+            self._begun = True
+            self.strikes.append(Strike(self.fault.ranks, (), float(self.fault.at_ns)))
+
+
 def _slow_strike(fault: Fault, families: Sequence[Family], at_ns: float) -> Strike:
     comms = {
         int(family.comms[place[0]])
@@ -283,6 +296,8 @@ def _slow_strike(fault: Fault, families: Sequence[Family], at_ns: float) -> Stri
 
 def effects_of(fault: Fault, cluster: Cluster, rng: np.random.Generator) -> list[Effect]:
     """The effects of one fault: S3 is a slow rank and a slow link at once."""
+    if fault.is_measured:
+        return [OfDevices(fault, cluster, rng)]
     if fault.kind == "H2" and fault.how == "order":
         return [CrossedOrder(fault, cluster, rng)]
     classes: dict[str, tuple[type[Effect], ...]] = {

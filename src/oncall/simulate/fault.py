@@ -1,4 +1,8 @@
-"""The faults of CCL-D 2.2 as causes: what breaks on which ranks, when, and how badly."""
+"""Faults as causes: what breaks on which ranks, when, and how badly.
+
+Those of CCL-D 2.2 act on the training itself; those of TFD Table 1 and its kin act on devices and
+hosts, which measurements show, and training follows from them (`measured`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ from typing import Any, Literal, get_args
 from oncall.errors import UsageError
 from oncall.units import NS_PER_S
 
-KINDS = Literal["H1", "H2", "H3", "S1", "S2", "S3"]
 ROLES = Literal["tp", "pp", "dp", "ep", "world"]
 
 # The first is the default.
@@ -28,15 +31,27 @@ WAYS: Mapping[str, tuple[str, ...]] = {
     "S2": ("link",),
     "S3": ("throttle",),
 }
+# Faults of what is measured, each with the ways its evidence differs; the first is the default.
+MEASURED_WAYS: Mapping[str, tuple[str, ...]] = {
+    "PCIE_LINK": ("width", "generation", "replays", "silent", "gpu"),
+    "NIC": ("stalls", "resets", "discards", "slow"),
+    "CABLE": ("fec", "symbols", "flaps"),
+    "LINK": ("rate", "lanes", "shaped"),
+    "SWITCH": ("loss", "congestion", "restart"),
+    "THROTTLE": ("power", "thermal", "hot", "brake"),
+    "GC": ("regular", "growing"),
+}
+SEVERITIES = {1: "mild", 2: "moderate", 3: "severe"}
 OUTCOMES = Literal["stuck", "odd_finishes", "others_finish"]
 _USED_BY: Mapping[str, tuple[str, ...]] = {
     "outcome": ("H2",),
     "progress": ("H3",),
     "factor": ("S1", "S2", "S3"),
     "link_factor": ("S3",),
-    "lasting_ns": ("S1", "S2", "S3"),
+    "lasting_ns": ("S1", "S2", "S3", *MEASURED_WAYS),
     "pause_ns": ("S1",),
     "period_ns": ("S1",),
+    "severity": tuple(MEASURED_WAYS),
 }
 
 
@@ -62,6 +77,7 @@ class Fault:
     link_factor: float = 8.0  # S3: of the link's transfer time
     pause_ns: int = _duration(1, "pause")  # S1 pauses
     period_ns: int = _duration(10, "period")  # S1 pauses
+    severity: int = 2  # of what is measured: 1 mild, 2 moderate, 3 severe
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ranks", tuple(dict.fromkeys(self.ranks)))
@@ -79,20 +95,23 @@ class Fault:
             raise UsageError("faults: a factor below 1 would be a cure")
         if self.at_ns < 0 or self.period_ns <= 0 or self.pause_ns < 0:
             raise UsageError("faults: `at`, `pause` and `period` are not negative")
+        if self.severity not in SEVERITIES:
+            raise UsageError("faults: `severity` is 1 (mild), 2 (moderate) or 3 (severe)")
         if self.kind == "H2" and self.role == "pp":
             raise UsageError("faults: H2 is about collectives; `in: pp` has Send and Recv only")
 
     def _check_words(self) -> None:
-        if self.kind not in get_args(KINDS):
-            raise UsageError(f"faults: `{self.kind}` is none of {', '.join(get_args(KINDS))}")
+        ways = {**WAYS, **MEASURED_WAYS}
+        if self.kind not in ways:
+            raise UsageError(f"faults: `{self.kind}` is none of {', '.join(ways)}")
         if not self.how:
-            object.__setattr__(self, "how", WAYS[self.kind][0])
+            object.__setattr__(self, "how", ways[self.kind][0])
         if self.kind == "H2" and not self.outcome:
             usual = {"smaller": "odd_finishes", "larger": "others_finish"}
             object.__setattr__(self, "outcome", usual.get(self.how, "stuck"))
         for key, value, known in (
             ("in", self.role, ("", *get_args(ROLES))),
-            ("how", self.how, WAYS[self.kind]),
+            ("how", self.how, ways[self.kind]),
             ("outcome", self.outcome, ("", *get_args(OUTCOMES))),
         ):
             if value not in known:
@@ -102,7 +121,12 @@ class Fault:
     @property
     def hangs(self) -> bool:
         """Does it stop the job (H1, H2, H3) rather than slow it?"""
-        return self.kind.startswith("H")
+        return self.kind in ("H1", "H2", "H3")
+
+    @property
+    def is_measured(self) -> bool:
+        """Does it act on devices and hosts, and show in what is measured of them?"""
+        return self.kind in MEASURED_WAYS
 
     def active(self, now_ns: float) -> bool:
         """Is a slow fault at work at this moment of the training?"""

@@ -38,9 +38,10 @@ class Clocks:
         return EPOCH_NS + np.rint(shown).astype(np.int64)
 
 
-def record(scenario: Scenario, played: Played) -> Incident:
-    """All evidence of what was played."""
-    return _Recorder(scenario, played).record()
+def record(scenario: Scenario, played: Played) -> tuple[Incident, Clocks]:
+    """All evidence of what was played, and the clocks that stamped it."""
+    recorder = _Recorder(scenario, played)
+    return recorder.record(), recorder.clocks
 
 
 class _Recorder:

@@ -18,6 +18,11 @@ from oncall.simulate.fault import ROLES, Fault
 from oncall.units import Dimension, parse_quantity
 
 RECORDERS = ("patched", "hooks")
+PING_CLOCKS = ("nic", "kernel", "program")
+MEASURED_TABLES = (
+    "nics", "nic_priorities", "gpus", "hosts", "host_processes", "devices", "links", "pings",
+    "host_events",
+)  # fmt: skip
 _UNIT_SUFFIXES = ("_bytes_per_s", "_ns", "_bytes")
 _EXAMPLES: Mapping[Dimension, str] = {
     "duration": "60 ms",
@@ -89,6 +94,12 @@ class Scenario:
     holes: float = _quantity("0 %")  # of completed operations that the recorders lost
     missing_nodes: tuple[int, ...] = ()  # indexes of nodes that never answered
 
+    # What is measured around the training; faults of devices and hosts imply it.
+    measured: bool = False
+    unseen: tuple[str, ...] = ()  # tables of measurements that nobody collected
+    links_known: bool = False  # does a topology file say how NICs are cabled?
+    ping_clock: str = "nic"  # who stamps network probes
+
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
@@ -103,6 +114,11 @@ class Scenario:
     def nodes(self) -> int:
         return -(-self.world_size // self.gpus_per_node)
 
+    @property
+    def is_measured(self) -> bool:
+        """Are NICs, GPUs and hosts measured, too?"""
+        return self.measured or any(fault.is_measured for fault in self.faults)
+
     @classmethod
     def random(
         cls,
@@ -111,11 +127,20 @@ class Scenario:
         *,
         large: bool = False,
         from_start: bool = False,
+        severity: int | None = None,
+        measured: bool = False,
     ) -> Scenario:
         """A scenario drawn from `seed`: see `draw.random_scenario`."""
         from oncall.simulate.draw import random_scenario
 
-        return random_scenario(seed, faults, large=large, from_start=from_start)
+        return random_scenario(
+            seed,
+            faults,
+            large=large,
+            from_start=from_start,
+            severity=severity,
+            measured=measured,
+        )
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Scenario:
@@ -252,6 +277,11 @@ def _problems(scenario: Scenario) -> Iterable[str]:
         yield f"`recorder: {s.recorder}` is none of {', '.join(RECORDERS)}"
     if s.seal_every_ns <= 0 or s.answers_within_ns < 0:
         yield "`seal_every` is positive, and `answers_within` not negative"
+    if s.ping_clock not in PING_CLOCKS:
+        yield f"`ping_clock: {s.ping_clock}` is none of {', '.join(PING_CLOCKS)}"
+    for table in s.unseen:
+        if table not in MEASURED_TABLES:
+            yield f"`unseen: {table}` is none of {', '.join(MEASURED_TABLES)}"
     for role in s.tree:
         if role not in get_args(ROLES):
             yield f"`tree: {role}` is none of {', '.join(get_args(ROLES))}"

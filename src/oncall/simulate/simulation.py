@@ -8,6 +8,7 @@ from pathlib import Path
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.simulate.cluster import build
+from oncall.simulate.measured.surroundings import Surroundings
 from oncall.simulate.recorder import EPOCH_NS, record
 from oncall.simulate.scenario import Scenario
 from oncall.simulate.shards import write_shards
@@ -21,8 +22,10 @@ def simulate(scenario: Scenario) -> tuple[Incident, Truth]:
     Raises UsageError if none of the faults asked for comes to act, or nothing happens at all.
     """
     cluster = build(scenario)
-    played = Training(scenario, cluster).play()
-    truth = truth_of(scenario, cluster, played, EPOCH_NS)
+    surroundings = Surroundings(scenario) if scenario.is_measured else None
+    played = Training(scenario, cluster, surroundings.paces if surroundings else None).play()
+    blame = surroundings.blame if surroundings else {}
+    truth = truth_of(scenario, cluster, played, EPOCH_NS, blame)
     if scenario.faults and not truth.faults:
         raise UsageError(
             "scenario: no fault came to act; is `at` within `duration`, "
@@ -30,7 +33,10 @@ def simulate(scenario: Scenario) -> tuple[Incident, Truth]:
         )
     if not any((m.arrival_ns <= played.until_ns).any() for m in played.meetings):
         raise UsageError("scenario: `duration` ends before the first operation begins")
-    return record(scenario, played), truth
+    incident, clocks = record(scenario, played)
+    if surroundings:
+        surroundings.write(played, clocks, incident)
+    return incident, truth
 
 
 def write(incident: Incident, truth: Truth, folder: Path, *, shards: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -35,12 +36,25 @@ class Played:
     until_ns: float = 0.0
 
 
+class Conditions(Protocol):
+    """The condition of devices and hosts, as far as training feels it."""
+
+    def compute(self, meeting: Meeting) -> None:
+        """Before anybody arrives: `compute_ns` may change."""
+
+    def transfer(self, meeting: Meeting) -> None:
+        """Arrivals are known: `stretch` may change."""
+
+
 class Training:
     """Plays a scenario; `play` returns everything that happened."""
 
-    def __init__(self, scenario: Scenario, cluster: Cluster) -> None:
+    def __init__(
+        self, scenario: Scenario, cluster: Cluster, conditions: Conditions | None = None
+    ) -> None:
         self.scenario = scenario
         self.cluster = cluster
+        self.conditions = conditions
         self.free_ns: Floats = np.zeros(cluster.world_size)
         self.disturbances = Disturbances(scenario, rng_of(scenario, "disturbances"))
         self.played = Played(cluster, until_ns=float(scenario.duration_ns))
@@ -119,9 +133,13 @@ class Training:
         )
         for effect in self.played.effects:
             effect.on_compute(meeting)
+        if self.conditions:
+            self.conditions.compute(meeting)
         meeting.arrive()
         for effect in self.played.effects:
             effect.on_transfer(meeting)
+        if self.conditions:
+            self.conditions.transfer(meeting)
         meeting.transfer()
         for effect in self.played.effects:
             effect.on_end(meeting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ class FaultTruth:
 
     `comms` are the communicators it acts on itself (hexadecimal; not its victims'), `seq` the
     operation a hang began in. `severity` is the factor of a slow fault (pauses: how much longer
-    a period takes), `slowdown` the length of a training step against one before it.
+    a period takes), or 1 to 3; `slowdown` the length of a training step against one before it.
     """
 
     kind: str
@@ -32,6 +33,7 @@ class FaultTruth:
     started_ns: int
     severity: float | None = None
     slowdown: float | None = None
+    blame: tuple[Mapping[str, str | int], ...] = ()  # devices by node, nic, gpu, rank, comm
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,19 @@ class Truth:
         return {"healthy": self.healthy, **dataclasses.asdict(self)}
 
 
-def truth_of(scenario: Scenario, cluster: Cluster, played: Played, epoch_ns: int) -> Truth:
-    """Read the truth off what was played."""
+def truth_of(
+    scenario: Scenario,
+    cluster: Cluster,
+    played: Played,
+    epoch_ns: int,
+    blame: Mapping[Fault, tuple[Mapping[str, str | int], ...]] | None = None,
+) -> Truth:
+    """Read the truth off what was played; `blame` are the devices at fault."""
     known = [_fault_truth(fault, cluster, played, epoch_ns) for fault in scenario.faults]
+    known = [
+        fault and dataclasses.replace(fault, blame=(blame or {}).get(cause, ()))
+        for cause, fault in zip(scenario.faults, known, strict=True)
+    ]
     struck = tuple(fault for fault in known if fault is not None)
     missing = tuple(node_name(node) for node in scenario.missing_nodes)
     return Truth(scenario.job, scenario.seed, struck, missing, len(known) - len(struck))
@@ -84,6 +96,8 @@ def _fault_truth(
 
 
 def _severity(fault: Fault) -> float:
+    if fault.is_measured:
+        return fault.severity
     if fault.how == "pauses":
         return 1 + fault.pause_ns / fault.period_ns
     return max(fault.factor, fault.link_factor) if fault.kind == "S3" else fault.factor

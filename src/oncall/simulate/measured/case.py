@@ -1,0 +1,114 @@
+"""One fault being put into a run: the words in which fault families say what it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from oncall.simulate.cluster import Ints
+from oncall.simulate.fault import Fault
+from oncall.simulate.measured.condition import (
+    FOREVER_NS,
+    Change,
+    Condition,
+    Event,
+    Quantity,
+    Reset,
+)  # fmt: skip
+from oncall.simulate.measured.machine import Fleet
+
+Blame = dict[str, str | int]
+
+
+@dataclass
+class Case:
+    """A fault, where it acts, and what it does to the condition of the devices.
+
+    `device` is the first of the fault's ranks: its GPU and its NIC have the same number.
+    """
+
+    fault: Fault
+    fleet: Fleet
+    condition: Condition
+    rng: np.random.Generator
+    until_ns: float
+    blame: list[Blame] = field(default_factory=list)
+
+    @property
+    def device(self) -> int:
+        return self.fault.ranks[0]
+
+    @property
+    def node(self) -> int:
+        return int(self.fleet.device_node[self.device])
+
+    @property
+    def begin_ns(self) -> float:
+        return float(self.fault.at_ns)
+
+    @property
+    def end_ns(self) -> float:
+        lasting = self.fault.lasting_ns
+        return FOREVER_NS if lasting is None else self.begin_ns + lasting
+
+    def pick(self, mild: Any, moderate: Any, severe: Any) -> Any:
+        """The choice that belongs to the fault's severity 1, 2 or 3."""
+        return (mild, moderate, severe)[self.fault.severity - 1]
+
+    def about(self, mild: float, moderate: float, severe: float) -> float:
+        """The number that belongs to the severity, give or take a tenth."""
+        value: float = self.pick(mild, moderate, severe)
+        return value * float(self.rng.uniform(0.9, 1.1))
+
+    def change(
+        self,
+        quantity: Quantity,
+        value: float,
+        where: Sequence[int] | Ints | None = None,
+        *,
+        begin_ns: float | None = None,
+        end_ns: float | None = None,
+    ) -> None:
+        """Change a quantity of the fault's device (or its node) while the fault acts."""
+        if where is None:
+            where = [self.node if quantity.of_nodes else self.device]
+        begin = self.begin_ns if begin_ns is None else begin_ns
+        end = self.end_ns if end_ns is None else end_ns
+        at = np.asarray(where, dtype=np.int64)
+        self.condition.changes.append(Change(quantity, at, value, begin, end))
+
+    def once(self, quantity: Quantity, at_ns: float, device: int | None = None) -> None:
+        """One event of a quantity that is a rate a second, at a moment."""
+        where = [self.device if device is None else device]
+        self.change(quantity, 1e3, where, begin_ns=at_ns, end_ns=at_ns + 1e6)
+
+    def event(
+        self, source: str, code: str, text: str, *, device: str | None = None,
+        at_ns: float | None = None, node: int | None = None,
+    ) -> None:  # fmt: skip
+        """A line that the host says."""
+        moment = self.begin_ns if at_ns is None else at_ns
+        at = self.node if node is None else node
+        self.condition.events.append(Event(at, moment, source, code, device, text))
+
+    def reset(self, device: int, at_ns: float) -> None:
+        self.condition.resets.append(Reset(device, at_ns))
+
+    def blame_device(self, *kinds: str, device: int | None = None) -> None:
+        """Name the device as culprit: kinds are `nic`, `gpu`, `rank`; its node always."""
+        at = self.device if device is None else device
+        known: Blame = {
+            "nic": self.fleet.nic_name(at), "gpu": int(self.fleet.device_rail[at]), "rank": at,
+        }  # fmt: skip
+        self.blame.append({"node": self.fleet.node_name(at), **{k: known[k] for k in kinds}})
+
+    def moments(self, every_s: float, spread: float = 0.2) -> Iterator[float]:
+        """Moments while the fault acts, so far apart on average."""
+        at = self.begin_ns + float(self.rng.uniform(0.0, 0.3)) * every_s * 1e9
+        end = min(self.end_ns, self.until_ns)
+        while at < end:
+            yield at
+            at += every_s * 1e9 * float(np.exp(spread * self.rng.standard_normal()))
