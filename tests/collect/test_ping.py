@@ -15,13 +15,16 @@ from hypothesis import strategies as st
 from oncall.collect.ping import Ping, Pinger, Target
 from oncall.collect.ping_packet import PACKET_BYTES, Kind, Packet, decode
 from oncall.collect.rate_limit import RateLimit, RateLimits
+from oncall.collect.rdma_address import RdmaAddress, find
 from oncall.collect.responder import Responder, Responding
 from oncall.collect.stamped_socket import StampedSocket
 from oncall.collect.stamps import CLOCKS
 
 MS = 1_000_000
 LONG_NS = 60 * 10**9
-numbers = st.integers(0, 2**64 - 1)
+tokens = st.integers(0, 2**64 - 1)
+sequences = st.integers(0, 2**32 - 1)
+names = st.text("abcdefgh_0123456789", max_size=24)
 instants = st.integers(-(2**63), 2**63 - 1)
 
 
@@ -31,13 +34,22 @@ instants = st.integers(-(2**63), 2**63 - 1)
 @given(
     st.builds(
         Packet,
-        st.sampled_from(Kind),
-        numbers,
-        numbers,
+        st.sampled_from([kind for kind in Kind if kind is not Kind.FOUND]),
+        tokens,
+        sequences,
         instants,
         instants,
         st.sampled_from(CLOCKS),
-        st.text("abcdefgh_0123456789", max_size=24),
+        names,
+    )
+    | st.builds(
+        Packet,
+        st.just(Kind.FOUND),
+        tokens,
+        sequences,
+        nic=names,
+        gid=st.binary(min_size=16, max_size=16),
+        qpn=sequences,
     )
 )
 def test_every_packet_has_one_size_and_reads_back(packet: Packet) -> None:
@@ -123,6 +135,20 @@ def test_a_node_without_a_responder_is_refused_not_lost(pinger: Pinger) -> None:
     assert wait_until(pinger, lambda: pinger.oddities.refused, []) == []
     assert set(pinger.oddities.refused) == {"gpu003"}
     assert "nothing answers pings on gpu003" in pinger.oddities.sentences()[0]
+
+
+def test_where_a_nic_takes_rdma_pings_is_found_by_udp() -> None:
+    stamped = StampedSocket("127.0.0.1")
+    there = RdmaAddress(bytes(range(16)), 0x112233)
+    nics = dict(socket.if_nameindex())
+    responding = Responding(Responder(stamped, nics.__getitem__, {"lo": there}))
+    assert find(("127.0.0.1", stamped.port)) == ("lo", there)
+    responding.close()
+    assert find(("127.0.0.1", stamped.port)) is None  # nobody any more
+    without = StampedSocket("127.0.0.1")
+    responding = Responding(Responder(without))
+    assert find(("127.0.0.1", without.port)) is None  # somebody, who takes none
+    responding.close()
 
 
 # ------------------------------------------------------------------ a false responder

@@ -139,7 +139,7 @@ class Pinger:
         except OSError:
             self._refuse(target)
             return
-        self._sequence += 1
+        self._sequence = (sequence + 1) % 2**32
         deadline_ns = sent.program_ns + self._timeout_ns
         self._flights[sequence] = _Flight(target, number, sent, deadline_ns)
         self._by_number[number] = sequence

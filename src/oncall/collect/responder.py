@@ -7,12 +7,14 @@ import socket
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from oncall.collect.ping_packet import Kind, Packet, decode
 from oncall.collect.rate_limit import RateLimit, RateLimits
+from oncall.collect.rdma_address import RdmaAddress
 from oncall.collect.stamped_socket import Address, Left, Received, StampedSocket
 from oncall.collect.stamps import Stamps, turnaround
 
@@ -33,12 +35,17 @@ class Responder:
     """Answers whatever comes to its socket. `limited` counts what was left unanswered."""
 
     def __init__(
-        self, stamped: StampedSocket, nic_of: Callable[[int], str] = lambda _interface: ""
+        self,
+        stamped: StampedSocket,
+        nic_of: Callable[[int], str] = lambda _interface: "",
+        rdma: Mapping[str, RdmaAddress] | None = None,
     ) -> None:
-        """`nic_of` names the NIC of an interface's number. The socket becomes its own."""
+        """`nic_of` names the NIC of an interface's number; `rdma` is where each NIC takes RDMA
+        pings. The socket becomes its own."""
         self.limited = 0
         self._socket = stamped
         self._nic_of = nic_of
+        self._rdma = rdma or {}
         self._limits = RateLimits(_PER_SECOND, _BURST)
         self._limit = RateLimit(_ALL_PER_SECOND, _ALL_BURST)
         self._answered: OrderedDict[tuple[Address, int, int], _Answered] = OrderedDict()
@@ -58,7 +65,7 @@ class Responder:
         """Answer all that has come."""
         while (received := self._socket.receive()) is not None:
             packet = decode(received.data)
-            if packet is None or packet.kind not in (Kind.PING, Kind.ASK):
+            if packet is None or packet.kind not in (Kind.PING, Kind.ASK, Kind.FIND):
                 continue
             now_ns = received.stamps.program_ns
             if not self._limits.allows(received.sender[0], now_ns) or not self._limit.allows(
@@ -67,8 +74,10 @@ class Responder:
                 self.limited += 1
             elif packet.kind is Kind.PING:
                 self._pong(packet, received)
-            else:
+            elif packet.kind is Kind.ASK:
                 self._tell(packet, received)
+            else:
+                self._found(packet, received)
         self._take_stamps()
 
     def _pong(self, ping: Packet, received: Received) -> None:
@@ -108,16 +117,34 @@ class Responder:
         with suppress(OSError):
             self._socket.send(told.encoded(), received.sender, received.here)
 
+    def _found(self, find: Packet, received: Received) -> None:
+        nic = self._nic_of(received.interface)
+        there = self._rdma.get(nic, RdmaAddress(bytes(16), 0))
+        found = replace(find, kind=Kind.FOUND, nic=nic, gid=there.gid, qpn=there.qpn)
+        with suppress(OSError):
+            self._socket.send(found.encoded(), received.sender, received.here)
+
     def _take_stamps(self) -> None:
         for left in self._socket.told():
             if isinstance(left, Left) and (answered := self._by_number.get(left.number)):
                 answered.sent = answered.sent.with_stamps(left.kernel_ns, left.nic_ns)
 
 
+class Answering(Protocol):
+    """What answers pings of one kind."""
+
+    def fileno(self) -> int:
+        """Readable when there is something to answer."""
+
+    def answer(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Responding:
     """A responder in a thread of its own, until it is closed."""
 
-    def __init__(self, responder: Responder) -> None:
+    def __init__(self, responder: Answering) -> None:
         self._responder = responder
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="responder", daemon=True)
@@ -131,7 +158,7 @@ class Responding:
 
     def _run(self) -> None:
         poll = select.poll()
-        poll.register(self._responder, select.POLLIN)
-        poll.register(self._woken, select.POLLIN)
+        poll.register(self._responder.fileno(), select.POLLIN)
+        poll.register(self._woken.fileno(), select.POLLIN)
         while all(number != self._woken.fileno() for number, _ in poll.poll()):
             self._responder.answer()

@@ -87,6 +87,7 @@ class StampedSocket:
                 )
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, sum(_FLAGS))
             self._socket.bind((address, port))
+            self._port: int = self._socket.getsockname()[1]
         except OSError:
             self._socket.close()
             raise
@@ -94,8 +95,7 @@ class StampedSocket:
 
     @property
     def port(self) -> int:
-        port: int = self._socket.getsockname()[1]
-        return port
+        return self._port
 
     def fileno(self) -> int:
         return self._socket.fileno()
