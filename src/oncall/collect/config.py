@@ -24,7 +24,7 @@ from oncall.shards.catalog import is_node_name
 from oncall.shards.places import data_dir, run_dir
 from oncall.units import NS_PER_S, parse_quantity
 
-SOURCES = ("rings", "rdma_nics", "probes")  # by name, as `sources.py` makes them
+SOURCES = ("rings", "rdma_nics", "rdma_resources", "probes")  # by name, as `sources.py` makes them
 
 
 def _node() -> str:

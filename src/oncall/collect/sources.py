@@ -12,6 +12,7 @@ from oncall.collect.config import Configuration
 from oncall.collect.own_thread import OwnThread
 from oncall.collect.probes import ProbeSource
 from oncall.collect.rdma_nics import RdmaNics
+from oncall.collect.rdma_resources import RdmaResources
 from oncall.collect.rings import RingSource
 from oncall.collect.source import Source
 from oncall.shards.bookmarks import Bookmark, under
@@ -32,9 +33,16 @@ def _rdma_nics(config: Configuration, _: Bookmarks) -> Source:
     return OwnThread(RdmaNics(config.root, config.node, config.rdma_nics_every_ns))
 
 
+def _rdma_resources(config: Configuration, _: Bookmarks) -> Source:
+    rings = rings_dir(config.run_dir)
+    every_ns = config.rdma_resources_every_ns
+    return OwnThread(RdmaResources(config.root, config.node, every_ns, rings))
+
+
 _MAKE: dict[str, Callable[[Configuration, Bookmarks], Source]] = {
     "rings": _rings,
     "rdma_nics": _rdma_nics,
+    "rdma_resources": _rdma_resources,
     "probes": _probes,
 }
 

@@ -67,6 +67,8 @@ TRAINING_TABLES: tuple[Table, ...] = (
         COMM,
         ("channel", "INTEGER", "", "NCCL channel"),
         ("created_ns", "BIGINT", "ns", "when it reached ready-to-receive"),
+        ("pid", "BIGINT", "", "the process that holds it"),
+        ("state", "VARCHAR", "", "reset, init, rtr, rts, sqd, sqe or err, when last seen"),
     ),
     table(
         "ops",
