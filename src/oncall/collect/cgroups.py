@@ -14,8 +14,8 @@ from oncall.collect.system_files import read_counts, read_number, read_text, who
 
 _NS_PER_US = 1000
 # Where distributions mount them, below sys/fs/cgroup.
-_V1 = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
-_V2 = (".", "unified")
+_V1: tuple[str, ...] = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
+_V2: tuple[str, ...] = (".", "unified")
 
 
 @dataclass(frozen=True)
