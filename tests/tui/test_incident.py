@@ -49,7 +49,7 @@ async def test_the_verdict_is_read_at_a_glance() -> None:
 @piloted
 async def test_enter_drills_down_to_the_rows_and_escape_comes_back() -> None:
     async with console(size=NARROW) as running:
-        await running.press("enter", "j")
+        await running.press("enter", "k")
         assert item_of(running, "story") == "step 1"
         await running.press("enter")
         await until_seen(running, "absent · 1 row")
@@ -63,9 +63,18 @@ async def test_enter_drills_down_to_the_rows_and_escape_comes_back() -> None:
 
 
 @piloted
+async def test_the_first_key_shows_the_culprit_and_how_it_was_found() -> None:
+    async with console(size=NARROW) as running:
+        assert item_of(running, "story") == "step 2"  # the conclusion
+        await running.press("w")
+        await until_seen(running, "absent · 1 row")
+        assert "SELECT m.* FROM hang_members" in running.text()
+
+
+@piloted
 async def test_a_step_shows_what_decided_it() -> None:
     async with console(size=NARROW) as running:
-        await running.press("w")
+        await running.press("tab", "g", "w")
         await until_seen(running, "stuck · 15 rows")
         assert "hang_after = 5 min" in running.text()
 
@@ -73,8 +82,10 @@ async def test_a_step_shows_what_decided_it() -> None:
 @piloted
 async def test_beside_the_story_rows_follow_the_cursor() -> None:
     async with console(size=(200, 60)) as running:
+        await until_seen(running, "absent · 1 row")
+        await running.press("tab", "g")
         await until_seen(running, "stuck · 15 rows")
-        await running.press("tab", "j")
+        await running.press("j")
         await until_seen(running, "absent · 1 row")
         assert running.session.asked[-1] == ("step_rows", ("F1", 1, 200))
         lines = running.text().splitlines()
@@ -86,12 +97,12 @@ async def test_beside_the_story_rows_follow_the_cursor() -> None:
 @piloted
 async def test_running_through_the_story_asks_only_where_one_stops() -> None:
     async with console(size=WIDE) as running:
-        await until_seen(running, "stuck · 15 rows")
-        await running.press("tab")
-        await running.pilot.press("j", "j", "k", "k", "j")
         await until_seen(running, "absent · 1 row")
+        await running.press("tab")
+        await running.pilot.press("k", "k", "j", "j", "k", "k")
+        await until_seen(running, "stuck · 15 rows")
         asked = [what for method, what in running.session.asked if method == "step_rows"]
-        assert asked == [("F1", 0, 200), ("F1", 1, 200)]
+        assert asked == [("F1", 2, 200), ("F1", 0, 200)]
 
 
 @piloted
@@ -107,7 +118,7 @@ async def test_rows_that_cannot_be_read_say_why() -> None:
 async def test_a_new_finding_does_not_move_the_reader() -> None:
     session = FakeSession()
     async with console(session, size=NARROW) as running:
-        await running.press("enter", "j")
+        await running.press("enter", "k")
         story = running.app.screen.query_one("#story", ReadingList)
         stands_at, scrolled = item_of(running, "story"), story.scroll_y
         followers = [replace(waiting(), id="F3", explained_by="F2")]
@@ -184,7 +195,7 @@ async def test_whole_reports_are_copied_too() -> None:
 @piloted
 async def test_rows_are_copied_with_their_columns() -> None:
     async with console(size=NARROW) as running:
-        await running.press("w")
+        await running.press("tab", "g", "w")
         await until_seen(running, "stuck · 15 rows")
         await running.press("j", "y", "r")
         assert running.app.clipboard == "1\tgpu017\t14"
@@ -272,6 +283,6 @@ async def test_picture_of_silence() -> None:
 @piloted
 async def test_picture_with_rows_over_the_story() -> None:
     async with console(FakeSession(hang_world()), size=NARROW) as running:
-        await running.press("w")
+        await running.press("tab", "g", "w")
         await until_seen(running, "stuck · 15 rows")
         check_picture(running.app, "incident-rows-80x24-dark")

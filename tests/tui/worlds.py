@@ -88,7 +88,14 @@ def hang() -> Finding:
                 1,
                 "SELECT m.* FROM hang_members m JOIN hang_roots r USING (job, comm, seq, rank)",
             ),
-            Step("", "yes", "rank 5 on gpu017 never entered AllReduce 14.", "absent", 1),
+            Step(
+                "",
+                "yes",
+                "rank 5 on gpu017 never entered AllReduce 14.",
+                "absent",
+                1,
+                "SELECT m.* FROM hang_members m JOIN hang_roots r USING (job, comm, seq, rank)",
+            ),
         ),
         ruled_out=(
             RuledOut("H2", "all members call the same AllReduce of 1 GiB"),

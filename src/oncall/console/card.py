@@ -17,7 +17,7 @@ from oncall.units import format_bytes, format_duration
 RELATIONS = ("members", "operations", "frontier")
 MOST_OPERATIONS = 30
 _MOST_COMMUNICATORS = 12
-_COLUMNS = ("seq", "op", "communicator", "size", "entered", "took", "state")
+_COLUMNS = ("seq", "op", "communicator", "took", "state", "size", "entered")  # narrow panes cut
 
 
 def card_of(incident: Incident, world: World, rank: int) -> RankCard:
@@ -101,10 +101,10 @@ def _operations(con: duckdb.DuckDBPyConnection, rank: int) -> Table:
                 seq,
                 call,
                 clean(str(name or role or "")),
-                "" if size is None else format_bytes(size),
-                "" if entered_ns is None else instant(entered_ns, date=False),
                 "" if spent_ns is None else format_duration(spent_ns),
                 "unknown" if done is None else "done" if done else "in it",
+                "" if size is None else format_bytes(size),
+                "" if entered_ns is None else instant(entered_ns, date=False),
             )
         )
     return Table(_COLUMNS, tuple(told), total)

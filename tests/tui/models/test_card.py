@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from oncall.console.world import RankCard, Table
 from oncall.tui.models.card import aligned, card_lines
+from oncall.tui.models.cells import cell_len, cut, padded
 
 
 def card(rows: int = 2, total: int = 2) -> RankCard:
@@ -44,3 +45,12 @@ def test_a_rank_without_operations_says_so() -> None:
 def test_columns_are_as_wide_as_they_need() -> None:
     table = Table(("seq", "size", "what"), ((7, 1_000_000, None), (12, 5, "a")), 2)
     assert aligned(table, 9) == ["seq       size  what", "  7  1,000,000  -", " 12          5  a"]
+
+
+def test_wide_characters_take_two_columns() -> None:
+    assert padded("训练", 6) == "训练  "
+    assert cut("训练任务", 5) == "训练…"
+    assert cut("训练任务", 8) == "训练任务"
+    assert cut("gpu", 0) == ""
+    table = Table(("name", "seq"), (("训练", 1), ("dp", 2)), 2)
+    assert len({cell_len(line) for line in aligned(table, 9)[1:]}) == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oncall.console.world import Ranks, RankState
 from oncall.errors import UsageError
 from oncall.tui.models import fleet
-from oncall.tui.models.fleet_layout import heading_text, lay_out, moved, next_at
+from oncall.tui.models.fleet_layout import begins_at, heading_text, lay_out, moved, next_at
 
 from ..worlds import large_world, ranks_of
 
@@ -38,6 +38,14 @@ def test_what_cannot_be_grouped_by_says_why() -> None:
     assert why["stage"] == "no pipeline-parallel communicator was seen"
     assert fleet.next_grouping(ranks, "node") == "tp"
     assert fleet.next_grouping(ranks, "tp") == "node"
+
+
+def test_groupings_that_are_passed_over_say_why() -> None:
+    ranks = ranks_of(16, {})
+    after = fleet.next_grouping(ranks, "node")
+    assert fleet.left_out_phrase(ranks, "node", after).startswith("not by rack: host names")
+    assert fleet.left_out_phrase(ranks, "tp", "dp") == ""
+    assert fleet.left_out_phrase(ranks, "unheard of", "dp") == ""
 
 
 def test_a_stage_is_the_place_in_the_pipeline() -> None:
@@ -93,6 +101,8 @@ def test_a_rank_in_words() -> None:
         fleet.rank_phrase(ranks, 5)
         == "rank 5 on gpu017 · GPU 5 · mlx5_5 · blamed · tp 2, dp 1, pp 5"
     )
+    stuck = replace(ranks, waited_ns=np.full(16, 600 * 10**9))
+    assert "blamed, waits for 10 min" in fleet.rank_phrase(stuck, 5)
     hidden = replace(ranks, node=("",) * 16, nic=("",) * 16, gpu=np.full(16, -1), groups={})
     assert fleet.rank_phrase(hidden, 4) == "rank 4 · hung for 10 min"
     assert fleet.rank_phrase(ranks, 16) == ""
@@ -202,3 +212,14 @@ def test_the_next_wanted_goes_around_the_end() -> None:
     wanted = fleet.faults(ranks.state)
     assert [next_at(layout, at, wanted) for at in (None, 3, 9)] == [3, 9, 3]
     assert [next_at(layout, at, wanted, -1) for at in (None, 3, 9)] == [9, 9, 3]
+
+
+def test_the_cursor_begins_on_who_is_blamed_before_who_is_silent() -> None:
+    ranks = ranks_of(16, {})
+    everywhere = lay_out(ranks, "node", everyone(ranks), 100, 20)
+    state = np.full(16, RankState.RUNNING, dtype=np.int64)
+    assert begins_at(everywhere, state) == 0
+    state[3], state[9] = RankState.SILENT, RankState.BLAMED
+    assert begins_at(everywhere, state) == 9
+    state[9] = RankState.HUNG
+    assert begins_at(everywhere, state) == 3

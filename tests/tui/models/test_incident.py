@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from oncall.console.world import StepRows, Table, World
 from oncall.diagnosis import Blame, Finding, Stack
-from oncall.tui.models.incident import MOST_FOLDED, SEEN, incident, items, place
+from oncall.tui.models.incident import MOST_FOLDED, SEEN, beginning, incident, items, place
 from oncall.tui.models.reading import Item
 from oncall.tui.models.rows import cell, sheet, step_view
 from oncall.tui.models.story import story
@@ -199,4 +199,20 @@ def test_a_step_shows_the_parameters_that_decided() -> None:
         StepRows("F1", 0, "stuck", "\n  SELECT 1\n", {"hang_after": "5 min"}, Table((), (), 0))
     )
     assert view.params == (("hang_after", "5 min"),)
-    assert view.title == "stuck · 0 rows"
+    assert view.title == "stuck · no rows: the query found nothing"
+
+
+def test_what_a_join_brings_twice_is_shown_once() -> None:
+    table = Table(("rank", "at_ns", "at_ns_1", "gpu_1"), ((5, 7, 7, 3), (6, 8, 8, 4)), 2)
+    assert [column.title for column in sheet(table).columns] == ["rank", "at", "gpu_1"]
+    table = Table(("rank", "rank_1"), ((5, 6),), 1)
+    assert len(sheet(table).columns) == 2
+
+
+def test_a_story_begins_at_its_conclusion() -> None:
+    world = hang_world()
+    told = story(world, hang())
+    assert beginning(told, hang()) == "step 2"
+    seen = story(world, None)
+    assert beginning(seen, None) == next(item.name for item in seen if item.reads)
+    assert beginning((), None) is None

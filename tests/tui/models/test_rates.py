@@ -105,9 +105,18 @@ def test_values_have_their_unit() -> None:
 def test_silence_is_told() -> None:
     one = series([10.0, 10.0, math.nan, math.nan, math.nan, math.nan], baseline=(8.0, 12.0))
     assert model.standing_phrase(one, 5 * S) == (
-        "within its usual 8 B/s to 12 B/s · nothing recorded for the last 4 s"
+        "nothing recorded for the last 4 s · within its usual 8 B/s to 12 B/s"
     )
+    assert model.latest_phrase(one, 5 * S) == "last 10 B/s"
+    assert model.latest_phrase(one, 2 * S) == "10 B/s"
     assert model.standing_phrase(series([math.nan]), 0) == "nothing was recorded"
+
+
+def test_a_gap_is_told_in_few_letters() -> None:
+    assert model.gap_phrase(4 * S) == "gap 4 s"
+    assert model.gap_phrase(602 * S) == "gap 10 min"
+    assert model.gap_phrase(2 * 3600 * S + 1) == "gap 2 h"
+    assert model.value_phrase(57_873.2, "1/s") == "57,873/s"
 
 
 def test_suspects_come_first_and_a_text_narrows() -> None:

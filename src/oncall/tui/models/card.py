@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from oncall.console.world import RankCard, Table
 from oncall.report.words import clean, frame_phrase
+from oncall.tui.models.cells import cell_len, cut, padded
 
 Part = Literal["heading", "label", "text", "muted"]
 Line = tuple[tuple[Part, str], ...]
@@ -21,9 +22,9 @@ def card_lines(card: RankCard, width: int) -> tuple[Line, ...]:
 
 def _lines(card: RankCard) -> Iterator[Line]:
     yield (("heading", f"Rank {card.rank}"),)
-    widest = max((len(label) for label, _ in card.facts), default=0)
+    widest = max((cell_len(label) for label, _ in card.facts), default=0)
     for label, value in card.facts:
-        yield ("label", f"{clean(label):<{widest}}  "), ("text", clean(value))
+        yield ("label", padded(clean(label), widest) + "  "), ("text", clean(value))
     if card.stack:
         yield ()
         yield (("heading", "Where its program stood"),)
@@ -45,7 +46,7 @@ def aligned(table: Table, most: int) -> list[str]:
     """The header and the first rows of a table, each column as wide as it needs; numbers right."""
     cells = [[_cell(value) for value in row] for row in table.rows[:most]]
     widths = [
-        max(len(name), *(len(row[place]) for row in cells)) if cells else len(name)
+        max(map(cell_len, (name, *(row[place] for row in cells))))
         for place, name in enumerate(table.columns)
     ]
     right = [
@@ -54,7 +55,7 @@ def aligned(table: Table, most: int) -> list[str]:
     ]
     return [
         "  ".join(
-            text.rjust(width) if number else text.ljust(width)
+            padded(text, width, right=number)
             for text, width, number in zip(row, widths, right, strict=True)
         ).rstrip()
         for row in (list(table.columns), *cells)
@@ -70,8 +71,7 @@ def _cell(value: Any) -> str:
 def _cut(line: Line, width: int) -> Line:
     left, parts = width, []
     for part, text in line:
-        if len(text) > left:
-            text = text[: max(left - 1, 0)] + "…"
+        text = cut(text, left)
         parts.append((part, text))
-        left -= len(text)
+        left -= cell_len(text)
     return tuple(parts)

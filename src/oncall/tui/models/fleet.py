@@ -65,6 +65,17 @@ def next_grouping(ranks: Ranks, by: str) -> str:
     return possible[(possible.index(by) + 1) % len(possible)] if by in possible else possible[0]
 
 
+def left_out_phrase(ranks: Ranks, before: str, by: str) -> str:
+    """Why the groupings between two that can be shown cannot: `not by rack: ...`."""
+    why = groupings(ranks)
+    names = list(why)
+    if before not in names or by not in names:
+        return ""
+    first, last = names.index(before) + 1, names.index(by)
+    passed = names[first:last] if first <= last else names[first:] + names[:last]
+    return " · ".join(f"not by {name}: {why[name]}" for name in passed)
+
+
 def grouped(ranks: Ranks, by: str) -> Groups:
     """The groups in the order of their lowest rank; unknown ones last."""
     if by == "node":
@@ -147,20 +158,24 @@ def _fits(ranks: Ranks, term: str) -> Mask:
 
 
 def rank_phrase(ranks: Ranks, rank: int) -> str:
-    """`rank 137 on gpu034 · GPU 1 · mlx5_1 · hung for 10 min · tp 68, pp 137`."""
+    """`rank 137 on gpu034 · GPU 1 · mlx5_1 · hung for 10 min · tp 68, pp 137`; groups that all
+    ranks are in are left out."""
     found = np.flatnonzero(ranks.rank == rank).tolist()
     if not found:
         return ""
     (at,) = found
     state = STATES[int(ranks.state[at])].name
     waited_ns = int(ranks.waited_ns[at])
+    stands = "" if ranks.state[at] in (RankState.WAITING, RankState.HUNG) else ", waits"
+    tells = {role: bool((code != code[0]).any()) for role, code in ranks.groups.items()}
     number, gpu = {role: int(code[at]) for role, code in ranks.groups.items()}, int(ranks.gpu[at])
     parts = [
         f"rank {rank}" + (f" on {clean(ranks.node[at])}" if ranks.node[at] else ""),
         f"GPU {gpu}" if gpu >= 0 else "",
         clean(ranks.nic[at]),
-        state + (f" for {format_duration(waited_ns)}" if waited_ns >= 0 else ""),
-        ", ".join(f"{role} {one}" for role, one in number.items() if one >= 0),
+        # Not `blamed for 10 min`: that is how long it waits.
+        state + (f"{stands} for {format_duration(waited_ns)}" if waited_ns >= 0 else ""),
+        ", ".join(f"{role} {one}" for role, one in number.items() if one >= 0 and tells[role]),
     ]
     return " · ".join(part for part in parts if part)
 

@@ -11,8 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
-from oncall.console.world import Ints, Ranks
-from oncall.tui.models.fleet import Groups, Mask, counts_phrase, grouped
+from oncall.console.world import Ints, Ranks, RankState
+from oncall.tui.models.cells import cell_len, padded
+from oncall.tui.models.fleet import Groups, Mask, counts_phrase, faults, grouped
 
 CHUNK = 16  # cells of a block
 _GAP = 2  # columns between blocks
@@ -122,7 +123,7 @@ def _blocks(ranks: Ranks, groups: Groups, chosen: Ints) -> _Blocks:
 
 def _flow(blocks: _Blocks, width: int, height: int, cell: int) -> Layout:
     """Blocks from left to right; sections begin on a line of their own, below their heading."""
-    label_width = max(map(len, blocks.names))
+    label_width = max(map(cell_len, blocks.names))
     step = label_width + 1 + (int(blocks.position.max()) + 1) * cell + _GAP
     number = len(blocks.names)
     per_line = max(1, (width + _GAP) // step)
@@ -140,7 +141,7 @@ def _flow(blocks: _Blocks, width: int, height: int, cell: int) -> Layout:
 
     labels: dict[int, tuple[Label, ...]] = {}
     for at, start, name in zip(line.tolist(), column.tolist(), blocks.names, strict=True):
-        labels[at] = (*labels.get(at, ()), Label(start, name.ljust(label_width)))
+        labels[at] = (*labels.get(at, ()), Label(start, padded(name, label_width)))
     if blocks.headings:
         members = np.split(blocks.order, np.flatnonzero(np.diff(section[blocks.block])) + 1)
         for name, at, ranks in zip(names.tolist(), top.tolist(), members, strict=True):
@@ -187,11 +188,21 @@ def _block_names(within: Groups, code: Ints, chunk: Ints, first_rank: Ints) -> t
     for one, part, rank in zip(code.tolist(), chunk.tolist(), first_rank.tolist(), strict=True):
         label = within.labels[one]
         name = f"rank {rank}" if not label else label if not part else f"… {rank}"
-        names.append(name if len(name) <= _LONGEST_LABEL else "…" + name[1 - _LONGEST_LABEL :])
+        while cell_len(name) > _LONGEST_LABEL:
+            name = "…" + name[2 if name.startswith("…") else 1 :]
+        names.append(name)
     return tuple(names)
 
 
 # ---------------------------------------------------------------- the cursor
+
+
+def begins_at(layout: Layout, state: Ints) -> int | None:
+    """The index that the cursor begins on: the first that is blamed, else at fault, if any."""
+    for wanted in (state == RankState.BLAMED, faults(state)):
+        if (index := next_at(layout, None, wanted)) is not None:
+            return index
+    return moved(layout, None)
 
 
 def moved(layout: Layout, index: int | None, columns: int = 0, lines: int = 0) -> int | None:

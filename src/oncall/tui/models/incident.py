@@ -139,6 +139,15 @@ def place(lines: Sequence[Line], wanted: str | None, was_at: int) -> int:
     return next(alike, max(0, min(was_at, len(names) - 1)))
 
 
+def beginning(items: Sequence[Item], finding: Finding | None) -> str | None:
+    """The item of a story that the cursor begins on: its conclusion, or the last step that has
+    rows, so that the first key shows the culprit's; of what has no steps, the first."""
+    steps = finding.story if finding else ()
+    telling = [one.name for one in items if one.step is not None and steps[one.step].rows]
+    readable = [one.name for one in items if one.reads]
+    return telling[-1] if telling else readable[0] if readable else None
+
+
 def _line(
     finding: Finding,
     name: str,

@@ -19,6 +19,7 @@ Kind = Literal[
 ]
 
 GAP, ZERO = -1, 0
+_COARSE_NS = (3600 * NS_PER_S, 60 * NS_PER_S, NS_PER_S)
 _ROUND = (1, 1.5, 2, 3, 5, 8, 10, 15)
 _LEAST, _MOST = 1e-300, 1e300  # beyond, powers of ten are no longer floats
 # By eighths of a line, 0 for a rate of zero.
@@ -186,13 +187,35 @@ def value_phrase(value: float, unit: str) -> str:
         return format_duration(value)
     if unit == "s":
         return format_duration(value * NS_PER_S)
-    return f"{format_number(round(value, 1) if abs(value) >= 10 else value)} {unit}".rstrip()
+    number = format_number(round(value, 1) if abs(value) >= 10 else value)
+    return f"{number}/s" if unit == "1/s" else f"{number} {unit}".rstrip()
 
 
 def latest(series: Series) -> float:
     """The last value that was recorded; NaN if none was."""
     known = series.value[np.isfinite(series.value)]
     return float(known[-1]) if len(known) else math.nan
+
+
+def silent_ns(series: Series, end_ns: int) -> int:
+    """For how long before `end_ns` nothing was recorded; 0 while the next sample is merely due."""
+    heard = series.at_ns[np.isfinite(series.value)]
+    if not len(heard) or len(series.at_ns) < 2:
+        return 0
+    since_ns = int(end_ns - heard[-1])
+    return since_ns if since_ns > 3 * np.median(np.diff(series.at_ns)) else 0
+
+
+def gap_phrase(silent_ns: int) -> str:
+    """`gap 10 min`: to a whole second, minute or hour, as there is little room."""
+    unit_ns = next((one for one in _COARSE_NS if silent_ns >= one), NS_PER_S)
+    return f"gap {format_duration(max(silent_ns // unit_ns, 1) * unit_ns)}"
+
+
+def latest_phrase(series: Series, end_ns: int) -> str:
+    """The last value with its unit, said to be the last if it is old."""
+    value = value_phrase(latest(series), series.unit)
+    return f"last {value}" if silent_ns(series, end_ns) else value
 
 
 def standing(series: Series) -> Literal["below", "above", ""]:
@@ -204,18 +227,17 @@ def standing(series: Series) -> Literal["below", "above", ""]:
 
 
 def standing_phrase(series: Series, end_ns: int) -> str:
-    """`below 9 GB/s to 11 GB/s`, and since when nothing is heard."""
+    """Since when nothing is heard, and `below its usual 9 GB/s to 11 GB/s`."""
     parts = []
+    if silent := silent_ns(series, end_ns):
+        parts.append(f"nothing recorded for the last {format_duration(silent)}")
     if series.baseline is not None:
         low, high = (value_phrase(mark, series.unit) for mark in series.baseline)
         parts.append(f"{standing(series) or 'within'} its usual {low} to {high}")
     if series.threshold is not None:
         parts.append(f"threshold {value_phrase(series.threshold, series.unit)}")
-    heard = series.at_ns[np.isfinite(series.value)]
-    if not len(heard):
+    if not np.isfinite(series.value).any():
         parts.append("nothing was recorded")
-    elif len(series.at_ns) > 1 and end_ns - heard[-1] > 3 * np.median(np.diff(series.at_ns)):
-        parts.append(f"nothing recorded for the last {format_duration(int(end_ns - heard[-1]))}")
     return " · ".join(parts)
 
 

@@ -44,6 +44,7 @@ class Sheet:
 
 def sheet(table: Table) -> Sheet:
     """A table of evidence or of a fact, made readable."""
+    table = _once(table)
     values = [[row[i] for row in table.rows] for i in range(len(table.columns))]
     texts = [
         [cell(name, value) for value in column]
@@ -66,6 +67,18 @@ def sheet(table: Table) -> Sheet:
         shared=", ".join(shared),
         counted=_counted(len(table.rows), table.total),
     )
+
+
+def _once(table: Table) -> Table:
+    """Without columns that a join has brought a second time: `at_ns_1` beside an equal `at_ns`."""
+    at = {name: place for place, name in enumerate(table.columns)}
+    kept = []
+    for name, place in at.items():
+        first = at.get(name.rpartition("_")[0]) if name[-1:].isdigit() else None
+        if first is None or any(row[place] != row[first] for row in table.rows):
+            kept.append(place)
+    rows = tuple(tuple(row[place] for place in kept) for row in table.rows)
+    return Table(tuple(table.columns[place] for place in kept), rows, table.total)
 
 
 def _card(names: Sequence[str], texts: Sequence[str], total: int) -> Sheet:
@@ -129,6 +142,8 @@ def _short(text: str) -> str:
 
 
 def _counted(shown: int, total: int) -> str:
+    if not total:
+        return "no rows: the query found nothing"
     rows = "row" if total == 1 else "rows"
     return f"{shown:,} of {total:,} {rows} shown" if shown < total else f"{total:,} {rows}"
 

@@ -18,6 +18,7 @@ from oncall.tui.actions import needs_world
 from oncall.tui.goto import Target
 from oncall.tui.messages import Answered, Refused
 from oncall.tui.models import communicators as model
+from oncall.tui.models.cells import cut, padded
 from oncall.tui.registry import ActionEntry
 from oncall.tui.screen import ConsoleScreen, Copy
 from oncall.tui.state import State
@@ -48,10 +49,8 @@ Communicators: first those that findings speak of, then those whose members wait
         state = model.state_of(row)
         size = f"{row.size:,}"
         room = max(width - _PROGRESS - len(size) - 6, 8)
-        label = clean(row.label)
-        label = label if len(label) <= room else label[: room - 1] + "…"
         yield f" {STATES[state].letter} ", self._states[state]
-        yield label.ljust(room), Style()
+        yield padded(cut(clean(row.label), room), room), Style()
         yield f" {size}  ", self._muted
         yield model.progress_phrase(row), self._states[state] if state else self._muted
 

@@ -228,9 +228,12 @@ class FleetScreen(ConsoleScreen):
 
     def action_group(self) -> None:
         world = self.state.world
-        if world is not None:
-            self._by = fleet.next_grouping(world.ranks, self._by)
-            self._show_ranks(self.state)
+        if world is None:
+            return
+        before, self._by = self._by, fleet.next_grouping(world.ranks, self._by)
+        self._show_ranks(self.state)
+        if why := fleet.left_out_phrase(world.ranks, before, self._by):
+            self.tell(why)
 
     def action_next_fault(self) -> None:
         self.query_one(RankGrid).next_fault(1)

@@ -97,9 +97,8 @@ class IncidentScreen(ConsoleScreen):
             self._story.show(items)
         else:
             self._told = line.name
-            first = next((item.name for item in items if item.reads), None)
-            self._story.show(items, at=first)
-            self._story.scroll_home(animate=False)
+            self._story.scroll_home(animate=False, immediate=True)
+            self._story.show(items, at=model.beginning(items, line.finding))
         self._want_rows()
 
     # ------------------------------------------------------- rows behind a step

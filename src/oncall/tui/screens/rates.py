@@ -143,8 +143,9 @@ class RatesScreen(ConsoleScreen):
         row = self.query_one(RateList).row
         if row is None:
             return ()
-        value = model.value_phrase(model.latest(row), row.unit)
-        standing = model.standing_phrase(row, self.query_one(RateList).span[1])
+        end_ns = self.query_one(RateList).span[1]
+        value = model.latest_phrase(row, end_ns)
+        standing = model.standing_phrase(row, end_ns)
         told = f"{clean(row.name)}: {value}" + (f" · {standing}" if standing else "")
         rows = "\n".join(
             f"{at}\t{number:.6g}" for at, number in zip(row.at_ns.tolist(), row.value, strict=True)

@@ -17,8 +17,16 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from oncall.console.world import Ints, Ranks
+from oncall.tui.models.cells import cell_len
 from oncall.tui.models.fleet import FAULTS, Mask, faults
-from oncall.tui.models.fleet_layout import Layout, heading_text, lay_out, moved, next_at
+from oncall.tui.models.fleet_layout import (
+    Layout,
+    begins_at,
+    heading_text,
+    lay_out,
+    moved,
+    next_at,
+)
 from oncall.tui.states import STATES, state_styles, theme_style
 from oncall.tui.widgets.cursor_keys import cursor_bindings
 
@@ -110,16 +118,10 @@ rack, stage or parallel group. / takes 0-7, gpu01, late, tp3, stage:1; several n
         self._layout_now = lay_out(self._ranks, self._by, self._shown, width, height)
         self.virtual_size = Size(self._layout_now.width, self._layout_now.height)
         if self._cursor not in self._layout_now.place:
-            self._cursor = self._first()
+            self._cursor = begins_at(self._layout_now, self._ranks.state)
             self._say()
         self._scroll_to_cursor()
         self.refresh()
-
-    def _first(self) -> int | None:
-        """Where the cursor begins: on the first rank at fault, if any."""
-        assert self._ranks is not None and self._layout_now is not None
-        fault = next_at(self._layout_now, None, faults(self._ranks.state))
-        return moved(self._layout_now, None) if fault is None else fault
 
     def _repaint(self, changed: Ints) -> None:
         """Draw again the cells of these indices, and the headings that count them."""
@@ -169,7 +171,7 @@ rack, stage or parallel group. / takes 0-7, gpu01, late, tp3, stage:1; several n
             if column > end:
                 segments.append(Segment(" " * (column - end), base))
             segments.append(Segment(text, base + style))
-            end = column + len(text)
+            end = column + cell_len(text)
         return Strip(segments, end).crop_extend(left, left + self.size.width, base)
 
     def _pieces(self, line: int) -> Iterator[tuple[int, str, Style]]:

@@ -13,6 +13,7 @@ from textual.widgets import Static
 from oncall.console.world import Series
 from oncall.report.words import clean, instant
 from oncall.tui.models import rates as model
+from oncall.tui.models.cells import cut, padded
 from oncall.tui.models.rates import Kind, Scale
 from oncall.tui.states import theme_style
 from oncall.tui.widgets.line_list import LineList
@@ -43,9 +44,10 @@ class RateList(LineList[Series]):
     """A line for each: name, glyphs, the last number with its unit, and its side of the usual."""
 
     HELP = """\
-One line is one rate over time, suspects (!) first. A dot is a gap: nothing was recorded there. \
-▼ and ▲ mark what lies below or above what is usual for it. The scale starts at zero and is shared \
-by all of a kind, or each line's own: v changes that."""
+One line is one rate over time, suspects (!) first. A dot is a gap: nothing was recorded there; \
+`gap 10 min` in place of the number: nor was anything since. ▼ and ▲ mark what lies below or above \
+what is usual for it. The scale starts at zero and is shared by all of a kind, or each line's own: \
+v changes that."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -82,13 +84,16 @@ by all of a kind, or each line's own: v changes that."""
 
     def draw(self, row: Series, width: int) -> Iterable[tuple[str, Style]]:
         named = min(max(width // 4, 16), 36)
-        name = clean(row.name)
-        name = name if len(name) < named - 2 else name[: named - 4] + "…"
         yield "! " if row.suspect else "  ", self._kinds["outside"]
-        yield name.ljust(named - 2), Style()
+        yield padded(cut(clean(row.name), named - 3), named - 2), Style()
         room = max(width - named - _NUMBER - _SIDE - 1, 4)
         values = model.columns_of(row, *self._span, room)
         yield from _pieces(model.line(row, values, self.scale_of(row), self.plain), self._kinds)
+        if silent_ns := model.silent_ns(row, self._span[1]):
+            # The last number is old: it would be read as if it were of now.
+            yield f" {model.gap_phrase(silent_ns):>{_NUMBER - 1}} ", self._kinds["gap"]
+            yield _MARKS[""], Style()
+            return
         number = model.value_phrase(model.latest(row), row.unit)
         yield f" {number[:_NUMBER]:>{_NUMBER - 1}} ", Style()
         yield _MARKS[model.standing(row)], self._kinds["outside"]
@@ -117,8 +122,7 @@ class RateChart(Static):
         side = max(map(len, marks)) + 1
         styles, muted = kind_styles(self), theme_style(self.app, "muted")
         text = Text(no_wrap=True, overflow="ellipsis")
-        last = model.value_phrase(model.latest(series), series.unit)
-        text.append(f"{clean(series.name)}: {last}", "bold")
+        text.append(f"{clean(series.name)}: {model.latest_phrase(series, span[1])}", "bold")
         if standing := model.standing_phrase(series, span[1]):
             text.append(f" · {standing}", muted)
         text.append("\n")

@@ -14,6 +14,7 @@ from textual.widgets import Static
 
 from oncall.console.world import CommunicatorView
 from oncall.tui.models import communicators as model
+from oncall.tui.models.cells import cut, padded
 from oncall.tui.models.communicators import MemberRow
 from oncall.tui.models.rates import BLOCKS, BLOCKS_ASCII, GAP, Scale, levels, nice_ceiling
 from oncall.tui.states import STATES, state_styles, theme_style
@@ -86,9 +87,7 @@ Members against the last rounds, the newest at the right; those who did alike sh
         super().dress()
 
     def draw(self, row: MemberRow, width: int) -> Iterable[tuple[str, Style]]:  # noqa: ARG002
-        room = LABEL - 1
-        label = row.label if len(row.label) < room else row.label[: room - 2] + "…"
-        yield label.ljust(room), Style()
+        yield padded(cut(row.label, LABEL - 2), LABEL - 1), Style()
         if self._view is None or not len(self._view.seqs):
             yield "no round was recorded", Style(dim=True)
             return

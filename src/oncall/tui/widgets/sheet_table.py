@@ -8,6 +8,7 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 
+from oncall.tui.models.cells import cell_len, padded
 from oncall.tui.models.rows import Column, Sheet
 
 
@@ -45,7 +46,7 @@ class SheetTable(DataTable[Text]):
         self._sheet = sheet
         self.clear(columns=True)
         widths = [
-            max(len(cell) for cell in (column.title, *(row[index] for row in sheet.rows)))
+            max(cell_len(cell) for cell in (column.title, *(row[index] for row in sheet.rows)))
             for index, column in enumerate(sheet.columns)
         ]
         for column, width in zip(sheet.columns, widths, strict=True):
@@ -64,4 +65,4 @@ class SheetTable(DataTable[Text]):
 
 
 def _cell(column: Column, text: str, width: int) -> Text:
-    return Text(text.rjust(width) if column.number else text, no_wrap=True)
+    return Text(padded(text, width, right=True) if column.number else text, no_wrap=True)

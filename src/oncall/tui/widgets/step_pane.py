@@ -30,7 +30,7 @@ class StepPane(Vertical):
     StepPane > .shared { height: auto; color: $muted; }
     StepPane > SheetTable { max-height: 60%; margin-bottom: 1; }
     StepPane > VerticalScroll { height: 1fr; }
-    StepPane VerticalScroll > Static { height: auto; width: auto; min-width: 100%; }
+    StepPane VerticalScroll > Static { height: auto; width: 100%; }
     """
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
