@@ -46,13 +46,11 @@ def test_a_virtual_pair_tells_the_wanted_statistics(tmp_path: Path) -> None:
     script = tmp_path / "read_pair.py"
     script.write_text(READ_PAIR)
     made = f"ip link add {PAIR[0]} type veth peer name {PAIR[1]}"
-    command = (
-        f"{made} || exit 77; cat /sys/class/net/{PAIR[1]}/ifindex; exec {sys.executable} {script}"
-    )
+    read = f"cat /sys/class/net/{PAIR[1]}/ifindex && exec {sys.executable} {script}"
     try:
         told = subprocess.run(
             ["unshare", "--map-root-user", "--net", "--mount", "sh", "-c",
-             f"mount -t sysfs sysfs /sys 2>/dev/null; {command}"],
+             f"mount -t sysfs sysfs /sys; {made} || exit 77; {read}"],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
     except FileNotFoundError:

@@ -156,9 +156,7 @@ def test_what_nobody_fetches_is_bounded_and_counted(
     assert told.dropped == 9000
 
 
-def test_its_cpu_time_is_its_own(
-    run: Callable[..., tuple[OwnThread, Scripted]], until: Until
-) -> None:
+def test_its_cpu_time_is_its_own(run: Callable[..., tuple[OwnThread, Scripted]]) -> None:
     burnt_ns = 20_000_000
 
     def burn() -> Collected:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oncall.collect.rdma_nics import RdmaNics, link_rate
+from oncall.collect.rdma_nics import RdmaNicSource, link_rate
 from oncall.collect.source import Collected, Instant
 from oncall.units import NS_PER_S
 
@@ -39,7 +39,7 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.drivers = DriverStatistics()
-        self.source = RdmaNics(root, "gpu017", QUARTER_NS, self.drivers)
+        self.source = RdmaNicSource(root, "gpu017", QUARTER_NS, self.drivers)
         self.now = Instant(1_700_000_000 * NS_PER_S, 50 * NS_PER_S)
         self.collected = Collected()
 

@@ -11,7 +11,7 @@ import pytest
 from ring_writer import RingWriter
 
 from oncall.collect.rdma_netlink import NoRdma, QueuePair
-from oncall.collect.rdma_resources import RdmaResources
+from oncall.collect.rdma_resources import RdmaResourceSource
 from oncall.collect.source import read_clock
 from oncall.errors import BadInput
 from oncall.shards.batch import Batch
@@ -40,8 +40,8 @@ def kernel() -> Kernel:
 
 
 @pytest.fixture
-def source(rings: Path, kernel: Kernel) -> RdmaResources:
-    return RdmaResources(Path("/"), "gpu017", 10 * NS_PER_S, rings, kernel)
+def source(rings: Path, kernel: Kernel) -> RdmaResourceSource:
+    return RdmaResourceSource(Path("/"), "gpu017", 10 * NS_PER_S, rings, kernel)
 
 
 def rows(batches: Sequence[Batch]) -> list[tuple[object, ...]]:
@@ -49,7 +49,7 @@ def rows(batches: Sequence[Batch]) -> list[tuple[object, ...]]:
 
 
 def test_a_queue_pair_is_of_the_rank_whose_process_holds_it(
-    rings: Path, source: RdmaResources, kernel: Kernel
+    rings: Path, source: RdmaResourceSource, kernel: Kernel
 ) -> None:
     RingWriter(rings, 3)  # of this very process
     kernel.pairs = [OURS, replace(OURS, number=9, type="ud", peer_number=0, pid=NOBODY)]
@@ -60,7 +60,7 @@ def test_a_queue_pair_is_of_the_rank_whose_process_holds_it(
 
 
 def test_it_is_told_when_new_and_when_its_state_changes(
-    source: RdmaResources, kernel: Kernel
+    source: RdmaResourceSource, kernel: Kernel
 ) -> None:
     assert len(rows(source.collect(read_clock()).batches)) == 1
     assert rows(source.collect(read_clock()).batches) == []
@@ -70,12 +70,12 @@ def test_it_is_told_when_new_and_when_its_state_changes(
     assert state == "err"
 
 
-def test_those_of_the_kernel_are_left_out(source: RdmaResources, kernel: Kernel) -> None:
+def test_those_of_the_kernel_are_left_out(source: RdmaResourceSource, kernel: Kernel) -> None:
     kernel.pairs = [replace(OURS, pid=None)]
     assert source.collect(read_clock()).batches == []
 
 
-def test_a_kernel_without_rdma_is_noted(source: RdmaResources, kernel: Kernel) -> None:
+def test_a_kernel_without_rdma_is_noted(source: RdmaResourceSource, kernel: Kernel) -> None:
     source.collect(read_clock())
     kernel.error = NoRdma("this kernel has no RDMA")
     told = source.collect(read_clock())
@@ -85,7 +85,7 @@ def test_a_kernel_without_rdma_is_noted(source: RdmaResources, kernel: Kernel) -
 
 @pytest.mark.parametrize("error", [BadInput("netlink", "damaged: x"), OSError(1, "not permitted")])
 def test_an_odd_answer_is_said_and_asked_again(
-    source: RdmaResources, kernel: Kernel, error: Exception
+    source: RdmaResourceSource, kernel: Kernel, error: Exception
 ) -> None:
     kernel.error = error
     (problem,) = source.collect(read_clock()).problems

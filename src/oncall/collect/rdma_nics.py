@@ -47,7 +47,7 @@ class _Port:
 _Reading: TypeAlias = tuple[_Port, Mapping[str, int | None]]
 
 
-class RdmaNics:
+class RdmaNicSource:
     """Looks for devices at each reading, and at what they have every few seconds."""
 
     name = "rdma_nics"

@@ -19,7 +19,7 @@ _COLUMNS = ("job", "node", "nic", "qpn", "rank", "peer_qpn", "pid", "state")
 _CONNECTED = "rc"  # of others the peer is told with each send, if at all
 
 
-class RdmaResources:
+class RdmaResourceSource:
     """Tells a queue pair when it is new and when its state has changed. Those of the kernel
     itself, which every port has, are left out."""
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from oncall.collect.config import Configuration
+from oncall.collect.gpus import GpuSource
+from oncall.collect.host_processes import HostProcessSource
+from oncall.collect.hosts import HostSource
+from oncall.collect.kernel_log import KernelLogSource
 from oncall.collect.own_thread import OwnThread
 from oncall.collect.probes import ProbeSource
-from oncall.collect.rdma_nics import RdmaNics
-from oncall.collect.rdma_resources import RdmaResources
+from oncall.collect.rdma_nics import RdmaNicSource
+from oncall.collect.rdma_resources import RdmaResourceSource
 from oncall.collect.rings import RingSource
 from oncall.collect.source import Source
 from oncall.shards.bookmarks import Bookmark, under
@@ -30,19 +34,41 @@ def _probes(config: Configuration, _: Bookmarks) -> Source:
 
 
 def _rdma_nics(config: Configuration, _: Bookmarks) -> Source:
-    return OwnThread(RdmaNics(config.root, config.node, config.rdma_nics_every_ns))
+    return OwnThread(RdmaNicSource(config.root, config.node, config.rdma_nics_every_ns))
 
 
 def _rdma_resources(config: Configuration, _: Bookmarks) -> Source:
     rings = rings_dir(config.run_dir)
     every_ns = config.rdma_resources_every_ns
-    return OwnThread(RdmaResources(config.root, config.node, every_ns, rings))
+    return OwnThread(RdmaResourceSource(config.root, config.node, every_ns, rings))
+
+
+def _gpus(config: Configuration, _: Bookmarks) -> Source:
+    return OwnThread(GpuSource(config.root, config.node, config.gpus_every_ns))
+
+
+def _hosts(config: Configuration, _: Bookmarks) -> Source:
+    return OwnThread(HostSource(config.root, config.node, config.hosts_every_ns))
+
+
+def _host_processes(config: Configuration, _: Bookmarks) -> Source:
+    rings, every_ns = rings_dir(config.run_dir), config.host_processes_every_ns
+    return OwnThread(HostProcessSource(config.root, rings, config.node, every_ns))
+
+
+def _kernel_log(config: Configuration, bookmarks: Bookmarks) -> Source:
+    every_ns = config.kernel_log_every_ns
+    return OwnThread(KernelLogSource(config.root, config.node, every_ns, bookmarks))
 
 
 _MAKE: dict[str, Callable[[Configuration, Bookmarks], Source]] = {
     "rings": _rings,
     "rdma_nics": _rdma_nics,
     "rdma_resources": _rdma_resources,
+    "gpus": _gpus,
+    "hosts": _hosts,
+    "host_processes": _host_processes,
+    "kernel_log": _kernel_log,
     "probes": _probes,
 }
 
