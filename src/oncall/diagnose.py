@@ -54,8 +54,8 @@ def diagnose(
     off = [book.name for book in rulebooks if not book.enabled]
     skipped = tuple(rule for rule in outcome.skipped if rule.rule not in off)
     broke = {rule.rule for rule in skipped if rule.set_aside}
-    replaced = {book.name for book in rulebooks if book.name in broke and book.instead_of}
-    checked = _checked(rulebooks, {*off, *(rule.rule for rule in skipped)} - replaced)
+    yielded = {book.name for book in rulebooks if book.name in broke and book.instead_of}
+    checked = _checked(rulebooks, {*off, *(rule.rule for rule in skipped)} - yielded)
     notes += tuple(f"rulebook {name} is switched off" for name in off)
     if not any(finding.fault_class == "hang" for finding in outcome.findings):
         notes += _long_wait(incident)
@@ -73,6 +73,15 @@ def diagnose(
             for book in rulebooks
             if book.site_file and book.name in checked and book.name not in broke
         },
+    )
+
+
+def judges(rulebooks: Sequence[Rulebook], diagnosis: Diagnosis) -> tuple[Rulebook, ...]:
+    """The rulebooks whose facts the diagnosis tells: a shipped one, where the site's broke."""
+    ran = diagnosis.site_rulebooks
+    return tuple(
+        book.instead_of if book.instead_of is not None and book.name not in ran else book
+        for book in rulebooks
     )
 
 

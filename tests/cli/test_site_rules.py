@@ -64,7 +64,7 @@ def test_what_was_saved_in_the_console_counts_the_next_day(
     site: Path, evidence: Path, diagnose: Diagnose
 ) -> None:
     assert diagnose()[0] == 1
-    session = RecordingSession([evidence], Shelf())
+    session = RecordingSession([evidence], Shelf(site=site))
     session.rule_text("hang")
     path = session.save_rule("hang", PATIENT)
     session.close()

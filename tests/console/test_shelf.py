@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oncall.console.shelf import Shelf, site_folder
+from oncall.console.shelf import Shelf
 from oncall.errors import RulebookError, UsageError
 from oncall.rules.load import shipped_folder
 
@@ -87,7 +87,7 @@ def test_saving_writes_the_site_never_the_shipped_and_keeps_comments(
     assert not shelf.lines(None)[0].shipped
     # And again, from what is there now.
     assert shelf.save("hang", shelf.text("hang") + "# more\n") == path
-    assert sorted(path.parent.iterdir()) == [path]
+    assert sorted(path.parent.glob("*.yaml")) == [path.with_name("hang.test.yaml"), path]
 
 
 def test_what_somebody_else_changed_is_not_overwritten(shelf: Shelf) -> None:
@@ -135,19 +135,124 @@ def test_a_new_rulebook_passes_its_check_and_is_in_force_once_saved(shelf: Shelf
     assert shelf.check(text) == ()
     shelf.save("loader", text)
     assert shelf.named("loader").book.status == "experimental"
-    assert shelf.test("loader").total == 0
+    assert {row[1] for row in shelf.test("loader", text).rows} == {"pass"}
     with pytest.raises(UsageError, match="already"):
         shelf.new("loader")
     with pytest.raises(UsageError, match="lower-case"):
         shelf.new("My Rule")
 
 
-def test_the_rulebooks_own_tests_run_in_place(shelf: Shelf) -> None:
-    table = shelf.test("process")
+def test_the_rulebooks_own_tests_run_on_what_is_typed(shelf: Shelf) -> None:
+    text = shelf.text("process")
+    table = shelf.test("process", text)
     assert table.total == len(table.rows) > 0
     assert {row[1] for row in table.rows} == {"pass"}
+    # A new one has those of the template, until it is about something else.
+    starter = shelf.new("loader")
+    assert shelf.test("loader", starter).total == 3
+    cold = starter.replace("temp_c > $hot", "temp_c < $hot")
+    assert "FAIL" in {row[1] for row in shelf.test("loader", cold).rows}
+    with pytest.raises(UsageError, match=r"has no tests yet; .*loader.test.yaml"):
+        shelf.test("loader", starter.replace("HOT", "LATE"))
 
 
-def test_the_site_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert site_folder() == tmp_path / "oncall" / "rules"
+def test_tests_are_saved_beside_what_they_test(shelf: Shelf) -> None:
+    path = shelf.save("hang", shelf.text("hang").replace("value: 5 min", "value: 6 min"))
+    tests = path.with_name("hang.test.yaml")
+    assert tests.read_text() == (shipped_folder() / "hang.test.yaml").read_text()
+    tests.write_text("rulebook: hang\ntests: []\n")
+    shelf.save("hang", shelf.text("hang") + "# more\n")
+    assert tests.read_text() == "rulebook: hang\ntests: []\n"
+
+
+# ---------------------------------------------------------------------- broken
+
+
+BROKEN = "rulebook: hang\nfacts: [\n"
+
+
+def test_a_broken_file_is_listed_with_its_error_and_mended_in_its_place(
+    opened: Open, recorded: Recorded, tmp_path: Path
+) -> None:
+    session = opened(recorded("hang"))
+    assert session.world().diagnosis.findings
+    file = tmp_path / "site" / "ours.yaml"
+    file.parent.mkdir()
+    file.write_text(BROKEN)
+    line = {line.name: line for line in session.rules()}["hang"]
+    assert line.shipped and line.path == str(file) and line.broken.startswith("line 2: not YAML")
+    # Nothing is lost, and the next world says what is not in force.
+    world = session.world()
+    assert [finding.rulebook for finding in world.diagnosis.findings] == ["hang"]
+    assert [rule.rule for rule in world.diagnosis.coverage.skipped_rules if rule.set_aside] == [
+        "hang"
+    ]
+    assert session.rule_text("hang") == BROKEN
+    mended = (shipped_folder() / "hang.yaml").read_text().replace("value: 5 min", "value: 50 min")
+    assert session.save_rule("hang", mended) == file
+    line = {line.name: line for line in session.rules()}["hang"]
+    assert not line.broken and not line.shipped
+    assert not session.world().diagnosis.findings
+
+
+def test_a_broken_file_of_a_new_rulebook_is_listed_too(shelf: Shelf, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "loader.yaml").write_text("rulebook: loader\n")
+    line = shelf.lines(None)[-1]
+    assert (line.name, line.title, line.enabled) == ("loader", "", True)
+    assert "is missing" in line.broken
+    with pytest.raises(UsageError, match="already"):
+        shelf.new("loader")
+    shelf.text("loader")
+    shelf.save("loader", Shelf().new("loader"))
+    assert not shelf.lines(None)[-1].broken
+
+
+def test_a_file_that_breaks_and_is_mended_while_one_looks(shelf: Shelf) -> None:
+    path = shelf.save("hang", shelf.text("hang").replace("value: 5 min", "value: 7 min"))
+    good = path.read_text()
+    for text, shipped in ((BROKEN, True), (good, False)):
+        path.write_text(text)
+        lines = {line.name: line for line in shelf.lines(None)}
+        assert lines["hang"].shipped is shipped
+        assert bool(lines["hang"].broken) is shipped
+
+
+def test_an_override_is_checked_tried_and_saved(
+    opened: Open, recorded: Recorded, tmp_path: Path
+) -> None:
+    session = opened(recorded("hang"))
+    assert session.world().diagnosis.findings
+    file = tmp_path / "site" / "patience.yaml"
+    file.parent.mkdir()
+    file.write_text("rulebook: hang\noverride: {params: {hang_aftr: 50 min}}\n")
+    session.rules()
+    text = session.rule_text("hang")
+    [problem] = session.check(text)
+    assert (problem.line, "did you mean `hang_after`" in problem.message) == (2, True)
+    text = text.replace("hang_aftr", "hang_after")
+    assert session.check(text) == ()
+    run = session.dry_run("hang", text)
+    assert len(run.lost) == 1 and not run.gained
+    assert session.save_rule("hang", text) == file
+    assert not session.world().diagnosis.findings
+    # A rulebook of that name in whole is not written over it.
+    whole = session.rule_text("hang")
+    assert whole.startswith((shipped_folder() / "hang.yaml").read_text()[:40])
+    assert session.save_rule("hang", whole) != file
+
+
+def test_where_the_sites_are_left_out_nothing_is_saved(tmp_path: Path) -> None:
+    shelf = Shelf()
+    with pytest.raises(UsageError, match="--no-site-rules"):
+        shelf.save("hang", shelf.text("hang"))
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "hang.yaml").write_text((shipped_folder() / "hang.yaml").read_text())
+    shelf = Shelf([mine])
+    assert shelf.save("hang", shelf.text("hang") + "# mine\n") == mine / "hang.yaml"
+    # What is wrong at the start is an error; what breaks later is not.
+    (mine / "hang.yaml").write_text(BROKEN)
+    assert shelf.lines(None)[0].broken
+    with pytest.raises(RulebookError):
+        Shelf([mine])

@@ -13,7 +13,8 @@ from oncall.evidence.incident import Incident
 from oncall.rules.engine import run
 from oncall.rules.load import parse, shipped_folder
 from oncall.rules.rulebook import Rulebook
-from oncall.rules.site import Rulebooks, read_rulebooks, site_folder
+from oncall.rules.site import Rulebooks, read_rulebooks
+from oncall.rules.site_folder import site_folder
 
 HANG = (shipped_folder() / "hang.yaml").read_text()
 
@@ -57,7 +58,7 @@ def test_the_configuration_names_another_and_the_users_own_wins(tmp_path: Path) 
     [
         ("[rules\n", "is no TOML"),
         ("rules = 3\n", r"\[rules\] is a table"),
-        ('[rules]\nfoldr = "x"\n', r"foldr is no setting \(did you mean `folder`"),
+        ('[rules]\nfoldr = "x"\n', r"foldr is no setting \(did you mean folder"),
         ("[rules]\nfolder = 3\n", "folder is text"),
     ],
 )

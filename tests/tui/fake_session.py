@@ -228,8 +228,8 @@ class FakeSession:
         self._ask("new_rule", name)
         return RULE.replace("rulebook: hang", f"rulebook: {name}")
 
-    def test_rules(self, name: str) -> Table:
-        self._ask("test_rules", name)
+    def test_rules(self, name: str, text: str) -> Table:
+        self._ask("test_rules", (name, text))
         rows = (("rank 5 is absent", "pass", ""), ("all is well", "FAIL", "got H1 blaming [3]"))
         return Table(("test", "result", "difference"), rows, 2)
 

@@ -29,7 +29,7 @@ def test_the_configuration_is_taken(tmp_path: Path) -> None:
     assert block
     path = tmp_path / "config.toml"
     path.write_text(re.sub(r"(?m)^    ", "", block[0]))
-    assert read_keymap([path], _action_ids) == {"save": "ctrl+e", "incident.command": "C"}
+    assert read_keymap([path], _action_ids) == ({"save": "ctrl+e", "incident.command": "C"}, [])
     assert 'theme = "oncall-light"' in block[0] and "oncall-light" in {one.name for one in THEMES}
 
 

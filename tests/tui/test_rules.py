@@ -119,7 +119,7 @@ async def test_a_fact_runs_alone() -> None:
         assert "the cursor is in no fact" in running.text()
         await running.press(*["down"] * 5, "ctrl+g")
         assert "Fact stuck · 1 row" in running.text()
-        assert running.session.asked[-1][1][2] == "stuck"
+        assert dict(running.session.asked)["run_fact"][2] == "stuck"
 
 
 @piloted

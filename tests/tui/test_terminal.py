@@ -85,12 +85,20 @@ def test_a_corrupt_recording_is_told_in_the_console(tmp_path: Path) -> None:
         assert console.wait() == 0
 
 
-def test_a_configuration_that_is_wrong_is_told_with_its_file(tmp_path: Path) -> None:
+def test_a_configuration_that_is_wrong_is_told_and_does_not_stop_the_console(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "oncall").mkdir()
-    (tmp_path / "oncall" / "config.toml").write_text('[keys]\nsvae = "S"\n')
-    with terminal("open", RECORDING) as console:
-        assert console.wait() == 2
-        assert b"config.toml: [keys] svae is no action; did you mean save?" in console.seen
+    path = tmp_path / "oncall" / "config.toml"
+    path.write_text('[rules]\nfolder = 3\n[keys]\nsvae = "S"\nquit = "Q"\n')
+    with terminal("open", RECORDING, size=(200, 30)) as console:
+        console.wait_for("[rules] folder is text")
+        console.wait_for("and 1 more; see the log")
+        console.wait_for("Not-entered hang")
+        console.type("9")
+        console.wait_for("[keys] svae is no action; did you mean save?")
+        console.type("Q")
+        assert console.wait() == 0
 
 
 def test_no_colour_and_no_utf8_are_respected() -> None:

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from oncall import __version__
+from oncall.cli.rulebooks import More, WithSite
 from oncall.errors import ExitCode, OncallError, RulebookError, UsageError
 
 # name -> module and attribute: a Typer application or a function
@@ -25,6 +26,7 @@ _COMMANDS = {
     "doctor": ("oncall.cli.doctor", "doctor"),
     "hooks": ("oncall.cli.hooks", "app"),
     "open": ("oncall.cli.console", "open_"),
+    "probe": ("oncall.cli.probe", "probe"),
     "rules": ("oncall.cli.rules", "app"),
     "schema": ("oncall.cli.schema", "schema"),
     "simulate": ("oncall.cli.simulate", "simulate"),
@@ -92,10 +94,8 @@ def oncall(
     inventory: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file with the nodes to ask.")
     ] = None,
-    rules: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="More rulebooks; a later one overrides. Repeatable."),
-    ] = None,
+    rules: More = None,
+    site_rules: WithSite = True,
     param: Annotated[
         list[str] | None,
         typer.Option(metavar="RULE.NAME=VALUE", help="A parameter of a rulebook. Repeatable."),
@@ -116,8 +116,10 @@ def oncall(
     if command is None:
         from oncall.cli.console import watch
 
-        watch(job, hosts, inventory, rules or (), param or ())
-    elif any(one is not None for one in (job, hosts, inventory)) or rules or param:
+        watch(job, hosts, inventory, rules or (), site_rules, param or ())
+    elif (
+        any(one is not None for one in (job, hosts, inventory)) or rules or param or not site_rules
+    ):
         raise UsageError(f"options of a command follow it: oncall {command} --job NAME ...")
 
 

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from oncall.cli.diagnose import parse_overrides
-from oncall.errors import UsageError
+from oncall.cli.rulebooks import More, WithSite
+from oncall.configuration import configuration_files
+from oncall.errors import BadInput, UsageError
+from oncall.rules.site_folder import site_folder
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
@@ -27,10 +30,8 @@ def open_(
         ),
     ],
     job: Annotated[str | None, typer.Option(help="The job, if there are several.")] = None,
-    rules: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="More rulebooks; a later one overrides. Repeatable."),
-    ] = None,
+    rules: More = None,
+    site_rules: WithSite = True,
     param: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,14 +47,15 @@ def open_(
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")
     overrides = parse_overrides(param or ())
+    site, problems = _site(site_rules)
 
     def opener() -> Session:
         from oncall.console.opening import open_recording
 
-        return open_recording(paths, job, rules or (), overrides)
+        return open_recording(paths, job, rules or (), overrides, site)
 
     recording = paths[0] if len(paths) == 1 and paths[0].is_file() else None
-    _show(opener, job, recording)
+    _show(opener, job, recording, problems)
 
 
 def watch(
@@ -61,25 +63,42 @@ def watch(
     hosts: str | None,
     inventory: Path | None,
     rules: Sequence[Path],
+    site_rules: bool,
     param: Sequence[str],
 ) -> None:
     """The console on the fleet. Does not return, but for errors before it is shown."""
     overrides: Mapping[str, str] = parse_overrides(param)
+    site, problems = _site(site_rules)
 
     def opener() -> Session:
         from oncall.console.opening import open_fleet
 
-        return open_fleet(hosts, inventory, job, rules, overrides)
+        return open_fleet(hosts, inventory, job, rules, overrides, site)
 
-    _show(opener, job, None)
+    _show(opener, job, None, problems)
 
 
-def _show(opener: Callable[[], Session], job: str | None, recording: Path | None) -> NoReturn:
-    """Run the console, and leave. It is imported by name: neither front end needs the other."""
-    from oncall.fleet.configuration import configuration_files
+def _site(wanted: bool) -> tuple[Path | None, list[BadInput]]:
+    """The folder of the site's rulebooks, and what is wrong with what would tell it."""
+    return site_folder() if wanted else (None, [])
 
+
+def _show(
+    opener: Callable[[], Session],
+    job: str | None,
+    recording: Path | None,
+    problems: Sequence[BadInput],
+) -> NoReturn:
+    """Run the console, and leave. It is imported by name: neither front end needs the other.
+    `problems` of the configuration are told in it."""
     run = import_module("oncall.tui.run").run
-    code = run(opener, job=job, recording=recording, configuration=configuration_files())
+    code = run(
+        opener,
+        job=job,
+        recording=recording,
+        configuration=configuration_files(),
+        problems=problems,
+    )
     # Everything is closed, and the interpreter's own end would take longer than all the rest.
     sys.stdout.flush()
     sys.stderr.flush()

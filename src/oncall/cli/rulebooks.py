@@ -51,7 +51,7 @@ def rulebooks_in_force(
 
 def site_folder_told() -> Path:
     """Where the site's rulebooks lie; a configuration that is wrong is told, and harms nothing."""
-    from oncall.rules.site import site_folder
+    from oncall.rules.site_folder import site_folder
 
     folder, problems = site_folder()
     for problem in problems:

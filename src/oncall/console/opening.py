@@ -18,12 +18,13 @@ def open_recording(
     job: str | None,
     rules: Sequence[Path] = (),
     overrides: Mapping[str, str] | None = None,
+    site: Path | None = None,
 ) -> Session:
     """A session on a saved incident, a folder of shards, or recordings.
 
     Raises BadInput, UsageError, RulebookError.
     """
-    shelf = Shelf(rules, overrides)
+    shelf = Shelf(rules, overrides, site)
     only = paths[0] if len(paths) == 1 else None
     if only is not None and only.is_dir() and saved_incident(paths) is None:
         folders = nodes_in(only)
@@ -41,10 +42,11 @@ def open_fleet(
     job: str | None,
     rules: Sequence[Path] = (),
     overrides: Mapping[str, str] | None = None,
+    site: Path | None = None,
 ) -> Session:
     """A session on running nodes. Raises UsageError where none are named, BadInput, RulebookError.
 
     Nothing is asked yet.
     """
-    shelf = Shelf(rules, overrides)
+    shelf = Shelf(rules, overrides, site)
     return LiveSession(reach_fleet(hosts, inventory), shelf, job)

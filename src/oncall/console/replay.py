@@ -39,10 +39,11 @@ from oncall.console.world import (
     Table,
     World,
 )
-from oncall.diagnose import diagnose
+from oncall.diagnose import diagnose, judges
 from oncall.errors import OncallError, UsageError
 from oncall.evidence.incident import Incident
 from oncall.rules.rulebook import Rulebook
+from oncall.rules.site import Rulebooks
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class Replay:
             self._source.refresh(task)
 
     def world(self, at_ns: int | None = None) -> World:
-        rulebooks = self._shelf.rulebooks
+        rulebooks = self._shelf.read()
         with self._task() as task:
             evidence = self._source.at(at_ns, task)
             try:
@@ -159,12 +160,18 @@ class Replay:
         self._show(present)
         return present.world
 
-    def _judged(self, evidence: Evidence, rulebooks: Sequence[Rulebook]) -> _Present:
+    def _judged(self, evidence: Evidence, read: Rulebooks) -> _Present:
         incident = evidence.incident
         timings: dict[str, float] = {}
         diagnosis = diagnose(
-            incident, rulebooks, evidence.job, min_coverage=self._min_coverage, timings=timings
+            incident,
+            read.in_force,
+            evidence.job,
+            min_coverage=self._min_coverage,
+            timings=timings,
+            set_aside=read.skipped,
         )
+        rulebooks = judges(read.in_force, diagnosis)
         self._version += 1
         world = World(
             version=self._version,
@@ -261,8 +268,8 @@ class Replay:
     def new_rule(self, name: str) -> str:
         return self._shelf.new(name)
 
-    def test_rules(self, name: str) -> Table:
-        return self._shelf.test(name)
+    def test_rules(self, name: str, text: str) -> Table:
+        return self._shelf.test(name, text)
 
     # -------------------------------------------------------------------- life
 

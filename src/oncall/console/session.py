@@ -84,8 +84,8 @@ class Session(Protocol):
     def new_rule(self, name: str) -> str:
         """The text of a new rulebook, to fill in."""
 
-    def test_rules(self, name: str) -> Table:
-        """The rulebook's own tests: name, result, and what differs."""
+    def test_rules(self, name: str, text: str) -> Table:
+        """The rulebook's own tests on a text of it: name, result, and what differs."""
 
     def save(self, path: Path) -> None:
         """Write the whole evidence to an incident file."""

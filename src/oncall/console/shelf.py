@@ -2,39 +2,38 @@
 
 Shipped rulebooks come first, then the site's folder, then those of the command line; a later one
 overrides. What is saved goes to the site's folder, or stays where it is if it is a site's already:
-a shipped file is never written.
+a shipped file is never written. Files are watched: what somebody changes, or breaks, shows with
+the next world.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from oncall.console.questions import outcome_of
 from oncall.console.world import Problem, RuleLine, Table, World
-from oncall.errors import RulebookError, UsageError
+from oncall.console.writing import RulebookFiles, replace_file
+from oncall.errors import OncallError, RulebookError, UsageError
+from oncall.errors import Problem as Placed
 from oncall.report.words import skipped_phrase
 from oncall.rules.check import Checker
-from oncall.rules.load import apply_overrides, load_rulebooks, parse, shipped_folder
+from oncall.rules.load import parse, parse_override, rulebook_files, shipped_folder
 from oncall.rules.rulebook import Rulebook
-from oncall.rules.starter import starter_text
+from oncall.rules.site import Rulebooks, SetAside, read_rulebooks
+from oncall.rules.starter import starter_tests, starter_text
 from oncall.rules.template import nearest
-from oncall.rules.testing import run_tests
+from oncall.rules.testing import run_tests_of
 from oncall.rules.tests_file import tests_of
 
-
-def site_folder() -> Path:
-    """$XDG_CONFIG_HOME/oncall/rules: rulebooks of this user, in force wherever a console is."""
-    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(home).expanduser() / "oncall" / "rules"
+_STARTERS_VERDICT = "HOT"
 
 
 class Shelf:
-    """Rulebooks in force. `rulebooks` is replaced whole, never changed."""
+    """Rulebooks in force. What is read is replaced whole, never changed."""
 
     def __init__(
         self,
@@ -42,29 +41,60 @@ class Shelf:
         overrides: Mapping[str, str] | None = None,
         site: Path | None = None,
     ) -> None:
-        """`folders` and `overrides` as on the command line. Raises RulebookError, UsageError."""
+        """`folders` and `overrides` as on the command line; `site` None: the site's rulebooks are
+        left out, and nothing can be saved there. Raises RulebookError, UsageError."""
         self._folders = tuple(folders)
         self._overrides = dict(overrides or {})
-        self._site = site or site_folder()
+        self._site = site
         self._checker: Checker | None = None
-        self._read: dict[Path, str] = {}  # file -> digest of what the reader has seen
-        self.rulebooks = self._load()
+        self._files = RulebookFiles()
+        self._changing = threading.RLock()  # worlds and questions have a thread each
+        self._stamps = self._stamps_now()
+        self._read = read_rulebooks(site, folders, overrides)
 
-    def _load(self) -> tuple[Rulebook, ...]:
-        site = [self._site] if self._site.is_dir() else []
-        books = load_rulebooks([shipped_folder(), *site, *self._folders])
-        return tuple(apply_overrides(books, self._overrides))
+    def read(self) -> Rulebooks:
+        """What is in force now, files that changed read again."""
+        with self._changing:
+            stamps = self._stamps_now()
+            if stamps != self._stamps:
+                self._stamps = stamps
+                # A parameter of the command line may be of no rulebook any more: all stays then.
+                with suppress(OncallError):
+                    self._read = self._read_again()
+            return self._read
+
+    def _read_again(self) -> Rulebooks:
+        return read_rulebooks(self._site, self._folders, self._overrides, strict=False)
+
+    def _stamps_now(self) -> tuple[tuple[str, int], ...]:
+        """When each file of the site and of the command line was written."""
+        folders = [*([self._site] if self._site is not None else []), *self._folders]
+        return tuple((str(path), _written_ns(path)) for each in folders for path in _files(each))
+
+    @property
+    def rulebooks(self) -> tuple[Rulebook, ...]:
+        return self._read.in_force
 
     def named(self, name: str) -> Rulebook:
         """The rulebook of that name. Raises UsageError."""
-        by_name = {book.name: book for book in self.rulebooks}
+        by_name = self._by_name()
         if name not in by_name:
             raise UsageError(f"no rulebook `{name}`{nearest(name, by_name)}")
         return by_name[name]
 
+    def _by_name(self) -> dict[str, Rulebook]:
+        return {book.name: book for book in self.rulebooks}
+
+    def _broken(self, name: str) -> SetAside | None:
+        """The file of that rulebook that is wrong, if there is one."""
+        return next((one for one in self._read.set_aside if one.name == name), None)
+
+    # ----------------------------------------------------------------- listing
+
     def lines(self, world: World | None) -> tuple[RuleLine, ...]:
-        """The rulebooks, with what came of them in a world."""
-        return tuple(self._line(book, world) for book in self.rulebooks)
+        """The rulebooks with what came of them in a world, and the site's files that are wrong."""
+        self.read()
+        return (*(self._line(book, world) for book in self.rulebooks), *self._alone())
 
     def _line(self, book: Rulebook, world: World | None) -> RuleLine:
         outcome, seconds = "", None
@@ -75,128 +105,184 @@ class Shelf:
             why = [
                 skipped_phrase(rule).partition(": ")[2]
                 for rule in diagnosis.coverage.skipped_rules
-                if rule.rule.split(".")[0] == book.name
+                if rule.rule.split(".")[0] == book.name and not rule.set_aside
             ]
             outcome = outcome_of(book.name, diagnosis.findings, why, diagnosis.checked)
             seconds = world.timings_s.get(book.name)
+        broken = self._broken(book.name)
+        path = book.path if broken is None else broken.path
         return RuleLine(
             name=book.name,
             title=book.book.title,
             status=book.book.status,
-            path=book.path,
+            path=path,
             enabled=book.enabled,
             shipped=_is_shipped(Path(book.path)),
             outcome=outcome,
             seconds=seconds,
+            broken="" if broken is None else _in_a_line(broken),
+            changed_by=book.overridden_by,
+            written_ns=_written_ns(Path(path)),
         )
+
+    def _alone(self) -> Iterator[RuleLine]:
+        """Files that are wrong, of rulebooks that are not there without them."""
+        names = set(self._by_name())
+        for one in self._read.set_aside:
+            if one.name not in names:
+                names.add(one.name)
+                yield RuleLine(
+                    name=one.name,
+                    title="",
+                    status="broken",
+                    path=one.path,
+                    enabled=True,
+                    shipped=False,
+                    outcome="",
+                    seconds=None,
+                    broken=_in_a_line(one),
+                    written_ns=_written_ns(Path(one.path)),
+                )
 
     # ----------------------------------------------------------------- reading
 
     def text(self, name: str) -> str:
-        """The YAML as it is in the file now. Raises UsageError if it cannot be read."""
-        path = Path(self.named(name).path)
-        try:
-            content = path.read_bytes()
-            text = content.decode()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path} cannot be read: {error}") from error
-        self._read[path] = _digest(content)
-        return text
+        """The YAML as it is in the file now, which may be wrong. Raises UsageError if it cannot be
+        read."""
+        broken = self._broken(name)
+        return self._files.read(Path(self.named(name).path if broken is None else broken.path))
 
     def new(self, name: str) -> str:
         """A small rulebook that passes its check, to start from. Raises UsageError."""
-        if any(book.name == name for book in self.rulebooks):
+        if name in self._by_name() or self._broken(name) is not None:
             raise UsageError(f"there is a rulebook `{name}` already; choose another name")
         return starter_text(name)
 
     def check(self, text: str) -> tuple[Problem, ...]:
-        """Everything that is wrong with a rulebook's text."""
-        if self._checker is None:
-            self._checker = Checker()
-        found = self._checker.check(text, "rulebook")
+        """Everything that is wrong with the text of a rulebook or an override."""
+        changed, found = parse_override(text, "rulebook", self._by_name())
+        if changed is None and not found:
+            if self._checker is None:
+                self._checker = Checker()
+            found = self._checker.check(text, "rulebook")
         return tuple(Problem(one.line, one.column, one.message) for one in found)
 
     def changed(self, name: str, text: str) -> Rulebook:
-        """The rulebook that `text` spells, with the values that the site and the command line
-        give its parameters. Raises RulebookError, UsageError."""
-        book, problems = parse(text, f"{name}.yaml")
+        """The rulebook that `text` spells or changes, with the values that the site and the command
+        line give its parameters. Raises RulebookError, UsageError."""
+        by_name = self._by_name()
+        changed, problems = parse_override(text, f"{name}.yaml", by_name)
+        if changed is not None:
+            return _tried(changed)
+        book, found = parse(text, f"{name}.yaml") if not problems else (None, problems)
         if book is None:
-            raise RulebookError(problems)
-        present = {one.name: one for one in self.rulebooks}.get(book.name)
+            raise RulebookError(found)
+        present = by_name.get(book.name)
         if present is None:
             return book
         given = {
             param: value
             for param, value in present.params.items()
-            if param in book.params
-            and value.dimension == book.params[param].dimension
-            and value != _written(present, param)
+            if book.takes(param, value) and value != _written(present, param)
         }
         return replace(book.with_params(given, ""), overridden_by=present.overridden_by)
 
-    def test(self, name: str) -> Table:
-        """The tests beside the rulebook: name, pass or FAIL, and what differs.
+    def test(self, name: str, text: str) -> Table:
+        """The tests of the rulebook on a text of it: name, pass or FAIL, and what differs.
 
-        Raises RulebookError where the rulebook or its tests cannot be read.
+        They lie beside its file, or beside the shipped one of that name. Raises RulebookError
+        where text or tests are wrong.
         """
-        path = tests_of(Path(self.named(name).path))
-        results = list(run_tests(path)) if path.is_file() else []
+        book = self.changed(name, text)
+        found = self._tests(name, book)
+        results = run_tests_of(book, *found) if found is not None else ()
         rows = tuple(
             (one.name, "pass" if one.passed else "FAIL", one.report.strip("\n")) for one in results
         )
+        if not rows:
+            where = tests_of(self._place(name))
+            raise UsageError(f"{name} has no tests yet; they are written in {where}")
         return Table(("test", "result", "difference"), rows, len(rows))
+
+    def _tests(self, name: str, book: Rulebook) -> tuple[str, str] | None:
+        """The text of a rulebook's tests, and where it is from."""
+        present = self._by_name().get(name)
+        places = [tests_of(Path(present.path))] if present is not None else []
+        places.append(tests_of(shipped_folder() / f"{name}.yaml"))
+        for path in places:
+            if path.is_file():
+                return self._files.read(path), str(path)
+        if _STARTERS_VERDICT in book.book.verdicts:
+            return starter_tests(name), f"{name}.test.yaml"
+        return None
 
     # ----------------------------------------------------------------- writing
 
     def save(self, name: str, text: str) -> Path:
         """Write a rulebook to the site's folder, and put it in force; returns the file.
 
-        The text is written as it is, comments and all, in one step. Raises RulebookError where it
-        does not parse, UsageError where the file has changed since it was read, or cannot be
-        written.
+        The text is written as it is, comments and all, in one step, with its tests beside it if
+        there are none. Raises RulebookError where it does not parse, UsageError where the file has
+        changed since it was read, or cannot be written.
         """
-        book, problems = parse(text, f"{name}.yaml")
-        if book is None:
-            raise RulebookError(problems)
-        if book.name != name:
-            raise UsageError(f"the text is of `{book.name}`; save it under that name")
-        path = self._place(name)
-        self._refuse_what_changed(path)
-        before = path.read_bytes() if path.exists() else None
-        _write(path, text.encode())
-        try:
-            self.rulebooks = self._load()
-        except (RulebookError, UsageError):
-            # Together with the site's other files it is wrong: they stay in force as they were.
-            _restore(path, before)
-            raise
-        self._read[path] = _digest(text.encode())
-        return path
+        with self._changing:
+            book = self.changed(name, text)
+            if book.name != name and self._broken(name) is None:
+                raise UsageError(f"the text is of `{book.name}`; save it under that name")
+            path = self._place(name)
+            self._files.refuse_what_changed(path)
+            before = path.read_bytes() if path.exists() else None
+            tests = self._tests(name, book)
+            self._files.write(path, text)
+            try:
+                self._put_in_force()
+            except OncallError:
+                # Together with other files it is wrong: they stay in force as they were.
+                replace_file(path, before)
+                raise
+            if tests is not None and book.path == f"{name}.yaml":
+                _write_beside(path, tests[0])
+            self._stamps = self._stamps_now()
+            return path
+
+    def _put_in_force(self) -> None:
+        """Raises RulebookError where a file is wrong that was not before."""
+        known = {one.path for one in self._read.set_aside}
+        read = self._read_again()
+        worse: list[Placed] = [
+            problem for one in read.set_aside if one.path not in known for problem in one.problems
+        ]
+        if worse:
+            raise RulebookError(worse)
+        self._read = read
 
     def _place(self, name: str) -> Path:
-        present = {book.name: Path(book.path) for book in self.rulebooks}.get(name)
-        if present is not None and not _is_shipped(present):
-            return present
-        return self._site / f"{name}.yaml"
-
-    def _refuse_what_changed(self, path: Path) -> None:
-        if not path.exists():
-            return
-        try:
-            digest = _digest(path.read_bytes())
-        except OSError as error:
-            raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-        if self._read.get(path) != digest:
+        """Where a rulebook is written."""
+        if (broken := self._broken(name)) is not None:
+            return Path(broken.path)
+        present = self._by_name().get(name)
+        if present is not None and not _is_shipped(Path(present.path)):
+            return Path(present.path)
+        if self._site is None:
             raise UsageError(
-                f"{path} was changed by somebody else since it was read here; it stays as it is: "
-                "copy your text, open the rulebook again, and put the two together"
+                "the site's rulebooks are left out (--no-site-rules), so nothing is saved there; "
+                "the draft is kept"
             )
+        path = self._site / f"{name}.yaml"
+        if present is not None and str(path) in present.overridden_by:
+            path = self._site / f"{name}-rulebook.yaml"  # the site's values stay above it
+        return path
 
     def close(self) -> None:
         """Let go of what checking needs."""
         if self._checker is not None:
             self._checker.__exit__(None, None, None)
             self._checker = None
+
+
+def _tried(book: Rulebook) -> Rulebook:
+    """As it is tried: if it breaks that is told, and nothing takes its place."""
+    return replace(book, site_file="", instead_of=None)
 
 
 def _is_shipped(path: Path) -> bool:
@@ -209,34 +295,29 @@ def _written(book: Rulebook, param: str) -> object:
     return None if parsed is None else parsed.params.get(param)
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _in_a_line(one: SetAside) -> str:
+    """`line 17: unknown column ... (and 2 more)`."""
+    first = one.problems[0]
+    more = f" (and {len(one.problems) - 1} more)" if len(one.problems) > 1 else ""
+    return f"line {first.line}: {first.message}{more}"
 
 
-def _write(path: Path, content: bytes) -> None:
-    """The whole file or nothing: a temporary one beside it, then a rename."""
+def _files(folder: Path) -> list[Path]:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            part = Path(file.name)
-            try:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-                part.chmod(mode)
-                part.replace(path)
-            except BaseException:
-                part.unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+        return rulebook_files(folder)
+    except (OSError, UsageError):
+        return [folder]
 
 
-def _restore(path: Path, before: bytes | None) -> None:
-    if before is None:
-        path.unlink(missing_ok=True)
-    else:
-        _write(path, before)
+def _written_ns(path: Path) -> int:
+    """When it was written; 0 if it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _write_beside(path: Path, tests: str) -> None:
+    """The tests of a rulebook that has just been written, if it has none."""
+    if not tests_of(path).exists():
+        replace_file(tests_of(path), tests.encode())

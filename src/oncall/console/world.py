@@ -185,6 +185,9 @@ class RuleLine:
     shipped: bool
     outcome: str  # "2 findings", "nothing", "skipped: no transfers"
     seconds: float | None
+    broken: str = ""  # what is wrong with the file at `path`, which is not in force
+    changed_by: tuple[str, ...] = ()  # the files and options that gave it other values
+    written_ns: int = 0  # when the file was written, 0 if it is not there
 
 
 @dataclass(frozen=True)

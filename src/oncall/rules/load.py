@@ -84,6 +84,23 @@ def parse_leniently(text: str, path: str) -> tuple[Rulebook | None, list[Problem
     return rulebook, [*problems, *found]
 
 
+def parse_override(
+    text: str, path: str, books: Mapping[str, Rulebook]
+) -> tuple[Rulebook | None, list[Problem]]:
+    """The rulebook among `books` that the text of an override changes, as changed; or None and
+    what is wrong. None and nothing: the text is no override."""
+    source = Source(path, text)
+    data, problems = read_yaml(source)
+    if not isinstance(data, dict) or "override" not in data:
+        return None, []
+    faults: list[Fault] = []
+    part = read_record(OverrideFile, data, (), faults)
+    problems += source.place_all(faults)
+    changed = dict(books)
+    problems += [] if problems else _override(changed, source, part)
+    return (None if problems else changed[part.rulebook]), problems
+
+
 def load_rulebooks(
     folders: Iterable[Path], above: Mapping[str, Rulebook] | None = None
 ) -> list[Rulebook]:

@@ -1,12 +1,6 @@
 """The rulebooks in force: the shipped ones, the site's above them, then those of --rules.
 
-The site's lie in one folder for every front end: $XDG_CONFIG_HOME/oncall/rules, or where the
-configuration says:
-
-    [rules]
-    folder = "/etc/oncall/rules"     # or beside the configuration file: "rules"
-
-A file of the site that is wrong is set aside: it is told, and what it would have replaced stays in
+The site's lie in one folder (oncall.rules.site_folder) for every front end. A file of the site that is wrong is set aside: it is told, and what it would have replaced stays in
 force. Nobody should learn at 03:10 that a slip of last week keeps all other rules from running.
 """
 
@@ -18,13 +12,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oncall.configuration import configuration_folder, read_tables
 from oncall.diagnosis import SkippedRule
-from oncall.errors import BadInput, Problem, UsageError
+from oncall.errors import Problem, UsageError
 from oncall.rules.check import Checker
 from oncall.rules.load import add_folder, apply_overrides, load_rulebooks, shipped_folder
 from oncall.rules.rulebook import Rulebook
-from oncall.rules.template import nearest
 
 _NAME = re.compile(r"(?m)^rulebook:\s*[\"']?([a-z][a-z0-9_-]*)")
 
@@ -66,28 +58,16 @@ class Rulebooks:
         return tuple(one.skipped for one in self.set_aside)
 
 
-def site_folder(files: Sequence[Path] | None = None) -> tuple[Path, list[BadInput]]:
-    """The folder of the site's rulebooks, which need not exist; and what is wrong with the
-    configuration that would tell it, in which case it is the usual one."""
-    folder = configuration_folder() / "rules"
-    tables, problems = read_tables("rules", files)
-    for table in tables:
-        for key, value in table.values.items():
-            if key != "folder":
-                near = nearest(key, ["folder"]) or "; known: folder"
-                problems.append(BadInput(str(table.path), f"[rules] {key} is no setting{near}"))
-            elif not isinstance(value, str) or not value.strip() or "\0" in value:
-                problems.append(BadInput(str(table.path), "[rules] folder is text, a folder"))
-            else:
-                folder = table.path.parent / Path(value).expanduser()
-    return folder, problems
-
-
 def read_rulebooks(
-    site: Path | None, more: Sequence[Path] = (), overrides: Mapping[str, str] | None = None
+    site: Path | None,
+    more: Sequence[Path] = (),
+    overrides: Mapping[str, str] | None = None,
+    *,
+    strict: bool = True,
 ) -> Rulebooks:
     """The rulebooks in force. `site` None leaves the site's out; a folder that is not there has
-    none. `more` and `overrides` are what the command line gives, and must be right.
+    none. `more` and `overrides` are what the command line gives: `strict`, `more` must be right,
+    else what is wrong there is set aside too.
 
     Raises RulebookError for `more`, UsageError for `more` and `overrides`.
     """
@@ -95,7 +75,11 @@ def read_rulebooks(
     problems: list[Problem] = []
     if site is not None and (site.exists() or site.is_symlink()):
         books, problems = _with_site(books, site)
-    in_force = apply_overrides(load_rulebooks(more, books), overrides or {})
+    if strict:
+        books = {book.name: book for book in load_rulebooks(more, books)}
+    else:
+        problems += [problem for folder in more for problem in _leniently(books, folder)]
+    in_force = apply_overrides(list(books.values()), overrides or {})
     return Rulebooks(tuple(in_force), _set_aside(problems, books))
 
 
@@ -104,6 +88,18 @@ def _with_site(
 ) -> tuple[dict[str, Rulebook], list[Problem]]:
     """The rulebooks with the site's above them."""
     books = dict(shipped)
+    problems = _leniently(books, folder)
+    for name, book in books.items():
+        before = shipped.get(name)
+        if book is not before:
+            file = book.overridden_by[-1] if book.overridden_by else book.path
+            replaced = None if before is None or book.path == before.path else before
+            books[name] = replace(book, site_file=file, instead_of=replaced)
+    return books, problems
+
+
+def _leniently(books: dict[str, Rulebook], folder: Path) -> list[Problem]:
+    """Put a folder's rulebooks above others, but those that cannot run."""
     with ExitStack() as stack:
         checkers: list[Checker] = []
 
@@ -113,18 +109,11 @@ def _with_site(
             return checkers[0].breaking(book)
 
         try:
-            problems = add_folder(books, folder, breaking)
+            return add_folder(books, folder, breaking)
         except UsageError as error:
-            problems = [Problem(str(folder), 1, 1, str(error))]
+            return [Problem(str(folder), 1, 1, str(error))]
         except OSError as error:
-            problems = [Problem(str(folder), 1, 1, f"cannot be read: {error.strerror}")]
-    for name, book in books.items():
-        before = shipped.get(name)
-        if book is not before:
-            file = book.overridden_by[-1] if book.overridden_by else book.path
-            replaced = None if before is None or book.path == before.path else before
-            books[name] = replace(book, site_file=file, instead_of=replaced)
-    return books, problems
+            return [Problem(str(folder), 1, 1, f"cannot be read: {error.strerror}")]
 
 
 def _set_aside(problems: Sequence[Problem], books: Mapping[str, Rulebook]) -> tuple[SetAside, ...]:

@@ -91,12 +91,17 @@ def starter_text(name: str) -> str:
     return _RULEBOOK.replace("NAME", name)
 
 
+def starter_tests(name: str) -> str:
+    """The tests of `starter_text`."""
+    return _TESTS.replace("NAME", name)
+
+
 def write_new(name: str, folder: Path, pattern: Rulebook | None = None) -> list[Path]:
     """Write NAME.yaml and NAME.test.yaml into `folder`, as copies of a pattern if one is given.
 
     Raises UsageError if the name cannot be one, or a file of that name is there.
     """
-    texts = {".yaml": starter_text(name), TEST_SUFFIX: _TESTS.replace("NAME", name)}
+    texts = {".yaml": starter_text(name), TEST_SUFFIX: starter_tests(name)}
     if pattern is not None:
         texts = {".yaml": _renamed(pattern.text, name)}
         tests = tests_of(Path(pattern.path))

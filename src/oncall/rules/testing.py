@@ -11,7 +11,7 @@ from oncall.errors import OncallError
 from oncall.rules.engine import Outcome, Trace, run
 from oncall.rules.evaluate import Evaluation
 from oncall.rules.load import TEST_SUFFIX, is_override, replacement, rulebook_files
-from oncall.rules.positions import Fault
+from oncall.rules.positions import Fault, Source
 from oncall.rules.rulebook import NO_VERDICT, Rulebook
 from oncall.rules.template import hex_id, plain
 from oncall.rules.tests_file import (
@@ -22,6 +22,8 @@ from oncall.rules.tests_file import (
     communicator,
     evidence,
     load_tests,
+    read_tests,
+    refuse_unknown,
     tests_of,
 )
 
@@ -58,14 +60,26 @@ test_files.__test__ = False  # type: ignore[attr-defined]
 
 def run_tests(path: Path) -> Iterator[TestResult]:
     """Each test of a file, one after the other. Raises RulebookError if it is wrong."""
-    source, tests, rulebook = load_tests(path)
+    yield from _results(*load_tests(path))
+
+
+def run_tests_of(rulebook: Rulebook, text: str, path: str) -> Iterator[TestResult]:
+    """Each test of a text, on a rulebook that need not be saved. Raises RulebookError if the text
+    is wrong, or asks for what the rulebook has not."""
+    source = Source(path, text)
+    tests = read_tests(source)
+    refuse_unknown(source, tests, rulebook)
+    yield from _results(source, tests, rulebook)
+
+
+def _results(source: Source, tests: TestFile, rulebook: Rulebook) -> Iterator[TestResult]:
     for index, test in enumerate(tests.tests):
         line = source.place(Fault(("tests", index, "name"), "")).line
         try:
             report = _report(tests, test, rulebook)
         except OncallError as error:
             report = f"  {error}"
-        yield TestResult(str(path), line, test.name, report)
+        yield TestResult(source.path, line, test.name, report)
 
 
 def _report(tests: TestFile, test: TestCase, rulebook: Rulebook) -> str:

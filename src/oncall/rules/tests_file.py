@@ -103,6 +103,17 @@ def load_tests(path: File) -> tuple[Source, TestFile, Rulebook]:
         source = Source(str(path), path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         raise RulebookError([Problem(str(path), 1, 1, "no such test file")]) from None
+    tests = read_tests(source)
+    rulebook = _rulebook_named(tests.rulebook, path)
+    if rulebook is None:
+        message = f"no rulebook `{tests.rulebook}` in this folder"
+        raise RulebookError([source.place(Fault(("rulebook",), message))])
+    refuse_unknown(source, tests, rulebook)
+    return source, tests, rulebook
+
+
+def read_tests(source: Source) -> TestFile:
+    """The tests that a text spells. Raises RulebookError."""
     data, problems = read_yaml(source)
     if problems:
         raise RulebookError(problems)
@@ -114,14 +125,14 @@ def load_tests(path: File) -> tuple[Source, TestFile, Rulebook]:
     tests: TestFile = read_record(TestFile, data, (), faults)
     if faults:
         raise RulebookError(source.place_all(faults))
-    rulebook = _rulebook_named(tests.rulebook, path)
-    if rulebook is None:
-        message = f"no rulebook `{tests.rulebook}` in this folder"
-        raise RulebookError([source.place(Fault(("rulebook",), message))])
+    return tests
+
+
+def refuse_unknown(source: Source, tests: TestFile, rulebook: Rulebook) -> None:
+    """Raises RulebookError for what tests name and neither rulebook nor schema has."""
     problems = source.place_all(_faults(tests, rulebook))
     if problems:
         raise RulebookError(problems)
-    return source, tests, rulebook
 
 
 def test_problems(rulebook: File) -> list[Problem]:

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,6 +54,7 @@ class ConsoleApp(App[None]):
     """The console over one session.
 
     `opener` opens it, in the session's thread. `recording` is the file that is read, if it is one.
+    `told_first` is what was wrong before: with the configuration.
     `clock` tells seconds, for what moves by itself; `wall_ns` the time of day.
     """
 
@@ -75,6 +76,7 @@ class ConsoleApp(App[None]):
         theme: str = DEFAULT,
         keymap: Mapping[str, str] | None = None,
         ascii_only: bool = False,
+        told_first: Sequence[str] = (),
         refresh_every_s: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
@@ -86,6 +88,7 @@ class ConsoleApp(App[None]):
         self.log_lines: deque[LogLine] = deque(maxlen=MOST)
         self.wall_ns = wall_ns
         self.ascii_only = ascii_only
+        self._told_first = tuple(told_first)
         self._opener = opener
         self._visited: list[str] = []
         self._said_until: float | None = None
@@ -117,6 +120,7 @@ class ConsoleApp(App[None]):
     def on_ready(self) -> None:
         # Opened after the first frame: importing what reads evidence competes with painting it.
         self.set_interval(0.5, self.timekeeping.beat)
+        self._tell_all(self._told_first)
         self.call_after_refresh(self.open_session)
 
     def open_session(self) -> None:
@@ -254,6 +258,14 @@ class ConsoleApp(App[None]):
         self._said_until = self.clock() + _SAID_FOR_S if text else None
         if (screen := self.console_screen) is not None and screen.is_mounted:
             screen.show_said()
+
+    def _tell_all(self, texts: Sequence[str]) -> None:
+        """Each in the log, and the first at once."""
+        for text in texts:
+            self.write_log(text, problem=True)
+        if texts:
+            more = f" (and {len(texts) - 1} more; see the log)" if len(texts) > 1 else ""
+            self.tell(texts[0] + more)
 
     def write_log(self, text: str, problem: bool = False) -> None:
         clock = datetime.fromtimestamp(self.wall_ns() / 10**9, UTC).strftime("%H:%M:%S")

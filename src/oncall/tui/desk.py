@@ -49,11 +49,9 @@ class Desk:
         else:
             drafts.drop(buffer.name)
 
-    def throw_away(self, name: str) -> Buffer | None:
-        """Back to what is saved; None if nothing ever was."""
+    def forget(self, name: str) -> None:
+        """Let go of what is typed; what is on the disk may be read anew."""
         drafts.drop(name)
-        buffer = self._buffers.pop(name)
-        if buffer.saved is None:
+        self._buffers.pop(name, None)
+        if self.open == name:
             self.open = None
-            return None
-        return buffer.discarded()

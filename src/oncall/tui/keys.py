@@ -9,11 +9,13 @@ save = "ctrl+s"            # an action's id, as `?` shows it
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from textual.keys import _character_to_key
+
+from oncall.configuration import read_tables
 from oncall.errors import BadInput
 
 if TYPE_CHECKING:
@@ -55,28 +57,33 @@ def keys_by_id(screen: ConsoleScreen) -> dict[str, list[str]]:
 
 def read_keymap(
     files: Sequence[Path], action_ids: Callable[[], Iterable[str]]
-) -> Mapping[str, str]:
-    """`[keys]` of the configuration, a later file over an earlier one; absent files are skipped.
-
-    Raises BadInput for what is no TOML, no known action, or no key.
-    """
+) -> tuple[Mapping[str, str], list[BadInput]]:
+    """`[keys]` of the configuration, a later file over an earlier one; and what is wrong there: no
+    TOML, no known action, no key. Absent files are skipped."""
     keymap: dict[str, str] = {}
-    for path in files:
-        try:
-            table = tomllib.loads(path.read_text()).get("keys", {})
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-            raise BadInput(str(path), f"cannot be read: {error}") from None
-        if not isinstance(table, dict):
-            raise BadInput(str(path), '[keys] is a table, such as save = "ctrl+s"')
-        names = list(action_ids()) if table else []
-        for action, key in table.items():
-            if action not in names:
-                near = difflib.get_close_matches(action, names, n=1)
-                hint = f"did you mean {near[0]}?" if near else "`?` in the console lists them"
-                raise BadInput(str(path), f"[keys] {action} is no action; {hint}")
-            if not isinstance(key, str) or not key.strip():
-                raise BadInput(str(path), f'[keys] {action}: a key such as "ctrl+s" is wanted')
-            keymap[action] = key
-    return keymap
+    tables, problems = read_tables("keys", files)
+    names = list(action_ids()) if any(table.values for table in tables) else []
+    for table in tables:
+        for action, key in table.values.items():
+            if why := _why_not(action, key, names):
+                problems.append(BadInput(str(table.path), f"[keys] {action}{why}"))
+            else:
+                keymap[action] = ",".join(map(_name, key.split(",")))
+    return keymap, problems
+
+
+def _name(key: str) -> str:
+    """`?` is `question_mark` to textual; everybody may write either."""
+    key = key.strip()
+    return _character_to_key(key) if len(key) == 1 else key
+
+
+def _why_not(action: str, key: Any, names: Sequence[str]) -> str | None:
+    """Why an action cannot have that key."""
+    if action not in names:
+        near = difflib.get_close_matches(action, names, n=1)
+        hint = f"did you mean {near[0]}?" if near else "`?` in the console lists them"
+        return f" is no action; {hint}"
+    if not isinstance(key, str) or not key.strip():
+        return ': a key such as "ctrl+s" is wanted'
+    return None

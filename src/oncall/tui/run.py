@@ -6,11 +6,11 @@ import asyncio
 import os
 import signal
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oncall.configuration import read_tables
 from oncall.errors import BadInput, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -26,10 +26,12 @@ def run(
     job: str | None = None,
     recording: Path | None = None,
     configuration: Sequence[Path] = (),
+    problems: Sequence[BadInput] = (),
 ) -> int:
     """Show the console until it is left; returns the exit code.
 
-    Raises UsageError without a terminal, BadInput for a configuration that is wrong.
+    What is wrong with the configuration, with `problems` found already, is told in it, and is
+    otherwise as if it were not there. Raises UsageError without a terminal.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the console needs a terminal; `oncall diagnose` prints instead")
@@ -39,14 +41,16 @@ def run(
     from oncall.tui.keys import read_keymap
     from oncall.tui.themes import THEMES, usual_theme
 
-    theme = _chosen_theme(configuration, [one.name for one in THEMES])
+    theme, wrong_theme = _chosen_theme(configuration, [one.name for one in THEMES])
+    keymap, wrong_keys = read_keymap(configuration, _action_ids)
     app = ConsoleApp(
         opener,
         job=job,
         recording=recording,
         theme=theme or usual_theme(),
-        keymap=read_keymap(configuration, _action_ids),
+        keymap=keymap,
         ascii_only=not speaks_utf8(),
+        told_first=list(dict.fromkeys(map(str, (*problems, *wrong_theme, *wrong_keys)))),
     )
     return asyncio.run(_shown(app))
 
@@ -84,19 +88,22 @@ def _action_ids() -> Iterator[str]:
         yield from (entry.id for entry in screen.load().ACTIONS)
 
 
-def _chosen_theme(configuration: Sequence[Path], names: Sequence[str]) -> str | None:
-    """`theme` under [console], a later file over an earlier one. Raises BadInput."""
+def _chosen_theme(
+    configuration: Sequence[Path], names: Sequence[str]
+) -> tuple[str | None, list[BadInput]]:
+    """`theme` under [console], a later file over an earlier one; and what is wrong there."""
     chosen = None
-    for path in configuration:
-        try:
-            table = tomllib.loads(path.read_text()).get("console", {})
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-            raise BadInput(str(path), f"cannot be read: {error}") from None
-        if isinstance(table, dict) and "theme" in table:
-            chosen = table["theme"]
-            if chosen not in names:
+    tables, problems = read_tables("console", configuration)
+    for table in tables:
+        for key, value in table.values.items():
+            if key != "theme":
+                problems.append(
+                    BadInput(str(table.path), f"[console] {key} is no setting; there is only theme")
+                )
+            elif value in names:
+                chosen = value
+            else:
                 known = ", ".join(names)
-                raise BadInput(str(path), f"[console] theme is one of {known}, not {chosen!r}")
-    return chosen
+                message = f"[console] theme is one of {known}, not {value!r}"
+                problems.append(BadInput(str(table.path), message))
+    return chosen, problems

@@ -59,6 +59,13 @@ class Timekeeping:
         self._rested_at_s = None
         self._app.ask(Question("world", gather, self._app, "gathering"))
 
+    def judge_again(self) -> None:
+        """The same evidence once more, as its rulebooks have changed."""
+        if self._app.state.world is not None:
+            at_ns = self._app.state.cursor.at_ns
+            question = Question("world", lambda session: session.world(at_ns), self._app, "judging")
+            self._app.ask(question)
+
     def _move(self, cursor: TimeCursor) -> None:
         """Go there, and ask for the world of then."""
         before = self._app.state.cursor

@@ -44,6 +44,3 @@ class Buffer:
     def written(self, text: str) -> Buffer:
         """`text` is what is on the disk now."""
         return replace(self, saved=text, tried=None)
-
-    def discarded(self) -> Buffer:
-        return replace(self, text=self.saved or "", problems=None, tried=None)

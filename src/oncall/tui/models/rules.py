@@ -26,13 +26,19 @@ def rule_items(
     return tuple(one for one in items if wanted in f"{one.name} {one.copy}".lower())
 
 
+def in_force(rules: Sequence[RuleLine]) -> tuple[object, ...]:
+    """What decides over verdicts: files, as they were written, and what is wrong with them."""
+    return tuple(
+        (rule.path, rule.written_ns, rule.broken, rule.enabled, rule.changed_by) for rule in rules
+    )
+
+
 def _rule(rule: RuleLine, unsaved: bool) -> Item:
     outcome = words.clean(rule.outcome)
     glyph, role = _glyph(rule)
     took = f"in {format_duration(rule.seconds * 1e9)}" if rule.seconds is not None else ""
-    about = [rule.status, "shipped" if rule.shipped else "of this site"]
-    if not rule.enabled:
-        about.append("off")
+    broken = words.clean(rule.broken)
+    wrong = (Paragraph("  ", ((f"✖ {_file(rule.path)} {broken}", "critical"),)),) if broken else ()
     name: tuple[tuple[str, Role], ...] = ((f"{glyph} ", role), (rule.name, "strong"))
     if unsaved:
         name += ((" ● unsaved", "value"),)
@@ -40,15 +46,39 @@ def _rule(rule: RuleLine, unsaved: bool) -> Item:
         name=rule.name,
         paragraphs=(
             Paragraph("", name, (outcome, role), folds=False),
+            *wrong,
             Paragraph("  ", ((words.clean(rule.title), "plain"),), folds=False),
-            Paragraph("  ", ((" · ".join(about), "faint"),), (took, "faint"), folds=False),
+            Paragraph("  ", ((" · ".join(_about(rule)), "faint"),), (took, "faint"), folds=False),
         ),
-        copy=f"{rule.name}: {words.clean(rule.title)} ({rule.status}), {outcome}; {rule.path}",
+        copy=f"{rule.name}: {words.clean(rule.title)} ({rule.status}), {outcome or broken}; "
+        f"{rule.path}",
     )
+
+
+def _about(rule: RuleLine) -> Iterator[str]:
+    """Its status, where it is from, and who has changed it."""
+    yield rule.status
+    if not rule.title:
+        yield "not in force"
+    elif rule.broken:
+        yield "the shipped one is in force" if rule.shipped else "in force without that file"
+    else:
+        yield "shipped" if rule.shipped else "of this site"
+    if rule.changed_by:
+        yield "changed by " + ", ".join(_file(one) for one in rule.changed_by)
+    if not rule.enabled:
+        yield "off"
+
+
+def _file(by: str) -> str:
+    """The name of a file; what is none, such as an option, as it is."""
+    return words.clean(by.rpartition("/")[2] if by.startswith("/") else by)
 
 
 def _glyph(rule: RuleLine) -> tuple[str, Role]:
     """What came of it, as drawn; the outcome is spelled beside it."""
+    if rule.broken and not rule.title:
+        return "✖", "critical"
     if not rule.enabled:
         return "·", "faint"
     if re.match(r"[1-9]", rule.outcome):

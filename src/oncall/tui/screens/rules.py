@@ -35,6 +35,7 @@ from oncall.tui.widgets.rule_pane import RulePane
 
 _CHECKED_AFTER_S = 0.3  # of not typing
 _READ_AFTER_S = 0.15  # of standing on a rulebook in the list
+_LOOKED_AGAIN_AFTER_S = 2.0
 
 
 class RulesScreen(TrialScreen):
@@ -49,6 +50,15 @@ class RulesScreen(TrialScreen):
         self._rules: tuple[RuleLine, ...] = ()
         self._saving: str | None = None  # the text to be saved once its dry run is seen
         self._checking: Timer | None = None
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.set_interval(_LOOKED_AGAIN_AFTER_S, self._look_again)
+
+    def _look_again(self) -> None:
+        """Somebody may have changed a file, or broken it."""
+        if self.app.console_screen is self and self._rules:
+            self.ask("list", lambda session: session.rules(), "")
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="rules"):
@@ -181,8 +191,8 @@ class RulesScreen(TrialScreen):
             return
         self._keep_draft()
         if key == "d":
-            if saved := self._desk.throw_away(buffer.name):
-                self._enter(saved)
+            self._desk.forget(buffer.name)
+            self._load(buffer.name)
             self._list()
         self._to_list()
 
@@ -232,9 +242,7 @@ class RulesScreen(TrialScreen):
     def on_answered(self, message: Answered) -> None:
         match message.question.group.partition(".")[2], message.value:
             case "list", rules:
-                self._rules = rules
-                self._list()
-                self._tell()
+                self._listed(rules)
             case "text", (name, said):
                 if buffer := self._desk.read(name, said):
                     self._enter(buffer)
@@ -253,6 +261,30 @@ class RulesScreen(TrialScreen):
             case _:
                 self.show_trial(message)
 
+    def _listed(self, rules: tuple[RuleLine, ...]) -> None:
+        """The rulebooks, perhaps changed by somebody else since they were listed last."""
+        before = {rule.name: rule for rule in self._rules}
+        self._rules = rules
+        for rule in rules:
+            known = before.get(rule.name)
+            if known is not None and rule.broken and not known.broken:
+                self.tell(f"{rule.name}: {rule.path}: {rule.broken}")
+            if known is not None and rule.written_ns != known.written_ns:
+                self._changed_outside(rule.name)
+        if before and model.in_force(rules) != model.in_force(tuple(before.values())):
+            self.app.timekeeping.judge_again()
+        self._list()
+        self._tell()
+
+    def _changed_outside(self, name: str) -> None:
+        """What is typed stays; a text that was only looked at is read anew."""
+        buffer = self._desk.of(name)
+        if buffer is not None and not buffer.unsaved:
+            was_open = self._desk.open == name
+            self._desk.forget(name)
+            if was_open:
+                self._load(name)
+
     def _checked(self, asked: Buffer, problems: tuple[Problem, ...]) -> None:
         if buffer := self._desk.of(asked.name):
             self._put(buffer.checked(asked.text, problems))
@@ -269,7 +301,7 @@ class RulesScreen(TrialScreen):
             self._put(buffer.written(asked.text))
             self._keep_draft()
         self._pane.show_saved(path)
-        self.ask("list", lambda session: session.rules())
+        self.ask("list", lambda session: session.rules(), "")
 
     def on_refused(self, message: Refused) -> None:
         self._saving = None

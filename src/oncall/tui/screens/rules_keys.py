@@ -44,7 +44,7 @@ ACTIONS: tuple[ActionEntry, ...] = (
     ActionEntry("rules.fact", "ctrl+g", "Run fact",
                 "Run the fact under the cursor alone, and show its rows.", _no_fact, bar=True),
     ActionEntry("rules.tests", "ctrl+t", "Tests",
-                "Run the tests beside the rulebook as it is saved.", _no_rule, bar=True),
+                "Run the rulebook's tests on this text, saved or not.", _no_rule, bar=True),
     ActionEntry("rules.editor", "e,ctrl+o", "$EDITOR", "Edit it in $VISUAL or $EDITOR.", _no_rule,
                 bar=True),
     ActionEntry("rules.new", "a", "New rule", "Begin a new rulebook from a template.", bar=True),

@@ -49,7 +49,7 @@ class TrialScreen(ConsoleScreen):
             )
 
     def action_tests(self) -> None:
-        self._run("tests", "Tests", lambda session, it: session.test_rules(it.name))
+        self._run("tests", "Tests", lambda session, it: session.test_rules(it.name, it.text))
 
     def show_trial(self, message: Answered) -> None:
         """What came of a fact or of tests; a dry run is also known to the buffer."""

@@ -79,13 +79,13 @@ class RulePane(Vertical):
         self.outcome.show_rows(title, sheet(rows))
 
     def show_tests(self, name: str, results: Table) -> None:
-        self._show(f"Tests of {name} as it is saved", model.result_items(results))
+        self._show(f"Tests of {name} as it stands here", model.result_items(results))
 
     def show_saved(self, path: str) -> None:
         self._show("Saved", model.said_items(f"✔ written to {path}", "healthy"))
 
     def show_failure(self, error: Exception) -> None:
-        self._show("That failed", model.said_items(str(error), "critical"))
+        self._show("Not done", model.said_items(str(error), "critical"))
 
     def _show(self, title: str, items: Sequence[Item]) -> None:
         self.outcome.show_lines(title, items)
