@@ -24,7 +24,10 @@ from oncall.shards.catalog import is_node_name
 from oncall.shards.places import data_dir, run_dir
 from oncall.units import NS_PER_S, parse_quantity
 
-SOURCES = ("rings", "rdma_nics", "rdma_resources", "probes")  # by name, as `sources.py` makes them
+SOURCES = (  # by name, as `sources.py` makes them
+    *("rings", "rdma_nics", "rdma_resources", "gpus", "hosts", "host_processes", "kernel_log"),
+    "probes",
+)
 
 
 def _node() -> str:

@@ -22,6 +22,8 @@ _LOOKS_EVERY_S = 0.05
 # Few operations and long computations: eight ranks leave two cores half idle, so that what is slow
 # is what was made slow.
 _WORK = ("--layers", "1", "--compute-us", "8000")
+# This machine's GPUs, NICs and load are not those of the simulated nodes.
+_COLLECT = 'sources = ["rings"]\n'
 _STEP = re.compile(r"^step (\d+)", re.MULTILINE)
 ONCALL = (sys.executable, "-m", "oncall.cli.main")
 
@@ -49,9 +51,11 @@ class Cluster:
         """A collector on every node, each answering. Raises DemoFailed."""
         for node in self.layout.nodes:
             node.run.mkdir(parents=True, exist_ok=True)
+            config = node.run / "collect.toml"
+            config.write_text(_COLLECT, encoding="utf-8")
             collector = self._processes.start(
                 f"collector of {node.name}",
-                (*ONCALL, "collect"),
+                (*ONCALL, "collect", "--config", str(config)),
                 os.environ | node.environment(),
             )
             self._collectors.append(collector)
