@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from ring_writer import RingWriter
 
 from oncall.collect.cgroups import ControlGroups, CpuLimit
-from oncall.collect.host_processes import HostProcessSource
+from oncall.collect.host_processes import HostProcessSource, Machine, reading
 from oncall.collect.source import Collected, Instant, read_clock
 
 S = 10**9
@@ -196,3 +198,25 @@ def test_a_real_quota(quota_of_two: Path) -> None:
         child.communicate(b"\n")
     assert limit.quota == 2.0
     assert limit.throttled_ns is not None
+
+
+# ------------------------------------------------------------------------- garbage
+
+
+@given(text=st.text(max_size=200), number=st.integers(-(2**70), 2**70))
+def test_garbage_is_never_a_crash_nor_a_number_too_large(
+    tmp_path_factory: pytest.TempPathFactory, text: str, number: int
+) -> None:
+    """What is told of a process fits its columns, whatever stands in its files."""
+    root = tmp_path_factory.mktemp("root")
+    write(root, "proc/7/stat", f"7 (x) S {f'{number} ' * 20}")
+    write(root, "proc/7/status", f"VmRSS: {number} kB\nCpus_allowed_list: {text}\nThreads: {text}")
+    write(root, "proc/7/schedstat", f"{text} {number}")
+    write(root, "proc/7/io", f"read_bytes: {number}\n{text}")
+    write(root, "proc/7/cgroup", f"0::/job\n{text}")
+    write(root, "sys/fs/cgroup/job/cpu.stat", f"throttled_usec {number}\n")
+    write(root, "sys/fs/cgroup/job/cpu.max", f"{number} {text}")
+    told = reading(root / "proc/7", ControlGroups(root), Machine(root))
+    assert told is not None
+    numbers = [value for value in told.values() if isinstance(value, int)]
+    assert all(abs(value) < 2**63 for value in numbers)

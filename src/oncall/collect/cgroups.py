@@ -10,7 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from oncall.collect.system_files import read_counts, read_number, read_text, whole_number
+from oncall.collect.system_files import (
+    read_counts,
+    read_number,
+    read_text,
+    stored,
+    whole_number,
+)
 
 _NS_PER_US = 1000
 # Where distributions mount them, below sys/fs/cgroup.
@@ -43,7 +49,7 @@ class ControlGroups:
         limits = [self._limit(folder) for folder in self._folders(membership or "")]
         quotas = [limit.quota for limit in limits if limit.quota is not None]
         stopped = [limit.throttled_ns for limit in limits if limit.throttled_ns is not None]
-        return CpuLimit(min(quotas, default=None), sum(stopped) if stopped else None)
+        return CpuLimit(min(quotas, default=None), stored(sum(stopped)) if stopped else None)
 
     def _folders(self, membership: str) -> Iterator[Path]:
         """Each group's folder from the process's own up to the topmost."""
@@ -73,8 +79,8 @@ def _cpu_limit(folder: Path) -> CpuLimit:
     """The limit that one group sets by itself."""
     counts = read_counts(folder / "cpu.stat")
     throttled_ns = counts.get("throttled_time")  # v1; v2 tells microseconds
-    if throttled_ns is None and "throttled_usec" in counts:
-        throttled_ns = counts["throttled_usec"] * _NS_PER_US
+    if throttled_ns is None:
+        throttled_ns = stored(counts.get("throttled_usec"), _NS_PER_US)
     most = read_text(folder / "cpu.max")
     if most is not None:
         quota, _, period = most.partition(" ")

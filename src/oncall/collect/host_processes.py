@@ -19,6 +19,7 @@ from oncall.collect.system_files import (
     read_counts,
     read_list,
     read_text,
+    stored,
     whole_number,
 )
 from oncall.shards.batch import Batch, of_rows
@@ -50,7 +51,7 @@ class HostProcessSource:
         machine = Machine(self._root)
         rows, hidden = [], []
         for rank in living_ranks(self._rings):
-            told = _reading(self._root / "proc" / str(rank.pid), groups, machine)
+            told = reading(self._root / "proc" / str(rank.pid), groups, machine)
             if told is None:
                 hidden.append(rank)
                 continue
@@ -85,7 +86,7 @@ class Machine:
         return len(here) or None, nodes or None
 
 
-def _reading(folder: Path, groups: ControlGroups, machine: Machine) -> dict[str, Any] | None:
+def reading(folder: Path, groups: ControlGroups, machine: Machine) -> dict[str, Any] | None:
     """What /proc/PID tells by column; None if the process is not there."""
     stat = (read_text(folder / "stat") or "").rpartition(")")[2].split()
     ticks = [whole_number(word) for word in stat]
@@ -98,15 +99,15 @@ def _reading(folder: Path, groups: ControlGroups, machine: Machine) -> dict[str,
     cpus, numa_nodes = machine.place(_allowed(status))
     scheduled = (read_text(folder / "schedstat") or "").split()
     return {
-        "cpu_ns": None if user is None or system is None else (user + system) * _TICK_NS,
+        "cpu_ns": None if user is None or system is None else stored(user + system, _TICK_NS),
         "waited_ns": whole_number(scheduled[1]) if len(scheduled) > 1 else None,
         "cpu_quota": limit.quota,
         "throttled_ns": limit.throttled_ns,
         "cpus_allowed": cpus,
         "numa_nodes": numa_nodes,
         "major_faults": ticks[_MAJOR_FAULTS],
-        "rss_bytes": _bytes(counts.get("VmRSS")),
-        "swap_bytes": _bytes(counts.get("VmSwap")),
+        "rss_bytes": stored(counts.get("VmRSS"), 1024),
+        "swap_bytes": stored(counts.get("VmSwap"), 1024),
         "read_bytes": read_counts(folder / "io").get("read_bytes"),
         "threads": counts.get("Threads"),
     }
@@ -118,10 +119,6 @@ def _allowed(status: str) -> frozenset[int]:
         if line.startswith("Cpus_allowed_list:"):
             return read_list(line.partition(":")[2])
     return frozenset()
-
-
-def _bytes(kibibytes: int | None) -> int | None:
-    return None if kibibytes is None else kibibytes * 1024
 
 
 def _hidden(root: Path, ranks: list[LivingRank]) -> tuple[str, ...]:

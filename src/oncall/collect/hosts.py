@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from oncall.collect.source import Collected, Instant
-from oncall.collect.system_files import read_counts, read_number, read_text, whole_number
+from oncall.collect.system_files import (
+    read_counts,
+    read_number,
+    read_text,
+    stored,
+    whole_number,
+)
 from oncall.shards.batch import Batch, one_row
 
 _NS_PER_US = 1000
@@ -77,7 +83,8 @@ class HostSource:
             if not name.startswith("cpu"):
                 break  # the rest are interrupts, thousands of them
             if name == "cpu":
-                times = [int(word) for word in told[:_TIMES] if word.isdecimal()]
+                numbers = [whole_number(word) for word in told[:_TIMES]]
+                times = [number for number in numbers if number is not None]
             elif (cpu := whole_number(name.removeprefix("cpu"))) is not None:
                 cpus.append(cpu)
         return times if len(times) == _TIMES else [], cpus
@@ -111,7 +118,7 @@ class HostSource:
         for column, file in (("memory_corrected", "ce_count"), ("memory_uncorrected", "ue_count")):
             told = [read_number(controller / file) for controller in controllers]
             known = [count for count in told if count is not None]
-            counts[column] = sum(known) if told and len(known) == len(told) else None
+            counts[column] = stored(sum(known)) if told and len(known) == len(told) else None
         return counts
 
 
@@ -144,7 +151,7 @@ def _memory(kibibytes: dict[str, int]) -> dict[str, Any]:
         "memory_bytes": kibibytes.get("MemTotal"),
         "swap_used_bytes": None if swap is None or free is None else max(0, swap - free),
     }
-    return {column: None if size is None else size * 1024 for column, size in told.items()}
+    return {column: stored(size, 1024) for column, size in told.items()}
 
 
 def _unseen(

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+_MOST_DIGITS = 20
+_TOO_MUCH = 1 << 63
+_MOST_NUMBERS = 1 << 16  # CPUs of a node: a damaged file must not fill the memory
+
 
 def read_text(path: Path) -> str | None:
     """What a file says, without white space around it."""
@@ -23,8 +27,17 @@ def read_number(path: Path) -> int | None:
 
 
 def whole_number(text: str | None) -> int | None:
-    """A number as the kernel writes it; None for anything else."""
-    return int(text) if text and text.removeprefix("-").isdecimal() and text.isascii() else None
+    """A number as the kernel writes it; None for anything else, and beyond 64 bits."""
+    if not text or len(text) > _MOST_DIGITS or not text.isascii():
+        return None
+    return stored(int(text)) if text.removeprefix("-").isdecimal() else None
+
+
+def stored(number: int | None, times: int = 1) -> int | None:
+    """A number in another unit, `times` as small; None where no column could hold it: garbage."""
+    if number is None or abs(number * times) >= _TOO_MUCH:
+        return None
+    return number * times
 
 
 def read_counts(path: Path) -> dict[str, int]:
@@ -53,6 +66,3 @@ def read_list(text: str | None) -> frozenset[int]:
             return frozenset()
         numbers.update(range(low, high + 1))
     return frozenset(numbers)
-
-
-_MOST_NUMBERS = 1 << 16  # CPUs of a node: a damaged file must not fill the memory
