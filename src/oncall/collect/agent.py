@@ -123,7 +123,10 @@ class Agent:
         self._recorder.try_again()
         self.seal(now)
         for source in self._sources:
-            source.close()
+            try:
+                source.close()
+            except Exception as error:  # everything is sealed, and the others are to be let go
+                self._log.error(f"{source.name}: {say_bug(error)}")
         self._recorder.close()
 
     def seal(self, now: Instant) -> None:

@@ -17,6 +17,7 @@ from oncall.shards.batch import Batch
 from oncall.units import NS_PER_S
 
 _MOST_ROWS = 20_000  # held for an agent that is busy: of 8 NICs more than a minute
+_LEAST_NS = NS_PER_S // 100  # between readings: whatever is configured, no busy loop
 _LATE_NS = 5 * NS_PER_S
 _PATIENCE_S = 1.0  # for the reading under way when the collector leaves
 
@@ -28,8 +29,8 @@ class PolledSource(Source, Protocol):
 
 
 class OwnThread:
-    """Asks `source` every `source.every_ns`, from the first `collect` on; `collect` itself never
-    waits. At most 20,000 rows are held; beyond that the oldest are dropped and counted."""
+    """Asks `source` every `source.every_ns`, but at most 100 times a second, from the first
+    `collect` on; `collect` itself never waits. At most 20,000 rows are held; beyond that the oldest are dropped and counted."""
 
     def __init__(self, source: PolledSource, clock: Clock = read_clock) -> None:
         self.name = source.name
@@ -97,7 +98,8 @@ class OwnThread:
         while not self._stopping.is_set():
             self._read()
             # A rate, not a pause; what was missed is not made up for.
-            next_ns = max(next_ns + self._source.every_ns, time.monotonic_ns())
+            every_ns = max(self._source.every_ns, _LEAST_NS)
+            next_ns = max(next_ns + every_ns, time.monotonic_ns())
             self._stopping.wait((next_ns - time.monotonic_ns()) / NS_PER_S)
         self._source.close()
 

@@ -63,6 +63,23 @@ class Source(Protocol):
         """Let go of files; nothing more is asked."""
 
 
+class FailedSource:
+    """A source that could not be made, for a reason to be told as long as the collector runs."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        self.name = name
+        self._told = Collected(problems=(f"collects nothing: {problem}",))
+
+    def collect(self, now: Instant) -> Collected:  # noqa: ARG002
+        return self._told
+
+    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+        return ()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 def say_bug(error: Exception) -> str:
     """A problem that no source foresaw, in a sentence."""
     return f"a bug: {type(error).__name__}: {error}"

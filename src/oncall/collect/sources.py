@@ -18,7 +18,8 @@ from oncall.collect.probes import ProbeSource
 from oncall.collect.rdma_nics import RdmaNicSource
 from oncall.collect.rdma_resources import RdmaResourceSource
 from oncall.collect.rings import RingSource
-from oncall.collect.source import Source
+from oncall.collect.source import FailedSource, Source, say_bug
+from oncall.errors import OncallError
 from oncall.shards.bookmarks import Bookmark, under
 from oncall.shards.places import rings_dir
 
@@ -74,5 +75,14 @@ _MAKE: dict[str, Callable[[Configuration, Bookmarks], Source]] = {
 
 
 def make_sources(config: Configuration, bookmarks: Bookmarks) -> list[Source]:
-    """The sources that the configuration names, going on where their predecessors stopped."""
-    return [_MAKE[name](config, under(f"{name}/", bookmarks)) for name in config.sources]
+    """The sources that the configuration names, going on where their predecessors stopped. One
+    that cannot be made says so in its account; the others go on."""
+    sources: list[Source] = []
+    for name in config.sources:
+        try:
+            sources.append(_MAKE[name](config, under(f"{name}/", bookmarks)))
+        except (OncallError, OSError) as error:
+            sources.append(FailedSource(name, str(error)))
+        except Exception as error:  # a bug in one source must not cost us the others
+            sources.append(FailedSource(name, say_bug(error)))
+    return sources
