@@ -30,7 +30,8 @@ class PolledSource(Source, Protocol):
 
 class OwnThread:
     """Asks `source` every `source.every_ns`, but at most 100 times a second, from the first
-    `collect` on; `collect` itself never waits. At most 20,000 rows are held; beyond that the oldest are dropped and counted."""
+    `collect` on; `collect` itself never waits. At most 20,000 rows are held; beyond that the
+    oldest are dropped and counted."""
 
     def __init__(self, source: PolledSource, clock: Clock = read_clock) -> None:
         self.name = source.name
