@@ -113,7 +113,7 @@ def diagnose(
         )
     overrides = parse_overrides(param or ())
     if save is not None:
-        _check_target(save)
+        check_target("--save", save)
 
     from oncall import diagnose as use_case
 
@@ -157,18 +157,18 @@ def parse_overrides(params: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def _check_target(save: Path) -> None:
+def check_target(option: str, save: Path) -> None:
     """Refuse a place that cannot be written, before anything is read."""
     if save.suffix != ".oncall":
-        raise UsageError(f"--save {save}: an incident file is named *.oncall")
+        raise UsageError(f"{option} {save}: an incident file is named *.oncall")
     if not save.parent.is_dir():
-        raise UsageError(f"--save {save}: there is no folder {save.parent}")
+        raise UsageError(f"{option} {save}: there is no folder {save.parent}")
     if not os.access(save.parent, os.W_OK):
-        raise UsageError(f"--save {save}: the folder {save.parent} cannot be written")
+        raise UsageError(f"{option} {save}: the folder {save.parent} cannot be written")
     if save.is_dir():
-        raise UsageError(f"--save {save}: it is a folder; name a file in it")
+        raise UsageError(f"{option} {save}: it is a folder; name a file in it")
     if save.exists() and not _is_incident(save):
-        raise UsageError(f"--save {save}: it exists and is no incident file; it stays as it is")
+        raise UsageError(f"{option} {save}: it exists and is no incident file; it stays as it is")
 
 
 def _is_incident(path: Path) -> bool:

@@ -65,7 +65,7 @@ def _run(reach: Reach, job: str | None, window: Window, rulebooks: Sequence[Rule
         return {comm for comms in started.values() for comm in comms}
 
     async def ask() -> Answer:
-        with _progress_line() as progress:
+        with progress_line() as progress:
             async with opened(reach.transport) as transport:
                 return await ask_fleet(
                     transport,
@@ -83,7 +83,7 @@ def _run(reach: Reach, job: str | None, window: Window, rulebooks: Sequence[Rule
 
 
 @contextmanager
-def _progress_line() -> Iterator[Callable[[Progress], None] | None]:
+def progress_line() -> Iterator[Callable[[Progress], None] | None]:
     """One line on a terminal that tells how far we are, gone at the end; silent when piped."""
     if not sys.stderr.isatty():
         yield None

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
         mode, request = _asked(told)
         node = Node.here(told.data_dir, told.run_dir, told.node, sealed=told.sealed)
         if mode == "serve":
-            serve(node, sys.stdin.buffer, answers)
+            serve(node, sys.stdin.buffer, answers, read_only=told.read_only)
         else:
             respond(node, request or sys.stdin.buffer.readline(), answers)
     except UsageError as error:
@@ -57,6 +57,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--data-dir", type=Path, help="instead of $ONCALL_DATA_DIR")
     parser.add_argument("--run-dir", type=Path, help="instead of $ONCALL_RUN_DIR")
     parser.add_argument("--sealed", action="store_true", help="no collector: a recording")
+    parser.add_argument("--read-only", action="store_true", help="evidence only, no probes")
     parser.add_argument("--node", help="instead of $ONCALL_NODE")
     return parser.parse_args(arguments)
 

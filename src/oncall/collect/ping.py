@@ -60,6 +60,15 @@ class Oddities:
     impossible: int = 0
     refused: dict[str, int] = field(default_factory=dict)  # by node
 
+    def add(self, other: Oddities) -> None:
+        """Count what another pinger met, too."""
+        self.late += other.late
+        self.duplicate += other.duplicate
+        self.foreign += other.foreign
+        self.impossible += other.impossible
+        for node, count in other.refused.items():
+            self.refused[node] = self.refused.get(node, 0) + count
+
     def sentences(self) -> tuple[str, ...]:
         """Each kind that there was, for a person."""
         counts = (

@@ -63,7 +63,7 @@ async def ask_fleet(
             at_once=at_once,
             progress=progress,
         ) as gather:
-            with _stopped_by_interrupt(gather):
+            with stopped_by_interrupt(gather):
                 name, incident = await gather_job(gather, job, window.since_ns, starting, memory)
             return Answer(name, incident, gather.answers.outcomes)
 
@@ -173,7 +173,7 @@ def _holders(
 
 
 @contextmanager
-def _stopped_by_interrupt(gather: Gather) -> Iterator[None]:
+def stopped_by_interrupt(gather: Gather) -> Iterator[None]:
     """Within, the first Ctrl-C stops the gather; the second is what Ctrl-C always is."""
     loop = asyncio.get_running_loop()
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, get_args
 
 import duckdb
 
@@ -36,6 +36,7 @@ from oncall.shards.wire import (
     MOST_LINE_BYTES,
     OLDEST_PROTOCOL,
     PROTOCOL,
+    Ask,
     End,
     FrameDecoder,
     Part,
@@ -45,6 +46,9 @@ from oncall.shards.wire import (
     write_error,
     write_frames,
 )
+
+if TYPE_CHECKING:
+    from oncall.fleet.probe_node import ProbeNode
 
 LIMITS = Limits(memory_bytes=512 * 2**20, threads=2)
 COLLECTOR_TIMEOUT_S = 5.0
@@ -80,22 +84,52 @@ class Node:
         return cls(name, data, None if sealed else run or run_dir())
 
 
-def serve(node: Node, requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer one request a line, until there are no more."""
-    while line := requests.readline(MOST_LINE_BYTES + 1):
-        respond(node, line, answers)
-        if len(line) > MOST_LINE_BYTES:
-            return  # what follows is the rest of a line, no request
+def serve(node: Node, requests: IO[bytes], answers: IO[bytes], *, read_only: bool = False) -> None:
+    """Answer one request a line, until there are no more. `read_only`: nothing is probed."""
+    with _Probes(node, requests, read_only) as probes:
+        while line := requests.readline(MOST_LINE_BYTES + 1):
+            respond(node, line, answers, probes)
+            if len(line) > MOST_LINE_BYTES:
+                return  # what follows is the rest of a line, no request
 
 
-def respond(node: Node, line: bytes, answers: IO[bytes]) -> None:
+class _Probes:
+    """Probes for one connection; what they need is loaded when the first is asked for."""
+
+    def __init__(self, node: Node, requests: IO[bytes], read_only: bool) -> None:
+        self._node, self._requests, self._read_only = node, requests, read_only
+        self._probe_node: ProbeNode | None = None
+
+    @property
+    def asks(self) -> list[str]:
+        """What this connection may ask for."""
+        return [ask for ask in get_args(Ask) if ask != "probe" or not self._read_only]
+
+    def answer(self, request: Request) -> Iterator[Part | End]:
+        if self._read_only:
+            raise WireError("this key reads evidence only: it may not probe", "read-only")
+        if self._probe_node is None:
+            from oncall.fleet.probe_node import ProbeNode
+
+            self._probe_node = ProbeNode(self._node.name, self._requests.fileno())
+        return self._probe_node.answer(request)
+
+    def __enter__(self) -> _Probes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._probe_node is not None:
+            self._probe_node.close()
+
+
+def respond(node: Node, line: bytes, answers: IO[bytes], probes: _Probes | None = None) -> None:
     """Answer one request; whatever goes wrong is an answer too."""
     received_ns = time.time_ns()
     try:
         request = parse_request(line)
-        write_frames(answers, _stamped(node, _frames(node, request), received_ns))
+        write_frames(answers, _stamped(node, _frames(node, request, probes), received_ns))
     except WireError as error:
-        known = ("version", "request", "no-data", "job")
+        known = ("version", "request", "no-data", "job", "read-only")
         why = error.reason if error.reason in known else "internal"
         write_error(answers, str(error), why)  # type: ignore[arg-type]
     except (OncallError, duckdb.Error, OSError, MemoryError) as error:
@@ -111,12 +145,18 @@ def _stamped(node: Node, frames: Iterator[Part | End], received_ns: int) -> Iter
         yield frame
 
 
-def _frames(node: Node, request: Request) -> Iterator[Part | End]:
+def _frames(node: Node, request: Request, probes: _Probes | None) -> Iterator[Part | End]:
     match request.ask:
         case "clock":
             yield End()
         case "hello":
-            yield End(hello(node, request))
+            yield End(hello(node, request) | ({"asks": probes.asks} if probes else {}))
+        case "probe":
+            if probes is None:
+                raise WireError(
+                    "probes need a connection that stays: `oncall node serve`", "request"
+                )
+            yield from probes.answer(request)
         case _:
             yield from _evidence(node, request)
 

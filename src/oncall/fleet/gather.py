@@ -187,6 +187,23 @@ class Gather:
 
         await self._run("detail", asked, fetch, self._slots)
 
+    async def each(self, phase: str, requests: Mapping[str, Request]) -> None:
+        """Ask hosts each its own request (host -> request); ends are added to their status."""
+        asked = {
+            host: request
+            for host, request in requests.items()
+            if self._sessions[host].outcome.kind == "ok"
+        }
+
+        async def fetch(session: _Session) -> None:
+            await self._fetch(session, asked[session.host])
+
+        await self._run(phase, asked, fetch)
+
+    def leave_out(self, host: str, kind: Kind, message: str) -> None:
+        """Ask a host no more, and say why."""
+        self._sessions[host].fail(kind, message)
+
     async def _greet(self, session: _Session) -> None:
         session.outcome, session.clock = await self._greeted(session)
 

@@ -58,6 +58,18 @@ def merge(answers: Answers, job: str) -> Incident:
     return incident
 
 
+def merge_probes(answers: Answers) -> Incident:
+    """What nodes measured of one another, of no job, with their clocks. The caller closes it."""
+    incident = Incident.empty()
+    try:
+        load_parts(incident.con, answers.parts)
+        _tell_clocks(incident, answers)
+    except BaseException:
+        incident.close()
+        raise
+    return incident
+
+
 def _tell_hosts(
     incident: Incident, outcomes: Mapping[str, Outcome], bad: Mapping[str, str]
 ) -> None:

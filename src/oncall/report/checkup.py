@@ -37,14 +37,14 @@ def _group(group: Sequence[Checkup], width: int) -> Iterator[str]:
     count = f" ({len(group)})" if len(group) > 1 else ""
     glyph = "✔" if first.well else "✖" if first.kind != "ok" else "▲"
     names = clean(fold_hosts(checkup.host for checkup in group))
-    yield from _flow(f"{glyph} {names}{count}" + ("  ok" if first.well else ""), width, "  ")
+    yield from flow(f"{glyph} {names}{count}" + ("  ok" if first.well else ""), width, "  ")
     for trouble in first.troubles:
-        yield from _flow(clean(trouble.what), width, "    ", "  ")
+        yield from flow(clean(trouble.what), width, "    ", "  ")
         if trouble.next:
             # To be copied: never wrapped.
             yield "    $ " + clean(trouble.next.format(host=first.host))
     if first.kind == "ok":
-        yield from _flow(clean(" · ".join(summary(group))), width, "    ", "  ")
+        yield from flow(clean(" · ".join(summary(group))), width, "    ", "  ")
 
 
 def _ways(checkups: Sequence[Checkup], width: int) -> Iterator[str]:
@@ -55,7 +55,7 @@ def _ways(checkups: Sequence[Checkup], width: int) -> Iterator[str]:
             ways[checkup.transport, checkup.why].append(checkup.host)
     for (transport, why), hosts in sorted(ways.items(), key=lambda item: -len(item[1])):
         text = f"Reached by {transport}: {fold_hosts(hosts)} ({why})"
-        yield from _flow(clean(text), width, "  ")
+        yield from flow(clean(text), width, "  ")
 
 
 def here_text(checks: Sequence[Check], width: int = WIDTH) -> str:
@@ -64,7 +64,7 @@ def here_text(checks: Sequence[Check], width: int = WIDTH) -> str:
     lines: list[str] = []
     for check in checks:
         head = f"{_GLYPHS[check.state]} {check.name:<{room}}"
-        lines += _flow(head + clean(check.text), width, " " * len(head))
+        lines += flow(head + clean(check.text), width, " " * len(head))
         if check.next:
             lines.append(f"{'':{len(head)}}$ {clean(check.next)}")
     wrong = sum(check.state == "wrong" for check in checks)
@@ -100,7 +100,7 @@ def _json(**content: object) -> str:
     return json.dumps({"schema": 1} | content, indent=2) + "\n"
 
 
-def _flow(text: str, width: int, rest: str, first: str = "") -> Iterable[str]:
+def flow(text: str, width: int, rest: str, first: str = "") -> Iterable[str]:
     return textwrap.wrap(
         text,
         width,

@@ -25,8 +25,8 @@ PROTOCOL = 1  # rises when an older side would misread a newer one
 OLDEST_PROTOCOL = 1  # the oldest that this side still understands
 MOST_LINE_BYTES = 64 * 1024
 
-Ask = Literal["hello", "clock", "digest", "detail"]
-Reason = Literal["version", "request", "no-data", "job", "internal"]
+Ask = Literal["hello", "clock", "digest", "detail", "probe"]
+Reason = Literal["version", "request", "no-data", "job", "read-only", "internal"]
 
 _MOST_BUDGET_ROWS = 5_000_000
 _MOST_NAME = 1000
@@ -52,8 +52,9 @@ class Request:
     `digest`: what every rulebook's `start_when` needs of `job` in the window, in about
     `budget_rows` rows of operations. `detail`: all rows of `tables` (none named: of every table)
     for the communicators `comms` (and, if given, operation numbers from `seqs[0]` to `seqs[1]`)
-    in the window; of more operations than `budget_rows`, a thinned selection. Instants are Unix
-    time in ns on the node's clock.
+    in the window; of more operations than `budget_rows`, a thinned selection. `probe`: what
+    `probe_request` says, on nodes whose `hello` names it under `asks`. Instants are Unix time in ns
+    on the node's clock.
     """
 
     ask: Ask
@@ -64,6 +65,7 @@ class Request:
     tables: tuple[str, ...] = ()
     comms: tuple[int, ...] = ()
     seqs: tuple[int, int] | None = None
+    probe: dict[str, Any] | None = None
     protocol: int = PROTOCOL
     oldest_protocol: int = OLDEST_PROTOCOL
 
@@ -174,6 +176,7 @@ _CHECKS: dict[str, tuple[Any, str]] = {
         lambda value: _is_list(value, lambda v: _is_int(v, _UINT64)),
         "a list of communicators",
     ),
+    "probe": (lambda value: isinstance(value, dict), "a probe"),
     "seqs": (
         lambda value: _is_list(value, _is_int) and len(value) == 2,
         "a first and a last number",

@@ -1,0 +1,203 @@
+"""A node's side of `oncall probe`: it listens and pings as long as the console's connection holds.
+
+Everything lives in the process that answers this one connection: when the console is gone, so are
+the sockets, and there is nothing to clean up.
+"""
+
+from __future__ import annotations
+
+import select
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from oncall.collect import bandwidth
+from oncall.collect.local_nics import LocalNic, local_nics, nics_by_index
+from oncall.collect.ping import Oddities, Pinger, Pinging, Target
+from oncall.collect.ping_run import Shot, run_pings
+from oncall.collect.probes import pings_batch
+from oncall.collect.rdma_address import RdmaAddress, find
+from oncall.collect.rdma_endpoint import NoRdma, RdmaEndpoint
+from oncall.collect.rdma_ping import RdmaPinger, RdmaResponder
+from oncall.collect.responder import Responder, Responding
+from oncall.collect.stamped_socket import StampedSocket
+from oncall.evidence.columns import create_table_sql, insert
+from oncall.evidence.schema import BY_NAME
+from oncall.shards.batch import Batch, of_rows
+from oncall.shards.database import connect
+from oncall.shards.probe_request import ProbeRequest, ProbeTarget, parse_probe
+from oncall.shards.wire import End, Part, Request, WireError
+
+PINGS_PER_SECOND = 200.0
+TIMEOUT_NS = 500_000_000
+CHECK_BYTES = 128 * 2**20
+CHECK_S = 0.5
+_GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL | select.POLLRDHUP
+
+
+class ProbeNode:
+    """What one connection has listening, and what it asks to be probed."""
+
+    def __init__(self, name: str, connection: int | None) -> None:
+        """`connection` is the descriptor that requests are read from: its end is the end of every
+        probe under way."""
+        self._name = name
+        self._nics: list[LocalNic] = []
+        self._responding: list[Responding] = []
+        self._receiver: bandwidth.Receiver | None = None
+        self._poll = select.poll()
+        if connection is not None:
+            self._poll.register(connection, select.POLLRDHUP)
+
+    def close(self) -> None:
+        """Listen no more."""
+        for each in self._responding:
+            each.close()
+        if self._receiver is not None:
+            self._receiver.close()
+        self._responding, self._receiver = [], None
+
+    def answer(self, request: Request) -> Iterator[Part | End]:
+        """Do what is asked. Raises WireError, OSError where nothing can listen."""
+        probe = parse_probe(request.probe)
+        self._nics = self._nics or local_nics()
+        if any(target.here >= len(self._nics) for target in probe.targets):
+            raise WireError(f"this node has {len(self._nics)} NICs to probe by", "request")
+        match probe.do:
+            case "listen":
+                yield End({"listening": self._listen()})
+            case "ping":
+                yield from self._ping(probe)
+            case "send":
+                yield from self._send(probe)
+
+    # --------------------------------------------------------------------- listening
+
+    def _listen(self) -> dict[str, Any]:
+        """Listen on all NICs; returns where."""
+        self.close()
+        everywhere = "::" if ":" in self._nics[0].address else ""
+        rdma, without = self._listen_by_rdma()
+        by_index = nics_by_index(self._nics)
+        stamped = StampedSocket(everywhere)
+        responder = Responder(stamped, lambda index: by_index.get(index, ""), rdma)
+        self._responding.append(Responding(responder))
+        self._receiver = bandwidth.Receiver(everywhere)
+        return {
+            "udp_port": stamped.port,
+            "tcp_port": self._receiver.port,
+            "nics": [{"nic": nic.nic, "address": nic.address} for nic in self._nics],
+            "without_rdma": without,
+        }
+
+    def _listen_by_rdma(self) -> tuple[dict[str, RdmaAddress], str | None]:
+        """Where each NIC takes RDMA pings, or why none does."""
+        there: dict[str, RdmaAddress] = {}
+        without = None
+        for nic in self._nics:
+            try:
+                endpoint = _rdma_endpoint(nic)
+            except NoRdma as error:
+                without = str(error)
+            else:
+                there[nic.nic] = endpoint.address
+                self._responding.append(Responding(RdmaResponder(endpoint)))
+        return there, without
+
+    def _is_over(self) -> bool:
+        return any(event & _GONE for _, event in self._poll.poll(0))
+
+    # ------------------------------------------------------------------------ pinging
+
+    def _ping(self, probe: ProbeRequest) -> Iterator[Part | End]:
+        pingers = {here: self._pinger(here) for here in {each.here for each in probe.targets}}
+        by_rdma: dict[int, RdmaPinger] = {}
+        shots: list[Shot] = []
+        try:
+            for each in probe.targets:
+                udp = (each.address, each.udp_port)
+                shots.append((pingers[each.here], Target(each.node, udp, each.nic)))
+                shots += self._rdma_shot(each, by_rdma)
+            pings = run_pings(shots, probe.count, PINGS_PER_SECOND, self._is_over)
+        finally:
+            opened: list[Pinging] = [*pingers.values(), *by_rdma.values()]
+            for pinger in opened:
+                pinger.close()
+        yield from _parts(pings_batch(self._name, pings))
+        yield End({"probed": {"pings": len(pings), "odd": _said(opened)}})
+
+    def _pinger(self, here: int) -> Pinger:
+        nic = self._nics[here]
+        return Pinger(nic.nic, StampedSocket(nic.address), TIMEOUT_NS)
+
+    def _rdma_shot(self, target: ProbeTarget, by_rdma: dict[int, RdmaPinger]) -> list[Shot]:
+        """A ping by RDMA, if both ends can."""
+        nic = self._nics[target.here]
+        if target.here not in by_rdma:
+            with suppress(NoRdma):
+                by_rdma[target.here] = RdmaPinger(nic.nic, _rdma_endpoint(nic), TIMEOUT_NS)
+        if target.here not in by_rdma:
+            return []
+        found = find((target.address, target.udp_port), nic.address)
+        if found is None:
+            return []
+        name, address = found
+        return [(by_rdma[target.here], Target(target.node, address, name))]
+
+    # ---------------------------------------------------------------------- bandwidth
+
+    def _send(self, probe: ProbeRequest) -> Iterator[Part | End]:
+        rows: list[tuple[Any, ...]] = []
+        odd: list[str] = []
+        for each in probe.targets:
+            nic = self._nics[each.here]
+            try:
+                done = bandwidth.send(
+                    (each.address, each.tcp_port), nic.address, CHECK_BYTES, CHECK_S, self._is_over
+                )
+            except OSError as error:
+                odd.append(f"no bytes could be sent to {each.node}: {error.strerror or error}")
+                continue
+            rows.append(
+                (
+                    *(self._name, nic.nic, each.node, each.nic),
+                    *(done.at_ns, "tcp", done.bytes, done.duration_ns),
+                )
+            )
+        names = BY_NAME["bandwidths"].column_names
+        yield from _parts(of_rows("bandwidths", names, rows))
+        yield End({"probed": {"odd": odd}})
+
+
+def _rdma_endpoint(nic: LocalNic) -> RdmaEndpoint:
+    """Raises NoRdma where the NIC is none for RDMA, or there is no pyverbs."""
+    if not nic.port:
+        raise NoRdma(f"{nic.nic} is no RDMA NIC")
+    return RdmaEndpoint(nic)
+
+
+def _said(pingers: Sequence[Pinging]) -> list[str]:
+    """What was odd, over all NICs together."""
+    total = Oddities()
+    for pinger in pingers:
+        total.add(pinger.oddities)
+    return list(total.sentences())
+
+
+def _parts(batch: Batch) -> Iterator[Part]:
+    """The rows as Parquet; none if there are none."""
+    if not batch.rows:
+        return
+    table = BY_NAME[batch.table]
+    with tempfile.TemporaryDirectory(prefix="oncall-probe-") as folder:
+        path = Path(folder, "part.parquet")
+        con = connect()
+        try:
+            con.execute(create_table_sql(table.name, table.columns))
+            insert(con, table.name, table.columns, batch.columns)
+            con.execute(f"COPY {table.name} TO '{path}' (FORMAT parquet)")
+        finally:
+            con.close()
+        yield Part(table.name, batch.rows, path.read_bytes())
