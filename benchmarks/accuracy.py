@@ -2,13 +2,15 @@
 
     python benchmarks/accuracy.py simulated [--seeds 40] [--first 10000] [--jobs 2]
     python benchmarks/accuracy.py hooks [--seeds 24] [--first 40000] [--jobs 2]
+    python benchmarks/accuracy.py measured [--seeds 12] [--healthy 24] [--kinds NIC,CABLE]
     python benchmarks/accuracy.py recordings FOLDER [--torch-python PYTHON]
 
 A fault counts as *detected* if an unexplained finding of its class exists, as *located* if such a
 finding blames exactly its ranks, or, where nothing recorded tells them apart, a tie of two with
 the culprit among them (counted apart as ties). Findings that match no fault are false alarms.
 Two faults at once are two faults. `hooks` is what our hooks see of stock NCCL, with the rulebook
-waits and without it, and jobs looked at while they run. `recordings` compares with what
+waits and without it, and jobs looked at while they run; `measured` what NICs, GPUs and hosts tell
+(accuracy_measured.py). `recordings` compares with what
 `torchfrtrace` says.
 """
 
@@ -369,18 +371,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=("simulated", "hooks", "recordings"))
+    parser.add_argument("what", choices=("simulated", "hooks", "measured", "recordings"))
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--seeds", type=int, default=40, help="fresh seeds a class")
     parser.add_argument("--first", type=int, default=10_000, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--healthy", type=int, default=24, help="measured: healthy jobs")
+    parser.add_argument("--kinds", default="", help="measured: these faults only, by comma")
     parser.add_argument("--torch-python", help="a Python that has torch, for torchfrtrace")
     parser.add_argument("--verbose", action="store_true", help="show what was not right")
     options = parser.parse_args()
+    arguments = options.seeds, options.first, options.jobs
     if options.what == "simulated":
-        simulated(options.seeds, options.first, options.jobs, options.verbose)
+        simulated(*arguments, options.verbose)
     elif options.what == "hooks":
-        hooks(options.seeds, options.first, options.jobs)
+        hooks(*arguments)
+    elif options.what == "measured":
+        from accuracy_measured import measured
+
+        kinds = [kind for kind in options.kinds.split(",") if kind]
+        measured(*arguments, options.healthy, kinds, options.verbose)
     elif options.folder is None:
         parser.error("recordings needs the folder they lie in")
     else:
