@@ -53,6 +53,23 @@ def test_a_world_size_that_does_not_match_is_noted(incident: Incident) -> None:
     )
 
 
+def test_a_node_without_what_others_have_is_a_gap(incident: Incident) -> None:
+    note = "no RDMA device here"
+    incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 1]})
+    incident.append(
+        "collectors",
+        {
+            "node": ["a", "b", "b", "a", "b", "b"],
+            "source": ["nics", "nics", "nics", "gpus", "gpus", "hosts"],
+            "at_ns": [1, 1, 2, 1, 1, 1],
+            "rows": [7, 0, 0, 0, 0, 3],
+            "note": [None, None, note, "no GPUs", "no GPUs", "no clocks"],
+        },
+    )
+    coverage, _ = measure(incident.con)
+    assert coverage.gaps == (Gap(f"collector nics: {note}", ("b",)),)
+
+
 def test_an_absurd_world_size_is_not_believed(incident: Incident) -> None:
     incident.append("jobs", {"job": "j", "world_size": 2**31 - 1})
     incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0]})

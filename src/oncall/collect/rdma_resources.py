@@ -16,7 +16,7 @@ from oncall.errors import BadInput
 from oncall.shards.batch import Batch, of_rows
 
 _COLUMNS = ("job", "node", "nic", "qpn", "rank", "peer_qpn", "pid", "state")
-_CONNECTED = "rc"  # of others the peer is told with each send, if at all
+_CONNECTED = "rc"  # of other types the peer is told with each send, if at all
 
 
 class RdmaResourceSource:
@@ -68,7 +68,8 @@ class RdmaResourceSource:
 
     def _row(self, pair: QueuePair) -> tuple[object, ...]:
         rank = self._ranks.get(pair.pid or 0)
-        peer = pair.peer_number if pair.type == _CONNECTED else None
+        # As long as it has no peer, the kernel tells 0.
+        peer = pair.peer_number or None if pair.type == _CONNECTED else None
         return (
             rank.job if rank else None,
             self._node,

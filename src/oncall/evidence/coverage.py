@@ -62,6 +62,7 @@ def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
         *_silent_ranks(con, homes, expected, seen),
         *_bad_recordings(con, homes),
         *_bad_collectors(con),
+        *_unequal_collectors(con),
     )
     coverage = Coverage(
         nodes=len(nodes),
@@ -157,6 +158,22 @@ def _bad_collectors(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:
         "WHERE dropped > 0 GROUP BY source ORDER BY source"
     ).fetchall():
         yield Gap(f"collector {source} dropped {int(dropped):,} rows", nodes=_sorted(nodes))
+
+
+def _unequal_collectors(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:
+    """Nodes that have nothing of what others of the job have: a GPU, a NIC, a driver. What no node
+    has is no gap: rules that need it are skipped."""
+    for source, note, nodes in con.execute(
+        """
+        WITH newest AS (
+            FROM collectors WHERE node IS NOT NULL
+            QUALIFY row_number() OVER (PARTITION BY node, source ORDER BY at_ns DESC) = 1)
+        SELECT source, note, list(DISTINCT node) FROM newest
+        WHERE note IS NOT NULL AND rows = 0 AND source IN (SELECT source FROM newest WHERE rows > 0)
+        GROUP BY ALL ORDER BY ALL
+        """
+    ).fetchall():
+        yield Gap(f"collector {source}: {note}", nodes=_sorted(nodes))
 
 
 def _gap(homes: _Homes, reason: str, ranks: Iterable[int]) -> Gap:
