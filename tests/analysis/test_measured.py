@@ -188,6 +188,32 @@ def test_events_find_their_device_by_address_or_interface() -> None:
     ]
 
 
+def test_events_of_ports_find_what_is_below() -> None:
+    """A GPU and a NIC below one switch, another GPU below a second one of the same root port."""
+    with Incident.empty() as incident:
+        for kind, device, switch, own in (
+            ("gpu", "0", "0000:16:00.0", "0000:17:00.0"),
+            ("nic", "mlx5_0", "0000:16:00.0", "0000:17:01.0"),
+            ("gpu", "1", "0000:36:00.0", "0000:37:00.0"),
+        ):
+            path = ["0000:15:01.0", switch, own]
+            row = {"kind": kind, "device": device, "pcie_port": switch, "pcie_path": [path]}
+            incident.append("devices", {"node": ["a"], "at_ns": 0, **row})
+        said = ["0000:17:00.0", "0000:17:01.0", "0000:16:00.0", "0000:15:01.0", "0000:99:00.0"]
+        incident.append("host_events", {"node": "a", "at_ns": list(range(5)), "device": said})
+        incident.require(["node_events"])
+        told = incident.con.execute(
+            "SELECT said_of, gpu, nic, pcie_port FROM node_events ORDER BY at_ns"
+        ).fetchall()
+    assert told == [
+        ("0000:17:00.0", 0, None, "0000:16:00.0"),
+        ("0000:17:01.0", None, "mlx5_0", "0000:16:00.0"),
+        ("0000:16:00.0", None, None, "0000:16:00.0"),
+        ("0000:15:01.0", None, None, "0000:15:01.0"),
+        ("0000:99:00.0", None, None, None),
+    ]
+
+
 def test_a_watched_host_that_says_nothing_is_no_lack_of_evidence() -> None:
     with Incident.empty() as incident:
         assert incident.missing("node_events")

@@ -121,6 +121,7 @@ def test_places_are_told_when_found_and_at_every_seal(source: GpuSource, tmp_pat
         "at_ns": NOW.realtime_ns,
         "pci_bus": "0000:18:00.0",
         "pcie_port": "0000:15:01.0",
+        "pcie_path": ("0000:15:01.0",),
         "numa_node": 1,
         "model": "NVIDIA H100 80GB HBM3",
         "firmware": "570.158.01",

@@ -182,6 +182,7 @@ def test_a_device_is_told_in_its_place_when_found_and_when_changed(node: Node) -
         "at_ns": node.now.realtime_ns,
         "pci_bus": "0000:18:00.0",
         "pcie_port": "0000:16:00.0",
+        "pcie_path": ("0000:15:01.0", "0000:16:00.0", "0000:17:00.0"),
         "numa_node": 0,
         "model": "ConnectX-7 (MT4129)",
         "firmware": "28.41.1000",

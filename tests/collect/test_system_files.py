@@ -10,6 +10,7 @@ from oncall.collect.pci import PciPlace, nvidia_gpus, pci_address, pci_place
 from oncall.collect.system_files import read_counts, read_list, read_number, whole_number
 
 SWITCH = "sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0"
+SWITCHES = ("0000:15:01.0", "0000:16:00.0")
 
 
 def _device(root: Path, place: str, numa_node: str = "-1", **files: str) -> None:
@@ -61,16 +62,19 @@ def test_lists(text: str | None, numbers: set[int]) -> None:
 def test_devices_below_one_switch_share_its_upstream_port(tmp_path: Path) -> None:
     _device(tmp_path, f"{SWITCH}/0000:17:00.0/0000:18:00.0", numa_node="0")
     _device(tmp_path, f"{SWITCH}/0000:17:01.0/0000:19:00.0", numa_node="1")
-    assert pci_place(tmp_path, "0000:18:00.0") == PciPlace("0000:16:00.0", 0)
-    assert pci_place(tmp_path, "0000:19:00.0") == PciPlace("0000:16:00.0", 1)
+    assert pci_place(tmp_path, "0000:18:00.0") == PciPlace((*SWITCHES, "0000:17:00.0"), 0)
+    assert pci_place(tmp_path, "0000:19:00.0") == PciPlace((*SWITCHES, "0000:17:01.0"), 1)
+    assert pci_place(tmp_path, "0000:18:00.0").port == "0000:16:00.0"
 
 
 def test_without_a_switch_it_is_the_root_port(tmp_path: Path) -> None:
     _device(tmp_path, "sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0")
     _device(tmp_path, "sys/devices/pci0000:00/0000:00:05.0")
-    assert pci_place(tmp_path, "0000:3b:00.0") == PciPlace("0000:3a:00.0", None)
-    assert pci_place(tmp_path, "0000:00:05.0") == PciPlace(None, None)
-    assert pci_place(tmp_path, "0000:ff:00.0") == PciPlace(None, None)
+    assert pci_place(tmp_path, "0000:3b:00.0") == PciPlace(("0000:3a:00.0",))
+    assert pci_place(tmp_path, "0000:3b:00.0").port == "0000:3a:00.0"
+    assert pci_place(tmp_path, "0000:00:05.0") == PciPlace()
+    assert PciPlace().port is None
+    assert pci_place(tmp_path, "0000:ff:00.0") == PciPlace()
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "cable_unplugged": ("nic", "fault", "the cable or its module was pulled out, or lost contact"),
     "cable_error": ("nic", "fault", "the cable's module reports an error"),
     "nic_health": ("nic", "fault", "the NIC's firmware does not live any more, or failed"),
+    "nic_gone": ("nic", "fault", "the RDMA device is no longer there"),
     "nic_hot": ("nic", "warning", "the NIC or its module is too hot"),
     "nic_command_timeout": ("nic", "fault", "the NIC's firmware did not answer the driver"),
     "nic_queue_timeout": ("nic", "fault", "a transmit queue of the NIC got stuck"),

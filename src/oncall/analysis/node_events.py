@@ -32,7 +32,10 @@ def node_events() -> str:
 
     return f"""
         WITH known AS (
-            SELECT node, kind, device, pci_bus, interface, pcie_port FROM devices
+            SELECT node, kind, device, pci_bus, interface, pcie_port,
+                -- A switch's downstream port has one device below; what it says is of that link.
+                CASE WHEN pcie_path[-1] <> pcie_port THEN pcie_path[-1] END AS own_port
+            FROM devices
             QUALIFY row_number() OVER (PARTITION BY node, kind, device ORDER BY at_ns DESC) = 1
             UNION ALL BY NAME
             -- Where devices were not listed, ranks tell their GPU's address.
@@ -41,7 +44,8 @@ def node_events() -> str:
                 FROM devices d WHERE d.node = r.node AND d.kind = 'gpu')),
         addressed AS (
             SELECT node, kind, device, pcie_port,
-                unnest([{short("pci_bus")}, {short("interface")}, device]) AS called
+                unnest([{short("pci_bus")}, {short("own_port")}, {short("interface")}, device])
+                    AS called
             FROM known),
         events AS (SELECT *, {short("device")} AS called FROM host_events),
         about AS (
@@ -50,8 +54,14 @@ def node_events() -> str:
                 max(a.device) FILTER (a.kind = 'nic') AS nic, max(a.pcie_port) AS above
             FROM events e LEFT JOIN addressed a ON a.node = e.node AND a.called = e.called
             GROUP BY ALL),
-        ports AS (SELECT DISTINCT node, pcie_port FROM devices WHERE pcie_port IS NOT NULL)
+        port_paths AS (
+            SELECT node, pcie_port, unnest(coalesce(pcie_path, [pcie_port])) AS port
+            FROM devices WHERE pcie_port IS NOT NULL),
+        ports AS (  -- a root port above several switches is none of them
+            SELECT node, port, if(min(pcie_port) = max(pcie_port), min(pcie_port), port)
+                AS pcie_port
+            FROM port_paths GROUP BY node, port)
         SELECT a.* EXCLUDE (device, gpu), a.device AS said_of, try_cast(gpu AS INTEGER) AS gpu,
             coalesce(above, p.pcie_port) AS pcie_port
-        FROM about a LEFT JOIN ports p ON p.node = a.node AND p.pcie_port = a.device
+        FROM about a LEFT JOIN ports p ON p.node = a.node AND p.port = a.device
     """

@@ -72,7 +72,7 @@ class Gpu:
         self.handle: Handle = nvml.nvmlDeviceGetHandleByIndex(index)
         self.pci_bus = pci_address(_text(nvml.nvmlDeviceGetPciInfo(self.handle).busId))
         self.model = _text(nvml.nvmlDeviceGetName(self.handle))
-        self.place = PciPlace(None, None)
+        self.place = PciPlace()
         self.gone: str | None = None
         self.untold: set[str] = set()
         self.xid: int | None = None  # the last one seen

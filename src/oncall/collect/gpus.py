@@ -24,8 +24,8 @@ _PATIENCE_S = 2.0
 _XIDS_A_MINUTE = 10  # of one code and GPU
 _GPUS = ("node", "gpu", "at_ns", *COLUMNS)
 _DEVICES = (
-    *("node", "kind", "device", "at_ns", "pci_bus", "pcie_port", "numa_node", "model"),
-    "firmware",
+    *("node", "kind", "device", "at_ns", "pci_bus", "pcie_port", "pcie_path", "numa_node"),
+    *("model", "firmware"),
 )
 _EVENTS = ("node", "at_ns", "source", "code", "device", "text")
 _Event = tuple[str, int, str, str, str | None, str]
@@ -85,7 +85,8 @@ class GpuSource:
         rows = [
             (
                 *(self._node, "gpu", str(gpu.index), now.realtime_ns, gpu.pci_bus),
-                *(gpu.place.port, gpu.place.numa_node, gpu.model, self._session.driver),
+                *(gpu.place.port, gpu.place.path or None, gpu.place.numa_node),
+                *(gpu.model, self._session.driver),
             )
             for gpu in self._session.gpus
         ]

@@ -13,23 +13,29 @@ _ADDRESS = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?")
 
 @dataclass(frozen=True)
 class PciPlace:
-    """`port` is the address of the nearest switch, or of the root port where there is no switch:
-    devices that share it exchange data without crossing the processor. None: not known, or
-    nothing is above it."""
+    """`path` are the addresses of the ports above a device, the root port first; empty: not
+    known, or nothing is above it."""
 
-    port: str | None
-    numa_node: int | None
+    path: tuple[str, ...] = ()
+    numa_node: int | None = None
+
+    @property
+    def port(self) -> str | None:
+        """The nearest switch, or the root port where there is no switch: devices that share it
+        exchange data without crossing the processor."""
+        # A switch shows as its upstream port with a downstream port for each device.
+        return self.path[-2] if len(self.path) > 1 else self.path[0] if self.path else None
 
 
 def pci_place(root: Path, address: str) -> PciPlace:
     """The place of the device at `address`, as `root`/sys tells it."""
     device = root / "sys" / "bus" / "pci" / "devices" / address
     try:
-        *above, _ = [part for part in device.resolve().parts if _ADDRESS.fullmatch(part)]
+        *path, _ = [part for part in device.resolve().parts if _ADDRESS.fullmatch(part)]
     except (OSError, RuntimeError, ValueError):
-        return PciPlace(None, None)
+        return PciPlace()
     numa_node = read_number(device / "numa_node")
-    return PciPlace(_nearest_switch(above), None if numa_node in (None, -1) else numa_node)
+    return PciPlace(tuple(path), None if numa_node in (None, -1) else numa_node)
 
 
 def pci_address(text: str) -> str | None:
@@ -51,9 +57,3 @@ def nvidia_gpus(root: Path) -> list[str]:
         if is_display and read_text(device / "vendor") == "0x10de":
             found.append(device.name)
     return found
-
-
-def _nearest_switch(above: list[str]) -> str | None:
-    """Of the bridges above a device, the root port first: a switch shows as its upstream port
-    with a downstream port for each device, so it is the last but one."""
-    return above[-2] if len(above) > 1 else above[0] if above else None

@@ -35,6 +35,7 @@ class RdmaDevice:
     ports: tuple[int, ...]
     pci_bus: str | None
     pcie_port: str | None
+    pcie_path: tuple[str, ...]
     numa_node: int | None
     model: str | None
     firmware: str | None
@@ -70,6 +71,7 @@ def read_device(root: Path, name: str) -> RdmaDevice:
         ports=ports,
         pci_bus=pci_bus,
         pcie_port=pci.port if pci else None,
+        pcie_path=pci.path if pci else (),
         numa_node=pci.numa_node if pci else None,
         model=_model(place),
         firmware=read_text(place / "fw_ver") or None,

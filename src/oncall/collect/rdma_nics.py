@@ -209,6 +209,7 @@ class RdmaNicSource:
             "at_ns": now.realtime_ns,
             "pci_bus": device.pci_bus,
             "pcie_port": device.pcie_port,
+            "pcie_path": device.pcie_path or None,
             "numa_node": device.numa_node,
             "model": device.model,
             "firmware": device.firmware,
