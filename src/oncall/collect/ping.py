@@ -131,7 +131,7 @@ class Pinger:
         self._sequence = 0
         self._flights: OrderedDict[int, _Flight] = OrderedDict()  # by sequence, so by deadline
         self._by_number: dict[int, int] = {}  # the socket's number of a PING -> its sequence
-        self._ended: OrderedDict[int, bool] = OrderedDict()  # sequence -> whether it was lost
+        self._ended: OrderedDict[int, Kind | None] = OrderedDict()  # sequence -> what it lacked
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -184,18 +184,20 @@ class Pinger:
             self._ask(packet.sequence, flight)
         elif packet.kind is Kind.TOLD and flight.received is not None:
             flight.turnaround = _turnaround(packet)
-            self._end(packet.sequence, flight, pings)
+            self._end(packet.sequence, flight, None, pings)
         else:
             self.oddities.duplicate += 1
 
     def _count_after_end(self, packet: Packet) -> None:
-        lost = self._ended.get(packet.sequence)
-        if lost is None:
+        """A ping that is over lacked its PONG (lost), its TOLD or nothing."""
+        if packet.sequence not in self._ended:
             self.oddities.foreign += 1
-        elif not lost:
-            self.oddities.duplicate += 1
-        elif packet.kind is Kind.PONG:
+            return
+        lacked = self._ended[packet.sequence]
+        if packet.kind is lacked:
             self.oddities.late += 1
+        elif lacked is not Kind.PONG:
+            self.oddities.duplicate += 1
 
     def _ask(self, sequence: int, flight: _Flight) -> None:
         packet = Packet(Kind.ASK, self._token, sequence)
@@ -222,7 +224,7 @@ class Pinger:
         flight = packet and packet.token == self._token and self._flights.get(packet.sequence)
         # A target that takes PINGs and refuses ASKs has just left; what it measured stands.
         if packet and flight and flight.received is None:
-            self._forget(packet.sequence, lost=True)
+            self._forget(packet.sequence, Kind.PONG)
             self._refuse(flight.target)
 
     def _refuse(self, target: Target) -> None:
@@ -235,12 +237,13 @@ class Pinger:
             sequence, flight = next(iter(self._flights.items()))
             if flight.deadline_ns > now_ns:
                 return
-            self._end(sequence, flight, pings)
+            lacked = Kind.PONG if flight.received is None else Kind.TOLD
+            self._end(sequence, flight, lacked, pings)
 
-    def _end(self, sequence: int, flight: _Flight, pings: list[Ping]) -> None:
+    def _end(self, sequence: int, flight: _Flight, lacked: Kind | None, pings: list[Ping]) -> None:
         # The stamp of a PING may be told only now.
         self._take_told()
-        self._forget(sequence, lost=flight.received is None)
+        self._forget(sequence, lacked)
         at_ns = flight.sent.program_ns + flight.sent.offset_ns
         if flight.received is None or flight.turnaround is None:
             pings.append(Ping(self._nic, flight.target, at_ns))
@@ -256,10 +259,10 @@ class Pinger:
         clock = coarser(trip.clock, flight.turnaround.clock)
         pings.append(Ping(self._nic, target, at_ns, rtt_ns, flight.turnaround.ns, clock))
 
-    def _forget(self, sequence: int, *, lost: bool) -> None:
+    def _forget(self, sequence: int, lacked: Kind | None) -> None:
         flight = self._flights.pop(sequence)
         self._by_number.pop(flight.number, None)
-        self._ended[sequence] = lost
+        self._ended[sequence] = lacked
         if len(self._ended) > _MOST_ENDED:
             self._ended.popitem(last=False)
 

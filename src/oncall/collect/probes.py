@@ -1,7 +1,8 @@
 """The source `probes`: pings the nodes of a pinglist at a low rate, and answers their pings.
 
 Off unless told: without `probes_targets` nothing is sent, without `probes_respond` nothing
-listens. One ping leaves every `probes_every`, however long the list is.
+listens. One ping leaves every `probes_every`, however long the list is; where both ends have RDMA
+and pyverbs, one by UDP and one by RDMA.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from oncall.collect.config import Configuration
 from oncall.collect.local_nics import LocalNic, local_nics, nics_by_index
-from oncall.collect.ping import Ping, Pinger, Target
+from oncall.collect.ping import Ping, Pinger, Pinging, Target
 from oncall.collect.pinglist import Pair, Turns, pairs, resolve
-from oncall.collect.responder import Responder, Responding
+from oncall.collect.rdma_address import find
+from oncall.collect.rdma_endpoint import NoRdma, RdmaEndpoint
+from oncall.collect.rdma_ping import RdmaPinger, respond_by_rdma
+from oncall.collect.responder import Answering, Responder, Responding
 from oncall.collect.source import Collected, Instant
 from oncall.collect.stamped_socket import Address, StampedSocket
 from oncall.shards.batch import Batch, of_rows
@@ -56,15 +61,18 @@ class ProbeSource:
         self._config = config
         self._began = False
         self._prober: Prober | None = None
-        self._responding: Responding | None = None
+        self._responding: list[Responding] = []
         self._responder: Responder | None = None
         self._problem: tuple[str, ...] = ()
+        self._without_rdma: set[str] = set()
 
     def collect(self, now: Instant) -> Collected:  # noqa: ARG002
         if not self._began:
             self._began = True
             self._begin()
-        notes = [] if self._config.probes_respond else ["pings are not answered: probes_respond"]
+        notes = sorted(self._without_rdma)
+        if not self._config.probes_respond:
+            notes.append("pings are not answered: probes_respond is not set")
         problems = list(self._problem)
         if self._responder is not None and self._responder.limited:
             problems.append(f"{self._responder.limited} pings came too fast: not answered")
@@ -82,25 +90,38 @@ class ProbeSource:
     def close(self) -> None:
         if self._prober is not None:
             self._prober.close()
-        if self._responding is not None:
-            self._responding.close()
+        for responding in self._responding:
+            responding.close()
 
     def _begin(self) -> None:
         config = self._config
         nics = local_nics(config.root)
         if config.probes_respond:
-            try:
-                stamped = StampedSocket(config.probes_address, config.probes_port)
-            except OSError as error:
-                place = f"{config.probes_address or '*'}:{config.probes_port}"
-                self._problem = (f"cannot answer pings at {place}: {error.strerror or error}",)
-            else:
-                by_index = nics_by_index(nics)
-                self._responder = Responder(stamped, lambda index: by_index.get(index, ""))
-                self._responding = Responding(self._responder)
+            self._respond(nics)
         nodes = [node for node in config.probes_targets if node != config.node]
         if nodes:
-            self._prober = Prober(config, nics, nodes)
+            try:
+                self._prober = Prober(config, nics, nodes)
+            except OSError as error:
+                self._problem += (f"cannot ping: {error.strerror or error}",)
+            else:
+                self._without_rdma |= self._prober.without_rdma
+
+    def _respond(self, nics: Sequence[LocalNic]) -> None:
+        config = self._config
+        try:
+            stamped = StampedSocket(config.probes_address, config.probes_port)
+        except OSError as error:
+            place = f"{config.probes_address or '*'}:{config.probes_port}"
+            self._problem += (f"cannot answer pings at {place}: {error.strerror or error}",)
+            return
+        by_rdma, there, without = respond_by_rdma(nics, config.root)
+        if without:
+            self._without_rdma.add(without)
+        by_index = nics_by_index(nics)
+        self._responder = Responder(stamped, lambda index: by_index.get(index, ""), there)
+        answering: list[Answering] = [self._responder, *by_rdma]
+        self._responding = [Responding(each) for each in answering]
 
 
 class Prober:
@@ -115,10 +136,20 @@ class Prober:
         self._every_ns = config.probes_every_ns
         chance = random.Random()
         self._turns = Turns(pairs(nics, nodes, config.probes_by, config.probes_rail_name), chance)
-        self._pingers = [
+        self._by_udp = [
             Pinger(nic.nic, StampedSocket(nic.address), config.probes_timeout_ns) for nic in nics
         ]
-        self._addresses: dict[Pair, tuple[int, Address | None]] = {}  # until when, and what
+        self.without_rdma: set[str] = set()
+        self._by_rdma: dict[int, RdmaPinger] = {}
+        for number, nic in enumerate(nics):
+            try:
+                endpoint = RdmaEndpoint(nic, config.root)
+            except NoRdma as error:
+                self.without_rdma.add(str(error))
+            else:
+                self._by_rdma[number] = RdmaPinger(nic.nic, endpoint, config.probes_timeout_ns)
+        self._pingers: list[Pinging] = [*self._by_udp, *self._by_rdma.values()]
+        self._ways: dict[Pair, _Way] = {}
         self._unknown: dict[str, str] = {}  # name -> why it has no address
         self._pings: deque[Ping] = deque()
         self._wake, self._woken = socket.socketpair()
@@ -167,23 +198,38 @@ class Prober:
 
     def _send(self) -> None:
         pair = self._turns.next()
-        address = pair and self._address(pair)
-        if pair and address:
-            self._pingers[pair.here].send(Target(pair.node, address))
+        way = pair and self._way(pair)
+        if not pair or not way or not way.udp:
+            return
+        self._by_udp[pair.here].send(Target(pair.node, way.udp))
+        if way.rdma:
+            self._by_rdma[pair.here].send(way.rdma)
 
-    def _address(self, pair: Pair) -> Address | None:
-        """Where the pair's target is; looked up again from time to time."""
+    def _way(self, pair: Pair) -> _Way:
+        """How the pair's target is reached; looked up again from time to time."""
         now_ns = time.monotonic_ns()
-        until_ns, address = self._addresses.get(pair, (0, None))
-        if now_ns < until_ns:
-            return address
+        way = self._ways.get(pair)
+        if way is not None and now_ns < way.until_ns:
+            return way
+        here = self._nics[pair.here].address
         try:
-            address = resolve(pair.name, self._config.probes_port, self._nics[pair.here].address)
-            self._unknown.pop(pair.name, None)
-            until_ns = now_ns + _RESOLVED_FOR_NS
+            udp = resolve(pair.name, self._config.probes_port, here)
         except (OSError, UnicodeError) as error:
-            address = None
             self._unknown[pair.name] = getattr(error, "strerror", None) or str(error)
-            until_ns = now_ns + _TRY_AGAIN_NS
-        self._addresses[pair] = until_ns, address
-        return address
+            way = _Way(now_ns + _TRY_AGAIN_NS)
+        else:
+            self._unknown.pop(pair.name, None)
+            found = find(udp, here) if pair.here in self._by_rdma else None
+            rdma = Target(pair.node, found[1], found[0]) if found else None
+            way = _Way(now_ns + (_RESOLVED_FOR_NS if found else _TRY_AGAIN_NS), udp, rdma)
+        self._ways[pair] = way
+        return way
+
+
+@dataclass(frozen=True)
+class _Way:
+    """Where a target is, until when that is believed; None: not known, or no RDMA there."""
+
+    until_ns: int
+    udp: Address | None = None
+    rdma: Target | None = None

@@ -11,13 +11,17 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from oncall.collect.local_nics import LocalNic
 from oncall.collect.ping import Oddities, Ping, Target
 from oncall.collect.ping_packet import Kind, Packet, decode
 from oncall.collect.rate_limit import RateLimits
-from oncall.collect.rdma_endpoint import Datagram, RdmaEndpoint
+from oncall.collect.rdma_address import RdmaAddress
+from oncall.collect.rdma_endpoint import Datagram, NoRdma, RdmaEndpoint
 from oncall.collect.stamps import Stamps
 from oncall.units import NS_PER_S
 
@@ -144,3 +148,21 @@ class RdmaResponder:
                 now_ns = time.monotonic_ns()
                 pong = replace(packet, kind=Kind.PONG, received_ns=received_ns, sent_ns=now_ns)
                 self._endpoint.send(pong.encoded(), datagram.sender)
+
+
+def respond_by_rdma(
+    nics: Sequence[LocalNic], root: Path = Path("/")
+) -> tuple[list[RdmaResponder], dict[str, RdmaAddress], str | None]:
+    """Responders of all NICs that can have one, where they listen by NIC, and why one has none."""
+    responders: list[RdmaResponder] = []
+    there: dict[str, RdmaAddress] = {}
+    without = None
+    for nic in nics:
+        try:
+            endpoint = RdmaEndpoint(nic, root)
+        except NoRdma as error:
+            without = str(error)
+        else:
+            there[nic.nic] = endpoint.address
+            responders.append(RdmaResponder(endpoint))
+    return responders, there, without

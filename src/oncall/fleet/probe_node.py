@@ -18,10 +18,10 @@ from oncall.collect.local_nics import LocalNic, local_nics, nics_by_index
 from oncall.collect.ping import Oddities, Pinger, Pinging, Target
 from oncall.collect.ping_run import Shot, run_pings
 from oncall.collect.probes import pings_batch
-from oncall.collect.rdma_address import RdmaAddress, find
+from oncall.collect.rdma_address import find
 from oncall.collect.rdma_endpoint import NoRdma, RdmaEndpoint
-from oncall.collect.rdma_ping import RdmaPinger, RdmaResponder
-from oncall.collect.responder import Responder, Responding
+from oncall.collect.rdma_ping import RdmaPinger, respond_by_rdma
+from oncall.collect.responder import Answering, Responder, Responding
 from oncall.collect.stamped_socket import StampedSocket
 from oncall.evidence.columns import create_table_sql, insert
 from oncall.evidence.schema import BY_NAME
@@ -79,11 +79,12 @@ class ProbeNode:
         """Listen on all NICs; returns where."""
         self.close()
         everywhere = "::" if ":" in self._nics[0].address else ""
-        rdma, without = self._listen_by_rdma()
+        by_rdma, rdma, without = respond_by_rdma(self._nics)
         by_index = nics_by_index(self._nics)
         stamped = StampedSocket(everywhere)
         responder = Responder(stamped, lambda index: by_index.get(index, ""), rdma)
-        self._responding.append(Responding(responder))
+        answering: list[Answering] = [responder, *by_rdma]
+        self._responding = [Responding(each) for each in answering]
         self._receiver = bandwidth.Receiver(everywhere)
         return {
             "udp_port": stamped.port,
@@ -91,20 +92,6 @@ class ProbeNode:
             "nics": [{"nic": nic.nic, "address": nic.address} for nic in self._nics],
             "without_rdma": without,
         }
-
-    def _listen_by_rdma(self) -> tuple[dict[str, RdmaAddress], str | None]:
-        """Where each NIC takes RDMA pings, or why none does."""
-        there: dict[str, RdmaAddress] = {}
-        without = None
-        for nic in self._nics:
-            try:
-                endpoint = _rdma_endpoint(nic)
-            except NoRdma as error:
-                without = str(error)
-            else:
-                there[nic.nic] = endpoint.address
-                self._responding.append(Responding(RdmaResponder(endpoint)))
-        return there, without
 
     def _is_over(self) -> bool:
         return any(event & _GONE for _, event in self._poll.poll(0))
@@ -137,7 +124,7 @@ class ProbeNode:
         nic = self._nics[target.here]
         if target.here not in by_rdma:
             with suppress(NoRdma):
-                by_rdma[target.here] = RdmaPinger(nic.nic, _rdma_endpoint(nic), TIMEOUT_NS)
+                by_rdma[target.here] = RdmaPinger(nic.nic, RdmaEndpoint(nic), TIMEOUT_NS)
         if target.here not in by_rdma:
             return []
         found = find((target.address, target.udp_port), nic.address)
@@ -169,13 +156,6 @@ class ProbeNode:
         names = BY_NAME["bandwidths"].column_names
         yield from _parts(of_rows("bandwidths", names, rows))
         yield End({"probed": {"odd": odd}})
-
-
-def _rdma_endpoint(nic: LocalNic) -> RdmaEndpoint:
-    """Raises NoRdma where the NIC is none for RDMA, or there is no pyverbs."""
-    if not nic.port:
-        raise NoRdma(f"{nic.nic} is no RDMA NIC")
-    return RdmaEndpoint(nic)
 
 
 def _said(pingers: Sequence[Pinging]) -> list[str]:
