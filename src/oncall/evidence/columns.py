@@ -15,10 +15,10 @@ from oncall.evidence.schema import Column
 
 @dataclass(frozen=True)
 class Words:
-    """Strings by dictionary: `codes` int32 (n,) into `vocabulary`; code -1 is NULL."""
+    """Strings, or lists, by dictionary: `codes` int32 (n,) into `vocabulary`; code -1 is NULL."""
 
     codes: np.ndarray[Any, np.dtype[np.int32]]
-    vocabulary: Sequence[str]
+    vocabulary: Sequence[Any]
 
 
 ColumnData: TypeAlias = Any  # np.ndarray | np.ma.MaskedArray | Words | Sequence | scalar | None
@@ -100,7 +100,8 @@ def _read(
         # DuckDB lists count from 1; code -1 becomes index 0, which is NULL.
         arrays[name] = np.asarray(value.codes, dtype=np.int64) + 1
         parameters.append(list(value.vocabulary))
-        return f'list_extract(?::VARCHAR[], "{name}")::{column.type}'
+        each = column.type if column.type.endswith("[]") else "VARCHAR"
+        return f'list_extract(?::{each}[], "{name}")::{column.type}'
     if isinstance(value, np.ma.MaskedArray):
         arrays[name] = np.ascontiguousarray(value.filled(0))
         arrays[f"{name}__null"] = np.ma.getmaskarray(value)

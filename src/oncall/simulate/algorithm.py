@@ -34,9 +34,12 @@ class Shape:
     ranks: int
     size_bytes: int
     channels: int
+    forced_protocol: str = ""
 
     @property
     def protocol(self) -> str:
+        if self.forced_protocol:
+            return self.forced_protocol
         return "LL" if self.size_bytes < SMALL_BYTES else "SIMPLE"
 
     def duration_ns(self, bytes_per_s: Floats, latency_ns: float) -> Floats:
@@ -75,10 +78,13 @@ class Shape:
         return max(1, -(-each // (self.channels * CHUNK_BYTES)))
 
 
-def shape_of(op: str, size_bytes: int, ranks: int, tree: bool, channels: int) -> Shape:
+def shape_of(
+    op: str, size_bytes: int, ranks: int, tree: bool, channels: int, protocol: str = ""
+) -> Shape:
     """The algorithm and channels an operation of this size gets."""
     algo = "TREE" if tree and op == "AllReduce" else "RING"
-    return Shape(op, algo, ranks, size_bytes, 1 if size_bytes < SMALL_BYTES else channels)
+    channels = 1 if size_bytes < SMALL_BYTES else channels
+    return Shape(op, algo, ranks, size_bytes, channels, protocol)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall.simulate.placement import nics, place
 from oncall.simulate.scenario import Scenario
 
 Ints = NDArray[np.int64]
@@ -65,6 +66,8 @@ class Cluster:
 
     grid: Ints  # (pp, dp, tp) global ranks
     nodes: Ints  # (ranks,) node index
+    local: Ints  # (ranks,) GPU on its node
+    nic_of: Ints  # (ranks,) the rank whose GPU's NIC it uses: its own, unless rails are crossed
     families: dict[tuple[str, int], Family]
     communicators: tuple[Communicator, ...]
 
@@ -88,7 +91,8 @@ def build(scenario: Scenario) -> Cluster:
     """Lay out the scenario's ranks and groups."""
     s = scenario
     grid = np.arange(s.world_size, dtype=np.int64).reshape(s.pp, s.dp, s.tp)
-    nodes = np.arange(s.world_size, dtype=np.int64) // s.gpus_per_node
+    places = place(s)
+    nodes = places // s.gpus_per_node
     families: dict[tuple[str, int], Family] = {}
     communicators: list[Communicator] = []
 
@@ -112,7 +116,8 @@ def build(scenario: Scenario) -> Cluster:
             pairs = chains[:, stage : stage + 2].copy()
             families["pp", stage] = _family("pp", stage, pairs, made, nodes)
     add("world", -1, grid.reshape(1, -1))
-    return Cluster(grid, nodes, families, tuple(communicators))
+    local = places % s.gpus_per_node
+    return Cluster(grid, nodes, local, nics(s, nodes, local), families, tuple(communicators))
 
 
 def _family(role: str, stage: int, members: Ints, made: list[Communicator], nodes: Ints) -> Family:

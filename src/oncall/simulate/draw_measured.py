@@ -6,6 +6,7 @@ busy for a good part of every step.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,17 +44,34 @@ def measured_scenario(
         if kind not in MEASURED_WAYS:
             raise UsageError(f"{kind} is drawn without measurements")
     values = _job(rng, seed)
-    nodes = Scenario(**values).nodes
-    free = list(rng.permutation(nodes))
+    job = Scenario(**values)
+    free = [int(node) for node in rng.permutation(job.nodes)]
     begin = 0 if from_start else int(rng.uniform(*_BASELINE_S) * NS_PER_S)
     faults = []
     for kind in kinds:
-        node = int(free.pop() if free else rng.integers(nodes))
-        rank = node * values["gpus_per_node"] + int(rng.integers(values["gpus_per_node"]))
-        how = str(rng.choice(MEASURED_WAYS[kind]))
-        level = int(rng.integers(1, 4)) if severity is None else severity
-        faults.append(Fault(kind, (rank,), begin, how=how, severity=level))
+        own = np.random.default_rng([seed, zlib.crc32(kind.encode())])
+        how = str(own.choice(MEASURED_WAYS[kind]))
+        level = int(own.integers(1, 4)) if severity is None else severity
+        rank = _rank(own, job, kind, free)
+        # A job is laid out as it begins.
+        since = 0 if kind == "PATTERN" else begin
+        faults.append(Fault(kind, (rank,), since, how=how, severity=level))
     return Scenario(**values, faults=tuple(faults))
+
+
+def _rank(rng: np.random.Generator, job: Scenario, kind: str, free: list[int]) -> int:
+    """A rank on a node that no fault has yet; batches are loaded by the first stage's."""
+    nodes = [node for node in free if kind != "DATA_LOADER" or _loads(job, node)]
+    node = nodes[0] if nodes else int(rng.integers(job.nodes))
+    if node in free:
+        free.remove(node)
+    ranks = range(node * job.gpus_per_node, min((node + 1) * job.gpus_per_node, job.world_size))
+    loading = [rank for rank in ranks if rank < job.tp * job.dp and rank % job.tp == 0]
+    return int(rng.choice(loading if kind == "DATA_LOADER" and loading else list(ranks)))
+
+
+def _loads(job: Scenario, node: int) -> bool:
+    return node * job.gpus_per_node < job.tp * job.dp
 
 
 def _job(rng: np.random.Generator, seed: int) -> dict[str, Any]:
@@ -65,6 +83,11 @@ def _job(rng: np.random.Generator, seed: int) -> dict[str, Any]:
     micro_batches = int(rng.choice((2, 4, 4, 8)))
     step_s = dp_s * float(rng.uniform(1.5, 4.0))
     forward_s = step_s / 3 / (micro_batches + pp - 1)
+    nvlink = 180e9 if rate < 40e9 else 350e9
+    tp_operations = int(rng.choice((1, 2, 2)))
+    # Tensor parallelism takes 10 to 25 % of a computation; its many operations as a few.
+    tp_s = forward_s * float(rng.uniform(0.1, 0.25)) / tp_operations
+    tp_bytes = int(tp_s * nvlink / (2 * (tp - 1) / tp)) // 2**20 * 2**20
     return {
         "job": f"simulated-{seed}",
         "seed": seed,
@@ -76,11 +99,11 @@ def _job(rng: np.random.Generator, seed: int) -> dict[str, Any]:
         "recorder": "hooks",
         "duration_ns": int(rng.uniform(*_DURATIONS_S)) * NS_PER_S,
         "network_bytes_per_s": rate,
-        "nvlink_bytes_per_s": 180e9 if rate < 40e9 else 350e9,
+        "nvlink_bytes_per_s": nvlink,
         "micro_batches": micro_batches,
         "forward_ns": int(forward_s * NS_PER_S),
-        "tp_operations": int(rng.choice((1, 2, 2))),
-        "tp_bytes": int(rng.choice((128, 256))) * 2**20,
+        "tp_operations": tp_operations,
+        "tp_bytes": tp_bytes,
         "pp_bytes": int(rng.choice((32, 64, 128))) * 2**20,
         "dp_bytes": dp_bytes,
         "dp_buckets": int(rng.choice((1, 2, 4))),

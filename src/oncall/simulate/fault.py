@@ -33,13 +33,30 @@ WAYS: Mapping[str, tuple[str, ...]] = {
 }
 # Faults of what is measured, each with the ways its evidence differs; the first is the default.
 MEASURED_WAYS: Mapping[str, tuple[str, ...]] = {
+    # TFD Table 1: host machine, network, application and training framework.
     "PCIE_LINK": ("width", "generation", "replays", "silent", "gpu"),
+    "NVLINK": ("down", "errors", "xid"),
+    "GPU": ("ecc", "xid", "remap", "slow", "slowdown"),
+    "HOST_MEMORY": ("errors", "pressure", "bandwidth"),
+    "PCIE_PORT": ("errors", "retrained", "silent"),
     "NIC": ("stalls", "resets", "discards", "slow"),
     "CABLE": ("fec", "symbols", "flaps"),
-    "LINK": ("rate", "lanes", "shaped"),
     "SWITCH": ("loss", "congestion", "restart"),
+    "LINK": ("rate", "lanes", "shaped"),
+    "PFC_DEADLOCK": ("mutual", "network"),
+    "RESOURCES": ("shared", "affinity", "quota", "numa"),
+    "PATTERN": ("spread", "rails", "sockets"),
+    "SCHEDULING": ("storage", "priority"),
+    "SETTINGS": ("channels", "protocol"),
+    "MEMORY": ("gpu", "swap"),
+    # Beyond it.
     "THROTTLE": ("power", "thermal", "hot", "brake"),
+    "CPU_STARVED": ("hog", "clock"),
+    "CPU_QUOTA": ("node", "rank"),
+    "NUMA": ("other",),
     "GC": ("regular", "growing"),
+    "DATA_LOADER": ("storage", "workers", "silent"),
+    "SLOW_NODE": ("several",),
 }
 SEVERITIES = {1: "mild", 2: "moderate", 3: "severe"}
 OUTCOMES = Literal["stuck", "odd_finishes", "others_finish"]

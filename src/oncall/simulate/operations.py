@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.simulate.algorithm import Bools, Floats, Shape, binary_tree, shape_of, stalled
+from oncall.simulate.algorithm import Bools, Floats, Shape, binary_tree, stalled
 from oncall.simulate.cluster import Ints
 from oncall.simulate.meeting import Meeting, Strain
 from oncall.simulate.scenario import Scenario
@@ -160,7 +160,7 @@ class Unroller:
 
     def _shape(self, slot: Slot, op: str, size_bytes: int) -> Shape:
         tree = slot.family.role in self.scenario.tree
-        return shape_of(op, size_bytes, slot.family.size, tree, self.scenario.channels)
+        return slot.shape(op, tree=tree, size_bytes=size_bytes)
 
     def _number(self, shape: Shape) -> int:
         return self._calls.setdefault(Call(shape), len(self._calls))

@@ -105,7 +105,8 @@ class _Recorder:
 
     def _ranks(self) -> None:
         ranks = np.flatnonzero(~self.silent)
-        local = ranks % self.scenario.gpus_per_node
+        local = self.cluster.local[ranks]
+        nic = self.cluster.local[self.cluster.nic_of[ranks]]
         self.incident.append(
             "ranks",
             {
@@ -116,7 +117,7 @@ class _Recorder:
                 "gpu": local,
                 "pci_bus": [f"0000:{16 + 16 * (int(gpu) % 14):02x}:00.0" for gpu in local],
                 "pid": 4000 + ranks,
-                "nic": [f"mlx5_{gpu}" for gpu in local],
+                "nic": [f"mlx5_{rail}" for rail in nic],
                 "started_ns": self._shown(ranks, -STARTUP_NS),
             },
         )

@@ -8,10 +8,12 @@ one list of slots; in a slot every group of a family does the same operation.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from oncall.simulate.algorithm import Shape, shape_of
 from oncall.simulate.cluster import Cluster, Family
+from oncall.simulate.fault import Fault
 from oncall.simulate.scenario import Scenario
 
 BARRIER_BYTES = 1
@@ -50,25 +52,44 @@ Direction = Literal["forward", "backward"]
 
 @dataclass(frozen=True)
 class Slot:
-    """One operation of one family. `compute_ns` and each lane's op: one value a column."""
+    """One operation of one family. `compute_ns` and each lane's op: one value a column.
+
+    `channels` and `protocol` are NCCL's settings; "": what it chooses itself.
+    """
 
     family: Family
     lanes: tuple[tuple[str, ...], ...]
     size_bytes: int
     compute_ns: tuple[float, ...]
+    channels: int = 1
+    protocol: str = ""
+
+    def shape(self, op: str, *, tree: bool, size_bytes: int | None = None) -> Shape:
+        """The operation as NCCL runs it."""
+        size = self.size_bytes if size_bytes is None else size_bytes
+        return shape_of(op, size, self.family.size, tree, self.channels, self.protocol)
 
     @property
     def is_p2p(self) -> bool:
         return self.family.role == "pp"
 
 
-def step_slots(scenario: Scenario, cluster: Cluster, barrier: bool = False) -> tuple[Slot, ...]:
-    """One training step; with a barrier before it if asked."""
+def step_slots(
+    scenario: Scenario, cluster: Cluster, barrier: bool = False, fault: Fault | None = None
+) -> tuple[Slot, ...]:
+    """One training step; with a barrier before it if asked; under a fault of its settings."""
     programs = [list(_program(scenario, stage)) for stage in range(scenario.pp)]
     if barrier:
         wait = Collective("world", "AllReduce", BARRIER_BYTES)
         programs = [[wait, *program] for program in programs]
-    return tuple(_merge(programs, cluster))
+    channels, protocol = scenario.channels, ""
+    if fault and fault.how == "channels":
+        channels = min(channels, 2 if fault.severity == 1 else 1)
+    elif fault:
+        protocol = "LL"
+    return tuple(
+        replace(slot, channels=channels, protocol=protocol) for slot in _merge(programs, cluster)
+    )
 
 
 def barrier_slot(cluster: Cluster) -> Slot:

@@ -25,8 +25,12 @@ _WRITTEN = {
     "transfers": "coalesce(ended_ns, observed_ns)",
     "op_channels": "observed_ns",
     "launches": "at_ns",
-    "collectors": "at_ns",
 }
+# What a node says of itself, at an instant.
+_OF_THE_NODE = (
+    "collectors", "nics", "nic_priorities", "gpus", "hosts", "host_processes", "devices",
+    "host_events", "pings",
+)  # fmt: skip
 _EVERY_TIME = ("jobs", "ranks", "comms")
 
 
@@ -61,18 +65,20 @@ def _write_node(con: duckdb.DuckDBPyConnection, node: str, folder: Path) -> None
         "CREATE OR REPLACE TEMP TABLE here AS SELECT job, rank FROM ranks WHERE node = ?", [node]
     )
     for table, written in _WRITTEN.items():
-        mine = (
-            "WHERE node = (SELECT ?)"
-            if table == "collectors"
-            else "SEMI JOIN here USING (job, rank)"
-        )
         con.execute(
             f"CREATE OR REPLACE TEMP TABLE here_{table} AS "
-            f"SELECT *, {written} // {SHARD_NS} AS shard FROM {table} {mine}",
-            [node] if table == "collectors" else [],
+            f"SELECT *, {written} // {SHARD_NS} AS shard FROM {table} "
+            "SEMI JOIN here USING (job, rank)"
         )
+    for table in _OF_THE_NODE:
+        con.execute(
+            f"CREATE OR REPLACE TEMP TABLE here_{table} AS "
+            f"SELECT *, at_ns // {SHARD_NS} AS shard FROM {table} WHERE node = ?",
+            [node],
+        )
+    instants = {**_WRITTEN, **dict.fromkeys(_OF_THE_NODE, "at_ns")}
     union = " UNION ALL ".join(
-        f"SELECT shard, {w} AS written_ns FROM here_{t}" for t, w in _WRITTEN.items()
+        f"SELECT shard, {w} AS written_ns FROM here_{t}" for t, w in instants.items()
     )
     spans = con.execute(
         f"SELECT shard, max(written_ns) FROM ({union}) WHERE shard IS NOT NULL "
@@ -88,7 +94,7 @@ def _batches(con: duckdb.DuckDBPyConnection, shard: int) -> Iterator[Batch]:
     for table in _EVERY_TIME:
         mine = "" if table == "jobs" else "SEMI JOIN here USING (job, rank)"
         yield from _batch(con, table, f"SELECT * FROM {table} {mine}")
-    for table in _WRITTEN:
+    for table in (*_WRITTEN, *_OF_THE_NODE):
         query = f"SELECT * EXCLUDE (shard) FROM here_{table} WHERE shard = {shard}"
         yield from _batch(con, table, query)
 

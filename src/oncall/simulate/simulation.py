@@ -22,7 +22,7 @@ def simulate(scenario: Scenario) -> tuple[Incident, Truth]:
     Raises UsageError if none of the faults asked for comes to act, or nothing happens at all.
     """
     cluster = build(scenario)
-    surroundings = Surroundings(scenario) if scenario.is_measured else None
+    surroundings = Surroundings(scenario, cluster) if scenario.is_measured else None
     played = Training(scenario, cluster, surroundings.paces if surroundings else None).play()
     blame = surroundings.blame if surroundings else {}
     truth = truth_of(scenario, cluster, played, EPOCH_NS, blame)

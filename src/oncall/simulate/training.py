@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from oncall.simulate.algorithm import Floats, shape_of
+from oncall.simulate.algorithm import Floats
 from oncall.simulate.cluster import Cluster
 from oncall.simulate.disturbance import Disturbances
 from oncall.simulate.effects import Effect, effects_of
@@ -39,6 +39,9 @@ class Played:
 class Conditions(Protocol):
     """The condition of devices and hosts, as far as training feels it."""
 
+    def step(self, free_ns: Floats) -> None:
+        """A training step begins: `free_ns` may change."""
+
     def compute(self, meeting: Meeting) -> None:
         """Before anybody arrives: `compute_ns` may change."""
 
@@ -67,6 +70,8 @@ class Training:
         self._nominal: dict[int, Floats] = {}
         self._plain = step_slots(scenario, cluster)
         self._with_barrier = step_slots(scenario, cluster, barrier=True)
+        self._settings = next((f for f in scenario.faults if f.kind == "SETTINGS"), None)
+        self._set_otherwise = step_slots(scenario, cluster, fault=self._settings)
         self._after_checkpoint = (barrier_slot(cluster),)
 
     def play(self) -> Played:
@@ -93,6 +98,11 @@ class Training:
         for effect in self.played.effects:
             effect.on_step()
         self.disturbances.delay_batches(self.free_ns, self.cluster)
+        if self.conditions:
+            self.conditions.step(self.free_ns)
+        if self._settings and self._settings.active(self._now()):
+            self._run(self._set_otherwise, step)
+            return
         barrier = scenario.barrier_every and step and step % scenario.barrier_every == 0
         self._run(self._with_barrier if barrier else self._plain, step)
 
@@ -172,7 +182,7 @@ class Training:
         if id(slot) not in self._nominal:
             s, family = self.scenario, slot.family
             tree = family.role in s.tree
-            shape = shape_of(slot.lanes[0][0], slot.size_bytes, family.size, tree, s.channels)
+            shape = slot.shape(slot.lanes[0][0], tree=tree)
             rate = np.where(family.network, s.network_bytes_per_s, s.nvlink_bytes_per_s)
             self._nominal[id(slot)] = shape.duration_ns(rate, s.latency_ns)
         return self._nominal[id(slot)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from oncall.simulate.algorithm import CHUNK_BYTES, FIFO_STEPS, SMALL_BYTES, shape_of
+from oncall.simulate.algorithm import CHUNK_BYTES, FIFO_STEPS, SMALL_BYTES
 from oncall.simulate.cluster import Cluster
 from oncall.simulate.meeting import Meeting
 from oncall.simulate.operations import Flight
@@ -66,7 +66,7 @@ def finished(scenario: Scenario, played: Played) -> Iterator[Row]:
         family = meeting.family
         for lane, ops in enumerate(meeting.slot.lanes):
             tree = family.role in scenario.tree
-            shape = shape_of(ops[0], meeting.slot.size_bytes, family.size, tree, scenario.channels)
+            shape = meeting.slot.shape(ops[0], tree=tree)
             if meeting.slot.size_bytes < SMALL_BYTES or shape.algo == "TREE":
                 continue
             if shape.op == "AllToAll":

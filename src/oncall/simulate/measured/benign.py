@@ -9,7 +9,8 @@ import numpy as np
 
 from oncall.simulate.algorithm import Floats
 from oncall.simulate.measured import quantities as q
-from oncall.simulate.measured.condition import FOREVER_NS, Change, Condition, Event, Quantity
+from oncall.simulate.measured.condition import FOREVER_NS, Change, Condition, Quantity
+from oncall.simulate.measured.log_lines import KernelLog
 from oncall.simulate.measured.machine import Fleet
 from oncall.simulate.scenario import Scenario
 
@@ -44,12 +45,7 @@ def befall(
         for _ in range(rng.poisson(AER_A_NODE_AND_HOUR * hours)):
             device, at = int(rng.choice(devices)), float(rng.uniform(0, until))
             once(q.NIC_PCIE_ERRORS, device, at)
-            bus = fleet.pci_bus(device, "nic")
-            text = (
-                f"mlx5_core {bus}: PCIe Bus Error: severity=Corrected, type=Physical Layer, "
-                "(Receiver ID): [ 0] RxErr"
-            )
-            condition.events.append(Event(node, at, "kernel", "pcie_aer", bus, text))
+            KernelLog(fleet, condition.events).aer_corrected(device, at)
         for _ in range(rng.poisson(COSMIC_ECC_A_NODE_AND_HOUR * hours)):
             once(q.ECC_CORRECTED, int(rng.choice(devices)), float(rng.uniform(0, until)))
     if rng.random() < WARM_UP_THROTTLE:

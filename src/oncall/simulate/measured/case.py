@@ -8,16 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from oncall.simulate.cluster import Ints
+from oncall.simulate.cluster import Cluster, Ints
 from oncall.simulate.fault import Fault
-from oncall.simulate.measured.condition import (
-    FOREVER_NS,
-    Change,
-    Condition,
-    Event,
-    Quantity,
-    Reset,
-)  # fmt: skip
+from oncall.simulate.measured.condition import FOREVER_NS, Change, Condition, Quantity, Reset
+from oncall.simulate.measured.log_lines import KernelLog
 from oncall.simulate.measured.machine import Fleet
 
 Blame = dict[str, str | int]
@@ -31,6 +25,7 @@ class Case:
     """
 
     fault: Fault
+    cluster: Cluster
     fleet: Fleet
     condition: Condition
     rng: np.random.Generator
@@ -46,6 +41,16 @@ class Case:
         return int(self.fleet.device_node[self.device])
 
     @property
+    def on_node(self) -> Ints:
+        """Every device of the fault's node."""
+        return self.fleet.on_node(self.node)
+
+    @property
+    def everywhere(self) -> Ints:
+        """Every device of the job."""
+        return np.arange(self.fleet.world_size)
+
+    @property
     def begin_ns(self) -> float:
         return float(self.fault.at_ns)
 
@@ -53,6 +58,10 @@ class Case:
     def end_ns(self) -> float:
         lasting = self.fault.lasting_ns
         return FOREVER_NS if lasting is None else self.begin_ns + lasting
+
+    @property
+    def log(self) -> KernelLog:
+        return KernelLog(self.fleet, self.condition.events)
 
     def pick(self, mild: Any, moderate: Any, severe: Any) -> Any:
         """The choice that belongs to the fault's severity 1, 2 or 3."""
@@ -85,25 +94,29 @@ class Case:
         where = [self.device if device is None else device]
         self.change(quantity, 1e3, where, begin_ns=at_ns, end_ns=at_ns + 1e6)
 
-    def event(
-        self, source: str, code: str, text: str, *, device: str | None = None,
-        at_ns: float | None = None, node: int | None = None,
-    ) -> None:  # fmt: skip
-        """A line that the host says."""
-        moment = self.begin_ns if at_ns is None else at_ns
-        at = self.node if node is None else node
-        self.condition.events.append(Event(at, moment, source, code, device, text))
-
     def reset(self, device: int, at_ns: float) -> None:
+        """The counters of a NIC begin at zero again."""
         self.condition.resets.append(Reset(device, at_ns))
 
     def blame_device(self, *kinds: str, device: int | None = None) -> None:
         """Name the device as culprit: kinds are `nic`, `gpu`, `rank`; its node always."""
         at = self.device if device is None else device
         known: Blame = {
-            "nic": self.fleet.nic_name(at), "gpu": int(self.fleet.device_rail[at]), "rank": at,
-        }  # fmt: skip
+            "nic": self.fleet.nic_name(at),
+            "gpu": int(self.fleet.device_rail[at]),
+            "rank": at,
+            "pcie_port": self.fleet.pcie_port(at),
+        }
         self.blame.append({"node": self.fleet.node_name(at), **{k: known[k] for k in kinds}})
+
+    def blame_communicators(self, role: str, *, of_device: bool = False) -> None:
+        """Name communicators of a role, all or those that the fault's rank is a member of."""
+        for family in self.cluster.families.values():
+            place = family.place(self.device)
+            if family.role != role or (of_device and place is None):
+                continue
+            comms = family.comms[[place[0]]] if of_device and place else family.comms
+            self.blame += [{"comm": f"0x{int(comm):016x}", "role": role} for comm in comms]
 
     def moments(self, every_s: float, spread: float = 0.2) -> Iterator[float]:
         """Moments while the fault acts, so far apart on average."""

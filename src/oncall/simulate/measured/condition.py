@@ -67,15 +67,28 @@ class Reset:
     at_ns: float
 
 
+@dataclass(frozen=True)
+class StepDelay:
+    """Ranks begin every training step late by about `delay_ns`; `once`: the first one only."""
+
+    ranks: tuple[int, ...]
+    begin_ns: float
+    end_ns: float
+    delay_ns: float
+    spread: float = 0.0  # of the logarithm
+    once: bool = False
+
+
 @dataclass
 class Condition:
-    """All changes, events and resets of a run."""
+    """All changes, events, resets and delays of a run."""
 
     devices: int
     nodes: int
     changes: list[Change] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     resets: list[Reset] = field(default_factory=list)
+    delays: list[StepDelay] = field(default_factory=list)
 
     def of(self, quantity: Quantity) -> list[Change]:
         return [change for change in self.changes if change.quantity is quantity]

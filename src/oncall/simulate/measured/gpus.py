@@ -128,6 +128,7 @@ def _reasons(condition: Condition, times: Floats) -> Ints:
         SW_THERMAL: q.THROTTLED_HEAT,
         HW_THERMAL | HW_SLOWDOWN: q.THROTTLED_HARD_HEAT,
         HW_POWER_BRAKE | HW_SLOWDOWN: q.THROTTLED_BRAKE,
+        HW_SLOWDOWN: q.THROTTLED_HARDWARE,
     }
     reasons = np.zeros((condition.devices, len(times)), dtype=np.int64)
     for bit, quantity in bits.items():

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from oncall.simulate.algorithm import Floats
+from oncall.simulate.cluster import Ints
 from oncall.simulate.measured import quantities as q
 from oncall.simulate.measured.condition import Condition, Quantity
 from oncall.simulate.measured.machine import GIB, Fleet
@@ -80,7 +81,7 @@ def process_columns(
 
     quota = condition.at(q.CPU_QUOTA, times)
     wanted = CPUS_A_PROCESS * np.exp(0.05 * rng.standard_normal(shape))
-    used = np.where(quota > 0, np.minimum(wanted, np.maximum(quota, 0.01)), wanted)
+    used = wanted * mean(q.CPU_SHARE)
     began = rng.uniform(60, 600, (shape[0], 1)) * 1e9
     waited = (2e-4 + mean(q.WAITING_FOR_CPU)) * 1e9
     swapped = condition.at(q.SWAPPED_PROCESS, times)
@@ -105,5 +106,14 @@ def process_columns(
         "read_bytes": (
             beginnings(shape[0], 1e11, rng) + grown(READ_BYTES_PER_S + mean(q.READ_RATE), 0.5)
         ).astype(np.int64),
+        "numa_nodes": _numa_nodes(condition, fleet, times),
         "threads": np.full(shape, THREADS) + rng.integers(0, 9, (shape[0], 1)),
     }
+
+
+def _numa_nodes(condition: Condition, fleet: Fleet, times: Floats) -> Ints:
+    """(devices, times): the NUMA node whose CPUs a process may use."""
+    own = np.array([fleet.numa_node(device) for device in range(fleet.world_size)])
+    foreign = condition.at(q.FOREIGN_NUMA, times) > 0.5
+    nodes: Ints = np.where(foreign, fleet.machine.numa_nodes - 1 - own[:, np.newaxis], own[:, None])
+    return nodes

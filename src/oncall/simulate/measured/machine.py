@@ -1,7 +1,7 @@
 """The machines of a cluster: what GPUs, NICs and hosts can do, and which sit behind which port.
 
-Every GPU has a NIC of its own on rail k (TFD 2.2: one NIC carries one GPU's data). Device numbers
-equal ranks: rank r sits on GPU `r % gpus_per_node` of its node, whose NIC has the same number.
+Every GPU has a NIC of its own on rail k (TFD 2.2: one NIC carries one GPU's data). A device number
+is the rank that computes on that GPU; the NIC beside it has the same number.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.simulate.cluster import Ints, node_name
+from oncall.simulate.cluster import Cluster, Ints, node_name
 from oncall.simulate.scenario import Scenario
 
 GIB = 2**30
@@ -73,6 +73,7 @@ class Fleet:
     network_bytes_per_s: float  # what operations get from a healthy NIC
     device_node: Ints  # (ranks,)
     device_rail: Ints  # (ranks,)
+    nic_of: Ints  # (ranks,) the device whose NIC a rank uses
 
     def on_node(self, node: int) -> Ints:
         """The devices of a node."""
@@ -111,16 +112,16 @@ class Fleet:
         return rail * self.machine.numa_nodes // max(self.devices_a_node, 1)
 
 
-def fleet_of(scenario: Scenario) -> Fleet:
+def fleet_of(scenario: Scenario, cluster: Cluster) -> Fleet:
     """The nodes a scenario's job runs on: the slowest machine whose line carries its rate."""
     fits = [m for m in MACHINES if m.line_bytes_per_s >= scenario.network_bytes_per_s]
-    device = np.arange(scenario.world_size, dtype=np.int64)
     return Fleet(
         machine=fits[0] if fits else MACHINES[-1],
         nodes=scenario.nodes,
         devices_a_node=scenario.gpus_per_node,
         world_size=scenario.world_size,
         network_bytes_per_s=scenario.network_bytes_per_s,
-        device_node=device // scenario.gpus_per_node,
-        device_rail=device % scenario.gpus_per_node,
+        device_node=cluster.nodes,
+        device_rail=cluster.local,
+        nic_of=cluster.nic_of,
     )

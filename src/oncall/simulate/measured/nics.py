@@ -98,8 +98,10 @@ class NicModel:
         tx_pause, rx_pause = counted(tx_frames, self.rng), counted(rx_frames, self.rng)
         tx_pause_ns = self._paused_ns(tx_pause, pausing)
         rx_pause_ns = self._paused_ns(rx_pause, felt)
-        other = self._mean(q.OTHER_TRAFFIC) * self.window_s
-        tx, rx = (self._bytes(moved + other) for moved in (self.tx, self.rx))
+        sockets = self._mean(q.BY_SOCKETS)
+        beside = self._mean(q.OTHER_TRAFFIC) + self._mean(q.STORAGE_TRAFFIC)
+        moved = (1 - sockets) * np.stack([self.tx, self.rx])
+        tx, rx = (self._bytes(part + beside * self.window_s) for part in moved)
         columns: dict[str, Ints] = {
             "tx_bytes": tx,
             "rx_bytes": rx,
@@ -113,7 +115,7 @@ class NicModel:
             "link_downs": counted_exactly(self._rate(q.LINK_DOWNS)),
             "link_errors": counted(self._rate(q.LINK_ERRORS), self.rng),
             "corrected_bits": counted(self._rate(q.CORRECTED_BITS), self.rng),
-            "rx_discards": counted(self._rate(q.RX_DISCARDS), self.rng),
+            "rx_discards": counted(self._mean(q.RX_LOSS) * self.rx_packets, self.rng),
             "tx_discards": np.zeros_like(tx),
             "out_of_buffer": np.zeros_like(tx),
             **self._pcie(lacking),
@@ -146,7 +148,8 @@ class NicModel:
     def _losses(self) -> dict[str, Ints]:
         """Packets lost on a NIC's link, of what comes in and of what goes out."""
         loss = self._mean(q.LOSS)
-        inwards, outwards = loss * self.rx_packets, loss * self.tx_packets
+        dropped = self._mean(q.RX_LOSS) * self.rx_packets
+        inwards, outwards = loss * self.rx_packets + dropped, loss * self.tx_packets
         to_it = self.shares.T / np.maximum(self.shares.sum(axis=0), 1e-12)[:, np.newaxis]
         resent = outwards + to_it.T @ inwards
         timeouts = TIMEOUTS_PER_LOSS * resent + to_it.T @ self._rate(q.TIMEOUTS)
@@ -204,19 +207,20 @@ class NicModel:
         }
 
     def _priorities(self, columns: Mapping[str, Ints]) -> dict[int, dict[str, Ints]]:
-        """The training's priority has its bytes and pauses; the ordinary one the rest."""
+        """RDMA's priority has its bytes and pauses; the ordinary one what goes by TCP and UDP."""
         nothing = np.zeros_like(columns["tx_bytes"])
-        ordinary = ORDINARY_BYTES_PER_S * self.window_s
-        beside = {
-            name: np.cumsum(self._noisy(np.broadcast_to(ordinary, nothing.shape)), axis=1)
-            for name in ("tx_bytes", "rx_bytes")
-        }
+        strays = self._mean(q.IN_ORDINARY) > 0.5  # RDMA without its priority
+        sockets = self._mean(q.BY_SOCKETS)
         pauses = ("rx_pause", "tx_pause", "rx_pause_ns", "tx_pause_ns")
-        training = {name: columns[name] for name in ("tx_bytes", "rx_bytes")}
-        training |= {name: columns[f"pfc_{name}"] for name in pauses}
+        training = {name: columns[f"pfc_{name}"] for name in pauses}
+        other = dict.fromkeys((*pauses, "discards"), nothing)
+        for name, moved in (("tx_bytes", self.tx), ("rx_bytes", self.rx)):
+            rdma = np.diff(columns[name], axis=1, prepend=0)
+            usual = self._noisy(np.broadcast_to(ORDINARY_BYTES_PER_S * self.window_s, rdma.shape))
+            ordinary = usual + sockets * moved + np.where(strays, rdma, 0)
+            training[name] = np.cumsum(np.where(strays, 0, rdma), axis=1)
+            other[name] = np.cumsum(ordinary, axis=1).astype(np.int64)
         training["discards"] = nothing
-        other = {name: total.astype(np.int64) for name, total in beside.items()}
-        other |= dict.fromkeys((*pauses, "discards"), nothing)
         found = {ORDINARY_PRIORITY: other, TRAINING_PRIORITY: training}
         return {
             priority: {name: self._shown(f"{name}", total) for name, total in values.items()}

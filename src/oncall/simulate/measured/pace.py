@@ -16,9 +16,15 @@ import numpy as np
 from oncall.simulate.algorithm import SMALL_BYTES, Bools, Floats
 from oncall.simulate.cluster import Family, Ints
 from oncall.simulate.measured import quantities as q
-from oncall.simulate.measured.condition import FOREVER_NS, Condition, Quantity, touched
+from oncall.simulate.measured.condition import (
+    FOREVER_NS,
+    Condition,
+    Quantity,
+    StepDelay,
+    touched,
+)
 from oncall.simulate.measured.machine import Fleet
-from oncall.simulate.meeting import Meeting, Strain
+from oncall.simulate.meeting import Meeting, Stall, Strain
 
 # Data takes so much of a line at most: headers of 4 KiB packets, DCQCN's additive steps.
 LINE_EFFICIENCY = 0.95
@@ -67,14 +73,28 @@ class Paces:
     """Applies a run's conditions to its meetings."""
 
     _COMPUTE = (q.GPU_SPEED, q.HOST_SPEED)
-    _WIRE = (q.WIRE_SPEED, q.LINE_RATE)
-    _NETWORK = (*_WIRE, q.NIC_SPEED, q.PROXY_SPEED, q.NIC_WIDTH, q.NIC_GEN_LOSS, q.PCIE_GOODPUT)
+    _NVLINK = (q.NVLINK_SPEED, q.SETTINGS_SPEED)
+    _WIRE = (q.WIRE_SPEED, q.NIC_SPEED, q.PROXY_SPEED, q.SETTINGS_SPEED)
+    _NETWORK = (*_WIRE, q.LINE_RATE, q.NIC_WIDTH, q.NIC_GEN_LOSS, q.PCIE_GOODPUT)
 
-    def __init__(self, condition: Condition, fleet: Fleet) -> None:
+    def __init__(self, condition: Condition, fleet: Fleet, rng: np.random.Generator) -> None:
         self.condition = condition
         self.fleet = fleet
+        self.rng = rng
         self._groups: dict[tuple[str, int], list[tuple[Pace, Ints]]] = {}
         self._ranks: dict[tuple[str, int], list[tuple[Pace, Bools]]] = {}
+        self._over: set[StepDelay] = set()
+
+    def step(self, free_ns: Floats) -> None:
+        """Ranks that begin their steps late do so."""
+        for delay in self.condition.delays:
+            ranks = list(delay.ranks)
+            now = float(free_ns[ranks].min())
+            if delay.begin_ns <= now < delay.end_ns and delay not in self._over:
+                spread = np.exp(delay.spread * self.rng.standard_normal())
+                free_ns[ranks] += delay.delay_ns * spread
+                if delay.once:
+                    self._over.add(delay)
 
     def compute(self, meeting: Meeting) -> None:
         """Computation takes longer on slow GPUs and where the host does not feed them."""
@@ -85,33 +105,72 @@ class Paces:
             meeting.compute_ns[mask] = np.where(finite, took, meeting.compute_ns[mask])
 
     def transfer(self, meeting: Meeting) -> None:
-        """Data takes longer over slow links."""
+        """Data takes longer over slow links: the group goes at the pace of the slowest."""
         if meeting.slot.size_bytes < SMALL_BYTES:
             return
         for pace, groups in self._slow_groups(meeting.family):
             start, work = meeting.last_ns[groups], meeting.transfer_ns[groups]
+            there = np.isfinite(start)
             ended = pace.ends(start, work)
-            stretch = np.where(np.isfinite(start), (ended - start) / work, 1.0)
-            meeting.stretch[groups] = np.maximum(meeting.stretch[groups], stretch)
-            for group, factor in zip(groups, stretch, strict=True):
-                if factor > 1.0 and np.isfinite(factor):
-                    meeting.strains.append(self._strain(meeting, int(group), float(factor)))
+            stretch = np.where(there, (ended - np.where(there, start, 0.0)) / work, 1.0)
+            for group, factor in zip(groups.tolist(), stretch.tolist(), strict=True):
+                if factor == np.inf:
+                    self._stand_still(meeting, group)
+                elif factor > 1.0:
+                    self._strain(meeting, group, factor)
+
+    def _stand_still(self, meeting: Meeting, group: int) -> None:
+        """Nothing moves from some moment on: nobody leaves."""
+        stretch = self._stretch_of(meeting, group)
+        meeting.stretch[group] = np.inf
+        stuck = np.flatnonzero(np.isinf(stretch))
+        meeting.stalls += [Stall(group, int(column), 0.3) for column in stuck]
+
+    def _strain(self, meeting: Meeting, group: int, factor: float) -> None:
+        """What slows all members alike slows the transfer; a member beyond that is its strain."""
+        stretch = self._stretch_of(meeting, group)
+        common = min(float(stretch.min()), factor)
+        meeting.transfer_ns[group] *= common
+        beyond = factor / common
+        if beyond > 1.0:
+            meeting.stretch[group] = max(meeting.stretch[group], beyond)
+            meeting.strains.append(Strain(group, int(np.argmax(stretch)), beyond))
+
+    def _stretch_of(self, meeting: Meeting, group: int) -> Floats:
+        """(n,): how much longer the operation takes through each member's links."""
+        known = self._network_paces if meeting.family.network[group] else self._nvlink_paces
+        members = meeting.family.members[group].tolist()
+        start, work = meeting.last_ns[group], meeting.transfer_ns[group]
+        alike: dict[bytes, float] = {}
+        stretch = np.ones(len(members))
+        for column, rank in enumerate(members):
+            pace = known.get(rank)
+            if pace:
+                if pace.key not in alike:
+                    alike[pace.key] = float((pace.ends(start, work) - start) / work)
+                stretch[column] = alike[pace.key]
+        return stretch
 
     @cached_property
     def _compute_paces(self) -> dict[int, Pace]:
-        slow = touched([c for quantity in self._COMPUTE for c in self.condition.of(quantity)])
-        paces = {int(d): product(self.condition, self._COMPUTE, int(d)) for d in slow}
-        return {device: pace for device, pace in paces.items() if not pace.is_usual}
+        return self._by_device(self._COMPUTE, lambda d: product(self.condition, self._COMPUTE, d))
 
     @cached_property
     def _nvlink_paces(self) -> dict[int, Pace]:
-        slow = touched(self.condition.of(q.NVLINK_SPEED))
-        return {int(d): product(self.condition, (q.NVLINK_SPEED,), int(d)) for d in slow}
+        return self._by_device(self._NVLINK, lambda d: product(self.condition, self._NVLINK, d))
 
     @cached_property
     def _network_paces(self) -> dict[int, Pace]:
-        slow = touched([c for quantity in self._NETWORK for c in self.condition.of(quantity)])
-        paces = {int(d): self._network_pace(int(d)) for d in slow}
+        """By rank: that of the NIC it uses."""
+        paces = self._by_device(self._NETWORK, self._network_pace)
+        nic_of = self.fleet.nic_of.tolist()
+        return {rank: paces[nic] for rank, nic in enumerate(nic_of) if nic in paces}
+
+    def _by_device(
+        self, quantities: Sequence[Quantity], pace_of: Callable[[int], Pace]
+    ) -> dict[int, Pace]:
+        slow = touched([c for quantity in quantities for c in self.condition.of(quantity)])
+        paces = {device: pace_of(device) for device in slow.tolist()}
         return {device: pace for device, pace in paces.items() if not pace.is_usual}
 
     def _network_pace(self, device: int) -> Pace:
@@ -120,7 +179,7 @@ class Paces:
         room = machine.line_bytes_per_s * LINE_EFFICIENCY / rate
         line = product(self.condition, (q.LINE_RATE,), device)
         # Lost packets cost their share of what goes over, a slower line only what it lacks.
-        wire = product(self.condition, (q.WIRE_SPEED, q.NIC_SPEED, q.PROXY_SPEED), device)
+        wire = product(self.condition, self._WIRE, device)
         width = self.condition.series(q.NIC_WIDTH, device)
         generations = self.condition.series(q.NIC_GEN_LOSS, device)
         goodput = self.condition.series(q.PCIE_GOODPUT, device)
@@ -160,13 +219,6 @@ class Paces:
             return [self._nvlink_paces[r] for r in members.tolist() if r in self._nvlink_paces]
         crossing = members[crosses(self.fleet, members)]
         return [self._network_paces[r] for r in crossing.tolist() if r in self._network_paces]
-
-    def _strain(self, meeting: Meeting, group: int, factor: float) -> Strain:
-        """The member whose link held the group up the most when it began."""
-        known = self._network_paces if meeting.family.network[group] else self._nvlink_paces
-        now, members = float(meeting.last_ns[group]), meeting.family.members[group].tolist()
-        speed = [known[rank].now(now) if rank in known else 1.0 for rank in members]
-        return Strain(group, int(np.argmin(speed)), factor)
 
 
 _USUAL = Pace(np.zeros(1), np.ones(1))

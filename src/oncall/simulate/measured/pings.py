@@ -91,6 +91,8 @@ def ping_columns(
         host += port.value(condition, q.HOST_LATENCY) * rng.uniform(0.5, 1.5, size)
         host += _behind_pcie(port, fleet, load, condition, rng)
         lost = 1 - (1 - lost) * (1 - port.value(condition, q.PROBE_LOSS))
+        rdma = port.value(condition, q.RDMA_PROBE_LOSS) * probes.end_to_end
+        lost = 1 - (1 - lost) * (1 - rdma)
         lost = np.maximum(lost, port.value(condition, q.LINK_UP) < 0.5)
     if clock != "nic":
         # The kernel's own stamps: interrupts and softirqs are inside what they measure.

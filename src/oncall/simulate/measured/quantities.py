@@ -11,6 +11,7 @@ NVLINK_SPEED = Quantity("nvlink_speed", 1.0, Combine.TIMES)
 WIRE_SPEED = Quantity("wire_speed", 1.0, Combine.TIMES)  # of the line: what data gets of it
 NIC_SPEED = Quantity("nic_speed", 1.0, Combine.TIMES)  # of the adapter itself
 PROXY_SPEED = Quantity("proxy_speed", 1.0, Combine.TIMES)  # of NCCL's proxy thread
+SETTINGS_SPEED = Quantity("settings_speed", 1.0, Combine.TIMES)  # what NCCL is set to use
 
 # The NIC and its links.
 LINE_RATE = Quantity("line_rate", 1.0, Combine.TIMES)  # negotiated rate, of the nominal one
@@ -26,9 +27,12 @@ NIC_GEN_LOSS = Quantity("nic_gen_loss", 0, Combine.PLUS)  # generations below th
 NIC_PCIE_ERRORS = Quantity("nic_pcie_errors", 0.0, Combine.PLUS)  # a second
 PCIE_GOODPUT = Quantity("pcie_goodput", 1.0, Combine.TIMES)  # share left after replays
 STALLED = Quantity("stalled", 0.0, Combine.PLUS)  # share of time the NIC cannot take data in
-RX_DISCARDS = Quantity("rx_discards", 0.0, Combine.PLUS)  # a second
+RX_LOSS = Quantity("rx_loss", 0.0, Combine.PLUS)  # share of packets that the NIC itself drops
 PAUSE_STORMS = Quantity("pause_storms", 0.0, Combine.PLUS)  # a second
 PAUSED = Quantity("paused", 0.0, Combine.PLUS)  # share of time that the network pauses the NIC
+STORAGE_TRAFFIC = Quantity("storage_traffic", 0.0, Combine.PLUS)  # bytes a second, each way
+IN_ORDINARY = Quantity("in_ordinary", 0.0, Combine.SET)  # 1: training in the ordinary priority
+BY_SOCKETS = Quantity("by_sockets", 0.0, Combine.SET)  # 1: training over TCP
 OTHER_TRAFFIC = Quantity("other_traffic", 0.0, Combine.PLUS)  # bytes a second, each direction
 
 # The GPU.
@@ -42,6 +46,7 @@ GPU_REPLAYS = Quantity("gpu_replays", 0.0, Combine.PLUS)  # a second
 THROTTLED_POWER = Quantity("throttled_power", 0.0, Combine.SET)  # 1: the reason is told
 THROTTLED_HEAT = Quantity("throttled_heat", 0.0, Combine.SET)
 THROTTLED_HARD_HEAT = Quantity("throttled_hard_heat", 0.0, Combine.SET)
+THROTTLED_HARDWARE = Quantity("throttled_hardware", 0.0, Combine.SET)  # no reason beside it
 THROTTLED_BRAKE = Quantity("throttled_brake", 0.0, Combine.SET)
 
 ECC_CORRECTED = Quantity("ecc_corrected", 0.0, Combine.PLUS)  # a second
@@ -57,6 +62,7 @@ MEMORY_FILL = Quantity("memory_fill", 0.0, Combine.PLUS)  # share of GPU memory 
 NETWORK_LATENCY = Quantity("network_latency", 0.0, Combine.PLUS)  # ns, at this NIC's port
 HOST_LATENCY = Quantity("host_latency", 0.0, Combine.PLUS)  # ns, within this NIC's host
 PROBE_LOSS = Quantity("probe_loss", 0.0, Combine.PLUS)  # share of probes
+RDMA_PROBE_LOSS = Quantity("rdma_probe_loss", 0.0, Combine.PLUS)  # of those end to end
 
 # The host.
 CPU_BUSY = Quantity("cpu_busy", 0.0, Combine.PLUS, of_nodes=True)  # share
@@ -70,7 +76,8 @@ MEMORY_UNCORRECTED = Quantity("memory_uncorrected", 0.0, Combine.PLUS, of_nodes=
 SWAPPED = Quantity("swapped", 0.0, Combine.PLUS, of_nodes=True)  # bytes
 
 # A training process on its host.
-CPU_QUOTA = Quantity("cpu_quota", 0.0, Combine.SET)  # CPUs; 0: none
+CPU_QUOTA = Quantity("cpu_quota", 0.0, Combine.SET)  # CPUs of its control group; 0: no quota
+CPU_SHARE = Quantity("cpu_share", 1.0, Combine.TIMES)  # of the CPU time it wants
 QUOTA_THROTTLED = Quantity("quota_throttled", 0.0, Combine.PLUS)  # share of time
 WAITING_FOR_CPU = Quantity("waiting_for_cpu", 0.0, Combine.PLUS)  # share of time
 CPUS_ALLOWED = Quantity("cpus_allowed", 0.0, Combine.SET)  # 0: those of its NUMA node

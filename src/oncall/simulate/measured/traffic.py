@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from oncall.simulate.algorithm import Floats, Shape, binary_tree, shape_of
+from oncall.simulate.algorithm import Floats, Shape, binary_tree
 from oncall.simulate.cluster import Cluster, Ints
 from oncall.simulate.scenario import Scenario
 from oncall.simulate.schedule import Slot
@@ -101,11 +101,12 @@ def _edges(scenario: Scenario, cluster: Cluster, slot: Slot) -> tuple[Ints, Ints
     found: list[tuple[Ints, Ints, Ints, Floats]] = []
     for ops in slot.lanes:
         tree = family.role in scenario.tree
-        shape = shape_of(ops[0], slot.size_bytes, family.size, tree, scenario.channels)
+        shape = slot.shape(ops[0], tree=tree)
         for sender, receiver, size_bytes in _pattern(shape, ops):
             one, other = family.members[:, sender], family.members[:, receiver]
             apart = np.flatnonzero(cluster.nodes[one] != cluster.nodes[other])
-            found.append((apart, one[apart], other[apart], np.full(len(apart), size_bytes)))
+            nics = cluster.nic_of[one[apart]], cluster.nic_of[other[apart]]
+            found.append((apart, *nics, np.full(len(apart), size_bytes)))
     group, sender_rank, receiver_rank, size = (
         np.concatenate(column) for column in zip(*found, strict=True)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from oncall.simulate.measured import quantities as q
 from oncall.simulate.measured.case import Case
+from oncall.simulate.measured.faults.wire import goodput
 
 STALL_S = 0.12  # a firmware's health poll and recovery of a queue take some tenths
 RESET_S = 2.5  # mlx5 recovery flow: reload of the firmware, port up again
@@ -16,15 +17,13 @@ def adapter(case: Case) -> None:
     lack of its own buffers; `slow`: an internal engine at part of its rate, nothing counted.
     """
     case.blame_device("nic", "rank")
-    {"stalls": _stalls, "resets": _resets, "discards": _discards, "slow": _slow}[case.fault.how](
-        case
-    )
+    ways = {"stalls": _stalls, "resets": _resets, "discards": _discards, "slow": _slow}
+    ways[case.fault.how](case)
 
 
 def _stalls(case: Case) -> None:
     """Neither direction moves for a moment; what arrives is held off by pause frames."""
     length_ns = STALL_S * case.pick(0.7, 1.5, 3.0) * 1e9
-    bus = case.fleet.pci_bus(case.device, "nic")
     for count, at in enumerate(case.moments(case.pick(2.0, 1.2, 0.8))):
         end = at + length_ns * float(case.rng.uniform(0.6, 1.4))
         case.change(q.NIC_SPEED, 0.0, begin_ns=at, end_ns=end)
@@ -33,32 +32,26 @@ def _stalls(case: Case) -> None:
         if case.rng.random() < 0.3:
             case.once(q.PAUSE_STORMS, at)
         if count % 40 == 5:
-            text = f"mlx5_core {bus}: wait_func:1130:(pid 812): ACCESS_REG(0x805) timeout."
-            case.event("kernel", "mlx5_timeout", text, device=bus, at_ns=at)
+            case.log.nic_command_timeout(case.device, at)
 
 
 def _resets(case: Case) -> None:
-    bus, interface = case.fleet.pci_bus(case.device, "nic"), case.fleet.interface(case.device)
     for at in case.moments(case.pick(80.0, 45.0, 25.0)):
         end = at + RESET_S * float(case.rng.uniform(0.7, 1.5)) * 1e9
         case.change(q.NIC_SPEED, 0.0, begin_ns=at, end_ns=end)
         case.change(q.LINK_UP, 0.0, begin_ns=at, end_ns=end)
-        case.once(q.LINK_DOWNS, at)
         case.change(q.TIMEOUTS, 40.0, begin_ns=at, end_ns=end)
         case.reset(case.device, end)
-        text = f"mlx5_core {bus}: poll_health:825:(pid 0): device's health compromised"
-        case.event("kernel", "mlx5_health", text, device=bus, at_ns=at)
-        text = f"mlx5_core {bus} {interface}: Link down"
-        case.event("kernel", "link_down", text, device=interface, at_ns=at)
-        case.event("kernel", "link_up", f"mlx5_core {bus} {interface}: Link up",
-                   device=interface, at_ns=end)  # fmt: skip
+        case.log.nic_health(case.device, at)
+        case.log.link_down(case.device, at)
+        case.log.link_up(case.device, end)
 
 
 def _discards(case: Case) -> None:
     """Receive buffers leak away: good packets are dropped on arrival, senders repeat them."""
-    case.change(q.RX_DISCARDS, case.about(200, 1500, 8000))
-    case.change(q.LOSS, case.pick(2e-4, 8e-4, 3e-3))
-    case.change(q.NIC_SPEED, case.about(0.75, 0.5, 0.3))
+    loss = case.pick(3e-4, 1e-3, 3e-3) * float(case.rng.uniform(0.8, 1.2))
+    case.change(q.RX_LOSS, loss)
+    case.change(q.NIC_SPEED, goodput(loss))
     case.change(q.STALLED, case.pick(0.005, 0.01, 0.02))
 
 

@@ -1,6 +1,8 @@
-"""PCIe: the link between a GPU and its NIC."""
+"""PCIe: the link between a GPU and its NIC, and the port above both."""
 
 from __future__ import annotations
+
+from itertools import islice
 
 from oncall.simulate.measured import quantities as q
 from oncall.simulate.measured.case import Case
@@ -27,20 +29,33 @@ def link(case: Case) -> None:
         case.change(q.PCIE_GOODPUT, width / 16)
     else:
         case.change(q.PCIE_GOODPUT, case.about(0.6, 0.4, 0.2))
-        if way == "replays":
-            _errors(case)
+    if way == "replays":
+        # Bad signals: the link layer repeats packets, and the kernel tells of some (AER).
+        case.change(q.NIC_PCIE_ERRORS, case.about(20, 80, 300))
+        case.change(q.GPU_REPLAYS, case.about(2, 8, 30))
+        for at in islice(case.moments(case.pick(30.0, 15.0, 8.0)), AER_LINES_MOST):
+            case.log.aer_corrected(case.device, at)
 
 
-def _errors(case: Case) -> None:
-    """Bad signals: the link layer repeats packets, and the kernel tells of some (AER)."""
-    case.change(q.NIC_PCIE_ERRORS, case.about(20, 80, 300))
-    case.change(q.GPU_REPLAYS, case.about(2, 8, 30))
-    bus = case.fleet.pci_bus(case.device, "nic")
-    for count, at in enumerate(case.moments(case.pick(30.0, 15.0, 8.0))):
-        if count < AER_LINES_MOST:
-            case.event(
-                "kernel", "pcie_aer",
-                f"mlx5_core {bus}: PCIe Bus Error: severity=Corrected, type=Data Link Layer, "
-                "(Transmitter ID): [12] Timeout",
-                device=bus, at_ns=at,
-            )  # fmt: skip
+def port(case: Case) -> None:
+    """PCIE_PORT: everything beneath a port or switch suffers at once.
+
+    Ways: `errors`: it reports errors, and all links below repeat; `retrained`: all links below
+    run at a lower generation; `silent`: all are slow, and nothing is told.
+    """
+    below = case.fleet.under_port(case.device)
+    for device in below.tolist():
+        case.blame_device("pcie_port", "nic", "gpu", "rank", device=device)
+    # Copies between host and GPU pass the port, too: batches and losses come late.
+    case.change(q.HOST_SPEED, case.about(0.95, 0.88, 0.75), below)
+    if case.fault.how == "retrained":
+        lost = min(case.pick(1, 2, 3), case.fleet.machine.pcie_gen - 1)
+        case.change(q.NIC_GEN_LOSS, lost, below)
+        case.change(q.GPU_GEN_LOSS, lost, below)
+        return
+    case.change(q.PCIE_GOODPUT, case.about(0.55, 0.35, 0.18), below)
+    if case.fault.how == "errors":
+        case.change(q.NIC_PCIE_ERRORS, case.about(20, 80, 300), below)
+        case.change(q.GPU_REPLAYS, case.about(2, 8, 30), below)
+        for at in islice(case.moments(case.pick(30.0, 15.0, 8.0)), AER_LINES_MOST):
+            case.log.port_aer(case.device, at, corrected=bool(case.rng.random() < 0.6))

@@ -26,6 +26,8 @@ def cable(case: Case) -> None:
     if case.fault.how == "flaps":
         for at in case.moments(case.pick(40.0, 20.0, 8.0)):
             flap(case, case.device, at, float(case.rng.uniform(0.8, 3.0)))
+            if case.rng.random() < 0.2:
+                case.log.cable_error(case.device, at)
         case.change(q.LINK_ERRORS, 0.5)
         return
     loss = case.pick(3e-4, 1e-3, 4e-3) * float(case.rng.uniform(0.8, 1.2))
@@ -49,11 +51,8 @@ def flap(case: Case, device: int, at_ns: float, seconds: float) -> None:
     case.change(q.LINK_UP, 0.0, [device], begin_ns=at_ns, end_ns=end)
     case.change(q.TIMEOUTS, 25.0, [device], begin_ns=at_ns, end_ns=end)
     case.once(q.LINK_DOWNS, at_ns, device)
-    bus, interface = case.fleet.pci_bus(device, "nic"), case.fleet.interface(device)
-    node = int(case.fleet.device_node[device])
-    for code, moment, word in (("link_down", at_ns, "down"), ("link_up", end, "up")):
-        text = f"mlx5_core {bus} {interface}: Link {word}"
-        case.event("kernel", code, text, device=interface, at_ns=moment, node=node)
+    case.log.link_down(device, at_ns)
+    case.log.link_up(device, end)
 
 
 def degraded(case: Case) -> None:
