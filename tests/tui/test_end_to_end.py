@@ -200,3 +200,67 @@ def test_a_job_that_hangs_now_is_watched_read_saved_and_left(
         assert terminal.wait() == 0
         assert not children_of_oncall(folder)
     assert (folder / "live.oncall").stat().st_size > 0
+
+
+_EDITOR = """\
+#!/bin/sh
+echo "EDITING with $1"
+read answer
+case $answer in
+    wrong) sed -i 's/^status: .*/status: stabel/' "$2" ;;
+    mended) sed -i 's/^status: .*/status: stable  # by hand/' "$2" ;;
+    *) exit 3 ;;
+esac
+"""
+
+
+def test_a_rulebook_is_edited_elsewhere_saved_and_broken_by_somebody(
+    folder: Path, opened: list[Tmux]
+) -> None:
+    editor, saved = folder / "editor", folder / "oncall" / "rules" / "hang.yaml"
+    editor.write_text(_EDITOR)
+    editor.chmod(0o755)
+    terminal = Tmux(folder, "env", f"EDITOR={editor} --wait", *_ONCALL, "open", _RECORDING)
+    opened.append(terminal)
+
+    def edit(answer: str) -> None:
+        terminal.press("e")
+        terminal.wait_for("EDITING with --wait")
+        terminal.type(answer)
+        terminal.press("Enter")
+
+    terminal.wait_for("Not-entered hang: rank 5")
+    terminal.press("5")
+    terminal.wait_for("Which rank hangs")
+    terminal.press(":")
+    terminal.wait_for("node  rank  rule")
+    terminal.type("rule hang")
+    terminal.press("Enter")
+    terminal.wait_for("rulebook: hang", "nothing is wrong with it")
+    edit("wrong")
+    terminal.wait_for("status: stabel   ◀ `status` must be", "● unsaved", "5 Rules", "ctrl+q Quit")
+    edit("fail")
+    terminal.wait_for("ended with 3; the text is as it was", "5 Rules")
+    edit("mended")
+    terminal.wait_for("status: stable  # by hand", "nothing is wrong with it")
+
+    terminal.press("C-s")
+    terminal.wait_for("ctrl+s again saves it", "every verdict stays as it is")
+    terminal.press("C-s")
+    terminal.wait_for("written to", "stable · site")
+    assert "status: stable  # by hand" in saved.read_text()
+
+    saved.write_text("rulebook: hang\nfacts: [\n")
+    terminal.wait_for("✖ hang.yaml line 2:", "the shipped one", "1 finding", "◀ not YAML")
+    terminal.press("C-q")
+    assert terminal.wait() == 0
+
+    later = subprocess.run(
+        [*_ONCALL, "diagnose", _RECORDING],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(_SOURCE), "XDG_CONFIG_HOME": str(folder)},
+        check=False,
+    )
+    assert later.returncode == 1 and "Not-entered hang: rank 5" in later.stdout
+    assert f"the site's {saved} is left out" in later.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from oncall.rules.site_folder import site_folder
 from oncall.simulate import Scenario
 from oncall.tui.keys import read_keymap
 from oncall.tui.run import _action_ids
@@ -29,7 +30,11 @@ def test_the_configuration_is_taken(tmp_path: Path) -> None:
     assert block
     path = tmp_path / "config.toml"
     path.write_text(re.sub(r"(?m)^    ", "", block[0]))
-    assert read_keymap([path], _action_ids) == ({"save": "ctrl+e", "incident.command": "C"}, [])
+    assert read_keymap([path], _action_ids) == (
+        {"save": "ctrl+e", "incident.command": "C,exclamation_mark"},
+        [],
+    )
+    assert site_folder([path]) == (Path("/srv/oncall/rules"), [])
     assert 'theme = "oncall-light"' in block[0] and "oncall-light" in {one.name for one in THEMES}
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oncall.errors import UsageError
 from oncall.tui import drafts
+from oncall.tui.screens.rules_watching import WatchingScreen
 from oncall.tui.widgets.rule_editor import RuleEditor
 
 from .console import Running, console, piloted
@@ -308,3 +310,53 @@ async def test_picture_of_a_dry_run() -> None:
         await write(running, "# mine ")
         await running.press("ctrl+s")
         check_picture(running.app, "rules-dry-run-160x48-dark")
+
+
+@piloted
+async def test_keys_that_are_typed_into_the_editor_are_not_offered() -> None:
+    async with console(size=WIDE) as running:
+        await running.press("5")
+        await until_seen(running, "skipped: no transfers")
+        assert "/ Filter" in running.text() and "a New rule" in running.text()
+        await running.press("enter")
+        await until(running, lambda: running.app.focused is editor(running))
+        await running.settle()
+        keys = running.text().splitlines()[-1]
+        assert "Filter" not in keys and "New rule" not in keys
+        assert "ctrl+o $EDITOR" in keys and "f1 Help" in keys
+
+
+@piloted
+async def test_a_file_that_somebody_breaks_is_told_and_the_evidence_judged_again() -> None:
+    session = FakeSession()
+    async with console(session, size=WIDE) as running:
+        await open_editor(running)
+        good = session.rules()
+        worlds = [method for method, _ in session.asked].count("world")
+        broken = replace(good[0], broken="line 2: not YAML", written_ns=1)
+        session.rules = lambda: (broken, *good[1:])  # type: ignore[method-assign]
+        session.rule_text = lambda _: "rulebook: hang\nfacts: [\n"  # type: ignore[method-assign]
+        await until_seen(running, "✖ hang.yaml line 2: not YAML")
+        await until(running, lambda: "facts: [" in editor(running).text)
+        await until(
+            running, lambda: [method for method, _ in session.asked].count("world") > worlds
+        )
+        assert "hang: /usr/lib/oncall/rulebooks/hang.yaml: line 2: not YAML" in running.app.said
+        assert running.app.focused is editor(running)
+
+
+@piloted
+async def test_what_is_typed_stays_when_the_file_changes() -> None:
+    session = FakeSession()
+    async with console(session, size=WIDE) as running:
+        await open_editor(running)
+        await write(running, "# mine ")
+        changed = tuple(replace(rule, written_ns=1) for rule in session.rules())
+        asked = len(session.asked)
+        session.rules = lambda: changed  # type: ignore[method-assign]
+        screen = running.app.screen
+        assert isinstance(screen, WatchingScreen)
+        await until(running, lambda: screen._rules == changed)
+        await running.settle()
+        assert editor(running).text == "# mine " + RULE
+        assert "rule_text" not in [method for method, _ in session.asked[asked:]]

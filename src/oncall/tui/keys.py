@@ -47,12 +47,21 @@ def key_phrase(key: str) -> str:
 
 
 def keys_by_id(screen: ConsoleScreen) -> dict[str, list[str]]:
-    """Which keys do what, on a screen as it is now, remapped ones included."""
+    """Which keys do what, on a screen as it is now, remapped ones included; where one types, what
+    is typed does nothing else."""
     keys: dict[str, list[str]] = {}
     for key, active in screen.active_bindings.items():
-        if active.binding.id is not None:
+        if active.binding.id is not None and not _is_typed(screen, key):
             keys.setdefault(active.binding.id, []).append(key)
     return keys
+
+
+def _is_typed(screen: ConsoleScreen, key: str) -> bool:
+    """Whether what has focus takes the key as text. textual knows that of most keys, but some it
+    calls by names that it does not find again, such as `slash`."""
+    character = key_phrase(key)
+    focused = screen.focused
+    return focused is not None and len(character) == 1 and focused.check_consume_key(key, character)
 
 
 def read_keymap(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from oncall.tui.models.highlight import spans
 from oncall.tui.models.rules import (
     dry_run_items,
     fact_at,
+    in_force,
     place_of,
     problem_items,
     problem_of_name,
@@ -105,7 +108,21 @@ def test_a_word_lies_at_its_column(line: str, column: int) -> None:
 def test_rules_tell_what_came_of_them() -> None:
     told = said(rule_items(FakeSession().rules()))
     assert "✖ hang" in told and "✔ slow" in told and "? waits" in told and "· loader" in told
-    assert "  experimental · of this site · off" in told
+    assert "  experimental · site · off" in told
+
+
+def test_a_broken_file_is_told_with_what_is_in_force_instead() -> None:
+    told = said(rule_items((replace(HANG, path="/r/hang.yaml", broken="line 2: not YAML"),)))
+    assert told[:3] == ["✖ hang", "  ✖ hang.yaml line 2: not YAML", "  the shipped one is in force"]
+    alone = replace(HANG, title="", status="broken", shipped=False, broken="line 2: not YAML")
+    assert "  it is not in force" in said(rule_items((alone,)))
+    changed = replace(HANG, changed_by=("/r/ours.yaml", "--param hang.hang_after"))
+    assert any("changed by ours.yaml, --param" in one for one in said(rule_items((changed,))))
+
+
+def test_what_decides_over_verdicts() -> None:
+    assert in_force((HANG,)) == in_force((replace(HANG, outcome="nothing", seconds=None),))
+    assert in_force((HANG,)) != in_force((replace(HANG, written_ns=1),))
 
 
 def test_unsaved_rules_are_marked_and_new_ones_listed() -> None:
@@ -139,7 +156,7 @@ def test_a_dry_run_says_what_comes_goes_and_stays() -> None:
 
 
 def test_tests_tell_what_differs() -> None:
-    told = said(result_items(FakeSession().test_rules("hang")))
+    told = said(result_items(FakeSession().test_rules("hang", "")))
     assert told == [" ✔ pass  rank 5 is absent", " ✖ FAIL  all is well", "   got H1 blaming [3]"]
     assert said(result_items(Table(("test",), (), 0))) == ["this rulebook has no tests"]
 
@@ -163,8 +180,7 @@ def test_typing_forgets_what_was_tried() -> None:
     assert tried.typed("a: 2\n").may_be_saved
 
 
-def test_saved_and_thrown_away_are_not_unsaved() -> None:
+def test_what_is_saved_is_not_unsaved() -> None:
     assert EDITED.unsaved
     assert not EDITED.written("a: 2\n").unsaved
-    assert not EDITED.discarded().unsaved
     assert Buffer("new", None, "").unsaved

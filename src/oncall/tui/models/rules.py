@@ -38,7 +38,6 @@ def _rule(rule: RuleLine, unsaved: bool) -> Item:
     glyph, role = _glyph(rule)
     took = f"in {format_duration(rule.seconds * 1e9)}" if rule.seconds is not None else ""
     broken = words.clean(rule.broken)
-    wrong = (Paragraph("  ", ((f"✖ {_file(rule.path)} {broken}", "critical"),)),) if broken else ()
     name: tuple[tuple[str, Role], ...] = ((f"{glyph} ", role), (rule.name, "strong"))
     if unsaved:
         name += ((" ● unsaved", "value"),)
@@ -46,7 +45,7 @@ def _rule(rule: RuleLine, unsaved: bool) -> Item:
         name=rule.name,
         paragraphs=(
             Paragraph("", name, (outcome, role), folds=False),
-            *wrong,
+            *_wrong(rule, broken),
             Paragraph("  ", ((words.clean(rule.title), "plain"),), folds=False),
             Paragraph("  ", ((" · ".join(_about(rule)), "faint"),), (took, "faint"), folds=False),
         ),
@@ -55,15 +54,23 @@ def _rule(rule: RuleLine, unsaved: bool) -> Item:
     )
 
 
+def _wrong(rule: RuleLine, broken: str) -> Iterator[Paragraph]:
+    """What is wrong with the site's file, and what is in force instead."""
+    if not broken:
+        return
+    yield Paragraph("  ", ((f"✖ {_file(rule.path)} {broken}", "critical"),))
+    if not rule.title:
+        instead = "it is not in force"
+    else:
+        instead = "the shipped one is in force" if rule.shipped else "in force without that file"
+    yield Paragraph("  ", ((instead, "warning"),))
+
+
 def _about(rule: RuleLine) -> Iterator[str]:
     """Its status, where it is from, and who has changed it."""
     yield rule.status
-    if not rule.title:
-        yield "not in force"
-    elif rule.broken:
-        yield "the shipped one is in force" if rule.shipped else "in force without that file"
-    else:
-        yield "shipped" if rule.shipped else "of this site"
+    if rule.title:
+        yield "shipped" if rule.shipped else "site"
     if rule.changed_by:
         yield "changed by " + ", ".join(_file(one) for one in rule.changed_by)
     if not rule.enabled:

@@ -15,7 +15,7 @@ from textual.containers import Horizontal
 from textual.timer import Timer
 from textual.widgets import TextArea
 
-from oncall.console.world import DryRun, Problem, RuleLine
+from oncall.console.world import DryRun, Problem
 from oncall.errors import OncallError
 from oncall.tui import drafts
 from oncall.tui.goto import Target
@@ -25,7 +25,7 @@ from oncall.tui.models.buffer import Buffer
 from oncall.tui.prompt import Choice, Prompt
 from oncall.tui.screen import Copy
 from oncall.tui.screens.rules_keys import ACTIONS
-from oncall.tui.screens.rules_trials import TrialScreen
+from oncall.tui.screens.rules_watching import WatchingScreen
 from oncall.tui.state import State
 from oncall.tui.status import KeyBar
 from oncall.tui.widgets.external_editor import edited_outside
@@ -35,10 +35,9 @@ from oncall.tui.widgets.rule_pane import RulePane
 
 _CHECKED_AFTER_S = 0.3  # of not typing
 _READ_AFTER_S = 0.15  # of standing on a rulebook in the list
-_LOOKED_AGAIN_AFTER_S = 2.0
 
 
-class RulesScreen(TrialScreen):
+class RulesScreen(WatchingScreen):
     """The list of rulebooks, and one of them being edited."""
 
     ACTIONS = ACTIONS
@@ -47,18 +46,8 @@ class RulesScreen(TrialScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rules: tuple[RuleLine, ...] = ()
         self._saving: str | None = None  # the text to be saved once its dry run is seen
         self._checking: Timer | None = None
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.set_interval(_LOOKED_AGAIN_AFTER_S, self._look_again)
-
-    def _look_again(self) -> None:
-        """Somebody may have changed a file, or broken it."""
-        if self.app.console_screen is self and self._rules:
-            self.ask("list", lambda session: session.rules(), "")
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="rules"):
@@ -86,9 +75,6 @@ class RulesScreen(TrialScreen):
         return self.query_one("#rule-list", ReadingList)
 
     # -------------------------------------------------------------- the buffers
-
-    def _path(self, name: str) -> str:
-        return next((rule.path for rule in self._rules if rule.name == name), "")
 
     def _tell(self) -> None:
         """Of the rulebook in the editor, whether it is saved and what is wrong."""
@@ -243,6 +229,8 @@ class RulesScreen(TrialScreen):
         match message.question.group.partition(".")[2], message.value:
             case "list", rules:
                 self._listed(rules)
+            case changed, (name, said) if changed.startswith("changed "):
+                self._read_anew(name, said)
             case "text", (name, said):
                 if buffer := self._desk.read(name, said):
                     self._enter(buffer)
@@ -260,30 +248,6 @@ class RulesScreen(TrialScreen):
                 self._saved(buffer, str(path))
             case _:
                 self.show_trial(message)
-
-    def _listed(self, rules: tuple[RuleLine, ...]) -> None:
-        """The rulebooks, perhaps changed by somebody else since they were listed last."""
-        before = {rule.name: rule for rule in self._rules}
-        self._rules = rules
-        for rule in rules:
-            known = before.get(rule.name)
-            if known is not None and rule.broken and not known.broken:
-                self.tell(f"{rule.name}: {rule.path}: {rule.broken}")
-            if known is not None and rule.written_ns != known.written_ns:
-                self._changed_outside(rule.name)
-        if before and model.in_force(rules) != model.in_force(tuple(before.values())):
-            self.app.timekeeping.judge_again()
-        self._list()
-        self._tell()
-
-    def _changed_outside(self, name: str) -> None:
-        """What is typed stays; a text that was only looked at is read anew."""
-        buffer = self._desk.of(name)
-        if buffer is not None and not buffer.unsaved:
-            was_open = self._desk.open == name
-            self._desk.forget(name)
-            if was_open:
-                self._load(name)
 
     def _checked(self, asked: Buffer, problems: tuple[Problem, ...]) -> None:
         if buffer := self._desk.of(asked.name):
