@@ -134,6 +134,9 @@ class ChangingSession:
     def rank_card(self, rank: int) -> RankCard:
         return RankCard(rank, (("node", self._ranks.node[rank]),), Table((), (), 0))
 
+    def rates(self, kind: str = "suspects") -> tuple[()]:  # noqa: ARG002
+        return ()
+
     def cancel(self, lane: str | None = None) -> None: ...
 
     def close(self) -> None: ...
