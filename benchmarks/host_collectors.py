@@ -2,9 +2,9 @@
 
     python benchmarks/host_collectors.py [--seconds 30]
 
-A node of 8 NICs, 8 GPUs, 192 CPUs and 8 training processes at the usual rates: NICs 4 times a second,
-the rest once. NICs and host are files on a tmpfs, GPUs are the stand-in for NVML of the tests and the
-statistics of drivers are made up: what the kernel and the drivers take to answer is not in the
+A node of 8 NICs, 8 GPUs, 192 CPUs and 8 training processes at the usual rates: NICs 4 times a
+second, the rest once. NICs and host are files on a tmpfs, GPUs are the tests' stand-in for NVML and
+the statistics of drivers are made up: what the kernel and the drivers take to answer is not in the
 figures. Processes are those of this machine. Rows go through a real recorder into a real store.
 """
 
@@ -23,8 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "fixtures"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
 from ring_writer import RingWriter
 
@@ -54,7 +53,8 @@ Make = Callable[[Configuration], Source]
 
 def test_module(name: str) -> ModuleType:
     """A module that tests share."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tests" / "collect" / f"{name}.py")
+    path = Path(__file__).parents[1] / "tests" / "collect" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
@@ -69,7 +69,7 @@ class Statistics:
         names = [name.removeprefix("ethtool/") for name in WANTED if name.startswith("ethtool/")]
         self._values = dict.fromkeys(names, 12_345_678_901)
 
-    def read(self, interface: str) -> Mapping[str, int]:
+    def read(self, _: str) -> Mapping[str, int]:
         return dict(self._values)
 
     def close(self) -> None:
@@ -188,9 +188,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=30.0, help="of each row")
     options = parser.parse_args()
-    print(
-        "| watched | CPU of one core | of that, reading | rows/s | stored, kB/s | memory | load |"
-    )
+    print("| watched | CPU of one core | reading alone | rows/s | stored, kB/s | memory | load |")
     print("|---|---|---|---|---|---|---|")
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="oncall-bench-", dir=memory) as folder:
