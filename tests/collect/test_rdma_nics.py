@@ -146,6 +146,40 @@ def test_the_driver_tells_of_pauses_by_priority(node: Node) -> None:
     assert (by_priority[0]["rx_bytes"], by_priority[0]["rx_pause"]) == (10, None)
 
 
+def test_on_infiniband_the_port_counts_its_own_errors(node: Node) -> None:
+    sysfs.mlx5(node.root)
+    sysfs.write(sysfs.ports(node.root, "mlx5_0") / "1/link_layer", "InfiniBand")
+    sysfs.counter(node.root, "counters/symbol_error", 5)
+    sysfs.counter(node.root, "counters/port_rcv_errors", 2)
+    node.drivers.told["eth0"] = {
+        "rx_crc_errors_phy": 0,
+        "rx_symbol_err_phy": 0,
+        "outbound_pci_buffer_overflow": 3,
+    }
+    (row,) = node.read()["nics"]
+    assert (row["link_errors"], row["pcie_overflows"]) == (7, 3)
+
+
+def test_statistics_are_of_its_own_interface_not_of_a_virtual_function(node: Node) -> None:
+    sysfs.mlx5(node.root)
+    net = node.root / "sys/class/infiniband/mlx5_0/device/net"
+    (net / "a_representor").mkdir()
+    node.drivers.told["eth0"] = {"tx_discards_phy": 6}
+    (row,) = node.read()["nics"]
+    assert row["tx_discards"] == 6
+
+
+def test_of_a_bond_the_first_port_counts(node: Node) -> None:
+    sysfs.mlx5(node.root)
+    port = sysfs.ports(node.root, "mlx5_0") / "1"
+    for index in (0, 1):
+        sysfs.write(port / "gid_attrs/ndevs" / str(index), "bond0")
+    node.drivers.told |= {"eth0": {"tx_discards_phy": 6}, "bond0": {}}
+    told = node.read()
+    assert told["nics"][0]["tx_discards"] == 6
+    assert told["devices"][0]["interface"] == "bond0"
+
+
 def test_without_priorities_global_pause_counts(node: Node) -> None:
     sysfs.mlx5(node.root)
     node.drivers.told["eth0"] = {"rx_global_pause": 3, "rx_global_pause_duration": 4}

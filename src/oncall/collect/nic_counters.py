@@ -58,16 +58,24 @@ PORT: Mapping[str, Meaning] = {
     # other bytes (rxe, siw).
     "tx_bytes": (
         *_first("counters/port_xmit_data", factor=_WORD_BYTES),
-        *_first("hw_counters/tx_bytes", "net/tx_bytes"),
+        *_first("hw_counters/tx_bytes", "ethtool/tx_vport_rdma_unicast_bytes"),
+        Sum(("hw_counters/ip4OutOctets", "hw_counters/ip6OutOctets")),
+        *_first("net/tx_bytes"),
     ),
     "rx_bytes": (
         *_first("counters/port_rcv_data", factor=_WORD_BYTES),
-        *_first("hw_counters/rx_bytes", "net/rx_bytes"),
+        *_first("hw_counters/rx_bytes", "ethtool/rx_vport_rdma_unicast_bytes"),
+        Sum(("hw_counters/ip4InOctets", "hw_counters/ip6InOctets")),
+        *_first("net/rx_bytes"),
     ),
-    "cnp_sent": _first("hw_counters/np_cnp_sent", "hw_counters/tx_cnp_pkts"),
-    "cnp_handled": _first("hw_counters/rp_cnp_handled", "hw_counters/rx_cnp_pkts"),
+    "cnp_sent": _first("hw_counters/np_cnp_sent", "hw_counters/tx_cnp_pkts", "hw_counters/cnpSent"),
+    "cnp_handled": _first(
+        "hw_counters/rp_cnp_handled", "hw_counters/rx_cnp_pkts", "hw_counters/cnpHandled"
+    ),
     "ecn_marked": _first(
-        "hw_counters/np_ecn_marked_roce_packets", "hw_counters/rx_ecn_marked_pkts"
+        "hw_counters/np_ecn_marked_roce_packets",
+        "hw_counters/rx_ecn_marked_pkts",
+        "hw_counters/RxECNMrkd",
     ),
     "out_of_sequence": _first(
         "hw_counters/out_of_sequence",
@@ -85,6 +93,7 @@ PORT: Mapping[str, Meaning] = {
         *_first(
             "hw_counters/seq_err_naks_rcvd",
             "hw_counters/retrans_pkts",
+            "hw_counters/tcpRetransSegs",
             "hw_counters/completer_retry_err",
         ),
     ),

@@ -29,7 +29,8 @@ _MOST_GIDS = 16  # those with addresses come first
 @dataclass(frozen=True)
 class RdmaDevice:
     """One RDMA device. `statistics_interface` is the interface whose driver counts for it: of a
-    bond, which bears the address, it is the first port. None: not known, or there is none."""
+    bond, which bears the address, it is the first port. None: not known, or there is none.
+    `is_infiniband` tells it from RoCE and iWARP."""
 
     name: str
     ports: tuple[int, ...]
@@ -42,6 +43,7 @@ class RdmaDevice:
     address: str | None
     interface: str | None
     statistics_interface: str | None
+    is_infiniband: bool
 
 
 def device_names(root: Path) -> list[str] | None:
@@ -77,7 +79,9 @@ def read_device(root: Path, name: str) -> RdmaDevice:
         firmware=read_text(place / "fw_ver") or None,
         address=next((found for port in ports if (found := _address(place, port))), None),
         interface=interface,
-        statistics_interface=below[0] if below else interface,
+        # Beside its own interface a device may have those of its virtual functions.
+        statistics_interface=below[0] if below and interface not in below else interface,
+        is_infiniband=any(_link_layer(place, port) == "InfiniBand" for port in ports),
     )
 
 
@@ -128,5 +132,9 @@ def _address(place: Path, port: int) -> str | None:
             return str(address.ipv4_mapped)
         if not address.is_link_local and not address.is_unspecified:
             addresses.append(str(address))
-    is_roce = read_text(place / "ports" / str(port) / "link_layer") == "Ethernet"
+    is_roce = _link_layer(place, port) == "Ethernet"
     return addresses[0] if addresses and is_roce else None
+
+
+def _link_layer(place: Path, port: int) -> str | None:
+    return read_text(place / "ports" / str(port) / "link_layer")

@@ -23,6 +23,7 @@ from oncall.units import NS_PER_S
 _LOOK_EVERY_NS = 5 * NS_PER_S  # for what seldom changes: addresses, firmware, which counters are
 _BITS_PER_BYTE = 8
 _UNSUPPORTED = "N/A"  # `N/A (no PMA)`: the device promises no such counter
+_OF_ETHERNET = "_phy"  # counts of an Ethernet link: on InfiniBand the port counts its own
 _INTERFACE_COUNTERS = ("tx_bytes", "rx_bytes")
 
 
@@ -168,7 +169,11 @@ class RdmaNicSource:
                 f"{device.name}: no statistics of {device.statistics_interface}: {error.strerror}"
             )
             return {}
-        return {f"ethtool/{name}": value for name, value in told.items()}
+        return {
+            f"ethtool/{name}": value
+            for name, value in told.items()
+            if not (device.is_infiniband and name.endswith(_OF_ETHERNET))
+        }
 
     # ----------------------------------------------------------------------- rows
 
