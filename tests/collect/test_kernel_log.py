@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.analysis.event_meanings import KERNEL, MEANINGS
+from oncall.collect import kernel_log
 from oncall.collect.event_codes import CODES, known_line
 from oncall.collect.kernel_log import KernelLogSource, parse_records
 from oncall.collect.source import Collected, Instant, read_clock
@@ -194,6 +195,20 @@ def test_what_is_new_was_logged_between_two_readings(log: Log) -> None:
     log.say(3, "mce: [Hardware Error]: Machine check events logged", 4000)
     times = [at_ns for _, _, at_ns in _rows(log.source.collect(_later(1)))]
     assert times == [NOW.realtime_ns + S, NOW.realtime_ns]
+
+
+def test_history_read_in_pieces_is_not_taken_for_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f"4,{n},{4000 + n}000000,-;e1000e: eth{n} NIC Link is Down\n" for n in range(1, 5)]
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/kmsg").write_text("".join(lines))
+    monkeypatch.setattr(kernel_log, "_RECORD_BYTES", len(lines[0]))
+    monkeypatch.setattr(kernel_log, "_MOST_RECORDS", 3)
+    source = KernelLogSource(tmp_path, "gpu017", S)
+    first, second = source.collect(NOW), source.collect(_later(1))
+    ages = [(NOW.realtime_ns - at_ns) // S for _, _, at_ns in (*_rows(first), *_rows(second))]
+    assert (len(_rows(first)), ages) == (3, [999, 998, 997, 996])
 
 
 def test_a_flood_is_cut_and_counted(log: Log) -> None:

@@ -58,9 +58,10 @@ class KernelLogSource:
         same_boot = marks.get("boot") == self._boot
         self._next = int(marks.get("next", 0)) if same_boot else 0
         self._fd: int | None = None
+        self._is_empty = False
         self._limits = RateLimits(_A_MINUTE / 60, _A_MINUTE)
         self._dropped = 0
-        self._last_read: Instant | None = None
+        self._read_up_to: Instant | None = None  # all that had been logged by then is read
 
     def collect(self, now: Instant) -> Collected:
         why_not = self._open()
@@ -73,7 +74,7 @@ class KernelLogSource:
             self._next = record.sequence + 1
             if row := self._row(record, now):
                 rows.append(row)
-        self._last_read = now
+        self._read_up_to = now if self._is_empty else None
         marks: dict[str, Bookmark] = {"next": self._next, "boot": self._boot}
         batches = [of_rows("host_events", _COLUMNS, rows)] if rows else []
         return Collected(batches, self._dropped, bookmarks=marks, notes=why_not)
@@ -98,20 +99,23 @@ class KernelLogSource:
         return ()
 
     def _records(self) -> Iterator[Record]:
-        """What has been logged since the last reading."""
+        """What has been logged since the last reading, or a part of it: `_is_empty` tells."""
+        self._is_empty = False
         for _ in range(_MOST_RECORDS):
             if self._fd is None:
                 return
             try:
                 told = os.read(self._fd, _RECORD_BYTES)
             except BlockingIOError:
-                return  # that was all
+                self._is_empty = True
+                return
             except OSError as error:
                 if error.errno == errno.EPIPE:
                     continue  # overwritten before it was read: the next number tells how many
                 self.close()
                 return
             if not told:
+                self._is_empty = True
                 return
             yield from parse_records(told)
 
@@ -130,10 +134,10 @@ class KernelLogSource:
 
     def _realtime_ns(self, record: Record, now: Instant) -> int:
         """When it was logged, as Unix time. The kernel's clock for this drifts by seconds a day,
-        but what is new was logged after the last reading and before this one."""
+        but what is new was logged after the last reading, if that read all, and before this."""
         monotonic_ns = min(record.logged_ns, now.monotonic_ns)
-        if self._last_read:
-            monotonic_ns = max(monotonic_ns, self._last_read.monotonic_ns)
+        if self._read_up_to:
+            monotonic_ns = max(monotonic_ns, self._read_up_to.monotonic_ns)
         return monotonic_ns + now.offset_ns
 
 
