@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from oncall.cli.probe import _peers
 from oncall.cli.probe import probe as command
 from oncall.collect.ping import Pinger, Target
 from oncall.collect.stamped_socket import StampedSocket
@@ -309,6 +310,15 @@ def test_the_command_shows_saves_and_adds(tmp_path: Path) -> None:
     with Incident.open(saved) as incident:
         assert incident.rows("pings") == 2 * 2 * 2
         assert incident.rows("clocks") == 2 * 2
+
+
+def test_a_node_alone_needs_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gpu001").mkdir()
+    with pytest.raises(UsageError, match="name others beside gpu001"):
+        command(f"local:{tmp_path}/gpu001")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "gpu[001-064]")
+    peers = _peers("gpu007", "gpu007")
+    assert len(set(peers)) == 8 and "gpu007" not in peers
 
 
 def test_saving_anew_and_adding_exclude_each_other(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 from contextlib import ExitStack
 from enum import StrEnum
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from oncall.fleet.probe import Probed, ProbeOrder
 
 
+_PEERS = 8  # of a node that is probed alone
+
+
 class Format(StrEnum):
     """What is printed."""
 
@@ -29,7 +33,9 @@ def probe(
     hosts: Annotated[
         str | None,
         typer.Argument(
-            metavar="[HOSTS]", help="The nodes to probe, such as gpu[001-016], or local:DIR/*."
+            metavar="[HOSTS]",
+            help="The nodes to probe, such as gpu[001-016], or local:DIR/*. Of one alone, some "
+            "others of the configuration are its peers.",
         ),
     ] = None,
     inventory: Annotated[
@@ -126,16 +132,35 @@ def _run(hosts: str | None, inventory: Path | None, order: ProbeOrder) -> Probed
     from oncall.fleet.reach import opened, reach_fleet
 
     reach = reach_fleet(hosts, inventory)
+    probed_hosts = reach.hosts
+    if len(probed_hosts) == 1 and hosts is not None:
+        probed_hosts += _peers(probed_hosts[0], hosts)
 
     async def ask() -> Probed:
         with progress_line() as progress:
             async with opened(reach.transport) as transport:
                 return await probe_fleet(
                     transport,
-                    reach.hosts,
+                    probed_hosts,
                     order,
                     patience_s=reach.patience_s,
                     progress=progress,
                 )
 
     return asyncio.run(ask())
+
+
+def _peers(host: str, told: str) -> tuple[str, ...]:
+    """Some other hosts of the fleet, by chance. Raises UsageError where none is configured."""
+    from oncall.fleet.configuration import read_configuration
+    from oncall.fleet.inventory import find_hosts
+    from oncall.fleet.local import PREFIX
+
+    fleet = None if told.startswith(PREFIX) else find_hosts(None, None, read_configuration())
+    others = [other for other in fleet.hosts if other != host] if fleet is not None else []
+    if not others:
+        raise UsageError(
+            f"a probe takes two nodes: name others beside {host}, or set hosts under [fleet] in "
+            "~/.config/oncall/config.toml"
+        )
+    return tuple(random.sample(others, min(_PEERS, len(others))))
