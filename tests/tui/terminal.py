@@ -41,6 +41,12 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self._descriptor, keys.encode())
 
+    @property
+    def unread(self) -> int:
+        """How many bytes it has written that nobody has read."""
+        told = fcntl.ioctl(self._descriptor, termios.FIONREAD, bytes(4))
+        return int(struct.unpack("i", told)[0])
+
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
 

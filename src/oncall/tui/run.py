@@ -6,8 +6,10 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from oncall.configuration import read_tables
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from oncall.tui.app import ConsoleApp
 
 _LEAVE_AT = (signal.SIGHUP, signal.SIGTERM)
+_PATIENCE_S = 4.0  # for a terminal to take what restores it
 
 
 def run(
@@ -57,14 +60,32 @@ def run(
 
 async def _shown(app: ConsoleApp) -> int:
     """Run the application; a signal leaves it as `ctrl+q` does."""
-    loop = asyncio.get_running_loop()
     for number in _LEAVE_AT:
-        loop.add_signal_handler(number, app.exit, None, 128 + number)
+        signal.signal(number, _leaving(app, asyncio.get_running_loop()))
     try:
         await app.run_async()
     finally:
         app.close_session()  # what does not stop when told to is left to the end of the process
     return ExitCode.BUG if app.failed else app.return_code or ExitCode.HEALTHY
+
+
+def _leaving(
+    app: ConsoleApp, loop: asyncio.AbstractEventLoop
+) -> Callable[[int, FrameType | None], None]:
+    """Leaves as `ctrl+q` does. Where the terminal takes nothing any more, which holds up the loop
+    too, it ends without the terminal's consent; so this is no handler of the loop's."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        def give_up() -> None:
+            app.close_session()
+            os._exit(128 + number)
+
+        patience = threading.Timer(_PATIENCE_S, give_up)
+        patience.daemon = True
+        patience.start()
+        loop.call_soon_threadsafe(app.exit, None, 128 + number)
+
+    return leave
 
 
 def _calm() -> None:
