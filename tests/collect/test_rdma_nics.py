@@ -39,13 +39,20 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.drivers = DriverStatistics()
-        self.source = RdmaNicSource(root, "gpu017", QUARTER_NS, self.drivers)
+        self.source = RdmaNicSource(root, "gpu017", QUARTER_NS, self.drivers, self.tick)
         self.now = Instant(1_700_000_000 * NS_PER_S, 50 * NS_PER_S)
         self.collected = Collected()
+        self.passed_ns = 0  # since the reading began
+        self.tick_ns = 0  # how long a port takes
+
+    def tick(self) -> int:
+        self.passed_ns += self.tick_ns
+        return self.now.monotonic_ns + self.passed_ns
 
     def read(self, after_ns: int = QUARTER_NS) -> dict[str, list[Row]]:
         """The rows of the next reading, by table."""
         self.now = Instant(self.now.realtime_ns + after_ns, self.now.monotonic_ns + after_ns)
+        self.passed_ns = 0
         self.collected = self.source.collect(self.now)
         return rows(self.collected.batches)
 
@@ -106,6 +113,19 @@ def test_a_connectx_tells_its_counters_in_our_units(node: Node) -> None:
         "pcie_width_max": 16,
     }
     assert node.collected.problems == node.collected.notes == ()
+
+
+def test_each_port_is_told_with_the_instant_of_its_own_reading(node: Node) -> None:
+    """A driver that takes 3 ms for each of 8 NICs must not bend the rate of the last."""
+    for number in range(3):
+        sysfs.mlx5(node.root, number)
+        node.drivers.told[f"eth{number}"] = {"rx_prio3_pause": 1}
+    node.tick_ns = 3_000_000
+    told = node.read()
+    began_ns = node.now.realtime_ns
+    expected = [began_ns + 3_000_000, began_ns + 6_000_000, began_ns + 9_000_000]
+    assert [row["at_ns"] for row in told["nics"]] == expected
+    assert [row["at_ns"] for row in told["nic_priorities"]] == expected
 
 
 def test_the_driver_tells_of_pauses_by_priority(node: Node) -> None:

@@ -6,10 +6,11 @@ that a device does not have is NULL, as is one that cannot be read just now.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from oncall.collect.ethtool import Statistics
 from oncall.collect.nic_counters import WANTED, port_counters, priority_counters
@@ -45,7 +46,14 @@ class _Port:
     counters: Mapping[str, Path]
 
 
-_Reading: TypeAlias = tuple[_Port, Mapping[str, int | None]]
+@dataclass(frozen=True)
+class _Reading:
+    """A port's counters, and the instant of it: drivers take milliseconds to answer, and a rate
+    over a quarter of a second must not carry them."""
+
+    port: _Port
+    at_ns: int
+    values: Mapping[str, int | None]
 
 
 class RdmaNicSource:
@@ -59,6 +67,7 @@ class RdmaNicSource:
         node: str,
         every_ns: int,
         statistics: DriverStatistics | None = None,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.every_ns = every_ns
         self._root = root
@@ -68,6 +77,7 @@ class RdmaNicSource:
         self._gone: set[str] = set()
         self._look_at_ns = 0
         self._statistics = statistics or Statistics(_named("ethtool/"))
+        self._monotonic_ns = monotonic_ns
         self._problems: list[str] = []
 
     def collect(self, now: Instant) -> Collected:
@@ -76,10 +86,10 @@ class RdmaNicSource:
         names = device_names(self._root)
         before = set(self._devices)
         changed = self._look(names or [], now)
-        readings = [(port, self._read(port)) for port in self._ports]
+        readings = [self._read(port, now) for port in self._ports]
         batches = [
-            _batch("nics", self._nics(readings, now)),
-            _batch("nic_priorities", self._priorities(readings, now)),
+            _batch("nics", map(self._nic_row, readings)),
+            _batch("nic_priorities", self._priority_rows(readings)),
             _batch("devices", (self._device_row(device, now) for device in changed)),
             _batch("host_events", self._departures(before - set(self._devices), now)),
         ]
@@ -137,8 +147,9 @@ class RdmaNicSource:
 
     # ------------------------------------------------------------------ a reading
 
-    def _read(self, port: _Port) -> dict[str, int | None]:
+    def _read(self, port: _Port, now: Instant) -> _Reading:
         """The port's counters as they stand; None for one that is there and cannot be read."""
+        at_ns = now.realtime_ns + self._monotonic_ns() - now.monotonic_ns
         values: dict[str, int | None] = {}
         for name, path in port.counters.items():
             text = read_text(path)
@@ -150,7 +161,7 @@ class RdmaNicSource:
         errors = read_counts(device / "aer_dev_correctable").get("TOTAL_ERR_COR")
         if errors is not None:
             values["pci/aer_dev_correctable"] = errors
-        return values | self._driver_statistics(port.device)
+        return _Reading(port, at_ns, values | self._driver_statistics(port.device))
 
     def _counter(self, path: Path, text: str) -> int | None:
         value = whole_number(text)
@@ -177,33 +188,30 @@ class RdmaNicSource:
 
     # ----------------------------------------------------------------------- rows
 
-    def _nics(self, readings: Iterable[_Reading], now: Instant) -> Iterator[dict[str, object]]:
-        for port, values in readings:
-            state = read_text(port.place / "state")
-            is_up = None if state is None else state.endswith("ACTIVE")
-            rate = link_rate(read_text(port.place / "rate"))
-            yield {
-                **self._who(port, now),
-                **port_counters(values),
-                "link_up": is_up,
-                # Of a link that is down some drivers tell the slowest rate there is.
-                "rate_bytes_per_s": rate if is_up else None,
-                **asdict(pcie_link(folder(self._root) / port.device.name / "device")),
-            }
+    def _nic_row(self, reading: _Reading) -> dict[str, object]:
+        place = reading.port.place
+        state = read_text(place / "state")
+        is_up = None if state is None else state.endswith("ACTIVE")
+        return {
+            **self._who(reading),
+            **port_counters(reading.values),
+            "link_up": is_up,
+            # Of a link that is down some drivers tell the slowest rate there is.
+            "rate_bytes_per_s": link_rate(read_text(place / "rate")) if is_up else None,
+            **asdict(pcie_link(folder(self._root) / reading.port.device.name / "device")),
+        }
 
-    def _priorities(
-        self, readings: Iterable[_Reading], now: Instant
-    ) -> Iterator[dict[str, object]]:
-        for port, values in readings:
-            for priority, counters in priority_counters(values).items():
-                yield {**self._who(port, now), "priority": priority, **counters}
+    def _priority_rows(self, readings: Iterable[_Reading]) -> Iterator[dict[str, object]]:
+        for reading in readings:
+            for priority, counters in priority_counters(reading.values).items():
+                yield {**self._who(reading), "priority": priority, **counters}
 
-    def _who(self, port: _Port, now: Instant) -> dict[str, object]:
+    def _who(self, reading: _Reading) -> dict[str, object]:
         return {
             "node": self._node,
-            "nic": port.device.name,
-            "port": port.number,
-            "at_ns": now.realtime_ns,
+            "nic": reading.port.device.name,
+            "port": reading.port.number,
+            "at_ns": reading.at_ns,
         }
 
     def _device_row(self, device: RdmaDevice, now: Instant) -> dict[str, object]:
