@@ -51,6 +51,8 @@ class Flows:
         return [self._curve(order[bounds[d] : bounds[d + 1]]) for d in range(self.devices)]
 
     def _curve(self, rows: Ints) -> Curve:
+        if not len(rows):
+            return Curve(np.zeros(1), np.zeros(1))
         begin, end = self.begin_ns[rows], self.end_ns[rows]
         rate = self.size_bytes[rows] / np.maximum(end - begin, 1.0)
         at = np.concatenate([begin, end])
