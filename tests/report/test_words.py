@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.diagnosis import Blame, Diagnosis
+from oncall.diagnosis import Blame, Diagnosis, SkippedRule
 from oncall.report import words
 
 
@@ -88,3 +88,18 @@ def test_consequences_of_one_kind_are_one_line(hang: Diagnosis) -> None:
     assert words.consequences(hang, hang.findings[0]) == [
         "F2, F3  Slow before the operation (slow S1): ranks 4-5"
     ]
+
+
+def test_rulebooks_that_lack_evidence_share_a_line_and_others_keep_theirs() -> None:
+    rules = (
+        SkippedRule("latency", ("pings or nics",), "no evidence: pings or nics"),
+        SkippedRule("waits", ("transfers",), "no evidence: transfers"),
+        SkippedRule("slow.link", ("ranks",), "no evidence: ranks; 1 case(s) end there"),
+        SkippedRule("site", (), "disabled by site.yaml"),
+    )
+    assert words.skipped_phrases(rules) == [
+        "latency, waits: no evidence: nics, pings, transfers",
+        "slow.link: no evidence: ranks; 1 case(s) end there",
+        "site: disabled by site.yaml",
+    ]
+    assert words.skipped_phrases(rules[1:2]) == ["waits: no evidence: transfers"]

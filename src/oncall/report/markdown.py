@@ -92,7 +92,7 @@ def _coverage(diagnosis: Diagnosis) -> Iterator[str]:
     if gaps:
         yield from ("", *(f"- {escape(gap)}" for gap in gaps))
     yield from ("", f"Checked: {escape(words.checked_phrase(diagnosis))}.")
-    yield from _section("Not checked", map(words.skipped_phrase, coverage.skipped_rules))
+    yield from _section("Not checked", words.skipped_phrases(coverage.skipped_rules))
     yield from _section("Notes", diagnosis.notes)
 
 

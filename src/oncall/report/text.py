@@ -147,7 +147,7 @@ def _coverage(page: _Page, diagnosis: Diagnosis) -> None:
     page.labelled("Coverage", words.seen_phrase(coverage))
     page.listed([words.gap_phrase(gap) for gap in coverage.gaps])
     page.labelled("Checked", words.checked_phrase(diagnosis))
-    page.section("Not checked", [words.skipped_phrase(rule) for rule in coverage.skipped_rules])
+    page.section("Not checked", words.skipped_phrases(coverage.skipped_rules))
     page.section("Note", [words.clean(note) for note in diagnosis.notes])
 
 

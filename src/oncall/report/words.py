@@ -262,6 +262,18 @@ def skipped_phrase(rule: SkippedRule) -> str:
     return clean(f"{rule.rule}: {rule.why or lacks}")
 
 
+def skipped_phrases(rules: Sequence[SkippedRule]) -> list[str]:
+    """One line for all rulebooks that lack evidence, with what would let them run, and one for
+    each that could not go on for another reason."""
+    lacking = [rule for rule in rules if rule.missing and not rule.undecided]
+    lines = [skipped_phrase(rule) for rule in rules if rule not in lacking]
+    if len(lacking) < 2:
+        return [skipped_phrase(rule) for rule in rules]
+    names = ", ".join(sorted(rule.rule for rule in lacking))
+    tables = {table for rule in lacking for each in rule.missing for table in each.split(" or ")}
+    return [clean(f"{names}: no evidence: {', '.join(sorted(tables))}"), *lines]
+
+
 def checked_phrase(diagnosis: Diagnosis) -> str:
     """The rulebooks that ran, those that the site wrote or changed marked as such."""
     of_site = diagnosis.site_rulebooks

@@ -146,7 +146,7 @@ def _seen(world: World) -> Iterator[Item]:
         yield text(f"checked {name}", paragraph)
     if not diagnosis.checked:
         yield text("unchecked", line("no rulebook could run", "warning", lead=" ? "))
-    skipped = [words.skipped_phrase(rule) for rule in coverage.skipped_rules]
+    skipped = words.skipped_phrases(coverage.skipped_rules)
     yield from _section("Not checked", skipped)
     yield from _section("Notes", [words.clean(note) for note in diagnosis.notes])
 
