@@ -8,12 +8,17 @@ from pathlib import Path
 import pytest
 
 from oncall.console.shelf import Shelf
+from oncall.console.world import RuleLine
 from oncall.errors import RulebookError, UsageError
 from oncall.rules.load import shipped_folder
 
 from .conftest import CULPRIT, Open
 
 Recorded = Callable[[str], Path]
+
+
+def line_of(shelf: Shelf, name: str) -> RuleLine:
+    return {line.name: line for line in shelf.lines(None)}[name]
 
 
 def test_lines_say_what_came_of_each(opened: Open, recorded: Recorded) -> None:
@@ -84,7 +89,7 @@ def test_saving_writes_the_site_never_the_shipped_and_keeps_comments(
     assert path == tmp_path / "site" / "hang.yaml"
     assert path.read_text() == text and shipped.read_bytes() == before
     assert str(shelf.named("hang").params["hang_after"].value) == str(7 * 60 * 10**9)
-    assert not shelf.lines(None)[0].shipped
+    assert not line_of(shelf, "hang").shipped
     # And again, from what is there now.
     assert shelf.save("hang", shelf.text("hang") + "# more\n") == path
     assert sorted(path.parent.glob("*.yaml")) == [path.with_name("hang.test.yaml"), path]
@@ -253,6 +258,6 @@ def test_where_the_sites_are_left_out_nothing_is_saved(tmp_path: Path) -> None:
     assert shelf.save("hang", shelf.text("hang") + "# mine\n") == mine / "hang.yaml"
     # What is wrong at the start is an error; what breaks later is not.
     (mine / "hang.yaml").write_text(BROKEN)
-    assert shelf.lines(None)[0].broken
+    assert line_of(shelf, "hang").broken
     with pytest.raises(RulebookError):
         Shelf([mine])

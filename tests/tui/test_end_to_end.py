@@ -247,7 +247,7 @@ def test_a_rulebook_is_edited_elsewhere_saved_and_broken_by_somebody(
     terminal.press("C-s")
     terminal.wait_for("ctrl+s again saves it", "every verdict stays as it is")
     terminal.press("C-s")
-    terminal.wait_for("written to", "stable · site")
+    terminal.wait_for("written to", "site · stable")
     assert "status: stable  # by hand" in saved.read_text()
 
     saved.write_text("rulebook: hang\nfacts: [\n")

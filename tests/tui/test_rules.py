@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncall.errors import UsageError
+from oncall.errors import Problem, RulebookError, UsageError
 from oncall.tui import drafts
 from oncall.tui.screens.rules_watching import WatchingScreen
 from oncall.tui.widgets.rule_editor import RuleEditor
@@ -360,3 +361,28 @@ async def test_what_is_typed_stays_when_the_file_changes() -> None:
         await running.settle()
         assert editor(running).text == "# mine " + RULE
         assert "rule_text" not in [method for method, _ in session.asked[asked:]]
+
+
+@piloted
+async def test_what_was_saved_for_the_first_time_stays_under_the_cursor() -> None:
+    async with console(size=NARROW) as running:
+        await running.press("5", "a")
+        await running.type("loader_late")
+        await until(running, lambda: running.app.focused is editor(running))
+        await running.press("ctrl+s", "ctrl+s")
+        await until_seen(running, "written to")
+        await asyncio.sleep(0.3)  # longer than the list waits before it opens what it is on
+        await running.settle()
+        assert "rulebook: loader_late" in editor(running).text
+
+
+@piloted
+async def test_what_does_not_parse_is_told_by_line_when_it_is_run() -> None:
+    session = FakeSession()
+    wrong = [Problem("hang.yaml", 2, 1, "unknown key `x`", "x: 3"), Problem("h", 4, 1, "more")]
+    session.fails["run_fact"] = RulebookError(wrong)
+    async with console(session, size=NARROW) as running:
+        await open_editor(running)
+        await running.press(*["down"] * 5, "ctrl+g")
+        assert "Not done, for this" in running.text()
+        assert "2:1   unknown key `x`" in running.text() and "4:1   more" in running.text()

@@ -7,6 +7,7 @@ apply_overrides(books, ...)  --param hang.hang_after=30s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from oncall.rules.template import nearest
 from oncall.units import Quantity, parse_quantity
 
 TEST_SUFFIX = ".test.yaml"
+_OVERRIDE = re.compile(r"\boverride[\"']?\s*:")
 
 
 def shipped_folder() -> Path:
@@ -89,6 +91,8 @@ def parse_override(
 ) -> tuple[Rulebook | None, list[Problem]]:
     """The rulebook among `books` that the text of an override changes, as changed; or None and
     what is wrong. None and nothing: the text is no override."""
+    if not _OVERRIDE.search(text):
+        return None, []  # most texts are none, and reading YAML takes time while one types
     source = Source(path, text)
     data, problems = read_yaml(source)
     if not isinstance(data, dict) or "override" not in data:

@@ -108,7 +108,7 @@ def test_a_word_lies_at_its_column(line: str, column: int) -> None:
 def test_rules_tell_what_came_of_them() -> None:
     told = said(rule_items(FakeSession().rules()))
     assert "✖ hang" in told and "✔ slow" in told and "? waits" in told and "· loader" in told
-    assert "  experimental · site · off" in told
+    assert "  site · experimental · off" in told
 
 
 def test_a_broken_file_is_told_with_what_is_in_force_instead() -> None:

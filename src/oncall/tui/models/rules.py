@@ -68,9 +68,9 @@ def _wrong(rule: RuleLine, broken: str) -> Iterator[Paragraph]:
 
 def _about(rule: RuleLine) -> Iterator[str]:
     """Its status, where it is from, and who has changed it."""
-    yield rule.status
     if rule.title:
         yield "shipped" if rule.shipped else "site"
+    yield rule.status
     if rule.changed_by:
         yield "changed by " + ", ".join(_file(one) for one in rule.changed_by)
     if not rule.enabled:

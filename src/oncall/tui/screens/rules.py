@@ -67,7 +67,10 @@ class RulesScreen(WatchingScreen):
             self._rule_list.focus()
 
     def _list(self) -> None:
-        items = model.rule_items(self._rules, self._desk.unsaved(), self.state.filter)
+        unsaved = self._desk.unsaved()
+        if self._desk.open is not None and not self._path(self._desk.open):
+            unsaved.append(self._desk.open)  # saved just now, and not listed yet
+        items = model.rule_items(self._rules, dict.fromkeys(unsaved), self.state.filter)
         self._rule_list.show(items)
 
     @property

@@ -10,7 +10,8 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static, TextArea
 
-from oncall.console.world import DryRun, Table
+from oncall.console.world import DryRun, Problem, Table
+from oncall.errors import RulebookError
 from oncall.tui.models import rules as model
 from oncall.tui.models.buffer import Buffer
 from oncall.tui.models.reading import Item
@@ -85,7 +86,11 @@ class RulePane(Vertical):
         self._show("Saved", model.said_items(f"✔ written to {path}", "healthy"))
 
     def show_failure(self, error: Exception) -> None:
-        self._show("Not done", model.said_items(str(error), "critical"))
+        if isinstance(error, RulebookError):
+            wrong = [Problem(one.line, one.column, one.message) for one in error.problems]
+            self._show("Not done, for this", model.problem_items(wrong))
+        else:
+            self._show("Not done", model.said_items(str(error), "critical"))
 
     def _show(self, title: str, items: Sequence[Item]) -> None:
         self.outcome.show_lines(title, items)
