@@ -9,7 +9,10 @@ C_BUILD := CMakeLists.txt $(wildcard hooks/CMakeLists.txt fixtures/nccl_standin/
 # Programs that some tests need, and skip without: an sshd on loopback, a terminal to type into.
 TEST_PACKAGES := openssh-server openssh-client tmux
 
-.PHONY: demo test test-slow check format docs bench clean compiler native sanitize packages pictures
+# What `make test-vm` builds a virtual machine with: emulation, a Debian in a folder, its image.
+VM_PACKAGES := qemu-system-x86 debootstrap squashfs-tools cpio busybox-static kmod
+
+.PHONY: demo test test-slow test-vm vm-packages check format docs bench clean compiler native sanitize packages pictures
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -74,6 +77,14 @@ check: native sanitize
 test-slow: native
 	$(BIN)/pytest -n auto -m slow
 	ONCALL_EXAMPLES=fresh $(BIN)/pytest -n auto $$(grep -rl 'import.*hypothesis\|from hypothesis' tests --include='test_*.py')
+
+# Real RDMA, in a virtual machine of two soft RoCE devices: some minutes, kept under build/vm.
+test-vm: $(VENV)/.tested-with
+	ONCALL_VM=1 $(BIN)/pytest -n 0 -rs tests/vm
+
+vm-packages:
+	@{ [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && \
+	  $$sudo apt-get install -y -q --no-install-recommends $(VM_PACKAGES); }
 
 format: $(VENV)/.tested-with
 	$(BIN)/clang-format -i $(C_FILES)

@@ -17,7 +17,7 @@ mkdir -p "$1" && cd "$1"
 GUEST_PACKAGES=iproute2,kmod,rdma-core,ibverbs-providers,perftest,python3,python3-pyverbs
 BOOT_MODULES="virtio_pci virtio_blk 9pnet_virtio 9p overlay squashfs virtio_rng"
 # rxe asks the crypto API for crc32 by name, so these are no dependencies that modprobe knows.
-RDMA_MODULES="rdma_rxe crc32_generic crc32-pclmul ib_uverbs veth sch_netem"
+RDMA_MODULES="rdma_rxe crc32_generic crc32-pclmul ib_uverbs veth bridge sch_netem"
 
 unpack_kernel() {
     [ -d kernel ] && return
@@ -76,6 +76,10 @@ pack_initrd() {
     install -m 755 "$here/initrd_init.sh" initrd/init
     (cd initrd && find . | cpio --create --format=newc --quiet) > initrd.cpio
 }
+
+# Nothing changed since it was built.
+changed=$(find "$here"/{build_image,guest_init,initrd_init}.sh -newer initrd.cpio 2>&1 || true)
+[ -z "$changed" ] && exit 0
 
 unpack_kernel
 version=$(ls kernel/lib/modules)

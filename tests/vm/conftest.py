@@ -1,0 +1,52 @@
+"""The virtual machine: built once and kept under build/vm, run once for all tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parents[1]
+IMAGE = PROJECT / "build" / "vm"
+LIMIT_S = 300
+PROGRAMS = (
+    *("qemu-system-x86_64", "debootstrap", "mksquashfs", "cpio", "busybox", "modprobe"),
+    *("dpkg", "apt-get"),
+)
+
+
+@dataclass(frozen=True)
+class Guest:
+    """What the machine left: its results, and the folder with its shards."""
+
+    results: dict[str, Any]
+    data: Path
+
+
+@pytest.fixture(scope="session")
+def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
+    if "ONCALL_VM" not in os.environ:
+        pytest.skip("takes minutes and builds a virtual machine: `make test-vm` runs it")
+    if missing := [program for program in PROGRAMS if shutil.which(program) is None]:
+        pytest.skip(f"no {', '.join(missing)} here: `make vm-packages` installs what it takes")
+    if os.geteuid() != 0 and not (IMAGE / "initrd.cpio").exists():
+        pytest.skip("building the virtual machine's file system takes root (debootstrap)")
+    subprocess.run([HERE / "build_image.sh", IMAGE], check=True, timeout=600)
+    control = tmp_path_factory.mktemp("control")
+    command = [HERE / "run.sh", IMAGE, PROJECT, HERE / "guest.sh", str(LIMIT_S)]
+    done = subprocess.run(
+        command, env={**os.environ, "CONTROL": str(control)}, timeout=LIMIT_S + 60, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    results = json.loads((control / "results.json").read_text())
+    if kept := os.environ.get("ONCALL_VM_RESULTS"):
+        shutil.copy(control / "results.json", kept)
+    return Guest(results, control / "data")
