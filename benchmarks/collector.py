@@ -10,6 +10,7 @@ the records of real life (entered, enqueued, described, started, ended, and its 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -76,7 +77,8 @@ def measure(per_s: int, seconds: float, transfers: int, seal_every: str) -> None
         run, data, log = Path(folder, "run"), Path(folder, "data"), Path(folder, "log")
         rings_dir(run).mkdir(parents=True)
         config = Path(folder, "collect.toml")
-        config.write_text(f'seal_every = "{seal_every}"\nnode = "bench"\n')
+        told = {"seal_every": seal_every, "node": "bench", "sources": ["rings"]}
+        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in told.items()))
         rings = []
         for rank in range(RANKS):
             rings.append(RingWriter(rings_dir(run), rank))
