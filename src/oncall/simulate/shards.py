@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
+from oncall.evidence.schema import BY_NAME
 from oncall.shards.batch import Batch
 from oncall.shards.database import Limits
 from oncall.shards.digest import prepare
@@ -31,7 +34,7 @@ _OF_THE_NODE = (
     "collectors", "nics", "nic_priorities", "gpus", "hosts", "host_processes", "devices",
     "host_events", "pings",
 )  # fmt: skip
-_EVERY_TIME = ("jobs", "ranks", "comms")
+_EVERY_TIME = ("jobs", "ranks", "comms", "links")
 
 
 def write_shards(incident: Incident, folder: Path) -> int:
@@ -92,7 +95,7 @@ def _write_node(con: duckdb.DuckDBPyConnection, node: str, folder: Path) -> None
 
 def _batches(con: duckdb.DuckDBPyConnection, shard: int) -> Iterator[Batch]:
     for table in _EVERY_TIME:
-        mine = "" if table == "jobs" else "SEMI JOIN here USING (job, rank)"
+        mine = "" if table in ("jobs", "links") else "SEMI JOIN here USING (job, rank)"
         yield from _batch(con, table, f"SELECT * FROM {table} {mine}")
     for table in (*_WRITTEN, *_OF_THE_NODE):
         query = f"SELECT * EXCLUDE (shard) FROM here_{table} WHERE shard = {shard}"
@@ -100,7 +103,11 @@ def _batches(con: duckdb.DuckDBPyConnection, shard: int) -> Iterator[Batch]:
 
 
 def _batch(con: duckdb.DuckDBPyConnection, table: str, query: str) -> Iterator[Batch]:
-    columns = con.execute(query).fetchnumpy()
+    columns: dict[str, Any] = con.execute(query).fetchnumpy()
     rows = len(next(iter(columns.values())))
+    for column in BY_NAME[table].columns:
+        if column.type.endswith("[]"):
+            lists = columns[column.name]
+            columns[column.name] = [np.asarray(each).tolist() or None for each in lists]
     if rows:
         yield Batch(table, rows, columns)
