@@ -34,8 +34,8 @@ class Picture:
 
 PICTURES = (
     Picture("incident", ""),
-    Picture("rows", "tab j w"),
-    Picture("wide", "tab j", WIDE),
+    Picture("rows", "w"),
+    Picture("wide", "", WIDE),
     Picture("light", "", theme="oncall-light"),
     Picture("fleet", "r"),
     Picture("communicators", "3"),

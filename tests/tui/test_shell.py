@@ -397,3 +397,23 @@ async def test_a_theme_is_in_force_on_every_screen() -> None:
         theme = running.app.current_theme
         assert running.app.theme == "oncall-light"
         assert theme.primary in colours
+
+
+@piloted
+async def test_a_narrow_title_keeps_every_screen_and_the_silence() -> None:
+    async with console(FakeSession(silent_world()), size=(80, 24)) as running:
+        assert "1 Incident  2  3  4  5  9" in running.line(0)
+        assert running.line(0).rstrip().endswith("8 ranks silent")
+
+
+@piloted
+async def test_help_is_read_to_its_end_by_key() -> None:
+    async with console(size=(80, 24)) as running:
+        await running.press("question_mark", "G")
+        assert "config.toml" in running.text()
+        await running.press("g")
+        assert "The top line names the culprit" in running.text()
+        await running.press("space")
+        assert "The top line names the culprit" not in running.text()
+        await running.press("escape")
+        assert "CRITICAL" in running.line(1)

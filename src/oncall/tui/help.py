@@ -31,6 +31,10 @@ class HelpScreen(ModalScreen[None]):
         ("escape,question_mark,q,f1", "app.pop_screen", "Leave"),
         ("j,down", "scroll(1)", "Down"),
         ("k,up", "scroll(-1)", "Up"),
+        ("space,ctrl+f,pagedown", "page(1)", "Page down"),
+        ("b,ctrl+b,pageup", "page(-1)", "Page up"),
+        ("g,home", "edge(-1)", "First"),
+        ("G,upper_g,end", "edge(1)", "Last"),
     ]
 
     def __init__(self, about: ConsoleScreen) -> None:
@@ -38,11 +42,20 @@ class HelpScreen(ModalScreen[None]):
         self._about = about
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(id="help"):
+        with VerticalScroll(id="help") as pane:
+            pane.border_subtitle = "j k space g G move, esc leaves"
             yield Static(Group(*help_parts(self._about)))
 
     def action_scroll(self, lines: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+
+    def action_page(self, way: int) -> None:
+        pane = self.query_one(VerticalScroll)
+        pane.scroll_relative(y=way * max(pane.size.height - 1, 1), animate=False)
+
+    def action_edge(self, way: int) -> None:
+        pane = self.query_one(VerticalScroll)
+        pane.scroll_to(y=0 if way < 0 else pane.max_scroll_y, animate=False)
 
 
 def help_parts(screen: ConsoleScreen) -> Iterator[Text | Table]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from oncall.tui.app import ConsoleApp
     from oncall.tui.screen import ConsoleScreen
 
+_LEAST_TITLE = 10  # columns
 _ALWAYS = frozenset({"help", "quit"})  # in the line of keys, however narrow
 
 
@@ -69,14 +70,23 @@ class TitleLine(_Line):
     """What is looked at, the screens there are, and how much of the job is seen."""
 
     def line(self, state: State) -> Text:
+        """Where there is little room, in this order: other screens lose their names, the line the
+        program's, the title its beginning, and of what is seen only the silence is said."""
         muted = self._style("muted")
-        left = Text.assemble((" oncall ", self._style("primary", bold=True)))
-        left.append(f" {shell.title_phrase(state)}  ")
-        right = Text(shell.coverage_phrase(state) + " ", muted)
-        room = self.size.width - left.cell_len - right.cell_len
-        tabs = self._tabs(muted)
-        left.append_text(tabs if tabs.cell_len < room else self._tabs(muted, narrow=True))
-        return spread(left, right, self.size.width)
+        program = Text.assemble((" oncall ", self._style("primary", bold=True)))
+        title = Text(f" {shell.title_phrase(state)}  ")
+        seen = Text(shell.coverage_phrase(state) + " ", muted)
+        silence = Text(shell.silence_phrase(state) + " ", muted)
+        full, few = self._tabs(muted), self._tabs(muted, narrow=True)
+        for right in (seen, silence):
+            room = self.size.width - right.cell_len - 1
+            for left in (program + title + full, program + title + few, title + few):
+                if left.cell_len <= room:
+                    return spread(left, right, self.size.width)
+            if room - few.cell_len >= _LEAST_TITLE or right is silence:
+                break
+        short = shell.short_title(state, max(room - few.cell_len - 3, 0))
+        return spread(Text(f" {short}  ") + few, right, self.size.width)
 
     def _tabs(self, muted: str, narrow: bool = False) -> Text:
         """The screens by key; where there is little room, only this one by name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from oncall.report.words import clean, instant, seen_phrase
 from oncall.tui.cursor import TimeCursor
+from oncall.tui.models.cells import cell_len
 from oncall.tui.state import State
 from oncall.units import NS_PER_S, format_duration
 
@@ -16,9 +17,24 @@ def title_phrase(state: State) -> str:
     return " · ".join(clean(part) for part in dict.fromkeys(parts) if part) or "opening"
 
 
+def short_title(state: State, columns: int) -> str:
+    """The title in so many columns; its beginning goes first, as jobs differ at the end."""
+    title = title_phrase(state)
+    while cell_len(title) > columns:
+        title = title[2:] if title.startswith("…") else title[1:]
+        title = f"…{title}" if title else ""
+    return title
+
+
 def coverage_phrase(state: State) -> str:
     """`498/512 ranks · 60/64 nodes`; empty without a world."""
     return seen_phrase(state.world.diagnosis.coverage) if state.world else ""
+
+
+def silence_phrase(state: State) -> str:
+    """`14 ranks silent`, if any are."""
+    last = coverage_phrase(state).split(" · ")[-1]
+    return last if last.endswith("silent") else ""
 
 
 def time_phrase(cursor: TimeCursor, live: bool) -> str:

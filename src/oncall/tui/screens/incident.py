@@ -23,6 +23,7 @@ from oncall.tui.screens.incident_keys import ACTIONS
 from oncall.tui.screens.incident_rows import RowsBehind, StepAt
 from oncall.tui.state import State
 from oncall.tui.status import KeyBar
+from oncall.tui.widgets.incident_lists import Findings, Story
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.sheet_table import SheetTable
 from oncall.tui.widgets.step_pane import StepPane
@@ -48,8 +49,8 @@ class IncidentScreen(ConsoleScreen):
         yield Verdict(id="verdict")
         with Horizontal(id="incident"):
             with Container(id="reading"):
-                yield ReadingList(id="findings")
-                yield ReadingList(id="story")
+                yield Findings(id="findings")
+                yield Story(id="story")
             yield StepPane(id="rows")
 
     # ------------------------------------------------------------------ showing
