@@ -109,6 +109,7 @@ LINES = [
     ("pcieport 0000:00:03.1: AER: Multiple Correctable error message received", None),
     ("EDAC i10nm: No hbm memory", None),
     ("Linux version 6.18.44", None),
+    ('audit: exe="NVRM: Xid (PCI:0000:18:00): 79, forged"', None),
     ("", None),
 ]
 

@@ -13,8 +13,13 @@ from dataclasses import dataclass
 from oncall.collect.pci import pci_address
 
 _PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
-_MLX5 = rf"mlx5_core {_PCI}"
-_NETWORK = r"(?P<name>[\w.@-]+):? (?:NIC )?[Ll]ink is "
+_NAME = r"(?P<name>[\w.@-]{1,15})"  # of an interface (IFNAMSIZ)
+# What stands between. Bounded, as is what is read of a line: programs get text into the log too,
+# and no line may cost more than a moment.
+_ANY = r".{0,120}?"
+_MOST_READ = 500
+_MLX5 = rf"^mlx5_core {_PCI}"
+_NETWORK = rf"{_NAME}:? (?:NIC )?[Ll]ink is "
 _DRIVER = re.compile(rf"^[\w-]+ {_PCI}")  # as a driver begins what it says of a device
 
 
@@ -39,25 +44,27 @@ def _line(code: str, pattern: str) -> _Pattern:
 # The first that fits counts. What it is about is `pci`, else the device whose driver speaks, else
 # `name` or `process`; `number` is put behind the code.
 _PATTERNS = (
-    _line("xid", rf"NVRM: Xid \(?(?:PCI:)?{_PCI}\)?: (?P<number>\d+)"),
-    _line("sxid", rf"SXid \(PCI:{_PCI}\): (?P<number>\d+)"),
-    _line("gpu_lost", rf"NVRM:.*?{_PCI}.*fallen off the bus"),
-    _line("cable_unplugged", rf"{_MLX5}.*Port module event: module \d+, Cable unplugged"),
-    _line("cable_error", rf"{_MLX5}.*Port module event\[error\]: module \d+"),
-    _line("nic_hot", rf"{_MLX5}.*High temperature on sensors"),
-    _line("nic_health", rf"{_MLX5}.*(?:health compromised|Fatal error \d+ detected|synd )"),
-    _line("nic_command_timeout", rf"{_MLX5}.*timeout\. Will cause a leak of a command resource"),
-    _line("link_down", rf"{_MLX5} (?P<name>[\w.@-]+): (?:Port: \d+ )?Link (?:down|DOWN)"),
-    _line("link_up", rf"{_MLX5} (?P<name>[\w.@-]+): (?:Port: \d+ )?Link (?:up|ACTIVE)"),
-    _line("nic_queue_timeout", r"NETDEV WATCHDOG: (?P<name>[\w.@-]+) "),
+    _line("xid", rf"^NVRM: Xid \(?(?:PCI:)?{_PCI}\)?: (?P<number>\d+)"),
+    _line("sxid", rf"^nvidia-nvswitch\d+: SXid \(PCI:{_PCI}\): (?P<number>\d+)"),
+    _line("gpu_lost", rf"^NVRM:{_ANY}{_PCI}{_ANY}fallen off the bus"),
+    _line("cable_unplugged", rf"{_MLX5}{_ANY}Port module event: module \d+, Cable unplugged"),
+    _line("cable_error", rf"{_MLX5}{_ANY}Port module event\[error\]: module \d+"),
+    _line("nic_hot", rf"{_MLX5}{_ANY}High temperature on sensors"),
+    _line("nic_health", rf"{_MLX5}{_ANY}(?:health compromised|Fatal error \d+ detected|synd )"),
+    _line(
+        "nic_command_timeout", rf"{_MLX5}{_ANY}timeout\. Will cause a leak of a command resource"
+    ),
+    _line("link_down", rf"{_MLX5} {_NAME}: (?:Port: \d+ )?Link (?:down|DOWN)"),
+    _line("link_up", rf"{_MLX5} {_NAME}: (?:Port: \d+ )?Link (?:up|ACTIVE)"),
+    _line("nic_queue_timeout", rf"^NETDEV WATCHDOG: {_NAME} "),
     _line("link_down", rf"{_NETWORK}[Dd]own"),
     _line("link_up", rf"{_NETWORK}[Uu]p"),
-    _line("aer_fatal", rf"{_PCI}: .*PCIe Bus Error: severity=Uncorrect\w+ \(Fatal\)"),
-    _line("aer_uncorrected", rf"{_PCI}: .*PCIe Bus Error: severity=Uncorrect"),
-    _line("aer_corrected", rf"{_PCI}: .*PCIe Bus Error: severity=Correct"),
-    _line("pcie_bandwidth", rf"{_PCI}: [\d.]+ Gb/s available PCIe bandwidth, limited by"),
-    _line("edac_uncorrected", r"EDAC .*?(?P<name>MC\d+): \d+ UE "),
-    _line("edac_corrected", r"EDAC .*?(?P<name>MC\d+): \d+ CE "),
+    _line("aer_fatal", rf"^\S+ {_PCI}: {_ANY}PCIe Bus Error: severity=Uncorrect\w+ \(Fatal\)"),
+    _line("aer_uncorrected", rf"^\S+ {_PCI}: {_ANY}PCIe Bus Error: severity=Uncorrect"),
+    _line("aer_corrected", rf"^\S+ {_PCI}: {_ANY}PCIe Bus Error: severity=Correct"),
+    _line("pcie_bandwidth", rf"^\S+ {_PCI}: [\d.]+ Gb/s available PCIe bandwidth, limited by"),
+    _line("edac_uncorrected", rf"^EDAC {_ANY}(?P<name>MC\d+): \d+ UE "),
+    _line("edac_corrected", rf"^EDAC {_ANY}(?P<name>MC\d+): \d+ CE "),
     _line("memory_failure", r"Memory failure: 0x[0-9a-f]+: "),
     _line("machine_check", r"\[Hardware Error\]: CPU \d+: Machine Check(?: Exception)?: "),
     _line("machine_check_logged", r"\[Hardware Error\]: Machine check events logged"),
@@ -77,6 +84,7 @@ CODES = frozenset(known.code for known in _PATTERNS)
 
 def known_line(text: str) -> KnownLine | None:
     """What a line of the kernel log says; None for the many that tell of no fault."""
+    text = text[:_MOST_READ]
     for known in _PATTERNS:
         if match := known.pattern.search(text):
             found = match.groupdict()
