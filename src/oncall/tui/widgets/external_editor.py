@@ -25,7 +25,10 @@ def edited_outside(app: App[Any], path: Path) -> str:
     except SuspendNotSupported:
         raise UsageError("this terminal cannot be handed to another program") from None
     except (OSError, ValueError) as error:
-        raise UsageError(f"the editor `{command}` cannot be started: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(
+            f"the editor `{command}` cannot be started ({why}); EDITOR names another"
+        ) from None
     if code != 0:
         raise UsageError(f"the editor `{command}` ended with {code}; the text is as it was")
     try:
