@@ -1,0 +1,56 @@
+"""A real job on this machine that breaks while one looks: the finding arrives by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oncall.demo.cluster import Cluster
+from oncall.demo.demonstration import PARAMETERS
+from oncall.demo.faults import fault_named
+from oncall.demo.layout import JOB, Layout
+from oncall.demo.processes import Processes
+from oncall.native import NotBuilt, standin_folder
+
+from .test_end_to_end import _ONCALL, Tmux, children_of_oncall, folder, opened
+
+__all__ = ["folder", "opened"]  # fixtures
+
+
+@pytest.mark.slow
+def test_a_finding_arrives_while_the_reader_is_elsewhere(
+    folder: Path,
+    opened: list[Tmux],
+    whole_machine: None,  # noqa: ARG001
+) -> None:
+    try:
+        standin_folder()
+    except NotBuilt as why:
+        pytest.skip(str(why))
+    fault = fault_named("H1")
+    params = [part for name, value in PARAMETERS.items() for part in ("--param", f"{name}={value}")]
+    layout = Layout.simulated(folder, 8, 4)
+    (folder / "logs").mkdir()
+    with Processes(folder / "logs") as processes:
+        cluster = Cluster(folder, layout, processes)
+        cluster.start_collectors()
+        cluster.start_ranks()
+        cluster.wait_for_steps(5, 60)
+        terminal = Tmux(folder, *_ONCALL, "--job", JOB, "--hosts", f"local:{folder}/node*", *params)
+        opened.append(terminal)
+        terminal.wait_for("8/8 ranks", "● live")
+        assert "Not-entered" not in terminal.screen()
+
+        terminal.type(":rank 3")
+        terminal.press("Enter")
+        terminal.wait_for("8 ranks by node", "rank 3")
+        cluster.inject(fault)
+        # The reader's card stays open, and the fleet shows who is blamed.
+        terminal.wait_for("X 1 blamed", "rank 3", "8 ranks by node")
+        terminal.press("1")
+        terminal.wait_for("Not-entered hang", f"rank {fault.broken}", "8/8 ranks")
+
+        terminal.press("C-q")
+        assert terminal.wait() == 0
+        assert not [one for one in children_of_oncall(folder) if "collect" not in one]
