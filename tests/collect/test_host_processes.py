@@ -147,6 +147,7 @@ def test_the_least_quota_above_counts_in_v1_too(tmp_path: Path) -> None:
         write(tmp_path, f"{mount}{group}/cpu.cfs_quota_us", f"{quota}\n")
         write(tmp_path, f"{mount}{group}/cpu.cfs_period_us", "100000\n")
         write(tmp_path, f"{mount}{group}/cpu.stat", "nr_periods 1\nthrottled_time 9\n")
+    (tmp_path / "sys/fs/cgroup/cpu").symlink_to("cpu,cpuacct")  # as distributions do
     groups = ControlGroups(tmp_path)
     membership = "5:memory:/slurm/step\n3:cpu,cpuacct:/slurm/job\n0::/\n"
     assert groups.cpu_limit(membership) == CpuLimit(16.0, 27)

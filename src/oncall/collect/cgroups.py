@@ -19,9 +19,10 @@ from oncall.collect.system_files import (
 )
 
 _NS_PER_US = 1000
-# Where distributions mount them, below sys/fs/cgroup.
+# Where distributions mount them, below sys/fs/cgroup; the first that is there, as `cpu` is often
+# a link to the second.
 _V1: tuple[str, ...] = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
-_V2: tuple[str, ...] = (".", "unified")
+_V2: tuple[str, ...] = ("unified", ".")
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,6 @@ class CpuLimit:
 
     quota: float | None
     throttled_ns: int | None
-
-
-NO_LIMIT = CpuLimit(None, None)
 
 
 class ControlGroups:
@@ -65,9 +63,9 @@ class ControlGroups:
             group = PurePosixPath(path.lstrip("/"))
             if ".." in group.parts:
                 continue  # outside of what this cgroup namespace shows
-            for place in places:
-                for folder in (group, *group.parents):
-                    yield self._mounts / place / folder
+            mounts = (self._mounts / place for place in places)
+            if mount := next((mount for mount in mounts if mount.is_dir()), None):
+                yield from (mount / folder for folder in (group, *group.parents))
 
     def _limit(self, folder: Path) -> CpuLimit:
         if folder not in self._read:
