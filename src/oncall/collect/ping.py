@@ -8,20 +8,18 @@ else or with a turnaround that cannot be is counted and never a measurement.
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from oncall.collect.flights import Flights, Oddities
 from oncall.collect.ping_packet import Kind, Packet, decode
-from oncall.collect.stamped_socket import Address, Left, Received, Refused, StampedSocket
+from oncall.collect.stamped_socket import Address, Left, Received, StampedSocket
 from oncall.collect.stamps import Clock, Span, Stamps, coarser, round_trip
 from oncall.units import NS_PER_S
 
 PingKind = Literal["network", "end_to_end"]
-
-_MOST_ENDED = 4096  # pings whose late or second answers are told from strangers'
 
 
 @dataclass(frozen=True)
@@ -50,40 +48,6 @@ class Ping:
         return self.rtt_ns is None
 
 
-@dataclass
-class Oddities:
-    """Answers and targets that gave no measurement, since the pinger began."""
-
-    late: int = 0
-    duplicate: int = 0
-    foreign: int = 0
-    impossible: int = 0
-    refused: dict[str, int] = field(default_factory=dict)  # by node
-
-    def add(self, other: Oddities) -> None:
-        """Count what another pinger met, too."""
-        self.late += other.late
-        self.duplicate += other.duplicate
-        self.foreign += other.foreign
-        self.impossible += other.impossible
-        for node, count in other.refused.items():
-            self.refused[node] = self.refused.get(node, 0) + count
-
-    def sentences(self) -> tuple[str, ...]:
-        """Each kind that there was, for a person."""
-        counts = (
-            (self.late, "answers to pings came after the time limit: not measured"),
-            (self.duplicate, "answers to pings came twice: the first counts"),
-            (self.foreign, "packets came to the pinger that answer none of its pings"),
-            (self.impossible, "answers to pings told times that cannot be: not measured"),
-        )
-        refused = (
-            f"nothing answers pings on {node}: {count} refused"
-            for node, count in sorted(self.refused.items())
-        )
-        return (*(f"{count} {what}" for count, what in counts if count), *refused)
-
-
 class Pinging(Protocol):
     """What sends pings of one kind from one NIC. Never blocks."""
 
@@ -106,7 +70,7 @@ class Pinging(Protocol):
 
 @dataclass
 class _Flight:
-    """A ping under way."""
+    """A ping under way. `number` is the socket's own of the PING."""
 
     target: Target
     number: int
@@ -127,11 +91,8 @@ class Pinger:
         self._nic = nic
         self._socket = stamped
         self._timeout_ns = timeout_ns
-        self._token = secrets.randbits(64)
-        self._sequence = 0
-        self._flights: OrderedDict[int, _Flight] = OrderedDict()  # by sequence, so by deadline
+        self._flights: Flights[_Flight] = Flights(self.oddities)
         self._by_number: dict[int, int] = {}  # the socket's number of a PING -> its sequence
-        self._ended: OrderedDict[int, Kind | None] = OrderedDict()  # sequence -> what it lacked
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -141,41 +102,38 @@ class Pinger:
 
     def send(self, target: Target) -> None:
         """Begin a ping; one that cannot be sent is refused."""
-        sequence = self._sequence
-        packet = Packet(Kind.PING, self._token, sequence)
+        packet = self._flights.packet(Kind.PING)
         try:
             number, sent = self._socket.send(packet.encoded(), target.address)
         except OSError:
-            self._refuse(target)
+            self.oddities.refuse(target.node)
             return
-        self._sequence = (sequence + 1) % 2**32
-        deadline_ns = sent.program_ns + self._timeout_ns
-        self._flights[sequence] = _Flight(target, number, sent, deadline_ns)
-        self._by_number[number] = sequence
+        flight = _Flight(target, number, sent, sent.program_ns + self._timeout_ns)
+        self._by_number[number] = self._flights.begin(flight)
 
     def ended(self) -> list[Ping]:
         """Take what has come, and give up what is past its time."""
         pings: list[Ping] = []
         while (received := self._socket.receive()) is not None:
+            # What left before this came is stamped by now.
+            self._take_told()
             self._take(received, pings)
         self._take_told()
-        self._expire(pings)
+        for sequence, flight in self._flights.expired(time.monotonic_ns()):
+            self._end(sequence, Kind.PONG if flight.received is None else Kind.TOLD, pings)
         return pings
 
     def next_deadline_ns(self) -> int | None:
-        return next((flight.deadline_ns for flight in self._flights.values()), None)
+        return self._flights.next_deadline_ns()
 
     # --------------------------------------------------------------------- its parts
 
     def _take(self, received: Received, pings: list[Ping]) -> None:
         packet = decode(received.data)
-        if packet is None or packet.token != self._token:
-            self.oddities.foreign += 1
+        flight = self._flights.of(packet)
+        if packet is None or flight is None:
             return
-        flight = self._flights.get(packet.sequence)
-        if flight is None:
-            self._count_after_end(packet)
-        elif received.sender[:2] != flight.target.address[:2]:
+        if received.sender[:2] != flight.target.address[:2]:
             self.oddities.foreign += 1
         elif packet.kind is Kind.PONG and flight.received is None:
             flight.received = received.stamps
@@ -184,27 +142,15 @@ class Pinger:
             self._ask(packet.sequence, flight)
         elif packet.kind is Kind.TOLD and flight.received is not None:
             flight.turnaround = _turnaround(packet)
-            self._end(packet.sequence, flight, None, pings)
+            self._end(packet.sequence, None, pings)
         else:
             self.oddities.duplicate += 1
 
-    def _count_after_end(self, packet: Packet) -> None:
-        """A ping that is over lacked its PONG (lost), its TOLD or nothing."""
-        if packet.sequence not in self._ended:
-            self.oddities.foreign += 1
-            return
-        lacked = self._ended[packet.sequence]
-        if packet.kind is lacked:
-            self.oddities.late += 1
-        elif lacked is not Kind.PONG:
-            self.oddities.duplicate += 1
-
     def _ask(self, sequence: int, flight: _Flight) -> None:
-        packet = Packet(Kind.ASK, self._token, sequence)
-        try:
+        packet = self._flights.packet(Kind.ASK, sequence)
+        # Where it cannot be sent, the turnaround is what the PONG said.
+        with suppress(OSError):
             self._socket.send(packet.encoded(), flight.target.address)
-        except OSError:
-            return  # then the turnaround is what the PONG said
 
     def _take_told(self) -> None:
         """The stamps of what we sent, and what was refused on the way."""
@@ -212,38 +158,22 @@ class Pinger:
             if isinstance(told, Left):
                 self._take_stamp(told)
             else:
-                self._take_refusal(told)
+                self._take_refusal(decode(told.data))
 
     def _take_stamp(self, left: Left) -> None:
-        flight = self._flights.get(self._by_number.get(left.number, -1))
+        flight = self._flights.at(self._by_number.get(left.number, -1))
         if flight is not None:
             flight.sent = flight.sent.with_stamps(left.kernel_ns, left.nic_ns)
 
-    def _take_refusal(self, refused: Refused) -> None:
-        packet = decode(refused.data)
-        flight = packet and packet.token == self._token and self._flights.get(packet.sequence)
+    def _take_refusal(self, packet: Packet | None) -> None:
+        flight = self._flights.refused(packet)
         # A target that takes PINGs and refuses ASKs has just left; what it measured stands.
-        if packet and flight and flight.received is None:
+        if packet is not None and flight is not None and flight.received is None:
             self._forget(packet.sequence, Kind.PONG)
-            self._refuse(flight.target)
+            self.oddities.refuse(flight.target.node)
 
-    def _refuse(self, target: Target) -> None:
-        refused = self.oddities.refused
-        refused[target.node] = refused.get(target.node, 0) + 1
-
-    def _expire(self, pings: list[Ping]) -> None:
-        now_ns = time.monotonic_ns()
-        while self._flights:
-            sequence, flight = next(iter(self._flights.items()))
-            if flight.deadline_ns > now_ns:
-                return
-            lacked = Kind.PONG if flight.received is None else Kind.TOLD
-            self._end(sequence, flight, lacked, pings)
-
-    def _end(self, sequence: int, flight: _Flight, lacked: Kind | None, pings: list[Ping]) -> None:
-        # The stamp of a PING may be told only now.
-        self._take_told()
-        self._forget(sequence, lacked)
+    def _end(self, sequence: int, lacked: Kind | None, pings: list[Ping]) -> None:
+        flight = self._forget(sequence, lacked)
         at_ns = flight.sent.program_ns + flight.sent.offset_ns
         if flight.received is None or flight.turnaround is None:
             pings.append(Ping(self._nic, flight.target, at_ns))
@@ -253,18 +183,14 @@ class Pinger:
         if flight.turnaround.ns < 0 or rtt_ns <= 0:
             self.oddities.impossible += 1
             return
-        target = flight.target
-        if target.nic is None and flight.nic:
-            target = Target(target.node, target.address, flight.nic)
+        target = replace(flight.target, nic=flight.target.nic or flight.nic or None)
         clock = coarser(trip.clock, flight.turnaround.clock)
         pings.append(Ping(self._nic, target, at_ns, rtt_ns, flight.turnaround.ns, clock))
 
-    def _forget(self, sequence: int, lacked: Kind | None) -> None:
-        flight = self._flights.pop(sequence)
+    def _forget(self, sequence: int, lacked: Kind | None) -> _Flight:
+        flight = self._flights.end(sequence, lacked)
         self._by_number.pop(flight.number, None)
-        self._ended[sequence] = lacked
-        if len(self._ended) > _MOST_ENDED:
-            self._ended.popitem(last=False)
+        return flight
 
 
 def _turnaround(packet: Packet) -> Span:

@@ -24,7 +24,7 @@ from oncall.collect.rdma_address import find
 from oncall.collect.rdma_endpoint import NoRdma, RdmaEndpoint
 from oncall.collect.rdma_ping import RdmaPinger, respond_by_rdma
 from oncall.collect.responder import Answering, Responder, Responding
-from oncall.collect.source import Collected, Instant
+from oncall.collect.source import Collected, Instant, say_bug
 from oncall.collect.stamped_socket import Address, StampedSocket
 from oncall.shards.batch import Batch, of_rows
 from oncall.units import NS_PER_S
@@ -73,7 +73,7 @@ class ProbeSource:
         notes = sorted(self._without_rdma)
         if not self._config.probes_respond:
             notes.append("pings are not answered: probes_respond is not set")
-        problems = list(self._problem)
+        problems = [*self._problem, *(each.problem for each in self._responding if each.problem)]
         if self._responder is not None and self._responder.limited:
             problems.append(f"{self._responder.limited} pings came too fast: not answered")
         if self._prober is None:
@@ -151,6 +151,7 @@ class Prober:
         self._pingers: list[Pinging] = [*self._by_udp, *self._by_rdma.values()]
         self._ways: dict[Pair, _Way] = {}
         self._unknown: dict[str, str] = {}  # name -> why it has no address
+        self._failed: str | None = None
         self._pings: deque[Ping] = deque()
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
@@ -164,7 +165,8 @@ class Prober:
         """What was odd of answers, and whom there is no way to."""
         odd = [said for pinger in self._pingers for said in pinger.oddities.sentences()]
         unknown = sorted(dict(self._unknown).items())
-        return odd + [f"cannot ping {name}: {reason}" for name, reason in unknown]
+        failed = [self._failed] if self._failed else []
+        return failed + odd + [f"cannot ping {name}: {reason}" for name, reason in unknown]
 
     def close(self) -> None:
         self._wake.close()
@@ -172,6 +174,14 @@ class Prober:
         self._woken.close()
 
     def _run(self) -> None:
+        try:
+            self._ping_until_closed()
+        except Exception as error:  # a thread that ends in silence would look like health
+            self._failed = f"nobody is pinged any more: {say_bug(error)}"
+        for pinger in self._pingers:
+            pinger.close()
+
+    def _ping_until_closed(self) -> None:
         poll = select.poll()
         for number in (self._woken.fileno(), *(pinger.fileno() for pinger in self._pingers)):
             poll.register(number, select.POLLIN)
@@ -181,14 +191,12 @@ class Prober:
             wake_ns = min([next_ns, *(each for each in deadlines if each is not None)])
             wait_ms = max(0, wake_ns - time.monotonic_ns()) // _MS + 1
             if any(number == self._woken.fileno() for number, _ in poll.poll(wait_ms)):
-                break
+                return
             for pinger in self._pingers:
                 self._keep(pinger.ended())
             if time.monotonic_ns() >= next_ns:
                 self._send()
                 next_ns = time.monotonic_ns() + self._turns.wait_ns(self._every_ns)
-        for pinger in self._pingers:
-            pinger.close()
 
     def _keep(self, pings: Sequence[Ping]) -> None:
         self._pings.extend(pings)

@@ -142,7 +142,25 @@ class RdmaEndpoint:
         return before
 
     def receive(self) -> list[Datagram]:
-        """All that has come."""
+        """All that has come. Raises OSError where the device has gone."""
+        try:
+            self._clear_events()
+            found: list[Datagram] = []
+            while True:
+                count, completions = self._received.poll(_SLOTS)
+                now = stamp()
+                if not count:
+                    return found
+                for each in completions:
+                    if each.status == self._v.enums.IBV_WC_SUCCESS:
+                        found.append(self._datagram(each, now))
+                    self._take_back(each.wr_id)
+        except self._v.pyverbs_error.PyverbsError as error:
+            raise OSError(str(error)) from None
+
+    def _clear_events(self) -> None:
+        """Take the events that woke us, and ask for the next, before the queue is looked at: what
+        comes in between wakes us again."""
         readable = select.poll()
         readable.register(self._descriptor, select.POLLIN)
         events = 0
@@ -152,16 +170,6 @@ class RdmaEndpoint:
         if events:
             self._received.ack_events(events)
             self._received.req_notify()
-        found: list[Datagram] = []
-        while True:
-            count, completions = self._received.poll(_SLOTS)
-            now = stamp()
-            if not count:
-                return found
-            for each in completions:
-                if each.status == self._v.enums.IBV_WC_SUCCESS:
-                    found.append(self._datagram(each, now))
-                self._take_back(each.wr_id)
 
     def _datagram(self, completion: Any, now: Stamps) -> Datagram:
         at = completion.wr_id * _SLOT_BYTES

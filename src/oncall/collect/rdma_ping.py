@@ -8,17 +8,16 @@ to posting its answer, is taken off: it is ours and no property of the host.
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from oncall.collect.flights import Flights, Oddities
 from oncall.collect.local_nics import LocalNic
-from oncall.collect.ping import Oddities, Ping, Target
-from oncall.collect.ping_packet import Kind, Packet, decode
+from oncall.collect.ping import Ping, Target
+from oncall.collect.ping_packet import Kind, decode
 from oncall.collect.rate_limit import RateLimits
 from oncall.collect.rdma_address import RdmaAddress
 from oncall.collect.rdma_endpoint import Datagram, NoRdma, RdmaEndpoint
@@ -26,10 +25,9 @@ from oncall.collect.stamps import Stamps
 from oncall.units import NS_PER_S
 
 _PER_SECOND, _BURST = 1_000.0, 2_000.0
-_MOST_ENDED = 4096
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Flight:
     target: Target
     sent: Stamps
@@ -40,14 +38,12 @@ class RdmaPinger:
     """Sends RDMA pings from one NIC; a target's address is an RdmaAddress."""
 
     def __init__(self, nic: str, endpoint: RdmaEndpoint, timeout_ns: int = NS_PER_S) -> None:
+        """The endpoint becomes the pinger's own."""
         self.oddities = Oddities()
         self._nic = nic
         self._endpoint = endpoint
         self._timeout_ns = timeout_ns
-        self._token = secrets.randbits(64)
-        self._sequence = 0
-        self._flights: OrderedDict[int, _Flight] = OrderedDict()
-        self._ended: OrderedDict[int, bool] = OrderedDict()  # sequence -> whether it was lost
+        self._flights: Flights[_Flight] = Flights(self.oddities)
 
     def fileno(self) -> int:
         return self._endpoint.fileno()
@@ -57,68 +53,46 @@ class RdmaPinger:
 
     def send(self, target: Target) -> None:
         """Begin a ping; one that cannot be sent is refused."""
-        sequence = self._sequence
-        packet = Packet(Kind.PING, self._token, sequence)
+        packet = self._flights.packet(Kind.PING)
         try:
             sent = self._endpoint.send(packet.encoded(), target.address)
         except OSError:
-            refused = self.oddities.refused
-            refused[target.node] = refused.get(target.node, 0) + 1
+            self.oddities.refuse(target.node)
             return
-        self._sequence = (sequence + 1) % 2**32
-        self._flights[sequence] = _Flight(target, sent, sent.program_ns + self._timeout_ns)
+        self._flights.begin(_Flight(target, sent, sent.program_ns + self._timeout_ns))
 
     def ended(self) -> list[Ping]:
         """Take what has come, and give up what is past its time."""
         pings: list[Ping] = []
         for datagram in self._endpoint.receive():
             self._take(datagram, pings)
-        now_ns = time.monotonic_ns()
-        while self._flights:
-            sequence, flight = next(iter(self._flights.items()))
-            if flight.deadline_ns > now_ns:
-                break
-            self._end(sequence, lost=True)
-            pings.append(self._ping(flight))
+        for sequence, _ in self._flights.expired(time.monotonic_ns()):
+            pings.append(self._ping(self._flights.end(sequence, Kind.PONG)))
         return pings
 
     def next_deadline_ns(self) -> int | None:
-        return next((flight.deadline_ns for flight in self._flights.values()), None)
+        return self._flights.next_deadline_ns()
 
     def _take(self, datagram: Datagram, pings: list[Ping]) -> None:
         packet = decode(datagram.data)
-        if packet is None or packet.kind is not Kind.PONG or packet.token != self._token:
+        flight = self._flights.of(packet)
+        if packet is None or flight is None:
+            return
+        if packet.kind is not Kind.PONG or datagram.sender.gid != flight.target.address.gid:
             self.oddities.foreign += 1
             return
-        flight = self._flights.get(packet.sequence)
-        if flight is None:
-            lost = self._ended.get(packet.sequence)
-            if lost is None:
-                self.oddities.foreign += 1
-            elif lost:
-                self.oddities.late += 1
-            else:
-                self.oddities.duplicate += 1
-            return
-        self._end(packet.sequence, lost=False)
+        self._flights.end(packet.sequence, None)
         target_ns = packet.sent_ns - packet.received_ns
         rtt_ns = datagram.stamps.program_ns - flight.sent.program_ns - target_ns
         if target_ns < 0 or rtt_ns <= 0:
             self.oddities.impossible += 1
             return
-        pings.append(
-            replace(self._ping(flight), rtt_ns=rtt_ns, target_ns=target_ns, clock="program")
-        )
+        ping = self._ping(flight)
+        pings.append(replace(ping, rtt_ns=rtt_ns, target_ns=target_ns, clock="program"))
 
     def _ping(self, flight: _Flight) -> Ping:
         at_ns = flight.sent.program_ns + flight.sent.offset_ns
         return Ping(self._nic, flight.target, at_ns, kind="end_to_end")
-
-    def _end(self, sequence: int, *, lost: bool) -> None:
-        del self._flights[sequence]
-        self._ended[sequence] = lost
-        if len(self._ended) > _MOST_ENDED:
-            self._ended.popitem(last=False)
 
 
 class RdmaResponder:

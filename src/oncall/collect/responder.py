@@ -15,6 +15,7 @@ from typing import Protocol
 from oncall.collect.ping_packet import Kind, Packet, decode
 from oncall.collect.rate_limit import RateLimit, RateLimits
 from oncall.collect.rdma_address import RdmaAddress
+from oncall.collect.source import say_bug
 from oncall.collect.stamped_socket import Address, Left, Received, StampedSocket
 from oncall.collect.stamps import Stamps, turnaround
 
@@ -145,6 +146,8 @@ class Responding:
     """A responder in a thread of its own, until it is closed."""
 
     def __init__(self, responder: Answering) -> None:
+        """The responder becomes its own."""
+        self.problem: str | None = None  # why it answers no more
         self._responder = responder
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="responder", daemon=True)
@@ -160,5 +163,8 @@ class Responding:
         poll = select.poll()
         poll.register(self._responder.fileno(), select.POLLIN)
         poll.register(self._woken.fileno(), select.POLLIN)
-        while all(number != self._woken.fileno() for number, _ in poll.poll()):
-            self._responder.answer()
+        try:
+            while all(number != self._woken.fileno() for number, _ in poll.poll()):
+                self._responder.answer()
+        except Exception as error:  # a thread that ends in silence would look like lost pings
+            self.problem = f"pings are not answered any more: {say_bug(error)}"

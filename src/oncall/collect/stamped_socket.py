@@ -68,8 +68,8 @@ class Refused:
 class StampedSocket:
     """Never blocks: poll `fileno()`, and after each wake-up read until there is no more."""
 
-    def __init__(self, address: str = "", port: int = 0, interface: str | None = None) -> None:
-        """Bind to an address and port ("" and 0: any), and to an interface. Raises OSError."""
+    def __init__(self, address: str = "", port: int = 0) -> None:
+        """Bind to an address and port; "" and 0: any. Raises OSError."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
@@ -81,10 +81,6 @@ class StampedSocket:
             else:
                 self._socket.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
                 self._socket.setsockopt(socket.IPPROTO_IP, _IP_PKTINFO, 1)
-            if interface is not None:
-                self._socket.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode()
-                )
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, sum(_FLAGS))
             self._socket.bind((address, port))
             self._port: int = self._socket.getsockname()[1]

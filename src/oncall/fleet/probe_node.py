@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from oncall.collect import bandwidth
+from oncall.collect.flights import Oddities
 from oncall.collect.local_nics import LocalNic, local_nics, nics_by_index
-from oncall.collect.ping import Oddities, Pinger, Pinging, Target
+from oncall.collect.ping import Pinger, Pinging, Target
 from oncall.collect.ping_run import Shot, run_pings
 from oncall.collect.probes import pings_batch
 from oncall.collect.rdma_address import find
