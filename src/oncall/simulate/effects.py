@@ -281,7 +281,9 @@ class OfDevices(Effect):
     def on_transfer(self, meeting: Meeting) -> None:
         if not self._begun and meeting.last_ns.max(initial=0.0) >= self.fault.at_ns:
             self._begun = True
-            self.strikes.append(Strike(self.fault.ranks, (), float(self.fault.at_ns)))
+            # A job is laid out when it begins.
+            at_ns = 0.0 if self.fault.kind == "PATTERN" else float(self.fault.at_ns)
+            self.strikes.append(Strike(self.fault.ranks, (), at_ns))
 
 
 def _slow_strike(fault: Fault, families: Sequence[Family], at_ns: float) -> Strike:

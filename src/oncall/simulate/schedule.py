@@ -18,6 +18,9 @@ from oncall.simulate.scenario import Scenario
 
 BARRIER_BYTES = 1
 LOSS_BYTES = 8
+# What wrong settings leave of a link's bandwidth, by severity. LL sends a flag with every word, so
+# half at best; a single channel is one connection and one thread block, which fills no fast link.
+SETTINGS_SPEED = {1: 0.6, 2: 0.45, 3: 0.3}
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ Direction = Literal["forward", "backward"]
 class Slot:
     """One operation of one family. `compute_ns` and each lane's op: one value a column.
 
-    `channels` and `protocol` are NCCL's settings; "": what it chooses itself.
+    `channels` and `protocol` are NCCL's settings ("": what it chooses itself), `speed` what they
+    leave of a link's bandwidth.
     """
 
     family: Family
@@ -63,6 +67,7 @@ class Slot:
     compute_ns: tuple[float, ...]
     channels: int = 1
     protocol: str = ""
+    speed: float = 1.0
 
     def shape(self, op: str, *, tree: bool, size_bytes: int | None = None) -> Shape:
         """The operation as NCCL runs it."""
@@ -82,14 +87,13 @@ def step_slots(
     if barrier:
         wait = Collective("world", "AllReduce", BARRIER_BYTES)
         programs = [[wait, *program] for program in programs]
-    channels, protocol = scenario.channels, ""
-    if fault and fault.how == "channels":
-        channels = min(channels, 2 if fault.severity == 1 else 1)
-    elif fault:
-        protocol = "LL"
-    return tuple(
-        replace(slot, channels=channels, protocol=protocol) for slot in _merge(programs, cluster)
-    )
+    slots = _merge(programs, cluster)
+    if not fault:
+        return tuple(replace(slot, channels=scenario.channels) for slot in slots)
+    few = min(scenario.channels, 2 if fault.severity == 1 else 1)
+    channels, protocol = (few, "") if fault.how == "channels" else (scenario.channels, "LL")
+    speed = SETTINGS_SPEED[fault.severity]
+    return tuple(replace(s, channels=channels, protocol=protocol, speed=speed) for s in slots)
 
 
 def barrier_slot(cluster: Cluster) -> Slot:

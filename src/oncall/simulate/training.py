@@ -184,5 +184,5 @@ class Training:
             tree = family.role in s.tree
             shape = slot.shape(slot.lanes[0][0], tree=tree)
             rate = np.where(family.network, s.network_bytes_per_s, s.nvlink_bytes_per_s)
-            self._nominal[id(slot)] = shape.duration_ns(rate, s.latency_ns)
+            self._nominal[id(slot)] = shape.duration_ns(rate * slot.speed, s.latency_ns)
         return self._nominal[id(slot)]

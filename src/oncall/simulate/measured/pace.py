@@ -73,8 +73,8 @@ class Paces:
     """Applies a run's conditions to its meetings."""
 
     _COMPUTE = (q.GPU_SPEED, q.HOST_SPEED)
-    _NVLINK = (q.NVLINK_SPEED, q.SETTINGS_SPEED)
-    _WIRE = (q.WIRE_SPEED, q.NIC_SPEED, q.PROXY_SPEED, q.SETTINGS_SPEED)
+    _NVLINK = (q.NVLINK_SPEED,)
+    _WIRE = (q.WIRE_SPEED, q.NIC_SPEED, q.PROXY_SPEED)
     _NETWORK = (*_WIRE, q.LINE_RATE, q.NIC_WIDTH, q.NIC_GEN_LOSS, q.PCIE_GOODPUT)
 
     def __init__(self, condition: Condition, fleet: Fleet, rng: np.random.Generator) -> None:

@@ -11,7 +11,6 @@ NVLINK_SPEED = Quantity("nvlink_speed", 1.0, Combine.TIMES)
 WIRE_SPEED = Quantity("wire_speed", 1.0, Combine.TIMES)  # of the line: what data gets of it
 NIC_SPEED = Quantity("nic_speed", 1.0, Combine.TIMES)  # of the adapter itself
 PROXY_SPEED = Quantity("proxy_speed", 1.0, Combine.TIMES)  # of NCCL's proxy thread
-SETTINGS_SPEED = Quantity("settings_speed", 1.0, Combine.TIMES)  # what NCCL is set to use
 
 # The NIC and its links.
 LINE_RATE = Quantity("line_rate", 1.0, Combine.TIMES)  # negotiated rate, of the nominal one

@@ -116,10 +116,9 @@ def settings(case: Case) -> None:
     """SETTINGS: NCCL is told to use less than the machines offer, from a restart on.
 
     Ways: `channels`: one or two, which fill no link; `protocol`: LL for large messages, which
-    carries a flag with every word. `schedule` gives operations these settings.
+    carries a flag with every word. `schedule` gives operations these settings, and slows them.
     """
     case.blame_communicators("dp")
-    case.change(q.SETTINGS_SPEED, case.about(0.6, 0.45, 0.3), case.everywhere)
     if case.begin_ns > 0:
         restart_ns = float(case.rng.uniform(20, 40)) * 1e9
         everybody = tuple(range(case.fleet.world_size))
