@@ -296,6 +296,8 @@ class ConsoleApp(App[None]):
         entry = next((one for one in self.actions_of(screen) if one.id == name), None)
         if entry is None:
             return
+        if self.said:
+            self.tell("")  # it was about what was done before
         if why := entry.why_not(screen):
             self.tell(f"{entry.title}: {why}")
             return

@@ -138,3 +138,4 @@ class Timekeeping:
             self._app.tell("there is no finding after this" if way > 0 else "none before this")
             return
         self.jump(there[0] if way > 0 else there[-1])
+        self._app.tell("a finding began here; ] goes on to when it can be told")
