@@ -143,17 +143,18 @@ class _Rates:
     # ------------------------------------------------------------------ choosing
 
     def _communicators(self) -> tuple[int, ...]:
-        """Those that findings speak of, and the busiest of each suspect; else the busiest."""
+        """Those that findings speak of, and those that suspects, else all, spend the most time in:
+        a slow link shows where the time goes, not where the most operations are."""
         causes = roots(self._world.diagnosis)
         told = dict.fromkeys(one[0] for f in causes if (one := told_round(f)) is not None)
         rows = self._con.execute(
-            "SELECT arg_max(comm, n) FROM ("
-            "SELECT rank, comm, count(*) AS n FROM operations "
-            "WHERE comm IS NOT NULL AND (len($suspects) = 0 OR list_contains($suspects, rank)) "
-            "GROUP BY ALL) GROUP BY rank ORDER BY max(n) DESC, rank LIMIT 2",
+            "SELECT comm FROM operations WHERE comm IS NOT NULL "
+            "AND (len($suspects) = 0 OR list_contains($suspects, rank)) "
+            "GROUP BY comm ORDER BY sum(duration_ns) DESC NULLS LAST, count(*) DESC, comm LIMIT 2",
             {"suspects": list(self.suspects)},
         ).fetchall()
-        return tuple(dict.fromkeys([*told, *(comm for (comm,) in rows)]))[: len(told) + 1]
+        busiest = [comm for (comm,) in rows][: 1 if told else 2]
+        return tuple(dict.fromkeys([*told, *busiest]))
 
     def _members(self, comm: int) -> tuple[int, ...]:
         """Suspects among the members first, then others."""
