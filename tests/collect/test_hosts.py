@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oncall.collect.hosts import HostSource
 from oncall.collect.source import Collected, Instant, read_clock
@@ -150,6 +152,26 @@ def test_garbage_in_the_rest_leaves_the_rest(root: Path) -> None:
     assert told["memory_corrected"] is None  # a sum of what is left would look like a reset
     assert told["governor"] == "performance,powersave"
     assert told["cpu_mhz"] == 2000.0
+
+
+@given(text=st.text(max_size=200), number=st.integers(-(2**70), 2**70))
+def test_garbage_is_never_a_crash_nor_a_number_too_large(
+    tmp_path_factory: pytest.TempPathFactory, text: str, number: int
+) -> None:
+    """What is told of a host fits its columns, whatever stands in its files."""
+    root = tmp_path_factory.mktemp("root")
+    write(root, "proc/stat", f"cpu {f'{number} ' * 8}\ncpu0 {text}\ncpu{number}\n{text}")
+    write(root, "proc/meminfo", f"MemTotal: {number} kB\nSwapTotal: {number}\nSwapFree: 0\n{text}")
+    write(root, "proc/pressure/cpu", f"some {text} total={number}\n{text}")
+    for controller in ("mc0", "mc1"):
+        write(root, f"sys/devices/system/edac/mc/{controller}/ce_count", str(number))
+        write(root, f"sys/devices/system/edac/mc/{controller}/ue_count", text)
+    write(root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", str(number))
+    source = HostSource(root, "gpu017", S)
+    for now in (NOW, LATER):
+        for batch in source.collect(now).batches:
+            numbers = [value for value in batch.columns.values() if isinstance(value, int)]
+            assert all(abs(value) < 2**63 for value in numbers)
 
 
 def test_this_machine() -> None:
