@@ -125,6 +125,8 @@ def test_suspects_come_first_and_a_text_narrows() -> None:
     assert model.chosen([calm, slow, bad]) == (bad, calm, slow)
     assert model.chosen([calm, slow, bad], faults_only=True) == (bad, slow)
     assert model.chosen([calm, bad], "RANK 5") == (bad,)
+    worse = series([1.0], "rank 5 sends", suspect=True, baseline=(5.0, 6.0))
+    assert model.chosen([calm, bad, worse]) == (worse, bad, calm)
 
 
 _RATES = st.floats(0, 1e12) | st.just(math.nan)

@@ -247,7 +247,8 @@ def standing_phrase(series: Series, end_ns: int) -> str:
 def chosen(
     series: Sequence[Series], text: str = "", faults_only: bool = False
 ) -> tuple[Series, ...]:
-    """Those whose name, unit or group holds every word; suspects first, else as they came."""
+    """Those whose name, unit or group holds every word; suspects first, what is unusual of them
+    before the rest; else as they came."""
     words = text.lower().split()
     found = [
         one
@@ -255,4 +256,9 @@ def chosen(
         if all(word in f"{one.name} {one.unit} {one.group}".lower() for word in words)
         and (not faults_only or one.suspect or standing(one))
     ]
-    return tuple(sorted(found, key=lambda one: not one.suspect))
+    return tuple(sorted(found, key=_importance))
+
+
+def _importance(one: Series) -> int:
+    """Of suspects, what is not as usual comes first."""
+    return 2 if not one.suspect else 0 if standing(one) else 1
