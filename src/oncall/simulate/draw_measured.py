@@ -114,6 +114,8 @@ def _job(rng: np.random.Generator, seed: int) -> dict[str, Any]:
         "checkpoint_every_ns": int(rng.choice((0, 0, 90))) * NS_PER_S,
         "checkpoint_ns": int(rng.uniform(3, 8)) * NS_PER_S,
         "clock_offset_ns": int(rng.choice((10**5, 10**6, 10**7))),
+        "hiccup_every_ns": int(rng.choice((0, 0, 90))) * NS_PER_S,
+        "hiccup_ns": int(rng.uniform(0.05, 0.25) * NS_PER_S),
         "links_known": bool(rng.random() < 0.3),
         "ping_clock": str(rng.choice(("nic", "nic", "kernel"))),
     }

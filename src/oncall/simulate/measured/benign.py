@@ -20,6 +20,7 @@ WARM_UP_THROTTLE = 0.3  # share of runs in which a GPU meets its power limit as 
 OTHERS_BYTES_PER_S = 3e6  # monitoring, other jobs' control traffic
 MARKED_SPELLS = 0.5  # share of runs in which a rail is busy for a moment
 COSMIC_ECC_A_NODE_AND_HOUR = 0.3
+UNBOUND = 0.2  # share of sites that leave processes to the scheduler of their hosts
 
 
 def befall(
@@ -48,6 +49,9 @@ def befall(
             KernelLog(fleet, condition.events).aer_corrected(device, at)
         for _ in range(rng.poisson(COSMIC_ECC_A_NODE_AND_HOUR * hours)):
             once(q.ECC_CORRECTED, int(rng.choice(devices)), float(rng.uniform(0, until)))
+    if rng.random() < UNBOUND:
+        for device in range(fleet.world_size):
+            change(q.UNBOUND, device, 1, 0.0, FOREVER_NS)
     if rng.random() < WARM_UP_THROTTLE:
         device = int(rng.integers(fleet.world_size))
         end = float(rng.uniform(2, 12)) * 1e9

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oncall.simulate.algorithm import Floats
+from oncall.simulate.algorithm import Bools, Floats
 from oncall.simulate.cluster import Ints
 from oncall.simulate.measured import quantities as q
 from oncall.simulate.measured.condition import Condition, Quantity
@@ -67,7 +67,7 @@ def process_columns(
     condition: Condition, fleet: Fleet, grid: Grid, rng: np.random.Generator
 ) -> dict[str, Any]:
     """Columns of the table `host_processes` that are numbers, each (devices, times)."""
-    machine, times = fleet.machine, grid.times_ns
+    times = grid.times_ns
     shape = fleet.world_size, len(times)
     window_ns = np.diff(grid.edges_ns)
 
@@ -92,11 +92,7 @@ def process_columns(
         "throttled_ns": np.ma.MaskedArray(
             grown(mean(q.QUOTA_THROTTLED) * 1e9).astype(np.int64), mask=quota <= 0
         ),
-        "cpus_allowed": np.where(
-            condition.at(q.CPUS_ALLOWED, times) > 0,
-            condition.at(q.CPUS_ALLOWED, times),
-            machine.cpus // machine.numa_nodes,
-        ).astype(np.int64),
+        "cpus_allowed": _cpus_allowed(condition, fleet, times),
         "major_faults": counted((0.02 + mean(q.MAJOR_FAULTS)) * grid.window_s, rng)
         + beginnings(shape[0], 2000.0, rng),
         "rss_bytes": (PROCESS_BYTES * np.exp(0.02 * rng.standard_normal((shape[0], 1))) - swapped)
@@ -111,9 +107,23 @@ def process_columns(
     }
 
 
+def _unbound(condition: Condition, times: Floats) -> Bools:
+    """(devices, times): processes that may use every CPU of their host."""
+    bound = (condition.at(q.CPUS_ALLOWED, times) > 0) | (condition.at(q.FOREIGN_NUMA, times) > 0)
+    unbound: Bools = (condition.at(q.UNBOUND, times) > 0) & ~bound
+    return unbound
+
+
+def _cpus_allowed(condition: Condition, fleet: Fleet, times: Floats) -> Ints:
+    """(devices, times): the CPUs of a process's NUMA node, unless it has more or fewer."""
+    machine, few = fleet.machine, condition.at(q.CPUS_ALLOWED, times)
+    usual = np.where(_unbound(condition, times), machine.cpus, machine.cpus // machine.numa_nodes)
+    return np.where(few > 0, few, usual).astype(np.int64)
+
+
 def _numa_nodes(condition: Condition, fleet: Fleet, times: Floats) -> Ints:
-    """(devices, times): the NUMA node whose CPUs a process may use."""
+    """(devices, times): the NUMA node whose CPUs a process may use; their number: all nodes."""
     own = np.array([fleet.numa_node(device) for device in range(fleet.world_size)])
     foreign = condition.at(q.FOREIGN_NUMA, times) > 0.5
     nodes: Ints = np.where(foreign, fleet.machine.numa_nodes - 1 - own[:, np.newaxis], own[:, None])
-    return nodes
+    return np.where(_unbound(condition, times), fleet.machine.numa_nodes, nodes)

@@ -80,6 +80,7 @@ CPU_SHARE = Quantity("cpu_share", 1.0, Combine.TIMES)  # of the CPU time it want
 QUOTA_THROTTLED = Quantity("quota_throttled", 0.0, Combine.PLUS)  # share of time
 WAITING_FOR_CPU = Quantity("waiting_for_cpu", 0.0, Combine.PLUS)  # share of time
 CPUS_ALLOWED = Quantity("cpus_allowed", 0.0, Combine.SET)  # 0: those of its NUMA node
+UNBOUND = Quantity("unbound", 0.0, Combine.SET)  # 1: it may use every CPU of its host
 FOREIGN_NUMA = Quantity("foreign_numa", 0.0, Combine.SET)  # 1: bound to another NUMA node
 MAJOR_FAULTS = Quantity("major_faults", 0.0, Combine.PLUS)  # a second
 READ_RATE = Quantity("read_rate", 0.0, Combine.PLUS)  # bytes a second beyond the usual

@@ -93,8 +93,9 @@ class Recording:
         columns: dict[str, Any] = {name: _of_owner(value, owner) for name, value in keys.items()}
         columns |= {name: value[owner, time] for name, value in values.items()}
         if "numa_nodes" in columns:
-            every = [[node] for node in range(self.fleet.machine.numa_nodes)]
-            columns["numa_nodes"] = Words(columns["numa_nodes"].astype(np.int32), every)
+            known = list(range(self.fleet.machine.numa_nodes))
+            sets = [*([node] for node in known), known]
+            columns["numa_nodes"] = Words(columns["numa_nodes"].astype(np.int32), sets)
         columns["node"] = Words(node[owner].astype(np.int32), self._names)
         columns["at_ns"] = self.clocks.read(node[owner], at)
         self._append(table, columns)
