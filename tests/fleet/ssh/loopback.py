@@ -8,7 +8,7 @@ ordinary user, and touches nothing outside its folder.
     locked    restrict,command=             impostor  its host key is not the known one
     dead      nothing listens               hanging   accepts and never speaks
     old       an oncall from before         bare      no oncall there
-    stranger  a key that nobody authorised
+    stranger  a key that nobody authorised   reading   restrict,command= that only reads
 
 `more_nodes` are plain and `more_inner` behind the bastion; they answer without starting Python.
 """
@@ -32,7 +32,9 @@ import asyncssh
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 PLAIN = ("gpu001", "gpu002", "gpu003")
-_WITH_KEY = ("inner", "locked", "impostor", "dead", "hanging", "old", "bare", "bastion")
+_WITH_KEY = (
+    *("inner", "locked", "reading", "impostor", "dead", "hanging", "old", "bare", "bastion"),
+)
 _START_S = 20.0
 
 # What an oncall of an older protocol answers to any request.
@@ -174,8 +176,9 @@ class Loopback:
             "ONCALL_RUN_DIR": node.run,
         }
         options = [f'environment="{key}={value}"' for key, value in environment.items()]
-        if name == "locked":
-            options = ["restrict", 'command="oncall node serve"', *options]
+        if name in ("locked", "reading"):
+            only = " --read-only" if name == "reading" else ""
+            options = ["restrict", f'command="oncall node serve{only}"', *options]
         return f"{','.join(options)} {self._new_key(name)}\n"
 
     def _write_config(self, port: int, bastion_port: int) -> None:
