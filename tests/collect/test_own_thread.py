@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oncall.collect.agent import Agent
 from oncall.collect.config import Configuration
 from oncall.collect.log import Log
-from oncall.collect.own_thread import OwnThread
+from oncall.collect.own_thread import OwnThread, next_due_ns
 from oncall.collect.recorder import Recorder
 from oncall.collect.source import Collected, Instant, read_clock
 from oncall.shards.batch import Batch, of_rows
@@ -154,6 +156,26 @@ def test_what_nobody_fetches_is_bounded_and_counted(
     told = thread.collect(read_clock())
     assert [batch.columns["at_ns"][0] for batch in told.batches] == list(range(10, 30))
     assert told.dropped == 9000
+
+
+def test_quick_readings_keep_their_rate() -> None:
+    every_ns, due_ns = 250, 1000
+    for _ in range(10):
+        began_ns = due_ns + 1  # woken a little late
+        due_ns = next_due_ns(due_ns, began_ns, began_ns + 40, every_ns)
+    assert due_ns == 1000 + 10 * 250
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**12), st.integers(1, 10**10))
+def test_a_slow_source_is_left_alone_as_long_as_it_was_busy_up_to_a_turn(
+    late_ns: int, took_ns: int, every_ns: int
+) -> None:
+    due_ns = 10**15
+    began_ns = due_ns + late_ns
+    ended_ns = began_ns + took_ns
+    pause_ns = next_due_ns(due_ns, began_ns, ended_ns, every_ns) - ended_ns
+    assert pause_ns >= min(took_ns, every_ns)
+    assert pause_ns <= every_ns
 
 
 def test_its_cpu_time_is_its_own(run: Callable[..., tuple[OwnThread, Scripted]]) -> None:

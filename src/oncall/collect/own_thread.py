@@ -95,13 +95,14 @@ class OwnThread:
     # ---------------------------------------------------------------- its own thread
 
     def _run(self) -> None:
-        next_ns = time.monotonic_ns()
+        every_ns = max(self._source.every_ns, _LEAST_NS)
+        due_ns = time.monotonic_ns()
         while not self._stopping.is_set():
+            began_ns = time.monotonic_ns()
             self._read()
-            # A rate, not a pause; what was missed is not made up for.
-            every_ns = max(self._source.every_ns, _LEAST_NS)
-            next_ns = max(next_ns + every_ns, time.monotonic_ns())
-            self._stopping.wait((next_ns - time.monotonic_ns()) / NS_PER_S)
+            ended_ns = time.monotonic_ns()
+            due_ns = next_due_ns(due_ns, began_ns, ended_ns, every_ns)
+            self._stopping.wait((due_ns - ended_ns) / NS_PER_S)
         self._source.close()
 
     def _read(self) -> None:
@@ -134,3 +135,11 @@ class OwnThread:
                 oldest = self._batches.popleft()
                 self._rows -= oldest.rows
                 self._dropped += oldest.rows
+
+
+def next_due_ns(due_ns: int, began_ns: int, ended_ns: int, every_ns: int) -> int:
+    """When the next reading is due after one that was due at `due_ns`: a rate, not a pause, and
+    what was missed is not made up for. A slow driver is left alone as long as it was kept busy,
+    up to `every_ns`."""
+    pause_ns = min(ended_ns - began_ns, every_ns)
+    return max(due_ns + every_ns, ended_ns + pause_ns)
