@@ -25,4 +25,5 @@ from oncall.analysis import algorithm_bandwidth
 from oncall.analysis import bandwidth_periods
 from oncall.analysis import collective_alignment
 from oncall.analysis import nic_use
+from oncall.analysis import latency_shares
 from oncall.analysis import node_metrics

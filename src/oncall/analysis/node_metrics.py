@@ -19,6 +19,7 @@ _RATES = {
     "discards": ("rx_discards", "tx_discards"),
 }
 _LATENCIES = ("host_latency", "network_latency", "end_to_end_latency")
+_FALLING = "'send_rate', 'receive_rate', 'gpu_clock'"  # worse when lower
 IDLE_BYTES_PER_S = 10_000_000  # a NIC that never sends faster is not used
 
 
@@ -42,7 +43,9 @@ def _sums() -> str:
 @relation(
     "node_metrics",
     reads=["pings|nics"],
-    optional=["latency_split", "nic_rates", "nic_use"],
+    optional=[
+        "latency_split", "latency_shares", "nic_rates", "nic_use", "host_states", "gpu_states",
+    ],
     columns=[
         ("node", "VARCHAR", "", "host"),
         ("metric", "VARCHAR", "", "host_latency, send_rate, congestion, ..."),
@@ -53,25 +56,25 @@ def _sums() -> str:
          "as share of the NIC's own first quarter"),
         ("usual", "DOUBLE", "", "the same in the node's first quarter"),
         ("fleet", "DOUBLE", "", "median of all nodes in this quarter"),
-        ("spread", "DOUBLE", "", "how far a node ordinarily is from the fleet: the median"),
+        ("spread", "DOUBLE", "", "how far a node was from the fleet in the first quarter: the "
+         "median"),
         ("nodes", "INTEGER", "", "nodes that have this measure"),
     ],
     source="TFD 3.3",
 )  # fmt: skip
 def node_metrics() -> str:
     """Latencies, losses, rates and signs of congestion of each node, and what is ordinary."""
-    latencies = ", ".join(
-        f"median({name.removesuffix('_latency')}_ns) AS {name}" for name in _LATENCIES
-    )
+    latencies = ", ".join(f"{name.removesuffix('_latency')}_ns AS {name}" for name in _LATENCIES)
     counted = ", ".join((*_RATES, "link_downs", "paused"))
     return f"""
         WITH span AS (
             SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / {PARTS} AS part_ns
             FROM nic_rates),
         latencies AS (
-            -- The median over its targets: one slow target makes no slow node.
-            SELECT node, nic, part, min(at_ns) AS at_ns, {latencies}, sum(lost) / sum(pings) AS lost
-            FROM latency_split GROUP BY ALL),
+            SELECT s.node, s.nic, s.part, s.at_ns, {latencies}, l.lost FROM latency_shares s
+            JOIN (SELECT node, nic, part, sum(lost) / sum(pings) AS lost FROM latency_split
+                  GROUP BY ALL) l
+                ON l.node = s.node AND l.nic IS NOT DISTINCT FROM s.nic AND l.part = s.part),
         counted AS (
             SELECT node, nic, least({PARTS} - 1, (since_ns + took_ns // 2 - first_ns) // part_ns)
                     ::INTEGER AS part, min(since_ns) AS at_ns, {_sums()}
@@ -85,24 +88,38 @@ def node_metrics() -> str:
                 CASE WHEN f.tx > {IDLE_BYTES_PER_S} THEN p.tx / f.tx END AS send_rate,
                 CASE WHEN f.rx > {IDLE_BYTES_PER_S} THEN p.rx / f.rx END AS receive_rate
             FROM peaks p JOIN peaks f ON f.node = p.node AND f.nic = p.nic AND f.part = 0),
+        hosts_then AS (
+            SELECT node, least({PARTS} - 1, {PARTS} * (at_ns - (SELECT min(at_ns) FROM host_states))
+                    // (SELECT max(at_ns) - min(at_ns) + 1 FROM host_states))::INTEGER AS part,
+                NULL::VARCHAR AS nic, min(at_ns) AS at_ns, avg(cpu_pressure) AS cpu_pressure
+            FROM host_states GROUP BY ALL),
+        gpus_then AS (
+            SELECT node, least({PARTS} - 1, {PARTS} * (at_ns - (SELECT min(at_ns) FROM gpu_states))
+                    // (SELECT max(at_ns) - min(at_ns) + 1 FROM gpu_states))::INTEGER AS part,
+                NULL::VARCHAR AS nic, min(at_ns) AS at_ns, avg(clock_share) AS gpu_clock
+            FROM gpu_states GROUP BY ALL),
         measured AS (
             UNPIVOT latencies ON {", ".join(_LATENCIES)}, lost INTO NAME metric VALUE value
             UNION ALL BY NAME
             UNPIVOT counted ON {counted} INTO NAME metric VALUE value
             UNION ALL BY NAME
-            UNPIVOT rates ON send_rate, receive_rate INTO NAME metric VALUE value),
+            UNPIVOT rates ON send_rate, receive_rate INTO NAME metric VALUE value
+            UNION ALL BY NAME
+            UNPIVOT hosts_then ON cpu_pressure INTO NAME metric VALUE value
+            UNION ALL BY NAME
+            UNPIVOT gpus_then ON gpu_clock INTO NAME metric VALUE value),
         worst AS (
             SELECT node, metric, part, min(at_ns) AS at_ns,
-                CASE WHEN metric IN ('send_rate', 'receive_rate') THEN arg_min(nic, value)
+                CASE WHEN metric IN ({_FALLING}) THEN arg_min(nic, value)
                     ELSE arg_max(nic, value) END AS nic,
-                CASE WHEN metric IN ('send_rate', 'receive_rate') THEN min(value)
+                CASE WHEN metric IN ({_FALLING}) THEN min(value)
                     ELSE max(value) END AS value
             FROM measured WHERE value IS NOT NULL GROUP BY node, metric, part),
         fleets AS (
             SELECT metric, part, median(value) AS fleet, count(*) AS nodes FROM worst GROUP BY ALL),
         spreads AS (
             SELECT metric, median(abs(value - fleet)) AS spread
-            FROM worst JOIN fleets USING (metric, part) GROUP BY ALL)
+            FROM worst JOIN fleets USING (metric, part) WHERE part = 0 GROUP BY ALL)
         SELECT w.*, f.fleet, f.nodes, s.spread, u.value AS usual
         FROM worst w JOIN fleets f USING (metric, part) JOIN spreads s USING (metric)
         LEFT JOIN worst u ON u.node = w.node AND u.metric = w.metric AND u.part = 0
