@@ -18,10 +18,9 @@ from oncall.errors import BadInput
 _NETLINK_RDMA = 20
 _CLIENT = 5 << 10  # RDMA_NL_NLDEV
 _GET_DEVICES, _GET_QUEUE_PAIRS = 1, 10
-_DEVICE_INDEX, _DEVICE_NAME, _PORT = 1, 2, 3
+_DEVICE_INDEX, _DEVICE_NAME = 1, 2
 _QUEUE_PAIRS, _QUEUE_PAIR = 19, 20
 _NUMBER, _PEER_NUMBER, _TYPE, _STATE, _PID = 21, 22, 26, 27, 28
-
 _READ = frozenset((_NUMBER, _PEER_NUMBER, _TYPE, _STATE, _PID))
 
 TYPES = {1: "gsi", 2: "rc", 3: "uc", 4: "ud", 9: "xrc_initiator", 10: "xrc_target"}
