@@ -299,6 +299,21 @@ def test_a_counter_that_holds_garbage_is_null_and_said(node: Node, garbage: str)
     assert "hw_counters/np_cnp_sent holds" in node.collected.problems[1]
 
 
+def test_garbage_that_changes_is_said_once(node: Node) -> None:
+    sysfs.mlx5(node.root)
+    node.drivers.told["eth0"] = {}
+    told = set()
+    for garbage in ("one", "two", "three"):
+        sysfs.counter(node.root, "hw_counters/np_cnp_sent", garbage)
+        node.read()
+        told.add(node.collected.problems)
+    ((problem,),) = told
+    assert problem.endswith("np_cnp_sent holds 'one', no count")
+    sysfs.counter(node.root, "hw_counters/np_cnp_sent", 3)
+    node.read()
+    assert node.collected.problems == ()
+
+
 def test_a_counter_that_the_device_does_not_support_is_null(node: Node) -> None:
     sysfs.mlx5(node.root)
     node.drivers.told["eth0"] = {}

@@ -79,6 +79,7 @@ class RdmaNicSource:
         self._statistics = statistics or Statistics(_named("ethtool/"))
         self._monotonic_ns = monotonic_ns
         self._problems: list[str] = []
+        self._garbage: dict[Path, str] = {}  # by the file that holds it
 
     def collect(self, now: Instant) -> Collected:
         """Every port's counters now, and devices that are new or have changed."""
@@ -166,8 +167,11 @@ class RdmaNicSource:
     def _counter(self, path: Path, text: str) -> int | None:
         value = whole_number(text)
         if value is None or value < 0:
-            self._problems.append(f"{path} holds {text[:40]!r}, no count")
+            # What it held first: garbage that is another each time must not fill the log.
+            first = self._garbage.setdefault(path, text[:40])
+            self._problems.append(f"{path} holds {first!r}, no count")
             return None
+        self._garbage.pop(path, None)
         return value
 
     def _driver_statistics(self, device: RdmaDevice) -> dict[str, int | None]:
