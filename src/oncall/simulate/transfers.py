@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from oncall.simulate.algorithm import CHUNK_BYTES, FIFO_STEPS, SMALL_BYTES
 from oncall.simulate.cluster import Cluster
 from oncall.simulate.meeting import Meeting
@@ -176,6 +178,9 @@ class _Edge:
         self.dead_wire = not self.moving and bool(
             broken & {int(members[sender]), int(members[receiver])}
         )
+        if np.isinf(flight.meeting.stretch[group]):
+            # No fault of the operation's own: the network between these two stands still.
+            self.dead_wire = bool(flight.stuck[group, [sender, receiver]].any())
         self.until_ns = until_ns
 
     def row(self, sends: bool) -> Row:

@@ -99,13 +99,14 @@ class Case:
         self.condition.resets.append(Reset(device, at_ns))
 
     def blame_device(self, *kinds: str, device: int | None = None) -> None:
-        """Name the device as culprit: kinds are `nic`, `gpu`, `rank`; its node always."""
+        """Name the device as culprit: kinds are keys of `known`; its node always."""
         at = self.device if device is None else device
         known: Blame = {
             "nic": self.fleet.nic_name(at),
             "gpu": int(self.fleet.device_rail[at]),
             "rank": at,
             "pcie_port": self.fleet.pcie_port(at),
+            "switch": self.fleet.switch_name(at),
         }
         self.blame.append({"node": self.fleet.node_name(at), **{k: known[k] for k in kinds}})
 

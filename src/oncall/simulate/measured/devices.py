@@ -35,7 +35,7 @@ def link_rows(fleet: Fleet) -> dict[str, list[Any]]:
     return {
         "a": [f"{fleet.node_name(d)}/{fleet.nic_name(d)}" for d in devices],
         "a_port": [1 for _ in devices],
-        "b": [f"tor{int(fleet.device_rail[d]) + 1:02d}" for d in devices],
+        "b": [fleet.switch_name(d) for d in devices],
         "b_port": [int(fleet.device_node[d]) + 1 for d in devices],
         "rate_bytes_per_s": [fleet.machine.line_bytes_per_s for _ in devices],
     }

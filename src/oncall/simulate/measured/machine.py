@@ -95,6 +95,10 @@ class Fleet:
     def nic_name(self, device: int) -> str:
         return f"mlx5_{int(self.device_rail[device])}"
 
+    def switch_name(self, device: int) -> str:
+        """The top-of-rack switch its NIC hangs on: one a rail."""
+        return f"tor{int(self.device_rail[device]) + 1:02d}"
+
     def interface(self, device: int) -> str:
         return f"ens{int(self.device_rail[device]) + 1}np0"
 

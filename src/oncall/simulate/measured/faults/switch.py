@@ -14,7 +14,7 @@ def switch(case: Case) -> None:
     rail = int(case.fleet.device_rail[case.device])
     nics = case.fleet.on_rail(rail)
     for device in nics.tolist():
-        case.blame_device("nic", "rank", device=device)
+        case.blame_device("switch", "nic", "rank", device=device)
     if case.fault.how == "restart":
         for at in case.moments(case.pick(120.0, 60.0, 35.0)):
             down = float(case.rng.uniform(2.0, 6.0))
