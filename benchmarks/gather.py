@@ -3,7 +3,8 @@
     python benchmarks/gather.py [--nodes 8,64,256] [--seconds 600]
 
 A node's evidence is made by SQL: 8 ranks, each on a tensor-parallel communicator within the node
-and a data-parallel one across all nodes. The one node has every row, sealed every 30 s, as a
+and a data-parallel one across all nodes; 8 NICs with 8 priorities each, read 4 times a second, and
+8 GPUs, 8 processes and the host once a second. The one node has every row, sealed every 30 s, as a
 collector writes it; the nodes of a fleet have the candidates of such shards, which is all that a
 digest reads. Every fleet is asked through real endpoint processes; these share this machine with
 the console, so seconds are an upper bound, and the console's own CPU time is told apart.
@@ -50,6 +51,53 @@ _OPERATIONS = """
           FROM range({low}, {high}) a(n), range({ranks}) b(r))
 """
 
+# What is measured beside: counters that grow unevenly, readings that scatter.
+_READINGS = """
+    CREATE OR REPLACE TEMP TABLE fast AS
+        SELECT t, k, {start} + t * 250000000 + hash(t * 8 + k) % 3000000 AS at_ns
+        FROM range({low} * 4, {high} * 4) a(t), range(8) b(k);
+    CREATE OR REPLACE TEMP TABLE slow AS
+        SELECT t, k, {start} + t * 1000000000 + hash(t * 8 + k + 1) % 3000000 AS at_ns
+        FROM range({low}, {high}) a(t), range(8) b(k);
+    INSERT INTO nics BY NAME
+    SELECT '{node}' AS node, 'mlx5_' || k AS nic, 1 AS port, at_ns, true AS link_up,
+        t * 10000000000 + hash(t) % 3000000000 AS tx_bytes,
+        t * 10000000000 + hash(t + 1) % 3000000000 AS rx_bytes,
+        t * 40 + hash(t + 2) % 40 AS cnp_sent, t * 40 + hash(t + 3) % 40 AS cnp_handled,
+        t * 9 + hash(t + 4) % 9 AS ecn_marked, t * 5 + hash(t + 5) % 5 AS pcie_stalls,
+        t * 90 + hash(t + 6) % 90 AS corrected_bits, 0 AS out_of_sequence, 0 AS retransmits,
+        0 AS timeouts, 0 AS pfc_rx_pause, 0 AS pfc_rx_pause_ns, 0 AS link_downs, 3 AS link_errors,
+        50000000000 AS rate_bytes_per_s, 5 AS pcie_gen, 16 AS pcie_width
+    FROM fast;
+    INSERT INTO nic_priorities BY NAME
+    SELECT '{node}' AS node, 'mlx5_' || k AS nic, 1 AS port, p AS priority, at_ns,
+        CASE WHEN p IN (0, 3) THEN t * 5000000000 + hash(t * 8 + p) % 1000000000 ELSE 7 END
+            AS tx_bytes, 0 AS rx_pause, 0 AS tx_pause, 0 AS discards
+    FROM fast, range(8) c(p);
+    INSERT INTO gpus BY NAME
+    SELECT '{node}' AS node, k AS gpu, at_ns, 1700 + hash(at_ns) % 280 AS sm_clock_mhz,
+        1980 AS sm_clock_max_mhz, 560 + (hash(at_ns + 1) % 80000) / 1000 AS power_w,
+        700 AS power_limit_w, 60 + hash(at_ns + 2) % 9 AS temp_c,
+        0.8 + (hash(at_ns + 3) % 20) / 100 AS utilisation, hash(at_ns + 4) % 2 * 4
+            AS throttle_reasons, 5 AS pcie_gen, 16 AS pcie_width, 0 AS ecc_uncorrected,
+        70000000000 + hash(at_ns + 5) % 1000000000 AS memory_used_bytes, 80000000000 AS memory_bytes
+    FROM slow;
+    INSERT INTO host_processes BY NAME
+    SELECT 'llama' AS job, {first} + k AS rank, '{node}' AS node, 4000 + k AS pid, at_ns,
+        t * 1500000000 + hash(at_ns) % 1000000000 AS cpu_ns, t * 9000000 + hash(at_ns + 1) % 9000000
+            AS waited_ns, 24 AS cpus_allowed, 200 AS threads,
+        10000000000 + hash(at_ns + 2) % 1000000000 AS rss_bytes,
+        t * 50000000 + hash(at_ns + 3) % 50000000 AS read_bytes
+    FROM slow;
+    INSERT INTO hosts BY NAME
+    SELECT '{node}' AS node, at_ns, (hash(at_ns) % 1000) / 1000 AS cpu_busy,
+        (hash(at_ns + 1) % 100) / 1000 AS cpu_pressure, 0 AS memory_pressure,
+        (hash(at_ns + 2) % 100) / 1000 AS io_pressure,
+        2900 + hash(at_ns + 3) % 100 AS cpu_mhz, 192 AS cpus,
+        1000000000000 + hash(at_ns + 4) % 1000000000 AS memory_available_bytes
+    FROM slow WHERE k = 0
+"""
+
 
 def write_shard(
     folder: Path, number: int, begin_s: int, end_s: int, *, only_candidates: bool
@@ -75,6 +123,7 @@ def write_shard(
             "r AS comm_rank, ? AS role FROM range(?) t(r)",
             [comm, of, "tp" if comm >= 1_000_000 else "dp", ranks],
         )
+    con.execute(_READINGS.format(node=node, first=first, start=BEGAN_NS, low=begin_s, high=end_s))
     con.execute(
         "INSERT INTO ranks BY NAME SELECT 'llama' AS job, ? + r AS rank, ? AS node, r AS gpu "
         "FROM range(8) t(r)",
