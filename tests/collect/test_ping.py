@@ -195,6 +195,22 @@ def test_what_no_answer_came_to_is_lost_and_what_comes_then_is_late(false: False
     pinger.close()
 
 
+def test_a_lost_ping_names_the_nic_that_answered_before(false: FalseResponder) -> None:
+    pinger = Pinger("eth0", StampedSocket("127.0.0.1"), 100 * MS)
+    for is_answered in (True, False):
+        pinger.send(false.target)
+        ping = false.take(Kind.PING)
+        if is_answered:
+            pong = replace(ping, kind=Kind.PONG, nic="mlx5_3", sent_ns=1)
+            false.send(pong)
+            false.send(replace(pong, kind=Kind.TOLD))
+        [ended] = wait_for(pinger, 1)
+        assert (ended.lost, ended.target.nic) == (not is_answered, "mlx5_3")
+        if is_answered:
+            false.take(Kind.ASK)
+    pinger.close()
+
+
 def test_a_target_that_does_not_tell_its_stamps_counts_by_its_program(
     false: FalseResponder,
 ) -> None:

@@ -109,11 +109,11 @@ def test_what_is_not_answered_is_lost_and_what_comes_then_late(
     assert pinger.oddities.late == 1
 
 
-def test_what_cannot_be_sent_is_refused_not_lost(wire: Wire, pinger: RdmaPinger) -> None:
+def test_what_cannot_be_sent_is_not_lost(wire: Wire, pinger: RdmaPinger) -> None:
     wire.broken = True
     pinger.send(TARGET)
     assert pinger.ended() == []
-    assert pinger.oddities.refused == {"gpu002": 1}
+    assert "1 pings could not be sent" in pinger.oddities.sentences()[0]
 
 
 def test_a_responder_answers_pings_once_each_and_nothing_else(wire: Wire) -> None:

@@ -30,6 +30,7 @@ class Oddities:
     duplicate: int = 0
     foreign: int = 0
     impossible: int = 0
+    unsent: int = 0
     refused: dict[str, int] = field(default_factory=dict)  # by node
 
     def refuse(self, node: str, count: int = 1) -> None:
@@ -42,6 +43,7 @@ class Oddities:
         self.duplicate += other.duplicate
         self.foreign += other.foreign
         self.impossible += other.impossible
+        self.unsent += other.unsent
         for node, count in other.refused.items():
             self.refuse(node, count)
 
@@ -52,6 +54,7 @@ class Oddities:
             (self.duplicate, "answers to pings came twice: the first counts"),
             (self.foreign, "packets came to the pinger that answer none of its pings"),
             (self.impossible, "answers to pings told times that cannot be: not measured"),
+            (self.unsent, "pings could not be sent: no way there, or the device has gone"),
         )
         refused = (
             f"nothing answers pings on {node}: {count} refused"

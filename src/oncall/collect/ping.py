@@ -93,6 +93,7 @@ class Pinger:
         self._timeout_ns = timeout_ns
         self._flights: Flights[_Flight] = Flights(self.oddities)
         self._by_number: dict[int, int] = {}  # the socket's number of a PING -> its sequence
+        self._nic_at: dict[Address, str] = {}  # what targets called their NICs when they answered
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -101,12 +102,12 @@ class Pinger:
         self._socket.close()
 
     def send(self, target: Target) -> None:
-        """Begin a ping; one that cannot be sent is refused."""
+        """Begin a ping; one that cannot be sent is counted, and no loss."""
         packet = self._flights.packet(Kind.PING)
         try:
             number, sent = self._socket.send(packet.encoded(), target.address)
         except OSError:
-            self.oddities.refuse(target.node)
+            self.oddities.unsent += 1
             return
         flight = _Flight(target, number, sent, sent.program_ns + self._timeout_ns)
         self._by_number[number] = self._flights.begin(flight)
@@ -175,17 +176,24 @@ class Pinger:
     def _end(self, sequence: int, lacked: Kind | None, pings: list[Ping]) -> None:
         flight = self._forget(sequence, lacked)
         at_ns = flight.sent.program_ns + flight.sent.offset_ns
+        target = self._named(flight)
         if flight.received is None or flight.turnaround is None:
-            pings.append(Ping(self._nic, flight.target, at_ns))
+            pings.append(Ping(self._nic, target, at_ns))
             return
         trip = round_trip(flight.sent, flight.received)
         rtt_ns = trip.ns - flight.turnaround.ns
         if flight.turnaround.ns < 0 or rtt_ns <= 0:
             self.oddities.impossible += 1
             return
-        target = replace(flight.target, nic=flight.target.nic or flight.nic or None)
         clock = coarser(trip.clock, flight.turnaround.clock)
         pings.append(Ping(self._nic, target, at_ns, rtt_ns, flight.turnaround.ns, clock))
+
+    def _named(self, flight: _Flight) -> Target:
+        """The target with its NIC's name: a lost ping goes with those that were answered."""
+        target = flight.target
+        if flight.nic:
+            self._nic_at[target.address] = flight.nic
+        return replace(target, nic=target.nic or self._nic_at.get(target.address))
 
     def _forget(self, sequence: int, lacked: Kind | None) -> _Flight:
         flight = self._flights.end(sequence, lacked)

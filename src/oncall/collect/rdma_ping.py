@@ -52,12 +52,12 @@ class RdmaPinger:
         self._endpoint.close()
 
     def send(self, target: Target) -> None:
-        """Begin a ping; one that cannot be sent is refused."""
+        """Begin a ping; one that cannot be sent is counted, and no loss."""
         packet = self._flights.packet(Kind.PING)
         try:
             sent = self._endpoint.send(packet.encoded(), target.address)
         except OSError:
-            self.oddities.refuse(target.node)
+            self.oddities.unsent += 1
             return
         self._flights.begin(_Flight(target, sent, sent.program_ns + self._timeout_ns))
 
