@@ -65,7 +65,7 @@ HOST_TABLES: tuple[Table, ...] = (
         ("device", "VARCHAR", "", "the GPU's index, or the RDMA device's name"),
         AT,
         ("pci_bus", "VARCHAR", "", "PCI address"),
-        ("pcie_port", "VARCHAR", "", "PCI address of the nearest switch above it, else of its port"),
+        ("pcie_port", "VARCHAR", "", "PCI address of the nearest switch, or root port, above it"),
         ("pcie_path", "VARCHAR[]", "", "PCI addresses of all ports above it, the root port first"),
         ("numa_node", "INTEGER", "", "NUMA node; NULL where there is one only"),
         ("model", "VARCHAR", "", "what it is"),
