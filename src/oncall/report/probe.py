@@ -11,7 +11,7 @@ from oncall.fleet.outcome import REASONS, Outcome
 from oncall.fleet.probe import Probed
 from oncall.nodeset import fold_hosts
 from oncall.report.checkup import WIDTH, flow
-from oncall.report.probe_summary import Node, Pair, ProbeSummary
+from oncall.report.probe_summary import Node, Pair, ProbeSummary, Stream
 from oncall.report.words import clean
 from oncall.units import format_duration, format_rate
 
@@ -24,7 +24,7 @@ _ABBREVIATED = 10  # characters of a node's name at the head of a column
 def to_text(probed: Probed, summary: ProbeSummary, width: int = WIDTH) -> str:
     """Nodes, worst pairs, a matrix of a small fleet, bandwidth, and what is missing."""
     sections = [
-        [_head(summary)],
+        list(flow(_head(summary), width, "  ")),
         list(_nodes(summary)),
         list(_worst(summary)),
         list(_matrix(summary)),
@@ -96,11 +96,10 @@ def _worst(summary: ProbeSummary) -> Iterator[str]:
         return
     rows = [["worst pairs", "", "median", "× fleet", "worst", "lost"]]
     for pair in summary.pairs[:_MOST_PAIRS]:
-        way = f"{pair.node} {pair.nic} → {pair.target_node} {pair.target_nic}"
         kind = "rdma" if pair.kind == "end_to_end" else "udp"
         worst = _time(pair.worst_ns)
         rows.append(
-            [clean(way), kind, _time(pair.median_ns), _ratio(pair.ratio), worst, _lost(pair)]
+            [_way(pair), kind, _time(pair.median_ns), _ratio(pair.ratio), worst, _lost(pair)]
         )
     yield from _table(rows)
     more = len(summary.pairs) - _MOST_PAIRS
@@ -130,12 +129,18 @@ def _streams(summary: ProbeSummary) -> Iterator[str]:
         return
     rows = [["bandwidth, one TCP stream", ""]]
     for each in summary.streams[:_MOST_PAIRS]:
-        way = f"{each.node} {each.nic} → {each.target_node} {each.target_nic}"
-        rows.append([clean(way), format_rate(each.bytes_per_s)])
+        rows.append([_way(each), format_rate(each.bytes_per_s)])
     yield from _table(rows)
     more = len(summary.streams) - _MOST_PAIRS
     if more > 0:
         yield f"and {more:,} that are faster"
+
+
+def _way(one: Pair | Stream) -> str:
+    """From where to where; a NIC that both ends call the same is named once."""
+    if one.nic == one.target_nic:
+        return clean(f"{one.node} → {one.target_node} {one.nic}")
+    return clean(f"{one.node} {one.nic} → {one.target_node} {one.target_nic}")
 
 
 def _missing(probed: Probed, width: int) -> Iterator[str]:
