@@ -10,7 +10,7 @@ import pytest
 
 from oncall.errors import BadInput, UsageError
 from oncall.simulate import Fault, Scenario
-from oncall.simulate.fault import WAYS
+from oncall.simulate.fault import MEASURED_WAYS, WAYS
 from oncall.simulate.scenario import key_of
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "simulate.md"
@@ -117,6 +117,18 @@ def test_drawn_scenarios_are_sound_and_repeatable(seed: int) -> None:
     assert scenario != Scenario.random(seed + 1)
     guilty = {r // scenario.gpus_per_node for f in scenario.faults for r in f.ranks}
     assert not guilty & set(scenario.missing_nodes)
+
+
+@pytest.mark.parametrize("kind", list(MEASURED_WAYS))
+def test_a_wanted_fault_of_devices_is_drawn(kind: str) -> None:
+    drawn = [Scenario.random(seed, (kind,)) for seed in range(12)]
+    assert all(scenario.is_measured and 16 <= scenario.world_size <= 64 for scenario in drawn)
+    assert {fault.kind for scenario in drawn for fault in scenario.faults} == {kind}
+    ways = {fault.how for scenario in drawn for fault in scenario.faults}
+    assert len(ways) > 1 or len(MEASURED_WAYS[kind]) == 1
+    (mild,) = Scenario.random(3, (kind,), severity=1).faults
+    assert mild.severity == 1
+    assert Scenario.random(3, (), measured=True).faults == ()
 
 
 @pytest.mark.parametrize("kind", list(WAYS))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from oncall.errors import UsageError
+from oncall.simulate.cluster import build
 from oncall.simulate.fault import MEASURED_WAYS, Fault
 from oncall.simulate.scenario import Scenario
 from oncall.units import NS_PER_S
@@ -25,6 +26,8 @@ _LAYOUTS = (
 )  # fmt: skip
 # What NCCL gets of 100, 200 and 400 Gb/s: 80 to 96 % (TFD 2.3).
 _RATES = (10.5e9, 21e9, 42e9)
+# Of a NIC that nobody uses, nobody notices.
+_ON_NICS = ("PCIE_LINK", "PCIE_PORT", "NIC", "CABLE", "LINK", "SWITCH", "PFC_DEADLOCK")
 _DURATIONS_S = (180, 300)
 _BASELINE_S = (80, 130)
 
@@ -60,18 +63,31 @@ def measured_scenario(
 
 
 def _rank(rng: np.random.Generator, job: Scenario, kind: str, free: list[int]) -> int:
-    """A rank on a node that no fault has yet; batches are loaded by the first stage's."""
-    nodes = [node for node in free if kind != "DATA_LOADER" or _loads(job, node)]
-    node = nodes[0] if nodes else int(rng.integers(job.nodes))
+    """A rank that the kind of fault matters to, on a node that has no fault yet where possible."""
+    suitable = _suitable(job, kind)
+    node_of = {rank: rank // job.gpus_per_node for rank in suitable}
+    nodes = [node for node in free if node in node_of.values()]
+    node = nodes[0] if nodes else int(rng.choice(list(node_of.values())))
     if node in free:
         free.remove(node)
-    ranks = range(node * job.gpus_per_node, min((node + 1) * job.gpus_per_node, job.world_size))
-    loading = [rank for rank in ranks if rank < job.tp * job.dp and rank % job.tp == 0]
-    return int(rng.choice(loading if kind == "DATA_LOADER" and loading else list(ranks)))
+    return int(rng.choice([rank for rank in suitable if node_of[rank] == node]))
 
 
-def _loads(job: Scenario, node: int) -> bool:
-    return node * job.gpus_per_node < job.tp * job.dp
+def _suitable(job: Scenario, kind: str) -> list[int]:
+    """Ranks that load batches; ranks whose NIC carries gradients; all."""
+    every = np.arange(job.world_size)
+    if kind == "DATA_LOADER":
+        return [rank for rank in every.tolist() if rank < job.tp * job.dp and rank % job.tp == 0]
+    if kind not in _ON_NICS:
+        return [int(rank) for rank in every]
+    cluster = build(job)
+    carries = np.zeros(job.world_size, dtype=np.bool_)
+    for family in cluster.families.values():
+        if family.role == "dp":
+            nodes = cluster.nodes[family.members]
+            outwards = nodes != np.roll(nodes, -1, axis=1)
+            carries[family.members[outwards]] = True
+    return [int(rank) for rank in (every[carries] if carries.any() else every)]
 
 
 def _job(rng: np.random.Generator, seed: int) -> dict[str, Any]:
