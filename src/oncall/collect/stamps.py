@@ -15,6 +15,7 @@ Clock = Literal["program", "kernel", "nic"]  # from the coarsest to the finest
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
 
 _STEP_NS = 20_000  # more between two readings of both clocks is a clock that was set
+_TRIES, _TOGETHER_NS = 3, 5_000
 _SLEW = 1e-3  # twice what adjtimex(2) may slew a clock by
 
 
@@ -47,8 +48,12 @@ class Span:
 
 def stamp(kernel_ns: int | None = None, nic_ns: int | None = None) -> Stamps:
     """Now, with what is known of the packet besides."""
-    program_ns = time.monotonic_ns()
-    return Stamps(program_ns, time.time_ns() - program_ns, kernel_ns, nic_ns)
+    for _ in range(_TRIES):
+        program_ns, realtime_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        # Interrupted between the two clocks, it would look as if one had been set.
+        if after_ns - program_ns < _TOGETHER_NS:
+            break
+    return Stamps(program_ns, realtime_ns - (program_ns + after_ns) // 2, kernel_ns, nic_ns)
 
 
 def round_trip(sent: Stamps, received: Stamps) -> Span:
