@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.world import Ints, Ranks
+from oncall.console.world import Ranks
 from oncall.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from oncall.console.world import Ints
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

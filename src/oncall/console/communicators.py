@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 
 from oncall.console.ranks import told_round
-from oncall.console.world import CommunicatorSummary, CommunicatorView, Ints
+from oncall.console.world import CommunicatorSummary, CommunicatorView
 from oncall.diagnosis import Diagnosis
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.nodeset import fold_ranks
 from oncall.report.words import clean, names_phrase, ranks_phrase
 from oncall.units import format_duration
+
+if TYPE_CHECKING:
+    from oncall.console.world import Ints
 
 RELATIONS = ("members", "frontier", "standing", "holders", "witnesses", "operations", "in_flight")
 NOT_ENTERED, WAITING, DONE, UNKNOWN = range(4)

@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.world import Ints, Ranks, RankState
+from oncall.console.world import Ranks, RankState
 from oncall.diagnosis import Diagnosis, Finding
 from oncall.evidence.incident import Incident
 from oncall.report.words import roots
+
+if TYPE_CHECKING:
+    from oncall.console.world import Ints
 
 RELATIONS = ("heads", "members", "witnesses", "standing", "holders")
 # A world size beyond this is a damaged recording, not a job.

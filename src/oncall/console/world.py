@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from oncall.diagnosis import Diagnosis
 
-Ints = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    # Named only: the console's first frame is painted before numpy is imported.
+    import numpy as np
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
 
 
 class RankState(IntEnum):

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.world import Ints, Ranks, RankState
+from oncall.console.world import Ranks, RankState
 from oncall.errors import UsageError
 from oncall.nodeset import expand_ranks
 from oncall.report.words import clean
 from oncall.tui.states import STATES
 from oncall.units import format_duration
+
+if TYPE_CHECKING:
+    from oncall.console.world import Ints
 
 Mask = npt.NDArray[np.bool_]
 

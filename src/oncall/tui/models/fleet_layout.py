@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oncall.console.world import Ints, Ranks, RankState
+from oncall.console.world import Ranks, RankState
 from oncall.tui.models.cells import cell_len, padded
 from oncall.tui.models.fleet import Groups, Mask, counts_phrase, faults, grouped
+
+if TYPE_CHECKING:
+    from oncall.console.world import Ints
 
 CHUNK = 16  # cells of a block
 _GAP = 2  # columns between blocks

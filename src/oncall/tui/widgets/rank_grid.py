@@ -6,6 +6,7 @@ Only the lines on screen are drawn, and of a new world only the cells whose stat
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.segment import Segment
@@ -16,7 +17,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from oncall.console.world import Ints, Ranks
+from oncall.console.world import Ranks
 from oncall.tui.models.cells import cell_len
 from oncall.tui.models.fleet import FAULTS, Mask, faults
 from oncall.tui.models.fleet_layout import (
@@ -29,6 +30,9 @@ from oncall.tui.models.fleet_layout import (
 )
 from oncall.tui.states import STATES, state_styles, theme_style
 from oncall.tui.widgets.cursor_keys import cursor_bindings
+
+if TYPE_CHECKING:
+    from oncall.console.world import Ints
 
 _CURSOR = Style(reverse=True, bold=True)
 
