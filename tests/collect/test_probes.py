@@ -14,6 +14,7 @@ import pytest
 
 from oncall.collect.agent import Agent
 from oncall.collect.config import Configuration, load
+from oncall.collect.flights import Oddities
 from oncall.collect.local_nics import LocalNic, local_nics
 from oncall.collect.pinglist import Pair, Turns, pairs
 from oncall.collect.probes import ProbeSource
@@ -107,6 +108,8 @@ def test_pings_end_up_in_a_shard(
         )
         until(lambda: agent.step() or agent._accounts["probes"].rows >= 10)
         agent.finish()
+    [(cpu_ns,)] = sealed_rows("SELECT max(cpu_ns) FROM collectors WHERE source = 'probes'")
+    assert isinstance(cpu_ns, int) and cpu_ns > 0
     rows = sealed_rows(
         "SELECT node, target_node, kind, lost, rtt_ns > 0, target_ns > 0, clock FROM pings"
     )
@@ -178,3 +181,10 @@ def test_what_is_wrong_with_it_is_named(tmp_path: Path, text: str, problem: str)
     with pytest.raises(BadInput) as raised:
         load(path)
     assert problem in raised.value.problem
+
+
+def test_oddities_are_told_as_what_came_since() -> None:
+    before = Oddities(late=1, refused={"a": 2, "b": 1})
+    total = Oddities(late=3, impossible=1, refused={"a": 2, "b": 4})
+    assert total.since(before) == Oddities(late=2, impossible=1, refused={"b": 3})
+    assert total.since(total).sentences() == ()

@@ -44,8 +44,24 @@ class Oddities:
         self.foreign += other.foreign
         self.impossible += other.impossible
         self.unsent += other.unsent
-        for node, count in other.refused.items():
+        for node, count in dict(other.refused).items():  # which another thread may add to
             self.refuse(node, count)
+
+    def since(self, before: Oddities) -> Oddities:
+        """What has been counted beyond `before`."""
+        refused = {
+            node: count - before.refused.get(node, 0)
+            for node, count in self.refused.items()
+            if count > before.refused.get(node, 0)
+        }
+        return Oddities(
+            self.late - before.late,
+            self.duplicate - before.duplicate,
+            self.foreign - before.foreign,
+            self.impossible - before.impossible,
+            self.unsent - before.unsent,
+            refused,
+        )
 
     def sentences(self) -> tuple[str, ...]:
         """Each kind that there was, for a person."""
@@ -58,7 +74,7 @@ class Oddities:
         )
         refused = (
             f"nothing answers pings on {node}: {count} refused"
-            for node, count in sorted(dict(self.refused).items())
+            for node, count in sorted(self.refused.items())
         )
         return (*(f"{count} {what}" for count, what in counts if count), *refused)
 

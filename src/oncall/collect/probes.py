@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oncall.collect.config import Configuration
+from oncall.collect.flights import Oddities
 from oncall.collect.local_nics import LocalNic, local_nics, nics_by_index
 from oncall.collect.ping import Ping, Pinger, Pinging, Target
 from oncall.collect.pinglist import Pair, Turns, pairs, resolve
@@ -32,6 +33,7 @@ from oncall.units import NS_PER_S
 _MOST_PINGS = 10_000  # held for an agent that is busy
 _RESOLVED_FOR_NS = 300 * NS_PER_S
 _TRY_AGAIN_NS = 60 * NS_PER_S
+_TELL_AGAIN_NS = 60 * NS_PER_S
 _MS = 1_000_000
 
 COLUMNS = (
@@ -65,6 +67,7 @@ class ProbeSource:
         self._responder: Responder | None = None
         self._problem: tuple[str, ...] = ()
         self._without_rdma: set[str] = set()
+        self._told_cpu_ns = 0
 
     def collect(self, now: Instant) -> Collected:  # noqa: ARG002
         if not self._began:
@@ -75,14 +78,29 @@ class ProbeSource:
             notes.append("pings are not answered: probes_respond is not set")
         problems = [*self._problem, *(each.problem for each in self._responding if each.problem)]
         if self._responder is not None and self._responder.limited:
-            problems.append(f"{self._responder.limited} pings came too fast: not answered")
+            problems.append("some pings came too fast and were not answered")
         if self._prober is None:
             notes.append("nobody is pinged: probes_targets names no node")
-            return Collected(problems=tuple(problems), notes=tuple(notes))
+            return Collected(
+                problems=tuple(problems), notes=tuple(notes), cpu_ns=self._newly_used_ns()
+            )
         pings = self._prober.take()
         batches = (pings_batch(self._config.node, pings),) if pings else ()
         problems += self._prober.problems()
-        return Collected(batches, self._prober.dropped, tuple(problems), notes=tuple(notes))
+        return Collected(
+            batches,
+            self._prober.dropped,
+            tuple(problems),
+            notes=tuple(notes),
+            cpu_ns=self._newly_used_ns(),
+        )
+
+    def _newly_used_ns(self) -> int:
+        """CPU time of its threads since it was last told."""
+        used_ns = sum(each.cpu_ns for each in self._responding)
+        used_ns += self._prober.cpu_ns if self._prober is not None else 0
+        newly_ns, self._told_cpu_ns = used_ns - self._told_cpu_ns, used_ns
+        return newly_ns
 
     def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return ()
@@ -131,6 +149,7 @@ class Prober:
         self, config: Configuration, nics: Sequence[LocalNic], nodes: Sequence[str]
     ) -> None:
         self.dropped = 0
+        self.cpu_ns = 0  # that its thread has used
         self._config = config
         self._nics = nics
         self._every_ns = config.probes_every_ns
@@ -152,6 +171,8 @@ class Prober:
         self._ways: dict[Pair, _Way] = {}
         self._unknown: dict[str, str] = {}  # name -> why it has no address
         self._failed: str | None = None
+        self._told, self._told_ns = Oddities(), time.monotonic_ns()
+        self._odd: tuple[str, ...] = ()
         self._pings: deque[Ping] = deque()
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
@@ -162,11 +183,22 @@ class Prober:
         return [self._pings.popleft() for _ in range(len(self._pings))]
 
     def problems(self) -> list[str]:
-        """What was odd of answers, and whom there is no way to."""
-        odd = [said for pinger in self._pingers for said in pinger.oddities.sentences()]
+        """What was odd of answers lately, and whom there is no way to."""
         unknown = sorted(dict(self._unknown).items())
         failed = [self._failed] if self._failed else []
-        return failed + odd + [f"cannot ping {name}: {reason}" for name, reason in unknown]
+        cannot = [f"cannot ping {name}: {reason}" for name, reason in unknown]
+        return [*failed, *self._oddities(), *cannot]
+
+    def _oddities(self) -> tuple[str, ...]:
+        """Told as soon as there are any, then once a minute: a count is no news each second."""
+        total = Oddities()
+        for pinger in self._pingers:
+            total.add(pinger.oddities)
+        lately = total.since(self._told).sentences()
+        now_ns = time.monotonic_ns()
+        if now_ns - self._told_ns >= _TELL_AGAIN_NS or (lately and not self._odd):
+            self._odd, self._told, self._told_ns = lately, total, now_ns
+        return self._odd
 
     def close(self) -> None:
         self._wake.close()
@@ -194,6 +226,7 @@ class Prober:
                 return
             for pinger in self._pingers:
                 self._keep(pinger.ended())
+            self.cpu_ns = time.thread_time_ns()
             if time.monotonic_ns() >= next_ns:
                 self._send()
                 next_ns = time.monotonic_ns() + self._turns.wait_ns(self._every_ns)

@@ -148,6 +148,7 @@ class Responding:
     def __init__(self, responder: Answering) -> None:
         """The responder becomes its own."""
         self.problem: str | None = None  # why it answers no more
+        self.cpu_ns = 0  # that its thread has used
         self._responder = responder
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="responder", daemon=True)
@@ -166,5 +167,6 @@ class Responding:
         try:
             while all(number != self._woken.fileno() for number, _ in poll.poll()):
                 self._responder.answer()
+                self.cpu_ns = time.thread_time_ns()
         except Exception as error:  # a thread that ends in silence would look like lost pings
             self.problem = f"pings are not answered any more: {say_bug(error)}"
