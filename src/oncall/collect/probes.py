@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from oncall.collect.config import Configuration
@@ -34,6 +35,7 @@ _MOST_PINGS = 10_000  # held for an agent that is busy
 _RESOLVED_FOR_NS = 300 * NS_PER_S
 _TRY_AGAIN_NS = 60 * NS_PER_S
 _TELL_AGAIN_NS = 60 * NS_PER_S
+_PATIENCE_S = 2.0  # for the thread to leave
 _MS = 1_000_000
 
 COLUMNS = (
@@ -180,7 +182,11 @@ class Prober:
 
     def take(self) -> list[Ping]:
         """What has ended since the last call."""
-        return [self._pings.popleft() for _ in range(len(self._pings))]
+        taken: list[Ping] = []
+        with suppress(IndexError):  # which the thread may empty, too
+            while True:
+                taken.append(self._pings.popleft())
+        return taken
 
     def problems(self) -> list[str]:
         """What was odd of answers lately, and whom there is no way to."""
@@ -201,9 +207,9 @@ class Prober:
         return self._odd
 
     def close(self) -> None:
+        """Stop pinging. A thread that waits for a name server is left to the process's end."""
         self._wake.close()
-        self._thread.join()
-        self._woken.close()
+        self._thread.join(_PATIENCE_S)
 
     def _run(self) -> None:
         try:
@@ -212,6 +218,7 @@ class Prober:
             self._failed = f"nobody is pinged any more: {say_bug(error)}"
         for pinger in self._pingers:
             pinger.close()
+        self._woken.close()
 
     def _ping_until_closed(self) -> None:
         poll = select.poll()
