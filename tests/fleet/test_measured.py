@@ -20,7 +20,7 @@ NODES = 4
 
 
 def job_with_a_slow_host() -> Incident:
-    """Four nodes with a rank each, and pings from one of them that its host delays."""
+    """Four nodes with a rank each, and pings among them that the host of one delays."""
     incident = Incident.empty()
     incident.append("jobs", {"job": "j", "world_size": [NODES]})
     for node in range(NODES):
@@ -34,10 +34,12 @@ def job_with_a_slow_host() -> Incident:
         fast = [BEGAN_NS + k * S // 4 for k in range(4 * SECONDS)]
         port = {"node": name, "nic": "mlx5_0", "port": 1, "at_ns": fast}
         incident.append("nics", port | {"tx_bytes": [10**9 * k for k in range(len(fast))]})
-        pair = {"node": name, "nic": "mlx5_0", "target_node": f"n{(node + 1) % NODES}"}
-        for kind, rtt_us in (("network", 17), ("end_to_end", 45 if node == 2 else 21)):
-            told = {"kind": kind, "at_ns": at, "rtt_ns": rtt_us * 1000, "lost": False}
-            incident.append("pings", pair | told)
+        for target in {*range(NODES)} - {node}:
+            pair = {"node": name, "nic": "mlx5_0", "target_node": f"n{target}"}
+            slow = 2 in (node, target)
+            for kind, rtt_us in (("network", 17), ("end_to_end", 45 if slow else 21)):
+                told = {"kind": kind, "at_ns": at, "rtt_ns": rtt_us * 1000, "lost": False}
+                incident.append("pings", pair | {"target_nic": "mlx5_0"} | told)
     return incident
 
 
