@@ -124,10 +124,10 @@ def site_with(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> Path:
 
 
 def test_list_tells_where_each_is_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "hang     stable        shipped\n" in oncall("list").stdout
+    assert "hang       stable        shipped\n" in oncall("list").stdout
     file = site_with(tmp_path, monkeypatch, (shipped_folder() / "hang.yaml").read_text())
-    assert f"hang     stable        site {file}\n" in oncall("list").stdout
-    assert "hang     stable        shipped\n" in oncall("list", "--no-site-rules").stdout
+    assert f"hang       stable        site {file}\n" in oncall("list").stdout
+    assert "hang       stable        shipped\n" in oncall("list", "--no-site-rules").stdout
     file.write_text("rulebook: hang\noverride: {params: {hang_after: 2 min}}")
     assert f"shipped, changed by {file}\n" in oncall("list").stdout
     assert "hang_after = 2 min" in oncall("show", "hang").stdout
@@ -140,7 +140,7 @@ def test_a_broken_file_of_the_site_is_told_and_harms_nothing(
     file = site_with(tmp_path, monkeypatch, "rulebook: hang\nfacts: [\x1b[31m")
     listed = oncall("list")
     assert listed.exit_code == 0 and "\x1b" not in listed.stdout + listed.stderr
-    assert f"hang     left out      {file}:" in listed.stdout
+    assert f"hang       left out      {file}:" in listed.stdout
     assert f"the site's {file} is left out, hang runs without it" in listed.stderr
     assert oncall("show", "hang").stdout == oncall("show", "hang", "--no-site-rules").stdout
     # Whoever checks asks for what is wrong.
