@@ -159,3 +159,12 @@ def _kept(seq: int, step: int) -> bool:
 
     ((kept,),) = duckdb.sql(f"SELECT {is_sampled(str(seq), str(step))}").fetchall()
     return bool(kept)
+
+
+def test_a_reading_that_came_twice_is_one() -> None:
+    with Incident.empty() as incident:
+        for _ in range(2):
+            incident.append("nics", {"node": "a", "nic": "n", "port": 1, "at_ns": [1, 2]})
+            incident.append("gpus", {"node": "a", "gpu": [0, 1], "at_ns": 1})
+        settle_duplicates(incident.con)
+        assert (incident.rows("nics"), incident.rows("gpus")) == (2, 2)

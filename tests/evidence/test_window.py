@@ -136,3 +136,13 @@ def test_nothing_is_later_than_the_cut(ends: list[tuple[int, int, bool]], until:
         assert incident.rows("ops") == sum(start <= until for start, _, _ in ends)
         finished = rows(incident, "SELECT count(*) FROM ops WHERE done")[0][0]
         assert finished == sum(done and start + length <= until for start, length, done in ends)
+
+
+def test_readings_follow_the_window_and_devices_stay(incident: Incident) -> None:
+    incident.append("devices", {"node": "a", "kind": "nic", "device": "n", "at_ns": 5})
+    incident.append("nics", {"node": "a", "nic": "n", "at_ns": [10, 30, 90]})
+    assert window.span(incident.con) == (10, 90)
+    window.cut_after(incident.con, 60)
+    window.cut_before(incident.con, 20)
+    assert rows(incident, "SELECT at_ns FROM nics") == [(30,)]
+    assert rows(incident, "SELECT device FROM devices") == [("n",)]
