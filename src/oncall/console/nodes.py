@@ -23,15 +23,16 @@ from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_became
 from oncall.fleet.doctor import checkup_of
-from oncall.fleet.gather import Gather, Window, jobs_of
+from oncall.fleet.gather import Gather, Window
 from oncall.fleet.merge import merge
-from oncall.fleet.outcome import Outcome
+from oncall.fleet.outcome import Outcome, jobs_of
 from oncall.fleet.reach import Reach, opened
 from oncall.fleet.transport import Clock, Transport
 from oncall.nodeset import fold_hosts
 from oncall.report.words import clean
 from oncall.units import NS_PER_S
 
+_FRESH_NS = 10 * NS_PER_S  # of greetings: who found the jobs need not be asked once more for one
 # A collector seals and answers within a minute; whoever was seen since then runs.
 _RUNS_NS = 60 * NS_PER_S
 
@@ -66,6 +67,7 @@ class Nodes:
         self._outcomes: Mapping[str, Outcome] = {}
         self._clocks: Mapping[str, Clock] = {}
         self._answered_ns: dict[str, int] = {}
+        self._greeted_ns: int | None = None  # when all were greeted, and not asked more since
 
     # ------------------------------------------------------------------ asking
 
@@ -192,6 +194,7 @@ class Nodes:
         gather = await self._everybody(Window(), folder)
         await gather.greet()
         self._note(gather)
+        self._greeted_ns = self._clock()
 
     async def _gathered(
         self, job: str | None, since_ns: int | None, until_ns: int | None, folder: Path
@@ -225,8 +228,11 @@ class Nodes:
 
     async def _everybody(self, span: Window, folder: Path) -> Gather:
         """The one gather of all hosts, turned to another span."""
+        greeted_ns, self._greeted_ns = self._greeted_ns, None
         if self._all is None:
             self._all = await self._opened(self._reach.hosts, span, folder)
+        elif greeted_ns is not None and self._clock() - greeted_ns < _FRESH_NS:
+            self._all.gather.turn(span, folder)
         else:
             self._all.gather.again(span, folder)
         return self._all.gather
@@ -244,7 +250,7 @@ class Nodes:
     async def _leave(self) -> None:
         lines = [self._all, self._one and self._one[1]]
         stack, self._stack = self._stack, AsyncExitStack()
-        self._all = self._one = self._transport = None
+        self._all = self._one = self._transport = self._greeted_ns = None
         for line in lines:
             if line is not None:
                 await line.stack.aclose()

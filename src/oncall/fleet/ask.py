@@ -14,10 +14,10 @@ from pathlib import Path
 
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.fleet.gather import AT_ONCE, Gather, Progress, Window, jobs_of
+from oncall.fleet.gather import AT_ONCE, Gather, Progress, Window
 from oncall.fleet.memory import Memory
 from oncall.fleet.merge import Answers, merge
-from oncall.fleet.outcome import REASONS, Outcome
+from oncall.fleet.outcome import REASONS, Outcome, jobs_of
 from oncall.fleet.transport import Transport
 from oncall.nodeset import fold_hosts
 

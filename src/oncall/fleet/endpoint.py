@@ -231,17 +231,17 @@ def _sealed_parts(node: Node, request: Request, into: _Folder) -> list[str]:
         node.data, since_ns=request.since_ns, until_ns=request.until_ns, nodes=[node.name]
     )
     gaps: list[str] = []
-    for shards in _by_preparation(sealed, request):
-        with open_shards(shards, LIMITS) as opened:
-            _answer_into(opened, request, into)
-            gaps += [str(gap) for gap in opened.gaps]
+    for opened in _opened(sealed, request):
+        _answer_into(opened, request, into)
+        gaps += [str(gap) for gap in opened.gaps]
     return gaps
 
 
-def _by_preparation(sealed: Sequence[Shard], request: Request) -> list[list[Shard]]:
-    """Shards with candidates apart from those without, which are read in full."""
-    if request.ask == "detail" or not sealed:
-        return [list(sealed)] if sealed else []
+def _opened(sealed: Sequence[Shard], request: Request) -> Iterator[Shards]:
+    """The shards, opened; for a digest those with candidates apart from those without, which are
+    read in full."""
+    if not sealed:
+        return
     with open_shards(sealed, LIMITS) as opened:
         prepared = {
             path
@@ -249,9 +249,14 @@ def _by_preparation(sealed: Sequence[Shard], request: Request) -> list[list[Shar
                 "SELECT path FROM shards WHERE list_has_all(tables, ?)", [[*CANDIDATES.values()]]
             ).fetchall()
         }
-    with_them = [shard for shard in sealed if str(shard.path) in prepared]
-    without = [shard for shard in sealed if str(shard.path) not in prepared]
-    return [group for group in (with_them, without) if group]
+        with_them = [shard for shard in sealed if str(shard.path) in prepared]
+        without = [shard for shard in sealed if str(shard.path) not in prepared]
+        if request.ask == "detail" or not with_them or not without:
+            yield opened
+            return
+    for group in (with_them, without):
+        with open_shards(group, LIMITS) as opened:
+            yield opened
 
 
 def _answer_into(shards: Shards, request: Request, into: _Folder) -> None:

@@ -19,9 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from oncall.fleet.host import Host, grace
 from oncall.fleet.merge import Answers
-from oncall.fleet.outcome import HostError, Kind, Outcome
-from oncall.fleet.transport import Clock, Connection, FolderSink, Transport
+from oncall.fleet.outcome import HostError, Kind, Outcome, jobs_of
+from oncall.fleet.transport import Clock, FolderSink, Transport
 from oncall.shards.parts import ReceivedPart
 from oncall.shards.wire import Request
 
@@ -31,7 +32,6 @@ NODE_ROWS = 25_000
 LEAST_NODE_ROWS = 4_000
 DETAIL_ROWS = 400_000
 AT_ONCE = 64
-_GRACE_S = 1.0  # for a host that failed before; it counts the next time if it takes longer
 
 
 @dataclass(frozen=True)
@@ -83,16 +83,16 @@ class Gather:
         self._folder = folder
         self._patience_s = patience_s
         self._progress = progress
-        self._sessions = {host: _Session(host, number) for number, host in enumerate(hosts)}
+        self._hosts = {name: Host(name, number) for number, name in enumerate(hosts)}
         self._stopped = asyncio.Event()
         self._slots = asyncio.Semaphore(at_once)
         self._phase = Progress("greet", 0, 0, 0)
-        self._leaving: list[asyncio.Task[None]] = []  # connections of sessions that were replaced
+        self._leaving: list[asyncio.Task[None]] = []  # of hosts that were replaced
         self.parts: list[ReceivedPart] = []
 
     async def __aenter__(self) -> Gather:
-        for session in self._sessions.values():
-            session.task = asyncio.create_task(self._attend(session))
+        for host in self._hosts.values():
+            host.attend(self._transport, self._count)
         return self
 
     async def __aexit__(
@@ -101,30 +101,34 @@ class Gather:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        sessions = self._sessions.values()
-        tasks = [session.leave() for session in sessions]
-        trying = [session.trying for session in sessions if session.trying is not None]
-        await asyncio.gather(*tasks, *trying, *self._leaving, return_exceptions=True)
+        for host in self._hosts.values():
+            host.leave()
+        left = (host.left() for host in self._hosts.values())
+        await asyncio.gather(*left, *self._leaving, return_exceptions=True)
+
+    def turn(self, window: Window, folder: Path) -> None:
+        """Ask about another span, of hosts as they were greeted. What came before is forgotten."""
+        self._window, self._folder = window, folder
+        self._stopped = asyncio.Event()
+        self._phase = Progress("greet", 0, 0, 0)
+        self.parts = []
 
     def again(self, window: Window, folder: Path) -> None:
         """Begin anew, over the connections that hold: whoever failed is tried once more, without
         the others waiting for it; whoever knows nothing of the job is left alone. What came before
         is forgotten."""
-        self._window, self._folder = window, folder
-        self._stopped = asyncio.Event()
-        self._phase = Progress("greet", 0, 0, 0)
-        self.parts = []
+        self.turn(window, folder)
         self._leaving = [task for task in self._leaving if not task.done()]
-        for host, session in self._sessions.items():
-            if session.outcome.kind in ("ok", "no-data") or session.trying is not None:
+        for name, host in self._hosts.items():
+            if host.outcome.kind in ("ok", "no-data") or host.trying is not None:
+                host.greeted = host.outcome.kind == "no-data"
                 continue
-            self._leaving.append(session.leave())
-            fresh = _Session(host, session.number)
-            if session.outcome.kind != "interrupted":
-                fresh.outcome = session.outcome
-                fresh.trying = asyncio.create_task(self._try(fresh))
-            fresh.task = asyncio.create_task(self._attend(fresh))
-            self._sessions[host] = fresh
+            host.leave()
+            self._leaving.append(asyncio.create_task(host.left()))
+            fresh = self._hosts[name] = Host(name, host.number)
+            if host.outcome.kind != "interrupted":
+                fresh.try_again(host.outcome, window.since_ns, self._patience_s)
+            fresh.attend(self._transport, self._count)
 
     def stop(self) -> None:
         """Wait for nobody any more; what has arrived counts."""
@@ -137,133 +141,112 @@ class Gather:
     @property
     def answers(self) -> Answers:
         """What has arrived."""
-        sessions = self._sessions
+        hosts = self._hosts
         return Answers(
             parts=tuple(self.parts),
-            outcomes={host: session.outcome for host, session in sessions.items()},
-            clocks={host: each.clock for host, each in sessions.items() if each.clock is not None},
+            outcomes={name: host.outcome for name, host in hosts.items()},
+            clocks={name: each.clock for name, each in hosts.items() if each.clock is not None},
         )
 
     # ------------------------------------------------------------------ phases
 
     async def greet(self) -> Mapping[str, Outcome]:
-        """Greet every host; returns what became of each."""
-        late = [each for each in self._sessions.values() if each.trying is not None]
+        """Greet every host that is not greeted yet; returns what became of each."""
+        late = [each for each in self._hosts.values() if each.trying is not None]
         known = [
-            host
-            for host, each in self._sessions.items()
-            if each.outcome.kind != "no-data" and each.trying is None
+            name for name, each in self._hosts.items() if not each.greeted and each.trying is None
         ]
-        await asyncio.gather(self._run("greet", known, self._greet), _grace(late))
-        for session in late:
-            session.take_in()
+        await asyncio.gather(self._run("greet", known, self._greet), grace(late))
+        for host in late:
+            host.take_in()
         return self.answers.outcomes
 
     async def digest(self, job: str) -> None:
         """Ask all hosts that see the job for its digest; the others have no data."""
         nodes = []
-        for host, session in self._sessions.items():
-            if session.outcome.kind == "ok" and job in jobs_of(session.outcome):
-                nodes.append(host)
-            elif session.outcome.kind == "ok":
-                session.fail("no-data")
+        for name, host in self._hosts.items():
+            if host.outcome.kind == "ok" and job in jobs_of(host.outcome):
+                nodes.append(name)
+            elif host.outcome.kind == "ok":
+                host.fail("no-data")
         budget = max(LEAST_NODE_ROWS, min(NODE_ROWS, CONSOLE_ROWS // max(1, len(nodes))))
         request = Request("digest", job=job, budget_rows=budget)
-        await self._run("digest", nodes, lambda session: self._fetch(session, request), self._slots)
+        await self._run("digest", nodes, lambda host: self._fetch(host, request), self._slots)
 
     async def detail(
         self, job: str, comms: Mapping[str, Sequence[int]], tables: Sequence[str] = ()
     ) -> None:
         """Ask hosts for all operations of communicators (host -> communicators, none: all), or
         for these tables alone."""
-        asked = {
-            host: of for host, of in comms.items() if self._sessions[host].outcome.kind == "ok"
-        }
+        asked = {name: of for name, of in comms.items() if self._hosts[name].outcome.kind == "ok"}
         budget = max(LEAST_NODE_ROWS, min(DETAIL_ROWS, CONSOLE_ROWS // max(1, len(asked))))
         request = Request("detail", job=job, budget_rows=budget, tables=tuple(tables))
 
-        async def fetch(session: _Session) -> None:
-            await self._fetch(session, replace(request, comms=tuple(asked[session.host])))
+        async def fetch(host: Host) -> None:
+            await self._fetch(host, replace(request, comms=tuple(asked[host.name])))
 
         await self._run("detail", asked, fetch, self._slots)
 
     async def each(self, phase: str, requests: Mapping[str, Request]) -> None:
         """Ask hosts each its own request (host -> request); ends are added to their status."""
         asked = {
-            host: request
-            for host, request in requests.items()
-            if self._sessions[host].outcome.kind == "ok"
+            name: request
+            for name, request in requests.items()
+            if self._hosts[name].outcome.kind == "ok"
         }
 
-        async def fetch(session: _Session) -> None:
-            await self._fetch(session, asked[session.host])
+        async def fetch(host: Host) -> None:
+            await self._fetch(host, asked[host.name])
 
         await self._run(phase, asked, fetch)
 
-    def leave_out(self, host: str, kind: Kind, message: str) -> None:
+    def leave_out(self, name: str, kind: Kind, message: str) -> None:
         """Ask a host no more, and say why."""
-        self._sessions[host].fail(kind, message)
+        self._hosts[name].fail(kind, message)
 
-    async def _greet(self, session: _Session) -> None:
-        session.outcome, session.clock = await self._greeted(session)
+    async def _greet(self, host: Host) -> None:
+        await host.greet(self._window.since_ns)
 
-    async def _greeted(self, session: _Session) -> tuple[Outcome, Clock]:
-        since_ns = self._window.since_ns
-        end = await session.ask(lambda c: c.hello(Request("hello", since_ns=since_ns)))
-        clock: Clock = await session.ask(lambda c: c.measure_clock())
-        return Outcome(session.host, "ok", status=end.status), clock
-
-    async def _try(self, session: _Session) -> tuple[Outcome, Clock | None]:
-        """What becomes of a host that has failed before, while nobody waits for it."""
-        try:
-            async with asyncio.timeout(self._patience_s):
-                return await self._greeted(session)
-        except TimeoutError:
-            message = f"no answer within {self._patience_s:g} s"
-            return Outcome(session.host, "timeout", message), None
-        except HostError as error:
-            return Outcome(session.host, error.kind, str(error)), None
-
-    async def _fetch(self, session: _Session, request: Request) -> None:
-        request = replace(request, **self._window.on(session.clock))  # type: ignore[arg-type]
+    async def _fetch(self, host: Host, request: Request) -> None:
+        request = replace(request, **self._window.on(host.clock))  # type: ignore[arg-type]
         sink = FolderSink(
-            self._folder / f"{len(self.parts)}-{request.ask}-{session.number}", session.host
+            self._folder / f"{len(self.parts)}-{request.ask}-{host.number}", host.name
         )
         try:
-            end = await session.ask(lambda c: c.ask(request, sink))
+            end = await host.ask(lambda c: c.ask(request, sink))
         except BaseException:
             # Parts of a broken answer are not used: half a selection would look like silence.
             shutil.rmtree(sink.folder, ignore_errors=True)
             raise
         self.parts += sink.parts
-        session.outcome = replace(session.outcome, status={**session.outcome.status, **end.status})
+        host.outcome = replace(host.outcome, status={**host.outcome.status, **end.status})
 
     async def _run(
         self,
         phase: str,
         hosts: Iterable[str],
-        ask: Callable[[_Session], Awaitable[None]],
+        ask: Callable[[Host], Awaitable[None]],
         slots: AbstractAsyncContextManager[Any] | None = None,
     ) -> None:
         """Ask hosts at once, as far as there are slots, until all have answered or failed, or we
         stop."""
-        sessions = [self._sessions[host] for host in hosts]
-        self._phase = Progress(phase, 0, len(sessions), self._phase.bytes)
+        asked = [self._hosts[name] for name in hosts]
+        self._phase = Progress(phase, 0, len(asked), self._phase.bytes)
         self._tell()
 
-        async def one(session: _Session) -> None:
+        async def one(host: Host) -> None:
             try:
                 async with slots or nullcontext(), asyncio.timeout(self._patience_s):
-                    await ask(session)
+                    await ask(host)
             except TimeoutError:
-                session.fail("timeout", f"no answer within {self._patience_s:g} s")
+                host.fail("timeout", f"no answer within {self._patience_s:g} s")
             except HostError as error:
-                session.fail(error.kind, str(error))
+                host.fail(error.kind, str(error))
             else:
                 self._phase = replace(self._phase, answered=self._phase.answered + 1)
                 self._tell()
 
-        asking = [asyncio.create_task(one(session)) for session in sessions]
+        asking = [asyncio.create_task(one(host)) for host in asked]
         stopping = asyncio.create_task(self._stopped.wait())
         try:
             left: set[asyncio.Task[Any]] = set(asking)
@@ -276,24 +259,9 @@ class Gather:
             for task in (*asking, stopping):
                 task.cancel()
             await asyncio.gather(*asking, stopping, return_exceptions=True)
-        for session, task in zip(sessions, asking, strict=True):
+        for host, task in zip(asked, asking, strict=True):
             if task.cancelled():
-                session.fail("interrupted")
-
-    # ------------------------------------------------------------- connections
-
-    async def _attend(self, session: _Session) -> None:
-        """Hold one host's connection as long as it is of use: opened and closed in one task."""
-        try:
-            async with self._transport.connect(session.host) as connection:
-                connection.progress = self._count
-                await session.serve(connection)
-        except HostError as error:
-            session.lose(error)
-        except OSError as error:
-            session.lose(HostError("error", error.strerror or str(error)))
-        except Exception as error:  # a bug in reaching one host must not cost us the others
-            session.lose(HostError("error", f"{type(error).__name__}: {error}"))
+                host.fail("interrupted")
 
     def _count(self, received: int) -> None:
         self._phase = replace(self._phase, bytes=self._phase.bytes + received)
@@ -301,76 +269,3 @@ class Gather:
     def _tell(self) -> None:
         if self._progress is not None:
             self._progress(self._phase)
-
-
-class _Session:
-    """One host: its connection, wherever that lives, and what became of it."""
-
-    task: asyncio.Task[None]
-
-    def __init__(self, host: str, number: int) -> None:
-        self.host = host
-        self.number = number
-        self.outcome = Outcome(host, "interrupted")
-        self.clock: Clock | None = None
-        # Of a host that failed before: being greeted in the background, `outcome` the old one.
-        self.trying: asyncio.Task[tuple[Outcome, Clock | None]] | None = None
-        self._connection: asyncio.Future[Connection] = asyncio.Future()
-        self._left = asyncio.Event()
-
-    async def serve(self, connection: Connection) -> None:
-        """Offer the connection to whoever asks, until we leave."""
-        if not self._connection.done():
-            self._connection.set_result(connection)
-        await self._left.wait()
-
-    async def ask(self, question: Callable[[Connection], Awaitable[Any]]) -> Any:
-        """Ask over the connection, once it is there. Raises HostError."""
-        connection = await asyncio.shield(self._connection)
-        return await question(connection)
-
-    def take_in(self) -> None:
-        """Let what came of trying count, if it is there."""
-        if self.trying is not None and self.trying.done():
-            self.outcome, self.clock = self.trying.result()
-            self.trying = None
-
-    def lose(self, error: HostError) -> None:
-        """There is no connection."""
-        if not self._connection.done():
-            self._connection.set_exception(error)
-
-    def fail(self, kind: Kind, message: str = "") -> None:
-        """It is of no more use."""
-        self.outcome = replace(self.outcome, kind=kind, message=message)
-        self.leave()
-
-    def leave(self) -> asyncio.Task[None]:
-        """Let go of the connection, or of the attempt to make one."""
-        self._left.set()
-        if self.trying is not None:
-            self.trying.cancel()
-        if not self._connection.done():
-            self._connection.cancel()
-            self.task.cancel()
-        elif not self._connection.cancelled():
-            self._connection.exception()  # seen, so that nobody reports it as forgotten
-        return self.task
-
-
-async def _grace(late: Sequence[_Session]) -> None:
-    """Give hosts that are tried again a moment, while the others are greeted anyhow."""
-    trying = [session.trying for session in late if session.trying is not None]
-    if trying:
-        await asyncio.wait(trying, timeout=_GRACE_S)
-
-
-def jobs_of(outcome: Outcome) -> dict[str, int]:
-    """The jobs that a greeted host sees, with the last instant of each."""
-    told = outcome.status.get("jobs")
-    jobs = told.items() if isinstance(told, dict) else ()
-    return {
-        name: seen["last_ns"]
-        for name, seen in jobs
-        if isinstance(seen, dict) and isinstance(seen.get("last_ns"), int)
-    }

@@ -60,3 +60,14 @@ class Outcome:
         """The node's own name, where it told one; else what it was asked by."""
         told = self.status.get("node")
         return told if isinstance(told, str) and told else self.host
+
+
+def jobs_of(outcome: Outcome) -> dict[str, int]:
+    """The jobs that a greeted host sees, with the last instant of each."""
+    told = outcome.status.get("jobs")
+    jobs = told.items() if isinstance(told, dict) else ()
+    return {
+        name: seen["last_ns"]
+        for name, seen in jobs
+        if isinstance(seen, dict) and isinstance(seen.get("last_ns"), int)
+    }

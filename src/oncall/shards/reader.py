@@ -46,6 +46,7 @@ class _Attached:
     shard: Shard
     alias: str
     columns: dict[str, dict[str, str]]  # table -> column -> DuckDB type
+    filled: frozenset[str]  # the tables that hold any row
 
 
 class Shards:
@@ -168,20 +169,21 @@ def _attach(con: duckdb.DuckDBPyConnection, shard: Shard, alias: str) -> _Attach
     except duckdb.Error as error:
         raise _LeftOut(_gap_of(shard, error)) from error
     try:
-        columns = _check(con, shard, alias, size_bytes)
+        columns, filled = _check(con, shard, alias, size_bytes)
     except duckdb.Error as error:
         con.execute(f"DETACH {alias}")
         raise _LeftOut(_gap_of(shard, error)) from error
     except _LeftOut:
         con.execute(f"DETACH {alias}")
         raise
-    return _Attached(shard, alias, columns)
+    return _Attached(shard, alias, columns, filled)
 
 
 def _check(
     con: duckdb.DuckDBPyConnection, shard: Shard, alias: str, size_bytes: int
-) -> dict[str, dict[str, str]]:
-    """The columns of the shard's tables. Raises _LeftOut for what must not be read."""
+) -> tuple[dict[str, dict[str, str]], frozenset[str]]:
+    """The columns of the shard's tables, and the tables that hold any row. Raises _LeftOut for
+    what must not be read."""
     ((blocks, block_bytes),) = con.execute(
         "SELECT total_blocks, block_size FROM pragma_database_size() WHERE database_name = ?",
         [alias],
@@ -191,17 +193,25 @@ def _check(
         problem = f"damaged: cut off after {size_bytes} of {expected_bytes} bytes"
         raise _LeftOut(ShardGap(shard, "damaged", problem))
     # Tables only: a view in a file that others wrote could read any other file.
+    tables = dict(
+        con.execute(
+            "SELECT table_name, estimated_size FROM duckdb_tables() "
+            "WHERE database_name = ? AND schema_name = 'main'",
+            [alias],
+        ).fetchall()
+    )
     rows = con.execute(
-        "SELECT table_name, column_name, data_type FROM duckdb_columns() SEMI JOIN duckdb_tables() "
-        "USING (database_name, schema_name, table_name) "
+        "SELECT table_name, column_name, data_type FROM duckdb_columns() "
         "WHERE database_name = ? AND schema_name = 'main'",
         [alias],
     ).fetchall()
     columns: dict[str, dict[str, str]] = {}
     for table, column, kind in rows:
-        columns.setdefault(table, {})[column] = kind
+        if table in tables:
+            columns.setdefault(table, {})[column] = kind
     _check_version(con, shard, alias, columns.get("meta", {}))
-    return columns
+    # The estimate counts deleted rows as well: none is none.
+    return columns, frozenset(table for table, rows in tables.items() if rows != 0)
 
 
 def _check_version(
@@ -251,7 +261,8 @@ def _over_evidence(table: Table, attached: Sequence[_Attached]) -> str:
     """All shards' rows of one evidence table, in today's columns."""
     parts = []
     for each in attached:
-        if present := each.columns.get(table.name):
+        if table.name in each.filled:
+            present = each.columns[table.name]
             values = ", ".join(
                 f'"{c.name}"::{c.type} AS "{c.name}"'
                 if c.name in present

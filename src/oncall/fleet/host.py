@@ -1,0 +1,124 @@
+"""One host of a gather: its connection, wherever that lives, and what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from oncall.fleet.outcome import HostError, Kind, Outcome
+from oncall.fleet.transport import Clock, Connection, Transport
+from oncall.shards.wire import Request
+
+_GRACE_S = 1.0  # for a host that failed before; it counts the next time if it takes longer
+
+
+class Host:
+    """A host that is asked. `number` is its place among all hosts of the gather."""
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+        self.outcome = Outcome(name, "interrupted")
+        self.clock: Clock | None = None
+        self.greeted = False  # answered to `greet`, or failed to
+        # Of a host that failed before: being greeted in the background, `outcome` the old one.
+        self.trying: asyncio.Task[tuple[Outcome, Clock | None]] | None = None
+        self._attending: asyncio.Task[None] | None = None
+        self._connection: asyncio.Future[Connection] = asyncio.Future()
+        self._left = asyncio.Event()
+
+    # -------------------------------------------------------------- connection
+
+    def attend(self, transport: Transport, progress: Callable[[int], None]) -> None:
+        """Hold the connection as long as it is of use: opened and closed in one task. `progress`
+        is told of the bytes as they come."""
+        self._attending = asyncio.create_task(self._attend(transport, progress))
+
+    async def _attend(self, transport: Transport, progress: Callable[[int], None]) -> None:
+        try:
+            async with transport.connect(self.name) as connection:
+                connection.progress = progress
+                if not self._connection.done():
+                    self._connection.set_result(connection)
+                await self._left.wait()
+        except HostError as error:
+            self._lose(error)
+        except OSError as error:
+            self._lose(HostError("error", error.strerror or str(error)))
+        except Exception as error:  # a bug in reaching one host must not cost us the others
+            self._lose(HostError("error", f"{type(error).__name__}: {error}"))
+
+    def _lose(self, error: HostError) -> None:
+        """There is no connection."""
+        if not self._connection.done():
+            self._connection.set_exception(error)
+
+    async def ask(self, question: Callable[[Connection], Awaitable[Any]]) -> Any:
+        """Ask over the connection, once it is there. Raises HostError."""
+        connection = await asyncio.shield(self._connection)
+        return await question(connection)
+
+    def fail(self, kind: Kind, message: str = "") -> None:
+        """It is of no more use."""
+        self.greeted = True
+        self.outcome = replace(self.outcome, kind=kind, message=message)
+        self.leave()
+
+    def leave(self) -> None:
+        """Let go of the connection, or of the attempt to make one."""
+        self._left.set()
+        if self.trying is not None:
+            self.trying.cancel()
+        if not self._connection.done():
+            self._connection.cancel()
+            if self._attending is not None:
+                self._attending.cancel()
+        elif not self._connection.cancelled():
+            self._connection.exception()  # seen, so that nobody reports it as forgotten
+
+    async def left(self) -> None:
+        """Wait until nothing of it is left, once it has been told to leave."""
+        tasks = [task for task in (self._attending, self.trying) if task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---------------------------------------------------------------- greeting
+
+    async def greet(self, since_ns: int | None) -> None:
+        """Ask what it is, which jobs it saw since then, and its clock. Raises HostError."""
+        self.outcome, self.clock = await self._greeting(since_ns)
+        self.greeted = True
+
+    async def _greeting(self, since_ns: int | None) -> tuple[Outcome, Clock]:
+        end = await self.ask(lambda c: c.hello(Request("hello", since_ns=since_ns)))
+        clock: Clock = await self.ask(lambda c: c.measure_clock())
+        return Outcome(self.name, "ok", status=end.status), clock
+
+    def try_again(self, before: Outcome, since_ns: int | None, patience_s: float) -> None:
+        """Greet it while nobody waits; until it has answered, what became of it `before` holds."""
+        self.outcome = before
+        self.trying = asyncio.create_task(self._try(since_ns, patience_s))
+
+    async def _try(self, since_ns: int | None, patience_s: float) -> tuple[Outcome, Clock | None]:
+        try:
+            async with asyncio.timeout(patience_s):
+                return await self._greeting(since_ns)
+        except TimeoutError:
+            return Outcome(self.name, "timeout", f"no answer within {patience_s:g} s"), None
+        except HostError as error:
+            return Outcome(self.name, error.kind, str(error)), None
+
+    def take_in(self) -> None:
+        """Let what came of trying count, if it is there."""
+        if self.trying is not None and self.trying.done():
+            self.outcome, self.clock = self.trying.result()
+            self.greeted = True
+            self.trying = None
+
+
+async def grace(late: Sequence[Host]) -> None:
+    """Give hosts that are tried again a moment, while the others are greeted anyhow."""
+    trying = [host.trying for host in late if host.trying is not None]
+    if trying:
+        await asyncio.wait(trying, timeout=_GRACE_S)
