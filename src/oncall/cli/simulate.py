@@ -26,11 +26,11 @@ def simulate(
     """
     from dataclasses import replace
 
-    from oncall.simulate import Scenario, write
-    from oncall.simulate import simulate as run
+    from oncall.simulate import write
+    from oncall.simulate.load import load, run
     from oncall.units import format_number
 
-    wanted = Scenario.load(scenario)
+    wanted = load(scenario)
     if seed is not None:
         wanted = replace(wanted, seed=seed)
     incident, truth = run(wanted)

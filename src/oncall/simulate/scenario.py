@@ -7,15 +7,17 @@ name without its unit: `forward: 60 ms` sets `forward_ns`. Nothing here knows a 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from oncall.errors import BadInput, UsageError
 from oncall.nodeset import expand_ranks
 from oncall.simulate.fault import ROLES, Fault
 from oncall.units import Dimension, parse_quantity
+
+T = TypeVar("T")
 
 RECORDERS = ("patched", "hooks")
 PING_CLOCKS = ("nic", "kernel", "program")
@@ -154,21 +156,27 @@ class Scenario:
     @classmethod
     def load(cls, path: Path) -> Scenario:
         """A scenario from a YAML file. Raises BadInput naming the file and the key or line."""
-        from ruamel.yaml import YAML
-        from ruamel.yaml.error import YAMLError
+        return load_mapping(path, cls.from_mapping)
 
-        try:
-            content = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(str(path), f"cannot be read: {error}") from error
-        except YAMLError as error:
-            raise BadInput(str(path), f"is not YAML: {_one_line(error)}") from error
-        if not isinstance(content, Mapping):
-            raise BadInput(str(path), "a scenario is a mapping such as `tp: 4`")
-        try:
-            return cls.from_mapping(content)
-        except UsageError as error:
-            raise BadInput(str(path), str(error)) from error
+
+def load_mapping(path: Path, read: Callable[[Mapping[str, Any]], T]) -> T:
+    """What `read` makes of the mapping in a YAML file. Raises BadInput naming the file, and the
+    line or what `read` refuses."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        content = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(str(path), f"cannot be read: {error}") from error
+    except YAMLError as error:
+        raise BadInput(str(path), f"is not YAML: {_one_line(error)}") from error
+    if not isinstance(content, Mapping):
+        raise BadInput(str(path), "a scenario is a mapping such as `tp: 4`")
+    try:
+        return read(content)
+    except UsageError as error:
+        raise BadInput(str(path), str(error)) from error
 
 
 def fault_from_mapping(mapping: Any) -> Fault:

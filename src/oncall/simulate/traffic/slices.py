@@ -1,0 +1,56 @@
+"""What was put on the wire: slices, or parts of them, with when they were posted and sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from oncall.simulate.algorithm import Floats
+from oncall.simulate.cluster import Ints
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Slices of any number of operations: arrays of one length; times are ns since the job began.
+
+    begin_ns to end_ns: on the wire. posted_ns to completed_ns: as a work request; infinite if the
+    completion never came. `operation` numbers the operations of one rank and communicator.
+    """
+
+    operation: Ints
+    sender: Ints
+    peer: Ints
+    channel: Ints
+    bytes: Floats
+    posted_ns: Floats
+    begin_ns: Floats
+    end_ns: Floats
+    completed_ns: Floats
+
+    def __len__(self) -> int:
+        return len(self.sender)
+
+    def where(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Slices:
+        """Only the chosen ones."""
+        return Slices(**{item.name: getattr(self, item.name)[chosen] for item in fields(self)})
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What each sender is to send to each peer in each operation, payload only: one length."""
+
+    operation: Ints
+    sender: Ints
+    peer: Ints
+    bytes: Floats
+
+
+def join(parts: Sequence[Slices]) -> Slices:
+    """All of them as one."""
+    names = [item.name for item in fields(Slices)]
+    if not parts:
+        none, nobody = np.empty(0), np.empty(0, dtype=np.int64)
+        return Slices(nobody, nobody, nobody, nobody, none, none, none, none, none)
+    return Slices(**{name: np.concatenate([getattr(p, name) for p in parts]) for name in names})

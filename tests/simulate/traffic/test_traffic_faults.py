@@ -1,0 +1,79 @@
+"""What each failure leaves in the traffic, as Pulse 6 and 7 say it does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oncall.evidence.incident import Incident
+from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
+
+Row = dict[str, Any]
+
+
+def last_collective(incident: Incident, rank: int) -> dict[int, Row]:
+    """Of the last collective with traffic that `rank` took part in: each member's metrics."""
+    rows = incident.con.execute(
+        """
+        WITH mine AS (
+            SELECT comm, seq FROM op_traffic WHERE kind = 'coll' AND rank = ?
+            ORDER BY started_ns DESC LIMIT 1)
+        SELECT rank, sum(active_ns), sum(bytes), min(started_ns), bool_and(ended_ns IS NOT NULL)
+        FROM op_traffic JOIN mine USING (comm, seq) WHERE kind = 'coll' GROUP BY rank
+        """,
+        [rank],
+    ).fetchall()
+    names = ("active", "bytes", "started", "done")
+    return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
+
+
+def broken(kind: str, rank: int, **severity: float) -> Incident:
+    fault = TrafficFault(kind, rank, iteration=1, **severity)
+    scenario = TrafficScenario(
+        seed=rank, iterations=3, dp_bytes=128 * 2**20, op_traffic=True, faults=(fault,)
+    )
+    incident, truth = simulate_traffic(scenario)
+    assert (truth.faults[0].kind, truth.faults[0].how) == (kind, fault.pulse_class)
+    return incident
+
+
+@pytest.mark.parametrize("kind", ["congestion", "pcie_downgrade", "pcie_contention"])
+def test_the_straggler_of_a_ring_is_active_longest(kind: str) -> None:
+    with broken(kind, 42, bandwidth=0.5) as incident:
+        active = {rank: row["active"] for rank, row in last_collective(incident, 42).items()}
+    others = [time for rank, time in active.items() if rank != 42]
+    assert len(others) == 3
+    assert active[42] > 1.15 * max(others)
+
+
+def test_a_nic_that_is_down_sent_least_of_all() -> None:
+    with broken("nic_down", 42) as incident:
+        sent = {rank: row["bytes"] for rank, row in last_collective(incident, 42).items()}
+        finished = {row["done"] for row in last_collective(incident, 42).values()}
+    assert min(sent, key=lambda rank: sent[rank]) == 42
+    assert finished == {False}
+
+
+def test_a_busy_cpu_leaves_gaps_for_all_and_activity_as_usual() -> None:
+    with broken("cpu_contention", 42) as incident:
+        active = [row["active"] for row in last_collective(incident, 42).values()]
+        whole = incident.con.execute(
+            "SELECT avg(ended_ns - started_ns), avg(active_ns) FROM op_traffic WHERE kind = 'coll'"
+        ).fetchone()
+    assert max(active) < 1.15 * min(active)
+    assert whole is not None and whole[0] > 1.1 * whole[1]
+
+
+def test_a_throttled_gpu_delays_the_operations_of_its_node() -> None:
+    with broken("gpu_throttling", 42, power_w=250.0) as incident:
+        started = {rank: row["started"] for rank, row in last_collective(incident, 45).items()}
+    assert max(started, key=lambda rank: started[rank]) == 45
+
+
+def test_a_gpu_that_fails_never_starts_its_next_operation() -> None:
+    with broken("gpu_error", 42) as incident:
+        last = dict(
+            incident.con.execute("SELECT rank, max(enqueued_ns) FROM ops GROUP BY rank").fetchall()
+        )
+    assert min(last, key=lambda rank: last[rank]) == 42
