@@ -21,7 +21,7 @@ _NAMED = " UNION ".join(
     f"SELECT rank FROM {table}" for table in ("comms", "ranks", "ops", "launches", "recordings")
 )
 _SEEN = """
-    SELECT rank FROM ops
+    SELECT rank FROM ops UNION SELECT src FROM flow_steps
     UNION SELECT rank FROM launches WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead')
     UNION SELECT rank FROM recordings WHERE problem IS NULL"""
 _TELLING = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"

@@ -179,6 +179,12 @@ NETWORK_TABLES: tuple[Table, ...] = (
         JOB,
         RANK,
         ("is_collective", "BOOLEAN", "", "belongs to a training job's collective"),
+        ("name", "VARCHAR", "", "what the recording calls it"),
+        ("src_host", "VARCHAR", "", "the sending host, where known"),
+        ("dst_host", "VARCHAR", "", "the receiving host, where known"),
+        ("bytes", "BIGINT", "bytes", "its size"),
+        ("started_ns", "BIGINT", "ns", "first byte"),
+        ("ended_ns", "BIGINT", "ns", "last byte acknowledged; NULL: not seen to end"),
     ),
     table(
         "links",
@@ -213,6 +219,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
         ("packets", "BIGINT", "packets", "packets of the flow"),
         ("queue_depth", "DOUBLE", "packets", "mean queue depth its packets met"),
         ("paused_packets", "BIGINT", "packets", "its packets met by a paused port"),
+        ("epoch_ns", "BIGINT", "ns", "length of the telemetry epoch"),
     ),
     table(
         "switch_meters",
@@ -226,7 +233,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     ),
     table(
         "switch_pauses",
-        "a pause frame seen or sent by a port",
+        "a port that stops or goes on sending, as its link's other end told it to",
         "switch telemetry (Vedrfolnir III-C3)",
         ("switch", "VARCHAR", "", "switch or host"),
         ("port", "INTEGER", "", "its port"),
