@@ -8,7 +8,7 @@ from pathlib import Path
 from oncall.rules.site_folder import site_folder
 from oncall.simulate import Scenario
 from oncall.tui.keys import read_keymap
-from oncall.tui.run import _action_ids
+from oncall.tui.run import _actions
 from oncall.tui.themes import THEMES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -30,7 +30,7 @@ def test_the_configuration_is_taken(tmp_path: Path) -> None:
     assert block
     path = tmp_path / "config.toml"
     path.write_text(re.sub(r"(?m)^    ", "", block[0]))
-    assert read_keymap([path], _action_ids) == (
+    assert read_keymap([path], _actions) == (
         {"save": "ctrl+e", "incident.command": "C,exclamation_mark"},
         [],
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncall.tui.keys import key_phrase, read_keymap
-from oncall.tui.run import _action_ids, _chosen_theme
+from oncall.tui.run import _actions, _chosen_theme
 
 
 def test_a_later_file_overrides_an_earlier_one(tmp_path: Path) -> None:
@@ -15,7 +15,7 @@ def test_a_later_file_overrides_an_earlier_one(tmp_path: Path) -> None:
     site.write_text('[keys]\nsave = "ctrl+s"\nfaults = "F"\n')
     own.write_text('[fleet]\nhosts = "gpu001"\n[keys]\nsave = "S,!"\n"jobs.open" = "o"\n')
     files = [site, tmp_path / "absent.toml", own]
-    keymap, problems = read_keymap(files, _action_ids)
+    keymap, problems = read_keymap(files, _actions)
     assert keymap == {"save": "S,exclamation_mark", "faults": "F", "jobs.open": "o"}
     assert not problems
 
@@ -35,14 +35,30 @@ def test_a_slip_is_told_with_its_file_and_the_rest_counts(
     path, own = tmp_path / "config.toml", tmp_path / "own.toml"
     path.write_text(text)
     own.write_text('[keys]\nfaults = "F"\n')
-    keymap, (problem,) = read_keymap([path, own], _action_ids)
+    keymap, (problem,) = read_keymap([path, own], _actions)
     assert keymap == {"faults": "F"}
     assert problem.place == str(path) and says in str(problem)
 
 
 def test_every_action_has_an_id_of_its_own() -> None:
-    ids = list(_action_ids())
-    assert len(ids) == len(set(ids))
+    for entries in _actions().values():
+        ids = [entry.id for entry in entries]
+        assert len(ids) == len(set(ids))
+
+
+def test_a_key_that_does_something_else_already_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[keys]\nsave = "f"\n"incident.command" = "C"\n')
+    keymap, (problem,) = read_keymap([path], _actions)
+    assert keymap["save"] == "f"
+    assert "save: f is Faults (faults) on Jobs; only one gets it" in str(problem)
+
+
+def test_two_actions_may_exchange_their_keys(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[keys]\nsave = "f"\nfaults = "s"\n')
+    _, problems = read_keymap([path], _actions)
+    assert not problems
 
 
 def test_keys_are_called_what_people_call_them() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from textual.color import Color
-from textual.theme import BUILTIN_THEMES
+from textual.theme import BUILTIN_THEMES, Theme
 
 from oncall.console.world import RankState
 from oncall.tui.clipboard import osc52
@@ -36,11 +36,14 @@ async def test_every_theme_colours_every_state() -> None:
 
 
 @pytest.mark.parametrize("theme", [one for one in THEMES if not one.ansi], ids=lambda one: one.name)
-def test_states_can_be_read_on_the_background(theme: object) -> None:
-    background = Color.parse(theme.background)  # type: ignore[attr-defined]
+def test_states_can_be_read(theme: Theme) -> None:
+    """WCAG 2.1: 4.5 for letters, and 3 even on the line that the cursor is on."""
+    background = Color.parse(theme.background or "")
+    band = Color.parse(theme.variables["band"])
     for look in STATES:
-        colour = Color.parse(theme.variables[look.variable])  # type: ignore[attr-defined]
-        assert contrast(colour, background) >= 3.0, (theme, look.name)
+        colour = Color.parse(theme.variables[look.variable])
+        assert contrast(colour, background) >= 4.5, look.name
+        assert contrast(colour, band) >= 3.0, look.name
 
 
 def contrast(one: Color, other: Color) -> float:

@@ -68,6 +68,13 @@ def test_a_fault_of_ours_is_one_line_on_a_clean_terminal(tmp_path: Path) -> None
         assert "Traceback" not in last
 
 
+def test_a_terminal_that_cannot_move_its_cursor_is_told_what_to_set() -> None:
+    with terminal("open", RECORDING, environment={"TERM": "dumb"}) as console:
+        assert console.wait() == 2
+        assert b"TERM=dumb" in console.seen and b"xterm-256color" in console.seen
+        assert b"\x1b[" not in console.seen
+
+
 def test_what_is_no_recording_is_told_before_anything_is_drawn() -> None:
     with terminal("open", "/nowhere") as console:
         assert console.wait() == 2

@@ -9,7 +9,7 @@ save = "ctrl+s"            # an action's id, as `?` shows it
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from oncall.configuration import read_tables
 from oncall.errors import BadInput
 
 if TYPE_CHECKING:
+    from oncall.tui.registry import ActionEntry
     from oncall.tui.screen import ConsoleScreen
 
 _NAMES = {
@@ -65,20 +66,45 @@ def _is_typed(screen: ConsoleScreen, key: str) -> bool:
 
 
 def read_keymap(
-    files: Sequence[Path], action_ids: Callable[[], Iterable[str]]
+    files: Sequence[Path], actions: Callable[[], Mapping[str, Sequence[ActionEntry]]]
 ) -> tuple[Mapping[str, str], list[BadInput]]:
     """`[keys]` of the configuration, a later file over an earlier one; and what is wrong there: no
-    TOML, no known action, no key. Absent files are skipped."""
+    TOML, no known action, no key, a key that does something else already. `actions`: what can be
+    done on each screen, by its title. Absent files are skipped."""
     keymap: dict[str, str] = {}
+    places: dict[str, Path] = {}
     tables, problems = read_tables("keys", files)
-    names = list(action_ids()) if any(table.values for table in tables) else []
+    by_screen = actions() if any(table.values for table in tables) else {}
+    names = list(dict.fromkeys(entry.id for each in by_screen.values() for entry in each))
     for table in tables:
         for action, key in table.values.items():
             if why := _why_not(action, key, names):
                 problems.append(BadInput(str(table.path), f"[keys] {action}{why}"))
             else:
                 keymap[action] = ",".join(map(_name, key.split(",")))
+                places[action] = table.path
+    for action, clash in _clashes(keymap, by_screen).items():
+        problems.append(BadInput(str(places[action]), f"[keys] {action}: {clash}"))
     return keymap, problems
+
+
+def _clashes(
+    keymap: Mapping[str, str], by_screen: Mapping[str, Sequence[ActionEntry]]
+) -> dict[str, str]:
+    """Which remapped actions have a key of another one, on any screen, and what it does there."""
+    found: dict[str, str] = {}
+    for title, entries in by_screen.items():
+        keys = {entry.id: set(keymap.get(entry.id, entry.key).split(",")) for entry in entries}
+        for entry in entries:
+            if entry.id not in keymap:
+                continue
+            for other in entries:
+                shared = sorted(keys[entry.id] & keys[other.id])
+                if shared and other is not entry and other.id not in found:
+                    key = key_phrase(shared[0])
+                    clash = f"{key} is {other.title} ({other.id}) on {title}; only one gets it"
+                    found.setdefault(entry.id, clash)
+    return found
 
 
 def _name(key: str) -> str:

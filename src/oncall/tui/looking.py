@@ -32,7 +32,7 @@ class Looking:
             self._app.change(filter=text.strip())
 
         return self._app.push_screen(
-            Prompt("/", before, hint="Only what holds:", changed=changed), left
+            Prompt("/", before, placeholder="only what holds this text", changed=changed), left
         )
 
     def action_faults(self) -> None:

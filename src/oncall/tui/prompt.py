@@ -41,6 +41,7 @@ class Prompt(_Question):
         value: str = "",
         *,
         hint: str = "",
+        placeholder: str = "",
         problem_of: Callable[[str], str | None] = lambda _: None,
         changed: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -48,31 +49,39 @@ class Prompt(_Question):
         self._label = label
         self._value = value
         self._hint = hint
+        self._placeholder = placeholder
         self._problem_of = problem_of
         self._changed = changed
 
     def compose(self) -> ComposeResult:
         with Vertical(id="prompt"):
-            yield Static(self._hint, id="prompt-hint", markup=False)
+            yield Static(id="prompt-hint", markup=False)
             with Horizontal():
                 yield Label(self._label, markup=False)
-                yield Input(self._value, select_on_focus=False)
+                yield Input(self._value, placeholder=self._placeholder, select_on_focus=False)
 
     def on_mount(self) -> None:
+        self._say(self._hint)
         # At once: what is typed ahead of the next frame belongs to the line.
         self.set_focus(self.query_one(Input), scroll_visible=False)
 
     @on(Input.Changed)
     def _tell_change(self, event: Input.Changed) -> None:
-        self.query_one("#prompt-hint", Static).update(self._hint)
+        self._say(self._hint)
         self._changed(event.value)
 
     @on(Input.Submitted)
     def _take(self, event: Input.Submitted) -> None:
         if problem := self._problem_of(event.value):
-            self.query_one("#prompt-hint", Static).update(Text(problem))
+            self._say(problem)
         else:
             self.leave_with(event.value)
+
+    def _say(self, text: str) -> None:
+        """A line above what is typed; with nothing to say there is none."""
+        hint = self.query_one("#prompt-hint", Static)
+        hint.display = bool(text)
+        hint.update(Text(text))
 
 
 class Choice(_Question):

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -18,8 +18,10 @@ from oncall.errors import BadInput, ExitCode, UsageError
 if TYPE_CHECKING:
     from oncall.console.session import Session
     from oncall.tui.app import ConsoleApp
+    from oncall.tui.registry import ActionEntry
 
 _LEAVE_AT = (signal.SIGHUP, signal.SIGTERM)
+_CANNOT = {"dumb", "unknown"}
 _PATIENCE_S = 4.0  # for a terminal to take what restores it
 
 
@@ -34,10 +36,15 @@ def run(
     """Show the console until it is left; returns the exit code.
 
     What is wrong with the configuration, with `problems` found already, is told in it, and is
-    otherwise as if it were not there. Raises UsageError without a terminal.
+    otherwise as if it were not there. Raises UsageError without a terminal that is up to it.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the console needs a terminal; `oncall diagnose` prints instead")
+    if (kind := os.environ.get("TERM")) in _CANNOT:
+        raise UsageError(
+            f"the console moves the cursor, which this terminal says it cannot (TERM={kind}): set "
+            "TERM to what it is, such as xterm-256color; `oncall diagnose` prints instead"
+        )
     _calm()
     from oncall.tui.app import ConsoleApp
     from oncall.tui.glyphs import speaks_utf8
@@ -45,7 +52,7 @@ def run(
     from oncall.tui.themes import THEMES, usual_theme
 
     theme, wrong_theme = _chosen_theme(configuration, [one.name for one in THEMES])
-    keymap, wrong_keys = read_keymap(configuration, _action_ids)
+    keymap, wrong_keys = read_keymap(configuration, _actions)
     app = ConsoleApp(
         opener,
         job=job,
@@ -99,14 +106,12 @@ def _calm() -> None:
         os.environ.setdefault("TEXTUAL_FPS", "15")
 
 
-def _action_ids() -> Iterator[str]:
-    """Every action of every screen, all of which are imported for that."""
+def _actions() -> dict[str, list[ActionEntry]]:
+    """What can be done on every screen, all of which are imported for that: title -> actions."""
     from oncall.tui.actions import ACTIONS
     from oncall.tui.registry import SCREENS
 
-    yield from (entry.id for entry in ACTIONS)
-    for screen in SCREENS:
-        yield from (entry.id for entry in screen.load().ACTIONS)
+    return {screen.title: [*screen.load().ACTIONS, *ACTIONS] for screen in SCREENS}
 
 
 def _chosen_theme(
