@@ -27,3 +27,8 @@ from oncall.analysis import collective_alignment
 from oncall.analysis import nic_use
 from oncall.analysis import latency_shares
 from oncall.analysis import node_metrics
+from oncall.analysis import queue_pairs
+from oncall.analysis import flows
+from oncall.analysis import active_peers
+from oncall.analysis import expected_traffic
+from oncall.analysis import traffic

@@ -68,11 +68,16 @@ def tree_depths(nodes: list[str | None]) -> list[int]:
 
 
 def binary_tree_depth(place: int, size: int) -> int:
-    """Depth of `place` in NCCL's binary tree over `size` places (ncclGetBtree)."""
+    """Depth of `place` in NCCL's binary tree over `size` places."""
     depth = 0
     while place:
-        bit = place & -place
-        parent = (place ^ bit) | (bit << 1)
-        place = parent if parent < size else place ^ bit
+        place = binary_tree_parent(place, size)
         depth += 1
     return depth
+
+
+def binary_tree_parent(place: int, size: int) -> int:
+    """The parent of `place` > 0 in NCCL's binary tree over `size` places (ncclGetBtree)."""
+    bit = place & -place
+    parent = (place ^ bit) | (bit << 1)
+    return parent if parent < size else place ^ bit

@@ -111,8 +111,8 @@ def _before_pauses(start_ns: Ints, bounds: Ints, gap_ns: int) -> Ints:
 class Measured:
     """What each operation's epochs amount to (m,): Pulse 6.2. Zero without epochs; times in ns.
 
-    `active_ns` is the actual communication time, the epochs that carried something: pauses in
-    which a rank only waited for others do not count."""
+    `active_ns` is the actual communication time, the epochs that carried data: pauses in which a
+    rank only waited for others do not count, nor epochs of nothing but synchronisation."""
 
     start_ns: Ints
     end_ns: Ints
@@ -120,11 +120,34 @@ class Measured:
     bytes: Ints
 
 
+def epochs_of(segments: Segments) -> tuple[Ints, Ints]:
+    """The operation (k,) of each epoch that belongs to one, and the epoch (k,)."""
+    there = np.flatnonzero(segments.first >= 0)
+    first, lengths = segments.first[there], (segments.last - segments.first + 1)[there]
+    begins = np.cumsum(lengths) - lengths
+    epoch = np.arange(int(lengths.sum())) + np.repeat(first - begins, lengths)
+    return np.repeat(there, lengths), epoch
+
+
+def carries_data(traffic: Traffic, segments: Segments, part: float = 1 / 16) -> Truths:
+    """Whether each epoch (n,) carries data of its operation: at least a part of what the epochs
+    of that operation carry on average. The rest are messages that tell of free buffers."""
+    operation, epoch = epochs_of(segments)
+    m = len(segments.first)
+    mean = np.bincount(operation, traffic.bytes[epoch], m) / np.maximum(
+        np.bincount(operation, minlength=m), 1
+    )
+    data = np.zeros(len(traffic.bytes), dtype=bool)
+    data[epoch] = traffic.bytes[epoch] >= part * mean[operation]
+    return data
+
+
 def measure(traffic: Traffic, segments: Segments) -> Measured:
     """Start, end, actual communication time and volume of each operation."""
     there = segments.first >= 0
     first, last = segments.first[there], segments.last[there]
     sent = np.concatenate([[0], np.cumsum(traffic.bytes)])
+    active = np.concatenate([[0], np.cumsum(carries_data(traffic, segments))])
 
     def whole(values: NDArray[Any]) -> Ints:
         all_of_them = np.zeros(len(there), dtype=np.int64)
@@ -134,6 +157,6 @@ def measure(traffic: Traffic, segments: Segments) -> Measured:
     return Measured(
         start_ns=whole(traffic.start_ns[first]),
         end_ns=whole(traffic.start_ns[last] + traffic.epoch_ns),
-        active_ns=whole((last - first + 1) * traffic.epoch_ns),
+        active_ns=whole((active[last + 1] - active[first]) * traffic.epoch_ns),
         bytes=whole(sent[last + 1] - sent[first]),
     )

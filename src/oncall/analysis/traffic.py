@@ -1,0 +1,276 @@
+"""Operations found in traffic: what each rank sent to each peer in each operation (Pulse 5.2).
+
+Epochs of all queue pairs between two ranks in one communicator are one lane; Algorithm 1 cuts it
+into its operations. Where the device's start of an operation is known, nothing sent before belongs
+to it, so that neither retransmissions nor lost epochs add up to an error.
+
+A node does this when it seals (`op_traffic`); what was not done there is done here, from epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from oncall.analysis.segmentation import (
+    NONE,
+    Segments,
+    Traffic,
+    carries_data,
+    epochs_of,
+    measure,
+    segment,
+)
+from oncall.evidence import relation
+
+Ints = NDArray[np.int64]
+Truths = NDArray[np.bool_]
+
+# A pause that ends an operation, once its volume is there: "O(ms)", while pauses within are of
+# microseconds (Pulse 5.2).
+GAP_NS = 1_000_000
+# Of a lane in which events were lost, this part of the volume will do: the pause then decides.
+UNDERCOUNTED = 0.9
+
+OP_TRAFFIC_COLUMNS = [
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "communicator"),
+    ("seq", "BIGINT", "", "operation number"),
+    ("kind", "VARCHAR", "", "coll or p2p"),
+    ("rank", "INTEGER", "", "sending rank"),
+    ("peer", "INTEGER", "", "receiving rank; NULL: not known"),
+    ("node", "VARCHAR", "", "sending host"),
+    ("op", "VARCHAR", "", "operation"),
+    ("group_id", "BIGINT", "", "operations of one group call share it"),
+    ("algo", "VARCHAR", "", "RING or TREE; NULL for a Send"),
+    ("started_ns", "BIGINT", "ns", "start of its first epoch; NULL: nothing was sent"),
+    ("ended_ns", "BIGINT", "ns", "end of its last epoch; NULL: not over"),
+    ("active_ns", "BIGINT", "ns", "actual communication time: epochs with data, summed"),
+    ("rank_active_ns", "BIGINT", "ns", "... to any peer of its operation or group call"),
+    ("bytes", "BIGINT", "bytes", "sent"),
+    ("expected_bytes", "BIGINT", "bytes", "to be sent"),
+    ("epoch_ns", "BIGINT", "ns", "length of the epochs it was found in"),
+    ("source", "VARCHAR", "", "dpa, wr or proxy"),
+    ("undercount", "BOOLEAN", "", "events were lost: bytes are a lower bound"),
+]
+
+
+_EXPECTED = """
+    SELECT hash(job, comm, rank, peer_side) AS lane, job, comm, kind, seq, rank, peer, op, group_id,
+        algo, expected_bytes, coalesce(started_ns, -1) AS device_ns, called_ns,
+        coalesce(ended_ns, -1) AS done_ns, coalesce(done, false) AS done,
+        dense_rank() OVER (ORDER BY job, comm, rank, group_id,
+            CASE WHEN group_id IS NULL THEN kind END, CASE WHEN group_id IS NULL THEN seq END)
+            AS round
+    FROM expected_traffic ANTI JOIN (SELECT DISTINCT job, comm, rank FROM op_traffic)
+        USING (job, comm, rank)
+    WHERE called_ns IS NOT NULL ORDER BY lane, called_ns, seq
+"""
+_LANES = """
+    SELECT hash(e.job, c.comm, e.rank, e.peer_side) AS lane, any_value(e.node) AS node,
+        any_value(e.source) AS source, max(max(e.epoch_ns)) OVER () AS epoch_ns
+    FROM flow_ends e JOIN flow_comms c USING (flow) WHERE c.comm IS NOT NULL
+    GROUP BY lane ORDER BY lane
+"""
+_EPOCHS = """
+    WITH lanes AS (
+        SELECT e.flow, hash(e.job, c.comm, e.rank, e.peer_side) AS lane
+        FROM flow_ends e JOIN flow_comms c USING (flow) WHERE c.comm IS NOT NULL)
+    SELECT lane, start_ns // $epoch_ns AS slot, sum(bytes)::BIGINT AS bytes,
+        bool_or(undercount) AS undercount
+    FROM flow_epochs JOIN lanes USING (flow)
+    GROUP BY lane, slot ORDER BY lane, slot
+"""
+_TOLD = ("job", "comm", "seq", "kind", "rank", "peer", "op", "group_id", "algo", "expected_bytes")
+
+
+@relation(
+    "segmented_traffic",
+    reads=["epochs", "expected_traffic"],
+    optional=["flow_epochs", "flow_ends", "flow_comms", "op_traffic"],
+    empty_without=["epochs"],
+    columns=OP_TRAFFIC_COLUMNS,
+    source="Pulse 5.2, Algorithm 1",
+    at="node",
+)
+def segmented_traffic(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """Epochs cut into operations, of all ranks and communicators that `op_traffic` does not know.
+    What a collector stores in `op_traffic` when it seals."""
+    expected = con.execute(_EXPECTED).fetchnumpy()
+    lanes = con.execute(_LANES).fetchnumpy()
+    if not len(expected["lane"]) or not len(lanes["lane"]):
+        return {name: [] for name, *_ in OP_TRAFFIC_COLUMNS}
+    epoch_ns = int(lanes["epoch_ns"][0])
+    found = con.execute(_EPOCHS, {"epoch_ns": epoch_ns}).fetchnumpy()
+    known = np.unique(np.concatenate([expected["lane"], lanes["lane"]]))
+    operations = Operations(
+        lane=np.searchsorted(known, expected["lane"]),
+        **{
+            name: np.asarray(expected[name])
+            for name in Operations.__annotations__
+            if name != "lane"
+        },
+    )
+    epochs = Epochs(
+        lane=np.searchsorted(known, found["lane"]),
+        start_ns=found["slot"] * epoch_ns,
+        bytes=found["bytes"],
+        undercount=found["undercount"],
+        epoch_ns=epoch_ns,
+    )
+    kept, columns = cut(operations, epochs)
+    place = np.searchsorted(lanes["lane"], expected["lane"][kept])
+    place = np.minimum(place, len(lanes["lane"]) - 1)
+    return {
+        **{name: expected[name][kept] for name in _TOLD},
+        **columns,
+        "node": lanes["node"][place],
+        "source": lanes["source"][place],
+        "epoch_ns": epoch_ns,
+    }
+
+
+@dataclass(frozen=True)
+class Operations:
+    """What is to be found: arrays (m,), by lane, then in the order of the calls. `round` numbers
+    the operations, or group calls, whose lanes belong together; -1 is an unknown instant."""
+
+    lane: Ints
+    round: Ints
+    expected_bytes: Ints
+    device_ns: Ints
+    called_ns: Ints
+    done_ns: Ints
+    done: Truths
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """What was sent: arrays (n,), by lane, then by time."""
+
+    lane: Ints
+    start_ns: Ints
+    bytes: Ints
+    undercount: Truths
+    epoch_ns: int
+
+
+def cut(operations: Operations, epochs: Epochs) -> tuple[Ints, dict[str, Any]]:
+    """The operations (k,) of which it is known what they sent, and columns (k,) of `op_traffic`.
+
+    Where nothing was sent, that is known only of what is last in its lane and not done: epochs
+    are kept for some time only, and what was before is not measured.
+    """
+    pieces = _pieces(operations, epochs)
+    inside = np.flatnonzero(pieces.of_epoch >= 0)
+    traffic = Traffic(
+        pieces.of_epoch[inside], epochs.start_ns[inside], epochs.bytes[inside], epochs.epoch_ns
+    )
+    lossy = np.bincount(epochs.lane, epochs.undercount, int(operations.lane.max()) + 1) > 0
+    volume = np.where(
+        lossy[operations.lane], UNDERCOUNTED * operations.expected_bytes, operations.expected_bytes
+    )
+    segments = segment(traffic, pieces.of_operation, np.ceil(volume).astype(np.int64), GAP_NS)
+    measured = measure(traffic, segments)
+
+    there = segments.first >= 0
+    followed = _followed(operations.lane, there)
+    silent = ~there & ~operations.done & ~followed
+    silent &= operations.called_ns >= epochs.start_ns.min()
+    kept = np.flatnonzero(there | silent)
+    over = segments.complete | operations.done | followed
+    lost = np.zeros(len(there), dtype=bool)
+    of, epoch = epochs_of(segments)
+    np.logical_or.at(lost, of, epochs.undercount[inside][epoch])
+    columns = {
+        "started_ns": np.ma.MaskedArray(measured.start_ns, mask=~there)[kept],
+        "ended_ns": np.ma.MaskedArray(measured.end_ns, mask=~(there & over))[kept],
+        "active_ns": measured.active_ns[kept],
+        "rank_active_ns": _rank_active_ns(operations.round, traffic, segments)[kept],
+        "bytes": measured.bytes[kept],
+        "undercount": (lost | (lossy[operations.lane] & ~there))[kept],
+    }
+    return kept, columns
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """Lanes cut where the device began an operation: piece of each operation (m,), and of each
+    epoch (n,), NONE for what was sent before the first or after the last ended."""
+
+    of_operation: Ints
+    of_epoch: Ints
+
+
+def _pieces(operations: Operations, epochs: Epochs) -> _Pieces:
+    origin = int(epochs.start_ns.min())
+    until = int(epochs.start_ns.max())
+
+    def slot(at_ns: Ints) -> Ints:
+        slots: Ints = (np.clip(at_ns, origin, until) - origin) // epochs.epoch_ns + 1
+        return slots
+
+    lane_slots = (until - origin) // epochs.epoch_ns + 4
+    known = operations.device_ns >= 0
+    # An epoch may have begun just before the operation that it carries.
+    begin = operations.lane * lane_slots + np.where(known, slot(operations.device_ns) - 1, 0)
+    so_far = np.maximum.accumulate(begin)
+    opens = np.diff(so_far, prepend=-1) > 0
+    of_operation = np.cumsum(opens) - 1
+    last = np.append(np.flatnonzero(opens)[1:], len(opens)) - 1
+    ends = np.where(operations.done_ns >= 0, slot(operations.done_ns + GAP_NS), lane_slots)
+    place = epochs.lane * lane_slots + slot(epochs.start_ns)
+    piece = np.searchsorted(so_far[opens], place, side="right") - 1
+    there = (piece >= 0) & (operations.lane[last][piece] == epochs.lane)
+    there &= slot(epochs.start_ns) <= ends[last][piece]
+    return _Pieces(of_operation, np.where(there, piece, NONE))
+
+
+def _followed(lane: Ints, there: Truths) -> Truths:
+    """Whether a later operation of the same lane sent something (m,)."""
+    index = np.where(there, np.arange(len(there)), -1)
+    last = np.full(int(lane.max()) + 1, -1)
+    np.maximum.at(last, lane, index)
+    followed: Truths = last[lane] > np.arange(len(there))
+    return followed
+
+
+def _rank_active_ns(round_: Ints, traffic: Traffic, segments: Segments) -> Ints:
+    """Time with data to any peer of the round (m,): "epochs during which at least one P2P operator
+    is actively transmitting" (Pulse 6.2)."""
+    operation, epoch = epochs_of(segments)
+    data = carries_data(traffic, segments)[epoch]
+    slot = traffic.start_ns[epoch[data]] // traffic.epoch_ns
+    slot = slot - (slot.min() if len(slot) else 0)
+    span = int(slot.max()) + 1 if len(slot) else 1
+    distinct = np.unique(round_[operation[data]] * span + slot)
+    counts = np.bincount(distinct // span, minlength=int(round_.max()) + 1)
+    active: Ints = counts[round_] * traffic.epoch_ns
+    return active
+
+
+@relation(
+    "traffic",
+    reads=["op_traffic|epochs"],
+    optional=["op_traffic", "segmented_traffic"],
+    empty_without=["op_traffic|epochs"],
+    columns=[
+        *OP_TRAFFIC_COLUMNS,
+        ("complete", "BOOLEAN", "", "its volume was sent; NULL: events were lost"),
+    ],
+    source="Pulse 5, 6.2",
+)
+def traffic() -> str:
+    """What each rank sent to each peer in each operation: as its node found it, or found here."""
+    names = ", ".join(name for name, *_ in OP_TRAFFIC_COLUMNS)
+    return f"""
+        SELECT *, CASE WHEN bytes >= expected_bytes THEN true
+            WHEN NOT coalesce(undercount, false) THEN false END AS complete
+        FROM (SELECT {names} FROM op_traffic
+              UNION ALL BY NAME SELECT {names} FROM segmented_traffic)
+    """
