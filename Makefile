@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-C_FILES := $(wildcard hooks/*.[ch] fixtures/nccl_standin/*.[ch] tests/hooks/*.[ch] benchmarks/*.c)
+C_FILES := $(wildcard hooks/*.[ch] fixtures/nccl_standin/*.[ch] tests/hooks/*.[ch] benchmarks/*.c \
+  dpa/*.[ch] dpa/*/*.[ch] tests/dpa/*.[ch])
 C_BUILD := CMakeLists.txt $(wildcard hooks/CMakeLists.txt fixtures/nccl_standin/CMakeLists.txt)
 
 # Programs that some tests need, and skip without: an sshd on loopback, a terminal to type into.
@@ -52,7 +53,7 @@ native: $(VENV)/.tested-with
 # The C tests, with every access and every order of threads watched.
 sanitize: build/sanitize-address,undefined.tested build/sanitize-thread.tested
 
-build/sanitize-%.tested: $(C_BUILD) $(C_FILES) tests/hooks/CMakeLists.txt | $(VENV)/.tested-with
+build/sanitize-%.tested: $(C_BUILD) $(C_FILES) tests/hooks/CMakeLists.txt tests/dpa/CMakeLists.txt | $(VENV)/.tested-with
 	@$(BIN)/cmake -S . -B build/sanitize-$* -DONCALL_SANITIZE=$* -DONCALL_TESTS=ON >/dev/null
 	@$(BIN)/cmake --build build/sanitize-$* --parallel 2 >/dev/null
 	$(BIN)/ctest --test-dir build/sanitize-$* --output-on-failure --timeout 60 --parallel 2
