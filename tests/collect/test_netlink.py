@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import socket
 import struct
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -18,7 +21,13 @@ from oncall.collect.netlink import (
     message,
     messages,
 )
-from oncall.collect.rdma_netlink import NoRdma, QueuePair, device_indices, queue_pairs_in
+from oncall.collect.rdma_netlink import (
+    NoRdma,
+    QueuePair,
+    device_indices,
+    queue_pairs_by,
+    queue_pairs_in,
+)
 from oncall.collect.rdma_netlink import queue_pairs as ask_the_kernel
 from oncall.errors import BadInput
 
@@ -120,6 +129,71 @@ def test_an_answer_with_flipped_bytes_is_damaged_or_still_an_answer(data: st.Dat
             assert 0 <= pair.number < 2**32
     except BadInput as error:
         assert "damaged" in error.problem
+
+
+class Kernel:
+    """Answers what it is asked through a socket; a device may go after the first listing."""
+
+    def __init__(self, ours: socket.socket, gone: int | None, refuses: bool) -> None:
+        self._ours, self._gone, self._refuses = ours, gone, refuses
+        self._listings = 0
+
+    def run(self) -> None:
+        while told := self._ours.recv(1 << 16):
+            (asked,) = messages(told)
+            for payload in self._answers(asked):
+                self._ours.send(message(asked.kind, 2, asked.sequence, payload))
+            end = -errno.EINVAL if self._is_refused(asked) else 0
+            self._ours.send(message(DONE, 2, asked.sequence, struct.pack("=i", end)))
+
+    def _answers(self, asked: Message) -> list[bytes]:
+        if asked.kind & 0xFF == 1:
+            self._listings += 1
+            there = (
+                [1, 2] if self._listings == 1 else [each for each in (1, 2) if each != self._gone]
+            )
+            return [number(1, index) for index in there]
+        if self._is_refused(asked):
+            return []
+        return [DEVICE + attribute(19 | NESTED, CONNECTED)]
+
+    def _is_refused(self, asked: Message) -> bool:
+        is_listing = asked.kind & 0xFF == 1
+        index = next((each.number for each in asked.attributes if each.kind == 1), None)
+        return not is_listing and (self._refuses or index == self._gone)
+
+
+@pytest.fixture
+def asked_through() -> Iterator[Callable[..., list[QueuePair]]]:
+    """Ask a kernel that is a thread here."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    threads = []
+
+    def ask(gone: int | None = None, refuses: bool = False) -> list[QueuePair]:
+        threads.append(threading.Thread(target=Kernel(ours, gone, refuses).run))
+        threads[0].start()
+        theirs.settimeout(10)
+        return queue_pairs_by(theirs)
+
+    yield ask
+    theirs.close()
+    for thread in threads:
+        thread.join()
+    ours.close()
+
+
+def test_a_device_that_goes_while_it_is_listed_is_passed_over(
+    asked_through: Callable[..., list[QueuePair]],
+) -> None:
+    (only,) = asked_through(gone=2)
+    assert only.number == 4711
+
+
+def test_a_kernel_that_knows_no_such_question_has_none_to_tell(
+    asked_through: Callable[..., list[QueuePair]],
+) -> None:
+    with pytest.raises(NoRdma, match=r"Linux 4\.17"):
+        asked_through(refuses=True)
 
 
 def test_the_kernel_here_answers_or_has_no_rdma() -> None:

@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from oncall.collect.netlink import DONE, DUMP, ERROR, REQUEST, Message, attribute, message, messages
 from oncall.errors import BadInput
@@ -56,12 +57,22 @@ def queue_pairs() -> list[QueuePair]:
         raise NoRdma("this kernel has no RDMA (module ib_core)") from error
     with sock:
         sock.settimeout(_PATIENCE_S)
-        found: list[QueuePair] = []
-        devices = _ask(sock, 1, _GET_DEVICES)
-        for sequence, index in enumerate(device_indices(devices), start=2):
-            which = attribute(_DEVICE_INDEX, struct.pack("=I", index))
-            found += queue_pairs_in(_ask(sock, sequence, _GET_QUEUE_PAIRS, which))
-        return found
+        return queue_pairs_by(sock)
+
+
+def queue_pairs_by(sock: socket.socket) -> list[QueuePair]:
+    """What the kernel answers through a socket. Raises as `queue_pairs` does."""
+    sequence = count(1)
+    found: list[QueuePair] = []
+    for index in device_indices(_ask(sock, next(sequence), _GET_DEVICES)):
+        which = attribute(_DEVICE_INDEX, struct.pack("=I", index))
+        try:
+            found += queue_pairs_in(_ask(sock, next(sequence), _GET_QUEUE_PAIRS, which))
+        except NoRdma:
+            # A device that has just gone is refused as an unknown question is.
+            if index in device_indices(_ask(sock, next(sequence), _GET_DEVICES)):
+                raise
+    return found
 
 
 def device_indices(told: list[Message]) -> list[int]:
