@@ -103,6 +103,18 @@ def test_throttle_reasons_and_pcie_generation_count_under_load_only() -> None:
     ]
 
 
+def test_the_highest_reliable_voltage_is_no_throttling_and_the_board_limit_is() -> None:
+    columns = {
+        "node": "a",
+        "gpu": 0,
+        "at_ns": [0, S],
+        "utilisation": 1.0,
+        "throttle_reasons": [0x400, 0x200],
+    }
+    told = computed("gpus", columns, "gpu_states", "reasons, throttled")
+    assert told == [(["reliable voltage"], False), (["board limit"], True)]
+
+
 def test_a_host_without_a_reading_of_errors_is_not_a_host_without_errors() -> None:
     columns = {"node": "a", "at_ns": [0, S, 2 * S], "memory_corrected": [3, 5, None]}
     assert computed("hosts", columns, "host_states", "memory_corrected") == [(None,), (2,), (None,)]
@@ -147,6 +159,15 @@ def test_host_latency_is_end_to_end_without_the_network_before_and_after() -> No
         ).fetchall()
     assert told[0] == (0, 17_000, 3_000, 0)
     assert told[3] == (3, 17_000, 28_000, 2)
+
+
+@pytest.mark.parametrize(
+    ("stamped", "clock"),
+    [(["nic", "kernel"], "kernel"), (["kernel", "program"], "program"), (["nic", "moon"], "nic")],
+)
+def test_the_coarsest_clock_of_a_pair_is_told(stamped: list[str], clock: str) -> None:
+    columns = {"kind": "network", "at_ns": 0, "rtt_ns": 9_000, "clock": stamped}
+    assert computed("pings", columns, "latency_split", "clock") == [(clock,)]
 
 
 def test_an_end_that_is_not_measured_leaves_the_split_unknown() -> None:

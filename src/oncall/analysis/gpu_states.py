@@ -12,7 +12,8 @@ from oncall.evidence import relation
 
 LOADED = 0.5  # busy at least this share of the time before the reading
 
-# NVML's clocks event reasons, by bit; those of idleness and of chosen clocks are no throttling.
+# NVML's clocks event reasons, by bit. Those of idleness, of chosen clocks and of the highest
+# reliable voltage, which a sound GPU reaches under load, are no throttling.
 REASONS = {
     0x01: "idle",
     0x02: "application clocks",
@@ -23,8 +24,10 @@ REASONS = {
     0x40: "hardware thermal",
     0x80: "power brake",
     0x100: "display clocks",
+    0x200: "board limit",
+    0x400: "reliable voltage",
 }
-_THROTTLING = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
+_THROTTLING = 0x04 | 0x08 | 0x20 | 0x40 | 0x80 | 0x200
 _COUNTERS = ("ecc_uncorrected", "ecc_corrected", "nvlink_errors", "pcie_replays", "remapped_rows")
 
 
