@@ -27,6 +27,10 @@ from oncall.analysis import collective_alignment
 from oncall.analysis import nic_use
 from oncall.analysis import latency_shares
 from oncall.analysis import node_metrics
+from oncall.analysis import nic_signs
+from oncall.analysis import late_ranks
+from oncall.analysis import host_signs
+from oncall.analysis import job_traffic
 from oncall.analysis import queue_pairs
 from oncall.analysis import flows
 from oncall.analysis import active_peers

@@ -103,7 +103,7 @@ MEANINGS: Final = KERNEL | {f"xid_{number}": told for number, told in XIDS.items
 
 @relation(
     "event_meanings",
-    reads=["host_events"],
+    reads=["host_events|hosts|nics|gpus|devices"],
     columns=[
         ("code", "VARCHAR", "", "as in host_events"),
         ("part", "VARCHAR", "", "gpu, nvlink, nic, pcie, memory, cpu, process or storage"),
