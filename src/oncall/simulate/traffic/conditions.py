@@ -104,10 +104,8 @@ class Conditions:
         links, at = self.links, self.ranks_of(fault)
         match fault.kind:
             case "congestion":
-                # One path: to the ranks that send to it where they are receivers only, else from
-                # it. Congestion control hunts for its share.
-                one_to_all = self.scenario.workload == "one_to_all"
-                (links.ingress if one_to_all else links.egress)[at] *= fault.bandwidth
+                # One path, from a sender; congestion control hunts for its share of it.
+                self._narrow(at, fault.bandwidth, ingress=1.0)
                 links.unsteady[at] = 0.12
             case "pcie_contention":
                 self._narrow(at, fault.bandwidth)
@@ -144,6 +142,16 @@ class Conditions:
             case "moe_imbalance":
                 self.imbalance = 1.0
 
-    def _narrow(self, at: Ints, share: float) -> None:
-        self.links.egress[at] *= share
-        self.links.ingress[at] *= share
+    def _narrow(self, at: Ints, egress: float, ingress: float | None = None) -> None:
+        """Leave these shares of their links. What a NIC reads from its GPU is asked for first and
+        crosses the bus twice, what it writes once: of a bad bus receivers feel half as much as
+        senders (Pulse 7.2.5, D.1: only the rank's own sending is slow)."""
+        if ingress is None:
+            ingress = 1 - (1 - egress) / 2
+        star = {"all_to_one": (egress, 1.0), "one_to_all": (1.0, egress)}
+        if self.scenario.workload in star and at[0] != 0:
+            # A leaf uses but a part of its link; the path's share is of that part (D.11, D.12).
+            egress, ingress = (x / (self.scenario.dp - 1) if x < 1 else x
+                               for x in star[self.scenario.workload])  # fmt: skip
+        self.links.egress[at] *= egress
+        self.links.ingress[at] *= ingress

@@ -66,6 +66,13 @@ def on_the_wire(
     return join([data, messages]), is_message
 
 
+def as_seen(scenario: TrafficScenario, slices: Slices) -> tuple[Floats, Floats]:
+    """From when to when the scenario's source sees each slice; infinity: it never saw the end."""
+    if scenario.source == "wr":
+        return slices.posted_ns, slices.completed_ns
+    return slices.begin_ns, slices.end_ns
+
+
 def spread(
     flow: Ints, bytes_: Floats, begin_ns: Floats, end_ns: Floats, epoch_ns: int
 ) -> tuple[Ints, Ints, Ints]:
@@ -108,12 +115,10 @@ def measure(
 
     flow, offset_ns (slices,): the flow of each slice, and how far its node's clock is ahead.
     """
-    if scenario.source == "wr":
-        over = np.isfinite(slices.completed_ns)
-        slices, flow, offset_ns = slices.where(over), flow[over], offset_ns[over]
-        begin, end = slices.posted_ns, slices.completed_ns
-    else:
-        begin, end = slices.begin_ns, slices.end_ns
+    begin, end = as_seen(scenario, slices)
+    over = np.isfinite(end)
+    slices, flow, offset_ns = slices.where(over), flow[over], offset_ns[over]
+    begin, end = begin[over], end[over]
     of, number, counted = spread(
         flow, slices.bytes, begin + offset_ns, end + offset_ns, scenario.epoch_ns
     )

@@ -178,13 +178,16 @@ class _Recorder:
 
     def _op_traffic(self, slices: Slices) -> None:
         """Of each rank, peer and operation what its epochs amount to, from the truth."""
+        begin_ns, end_ns = epochs.as_seen(self.scenario, slices)
+        seen = np.isfinite(end_ns)
+        slices, begin_ns, end_ns = slices.where(seen), begin_ns[seen], end_ns[seen]
         world = self.cluster.world_size
         key = (slices.operation * world + slices.sender) * world + slices.peer
         found, index = np.unique(key, return_inverse=True)
         offset = self.offset_ns[self.cluster.nodes[slices.sender]]
         epoch_ns = self.scenario.epoch_ns
         of, number, counted = epochs.spread(
-            index, slices.bytes, slices.begin_ns + offset, slices.end_ns + offset, epoch_ns
+            index, slices.bytes, begin_ns + offset, end_ns + offset, epoch_ns
         )
         there, begin, active = np.unique(of, return_index=True, return_counts=True)
         found = found[there]
@@ -192,7 +195,7 @@ class _Recorder:
         end = begin + active - 1
         calls = self.played.calls
         call = _calls_of(calls, operation, rank, peer, world)
-        sent = np.bincount(index, self.played.slices.bytes)[there]
+        sent = np.bincount(index, self.played.slices.bytes[seen])[there]
         due = self.played.expected
         of_key = (due.operation * world + due.sender) * world + due.peer
         order = np.argsort(of_key)

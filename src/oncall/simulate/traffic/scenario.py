@@ -45,6 +45,7 @@ class TrafficScenario:
     micro_batches: int = 4
     forward_ns: int = _quantity("20 ms")  # of a micro-batch on a stage; backward is twice that
     dp_bytes: int = _quantity("512 MiB")  # gradients of a rank
+    dp_buckets: int = 1  # operations that the gradients are cut into, one right after the other
     pp_bytes: int = _quantity("16 MiB")
     ep_bytes: int = _quantity("48 MiB")  # tokens of a rank in one all-to-all
     exchange_bytes: int = _quantity("64 MiB")  # to each peer, where there is no training
@@ -130,7 +131,14 @@ def _problems(s: TrafficScenario) -> Iterable[str]:
     ):
         if value not in known:
             yield f"`{key}: {value}` is none of {', '.join(known)}"
-    for name in ("iterations", "channels", "micro_batches", "slice_bytes", "epoch_ns"):
+    for name in (
+        "iterations",
+        "channels",
+        "micro_batches",
+        "slice_bytes",
+        "epoch_ns",
+        "dp_buckets",
+    ):
         if getattr(s, name) < 1:
             yield f"`{name}` must be at least 1"
     if min(s.tp, s.pp) < 1 or s.dp < 2:

@@ -29,6 +29,7 @@ NVLINK_BYTES_PER_NS = 350.0
 LAUNCH_NS = 10e3
 SKEW_NS = 4e3  # between tensor-parallel ranks as they enter, on average
 COMPUTE_JITTER = 0.01
+LL_LINE_BYTES = 16
 ROUTING_KEPT = 0.7  # of one micro-batch's routing in the next
 
 
@@ -170,13 +171,42 @@ class _Training:
         last = entered.max(axis=1, keepdims=True)
         takes = 2 * slot.size_bytes / NVLINK_BYTES_PER_NS
         ended: Floats = last + takes + 20e3 + 1e3 * self.rng.standard_exponential(entered.shape)
+        number = self._few_bytes(slot, last, ended) if family.role == "world" else -1
         for group, ranks in enumerate(family.members):
             called = self.log.call_ns(ranks, entered[group])
             self.log.collective(
-                int(family.comms[group]), op, "RING", slot.size_bytes, -1,
+                int(family.comms[group]), op, "RING", slot.size_bytes, number,
                 ranks, called, entered[group], ended[group],
             )  # fmt: skip
         return ended
+
+    def _few_bytes(self, slot: Slot, last: Floats, ended: Floats) -> int:
+        """The last rank of each node sends what NCCL's LL protocol makes of a small AllReduce to
+        the first rank of the next: 16 bytes a step. Returns the operation's number."""
+        (number,) = self._number_groups(1)
+        if np.isfinite(last).all():
+            local, n = self.cluster.local, self.cluster.world_size
+            sender = np.flatnonzero(local == local.max())
+            one = np.ones(len(sender))
+            begin, end = one * float(last[0, 0]), one * float(ended.min())
+            self.parts.append(
+                Slices(
+                    operation=np.full(len(sender), number),
+                    sender=sender,
+                    peer=(sender + 1) % n,
+                    channel=np.zeros(len(sender), dtype=np.int64),
+                    bytes=one * 2 * (n - 1) * LL_LINE_BYTES,
+                    posted_ns=begin,
+                    begin_ns=begin,
+                    end_ns=end,
+                    completed_ns=end,
+                )
+            )
+            self.expected.append(
+                Expected(np.full(len(sender), number), sender, (sender + 1) % n,
+                         2 * one * slot.size_bytes * (n - 1) / n)
+            )  # fmt: skip
+        return int(number)
 
     def _collective(self, slot: Slot, entered: Floats) -> Floats:
         s, family, op = self.scenario, slot.family, slot.lanes[0][0]

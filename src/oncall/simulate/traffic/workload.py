@@ -40,6 +40,7 @@ def lay_out(scenario: TrafficScenario) -> tuple[Cluster, tuple[Slot, ...]]:
         pp_bytes=s.pp_bytes,
         ep_bytes=s.ep_bytes,
         dp_bytes=s.dp_bytes,
+        dp_buckets=s.dp_buckets,
         optimizer_ns=8 * 10**6,
         distributed_optimizer=s.distributed_optimizer,
     )

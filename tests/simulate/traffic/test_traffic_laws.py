@@ -1,0 +1,226 @@
+"""Laws of simulated traffic, whatever the scenario."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oncall.errors import UsageError
+from oncall.evidence.schema import TABLES
+from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
+from oncall.simulate.traffic.conditions import Links
+from oncall.simulate.traffic.draw import beyond_table_4, healthy, table_4
+from oncall.simulate.traffic.epochs import spread
+from oncall.simulate.traffic.exchange import Flows, play_exchange
+from oncall.simulate.traffic.fault import CLASSES
+from oncall.simulate.traffic.ring import Ring
+from oncall.simulate.traffic.training import Played, play
+from oncall.simulate.traffic.tree import Tree
+
+MIB = 2**20
+RATE = 48.0  # bytes/ns
+SMALL: dict[str, Any] = {"iterations": 2, "dp_bytes": 64 * MIB, "micro_batches": 2}
+
+
+def links(ranks: int, **changed: Any) -> Links:
+    """Steady links, but for what is changed of some ranks: {rank: value}."""
+    usual = {
+        "egress": RATE, "ingress": 1.1 * RATE, "unsteady": 0.0, "preempted": 0.0,
+        "preempted_ns": 0.0, "proxy_ns": 1_000.0, "down_ns": np.inf,
+    }  # fmt: skip
+    columns = {name: np.full(ranks, value) for name, value in usual.items()}
+    for name, values in changed.items():
+        for rank, value in values.items():
+            columns[name][rank] = value
+    return Links(**columns)
+
+
+def sent(played: Played) -> Counter[tuple[int, int, int]]:
+    """Payload by operation, sender and peer."""
+    s = played.slices
+    total: Counter[tuple[int, int, int]] = Counter()
+    for operation, sender, peer, volume in zip(
+        s.operation.tolist(), s.sender.tolist(), s.peer.tolist(), s.bytes.tolist(), strict=True
+    ):
+        total[operation, sender, peer] += volume
+    return total
+
+
+@pytest.mark.parametrize("op", ["AllReduce", "ReduceScatter", "AllGather"])
+@given(ranks=st.integers(2, 6), mib=st.integers(1, 40), channels=st.sampled_from([1, 2, 4]))
+@settings(max_examples=10)
+def test_a_ring_sends_what_appendix_b_says_and_ends_together(
+    op: str, ranks: int, mib: int, channels: int
+) -> None:
+    ring = Ring(op, ranks, mib * MIB, channels, MIB)
+    members = np.arange(ranks)[np.newaxis, :]
+    rng = np.random.default_rng(0)
+    slices, ended = ring.play(members, np.zeros((1, ranks)), links(ranks), 4, rng)
+    volume = np.bincount(slices.sender, slices.bytes, minlength=ranks)
+    times = 2 if op == "AllReduce" else 1
+    assert np.allclose(volume, times * (ranks - 1) / ranks * mib * MIB)
+    # All wait for the slowest: they leave within a few slices of one another.
+    a_slice = MIB / (RATE / channels)
+    assert np.ptp(ended) <= 4 * a_slice
+    assert ended.min() >= volume[0] / RATE
+    assert (slices.end_ns >= slices.begin_ns).all()
+    assert (slices.begin_ns >= slices.posted_ns).all()
+
+
+@given(slow=st.integers(0, 3), share=st.floats(0.2, 0.6), channels=st.sampled_from([2, 4]))
+@settings(max_examples=15)
+def test_gaps_of_others_follow_from_a_slow_link_alone(
+    slow: int, share: float, channels: int
+) -> None:
+    """Pulse 6.1: a slice takes the straggler p times as long, and others pause p - 1 times."""
+    ring = Ring("ReduceScatter", 4, 128 * MIB, channels, MIB)
+    members = np.arange(4)[np.newaxis, :]
+    state = links(4, egress={slow: RATE * share})
+    slices, ended = ring.play(members, np.zeros((1, 4)), state, 4, np.random.default_rng(1))
+    busy = np.bincount(slices.sender, slices.end_ns - slices.begin_ns, minlength=4) / channels
+    others = [rank for rank in range(4) if rank != slow]
+    assert busy[slow] == pytest.approx(ended.max(), rel=0.1)
+    assert np.allclose(busy[others], busy[slow] * share, rtol=0.05)
+    one = slices.where((slices.sender == others[0]) & (slices.channel == 0))
+    gaps = (one.begin_ns[1:] - one.end_ns[:-1])[len(one) // 4 :]
+    a_slice = MIB / (RATE / channels)
+    assert np.mean(gaps) == pytest.approx(a_slice * (1 / share - 1), rel=0.15)
+
+
+@given(ranks=st.integers(2, 9), mib=st.integers(2, 30))
+@settings(max_examples=10)
+def test_two_trees_carry_the_data_up_and_down(ranks: int, mib: int) -> None:
+    tree = Tree(ranks, mib * MIB, 2, MIB)
+    members = np.arange(ranks)[np.newaxis, :]
+    rng = np.random.default_rng(0)
+    slices, ended = tree.play(members, np.zeros((1, ranks)), links(ranks), 4, rng)
+    # On each tree all but the root send half of the data up, and get it back down.
+    assert slices.bytes.sum() == pytest.approx(2 * (ranks - 1) * mib * MIB)
+    expected = tree.expected(np.array([7]), members)
+    assert expected.bytes.sum() == pytest.approx(slices.bytes.sum())
+    assert np.isfinite(ended).all()
+
+
+def test_a_late_kernel_lets_its_senders_fill_a_buffer_and_no_more() -> None:
+    """Pulse 6.1: the gap of milliseconds, and what was sent before it."""
+    flows = Flows(
+        np.zeros(1, dtype=np.int64), np.array([0]), np.array([1]), np.array([32.0 * MIB]),
+        np.zeros(1), np.array([5e6]),
+    )  # fmt: skip
+    slices, arrived = play_exchange(flows, links(2), 4.0 * MIB, MIB, np.random.default_rng(0))
+    early = slices.begin_ns < 5e6
+    assert slices.bytes[early].sum() == pytest.approx(4 * MIB)
+    assert slices.bytes.sum() == pytest.approx(32 * MIB)
+    assert arrived[0] > 5e6 + 28 * MIB / RATE
+
+
+def test_no_link_carries_more_than_it_can() -> None:
+    n = 6
+    source, target = np.nonzero(~np.eye(n, dtype=bool))
+    m = len(source)
+    flows = Flows(
+        np.zeros(m, dtype=np.int64), source, target, np.full(m, 6.0 * MIB), np.zeros(m),
+        np.zeros(m),
+    )  # fmt: skip
+    slices, _ = play_exchange(flows, links(n), 4.0 * MIB, MIB, np.random.default_rng(3))
+    step = (slices.begin_ns // 16_000).astype(int)
+    for ends, limit in ((slices.sender, RATE), (slices.peer, 1.1 * RATE)):
+        carried = np.zeros((step.max() + 1, n))
+        np.add.at(carried, (step, ends), slices.bytes)
+        assert carried.max() <= limit * 16_000 * 1.001
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 2**22), st.floats(0, 1e7), st.floats(0, 3e5)),
+        max_size=30,
+    )
+)
+def test_spreading_loses_and_adds_no_byte(parts: list[tuple[int, int, float, float]]) -> None:
+    flow, volume, begin, length = (np.array([p[i] for p in parts]) for i in range(4))
+    of, number, counted = spread(
+        flow.astype(np.int64), volume.astype(np.float64), begin.astype(np.float64),
+        begin + length, 32_000,
+    )  # fmt: skip
+    assert counted.sum() == volume.sum()
+    assert (counted > 0).all()
+    keys = list(zip(of.tolist(), number.tolist(), strict=True))
+    assert keys == sorted(set(keys))
+
+
+@pytest.mark.parametrize("workload", ["gpt2", "mixtral", "neighbour_exchange"])
+def test_each_operation_carries_its_volume(workload: str) -> None:
+    played = play(TrafficScenario(workload=workload, seed=5, **SMALL))
+    due = played.expected
+    found = sent(played)
+    assert len(due.bytes)
+    for key, volume in zip(
+        zip(due.operation.tolist(), due.sender.tolist(), due.peer.tolist(), strict=True),
+        due.bytes.tolist(),
+        strict=True,
+    ):
+        assert found[key] >= volume - 1
+    assert played.calls.ended_ns.max() < np.inf
+
+
+def test_equal_scenarios_give_equal_rows() -> None:
+    fault = TrafficFault("nic_down", 9, iteration=1)
+    scenario = TrafficScenario(seed=3, faults=(fault,), lost_epochs=0.01, **SMALL)
+
+    def rows() -> list[Any]:
+        incident, truth = simulate_traffic(scenario)
+        with incident:
+            tables = [table.name for table in TABLES if incident.rows(table.name)]
+            return [truth] + [
+                incident.con.execute(f"SELECT * FROM {name} ORDER BY ALL").fetchall()
+                for name in tables
+            ]
+
+    first = rows()
+    assert len(first) > 6
+    assert first == rows()
+
+
+def test_lost_epochs_are_told_of_as_an_undercount() -> None:
+    whole, _ = simulate_traffic(TrafficScenario(workload="neighbour_exchange"))
+    partly, _ = simulate_traffic(TrafficScenario(workload="neighbour_exchange", lost_epochs=0.1))
+    ask = "SELECT sum(bytes), bool_or(undercount) FROM epochs"
+    with whole, partly:
+        (all_bytes, flagged), (some_bytes, told) = (
+            incident.con.execute(ask).fetchone() or (0, None) for incident in (whole, partly)
+        )
+    assert not flagged
+    assert told
+    assert 0.8 < some_bytes / all_bytes < 0.97
+
+
+def test_table_4_is_drawn_whole_and_anew_by_seed() -> None:
+    scenarios = list(table_4(1))
+    assert len(scenarios) == 58
+    kinds = {s.faults[0].kind for s in [*scenarios, *beyond_table_4(1)]}
+    assert kinds == set(CLASSES)
+    assert scenarios == list(table_4(1))
+    assert scenarios != list(table_4(2))
+    assert not healthy(1, "gpt2").faults
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({"workload": "gpt3"}, "is none of gpt2"),
+        ({"workload": "gpt2", "faults": [{"fault": "congested"}]}, "is none of congestion"),
+        ({"workload": "gpt2", "faults": [{"fault": "nic_down", "bandwidth": "40 %"}]}, "nothing"),
+        ({"workload": "gpt2", "faults": [{"fault": "nic_down", "rank": 64}]}, "ranks are 0-63"),
+        ({"workload": "gpt2", "faults": [{"fault": "moe_imbalance"}]}, "mixtral"),
+        ({"workload": "all_to_one", "tp": 2}, "one GPU a node"),
+        ({"workload": "gpt2", "slices": 2}, "unknown key"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(mapping: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        TrafficScenario.from_mapping(mapping)
