@@ -35,6 +35,7 @@ static void a_silent_flow_ages_and_its_number_serves_again(void) {
   send(0, burst(7, 1501000000, 5000));
   poll_after(100);
   EXPECT(units_of(1, 7) == 256 && page.gaps == 0 && page.flows_open == 1);
+  EXPECT(measured.shards[0].given_back == 0);
   EXPECT(measured.shards[0].flows_used == 2); /* the old record is still being put away */
   for (int second = 0; second < 4; second++)
     poll_after(1200);
@@ -53,7 +54,30 @@ static void one_function_of_several_ages(void) {
   }
   poll_after(1);
   EXPECT(page.flows_open == 2);
-  EXPECT(units_of(1, 7) == 15 * 128 && units_of(3, 7) == 15 * 128 && units_of(2, 7) == 128);
+  /* That it comes back is another life, which must not end with the first one's record. */
+  for (uint32_t ms = 1500; ms <= 4000; ms += 100) {
+    for (uint32_t vhca = 1; vhca <= 3; vhca++)
+      send(0, of_function(burst(7, ms * 1000000, ms), vhca));
+    poll_after(100);
+  }
+  EXPECT(page.flows_open == 3 && measured.shards[0].given_back == 1);
+  EXPECT(units_of(2, 7) == 27 * 128);
+  EXPECT(units_of(1, 7) == 41 * 128 && units_of(3, 7) == 41 * 128);
+}
+
+static void the_last_of_a_chain_ages(void) {
+  reset();
+  for (uint32_t vhca = 1; vhca <= 3; vhca++)
+    send(0, of_function(burst(7, 1000000, 1), vhca));
+  poll_after(1);
+  for (uint32_t ms = 100; ms <= 4000; ms += 100) {
+    for (uint32_t vhca = 2; vhca <= 3; vhca++)
+      send(0, of_function(burst(7, ms * 1000000, ms), vhca));
+    poll_after(100);
+  }
+  poll_after(1);
+  EXPECT(page.flows_open == 2);
+  EXPECT(units_of(1, 7) == 128 && units_of(2, 7) == 41 * 128 && units_of(3, 7) == 41 * 128);
 }
 
 /* Records come back for as long as flows come and go. */
@@ -107,6 +131,7 @@ int main(void) {
   a_number_on_three_functions_is_three_flows();
   a_silent_flow_ages_and_its_number_serves_again();
   one_function_of_several_ages();
+  the_last_of_a_chain_ages();
   flows_come_and_go();
   more_flows_than_records_are_counted_and_the_others_go_on();
   a_full_ring_is_counted_and_said_of_the_flow();
