@@ -1,6 +1,6 @@
 /* The layout of a verbs file: what a training process posts to its RDMA NICs.
  *
- * One file a process beside its ring, `<pid>-<process_started_ns>.verbs`, written by the verbs
+ * One file a process beside its ring, `<pid>-<anchor_realtime_ns>.verbs`, written by the verbs
  * shim and read by the collector. It stands apart from the ring so that a flood of work requests
  * pushes out no operation. Rules of the ring hold here too (oncall_ring.h): little-endian, a
  * reader of another layout refuses it, a POSIX write lock tells the living.
@@ -39,8 +39,9 @@ struct oncall_verbs_header { /* 4096 bytes */
   int64_t pid, parent_pid;
   int32_t rank, world_size, local_rank, reserved;
   char job[128], node[128], hook_version[32];
-  uint32_t closed;    /* 1: the process ended in order */
-  uint32_t loaded_by; /* 1 LD_PRELOAD, 2 NCCL_IBVERBS_LIB, 3 library path */
+  uint32_t closed;           /* 1: the process ended in order */
+  uint32_t loaded_by;        /* 1 preloaded, 2 in libibverbs' place */
+  uint64_t queue_pairs_made; /* how many there were so far; the last one's `number` */
   uint64_t head __attribute__((aligned(128)));
   uint64_t dropped __attribute__((aligned(128))); /* records lost to a full ring */
   uint64_t lost_queue_pairs;                      /* not tracked, for want of a board */
@@ -57,18 +58,23 @@ struct oncall_queue_pair { /* 256 bytes */
   uint16_t peer_lid, reserved;
   int64_t ready_ns, closed_ns; /* monotonic */
   uint64_t number;             /* in this process, from 1: tells a board's queue pairs apart */
+  uint64_t closed_at;          /* `head` when it ended: used again once that is read */
+  uint32_t most_outstanding;   /* send requests that fit in its queue; 0: not told */
+  uint32_t reserved_too;
   /* Counters, by whoever posts and polls; each monotone. */
-  uint64_t posted __attribute__((aligned(64))); /* send work requests */
-  uint64_t posted_bytes;
+  uint64_t posted __attribute__((aligned(64)));    /* send work requests */
+  uint64_t posted_bytes;                           /* of all but reads and atomics */
   uint64_t writes, sends, reads, other;            /* by opcode */
-  uint64_t signaled, received;                     /* signaled send requests; receive completions */
+  uint64_t signaled;                               /* send requests that ask for a completion */
+  uint64_t receives;                               /* receive requests posted */
   uint64_t completed __attribute__((aligned(64))); /* send requests known to be over */
   uint64_t completed_bytes;
   uint64_t errors;          /* completions with an error */
   uint64_t last_status;     /* enum ibv_wc_status of the last error */
   int64_t oldest_posted_ns; /* monotonic, of the oldest not known to be over; 0: none */
   int64_t last_completed_ns;
-  uint64_t more[2];
+  uint64_t read_bytes; /* asked for by reads */
+  uint64_t received;   /* receives completed */
 } __attribute__((aligned(256)));
 
 struct oncall_request { /* 64 bytes, one cache line */
@@ -76,11 +82,11 @@ struct oncall_request { /* 64 bytes, one cache line */
   int64_t posted_ns;    /* monotonic, of the first of the run */
   int64_t last_posted_ns;
   int64_t completed_ns;
-  uint64_t bytes;
-  uint32_t queue_pair; /* board */
-  uint32_t requests;   /* work requests that this completion retired */
-  uint32_t number;     /* low half of the board's `number` */
-  uint8_t opcode, status;
+  uint64_t bytes;         /* sent: those of reads and atomics are not counted */
+  uint32_t queue_pair;    /* board */
+  uint32_t requests;      /* work requests that this completion retired */
+  uint32_t number;        /* low half of the board's `number` */
+  uint8_t opcode, status; /* of the last of the run: enum ibv_wr_opcode, enum ibv_wc_status */
   uint16_t reserved;
   uint32_t outstanding; /* requests still posted then */
   uint32_t reserved_too;

@@ -3,8 +3,6 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "ring_file.h"
 #include "ring_identity.h"
@@ -39,10 +37,8 @@ static void in_child(void) {
   pthread_mutex_init(&opening, NULL);
   if (!oncall_ring_now)
     return;
-  void *at = file.ring.header;
   oncall_ring_now = NULL;
-  mmap(at, file.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-  close(file.fd);
+  oncall_shared_file_leave(&file.shared);
 }
 
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }

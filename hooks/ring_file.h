@@ -1,13 +1,13 @@
-/* Making a ring's file: complete, reserved on disk and locked before it has its name. */
+/* Making a ring's file: where everything lies in it, and who records. */
 #ifndef ONCALL_HOOKS_RING_FILE_H
 #define ONCALL_HOOKS_RING_FILE_H
 
 #include "ring.h"
+#include "shared_file.h"
 
 struct oncall_ring_file {
   struct oncall_ring ring;
-  size_t bytes; /* of the mapping at ring.header */
-  int fd;       /* kept open: closing it would give up the lock */
+  struct oncall_shared_file shared;
 };
 
 /* False: it cannot be made, and nothing of it is left. */

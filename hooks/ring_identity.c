@@ -31,6 +31,14 @@ int64_t oncall_number_setting(const char *name, int64_t low, int64_t high, int64
   return text && parse(text, low, high, &number) ? number : otherwise;
 }
 
+uint32_t oncall_slots_setting(const char *name, int64_t high, int64_t otherwise) {
+  int64_t wanted = oncall_number_setting(name, 1, high, otherwise);
+  uint32_t slots = 64;
+  while (slots < wanted)
+    slots *= 2;
+  return slots;
+}
+
 void oncall_debug(const char *format, ...) {
   const char *wanted = oncall_setting("ONCALL_DEBUG");
   if (!wanted || strcmp(wanted, "1") != 0)

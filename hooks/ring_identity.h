@@ -16,6 +16,9 @@ const char *oncall_setting(const char *name);
 /* Like oncall_setting, as a number; `otherwise` if it is none, or not within low..high. */
 int64_t oncall_number_setting(const char *name, int64_t low, int64_t high, int64_t otherwise);
 
+/* Like it, as a number of slots: rounded up to a power of two, 64 at least. */
+uint32_t oncall_slots_setting(const char *name, int64_t high, int64_t otherwise);
+
 /* One line on stderr, under ONCALL_DEBUG=1 only. */
 void oncall_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
