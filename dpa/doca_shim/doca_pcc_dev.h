@@ -22,7 +22,7 @@ enum doca_pcc_dev_event_type_enum {
 /* Words of an event as the NIC writes them: big-endian. */
 typedef struct {
   uint32_t reserved_0;
-  uint32_t function; /* 16 reserved, 16 vhca_id */
+  uint32_t function; /* 16 reserved, 16 vhca_id, from the low end */
   uint32_t reserved_8;
   uint32_t ev_attr; /* 8 type, 8 subtype, 8 port, 8 flags, from the low end */
   uint32_t flow_tag;

@@ -32,7 +32,7 @@ void doca_pcc_dev_default_internal_algo(doca_pcc_dev_algo_ctxt_t *algo_ctxt,
 /* An event byte by byte, as it lies in the NIC's memory. */
 static uint32_t happen(uint8_t type, uint32_t slot) {
   static const uint8_t bytes[44] = {
-      [6] = 0x12,  [7] = 0x34,                            /* vhca 0x1234 */
+      [4] = 0x12,  [5] = 0x34,                            /* vhca 0x1234 */
       [14] = 1,                                           /* subtype */
       [20] = 0,    [23] = 9,                              /* sn */
       [24] = 0x00, [25] = 0x0f, [26] = 0x43, [27] = 0x40, /* ended at 1,000,256 ns */
