@@ -11,7 +11,9 @@ import pytest
 from oncall.errors import BadInput, UsageError
 from oncall.simulate import Fault, Scenario
 from oncall.simulate.fault import MEASURED_WAYS, WAYS
+from oncall.simulate.load import load
 from oncall.simulate.scenario import key_of
+from oncall.simulate.traffic import TrafficFault, TrafficScenario
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "simulate.md"
 
@@ -99,7 +101,7 @@ def test_every_way_of_every_fault_can_be_asked_for() -> None:
 
 def test_the_guide_names_every_key_and_its_example_loads(tmp_path: Path) -> None:
     text = GUIDE.read_text(encoding="utf-8")
-    for cls in (Scenario, Fault):
+    for cls in (Scenario, Fault, TrafficScenario, TrafficFault):
         for item in dataclasses.fields(cls):
             assert f"`{key_of(item)}`" in text, key_of(item)
     examples = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
@@ -107,7 +109,7 @@ def test_the_guide_names_every_key_and_its_example_loads(tmp_path: Path) -> None
     for number, example in enumerate(examples):
         path = tmp_path / f"{number}.yaml"
         path.write_text(example, encoding="utf-8")
-        assert Scenario.load(path).world_size > 1
+        assert load(path).world_size > 1
 
 
 @pytest.mark.parametrize("seed", range(20))
