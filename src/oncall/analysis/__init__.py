@@ -36,3 +36,5 @@ from oncall.analysis import flows
 from oncall.analysis import active_peers
 from oncall.analysis import expected_traffic
 from oncall.analysis import traffic
+from oncall.analysis import parallelism
+from oncall.analysis import rank_traffic

@@ -1,0 +1,117 @@
+"""What a rank sent in an operation as a whole, and how fast: Pulse's two metrics (6.2).
+
+A collective is one operation on all members; a custom collective is a group call of Sends and
+Recvs, of which only the set tells how fast its rank is. The actual communication time is that of
+epochs with data to any peer: gaps, in which a rank waits for others, are left out.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+LAST = 10  # group calls over which a rank's rate is averaged (Pulse 6.2, k)
+_IDENTITY = [
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "communicator"),
+    ("rank", "INTEGER", "", "sending rank"),
+]
+
+
+@relation(
+    "rank_traffic",
+    reads=["traffic"],
+    optional=["clocks", "members", "operations"],
+    empty_without=["traffic"],
+    columns=[
+        *_IDENTITY,
+        ("node", "VARCHAR", "", "its host"),
+        ("kind", "VARCHAR", "", "coll or p2p"),
+        ("turn", "BIGINT", "", "the operation's number; of p2p the how many-th call on it"),
+        ("seq", "BIGINT", "", "its (first) operation number"),
+        ("op", "VARCHAR", "", "operation"),
+        ("is_custom", "BOOLEAN", "", "several Sends or Recvs of one group call"),
+        ("peers", "INTEGER", "", "to whom it sends"),
+        ("called_ns", "BIGINT", "ns", "when the host called, on the console's clock"),
+        ("started_ns", "BIGINT", "ns", "when data began to flow, on the console's clock"),
+        ("ended_ns", "BIGINT", "ns", "when it had been sent; NULL: not over"),
+        ("error_ns", "BIGINT", "ns", "by which the clock may be off"),
+        ("active_ns", "BIGINT", "ns", "actual communication time"),
+        ("bytes", "BIGINT", "bytes", "sent"),
+        ("expected_bytes", "BIGINT", "bytes", "to be sent"),
+        ("rate_bytes_per_s", "DOUBLE", "bytes/s", "volume over actual communication time"),
+        ("complete", "BOOLEAN", "", "all volumes were sent; NULL: events were lost"),
+        ("undercount", "BOOLEAN", "", "events were lost"),
+        ("epoch_ns", "BIGINT", "ns", "length of the epochs"),
+    ],
+    source="Pulse 6.2",
+)
+def rank_traffic() -> str:
+    """Each operation, or group call, of each rank with what it sent in all."""
+    return """
+        WITH clock AS (
+            SELECT DISTINCT ON (node) node, offset_ns, error_ns FROM clocks
+            ORDER BY node, at_ns DESC),
+        calls AS (
+            SELECT job, comm, kind, seq, rank, op, min(called_ns) AS called_ns
+            FROM operations GROUP BY ALL),
+        summed AS (
+            SELECT t.job, t.comm, t.rank, any_value(t.node) AS node, t.kind, min(t.seq) AS seq,
+                any_value(t.op) AS op, t.group_id IS NOT NULL AND count(*) > 1 AS is_custom,
+                count(DISTINCT t.peer) AS peers, min(c.called_ns) AS called_ns,
+                min(t.started_ns) AS started_ns,
+                CASE WHEN count(t.ended_ns) = count(*) THEN max(t.ended_ns) END AS ended_ns,
+                -- A node that does not tell it: no less than the longest of its lanes.
+                coalesce(max(t.rank_active_ns), max(t.active_ns)) AS active_ns,
+                sum(t.bytes) AS bytes, sum(t.expected_bytes) AS expected_bytes,
+                bool_and(t.complete) AS complete, bool_or(t.undercount) AS undercount,
+                max(t.epoch_ns) AS epoch_ns
+            FROM traffic t LEFT JOIN calls c USING (job, comm, kind, seq, rank, op)
+            GROUP BY t.job, t.comm, t.rank, t.kind, t.group_id,
+                CASE WHEN t.group_id IS NULL THEN t.seq END)
+        SELECT s.* REPLACE (
+                called_ns - coalesce(offset_ns, 0) AS called_ns,
+                started_ns - coalesce(offset_ns, 0) AS started_ns,
+                ended_ns - coalesce(offset_ns, 0) AS ended_ns),
+            CASE kind WHEN 'coll' THEN seq ELSE row_number() OVER (
+                PARTITION BY job, comm, rank, kind ORDER BY coalesce(called_ns, started_ns), seq)
+                END AS turn,
+            error_ns, bytes * 1e9 / nullif(active_ns, 0) AS rate_bytes_per_s
+        FROM summed s LEFT JOIN clock USING (node)
+    """
+
+
+@relation(
+    "rank_rates",
+    reads=["rank_traffic"],
+    empty_without=["rank_traffic"],
+    columns=[
+        *_IDENTITY,
+        ("node", "VARCHAR", "", "its host"),
+        ("calls", "INTEGER", "", "custom collectives averaged, the last ones"),
+        ("peers", "INTEGER", "", "to whom it sends in each"),
+        ("rate_bytes_per_s", "DOUBLE", "bytes/s", "mean of its rank-level actual rates"),
+        (
+            "observed_bytes_per_s",
+            "DOUBLE",
+            "bytes/s",
+            "mean of volume over duration, gaps included",
+        ),
+        ("at_ns", "BIGINT", "ns", "start of the first of them, on the console's clock"),
+    ],
+    source="Pulse 6.2",
+)
+def rank_rates() -> str:
+    """How fast each rank sends in custom collectives, over the last ten."""
+    return f"""
+        SELECT job, comm, rank, any_value(node) AS node, count(*) AS calls, max(peers) AS peers,
+            avg(rate_bytes_per_s) AS rate_bytes_per_s,
+            avg(bytes * 1e9 / nullif(ended_ns - started_ns, 0)) AS observed_bytes_per_s,
+            min(started_ns) AS at_ns
+        FROM (
+            SELECT * FROM rank_traffic
+            WHERE is_custom AND ended_ns IS NOT NULL AND active_ns > 0
+                AND NOT coalesce(undercount, false)
+            QUALIFY row_number() OVER (
+                PARTITION BY job, comm, rank ORDER BY started_ns DESC) <= {LAST})
+        GROUP BY job, comm, rank
+    """
