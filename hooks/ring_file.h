@@ -3,7 +3,7 @@
 #define ONCALL_HOOKS_RING_FILE_H
 
 #include "ring.h"
-#include "shared_file.h"
+#include "ring_shared_file.h"
 
 struct oncall_ring_file {
   struct oncall_ring ring;

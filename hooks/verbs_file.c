@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "ring_identity.h"
-#include "shared_file.h"
+#include "ring_shared_file.h"
 #include "verbs_queue_pairs.h"
 
 enum { DEFAULT_REQUESTS = 65536, MOST_REQUESTS = 1 << 24 };

@@ -1,7 +1,7 @@
 /* A file that the hooks write and the collector reads, mapped by both: complete, reserved on disk
  * and locked before it has its name. */
-#ifndef ONCALL_HOOKS_SHARED_FILE_H
-#define ONCALL_HOOKS_SHARED_FILE_H
+#ifndef ONCALL_HOOKS_RING_SHARED_FILE_H
+#define ONCALL_HOOKS_RING_SHARED_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "shared_file.h"
+#include "ring_shared_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
