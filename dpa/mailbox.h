@@ -26,8 +26,8 @@ struct mailbox_page {
   uint16_t header_bytes;
   uint32_t bytes; /* of the page, with this header */
   uint32_t number;
-  uint32_t flows_told; /* runs of epochs that follow */
-  uint32_t more;       /* 1: what is closed did not fit */
+  uint32_t batches; /* that follow */
+  uint32_t more;    /* 1: what is closed did not fit */
   uint32_t epoch_ns, unit_bytes;
   uint64_t boot;   /* another one: numbers and counts begin anew */
   uint64_t now_ns; /* the NIC's time, or a little less; 0: nothing was sent yet */
@@ -36,13 +36,14 @@ struct mailbox_page {
   uint64_t flows_open;
 };
 
-/* A run of epochs of one flow, within one batch; then u16 counters, padded to 8 bytes. */
-struct mailbox_run {
+/* 32 epochs of one flow, about a millisecond. A flow may have several for the same time: they add
+ * up. */
+struct mailbox_batch {
   uint64_t first_epoch; /* number: NIC's time / epoch_ns */
   uint32_t qpn;
   uint16_t vhca;
-  uint8_t flags; /* enum batch_flag */
-  uint8_t epochs;
+  uint16_t flags; /* enum batch_flag */
+  uint16_t units[32];
 };
 
 #endif

@@ -3,8 +3,7 @@
 #include "measurement.h"
 #include "order.h"
 
-#define PADDED(epochs) (((uint32_t)(epochs) * 2u + 7u) & ~7u)
-#define LARGEST_RUN ((uint32_t)sizeof(struct mailbox_run) + PADDED(BATCH_EPOCHS))
+_Static_assert(sizeof(struct mailbox_batch) == 16 + 2 * BATCH_EPOCHS, "as the host reads it");
 #define LEAK 14 /* at most 61 ppm between the timer's rate and that of the NIC's clock */
 
 /* ----------------------------------------------------------------------------- time */
@@ -88,26 +87,15 @@ static uint32_t age_flows(struct measurement *all) {
 
 /* ----------------------------------------------------------------------------- pages */
 
-/* The epochs of a batch from the first that is not empty to the last; returns the run's bytes. */
-static uint32_t tell_batch(const struct measurement *all, const struct batch *batch,
-                           uint64_t window, uint8_t *at) {
-  uint32_t from = 0, until = BATCH_EPOCHS;
-  while (from < until && !LOAD(batch->units[from]))
-    from++;
-  while (until > from && !LOAD(batch->units[until - 1]))
-    until--;
+static void tell_batch(const struct measurement *all, const struct batch *batch, uint64_t window,
+                       struct mailbox_batch *told) {
   const struct flow *flow = &all->flows[batch->flow];
-  struct mailbox_run *run = (struct mailbox_run *)at;
-  run->first_epoch = window * BATCH_EPOCHS + from;
-  run->qpn = LOAD(flow->qpn);
-  run->vhca = LOAD(flow->vhca);
-  run->flags = (uint8_t)LOAD(batch->flags);
-  run->epochs = (uint8_t)(until - from);
-  uint16_t *units = (uint16_t *)(run + 1);
-  uint32_t padded = PADDED(until - from) / 2;
-  for (uint32_t epoch = 0; epoch < padded; epoch++)
-    units[epoch] = from + epoch < until ? LOAD(batch->units[from + epoch]) : 0;
-  return (uint32_t)sizeof *run + padded * 2;
+  told->first_epoch = window * BATCH_EPOCHS;
+  told->qpn = LOAD(flow->qpn);
+  told->vhca = LOAD(flow->vhca);
+  told->flags = LOAD(batch->flags);
+  for (uint32_t epoch = 0; epoch < BATCH_EPOCHS; epoch++)
+    told->units[epoch] = LOAD(batch->units[epoch]);
 }
 
 /* What is closed in one shard; returns whether all of it fitted. */
@@ -120,13 +108,14 @@ static int tell_shard(const struct measurement *all, struct shard *shard, uint8_
     uint64_t window = window_of(all, batch);
     if (!is_closed(all, window))
       break;
-    if (room - page->bytes < LARGEST_RUN) {
+    if (room - page->bytes < sizeof(struct mailbox_batch)) {
       fits = 0;
       break;
     }
     STORE(shard->sealed, position + 1);
-    page->bytes += tell_batch(all, batch, window, reply + page->bytes);
-    page->flows_told++;
+    tell_batch(all, batch, window, (struct mailbox_batch *)(reply + page->bytes));
+    page->bytes += (uint32_t)sizeof(struct mailbox_batch);
+    page->batches++;
   }
   return fits;
 }
@@ -156,7 +145,7 @@ uint32_t measurement_answer(struct measurement *all, const void *request, uint32
   const struct mailbox_request *asked = request;
   struct mailbox_page *page = reply;
   if (request_bytes < sizeof *asked || asked->magic != MAILBOX_REQUEST_MAGIC ||
-      asked->version != MAILBOX_VERSION || room < sizeof *page + LARGEST_RUN)
+      asked->version != MAILBOX_VERSION || room < sizeof *page + sizeof(struct mailbox_batch))
     return 0;
   if (!all->boot) {
     all->boot = timer_us + 1;

@@ -29,13 +29,12 @@ static inline void reset(void) {
   told_count = received = 0;
 }
 
-static void keep(const struct mailbox_run *run) {
-  const uint16_t *units = (const uint16_t *)(run + 1);
-  for (uint32_t at = 0; at < run->epochs; at++)
-    if (units[at]) {
+static void keep(const struct mailbox_batch *batch) {
+  for (uint32_t at = 0; at < BATCH_EPOCHS; at++)
+    if (batch->units[at]) {
       EXPECT(told_count < TOLD_MOST);
-      told[told_count++] =
-          (struct told){run->first_epoch + at, run->qpn, run->vhca, units[at], run->flags};
+      told[told_count++] = (struct told){batch->first_epoch + at, batch->qpn, batch->vhca,
+                                         batch->units[at], batch->flags};
     }
 }
 
@@ -48,14 +47,10 @@ static int ask(uint32_t room) {
   EXPECT(page.magic == MAILBOX_PAGE_MAGIC && page.bytes == bytes);
   EXPECT(page.number == received + 1);
   received = page.number;
-  uint32_t at = sizeof page;
-  for (uint32_t run = 0; run < page.flows_told; run++) {
-    const struct mailbox_run *found = (const struct mailbox_run *)(reply + at);
-    EXPECT(found->epochs > 0 && found->epochs <= BATCH_EPOCHS);
-    keep(found);
-    at += (uint32_t)sizeof *found + PADDED(found->epochs);
-  }
-  EXPECT(at == bytes);
+  const struct mailbox_batch *batches = (const struct mailbox_batch *)(reply + sizeof page);
+  EXPECT(bytes == sizeof page + page.batches * sizeof *batches);
+  for (uint32_t at = 0; at < page.batches; at++)
+    keep(&batches[at]);
   return (int)page.more;
 }
 

@@ -79,11 +79,11 @@ int main(void) {
   uint32_t received = ask(0)->number;
   timer_us += 10000;
   struct mailbox_page *page = ask(received);
-  EXPECT(page->events == 2 && page->flows_told == 2 && page->flows_open == 1);
-  const struct mailbox_run *run = (const struct mailbox_run *)(page + 1);
-  EXPECT(run->qpn == 0xabcdef && run->vhca == 0x1234 && run->epochs == 1);
-  EXPECT(run->first_epoch == ((1ull << 32) + 1000000) / EPOCH_NS);
-  EXPECT(*(const uint16_t *)(run + 1) == 256);
+  EXPECT(page->events == 2 && page->batches == 2 && page->flows_open == 1);
+  const struct mailbox_batch *batch = (const struct mailbox_batch *)(page + 1);
+  EXPECT(batch->qpn == 0xabcdef && batch->vhca == 0x1234 && batch->flags == 0);
+  uint64_t epoch = ((1ull << 32) + 1000000) / EPOCH_NS;
+  EXPECT(epoch - batch->first_epoch < 32 && batch->units[epoch - batch->first_epoch] == 256);
 
   uint32_t bytes = 1;
   EXPECT(doca_pcc_dev_user_mailbox_handle("no request", 10, sizeof response, response, &bytes) ==
