@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oncall.collect import ring as ring_module
+from oncall.collect import shared_file
 from oncall.collect.ring import RingReader
 from oncall.collect.ring_layout import ENTERED, CommunicatorState, RecordKind, Wait
 from oncall.errors import BadInput
@@ -149,7 +149,7 @@ def test_a_record_left_unfinished_for_long_is_skipped(
     process.tell("write 2")
     with RingReader.open(process.ring) as ring:
         assert numbers(ring.drain()) == []
-        monkeypatch.setattr(ring_module, "_PATIENCE_NS", -1)
+        monkeypatch.setattr(shared_file, "_PATIENCE_NS", -1)
         assert numbers(ring.drain()) == []
         assert numbers(ring.drain()) == [2, 3]
         assert ring.torn == 1
@@ -187,7 +187,7 @@ def test_the_lock_alone_tells_a_living_process(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the process lives in another PID namespace: /proc knows its number not."""
-    monkeypatch.setattr(ring_module, "_start_ticks", lambda pid: None)  # noqa: ARG005
+    monkeypatch.setattr(shared_file, "_start_ticks", lambda pid: None)  # noqa: ARG005
     process = recording()
     with RingReader.open(process.ring) as ring:
         assert ring.alive
@@ -202,9 +202,9 @@ def test_a_process_with_the_same_number_is_another(
     with RingReader.open(process.ring) as ring:
         process.kill()
         ticks = ring.header.process_start_ticks
-        monkeypatch.setattr(ring_module, "_start_ticks", lambda pid: ticks)  # noqa: ARG005
+        monkeypatch.setattr(shared_file, "_start_ticks", lambda pid: ticks)  # noqa: ARG005
         assert ring.alive
-        monkeypatch.setattr(ring_module, "_start_ticks", lambda pid: ticks + 1)  # noqa: ARG005
+        monkeypatch.setattr(shared_file, "_start_ticks", lambda pid: ticks + 1)  # noqa: ARG005
         assert not ring.alive
 
 

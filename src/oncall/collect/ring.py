@@ -1,29 +1,6 @@
-"""Reads a training process's ring (hooks/oncall_ring.h) while the process writes it.
-
-The file is read with `pread`, never through a mapping: a file that is cut short under its reader
-is then an error and not a SIGBUS. Only the header's page is mapped, to move `tail` in one store.
-
-Every copy is made in an order that needs no lock: a record's stamp is seen before the record is
-copied, a board's version is seen unchanged before and after. System calls lie between these
-reads, so no processor reorders them.
-"""
+"""Reads a training process's ring (hooks/oncall_ring.h) while the process writes it."""
 
 from __future__ import annotations
-
-import errno
-import fcntl
-import mmap
-import os
-import stat
-import struct
-import time
-from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Self
-
-import numpy as np
-from numpy.typing import NDArray
 
 from oncall.collect.ring_header import RingHeader, read_header
 from oncall.collect.ring_layout import (
@@ -33,94 +10,18 @@ from oncall.collect.ring_layout import (
     TRANSFER,
     CommunicatorState,
 )
-from oncall.errors import BadInput
-
-_ATTEMPTS = 8  # to read a board between two writings
-_PATIENCE_NS = 5_000_000_000  # for a record that a living process has begun and not finished
-_LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
-_STARTED_FIELD = 19  # of /proc/PID/stat, counted after the command: start in ticks since boot
+from oncall.collect.shared_file import Boards, SharedFileReader, only
 
 
-@dataclass(frozen=True)
-class Boards:
-    """Copies of boards in use. `torn` marks those that no consistent copy could be made of: their
-    process died, or was stopped, while it wrote them; the row holds what was there."""
+class RingReader(SharedFileReader[RingHeader]):
+    """One ring, open. Rows of `drain`: RECORD."""
 
-    slots: NDArray[np.intp]
-    rows: NDArray[np.void]
-    torn: NDArray[np.bool_]
+    header_type = HEADER
+    record_type = RECORD
+    read_header = staticmethod(read_header)
 
-
-class RingReader:
-    """One ring, open; the only consumer of its records if `consume`, else a mere onlooker.
-
-    Everything raises BadInput if the file is gone, cut short or damaged.
-    """
-
-    def __init__(self, path: Path, fd: int, header: RingHeader, page: mmap.mmap) -> None:
-        self.path = path
-        self.torn = 0  # records skipped because they were never finished
-        self._fd = fd
-        self._header = header
-        self._page = page
-        self._live: NDArray[np.void] = np.frombuffer(page, HEADER, 1)
-        self._unfinished: tuple[int, int] | None = None  # position, since when (monotonic ns)
-
-    @classmethod
-    def open(cls, path: Path, *, consume: bool = True) -> Self:
-        """The ring at `path`. Raises BadInput if it is none, or may not be opened."""
-        fd = _open(path, consume)
-        try:
-            size = os.fstat(fd).st_size
-            header = read_header(str(path), os.pread(fd, HEADER.itemsize, 0), size)
-            access = mmap.ACCESS_WRITE if consume else mmap.ACCESS_READ
-            page = mmap.mmap(fd, HEADER.itemsize, access=access)
-        except BaseException:
-            os.close(fd)
-            raise
-        return cls(path, fd, header, page)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the file; again is harmless."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-            self._live = np.zeros(1, HEADER)
-            self._page.close()
-
-    # ------------------------------------------------------------ the header
-
-    @property
-    def header(self) -> RingHeader:
-        """What the ring says of its process, read anew: the GPU and NCCL become known later."""
-        size = os.fstat(self._fd).st_size
-        return read_header(str(self.path), os.pread(self._fd, HEADER.itemsize, 0), size)
-
-    @property
-    def head(self) -> int:
-        """Records reserved so far."""
-        return self._counter("head")
-
-    @property
-    def tail(self) -> int:
-        """Records read so far."""
-        return self._counter("tail")
-
-    @property
-    def dropped(self) -> int:
-        """Records lost because the ring was full."""
-        return self._counter("dropped")
+    def _places(self) -> tuple[int, int]:
+        return self._header.record_slots, self._header.records_at
 
     @property
     def lost_operations(self) -> int:
@@ -138,11 +39,6 @@ class RingReader:
         return self._counter("lost_transfers")
 
     @property
-    def closed(self) -> bool:
-        """Whether the process ended in order."""
-        return self._counter("closed") != 0
-
-    @property
     def event_mask(self) -> int:
         """The profiler events that the plugin asks NCCL for at present."""
         return self._counter("event_mask_now")
@@ -152,47 +48,12 @@ class RingReader:
         self._check_size()
         self._live["event_mask"][0] = mask
 
-    # ------------------------------------------------------------ the process
-
-    @property
-    def alive(self) -> bool:
-        """Whether the recording process lives.
-
-        It holds a lock on its ring, which the kernel lifts when it dies, also where it lives in
-        another PID namespace. Should it have lost the lock by closing what it did not open, its
-        number and start time in /proc decide.
-        """
-        return self.pid_here is not None
-
-    @property
-    def pid_here(self) -> int | None:
-        """The living process's number as this process sees it; 0 if it sees none, None if dead."""
-        held = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, _, _, _, holder = _LOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_GETLK, held))
-        if kind != fcntl.F_UNLCK:
-            return max(0, int(holder))
-        pid = self._header.pid
-        return pid if _start_ticks(pid) == self._header.process_start_ticks else None
-
-    @property
-    def owner(self) -> int:
-        """The user that the file belongs to."""
-        return os.fstat(self._fd).st_uid
-
-    @property
-    def stopped(self) -> bool:
-        """Whether a signal or a debugger has stopped the process: it lives and does nothing."""
-        pid = self.pid_here
-        return bool(pid) and _status(pid)[:1] in (["T"], ["t"])
-
-    # ------------------------------------------------------------ the boards
-
     def communicators(self) -> Boards:
         """Every communicator but those whose board was used again. Rows: COMMUNICATOR."""
         used = min(self._header.communicator_slots, self._counter("communicators_made"))
         versions = ["version", "collectives.version", "point_to_point.version"]
         boards = self._boards(COMMUNICATOR, self._header.communicators_at, range(used), versions)
-        return _only(boards, boards.rows["state"] != CommunicatorState.UNUSED)
+        return only(boards, boards.rows["state"] != CommunicatorState.UNUSED)
 
     def transfers(self) -> Boards:
         """The proxy operations in flight. Rows: TRANSFER."""
@@ -200,141 +61,4 @@ class RingReader:
         found = self._read(TRANSFER, start, self._header.transfer_slots)["operation"].nonzero()[0]
         used = range(found[0], found[-1] + 1) if len(found) else range(0)
         boards = self._boards(TRANSFER, start, used, ["version"])
-        return _only(boards, boards.rows["operation"] != 0)
-
-    def _boards(
-        self, kind: np.dtype[np.void], start: int, slots: range, versions: list[str]
-    ) -> Boards:
-        first = start + slots.start * kind.itemsize
-        kept = np.zeros(len(slots), kind)
-        torn = np.ones(len(slots), bool)
-        for _ in range(_ATTEMPTS):
-            before, rows, after = (self._read(kind, first, len(slots)) for _ in range(3))
-            whole = torn.copy()
-            for name in versions:
-                early, late = _field(before, name), _field(after, name)
-                whole &= (early == late) & (early % 2 == 0)
-            kept[whole] = rows[whole]
-            torn &= ~whole
-            if not torn.any():
-                break
-        else:
-            kept[torn] = rows[torn]
-        return Boards(np.array(slots, np.intp), kept, torn)
-
-    # ------------------------------------------------------------ the records
-
-    def drain(self, most: int = 1 << 16) -> NDArray[np.void]:
-        """The next whole records in order of reservation, at most `most`. Rows: RECORD.
-
-        They are gone from the ring then. Stops before a record that is being written; one that its
-        process left unfinished, by dying or for seconds, is skipped and counted in `torn`.
-        """
-        tail, head = self.tail, self.head
-        if not 0 <= head - tail <= self._header.record_slots:
-            raise BadInput(str(self.path), f"damaged: {head} records written, {tail} read")
-        count = min(head - tail, most)
-        whole = self._whole(tail, count)
-        finished = count if whole.all() else int(whole.argmin())
-        records = self._records(tail, finished)
-        if finished < count and not self.alive:
-            whole = self._whole(tail, count)  # nothing changes any more
-            records = self._records(tail, count)[whole]
-            self.torn += count - len(records)
-            finished = count
-        elif finished < count and self._given_up(tail + finished):
-            self.torn += 1
-            finished += 1
-        if finished:
-            self._check_size()
-            self._live["tail"][0] = tail + finished
-        return records
-
-    def _whole(self, position: int, count: int) -> NDArray[np.bool_]:
-        stamps = self._records(position, count)["stamp"]
-        expected = np.arange(position + 1, position + 1 + count, dtype=np.uint64)
-        whole: NDArray[np.bool_] = stamps == expected
-        return whole
-
-    def _given_up(self, position: int) -> bool:
-        """Whether a living process has left its record at `position` unfinished for long."""
-        now_ns = time.monotonic_ns()
-        if self._unfinished is None or self._unfinished[0] != position:
-            self._unfinished = (position, now_ns)
-        return now_ns - self._unfinished[1] > _PATIENCE_NS
-
-    def _records(self, position: int, count: int) -> NDArray[np.void]:
-        """`count` slots from `position` on, around the end of the ring."""
-        slots = self._header.record_slots
-        first = position % slots
-        before_end = min(count, slots - first)
-        found = self._read(RECORD, self._header.records_at + first * RECORD.itemsize, before_end)
-        if before_end == count:
-            return found
-        return np.concatenate(
-            [found, self._read(RECORD, self._header.records_at, count - before_end)]
-        )
-
-    # ------------------------------------------------------------ the file
-
-    def _read(self, kind: np.dtype[np.void], start: int, count: int) -> NDArray[np.void]:
-        rows: NDArray[np.void] = np.empty(count, kind)
-        if count and os.preadv(self._fd, [rows.view(np.uint8).data], start) < rows.nbytes:
-            raise BadInput(str(self.path), "cut short while it was read")
-        return rows
-
-    def _counter(self, name: str) -> int:
-        self._check_size()
-        return int(self._live[name][0])
-
-    def _check_size(self) -> None:
-        """The header's page is mapped: it must not be touched when the file is cut short."""
-        if os.fstat(self._fd).st_size < HEADER.itemsize:
-            raise BadInput(str(self.path), "cut short while it was read")
-
-
-def _open(path: Path, consume: bool) -> int:
-    flags = os.O_RDWR if consume else os.O_RDONLY
-    try:
-        # A name that is a FIFO must not block the collector, nor a link lead it elsewhere.
-        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except PermissionError:
-        raise BadInput(
-            str(path),
-            f"user {os.geteuid()} may not {'read and write' if consume else 'read'} it: run as "
-            "the job's user or as root, or give the job ONCALL_RING_GROUP",
-        ) from None
-    except OSError as error:
-        link = error.errno == errno.ELOOP
-        raise BadInput(str(path), "a link" if link else os.strerror(error.errno or 0)) from None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise BadInput(str(path), "not a file")
-    return fd
-
-
-def _start_ticks(pid: int) -> int | None:
-    """When a process started, in ticks since boot; None if there is none of that number."""
-    try:
-        return int(_status(pid)[_STARTED_FIELD])
-    except (IndexError, ValueError):
-        return None
-
-
-def _status(pid: int | None) -> list[str]:
-    """The fields of /proc/PID/stat from the process's state on; none if there is no such one."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()
-
-
-def _field(rows: NDArray[np.void], name: str) -> NDArray[np.uint32]:
-    for part in name.split("."):
-        rows = rows[part]
-    return rows.astype(np.uint32, copy=False)
-
-
-def _only(boards: Boards, wanted: NDArray[np.bool_]) -> Boards:
-    return Boards(boards.slots[wanted], boards.rows[wanted], boards.torn[wanted])
+        return only(boards, boards.rows["operation"] != 0)
