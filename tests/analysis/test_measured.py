@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -52,6 +53,59 @@ def test_bytes_counted_in_words_wrap_later() -> None:
 def test_a_counter_that_was_set_back_or_vanished_tells_nothing_of_that_interval() -> None:
     told = nic("tx_bytes, tx_bytes_per_s", at_ns=[0, S, 2 * S, 3 * S], tx_bytes=[9, 4, 6, None])
     assert told == [(None, None), (2, 2.0), (None, None)]
+
+
+@pytest.mark.parametrize("garbage", [0, 2**32 - 1, 2**62])
+def test_a_reading_that_its_neighbours_belie_is_none(garbage: int) -> None:
+    told = nic(
+        "tx_bytes, retransmits",
+        at_ns=[0, S, 2 * S, 3 * S],
+        tx_bytes=[7_000, 7_500, garbage, 9_000],
+        retransmits=[50, 50, garbage, 51],
+    )
+    assert told == [(500, 0), (None, None), (None, None)]
+
+
+def test_more_than_a_port_can_count_is_unknown() -> None:
+    told = nic(
+        "tx_bytes, retransmits",
+        at_ns=[0, S // 4, S // 2],
+        tx_bytes=[0, 2**62, 2**62],
+        retransmits=[3, 2**32 - 1, 2**32 - 1],
+    )
+    assert told == [(None, None), (0, 0)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.integers(0, 1000), min_size=3, max_size=30),
+    st.integers(0, 2**40),
+    st.data(),
+)
+def test_garbage_never_adds_to_what_a_counter_grew_by(
+    steps: list[int], start: int, data: st.DataObject
+) -> None:
+    true = list(accumulate(steps, initial=start))
+    read = list(true)
+    for at in range(1, len(true) - 1, 2):
+        read[at] = data.draw(st.sampled_from([true[at], 0, 2**32 - 1, 2**63 - 1]))
+    told = nic("tx_bytes", at_ns=[at * S for at in range(len(true))], tx_bytes=read)
+    assert sum(grown or 0 for (grown,) in told) <= true[-1] - true[0]
+
+
+@pytest.mark.parametrize(
+    ("tx", "rx", "set_back"),
+    [
+        ([9_000, 10], [8_000, 0], True),
+        ([2**32 - 9, 10], [2**32 - 9, 0], False),  # both wrapped
+        ([9_000, None], [8_000, None], None),
+        ([9_000, 9_000], [8_000, 8_000], False),
+    ],
+)
+def test_counters_that_began_anew_are_told_from_those_that_vanished(
+    tx: list[int | None], rx: list[int | None], set_back: bool | None
+) -> None:
+    assert nic("set_back", at_ns=[0, S], tx_bytes=tx, rx_bytes=rx) == [(set_back,)]
 
 
 def test_pauses_are_shares_of_time_and_long_gaps_tell_amounts_but_no_rates() -> None:

@@ -3,6 +3,9 @@
 Counters start anywhere, wrap, are set back and vanish. A counter that fell has wrapped if it stood
 in the upper half of a 32-bit range and now stands in the lower; else it was set back, and what it
 counted meanwhile is unknown: NULL. Devices count bytes in words of four: bytes may wrap at 2^34.
+
+And drivers answer with garbage now and then: all zeros, or all ones while a device is reset. A
+single reading that its neighbours belie is none, and a growth that no port can count is unknown.
 """
 
 from __future__ import annotations
@@ -16,19 +19,44 @@ BYTE_WRAPS = (2**32, 2**34)
 LONGEST_NS = 30 * 10**9
 
 
+# What a port counts in a nanosecond at most: 8 Tb/s are ten times the fastest there is, and no
+# packet, pause or error takes less than its 64 bytes at that rate.
+MOST_BYTES_PER_NS = 1000
+MOST_EVENTS_PER_NS = 16
+
+
+def believed(table: str, counters: Sequence[str], device: str) -> str:
+    """SQL: the rows of `table`, a counter NULL where it lies outside the readings around it of the
+    same `device` (its columns) while these agree that it only grew."""
+    sound = ", ".join(
+        f"CASE WHEN lag({name}) OVER w <= lead({name}) OVER w "
+        f"AND {name} NOT BETWEEN lag({name}) OVER w AND lead({name}) OVER w "
+        f"THEN NULL ELSE {name} END AS {name}"
+        for name in counters
+    )
+    return (
+        f"SELECT * REPLACE ({sound}) FROM {table} "
+        f"WINDOW w AS (PARTITION BY {device} ORDER BY at_ns)"
+    )
+
+
 def before(column: str) -> str:
     """The column's value in the reading before, as SQL within a window `w`."""
     return f"lag({column}) OVER w"
 
 
-def increase(column: str, wraps: Sequence[int] = WRAPS) -> str:
-    """The column's growth since `<column>_0`, its value in the reading before; NULL if unknown."""
+def increase(column: str, wraps: Sequence[int] = WRAPS, most_per_ns: int | None = None) -> str:
+    """The column's growth since `<column>_0`, its value in the reading before; NULL if unknown, or
+    more than `most_per_ns` of `took_ns`."""
     fell = " ".join(
         f"WHEN {column}_0 BETWEEN {wrap // 2} AND {wrap - 1} AND {column} < {wrap // 2} "
         f"THEN {column} + {wrap} - {column}_0"
         for wrap in wraps
     )
-    return f"CASE WHEN {column} >= {column}_0 THEN {column} - {column}_0 {fell} END"
+    grown = f"CASE WHEN {column} >= {column}_0 THEN {column} - {column}_0 {fell} END"
+    if most_per_ns is None:
+        return grown
+    return f"CASE WHEN ({grown}) <= {most_per_ns}::HUGEINT * took_ns THEN {grown} END"
 
 
 def per_second(amount: str, took_ns: str = "took_ns") -> str:

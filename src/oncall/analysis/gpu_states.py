@@ -7,7 +7,7 @@ its errors always.
 
 from __future__ import annotations
 
-from oncall.analysis.counters import before, increase
+from oncall.analysis.counters import before, believed, increase
 from oncall.evidence import relation
 
 LOADED = 0.5  # busy at least this share of the time before the reading
@@ -76,7 +76,8 @@ def gpu_states() -> str:
         readings AS (
             SELECT *, utilisation >= {LOADED} AS loaded,
                 at_ns - {before("at_ns")} AS took_ns, {olds}
-            FROM gpus WINDOW w AS (PARTITION BY node, gpu ORDER BY at_ns))
+            FROM ({believed("gpus", _COUNTERS, "node, gpu")})
+            WINDOW w AS (PARTITION BY node, gpu ORDER BY at_ns))
         SELECT node, gpu, at_ns, took_ns, loaded, utilisation, sm_clock_mhz,
             CASE WHEN loaded THEN sm_clock_mhz / nullif(sm_clock_max_mhz, 0) END AS clock_share,
             power_w, power_w / nullif(power_limit_w, 0) AS power_share, temp_c,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncall.analysis.counters import before, increase, per_second, share
+from oncall.analysis.counters import before, believed, increase, per_second, share
 from oncall.evidence import relation
 
 
@@ -37,7 +37,8 @@ def host_states() -> str:
                 swap_used_bytes - {before("swap_used_bytes")} AS swapped_bytes,
                 {before("memory_corrected")} AS memory_corrected_0,
                 {before("memory_uncorrected")} AS memory_uncorrected_0
-            FROM hosts WINDOW w AS (PARTITION BY node ORDER BY at_ns))
+            FROM ({believed("hosts", ("memory_corrected", "memory_uncorrected"), "node")})
+            WINDOW w AS (PARTITION BY node ORDER BY at_ns))
         SELECT node, at_ns, took_ns, cpu_busy, cpus, cpu_pressure, io_pressure, memory_pressure,
             cpu_mhz, cpu_mhz / nullif(cpu_max_mhz, 0) AS clock_share, governor,
             memory_available_bytes / nullif(memory_bytes, 0) AS memory_available_share,

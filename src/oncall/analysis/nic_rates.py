@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from oncall.analysis.counters import BYTE_WRAPS, before, increase, per_second, share
+from collections.abc import Sequence
+
+from oncall.analysis.counters import (
+    BYTE_WRAPS,
+    MOST_BYTES_PER_NS,
+    MOST_EVENTS_PER_NS,
+    WRAPS,
+    before,
+    believed,
+    increase,
+    per_second,
+    share,
+)
 from oncall.evidence import relation
 
 _PORT = [
@@ -44,7 +56,29 @@ _EVENTS = {
     "pcie_errors": "errors of its PCIe link",
 }
 _COUNTERS = ("tx_bytes", "rx_bytes", *_EVENTS, "pfc_rx_pause_ns", "pfc_tx_pause_ns")
-_BYTES = {"tx_bytes": BYTE_WRAPS, "rx_bytes": BYTE_WRAPS}
+_BYTES = ("tx_bytes", "rx_bytes")
+
+
+def _grown(counters: Sequence[str], table: str, port: str) -> str:
+    """SQL: rows of `table` with what each counter grew by since the reading before of its port."""
+    olds = ", ".join(f"{before(name)} AS {name}_0" for name in counters)
+    grown = ", ".join(
+        f"{increase(name, BYTE_WRAPS, MOST_BYTES_PER_NS)} AS {name}"
+        if name in _BYTES
+        else f"{increase(name, WRAPS, MOST_EVENTS_PER_NS)} AS {name}"
+        for name in counters
+    )
+    fell = " AND ".join(f"{name} < {name}_0" for name in _BYTES)
+    wrapped = " AND ".join(f"({increase(name, BYTE_WRAPS)}) IS NOT NULL" for name in _BYTES)
+    return f"""
+        sound AS ({believed(table, counters, port)}),
+        readings AS (
+            SELECT *, {before("at_ns")} AS since_ns, at_ns - since_ns AS took_ns, {olds}
+            FROM sound WINDOW w AS (PARTITION BY {port} ORDER BY at_ns)),
+        grown AS (
+            SELECT * REPLACE ({grown}), {fell} AND NOT ({wrapped}) AS set_back
+            FROM readings WHERE took_ns > 0)
+    """
 
 
 @relation(
@@ -57,6 +91,7 @@ _BYTES = {"tx_bytes": BYTE_WRAPS, "rx_bytes": BYTE_WRAPS}
         ("rx_paused", "DOUBLE", "ratio", "share of the time that the network paused it"),
         ("tx_paused", "DOUBLE", "ratio", "share of the time that it paused the network"),
         *((name, "BIGINT", "", f"{doc}, in the interval") for name, doc in _EVENTS.items()),
+        ("set_back", "BOOLEAN", "", "its counters of bytes both fell: they began anew"),
         ("link_up", "BOOLEAN", "", "link state at its end"),
         ("link_bytes_per_s", "BIGINT", "bytes/s", "link rate at its end"),
     ],
@@ -67,19 +102,9 @@ def nic_rates() -> str:
 
     Increases are whole however long the interval, so sums of them hold on thinned readings too.
     """
-    olds = ", ".join(f"{before(name)} AS {name}_0" for name in _COUNTERS)
-    grown = ", ".join(
-        f"{increase(name, _BYTES.get(name, (2**32,)))} AS {name}" for name in _COUNTERS
-    )
     return f"""
-        WITH readings AS (
-            SELECT *, {before("at_ns")} AS since_ns, {olds}
-            FROM nics WINDOW w AS (PARTITION BY node, nic, port ORDER BY at_ns)),
-        grown AS (
-            SELECT node, nic, port, since_ns, at_ns, at_ns - since_ns AS took_ns, link_up,
-                rate_bytes_per_s AS link_bytes_per_s, {grown}
-            FROM readings WHERE at_ns > since_ns)
-        SELECT *, {per_second("tx_bytes")} AS tx_bytes_per_s,
+        WITH {_grown(_COUNTERS, "nics", "node, nic, port")}
+        SELECT *, rate_bytes_per_s AS link_bytes_per_s, {per_second("tx_bytes")} AS tx_bytes_per_s,
             {per_second("rx_bytes")} AS rx_bytes_per_s,
             {share("pfc_rx_pause_ns")} AS rx_paused, {share("pfc_tx_pause_ns")} AS tx_paused
         FROM grown
@@ -115,18 +140,8 @@ _PRIORITY_COUNTERS = (
 )
 def priority_rates() -> str:
     """What each priority of each port did between two readings."""
-    olds = ", ".join(f"{before(name)} AS {name}_0" for name in _PRIORITY_COUNTERS)
-    grown = ", ".join(
-        f"{increase(name, _BYTES.get(name, (2**32,)))} AS {name}" for name in _PRIORITY_COUNTERS
-    )
     return f"""
-        WITH readings AS (
-            SELECT *, {before("at_ns")} AS since_ns, {olds}
-            FROM nic_priorities
-            WINDOW w AS (PARTITION BY node, nic, port, priority ORDER BY at_ns)),
-        grown AS (
-            SELECT node, nic, port, priority, since_ns, at_ns, at_ns - since_ns AS took_ns, {grown}
-            FROM readings WHERE at_ns > since_ns)
+        WITH {_grown(_PRIORITY_COUNTERS, "nic_priorities", "node, nic, port, priority")}
         SELECT *, {per_second("tx_bytes")} AS tx_bytes_per_s,
             {per_second("rx_bytes")} AS rx_bytes_per_s,
             {share("rx_pause_ns")} AS rx_paused, {share("tx_pause_ns")} AS tx_paused

@@ -12,7 +12,7 @@ from oncall.evidence import relation
 PARTS = 12
 LASTING = 3  # parts
 PACKET_BYTES = 4096
-LEAST_BYTES = 1_000_000_000  # of a part: less traffic makes no share
+LEAST_BYTES = 200_000_000  # of a part: less traffic makes no share
 
 # Shares of packets, with the counter and the direction they are taken of.
 _SHARES = {
@@ -86,8 +86,7 @@ def nic_signs() -> str:
                 least({PARTS} - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns)) AS part,
                 {shares}, {pauses}, {rates}, sum(link_downs) AS link_downs,
                 min(at_ns) FILTER (link_downs > 0) AS down_ns,
-                count(*) FILTER (tx_bytes IS NULL AND rx_bytes IS NULL
-                    AND pcie_stalls IS NULL) AS set_back
+                count(*) FILTER (set_back) AS set_back
             FROM nic_rates, span GROUP BY ALL),
         lasting AS (
             SELECT node, nic, {lasting}, sum(link_downs)::BIGINT AS link_downs,
