@@ -166,12 +166,12 @@ def cut(operations: Operations, epochs: Epochs) -> tuple[Ints, dict[str, Any]]:
     Where nothing was sent, that is known only of what is last in its lane and not done: epochs
     are kept for some time only, and what was before is not measured.
     """
-    pieces = _pieces(operations, epochs)
+    lossy = np.bincount(epochs.lane, epochs.undercount, int(operations.lane.max()) + 1) > 0
+    pieces = _pieces(operations, epochs, lossy[operations.lane])
     inside = np.flatnonzero(pieces.of_epoch >= 0)
     traffic = Traffic(
         pieces.of_epoch[inside], epochs.start_ns[inside], epochs.bytes[inside], epochs.epoch_ns
     )
-    lossy = np.bincount(epochs.lane, epochs.undercount, int(operations.lane.max()) + 1) > 0
     volume = np.where(
         lossy[operations.lane], UNDERCOUNTED * operations.expected_bytes, operations.expected_bytes
     )
@@ -207,28 +207,41 @@ class _Pieces:
     of_epoch: Ints
 
 
-def _pieces(operations: Operations, epochs: Epochs) -> _Pieces:
+def _pieces(operations: Operations, epochs: Epochs, lossy: Truths) -> _Pieces:
+    """Where volumes cannot be trusted (`lossy`, (m,)) and the device's start is not known, a call
+    during a pause opens a piece too: else what was lost would be made up from the next one."""
     origin = int(epochs.start_ns.min())
     until = int(epochs.start_ns.max())
+    lane_slots = (until - origin) // epochs.epoch_ns + 4
 
     def slot(at_ns: Ints) -> Ints:
         slots: Ints = (np.clip(at_ns, origin, until) - origin) // epochs.epoch_ns + 1
         return slots
 
-    lane_slots = (until - origin) // epochs.epoch_ns + 4
-    known = operations.device_ns >= 0
+    place = epochs.lane * lane_slots + slot(epochs.start_ns)
+    called = operations.lane * lane_slots + slot(operations.called_ns)
+    quiet = lossy & (operations.device_ns < 0)
+    quiet &= _in_pause(called, place, GAP_NS // epochs.epoch_ns)
+    at_ns = np.where(quiet, operations.called_ns, operations.device_ns)
     # An epoch may have begun just before the operation that it carries.
-    begin = operations.lane * lane_slots + np.where(known, slot(operations.device_ns) - 1, 0)
+    begin = operations.lane * lane_slots + np.where(at_ns >= 0, slot(at_ns) - 1, 0)
     so_far = np.maximum.accumulate(begin)
     opens = np.diff(so_far, prepend=-1) > 0
     of_operation = np.cumsum(opens) - 1
     last = np.append(np.flatnonzero(opens)[1:], len(opens)) - 1
     ends = np.where(operations.done_ns >= 0, slot(operations.done_ns + GAP_NS), lane_slots)
-    place = epochs.lane * lane_slots + slot(epochs.start_ns)
     piece = np.searchsorted(so_far[opens], place, side="right") - 1
     there = (piece >= 0) & (operations.lane[last][piece] == epochs.lane)
     there &= slot(epochs.start_ns) <= ends[last][piece]
     return _Pieces(of_operation, np.where(there, piece, NONE))
+
+
+def _in_pause(moment: Ints, epoch: Ints, gap: int) -> Truths:
+    """Whether the epochs (n,) around each moment (m,) lie a pause apart; both ordered."""
+    after = np.searchsorted(epoch, moment)
+    around = np.concatenate([[-gap], epoch, [epoch[-1] + gap]])
+    paused: Truths = around[after + 1] - around[after] >= gap
+    return paused
 
 
 def _followed(lane: Ints, there: Truths) -> Truths:
