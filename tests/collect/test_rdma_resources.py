@@ -53,9 +53,10 @@ def test_a_queue_pair_is_of_the_rank_whose_process_holds_it(
 ) -> None:
     RingWriter(rings, 3)  # of this very process
     kernel.pairs = [OURS, replace(OURS, number=9, type="ud", peer_number=0, pid=NOBODY)]
-    assert rows(source.collect(read_clock()).batches) == [
-        (None, "gpu017", "mlx5_0", 9, None, None, NOBODY, "rts"),
-        ("llama", "gpu017", "mlx5_0", 4711, 3, 815, os.getpid(), "rts"),
+    now = read_clock()
+    assert rows(source.collect(now).batches) == [
+        (None, "gpu017", "mlx5_0", 9, None, None, NOBODY, "rts", now.realtime_ns),
+        ("llama", "gpu017", "mlx5_0", 4711, 3, 815, os.getpid(), "rts", now.realtime_ns),
     ]
 
 
@@ -66,7 +67,7 @@ def test_it_is_told_when_new_and_when_its_state_changes(
     assert rows(source.collect(read_clock()).batches) == []
     assert len(rows(source.standing(read_clock()))) == 1
     kernel.pairs = [replace(OURS, state="err")]
-    ((*_, state),) = rows(source.collect(read_clock()).batches)
+    ((*_, state, _),) = rows(source.collect(read_clock()).batches)
     assert state == "err"
 
 
@@ -74,7 +75,7 @@ def test_one_that_is_not_connected_yet_has_no_peer(
     source: RdmaResourceSource, kernel: Kernel
 ) -> None:
     kernel.pairs = [replace(OURS, state="reset", peer_number=0)]
-    ((*_, peer, _, _),) = rows(source.collect(read_clock()).batches)
+    ((*_, peer, _, _, _),) = rows(source.collect(read_clock()).batches)
     assert peer is None
 
 

@@ -49,6 +49,23 @@ def test_what_is_over_counts_though_nobody_told_its_end() -> None:
         assert left(incident, "seq, observed_ns") == [(1, None)]
 
 
+def test_of_a_queue_pair_the_newest_state_counts_beside_what_the_hook_told() -> None:
+    pair = {"node": "n", "nic": "mlx5_0", "qpn": 7}
+    told = [
+        {"pid": 5, "state": "rts", "observed_ns": 10 * S},
+        {"pid": 5, "state": "err", "observed_ns": 30 * S},
+        {"pid": 5, "state": "rts", "observed_ns": 20 * S},
+        {"pid": 6, "state": "rts", "observed_ns": 5 * S},  # of a process before
+        {"peer_rank": 3, "created_ns": S},
+    ]
+    with Incident.empty() as incident:
+        for row in told:
+            incident.append("qps", {name: [value] for name, value in (pair | row).items()})
+        settle_duplicates(incident.con)
+        left = incident.con.execute("SELECT pid, state, peer_rank FROM qps ORDER BY ALL").fetchall()
+        assert left == [(5, "err", None), (6, "rts", None), (None, None, 3)]
+
+
 def test_who_entered_another_operation_since_has_gone_on() -> None:
     with ops(
         {"seq": 1, "observed_ns": 30 * S, "done": False},

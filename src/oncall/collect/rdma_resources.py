@@ -15,7 +15,7 @@ from oncall.collect.source import Collected, Instant
 from oncall.errors import BadInput
 from oncall.shards.batch import Batch, of_rows
 
-_COLUMNS = ("job", "node", "nic", "qpn", "rank", "peer_qpn", "pid", "state")
+_COLUMNS = ("job", "node", "nic", "qpn", "rank", "peer_qpn", "pid", "state", "observed_ns")
 _CONNECTED = "rc"  # of other types the peer is told with each send, if at all
 
 
@@ -40,7 +40,7 @@ class RdmaResourceSource:
         self._pairs: frozenset[QueuePair] = frozenset()
         self._ranks: Mapping[int, LivingRank] = {}
 
-    def collect(self, now: Instant) -> Collected:  # noqa: ARG002
+    def collect(self, now: Instant) -> Collected:
         """Queue pairs that are new or have changed."""
         try:
             pairs = frozenset(pair for pair in self._ask() if pair.pid)
@@ -51,18 +51,19 @@ class RdmaResourceSource:
             return Collected(problems=(f"queue pairs could not be listed: {error}",))
         self._ranks = {found.pid: found for found in living_ranks(self._rings)} if pairs else {}
         changed, self._pairs = pairs - self._pairs, pairs
-        return Collected(self._batches(changed))
+        return Collected(self._batches(changed, now))
 
-    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+    def standing(self, now: Instant) -> Sequence[Batch]:
         """Every queue pair there is."""
-        return self._batches(self._pairs)
+        return self._batches(self._pairs, now)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _batches(self, pairs: frozenset[QueuePair]) -> list[Batch]:
+    def _batches(self, pairs: frozenset[QueuePair], now: Instant) -> list[Batch]:
         rows = [
-            self._row(pair) for pair in sorted(pairs, key=lambda pair: (pair.device, pair.number))
+            (*self._row(pair), now.realtime_ns)
+            for pair in sorted(pairs, key=lambda pair: (pair.device, pair.number))
         ]
         return [of_rows("qps", _COLUMNS, rows)] if rows else []
 

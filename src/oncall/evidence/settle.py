@@ -59,6 +59,15 @@ def settle_duplicates(con: duckdb.DuckDBPyConnection) -> None:
             f"DELETE FROM {table} WHERE rowid IN (SELECT unnest(list(rowid)[2:]) FROM {table} "
             f"GROUP BY {key} HAVING count(*) > 1)"
         )
+    # What the kernel tells of a queue pair, it tells again at each seal and at each change.
+    con.execute(
+        """
+        DELETE FROM qps WHERE rowid IN (
+            SELECT rowid FROM qps WHERE observed_ns IS NOT NULL
+            QUALIFY row_number() OVER (
+                PARTITION BY node, nic, qpn, pid ORDER BY observed_ns DESC) > 1)
+        """
+    )
     con.execute(
         """
         CREATE OR REPLACE TEMP TABLE settled_newest AS

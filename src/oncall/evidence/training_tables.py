@@ -69,6 +69,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
         ("created_ns", "BIGINT", "ns", "when it reached ready-to-receive"),
         ("pid", "BIGINT", "", "the process that holds it"),
         ("state", "VARCHAR", "", "reset, init, rtr, rts, sqd, sqe or err, when last seen"),
+        ("observed_ns", "BIGINT", "ns", "when the kernel told it so; NULL: the hook told it"),
     ),
     table(
         "ops",
