@@ -82,6 +82,10 @@ class Finding:
     stacks: tuple[Stack, ...] = ()
 
 
+# The reason of a gap: those ranks are silent, and so may be nodes that nobody named.
+UNPLACED = "left no recording; on which node is not known"
+
+
 @dataclass(frozen=True)
 class Gap:
     """Something that could not be seen, and why. Empty tuples mean the gap has no such names."""

@@ -25,7 +25,7 @@ from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_bec
 from oncall.fleet.doctor import checkup_of
 from oncall.fleet.gather import Gather, Window
 from oncall.fleet.merge import merge
-from oncall.fleet.outcome import Outcome, jobs_of
+from oncall.fleet.outcome import Outcome, alike, jobs_of
 from oncall.fleet.reach import Reach, opened
 from oncall.fleet.transport import Clock, Transport
 from oncall.nodeset import fold_hosts
@@ -137,11 +137,16 @@ class Nodes:
         """What is wrong with the hosts, by what they said last, and what to type: folded, the
         worst first."""
         clocks, way = self._clocks, "ssh" if hasattr(self._reach.transport, "choice") else "local"
-        groups: dict[tuple[bool, str, str], list[str]] = defaultdict(list)
+        told: dict[tuple[bool, str], list[tuple[str, str]]] = defaultdict(list)
         for host, outcome in self._outcomes.items():
             checkup = checkup_of(outcome, clocks.get(host), way)
             for trouble in checkup.troubles:
-                groups[checkup.kind != "ok", trouble.what, trouble.next].append(host)
+                told[checkup.kind != "ok", trouble.next].append((host, trouble.what))
+        groups = [
+            (silent, what, command, hosts)
+            for (silent, command), each in told.items()
+            for what, hosts in alike(each).items()
+        ]
         return tuple(
             HostTrouble(
                 hosts=clean(fold_hosts(hosts)),
@@ -150,8 +155,8 @@ class Nodes:
                 command=clean(command.format(host=hosts[0])),
                 silent=silent,
             )
-            for (silent, what, command), hosts in sorted(
-                groups.items(), key=lambda group: (not group[0][0], -len(group[1]))
+            for silent, what, command, hosts in sorted(
+                groups, key=lambda group: (not group[0], -len(group[3]))
             )
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from oncall.diagnosis import Coverage, Gap
+from oncall.diagnosis import UNPLACED, Coverage, Gap
 from oncall.nodeset import fold_ranks
 
 if TYPE_CHECKING:
@@ -118,8 +118,11 @@ def _silent_ranks(
         if ranks := {rank for rank, said in states if said == state and rank not in seen}:
             yield _gap(homes, f"{reason}, says NCCL RAS", ranks)
     broken = _numbers(con, "SELECT rank FROM recordings WHERE problem IS NOT NULL")
-    if absent := expected - seen - broken - {rank for rank, _ in states}:
-        yield _gap(homes, "left no recording", absent)
+    absent = expected - seen - broken - {rank for rank, _ in states}
+    if placed := {rank for rank in absent if rank in homes or not homes}:
+        yield _gap(homes, "left no recording", placed)
+    if elsewhere := absent - placed:
+        yield _gap(homes, UNPLACED, elsewhere)
     empty = _numbers(
         con,
         "SELECT rank FROM recordings WHERE problem IS NULL AND coalesce(rows, 0) = 0 "

@@ -17,7 +17,7 @@ from oncall.evidence.incident import Incident
 from oncall.fleet.gather import AT_ONCE, Gather, Progress, Window
 from oncall.fleet.memory import Memory
 from oncall.fleet.merge import Answers, merge
-from oncall.fleet.outcome import REASONS, Outcome, jobs_of
+from oncall.fleet.outcome import REASONS, Outcome, alike, jobs_of
 from oncall.fleet.transport import Transport
 from oncall.nodeset import fold_hosts
 
@@ -135,12 +135,17 @@ def _utc(at_ns: int) -> str:
 
 def what_became(outcomes: Mapping[str, Outcome]) -> str:
     """What became of the hosts, by kind: `gpu[001-003] cannot be reached: ...; gpu004 answered`."""
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    by_reason: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for host, outcome in outcomes.items():
-        groups[REASONS[outcome.kind], outcome.message].append(host)
+        by_reason[REASONS[outcome.kind]].append((host, outcome.message))
+    groups = [
+        (hosts, reason, message)
+        for reason, told in by_reason.items()
+        for message, hosts in alike(told).items()
+    ]
     parts = [
         f"{fold_hosts(hosts)} {reason}{f' ({message})' if message else ''}"
-        for (reason, message), hosts in sorted(groups.items(), key=lambda group: -len(group[1]))
+        for hosts, reason, message in sorted(groups, key=lambda group: -len(group[0]))
     ]
     return "; ".join(parts[:_MOST_LISTED]) or "there is none"
 

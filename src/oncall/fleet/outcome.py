@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -34,6 +36,9 @@ REASONS: dict[Kind, str] = {
     "interrupted": "not waited for",
     "error": "could not answer",
 }
+
+
+_ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b[0-9a-f]{1,4}(?:::?[0-9a-f]{1,4}){2,7}\b")
 
 
 class HostError(OncallError):
@@ -70,4 +75,19 @@ def jobs_of(outcome: Outcome) -> dict[str, int]:
         name: seen["last_ns"]
         for name, seen in jobs
         if isinstance(seen, dict) and isinstance(seen.get("last_ns"), int)
+    }
+
+
+def alike(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Hosts by what they told, (host, message); a message that speaks of its own host, or of an
+    address, is one with those that differ in nothing else, and then names neither."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for host, message in told:
+        own = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])")
+        groups.setdefault(_ADDRESS.sub("ADDRESS", own.sub("HOST", message)), []).append(
+            (host, message)
+        )
+    return {
+        general if len(group) > 1 else group[0][1]: [host for host, _ in group]
+        for general, group in groups.items()
     }

@@ -12,7 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from oncall.diagnosis import Blame, Coverage, Diagnosis, Finding, Gap, Severity, SkippedRule, Step
+from oncall.diagnosis import (
+    UNPLACED,
+    Blame,
+    Coverage,
+    Diagnosis,
+    Finding,
+    Gap,
+    Severity,
+    SkippedRule,
+    Step,
+)
 from oncall.nodeset import fold_hosts, fold_ranks
 from oncall.units import NS_PER_S, format_duration
 
@@ -237,12 +247,14 @@ def next_parts(step: str) -> list[tuple[bool, str]]:
 
 
 def seen_phrase(coverage: Coverage) -> str:
-    """`498/512 ranks · 60/64 nodes · 14 ranks silent`."""
+    """`498/512 ranks · 60/64 nodes · 14 ranks silent`; of nodes that nobody named, some may be out
+    there, and those that answered are then only the known ones."""
     if not coverage.ranks:
         return "how many ranks the job has is unknown"
     parts = [f"{coverage.ranks_seen}/{coverage.ranks} ranks"]
     if coverage.nodes:
-        parts.append(f"{coverage.answered}/{coverage.nodes} nodes")
+        known = " known" if any(gap.reason == UNPLACED for gap in coverage.gaps) else ""
+        parts.append(f"{coverage.answered}/{coverage.nodes}{known} nodes")
     if silent := coverage.ranks - coverage.ranks_seen:
         parts.append(f"{silent} {'rank' if silent == 1 else 'ranks'} silent")
     return " · ".join(parts)
