@@ -29,12 +29,13 @@ _WRITTEN = {
     "op_channels": "observed_ns",
     "launches": "at_ns",
 }
-# What a node says of itself, at an instant.
+# What a node says of itself, at an instant; traffic by its begin.
 _OF_THE_NODE = (
     "collectors", "nics", "nic_priorities", "gpus", "hosts", "host_processes", "devices",
     "host_events", "pings",
 )  # fmt: skip
-_EVERY_TIME = ("jobs", "ranks", "comms", "links")
+_TRAFFIC = {"epochs": "start_ns", "op_traffic": "started_ns"}
+_EVERY_TIME = ("jobs", "ranks", "comms", "qps", "links")
 
 
 def write_shards(incident: Incident, folder: Path) -> int:
@@ -73,13 +74,14 @@ def _write_node(con: duckdb.DuckDBPyConnection, node: str, folder: Path) -> None
             f"SELECT *, {written} // {SHARD_NS} AS shard FROM {table} "
             "SEMI JOIN here USING (job, rank)"
         )
-    for table in _OF_THE_NODE:
+    of_the_node = dict.fromkeys(_OF_THE_NODE, "at_ns") | _TRAFFIC
+    for table, instant in of_the_node.items():
         con.execute(
             f"CREATE OR REPLACE TEMP TABLE here_{table} AS "
-            f"SELECT *, at_ns // {SHARD_NS} AS shard FROM {table} WHERE node = ?",
+            f"SELECT *, {instant} // {SHARD_NS} AS shard FROM {table} WHERE node = ?",
             [node],
         )
-    instants = {**_WRITTEN, **dict.fromkeys(_OF_THE_NODE, "at_ns")}
+    instants = {**_WRITTEN, **of_the_node}
     union = " UNION ALL ".join(
         f"SELECT shard, {w} AS written_ns FROM here_{t}" for t, w in instants.items()
     )
@@ -97,7 +99,7 @@ def _batches(con: duckdb.DuckDBPyConnection, shard: int) -> Iterator[Batch]:
     for table in _EVERY_TIME:
         mine = "" if table in ("jobs", "links") else "SEMI JOIN here USING (job, rank)"
         yield from _batch(con, table, f"SELECT * FROM {table} {mine}")
-    for table in (*_WRITTEN, *_OF_THE_NODE):
+    for table in (*_WRITTEN, *_OF_THE_NODE, *_TRAFFIC):
         query = f"SELECT * EXCLUDE (shard) FROM here_{table} WHERE shard = {shard}"
         yield from _batch(con, table, query)
 

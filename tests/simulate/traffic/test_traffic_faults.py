@@ -77,3 +77,38 @@ def test_a_gpu_that_fails_never_starts_its_next_operation() -> None:
             incident.con.execute("SELECT rank, max(enqueued_ns) FROM ops GROUP BY rank").fetchall()
         )
     assert min(last, key=lambda rank: last[rank]) == 42
+
+
+def test_half_the_resolution_folds_gaps_into_activity() -> None:
+    """Pulse 7.2.1: at 64 us the straggler is still active longest, but the others seem longer
+    active than they are at 32 us."""
+    fault = TrafficFault("congestion", 42, iteration=1)
+    active: dict[int, dict[int, int]] = {}
+    for epoch_ns in (32_000, 64_000):
+        scenario = TrafficScenario(
+            seed=7, iterations=2, dp_bytes=256 * 2**20, epoch_ns=epoch_ns, op_traffic=True,
+            faults=(fault,),
+        )  # fmt: skip
+        with simulate_traffic(scenario)[0] as incident:
+            found = last_collective(incident, 42)
+        active[epoch_ns] = {rank: row["active"] for rank, row in found.items()}
+    fine, coarse = active[32_000], active[64_000]
+    others = [rank for rank in fine if rank != 42]
+    assert all(coarse[42] > coarse[rank] > 1.1 * fine[rank] for rank in others)
+    assert coarse[42] < 1.05 * fine[42]
+
+
+@pytest.mark.parametrize("source", ["dpa", "wr", "proxy"])
+def test_a_source_tells_what_it_can_know(source: str) -> None:
+    scenario = TrafficScenario(workload="neighbour_exchange", iterations=1, source=source)
+    with simulate_traffic(scenario)[0] as incident:
+        known = incident.con.execute(
+            "SELECT count(qpn) > 0, count(rank) > 0, count(comm) > 0, count(peer) > 0 FROM epochs"
+        ).fetchone()
+        (sent,) = incident.con.execute("SELECT sum(bytes) FROM epochs").fetchone() or (0,)
+        (due,) = incident.con.execute(
+            "SELECT sum(bytes) FROM ops WHERE op = 'Send'"
+        ).fetchone() or (0,)
+    qpn, process, profiler = source != "proxy", source != "dpa", source == "proxy"
+    assert known == (qpn, process, profiler, profiler)
+    assert (1.01 if source == "dpa" else 1.0) * due <= sent < 1.03 * due

@@ -1,10 +1,11 @@
 """Slices as they are measured: bytes in epochs, with all that measurement adds and loses.
 
-A NIC's processor counts what it transmits (dpa); a shim sees a work request posted and completed,
-and spreads its bytes evenly between (wr). Both count more than the payload: packet headers,
-slices that are sent again, and the few bytes that tell a sender of free buffers. A counter of
-the DPA has 16 bits in units of 32 bytes and stays at its largest value (Pulse 4.3). Where events
-were lost, what is left of the queue pair's page is flagged as an undercount.
+A NIC's processor counts what it transmits (dpa): packet headers and packets sent again come on top
+of the payload. A shim sees work requests posted and completed, and spreads their bytes evenly in
+between (wr); so does a profiler with the steps of proxy threads (proxy), which knows operation and
+peer, but not the messages that tell a sender of free buffers. A counter of the DPA has 16 bits in
+units of 32 bytes and stays at its largest value (Pulse 4.3). Where events were lost, what is left
+of the queue pair's page is flagged as an undercount.
 """
 
 from __future__ import annotations
@@ -43,10 +44,12 @@ def on_the_wire(
 ) -> tuple[Slices, Bools]:
     """Slices with all that comes on top of their payload, and which of them are messages from the
     receiver to the sender."""
-    repeated = rng.random(len(slices)) < scenario.retransmissions / REPEATED
-    factor = (1 + scenario.headers) * np.where(repeated, 1 + REPEATED, 1.0)
-    data = replace(slices, bytes=slices.bytes * factor)
-    if not scenario.sync_messages:
+    data = slices
+    if scenario.source == "dpa":
+        repeated = rng.random(len(slices)) < scenario.retransmissions / REPEATED
+        factor = (1 + scenario.headers) * np.where(repeated, 1 + REPEATED, 1.0)
+        data = replace(slices, bytes=slices.bytes * factor)
+    if not scenario.sync_messages or scenario.source == "proxy":
         return data, np.zeros(len(data), dtype=np.bool_)
     # A receiver's message of a free buffer comes as the slice before has been taken.
     told = slices.where(slices.bytes >= 0.5 * scenario.slice_bytes)
@@ -68,7 +71,7 @@ def on_the_wire(
 
 def as_seen(scenario: TrafficScenario, slices: Slices) -> tuple[Floats, Floats]:
     """From when to when the scenario's source sees each slice; infinity: it never saw the end."""
-    if scenario.source == "wr":
+    if scenario.source != "dpa":
         return slices.posted_ns, slices.completed_ns
     return slices.begin_ns, slices.end_ns
 

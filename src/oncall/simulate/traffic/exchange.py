@@ -127,11 +127,15 @@ class _Exchange:
         self._post_next(at[(self.sent[at] // self.slice_bytes) > (before // self.slice_bytes)])
 
     def _post_next(self, flows: Ints) -> None:
-        """The proxy thread has a next slice to post, and may be kept from it."""
-        if len(flows):
-            delay = self.links.of(self.flows.sender[flows]).proxy_delays(self.rng, 1)[0]
-            late = delay > STEP_NS
-            self.resumes_ns[flows[late]] = self.now_ns + STEP_NS + delay[late]
+        """The proxy thread has a next slice to post, and may be kept from it: so are all flows of
+        its rank."""
+        if not len(flows):
+            return
+        delay = self.links.of(self.flows.sender[flows]).proxy_delays(self.rng, 1)[0]
+        for flow, late_ns in zip(flows[delay > STEP_NS], delay[delay > STEP_NS], strict=True):
+            same = self.flows.sender == self.flows.sender[flow]
+            until = self.now_ns + STEP_NS + late_ns
+            self.resumes_ns[same] = np.maximum(self.resumes_ns[same], until)
 
     def slices(self) -> Slices:
         """The log as slices; a work request lasts from its first byte to its last."""

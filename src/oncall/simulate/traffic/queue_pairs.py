@@ -21,11 +21,13 @@ FIRST_QPN = 0x000100
 @dataclass(frozen=True)
 class QueuePairs:
     """Flow 2 i is the sender's end of connection i, flow 2 i + 1 the receiver's, by which it
-    tells of free buffers. rank, peer, qpn, made_ns (flows,): its own rank, the other one, its
-    number, when it was made; `flow` (slices,): by which each slice goes."""
+    tells of free buffers. comm (its index), rank (its own), peer, channel, qpn, made_ns: (flows,);
+    `flow` (slices,): by which each slice goes."""
 
+    comm: Ints
     rank: Ints
     peer: Ints
+    channel: Ints
     qpn: Ints
     made_ns: Floats
     flow: Ints
@@ -63,8 +65,10 @@ def connect(
     of_comm = np.repeat(found // channels // world // world, 2)
     made_ns = 2e8 * of_comm + 1e6 * (np.arange(len(rank)) % 64)
     return QueuePairs(
+        comm=of_comm,
         rank=rank,
         peer=np.stack([right, left], axis=1).ravel(),
+        channel=np.repeat(found % channels, 2),
         qpn=_numbers(scenario, played.cluster, rank),
         made_ns=made_ns,
         flow=2 * index + is_message,

@@ -13,7 +13,7 @@ from oncall.simulate.recorder import EPOCH_NS, STARTUP_NS
 from oncall.simulate.traffic import epochs
 from oncall.simulate.traffic.host_rows import host_rows
 from oncall.simulate.traffic.operation_traffic import operation_traffic, words
-from oncall.simulate.traffic.queue_pairs import connect
+from oncall.simulate.traffic.queue_pairs import QueuePairs, connect
 from oncall.simulate.traffic.scenario import TrafficScenario
 from oncall.simulate.traffic.training import Played, rng_of
 
@@ -152,7 +152,29 @@ class _Recorder:
         rng = rng_of(self.scenario, "measurement")
         slices, is_message = epochs.on_the_wire(self.scenario, self.played.slices, rng)
         pairs = connect(self.scenario, self.played, slices, is_message)
-        made_ns = self._shown(pairs.rank, -SETUP_NS + pairs.made_ns)
+        if self.scenario.source != "proxy":
+            self._queue_pairs(pairs)
+        offset = self.offset_ns[self.cluster.nodes]
+        measured = epochs.measure(self.scenario, slices, pairs.flow, offset[slices.sender], rng)
+        rank = pairs.rank[measured.flow]
+        self.incident.append(
+            "epochs",
+            {
+                "node": self._nodes(rank),
+                "nic": self._nics(rank),
+                "start_ns": EPOCH_NS + measured.start_ns,
+                "epoch_ns": self.scenario.epoch_ns,
+                "bytes": measured.bytes,
+                "source": self.scenario.source,
+                "undercount": measured.undercount,
+                **self._known_of_flows(pairs, measured.flow),
+            },
+        )
+        if self.scenario.op_traffic:
+            found = operation_traffic(self.scenario, self.played, slices.where(~is_message), offset)
+            self.incident.append("op_traffic", {**found, "node": self._nodes(found["rank"])})
+
+    def _queue_pairs(self, pairs: QueuePairs) -> None:
         self.incident.append(
             "qps",
             {
@@ -160,28 +182,18 @@ class _Recorder:
                 "job": self.scenario.job,
                 "node": self._nodes(pairs.rank),
                 "nic": self._nics(pairs.rank),
-                "created_ns": made_ns,
+                "created_ns": self._shown(pairs.rank, -SETUP_NS + pairs.made_ns),
             },
         )
-        offset = self.offset_ns[self.cluster.nodes]
-        measured = epochs.measure(self.scenario, slices, pairs.flow, offset[slices.sender], rng)
-        rank = pairs.rank[measured.flow]
-        by_process = self.scenario.source == "wr"
-        self.incident.append(
-            "epochs",
-            {
-                "node": self._nodes(rank),
-                "nic": self._nics(rank),
-                "qpn": pairs.qpn[measured.flow],
-                "start_ns": EPOCH_NS + measured.start_ns,
-                "epoch_ns": self.scenario.epoch_ns,
-                "bytes": measured.bytes,
-                "source": self.scenario.source,
-                # A NIC knows no process.
-                **({"job": self.scenario.job, "rank": rank} if by_process else {}),
-                "undercount": measured.undercount,
-            },
-        )
-        if self.scenario.op_traffic:
-            found = operation_traffic(self.scenario, self.played, slices.where(~is_message), offset)
-            self.incident.append("op_traffic", {**found, "node": self._nodes(found["rank"])})
+
+    def _known_of_flows(self, pairs: QueuePairs, flow: Ints) -> dict[str, Any]:
+        """What a source knows of whom an epoch belongs to: a NIC its queue pair, a shim the
+        process, too, and a profiler everything but the queue pair."""
+        qpn, rank = {"qpn": pairs.qpn[flow]}, {"job": self.scenario.job, "rank": pairs.rank[flow]}
+        if self.scenario.source == "dpa":
+            return qpn
+        if self.scenario.source == "wr":
+            return {**qpn, **rank}
+        comms = np.array([c.comm for c in self.cluster.communicators], dtype=np.uint64)
+        told = {"peer": pairs.peer[flow], "channel": pairs.channel[flow]}
+        return {**rank, "comm": comms[pairs.comm[flow]], **told}

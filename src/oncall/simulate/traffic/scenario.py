@@ -15,7 +15,7 @@ from oncall.simulate.traffic.fault import TrafficFault
 from oncall.units import parse_quantity
 
 WORKLOADS = ("gpt2", "mixtral", "neighbour_exchange", "all_to_one", "one_to_all")
-SOURCES = ("dpa", "wr")
+SOURCES = ("dpa", "wr", "proxy")
 ALGORITHMS = ("ring", "tree")
 
 
@@ -63,7 +63,7 @@ class TrafficScenario:
     # How it is measured.
     epoch_ns: int = _quantity("32 us")
     source: str = "dpa"
-    headers: float = _quantity("1.5 %")  # counted beside the payload
+    headers: float = _quantity("1.5 %")  # of packets, which the NIC counts, too
     retransmissions: float = _quantity("0.1 %")  # of the payload
     sync_messages: bool = True  # receivers tell senders that buffers are free
     lost_epochs: float = _quantity("0 %")  # in runs, flagged as undercount

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -54,3 +54,16 @@ def join(parts: Sequence[Slices]) -> Slices:
         none, nobody = np.empty(0), np.empty(0, dtype=np.int64)
         return Slices(nobody, nobody, nobody, nobody, none, none, none, none, none)
     return Slices(**{name: np.concatenate([getattr(p, name) for p in parts]) for name in names})
+
+
+def whole_bytes(slices: Slices) -> Slices:
+    """The same slices with whole bytes, of which no operation's transfer loses any."""
+    transfer = np.stack([slices.operation, slices.sender, slices.peer])
+    order = np.lexsort((slices.begin_ns, *transfer))
+    new = np.append(True, (np.diff(transfer[:, order]) != 0).any(axis=0))[: len(order)]
+    sent = np.cumsum(slices.bytes[order])
+    first = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    until = np.rint(sent - (sent - slices.bytes[order])[first])
+    whole = np.empty(len(order))
+    whole[order] = until - np.where(new, 0.0, np.append(0.0, until[:-1])[: len(order)])
+    return replace(slices, bytes=whole)

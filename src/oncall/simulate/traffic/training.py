@@ -21,7 +21,7 @@ from oncall.simulate.traffic.fault import TrafficFault
 from oncall.simulate.traffic.operations import CallLog, Calls
 from oncall.simulate.traffic.ring import Ring
 from oncall.simulate.traffic.scenario import TrafficScenario
-from oncall.simulate.traffic.slices import Expected, Slices, join
+from oncall.simulate.traffic.slices import Expected, Slices, join, whole_bytes
 from oncall.simulate.traffic.tree import Tree
 from oncall.simulate.traffic.workload import CUSTOM, lay_out, routing, volumes
 
@@ -82,7 +82,7 @@ class _Training:
                     if fault.iteration == iteration and stops.get(fault, 0) == number:
                         self.conditions.strike(fault, now)
                 self._do(slot)
-        calls, slices = self.log.calls(), join(self.parts)
+        calls, slices = self.log.calls(), whole_bytes(join(self.parts))
         expected = Expected(
             *(
                 np.concatenate([getattr(part, name) for part in self.expected])
