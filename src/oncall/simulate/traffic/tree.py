@@ -39,9 +39,12 @@ class Tree:
     def parents(self) -> Ints:
         """(C, n): each rank's parent on each channel, -1 at the root."""
         first = binary_tree(self.ranks).parent
-        # The second tree is the first one seen from the other end.
-        mirrored = first[::-1]
-        second = np.where(mirrored < 0, -1, self.ranks - 1 - mirrored)
+        # The second tree: the first one seen from the other end, or one rank further if there is
+        # an odd number (ncclGetDtree).
+        if self.ranks % 2:
+            second = np.roll(np.where(first < 0, -1, (first + 1) % self.ranks), 1)
+        else:
+            second = np.where(first < 0, -1, self.ranks - 1 - first)[::-1]
         return np.stack([first if 2 * c < self.channels else second for c in range(self.channels)])
 
     @cached_property
