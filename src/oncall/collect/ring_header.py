@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,6 @@ from oncall.collect.ring_layout import (
 )
 from oncall.errors import BadInput
 
-_MOST_COMMUNICATORS = 1 << 16  # records name them in 16 bits
-_MOST_TRANSFERS = 1 << 20
-_MOST_RECORDS = 1 << 24
 _MOST_RANKS = 1 << 20
 
 
@@ -79,11 +76,26 @@ def read_header(place: str, head: bytes, file_bytes: int) -> RingHeader:
             f"a ring of layout {fields['layout_version']}, and this oncall reads layout "
             f"{LAYOUT_VERSION}: the job's hooks and the collector are of different versions",
         )
-    _check_sizes(place, fields)
-    values: dict[str, Any] = {name: read(fields[name]) for name, read in _READ.items()}
-    header = RingHeader(**values)
-    _check_places(place, header, file_bytes)
-    _check_rank(place, header)
+    check_sizes(
+        place,
+        fields,
+        header_bytes=HEADER,
+        communicator_bytes=COMMUNICATOR,
+        transfer_bytes=TRANSFER,
+        record_bytes=RECORD,
+    )
+    header = RingHeader(**read_fields(RingHeader, fields))
+    check_places(
+        place,
+        HEADER.itemsize,
+        [
+            Part("communicators", header.communicators_at, header.communicator_slots, COMMUNICATOR),
+            Part("transfers", header.transfers_at, header.transfer_slots, TRANSFER),
+            Part("records", header.records_at, header.record_slots, RECORD),
+        ],
+        file_bytes,
+    )
+    check_rank(place, header.rank, header.world_size)
     return header
 
 
@@ -99,55 +111,65 @@ def _known(number: np.int32) -> int | None:
 
 
 _BY_TYPE: dict[str, Callable[[Any], Any]] = {"str": _text, "int | None": _known, "int": int}
-_READ = {name: _BY_TYPE[kind] for name, kind in RingHeader.__annotations__.items()}
 
 
-def _check_sizes(place: str, fields: np.void) -> None:
-    ours = {
-        "header_bytes": HEADER.itemsize,
-        "communicator_bytes": COMMUNICATOR.itemsize,
-        "transfer_bytes": TRANSFER.itemsize,
-        "record_bytes": RECORD.itemsize,
-    }
-    for name, expected in ours.items():
-        if fields[name] != expected:
-            raise BadInput(place, f"damaged: {name} is {fields[name]}, not {expected}")
+def read_fields(told: type, fields: np.void) -> dict[str, Any]:
+    """The values of the annotated attributes of `told`, from the fields of the same names."""
+    return {name: _BY_TYPE[kind](fields[name]) for name, kind in told.__annotations__.items()}
 
 
-def _check_places(place: str, header: RingHeader, file_bytes: int) -> None:
-    parts = [
-        ("communicators", header.communicators_at, header.communicator_slots, COMMUNICATOR),
-        ("transfers", header.transfers_at, header.transfer_slots, TRANSFER),
-        ("records", header.records_at, header.record_slots, RECORD),
-    ]
-    most = {
-        "communicators": _MOST_COMMUNICATORS,
-        "transfers": _MOST_TRANSFERS,
-        "records": _MOST_RECORDS,
-    }
-    end = HEADER.itemsize
-    for name, start, slots, kind in parts:
-        if not 0 < slots <= most[name]:
-            raise BadInput(place, f"damaged: {slots} slots of {name}")
-        if start < end or start % kind.itemsize:
-            raise BadInput(place, f"damaged: {name} at byte {start}")
-        end = start + slots * kind.itemsize
+def check_sizes(place: str, fields: np.void, **ours: np.dtype[np.void]) -> None:
+    """Whether the file's structs have the sizes that we know. Raises BadInput."""
+    for name, kind in ours.items():
+        if fields[name] != kind.itemsize:
+            raise BadInput(place, f"damaged: {name} is {fields[name]}, not {kind.itemsize}")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Slots of one kind, in a row from byte `start` on."""
+
+    name: str
+    start: int
+    slots: int
+    kind: np.dtype[np.void]
+
+
+_MOST = {
+    "communicators": 1 << 16,  # records name them in 16 bits
+    "transfers": 1 << 20,
+    "records": 1 << 24,
+    "queue pairs": 1 << 16,
+    "requests": 1 << 24,
+}
+
+
+def check_places(place: str, end: int, parts: Sequence[Part], file_bytes: int) -> None:
+    """Whether the parts lie one after the other, from `end` on, and within the file; the last is
+    a ring. Raises BadInput."""
+    for part in parts:
+        if not 0 < part.slots <= _MOST[part.name]:
+            raise BadInput(place, f"damaged: {part.slots} slots of {part.name}")
+        if part.start < end or part.start % part.kind.itemsize:
+            raise BadInput(place, f"damaged: {part.name} at byte {part.start}")
+        end = part.start + part.slots * part.kind.itemsize
         if end > file_bytes:
             raise BadInput(
-                place, f"truncated: {name} end at byte {end}, the file has {file_bytes} bytes"
+                place, f"truncated: {part.name} end at byte {end}, the file has {file_bytes} bytes"
             )
-    if header.record_slots & (header.record_slots - 1):
-        raise BadInput(place, f"damaged: {header.record_slots} records is no power of two")
+    ring = parts[-1]
+    if ring.slots & (ring.slots - 1):
+        raise BadInput(place, f"damaged: {ring.slots} {ring.name} is no power of two")
 
 
-def _check_rank(place: str, header: RingHeader) -> None:
-    """A rank that no such job has would blame, or hide, whoever it names."""
-    ranks = header.world_size or _MOST_RANKS
+def check_rank(place: str, rank: int | None, world_size: int | None) -> None:
+    """A rank that no such job has would blame, or hide, whoever it names. Raises BadInput."""
+    ranks = world_size or _MOST_RANKS
     if ranks > _MOST_RANKS:
         raise BadInput(place, f"forged or damaged: a world of {ranks} ranks")
-    if header.rank is not None and header.rank >= ranks:
+    if rank is not None and rank >= ranks:
         raise BadInput(
             place,
             f"forged or damaged, or RANK and WORLD_SIZE are of different launchers: "
-            f"rank {header.rank} of a world of {ranks}",
+            f"rank {rank} of a world of {ranks}",
         )

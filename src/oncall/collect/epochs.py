@@ -1,0 +1,135 @@
+"""Work requests as bytes an epoch: when what was posted went out, as near as a host can tell.
+
+A queue pair works through its requests in order (InfiniBand specification, 10.8.6), so what a
+request carries goes out after the completion of the one before it and before its own; with none
+before it, after it was posted. Its bytes are spread evenly over that time. Completions come later
+than the last byte, by a round trip and by how often they are polled: an epoch can be wrong by
+that, sums are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+EPOCH_NS = 32_000  # Pulse 4: fine enough for operations, coarse enough to keep
+# After a stall longer than these, what is lost is sent again: it goes out at the end.
+_MOST_EPOCHS = 4096
+_BYTES_A_ROW = 24  # of Recent
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Spans in which a flow sent something: arrays (n,), of one flow in order of completion."""
+
+    flow: Ints
+    begun_ns: Ints
+    ended_ns: Ints
+    bytes: Ints
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """Bytes a flow sent in an epoch: arrays (n,), by flow, then by epoch, each once. Epoch k is
+    from k to k + 1 times the epoch length."""
+
+    flow: Ints
+    epoch: Ints
+    bytes: Ints
+
+
+NOTHING = Epochs(*(np.zeros(0, np.int64) for _ in range(3)))
+
+
+def spans(flow: Ints, posted_ns: Ints, completed_ns: Ints, bytes_: Ints, before_ns: Ints) -> Sent:
+    """When each request was sent. All (n,), of one flow in order of completion; before_ns: the
+    completion that the flow's first request here came after, 0 for none.
+
+    Requests whose completions were polled at once share the time up to there.
+    """
+    order = np.argsort(flow, kind="stable")
+    flow, posted_ns, completed_ns = flow[order], posted_ns[order], completed_ns[order]
+    if not len(flow):
+        return Sent(flow, posted_ns, completed_ns, bytes_)
+    is_first = np.diff(flow, prepend=flow[0] - 1) != 0
+    opens = is_first | (np.diff(completed_ns, prepend=completed_ns[0]) > 0)
+    at = np.flatnonzero(opens)
+    ended_ns = completed_ns[at]
+    previous_ns = np.where(is_first[at], before_ns[order][at], np.roll(ended_ns, 1))
+    begun_ns = np.minimum(np.maximum(posted_ns[at], previous_ns), ended_ns)
+    return Sent(flow[at], begun_ns, ended_ns, np.add.reduceat(bytes_[order], at))
+
+
+def spread(sent: Sent, epoch_ns: int = EPOCH_NS) -> Epochs:
+    """The bytes of each epoch; their sum is that of `sent`, exactly. Empty epochs are left out."""
+    last = np.maximum(sent.ended_ns - 1, sent.begun_ns) // epoch_ns
+    first = np.maximum(sent.begun_ns // epoch_ns, last - _MOST_EPOCHS + 1)
+    begun_ns = np.maximum(sent.begun_ns, first * epoch_ns)
+    counts = last - first + 1
+    of = np.repeat(np.arange(len(counts)), counts)
+    if not len(of):
+        return NOTHING
+    nth = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    epoch = first[of] + nth
+    lasted_ns = np.maximum(sent.ended_ns - begun_ns, 1)[of]
+    until_ns = np.minimum((epoch + 1) * epoch_ns, sent.ended_ns[of]) - begun_ns[of]
+    share = np.where(nth + 1 == counts[of], 1.0, until_ns / lasted_ns)
+    so_far = np.floor(sent.bytes[of] * share).astype(np.int64)
+    own = np.diff(so_far, prepend=0)
+    own[nth == 0] = so_far[nth == 0]
+    return added_up(sent.flow[of], epoch, own)
+
+
+def added_up(flow: Ints, epoch: Ints, bytes_: Ints) -> Epochs:
+    """One row for each epoch of a flow; those without bytes are left out."""
+    there = bytes_ > 0
+    flow, epoch, bytes_ = flow[there], epoch[there], bytes_[there]
+    order = np.lexsort((epoch, flow))
+    flow, epoch, bytes_ = flow[order], epoch[order], bytes_[order]
+    if not len(flow):
+        return NOTHING
+    opens = np.ones(len(flow), dtype=bool)
+    opens[1:] = (np.diff(flow) != 0) | (np.diff(epoch) != 0)
+    at = np.flatnonzero(opens)
+    return Epochs(flow[at], epoch[at], np.add.reduceat(bytes_, at))
+
+
+class Recent:
+    """The newest epochs of a minute, in at most `most_bytes` of memory; beyond that the oldest
+    go, and `forgotten` counts them."""
+
+    def __init__(self, most_bytes: int, keep_ns: int = 60_000_000_000) -> None:
+        self.forgotten = 0
+        self._most_rows = most_bytes // _BYTES_A_ROW
+        self._keep = keep_ns // EPOCH_NS
+        self._kept: list[Epochs] = []
+        self._rows = 0
+
+    def add(self, epochs: Epochs, now_epoch: int) -> None:
+        """Keep these too, and forget what is too old or too much."""
+        if len(epochs.flow):
+            self._kept.append(epochs)
+            self._rows += len(epochs.flow)
+        while self._kept and int(self._kept[0].epoch.max()) < now_epoch - self._keep:
+            self._rows -= len(self._kept.pop(0).flow)
+        while self._rows > self._most_rows:
+            oldest = self._kept.pop(0)
+            self._rows -= len(oldest.flow)
+            self.forgotten += len(oldest.flow)
+
+    def between(self, first: int, last: int) -> Epochs:
+        """Those of epochs `first` to `last`."""
+        parts: list[tuple[Any, ...]] = []
+        for epochs in self._kept:
+            inside = (epochs.epoch >= first) & (epochs.epoch <= last)
+            if inside.any():
+                parts.append((epochs.flow[inside], epochs.epoch[inside], epochs.bytes[inside]))
+        if not parts:
+            return NOTHING
+        flow, epoch, bytes_ = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return added_up(flow, epoch, bytes_)
