@@ -13,6 +13,10 @@ PARTS = 12
 LASTING = 3  # parts
 PACKET_BYTES = 4096
 LEAST_BYTES = 200_000_000  # of a part: less traffic makes no share
+# What a NIC calls a wait for host memory differs: ConnectX counts seconds full of them, at most two
+# a second. So it is compared with the other NICs, and one in some seconds is the least.
+LEAST_STALLS_PER_S = 0.2
+STALLS_BEYOND = 10  # times the median of all NICs
 
 # Shares of packets, with the counter and the direction they are taken of.
 _SHARES = {
@@ -45,6 +49,7 @@ _PAUSES = {"rx_paused": "the network paused it", "tx_paused": "it paused the net
         *((name, "DOUBLE", "ratio", doc) for name, (_, _, doc) in _SHARES.items()),
         *((name, "DOUBLE", "ratio", f"share of time that {doc}") for name, doc in _PAUSES.items()),
         *((name, "DOUBLE", "1/s", doc) for name, doc in _RATES.items()),
+        ("pcie_stalled", "BOOLEAN", "", "waits for host memory far more often than other NICs"),
         ("link_downs", "BIGINT", "", "times the link went down, in all"),
         ("set_back", "BIGINT", "", "times its counters began anew: the adapter was reset"),
         ("down_ns", "BIGINT", "ns", "first reading after the link went down"),
@@ -122,6 +127,8 @@ def nic_signs() -> str:
             SELECT node, nic, arg_max(host_ns, part) AS host_ns, arg_max(network_ns, part)
                 AS network_ns, arg_min(host_ns, part) AS host_before_ns FROM beyond GROUP BY ALL)
         SELECT l.*, u.rank, u.gpu, r.rail, p.pcie_port, k.pcie_share,
+            pcie_stalls_per_s > {LEAST_STALLS_PER_S} AND pcie_stalls_per_s
+                > {STALLS_BEYOND} * median(pcie_stalls_per_s) OVER () AS pcie_stalled,
             k.rate / max(k.rate) OVER (PARTITION BY r.rail) AS link_share, peak_share, host_ns,
             host_before_ns, network_ns
         FROM lasting l JOIN rails r USING (node, nic) JOIN links k USING (node, nic)

@@ -104,7 +104,13 @@ NETWORK_TABLES: tuple[Table, ...] = (
         ("rx_discards", "BIGINT", "packets", "packets dropped on arrival: no buffer"),
         ("tx_discards", "BIGINT", "packets", "packets dropped before they were sent"),
         ("out_of_buffer", "BIGINT", "", "receives that found no work request posted"),
-        ("pcie_stalls", "BIGINT", "", "times the NIC waited for host memory over PCIe"),
+        (
+            "pcie_stalls",
+            "BIGINT",
+            "",
+            "times the NIC waited for host memory over PCIe; ConnectX: seconds in which it waited "
+            "30 % of the time or more, to read and to write",
+        ),
         ("pcie_overflows", "BIGINT", "", "times the NIC's buffer overflowed towards PCIe"),
         ("pcie_errors", "BIGINT", "", "signal integrity and correctable errors of its PCIe link"),
         ("pcie_gen", "INTEGER", "", "generation of the NIC's PCIe link now"),
