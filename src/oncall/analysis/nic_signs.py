@@ -7,9 +7,9 @@ RoCE: of smaller ones there are more, and shares are overstated by as much.
 
 from __future__ import annotations
 
+from oncall.analysis.nic_use import PARTS, RAILS
 from oncall.evidence import relation
 
-PARTS = 12
 LASTING = 3  # parts
 PACKET_BYTES = 4096
 LEAST_BYTES = 200_000_000  # of a part: less traffic makes no share
@@ -97,10 +97,7 @@ def nic_signs() -> str:
             SELECT node, nic, {lasting}, sum(link_downs)::BIGINT AS link_downs,
                 sum(set_back)::BIGINT AS set_back, min(down_ns) AS down_ns
             FROM parts GROUP BY ALL),
-        rails AS (
-            SELECT node, nic, dense_rank() OVER (PARTITION BY node ORDER BY
-                nullif(regexp_extract(nic, '([0-9]+)$', 1), '')::BIGINT, nic) - 1 AS rail
-            FROM (SELECT DISTINCT node, nic FROM nics)),
+        rails AS ({RAILS}),
         links AS (
             SELECT node, nic, quantile_disc(rate_bytes_per_s, 0.1) FILTER (link_up IS NOT false)
                     AS rate, quantile_disc(pcie_width / nullif(pcie_width_max, 0)

@@ -9,6 +9,12 @@ from __future__ import annotations
 from oncall.evidence import relation
 
 PARTS = 12  # of the recording
+# NIC k of each node hangs on rail k: mlx5_2 before mlx5_10.
+RAILS = """
+    SELECT node, nic, dense_rank() OVER (PARTITION BY node ORDER BY
+        nullif(regexp_extract(nic, '([0-9]+)$', 1), '')::BIGINT, nic) - 1 AS rail
+    FROM (SELECT DISTINCT node, nic FROM nics)
+"""
 
 
 @relation(
@@ -41,10 +47,7 @@ def nic_use() -> str:
         WITH span AS (
             SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / {PARTS} AS part_ns
             FROM nic_rates),
-        rails AS (
-            SELECT node, nic, dense_rank() OVER (PARTITION BY node ORDER BY
-                nullif(regexp_extract(nic, '([0-9]+)$', 1), '')::BIGINT, nic) - 1 AS rail
-            FROM (SELECT DISTINCT node, nic FROM nics)),
+        rails AS ({RAILS}),
         readings AS (
             SELECT node, nic, port,
                 least({PARTS} - 1, (since_ns + took_ns // 2 - first_ns) // part_ns)::INTEGER

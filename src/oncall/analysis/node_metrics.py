@@ -8,6 +8,7 @@ Whatever is not measured has no row.
 from __future__ import annotations
 
 from oncall.analysis.latency_split import PARTS
+from oncall.analysis.nic_use import PARTS as FINE_PARTS
 from oncall.evidence import relation
 
 # metric -> counters of nic_rates that it adds up, as a rate a second over a node's worst NIC
@@ -80,7 +81,7 @@ def node_metrics() -> str:
                     ::INTEGER AS part, min(since_ns) AS at_ns, {_sums()}
             FROM nic_rates, span GROUP BY ALL),
         peaks AS (
-            SELECT node, nic, part * {PARTS} // 12 AS part, min(at_ns) AS at_ns,
+            SELECT node, nic, part * {PARTS} // {FINE_PARTS} AS part, min(at_ns) AS at_ns,
                 median(peak_tx_bytes_per_s) AS tx, median(peak_rx_bytes_per_s) AS rx
             FROM nic_use GROUP BY ALL),
         rates AS (
