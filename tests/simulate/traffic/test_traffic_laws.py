@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -198,6 +199,37 @@ def test_lost_epochs_are_told_of_as_an_undercount() -> None:
     assert not flagged
     assert told
     assert 0.8 < some_bytes / all_bytes < 0.97
+
+
+@pytest.mark.parametrize("workload", ["gpt2", "mixtral"])
+def test_work_requests_show_the_activity_of_the_wire_within_two_epochs(workload: str) -> None:
+    """What a shim sees begins a little earlier and ends with a completion, no more."""
+    wire = TrafficScenario(workload=workload, op_traffic=True, clock_offset_ns=0, **SMALL)
+    active = []
+    for scenario in (wire, replace(wire, source="wr")):
+        with simulate_traffic(scenario)[0] as incident:
+            rows = incident.con.execute(
+                "SELECT comm, seq, kind, rank, peer, active_ns FROM op_traffic WHERE bytes > 1e6"
+            ).fetchall()
+        active.append({row[:-1]: row[-1] for row in rows})
+    assert active[0].keys() == active[1].keys()
+    apart = [abs(active[0][key] - active[1][key]) for key in active[0]]
+    assert np.median(apart) <= 32_000
+    assert np.quantile(apart, 0.95) <= 0.1 * np.quantile(list(active[0].values()), 0.95)
+
+
+def test_a_node_that_never_answered_left_nothing() -> None:
+    scenario = TrafficScenario(missing_nodes=(1,), **SMALL)
+    incident, truth = simulate_traffic(scenario)
+    assert truth.missing_nodes == ("gpu002",)
+    with incident:
+        seen = incident.con.execute(
+            "SELECT (SELECT count(*) FROM ops WHERE rank BETWEEN 8 AND 15), "
+            "(SELECT count(*) FROM epochs WHERE node = 'gpu002'), "
+            "(SELECT count(DISTINCT node) FROM epochs), "
+            "(SELECT count(DISTINCT peer_rank) FROM qps WHERE peer_rank BETWEEN 8 AND 15)"
+        ).fetchone()
+    assert seen == (0, 0, 7, 8)
 
 
 def test_table_4_is_drawn_whole_and_anew_by_seed() -> None:

@@ -4,8 +4,8 @@ A NIC's processor counts what it transmits (dpa): packet headers and packets sen
 of the payload. A shim sees work requests posted and completed, and spreads their bytes evenly in
 between (wr); so does a profiler with the steps of proxy threads (proxy), which knows operation and
 peer, but not the messages that tell a sender of free buffers. A counter of the DPA has 16 bits in
-units of 32 bytes and stays at its largest value (Pulse 4.3). Where events were lost, what is left
-of the queue pair's page is flagged as an undercount.
+units of 32 bytes (more for longer epochs) and stays at its largest value (Pulse 4.3). Where events
+were lost, what is left of the queue pair's page is flagged as an undercount.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from oncall.simulate.cluster import Ints
 from oncall.simulate.traffic.scenario import TrafficScenario
 from oncall.simulate.traffic.slices import Slices, join
 
-UNIT_BYTES = 32  # of a counter of the DPA
-CLIPPED_BYTES = 65_535 * UNIT_BYTES
+UNIT_BYTES = 32  # of a counter of the DPA, for epochs of up to 32 us
+UNIT_EPOCH_NS = 32_000
 SYNC_BYTES = 64  # tells of one free buffer
 REPEATED = 0.1  # of a slice, where a packet was lost: what was under way then
 LOST_RUN = 8  # epochs that are lost at a time, on average
@@ -127,9 +127,10 @@ def measure(
     )
     lower_bound = np.zeros(len(of), dtype=np.bool_)
     if scenario.source == "dpa":
-        lower_bound = counted > CLIPPED_BYTES
-        units = np.maximum(1, (counted + UNIT_BYTES // 2) // UNIT_BYTES)
-        counted = np.minimum(units * UNIT_BYTES, CLIPPED_BYTES)
+        unit_bytes = UNIT_BYTES * -(-scenario.epoch_ns // UNIT_EPOCH_NS)
+        units = np.maximum(1, (counted + unit_bytes // 2) // unit_bytes)
+        lower_bound = units > 65_535
+        counted = np.minimum(units, 65_535) * unit_bytes
     start = number * scenario.epoch_ns
     if not scenario.lost_epochs:
         return Epochs(of, start, counted, lower_bound)

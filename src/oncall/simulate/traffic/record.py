@@ -48,7 +48,17 @@ class _Recorder:
         if self.scenario.hosts:
             rows = host_rows(self.scenario, self.played, self.offset_ns)
             self.incident.append("hosts", rows)
+        if self.scenario.missing_nodes:
+            self._silence()
         return self.incident
+
+    def _silence(self) -> None:
+        """Of nodes that never answered nothing is known but what others know."""
+        names = [self.node_names[node] for node in self.scenario.missing_nodes]
+        ranks = np.flatnonzero(np.isin(self.cluster.nodes, self.scenario.missing_nodes)).tolist()
+        for table in ("qps", "epochs", "op_traffic", "hosts", "clocks", "ranks"):
+            self.incident.con.execute(f"DELETE FROM {table} WHERE list_contains(?, node)", [names])
+        self.incident.con.execute("DELETE FROM ops WHERE list_contains(?, rank)", [ranks])
 
     def _shown(self, rank: Ints, true_ns: Floats | float) -> Ints:
         """Unix time on each rank's node at a true moment; 0 for never."""

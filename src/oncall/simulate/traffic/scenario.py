@@ -70,6 +70,7 @@ class TrafficScenario:
     device_times: bool = False  # Pulse sees host calls and traffic only
     op_traffic: bool = False  # write what a node finds by segmentation, from the truth
     hosts: bool = True  # CPU of every host
+    missing_nodes: tuple[int, ...] = ()  # indexes of nodes that never answered
     clock_offset_ns: int = _quantity("100 us")
     clock_error_ns: int = _quantity("10 us")
 
@@ -158,6 +159,9 @@ def _problems(s: TrafficScenario) -> Iterable[str]:
             yield f"`{name}` is a share below 50 %"
     if s.imbalance < 0 or s.jitter < 0:
         yield "`imbalance` and `jitter` are not negative"
+    for node in s.missing_nodes:
+        if not 0 <= node < s.nodes:
+            yield f"`missing_nodes: {node}`: the nodes are 0-{s.nodes - 1}"
     for fault in s.faults:
         if fault.rank >= s.world_size:
             yield f"a fault on rank {fault.rank}: the ranks are 0-{s.world_size - 1}"

@@ -21,7 +21,8 @@ def simulate_traffic(scenario: TrafficScenario) -> tuple[Incident, Truth]:
     """
     played = play(scenario)
     faults = tuple(_truth(played, fault) for fault in scenario.faults)
-    return record(scenario, played), Truth(scenario.job, scenario.seed, faults)
+    missing = tuple(node_name(node) for node in scenario.missing_nodes)
+    return record(scenario, played), Truth(scenario.job, scenario.seed, faults, missing)
 
 
 def _truth(played: Played, fault: TrafficFault) -> FaultTruth:
