@@ -38,3 +38,10 @@ from oncall.analysis import expected_traffic
 from oncall.analysis import traffic
 from oncall.analysis import parallelism
 from oncall.analysis import rank_traffic
+from oncall.analysis import waiting_graph
+from oncall.analysis import pause_spans
+from oncall.analysis import step_ports
+from oncall.analysis import pause_paths
+from oncall.analysis import provenance
+from oncall.analysis import contributors
+from oncall.analysis import flow_routes

@@ -1,0 +1,208 @@
+"""How much each other flow had to do with a collective being late (Vedrfolnir III-D3).
+
+A flow's contribution to a port is its part of the queue there, and of the queues of the ports
+that this one waited for (equation 1). Its contribution to a collective flow is that of the ports
+where the flow was seen, or was stopped; where both met, what the flow's packets really met of it
+counts (equation 2). Steps on the critical path are weighed by what they lost (equation 3).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+
+from oncall.analysis.graph import components
+from oncall.analysis.network_paths import Network, Port, label, network_of
+from oncall.analysis.pause_paths import PAUSED, QUEUE, View, views
+from oncall.evidence import relation
+
+Scores = dict[int, float]  # flow -> score
+
+_COLUMNS = [
+    ("id", "INTEGER", "", "the late step"),
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "communicator"),
+    ("seq", "BIGINT", "", "the collective"),
+    ("critical", "BOOLEAN", "", "the step is on the longest path"),
+    ("flow", "BIGINT", "", "a flow that is not the collective's"),
+    ("score", "DOUBLE", "packets", "R(f, cf)"),
+    ("meets", "BOOLEAN", "", "it shares a queue with the step's flow"),
+    ("ports", "VARCHAR[]", "", "where it stood in the step's way"),
+]
+
+
+@relation(
+    "flow_scores",
+    reads=["late_steps"],
+    optional=["provenance_edges", "step_flows", "network_roots", "links"],
+    empty_without=["late_steps", "step_flows"],
+    columns=_COLUMNS,
+    source="Vedrfolnir III-D3, equations 1 and 2",
+)
+def flow_scores(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """Each other flow's contribution to each late step."""
+    net = network_of(con)
+    base, chains = _edges(con)
+    seen = _seen(con)
+    rows: list[tuple[Any, ...]] = []
+    for step, view in views(con, net):
+        scores = port_scores(base[step[0]], chains[step[0]])
+        met = seen[step[0]]
+        near = {port for port, at in met.items() if at.own} | _stopped(view, net)
+        found: Scores = defaultdict(float)
+        where: dict[int, list[str]] = defaultdict(list)
+        for port in sorted(near):
+            at = met.get(port)
+            direct = at.waits_for() if at is not None and at.depth >= QUEUE else {}
+            for flow, score in scores.get(port, {}).items():
+                here = base[step[0]].get(port, {}).get(flow, 0.0)
+                # Where both meet, what was met counts; a queue too short to wait in counts nothing.
+                own = direct.get(flow, 0.0) if at is not None and at.own else here
+                found[flow] += score - here + own
+            for flow in direct:
+                where[flow].append(label(port))
+        rows += [
+            (*step[:4], step[7], flow, score, bool(where[flow]), where[flow])
+            for flow, score in found.items()
+            if score > 0
+        ]
+    return {column[0]: [row[i] for row in rows] for i, column in enumerate(_COLUMNS)}
+
+
+def port_scores(
+    base: Mapping[Port, Scores], chains: Mapping[Port, Mapping[Port, float]]
+) -> dict[Port, Scores]:
+    """R(f, p) of equation 1: each port after those it waits for; O(edges and what they carry).
+
+    Within a circle of ports nothing flows: they have what lies outside of it, and their own.
+    """
+    scores: dict[Port, Scores] = {port: dict(flows) for port, flows in base.items()}
+    order = {port: list(nexts) for port, nexts in chains.items()}
+    for circle in components(order):
+        for port in circle:
+            own = scores.setdefault(port, {})
+            for after, weight in chains.get(port, {}).items():
+                if after in circle:
+                    continue
+                for flow, score in scores.get(after, {}).items():
+                    own[flow] = own.get(flow, 0.0) + score * weight
+    return scores
+
+
+@relation(
+    "contributors",
+    reads=["flow_scores", "critical_steps"],
+    optional=["flows"],
+    empty_without=["flow_scores"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the collective"),
+        ("flow", "BIGINT", "", "a flow that is not the collective's"),
+        ("name", "VARCHAR", "", "what to call it"),
+        ("src_host", "VARCHAR", "", "its sender"),
+        ("dst_host", "VARCHAR", "", "its receiver"),
+        ("started_ns", "BIGINT", "ns", "its first byte, where known"),
+        ("score", "DOUBLE", "packets", "R(f) over the critical path"),
+        ("share", "DOUBLE", "", "of all scores; NULL where no critical step was seen"),
+        ("place", "INTEGER", "", "1: first to be acted upon"),
+        ("meets", "BOOLEAN", "", "it shares a queue with a flow of the collective"),
+        ("critical", "BOOLEAN", "", "it did so, or stopped it, on the critical path"),
+        ("ports", "VARCHAR[]", "", "where"),
+    ],
+    source="Vedrfolnir III-D3, equation 3",
+)
+def contributors() -> str:
+    """Flows ranked by their part in a collective's lateness."""
+    return """
+        WITH weighed AS (
+            SELECT s.*, CASE WHEN s.critical THEN coalesce(c.share, 0) ELSE 0 END AS weight
+            FROM flow_scores s JOIN late_steps l USING (id)
+            LEFT JOIN critical_steps c ON c.job = s.job AND c.comm = s.comm AND c.seq = s.seq
+                AND c.src = l.src AND c.dst = l.dst AND c.step = l.step),
+        summed AS (
+            SELECT job, comm, seq, flow, sum(score * weight) AS score, max(score) AS most,
+                bool_or(meets) AS meets, bool_or(critical) AS critical,
+                list_distinct(flatten(list(ports))) AS ports
+            FROM weighed GROUP BY ALL),
+        named AS (
+            SELECT flow, any_value(name) AS name, any_value(src_host) AS src_host,
+                any_value(dst_host) AS dst_host, min(started_ns) AS started_ns,
+                any_value(src_ip) AS src_ip, any_value(dst_ip) AS dst_ip,
+                any_value(dst_port) AS dst_port
+            FROM flows GROUP BY flow)
+        SELECT s.job, s.comm, s.seq, s.flow,
+            coalesce(n.name, coalesce(n.src_host, n.src_ip) || '->' ||
+                coalesce(n.dst_host, n.dst_ip), 'flow ' || s.flow) AS name,
+            n.src_host, n.dst_host, n.started_ns, s.score,
+            s.score / nullif(sum(s.score) OVER c, 0) AS share,
+            row_number() OVER (c ORDER BY s.score DESC, s.most DESC, s.flow) AS place,
+            s.meets, s.critical, list_sort(s.ports) AS ports
+        FROM summed s LEFT JOIN named n USING (flow)
+        WINDOW c AS (PARTITION BY s.job, s.comm, s.seq)
+    """
+
+
+class _Meeting:
+    """The flows at one port while a late step ran."""
+
+    def __init__(self) -> None:
+        self.own = False
+        self.queued = self.all_queued = self.packets = 0.0
+        self.others: Scores = {}
+
+    @property
+    def depth(self) -> float:
+        return self.all_queued / self.packets if self.packets else 0.0
+
+    def waits_for(self) -> Scores:
+        """w(cf, f): of the packets that the step's flow met, each other flow's part."""
+        if not self.own or not self.packets:
+            return {}
+        return {flow: self.queued * n / self.packets for flow, n in self.others.items()}
+
+
+def _seen(con: duckdb.DuckDBPyConnection) -> dict[int, dict[Port, _Meeting]]:
+    meetings: dict[int, dict[Port, _Meeting]] = defaultdict(lambda: defaultdict(_Meeting))
+    rows = con.execute(
+        "SELECT id, switch, port, flow, packets, queued, own, member FROM step_flows"
+    ).fetchall()
+    for step, switch, port, flow, packets, queued, own, member in rows:
+        meeting = meetings[step][switch, port]
+        meeting.packets += packets
+        meeting.all_queued += queued or 0.0
+        if own:
+            meeting.own, meeting.queued = True, meeting.queued + (queued or 0.0)
+        elif not member:
+            meeting.others[flow] = packets
+    return meetings
+
+
+def _edges(
+    con: duckdb.DuckDBPyConnection,
+) -> tuple[dict[int, dict[Port, Scores]], dict[int, dict[Port, dict[Port, float]]]]:
+    """w(p, f) of flows that are not the collective's, and w(p, p), for each step."""
+    base: dict[int, dict[Port, Scores]] = defaultdict(lambda: defaultdict(dict))
+    chains: dict[int, dict[Port, dict[Port, float]]] = defaultdict(lambda: defaultdict(dict))
+    rows = con.execute(
+        """SELECT id, kind, flow, switch, port, next_switch, next_port, weight
+        FROM provenance_edges WHERE kind <> 'flow_port' AND NOT coalesce(member, false)"""
+    ).fetchall()
+    for step, kind, flow, switch, port, next_switch, next_port, weight in rows:
+        if kind == "port_flow":
+            base[step][switch, port][flow] = weight or 0.0
+        else:
+            chains[step][switch, port][next_switch, next_port] = weight
+    return base, chains
+
+
+def _stopped(view: View, net: Network) -> set[Port]:
+    """Ports of the step's path whose pauses explain what it lost."""
+    return {
+        net.ports[port]
+        for port in view.path
+        if view.paused.get(port, (0.0, 0))[0] > PAUSED * view.excess_ns
+    }

@@ -1,0 +1,261 @@
+"""Who in a collective waits for whom, step by step, and which chain of steps made it last so long.
+
+A vertex is the start or the end of a step of a flow. A step's start waits for the end of the
+sender's step before (it is still busy) or for the end of the step that brings what it sends on:
+whichever ended last is the one it did wait for (Vedrfolnir Table I). So every step waits for at
+most one, the graph is an array of predecessors, and its longest path is a walk along that array.
+All is O(steps).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from oncall.evidence import relation
+from oncall.evidence.columns import Words
+
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+NONE = -1
+_WAITED_FOR = ("previous", "data")
+# What a step takes beyond its bytes' time alone (headers, the way there and back) is at most this
+# share of it; of what most steps of a collective take, more than that is no overhead.
+MOST_OVERHEAD = 1.10
+LATE = 1.05  # times what its steps take: beyond the scatter of equal steps
+
+_STEP_COLUMNS = [
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "communicator"),
+    ("seq", "BIGINT", "", "the collective"),
+    ("flow", "BIGINT", "", "the flow"),
+    ("src", "INTEGER", "", "sending rank"),
+    ("dst", "INTEGER", "", "receiving rank"),
+    ("step", "INTEGER", "", "step of the algorithm"),
+    ("bytes", "BIGINT", "bytes", "bytes of the step"),
+    ("started_ns", "BIGINT", "ns", "first byte"),
+    ("ended_ns", "BIGINT", "ns", "last byte; of a step that goes on: the newest instant known"),
+    ("over", "BOOLEAN", "", "it has ended"),
+    ("expected_ns", "DOUBLE", "ns", "its time alone on the wire, with the usual overhead"),
+    ("excess_ns", "DOUBLE", "ns", "what it took beyond that; NULL: nothing to expect"),
+    ("late", "BOOLEAN", "", "beyond the scatter of equal steps"),
+    ("waited_for", "VARCHAR", "", "data: what it sends on; previous: its sender; NULL: nobody"),
+    ("after_src", "INTEGER", "", "the sender of the step it waited for"),
+    ("after_dst", "INTEGER", "", "the receiver of that step"),
+    ("after_step", "INTEGER", "", "the number of that step"),
+    ("gap_ns", "BIGINT", "ns", "from that step's end to its start: time that is not the network's"),
+    ("waiters", "INTEGER", "steps", "how many steps waited for this one"),
+    ("kept", "BOOLEAN", "", "left when steps that nobody waits for are pruned"),
+    ("critical", "BOOLEAN", "", "on the longest path"),
+]
+
+
+@relation(
+    "step_waits",
+    reads=["flow_steps"],
+    optional=["switch_pauses", "switch_ports"],
+    columns=_STEP_COLUMNS,
+    source="Vedrfolnir III-B, III-D1 (waiting graph), Table I",
+)
+def step_waits(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """The waiting graph of each collective: each step with the one it waited for."""
+    steps = con.execute(
+        """SELECT *, dense_rank() OVER (ORDER BY job, comm, seq) - 1 AS collective
+        FROM flow_steps WHERE started_ns IS NOT NULL AND step IS NOT NULL
+        ORDER BY collective, step, src, dst"""
+    ).fetchnumpy()
+    started = _whole(steps["started_ns"])
+    over = ~np.ma.getmaskarray(steps["ended_ns"])
+    ended = np.where(over, _whole(steps["ended_ns"]), _newest(con))
+    before, by_data = predecessors(steps, started, ended)
+    collective = _whole(steps["collective"])
+    expected, excess = _beyond_expectation(steps, collective, ended - started)
+    has = before != NONE
+    none = np.ma.masked_array
+    return {
+        **{name: steps[name] for name in ("job", "comm", "seq", "flow", "src", "dst", "step")},
+        "bytes": steps["bytes"],
+        "started_ns": started,
+        "ended_ns": ended,
+        "over": over,
+        "expected_ns": expected,
+        "excess_ns": excess,
+        "late": excess > (LATE - 1) * expected,
+        "waited_for": Words(np.where(has, by_data, NONE).astype(np.int32), _WAITED_FOR),
+        "after_src": none(_whole(steps["src"])[before], ~has),
+        "after_dst": none(_whole(steps["dst"])[before], ~has),
+        "after_step": none(_whole(steps["step"])[before], ~has),
+        "gap_ns": none(started - ended[before], ~has),
+        "waiters": np.bincount(before[has], minlength=len(before)),
+        "kept": walked(before, _finals(steps, collective)),
+        "critical": walked(before, _last_ended(collective, ended)),
+    }
+
+
+@relation(
+    "critical_steps",
+    reads=["step_waits"],
+    optional=["ranks"],
+    columns=[
+        *_STEP_COLUMNS[:-3],
+        ("position", "INTEGER", "", "place on the path, the first step is 1"),
+        ("of", "INTEGER", "steps", "steps on the path"),
+        ("share", "DOUBLE", "", "of what all late steps on the path lost (equation 3)"),
+        ("lost_ns", "DOUBLE", "ns", "what all of them lost"),
+        ("took_ns", "BIGINT", "ns", "the collective, from its first start to its last end"),
+        ("src_node", "VARCHAR", "", "host of the sender"),
+        ("dst_node", "VARCHAR", "", "host of the receiver"),
+    ],
+    source="Vedrfolnir III-D1 (critical path), equation 3",
+)
+def critical_steps() -> str:
+    """The steps whose time is the collective's time, with what each lost."""
+    return """
+        WITH spans AS (
+            SELECT job, comm, seq, max(ended_ns) - min(started_ns) AS took_ns
+            FROM step_waits GROUP BY ALL),
+        homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL)
+        SELECT w.*, row_number() OVER p AS position, count(*) OVER c AS of,
+            CASE WHEN w.late THEN greatest(w.excess_ns, 0) ELSE 0 END
+                / nullif(sum(greatest(w.excess_ns, 0)) FILTER (w.late) OVER c, 0) AS share,
+            coalesce(sum(greatest(w.excess_ns, 0)) FILTER (w.late) OVER c, 0) AS lost_ns,
+            s.took_ns, a.node AS src_node, b.node AS dst_node
+        FROM step_waits w JOIN spans s USING (job, comm, seq)
+        LEFT JOIN homes a ON a.job = w.job AND a.rank = w.src
+        LEFT JOIN homes b ON b.job = w.job AND b.rank = w.dst
+        WHERE w.critical
+        WINDOW c AS (PARTITION BY w.job, w.comm, w.seq), p AS (c ORDER BY w.started_ns, w.step)
+    """
+
+
+def _newest(con: duckdb.DuckDBPyConnection) -> int:
+    """The newest instant known: until then, a step that has not ended goes on."""
+    ((newest,),) = con.execute(
+        """SELECT greatest((SELECT max(greatest(started_ns, ended_ns)) FROM flow_steps),
+            (SELECT max(at_ns) FROM switch_pauses), (SELECT max(at_ns) FROM switch_ports), 0)"""
+    ).fetchall()
+    return int(newest)
+
+
+# ------------------------------------------------------------------- graph
+
+
+def predecessors(
+    steps: Mapping[str, Any], started: Integers, ended: Integers
+) -> tuple[Integers, Flags]:
+    """For each step the one it waited for (or NONE), and whether for its data.
+
+    Which step brings the data is told (`waits_for_flow`), else it is the one of the step before
+    that arrives at the sender. A step that ended after this one began was not waited for.
+    """
+    collective, step = _whole(steps["collective"]), _whole(steps["step"])
+    src, dst = _whole(steps["src"]), _whole(steps["dst"])
+    own = _latest(ended, (collective, src, step), (collective, src, step - 1))
+    data = _latest(ended, (collective, dst, step), (collective, src, step - 1))
+    flow, told = _whole(steps["flow"]), ~np.ma.getmaskarray(steps["waits_for_flow"])
+    named = _latest(
+        ended, (collective, flow, step), (collective, _whole(steps["waits_for_flow"]), step - 1)
+    )
+    data = np.where(told & (named != NONE), named, data)
+    ends = np.where(own == NONE, np.iinfo(np.int64).min, ended[own])
+    data_ends = np.where(data == NONE, np.iinfo(np.int64).min, ended[data])
+    ends[ends > started] = np.iinfo(np.int64).min
+    data_ends[data_ends > started] = np.iinfo(np.int64).min
+    by_data = data_ends >= ends
+    before = np.where(by_data, data, own)
+    before[np.maximum(ends, data_ends) == np.iinfo(np.int64).min] = NONE
+    return before, by_data
+
+
+def walked(before: Integers, ends: Integers) -> Flags:
+    """Every step on the way back from any of `ends`; all ways are walked at once."""
+    on_way = np.zeros(len(before), np.bool_)
+    front = ends
+    while len(front):
+        on_way[front] = True
+        front = before[front]
+        front = np.unique(front[front != NONE])
+        front = front[~on_way[front]]
+    return on_way
+
+
+def _latest(ended: Integers, key: tuple[Integers, ...], wanted: tuple[Integers, ...]) -> Integers:
+    """For each `wanted` key the step of that key that ended last, or NONE."""
+    size = len(ended)
+    if size == 0:
+        return np.zeros(0, np.int64)
+    codes = _codes([np.concatenate(pair) for pair in zip(key, wanted, strict=True)])
+    order = np.lexsort((ended, codes[:size]))
+    present = codes[:size][order]
+    place = np.searchsorted(present, codes[size:], side="right") - 1
+    found = (place >= 0) & (present[place] == codes[size:])
+    return np.where(found, order[place], NONE)
+
+
+def _codes(columns: list[Integers]) -> Integers:
+    """One number for each different row of `columns`."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, inverse = np.unique(column, return_inverse=True)
+        code = code * len(values) + inverse
+        code = np.unique(code, return_inverse=True)[1]
+    return code
+
+
+def _finals(steps: Mapping[str, Any], collective: Integers) -> Integers:
+    """The last step of each sender: where the graph begins."""
+    sender = _codes([collective, _whole(steps["src"])])
+    order = np.lexsort((_whole(steps["step"]), sender))
+    return order[np.r_[sender[order][1:] != sender[order][:-1], True]] if len(order) else order
+
+
+def _last_ended(collective: Integers, ended: Integers) -> Integers:
+    """The step of each collective that ended last."""
+    order = np.lexsort((ended, collective))
+    later = collective[order]
+    return order[np.r_[later[1:] != later[:-1], True]] if len(order) else order
+
+
+def _beyond_expectation(
+    steps: Mapping[str, Any], collective: Integers, took: Integers
+) -> tuple[Any, Any]:
+    """What each step should take and what it took beyond.
+
+    Alone on the wire a step takes its expected time; where that is not told, the median of the
+    collective's steps of as many bytes stands for it. Overhead is what most steps have.
+    """
+    expected = np.ma.filled(np.ma.masked_array(steps["expected_ns"], dtype=float), np.nan)
+    alike = _codes([collective, _whole(steps["bytes"])])
+    usual = _quantile(took.astype(float), alike, 0.5)
+    expected = np.where(expected > 0, expected, usual)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        overhead = np.clip(_quantile(took / expected, collective, 0.25), 1.0, MOST_OVERHEAD)
+    expected = expected * overhead
+    known = np.isfinite(expected) & (expected > 0)
+    return (
+        np.ma.masked_array(expected, ~known),
+        np.ma.masked_array(took - expected, ~known),
+    )
+
+
+def _quantile(values: NDArray[np.float64], groups: Integers, share: float) -> NDArray[np.float64]:
+    """The quantile of each value's group, for each value."""
+    if not len(values):
+        return values
+    order = np.lexsort((values, groups))
+    first = np.r_[0, np.flatnonzero(np.diff(groups[order])) + 1]
+    sizes = np.diff(np.r_[first, len(values)])
+    per_group = values[order][first + ((sizes - 1) * share).astype(np.int64)]
+    out = np.empty(len(values))
+    out[order] = np.repeat(per_group, sizes)
+    return out
+
+
+def _whole(column: Any) -> Integers:
+    """A column of whole numbers; NULL is far below any."""
+    return np.ma.filled(np.ma.masked_array(column), NONE).astype(np.int64)
