@@ -43,12 +43,14 @@ class Traffic:
 @dataclass(frozen=True)
 class Segments:
     """Of each operation (m,): its first and its last epoch, NONE if none was left for it; whether
-    its volume was reached; whether it was cut by volume alone, as no pause followed."""
+    its volume was reached; whether it was cut by volume alone, as no pause followed. Then the last
+    epoch is shared: `passed_on` are its bytes that belong to the next operation."""
 
     first: Ints
     last: Ints
     complete: Truths
     cut: Truths
+    passed_on: Ints
 
 
 def segment(
@@ -69,8 +71,9 @@ def segment(
     first = np.full(m, NONE, dtype=np.int64)
     last = np.full(m, NONE, dtype=np.int64)
     complete, cut = np.zeros(m, dtype=bool), np.zeros(m, dtype=bool)
+    passed_on = np.zeros(m, dtype=np.int64)
     if not len(traffic.flow) or not m:
-        return Segments(first, last, complete, cut)
+        return Segments(first, last, complete, cut, passed_on)
 
     flows = max(traffic.flows, int(operation_flow[-1]) + 1)
     bounds = np.searchsorted(traffic.flow, np.arange(flows + 1))
@@ -79,24 +82,28 @@ def segment(
     own = np.searchsorted(operation_flow, np.arange(flows + 1))  # where each flow's begin
 
     begin, end = bounds[:-1].copy(), bounds[1:]
+    owed = np.zeros(flows, dtype=np.int64)  # sent already, in the epoch before `begin`
     for number in range(int(np.diff(own).max())):
         operation = own[:-1] + number
         left = np.flatnonzero((operation < own[1:]) & (begin < end))
         if not len(left):
             break
         at, begun, stop = operation[left], begin[left], end[left]
-        reached = np.searchsorted(sent, sent[begun] + expected_bytes[at], side="left") - 1
+        due = np.maximum(expected_bytes[at] - owed[left], 0)
+        reached = np.maximum(np.searchsorted(sent, sent[begun] + due, side="left") - 1, begun)
         done = reached < stop
         reached = np.minimum(reached, stop - 1)
         until = np.where(done, pauses[np.searchsorted(pauses, reached)], stop - 1)
         follows = np.minimum(at + 1, m - 1)
         has_next = (at + 1 < own[left + 1]) & done & (until > reached)
-        spare = sent[until + 1] - sent[begun] - expected_bytes[at]
+        spare = sent[until + 1] - sent[begun] - due
         too_much = has_next & (spare >= next_share * expected_bytes[follows])
         until = np.where(too_much, reached, until)
         first[at], last[at], complete[at], cut[at] = begun, until, done, too_much
+        owed[left] = np.where(too_much, sent[until + 1] - sent[begun] - due, 0)
+        passed_on[at] = owed[left]
         begin[left] = until + 1
-    return Segments(first, last, complete, cut)
+    return Segments(first, last, complete, cut, passed_on)
 
 
 def _before_pauses(start_ns: Ints, bounds: Ints, gap_ns: int) -> Ints:
@@ -148,6 +155,8 @@ def measure(traffic: Traffic, segments: Segments) -> Measured:
     first, last = segments.first[there], segments.last[there]
     sent = np.concatenate([[0], np.cumsum(traffic.bytes)])
     active = np.concatenate([[0], np.cumsum(carries_data(traffic, segments))])
+    # What an operation passes on belongs to the one that follows it, in the same flow.
+    shared = np.append(0, segments.passed_on[:-1]) - segments.passed_on
 
     def whole(values: NDArray[Any]) -> Ints:
         all_of_them = np.zeros(len(there), dtype=np.int64)
@@ -158,5 +167,5 @@ def measure(traffic: Traffic, segments: Segments) -> Measured:
         start_ns=whole(traffic.start_ns[first]),
         end_ns=whole(traffic.start_ns[last] + traffic.epoch_ns),
         active_ns=whole((active[last + 1] - active[first]) * traffic.epoch_ns),
-        bytes=whole(sent[last + 1] - sent[first]),
+        bytes=whole(sent[last + 1] - sent[first] + shared[there]),
     )
