@@ -26,7 +26,7 @@ from oncall.units import NS_PER_S, parse_quantity
 
 SOURCES = (  # by name, as `sources.py` makes them
     *("rings", "rdma_nics", "rdma_resources", "gpus", "hosts", "host_processes", "kernel_log"),
-    "probes",
+    *("probes", "dpa"),
 )
 
 
@@ -103,6 +103,16 @@ class Configuration:
     probes_port: int = field(
         default=DEFAULT_PORT, metadata=_key("port", "the UDP port of pings, here and there")
     )
+    dpa_every_ns: int = field(
+        default=NS_PER_S, metadata=_key("duration", "how often NICs are asked for their epochs")
+    )
+    dpa_poller: str = field(
+        default="", metadata=_key("name", "the program of dpa/ that asks them; empty: none does")
+    )
+    dpa_nics: tuple[str, ...] = field(
+        default=(),
+        metadata=_key("nodes", "the RDMA devices it is started for, such as mlx5_[0-7]"),
+    )
     drain_every_ns: int = field(
         default=NS_PER_S // 5, metadata=_key("duration", "how often the rings are emptied")
     )
@@ -147,7 +157,9 @@ def key_of(name: str) -> str:
 
 
 RATES = tuple(f"{name}_every_ns" for name in SOURCES if name != "rings")
-PROBES = tuple(each.name for each in fields(Configuration) if each.name.startswith("probes_"))
+PROBES = tuple(
+    each.name for each in fields(Configuration) if each.name.startswith(("probes_", "dpa_"))
+)
 _KEYS = {key_of(declared.name): declared for declared in fields(Configuration)}
 
 

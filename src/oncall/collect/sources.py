@@ -7,8 +7,10 @@ What is polled is made as `Source(root, node, every_ns)` and asked in a thread o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from oncall.collect.config import Configuration
+from oncall.collect.dpa import DpaSource
 from oncall.collect.gpus import GpuSource
 from oncall.collect.host_processes import HostProcessSource
 from oncall.collect.hosts import HostSource
@@ -62,6 +64,11 @@ def _kernel_log(config: Configuration, bookmarks: Bookmarks) -> Source:
     return OwnThread(KernelLogSource(config.root, config.node, every_ns, bookmarks))
 
 
+def _dpa(config: Configuration, _: Bookmarks) -> Source:
+    program = Path(config.dpa_poller) if config.dpa_poller else None
+    return DpaSource(program, config.dpa_nics, config.node, config.dpa_every_ns)
+
+
 _MAKE: dict[str, Callable[[Configuration, Bookmarks], Source]] = {
     "rings": _rings,
     "rdma_nics": _rdma_nics,
@@ -71,6 +78,7 @@ _MAKE: dict[str, Callable[[Configuration, Bookmarks], Source]] = {
     "host_processes": _host_processes,
     "kernel_log": _kernel_log,
     "probes": _probes,
+    "dpa": _dpa,
 }
 
 

@@ -1,0 +1,153 @@
+"""Source `dpa`: what every queue pair sent in each 32 us, measured on the NIC itself (Pulse 4).
+
+A poller (dpa/poller.c) runs for each NIC that is configured; without one, there is nothing to see,
+and that is said. Rows go into `epochs`; empty epochs are absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oncall.collect.dpa_pages import CLIPPED, UNDERCOUNT, Batches, Page
+from oncall.collect.dpa_poller import PAUSES_S, Poller
+from oncall.collect.nic_clock import NicClock
+from oncall.collect.nic_functions import AskQueuePairs, NicFunctions
+from oncall.collect.rdma_netlink import queue_pairs
+from oncall.collect.source import Collected, Instant
+from oncall.shards.batch import Batch
+from oncall.units import NS_PER_S
+
+
+class DpaSource:
+    """Epochs of the NICs `nics`, each with a poller of its own."""
+
+    name = "dpa"
+
+    def __init__(
+        self,
+        program: Path | None,
+        nics: Sequence[str],
+        node: str,
+        every_ns: int = NS_PER_S,
+        ask: AskQueuePairs = queue_pairs,
+        pauses_s: Sequence[float] = PAUSES_S,
+    ) -> None:
+        """`program`: the poller, None where there is none; `pauses_s`: before it is started again
+        after so many failures."""
+        self._node = node
+        every_ms = every_ns // 1_000_000
+        self._nics = [
+            _Nic(Poller(program, nic, every_ms, pauses_s), ask) for nic in nics if program
+        ]
+        self._why_not: tuple[str, ...] = ()
+        if not self._nics:
+            what = "dpa_nics names none" if program else "dpa_poller is not set"
+            self._why_not = (f"no NIC measures its queue pairs: {what}",)
+
+    def collect(self, now: Instant) -> Collected:  # noqa: ARG002
+        batches = [batch for nic in self._nics for batch in nic.collect(self._node)]
+        problems = tuple(problem for nic in self._nics for problem in nic.problems)
+        notes = tuple(note for nic in self._nics for note in nic.notes)
+        dropped = sum(nic.dropped for nic in self._nics)
+        return Collected(batches, dropped, problems, notes=(*self._why_not, *notes))
+
+    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+        return ()
+
+    def close(self) -> None:
+        for nic in self._nics:
+            nic.poller.close()
+
+
+class _Nic:
+    """One NIC: its poller, its clock, and what has come of a poll that is not over."""
+
+    def __init__(self, poller: Poller, ask: AskQueuePairs) -> None:
+        self.poller = poller
+        self._clock = NicClock()
+        self._functions = NicFunctions(poller.nic, ask)
+        self._unfinished: list[Batches] = []
+        self._boot = 0
+        self._lost_before = self._lost = 0  # in its earlier lives, and in this one
+        self._problem = ""
+        self.notes: tuple[str, ...] = ()
+
+    @property
+    def dropped(self) -> int:
+        """Events and counts known to be lost, ever."""
+        return self._lost_before + self._lost
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        own = (f"{self.poller.nic}: {self._problem}",) if self._problem else ()
+        return (*own, *self._functions.problems)
+
+    def collect(self, node: str) -> list[Batch]:
+        """Rows of the polls that are over."""
+        told = self.poller.take()
+        self._problem = told.problem
+        rows = []
+        for page, after_ns in told.pages:
+            self._account(page)
+            if page.now_ns:
+                self._clock.answered(page.now_ns, after_ns)
+            self._unfinished.append(page.batches)
+            if not page.more:
+                batches, self._unfinished = np.concatenate(self._unfinished), []
+                if len(batches):
+                    rows.append(self._rows(batches, page, node))
+        return rows
+
+    def _account(self, page: Page) -> None:
+        if page.boot != self._boot:
+            self._boot = page.boot
+            self._lost_before += self._lost
+            self._clock = NicClock()
+            self._unfinished = []
+        self._lost = page.lost
+        estimated = "bytes of some long bursts are estimated from their packets"
+        self.notes = (f"{self.poller.nic}: {estimated}",) if page.estimated else ()
+
+    def _rows(self, batches: Batches, page: Page, node: str) -> Batch:
+        epochs = merge(batches)
+        start_ns = epochs["epoch"].astype(np.int64) * page.epoch_ns + self._clock.offset_ns
+        names = self._functions.names(epochs["vhca"], epochs["qpn"])
+        columns = {
+            "node": node,
+            "nic": names,
+            "qpn": epochs["qpn"],
+            "start_ns": start_ns,
+            "epoch_ns": page.epoch_ns,
+            "bytes": epochs["units"].astype(np.int64) * page.unit_bytes,
+            "source": "dpa",
+            "undercount": (epochs["flags"] & (UNDERCOUNT | CLIPPED)) != 0,
+        }
+        return Batch("epochs", len(epochs), columns)
+
+
+_EPOCH = np.dtype(
+    [("vhca", "<u2"), ("qpn", "<u4"), ("epoch", "<u8"), ("units", "<u4"), ("flags", "<u2")]
+)
+
+
+def merge(batches: Batches) -> NDArray[np.void]:
+    """The epochs with bytes in BATCH (n,), as (vhca, qpn, epoch, units, flags) (m,), ordered by
+    these: what several of the NIC's threads counted of one flow is added up."""
+    at, position = np.nonzero(batches["units"])
+    epochs = np.empty(len(at), _EPOCH)
+    for name in ("vhca", "qpn", "flags"):
+        epochs[name] = batches[name][at]
+    epochs["epoch"] = batches["first_epoch"][at] + position.astype(np.uint64)
+    epochs["units"] = batches["units"][at, position]
+    epochs = epochs[np.lexsort((epochs["epoch"], epochs["qpn"], epochs["vhca"]))]
+    keys = epochs[["vhca", "qpn", "epoch"]]
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])) if len(epochs) else at
+    merged = epochs[starts]
+    if len(merged) < len(epochs):
+        merged["units"] = np.add.reduceat(epochs["units"], starts)
+        merged["flags"] = np.bitwise_or.reduceat(epochs["flags"], starts)
+    return merged
