@@ -75,7 +75,8 @@ class Answer:
 
     @property
     def located(self) -> bool:
-        return any(self.names(verdict, blame) for verdict, blame in self.roots)
+        named = (self.names(verdict, blame) for verdict, blame in self.roots if self.kind)
+        return any(named)
 
     def names(self, verdict: str, blame: tuple[Where, ...]) -> bool:
         """Whether a finding names this fault: its verdict and, exactly, its component."""

@@ -46,6 +46,7 @@ _PAUSES = {"rx_paused": "the network paused it", "tx_paused": "it paused the net
         ("gpu", "INTEGER", "", "that rank's GPU"),
         ("rail", "INTEGER", "", "place of the NIC among those of its node, from 0"),
         ("pcie_port", "VARCHAR", "", "the PCIe port above it"),
+        ("far", "BOOLEAN", "", "that GPU hangs on another port, which has a NIC of its own"),
         *((name, "DOUBLE", "ratio", doc) for name, (_, _, doc) in _SHARES.items()),
         *((name, "DOUBLE", "ratio", f"share of time that {doc}") for name, doc in _PAUSES.items()),
         *((name, "DOUBLE", "1/s", doc) for name, doc in _RATES.items()),
@@ -109,6 +110,10 @@ def nic_signs() -> str:
         ports AS (
             SELECT node, device AS nic, arg_max(pcie_port, at_ns) AS pcie_port FROM devices
             WHERE kind = 'nic' GROUP BY ALL),
+        beside AS (  -- GPUs with a NIC on their own port
+            SELECT node, try_cast(g.device AS INTEGER) AS gpu, g.pcie_port AS gpu_port
+            FROM devices g SEMI JOIN ports n ON n.node = g.node AND n.pcie_port = g.pcie_port
+            WHERE g.kind = 'gpu' GROUP BY ALL),
         peaks AS (
             SELECT node, nic, median(peak_tx_bytes_per_s) FILTER (part >= {PARTS} - {LASTING})
                 / nullif(median(peak_tx_bytes_per_s) FILTER (part < {LASTING}), 0) AS peak_share
@@ -123,12 +128,14 @@ def nic_signs() -> str:
         latencies AS (  -- the last quarter in which it was pinged, and the first
             SELECT node, nic, arg_max(host_ns, part) AS host_ns, arg_max(network_ns, part)
                 AS network_ns, arg_min(host_ns, part) AS host_before_ns FROM beyond GROUP BY ALL)
-        SELECT l.*, u.rank, u.gpu, r.rail, p.pcie_port, k.pcie_share,
+        SELECT l.*, u.rank, u.gpu, r.rail, p.pcie_port, p.pcie_port <> b.gpu_port AS far,
+            k.pcie_share,
             pcie_stalls_per_s > {LEAST_STALLS_PER_S} AND pcie_stalls_per_s
                 > {STALLS_BEYOND} * median(pcie_stalls_per_s) OVER () AS pcie_stalled,
             k.rate / max(k.rate) OVER (PARTITION BY r.rail) AS link_share, peak_share, host_ns,
             host_before_ns, network_ns
         FROM lasting l JOIN rails r USING (node, nic) JOIN links k USING (node, nic)
         LEFT JOIN users u USING (node, nic) LEFT JOIN ports p USING (node, nic)
+        LEFT JOIN beside b ON b.node = l.node AND b.gpu = u.gpu
         LEFT JOIN peaks USING (node, nic) LEFT JOIN latencies USING (node, nic)
     """
