@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from oncall.diagnosis import Gap
+from oncall.diagnosis import UNPLACED, Gap
 from oncall.evidence.coverage import measure
 from oncall.evidence.incident import Incident
+from oncall.report.words import seen_phrase
 
 
 @pytest.fixture
@@ -40,6 +41,15 @@ def test_the_world_size_expects_ranks_that_nobody_names(incident: Incident) -> N
     incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 3]})
     coverage, _ = measure(incident.con)
     assert coverage.gaps == (Gap("left no recording", (), (1, 2)),)
+
+
+def test_a_silent_rank_whose_node_nobody_named_is_said_to_be_so(incident: Incident) -> None:
+    incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2]})
+    incident.append("ranks", {"job": "j", "rank": [0, 1], "node": ["a", "b"]})
+    incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 1]})
+    coverage, _ = measure(incident.con)
+    assert coverage.gaps == (Gap(UNPLACED, (), (2,)),)
+    assert seen_phrase(coverage) == "2/3 ranks · 2/2 known nodes · 1 rank silent"
 
 
 def test_a_world_size_that_does_not_match_is_noted(incident: Incident) -> None:

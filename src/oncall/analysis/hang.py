@@ -63,6 +63,7 @@ def steps() -> str:
         ("node", "VARCHAR", "", "its host"),
         ("gpu", "INTEGER", "", "its GPU"),
         ("nic", "VARCHAR", "", "its NIC"),
+        ("pid", "BIGINT", "", "its process id"),
         ("comm_name", "VARCHAR", "", "the communicator's name"),
         ("role", "VARCHAR", "", "what it is for"),
         ("state", "VARCHAR", "", "waiting, finished, absent (or gone from it), silent"),
@@ -100,7 +101,7 @@ def hang_members() -> str:
             SELECT s.job, s.comm, s.rank, any_value(s.op) AS op, any_value(s.bytes) AS bytes,
                 min(s.entered_ns) AS entered_ns, max(s.waited_ns) AS waited_ns
             FROM standing s WHERE s.kind = 'p2p' GROUP BY ALL)
-        SELECT r.job, r.comm, r.seq, r.kind, r.rank, m.node, m.gpu, m.nic, m.name AS comm_name,
+        SELECT r.job, r.comm, r.seq, r.kind, r.rank, m.node, m.gpu, m.nic, m.pid, m.name AS comm_name,
             m.role,
             CASE WHEN NOT coalesce(n.heard, false) THEN 'silent'
                  WHEN r.kind = 'p2p' THEN CASE WHEN p.rank IS NOT NULL THEN 'waiting'

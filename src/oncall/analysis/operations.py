@@ -222,6 +222,7 @@ def in_flight() -> str:
         ("node", "VARCHAR", "", "host"),
         ("gpu", "INTEGER", "", "GPU index"),
         ("nic", "VARCHAR", "", "RDMA device"),
+        ("pid", "BIGINT", "", "its process id"),
     ],
     source="CCL-D 5.1",
     at="node",
@@ -231,8 +232,8 @@ def members() -> str:
     return """
         WITH told AS (SELECT DISTINCT ON (job, comm, rank) * FROM comms),
         acting AS (SELECT job, comm, rank FROM heads),
-        placed AS (SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM ranks)
-        SELECT job, comm, rank, comm_rank, size, name, role, tree_layer, node, gpu, nic
+        placed AS (SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic, pid FROM ranks)
+        SELECT job, comm, rank, comm_rank, size, name, role, tree_layer, node, gpu, nic, pid
         FROM told FULL JOIN acting USING (job, comm, rank) LEFT JOIN placed USING (job, rank)
     """
 

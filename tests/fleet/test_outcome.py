@@ -1,0 +1,30 @@
+"""What hosts say alike is said once."""
+
+from __future__ import annotations
+
+from oncall.fleet.ask import what_became
+from oncall.fleet.outcome import Outcome, alike
+
+
+def test_messages_that_differ_in_the_host_alone_are_one() -> None:
+    told = [(f"gpu{n:03}", f"root@gpu{n:03}.site: 10.0.0.{n}: Permission denied") for n in range(9)]
+    assert alike(told) == {
+        "root@HOST.site: ADDRESS: Permission denied": [f"gpu{n:03}" for n in range(9)]
+    }
+
+
+def test_of_one_host_the_message_stays_as_it_is() -> None:
+    assert alike([("gpu001", "gpu001 port 22: refused")]) == {"gpu001 port 22: refused": ["gpu001"]}
+
+
+def test_a_host_whose_name_begins_anothers_is_another() -> None:
+    assert len(alike([("gpu1", "gpu11 is up"), ("gpu2", "gpu21 is up")])) == 2
+
+
+def test_what_became_of_many_is_one_line() -> None:
+    outcomes = {
+        name: Outcome(name, "refused", f"there is no such host: {name}")
+        for name in (f"gpu{n:03}" for n in range(1, 513))
+    }
+    said = "gpu[001-512] cannot be reached (there is no such host: HOST)"
+    assert what_became(outcomes) == said
