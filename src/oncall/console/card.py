@@ -1,4 +1,5 @@
-"""One rank in full: where it runs, what it belongs to, its last operations, its stack."""
+"""One rank in full: where it runs and what was measured there, what it belongs to, its last
+operations, its stack."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 import duckdb
 import numpy as np
 
+from oncall.console import readings
 from oncall.console.communicators import label
 from oncall.console.world import RankCard, Ranks, RankState, Table, World
 from oncall.errors import UsageError
@@ -26,8 +28,13 @@ def card_of(incident: Incident, world: World, rank: int) -> RankCard:
     at = int(np.searchsorted(ranks.rank, rank))
     if at >= len(ranks) or ranks.rank[at] != rank:
         raise UsageError(f"no rank {rank} in this job")
-    incident.provide(RELATIONS)
-    facts = (*_state(ranks, at), *_place(incident.con, rank), *_memberships(incident.con, rank))
+    incident.provide((*RELATIONS, *readings.RELATIONS))
+    facts = (
+        *_state(ranks, at),
+        *_place(incident.con, rank),
+        *readings.readings(incident.con, rank),
+        *_memberships(incident.con, rank),
+    )
     return RankCard(rank, facts, _operations(incident.con, rank), _stack(incident.con, rank))
 
 
