@@ -16,7 +16,7 @@ import duckdb
 
 from oncall.analysis.graph import components
 from oncall.analysis.network_paths import Network, Port, label, network_of
-from oncall.analysis.pause_paths import PAUSED, QUEUE, View, views
+from oncall.analysis.pause_paths import INPUTS, PAUSED, QUEUE, View, views
 from oncall.evidence import relation
 
 Scores = dict[int, float]  # flow -> score
@@ -37,7 +37,7 @@ _COLUMNS = [
 @relation(
     "flow_scores",
     reads=["late_steps"],
-    optional=["provenance_edges", "step_flows", "network_roots", "links"],
+    optional=["provenance_edges", "network_roots", *INPUTS],
     empty_without=["late_steps", "step_flows"],
     columns=_COLUMNS,
     source="Vedrfolnir III-D3, equations 1 and 2",
@@ -93,9 +93,43 @@ def port_scores(
 
 
 @relation(
+    "flow_sizes",
+    reads=["flow_steps"],
+    optional=["flows"],
+    empty_without=["flows"],
+    columns=[
+        ("flow", "BIGINT", "", "a flow"),
+        ("name", "VARCHAR", "", "what to call it"),
+        ("src_host", "VARCHAR", "", "its sender"),
+        ("dst_host", "VARCHAR", "", "its receiver"),
+        ("bytes", "BIGINT", "bytes", "its size"),
+        ("started_ns", "BIGINT", "ns", "its first byte"),
+        ("ended_ns", "BIGINT", "ns", "its last byte; if not seen, the newest instant known"),
+        ("is_collective", "BOOLEAN", "", "it belongs to a collective"),
+    ],
+    source="flow records, host agents",
+)
+def flow_sizes() -> str:
+    """Flows with their ends, where these are known."""
+    return """
+        SELECT f.flow, coalesce(any_value(f.name), coalesce(any_value(src_host),
+                any_value(src_ip)) || '->' || coalesce(any_value(dst_host), any_value(dst_ip)),
+                'flow ' || f.flow) AS name,
+            coalesce(any_value(src_host), any_value(src_ip)) AS src_host,
+            coalesce(any_value(dst_host), any_value(dst_ip)) AS dst_host,
+            max(f.bytes) AS bytes, min(f.started_ns) AS started_ns,
+            coalesce(max(f.ended_ns), (SELECT max(coalesce(ended_ns, started_ns)) FROM flow_steps))
+                AS ended_ns,
+            coalesce(bool_or(f.is_collective), false)
+                OR f.flow IN (SELECT flow FROM flow_steps) AS is_collective
+        FROM flows f WHERE f.flow IS NOT NULL GROUP BY f.flow
+    """
+
+
+@relation(
     "contributors",
     reads=["flow_scores", "critical_steps"],
-    optional=["flows"],
+    optional=["flow_sizes"],
     empty_without=["flow_scores"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -127,21 +161,14 @@ def contributors() -> str:
             SELECT job, comm, seq, flow, sum(score * weight) AS score, max(score) AS most,
                 bool_or(meets) AS meets, bool_or(critical) AS critical,
                 list_distinct(flatten(list(ports))) AS ports
-            FROM weighed GROUP BY ALL),
-        named AS (
-            SELECT flow, any_value(name) AS name, any_value(src_host) AS src_host,
-                any_value(dst_host) AS dst_host, min(started_ns) AS started_ns,
-                any_value(src_ip) AS src_ip, any_value(dst_ip) AS dst_ip,
-                any_value(dst_port) AS dst_port
-            FROM flows GROUP BY flow)
+            FROM weighed GROUP BY ALL)
         SELECT s.job, s.comm, s.seq, s.flow,
-            coalesce(n.name, coalesce(n.src_host, n.src_ip) || '->' ||
-                coalesce(n.dst_host, n.dst_ip), 'flow ' || s.flow) AS name,
+            coalesce(n.name, 'flow ' || s.flow) AS name,
             n.src_host, n.dst_host, n.started_ns, s.score,
             s.score / nullif(sum(s.score) OVER c, 0) AS share,
             row_number() OVER (c ORDER BY s.score DESC, s.most DESC, s.flow) AS place,
             s.meets, s.critical, list_sort(s.ports) AS ports
-        FROM summed s LEFT JOIN named n USING (flow)
+        FROM summed s LEFT JOIN flow_sizes n USING (flow)
         WINDOW c AS (PARTITION BY s.job, s.comm, s.seq)
     """
 

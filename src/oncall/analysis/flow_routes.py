@@ -10,13 +10,14 @@ import duckdb
 
 from oncall.analysis.graph import components
 from oncall.analysis.network_paths import label, network_of
+from oncall.analysis.pause_paths import INPUTS
 from oncall.evidence import relation
 
 
 @relation(
     "looping_flows",
-    reads=["links"],
-    optional=["switch_flows", "flows"],
+    reads=["flow_steps"],
+    optional=["links", "switch_flows", "switch_ports", "switch_pauses", "flows"],
     empty_without=["switch_flows"],
     columns=[
         ("flow", "BIGINT", "", "a flow that comes back to a device it has passed"),
@@ -70,8 +71,8 @@ def looping_flows(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
 
 @relation(
     "parallel_ports",
-    reads=["late_steps", "links"],
-    optional=["step_ports", "network_roots"],
+    reads=["late_steps"],
+    optional=["network_roots", *INPUTS],
     empty_without=["network_roots"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

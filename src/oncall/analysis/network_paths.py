@@ -18,6 +18,7 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Port = tuple[str, int]  # device, port
 
+UNKNOWN = "behind "
 FAR = np.int16(1 << 14)
 
 
@@ -71,6 +72,12 @@ class Network:
                 return away
             away = nearer
 
+    def host_behind(self, port: int) -> str | None:
+        """The host that a port leads to, if it is one and known."""
+        device = int(self.towards[port])
+        name = self.devices[device]
+        return name if device in self.hosts and not name.startswith(UNKNOWN) else None
+
     def row_of(self, host: str) -> int | None:
         """A host's row in `distances`."""
         device = self.device.get(host)
@@ -121,11 +128,22 @@ def network(links: Sequence[tuple[str, int, str, int]]) -> Network:
 
 
 def network_of(con: duckdb.DuckDBPyConnection) -> Network:
-    """The network that the table `links` describes."""
+    """The network of the table `links`; other ports that reported lead to devices unknown."""
     rows = con.execute(
-        "SELECT DISTINCT a, a_port, b, b_port FROM links "
-        "WHERE a IS NOT NULL AND b IS NOT NULL AND a_port IS NOT NULL AND b_port IS NOT NULL "
-        "ORDER BY ALL"
+        f"""
+        WITH linked AS (
+            SELECT DISTINCT a, a_port, b, b_port FROM links
+            WHERE a IS NOT NULL AND b IS NOT NULL AND a_port IS NOT NULL AND b_port IS NOT NULL),
+        ends AS (
+            SELECT a AS switch, a_port AS port FROM linked UNION SELECT b, b_port FROM linked),
+        reported AS (
+            SELECT switch, port FROM switch_ports UNION SELECT switch, port FROM switch_flows
+            UNION SELECT switch, port FROM switch_pauses)
+        FROM linked UNION ALL
+        SELECT switch, port, '{UNKNOWN}' || switch || ' port ' || port, 1
+        FROM reported ANTI JOIN ends USING (switch, port)
+        WHERE switch IS NOT NULL AND port IS NOT NULL
+        ORDER BY ALL"""
     ).fetchall()
     return network(rows)
 

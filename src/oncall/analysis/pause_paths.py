@@ -84,10 +84,16 @@ _ROOT_COLUMNS = [
 ]
 
 
+INPUTS = [
+    *("step_ports", "step_flows", "step_waits", "ranks", "flows", "pause_spans"),
+    *("switch_meters", "links", "switch_ports", "switch_flows", "switch_pauses"),
+]
+
+
 @relation(
     "network_roots",
-    reads=["late_steps", "links"],
-    optional=["step_ports", "step_flows", "flow_steps", "flows", "pause_spans", "switch_meters"],
+    reads=["late_steps"],
+    optional=INPUTS,
     empty_without=["late_steps", "step_ports"],
     columns=_ROOT_COLUMNS,
     source="Vedrfolnir III-D2 (signatures); Hawkeye",
@@ -105,8 +111,8 @@ def network_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
 
 @relation(
     "pause_edges",
-    reads=["late_steps", "links"],
-    optional=["step_ports", "step_flows", "flow_steps", "flows", "pause_spans", "switch_meters"],
+    reads=["late_steps"],
+    optional=INPUTS,
     empty_without=["late_steps", "step_ports"],
     columns=[
         ("id", "INTEGER", "", "the late step"),
@@ -319,7 +325,9 @@ def _ends(
     elif queues:
         for queue, depth in queues.items():
             yield Root("queue", queue, (*way, queue), weight * depth / sum(queues.values()))
-    elif not behind or (not view.pauses_told and all(q in view.depth for q in behind)):
+    elif net.host_behind(port) or (
+        behind and not view.pauses_told and all(q in view.depth for q in behind)
+    ):
         yield Root("storm", port, way, weight)
     else:
         yield Root("unseen", port, way, weight)
@@ -333,15 +341,15 @@ def _row(
     if kind == "storm":
         port = int(net.back[root.port])
     elif kind == "unseen":
-        port, seen = _busiest(con, net, step, root.port), False
+        port, seen = _likely(con, net, step, view, root.port), False
         kind = "queue"
     elif len(root.ports) > 1 and kind == "queue":
         stopped = root.ports[-2]
     if kind == "queue":
-        kind = "contention" if _is_shared(con, net, step, port) else "backpressure"
-    behind = int(net.towards[port]) if kind in ("contention", "backpressure") else -1
-    if kind == "storm" and int(net.device_of[port]) in net.hosts:
-        behind = int(net.device_of[port])
+        own_way = not seen and root.port in view.path and port in view.path
+        shared = own_way or _is_shared(con, net, step, port)
+        kind = "contention" if shared else "backpressure"
+    host = net.host_behind(int(net.back[port]) if kind == "storm" else port)
     device, number = net.ports[port]
     paused_ns, longest_ns = view.paused.get(stopped, (None, None)) if stopped else (None, None)
     return (
@@ -351,7 +359,7 @@ def _row(
         device,
         number,
         label(net.ports[port]),
-        net.devices[behind] if behind in net.hosts else None,
+        host,
         None if stopped is None else label(net.ports[stopped]),
         [label(net.ports[one]) for one in root.ports],
         root.weight * view.excess_ns,
@@ -384,9 +392,18 @@ def _is_shared(
     return bool(rows)
 
 
-def _busiest(con: duckdb.DuckDBPyConnection, net: Network, step: tuple[Any, ...], port: int) -> int:
-    """Of the ports behind a stopped one, the one to the host that most flows were bound for."""
-    behind = net.follows(port)
+def _likely(
+    con: duckdb.DuckDBPyConnection,
+    net: Network,
+    step: tuple[Any, ...],
+    view: View,
+    port: int,
+) -> int:
+    """Of the ports behind a stopped one, that where the queue must be though nobody reported it.
+
+    The one to the host that most flows were bound for; if none is known, the step's own way. The
+    stopped port itself where nothing is known beyond it.
+    """
     bound = dict(
         con.execute(
             """SELECT dst_host, count(*) FROM flows
@@ -394,4 +411,10 @@ def _busiest(con: duckdb.DuckDBPyConnection, net: Network, step: tuple[Any, ...]
             [step[4], step[5]],
         ).fetchall()
     )
-    return max(behind, key=lambda p: bound.get(net.devices[int(net.towards[p])], 0))
+    return max(
+        net.follows(port) or [port],
+        key=lambda p: (
+            bound.get(net.devices[int(net.towards[p])], 0),
+            port in view.path and p in view.path,
+        ),
+    )

@@ -236,6 +236,8 @@ def _numbered(ended: _Ended, reports: Reports) -> dict[FlowKey, int]:
 def _write_steps(incident: Incident, job: str, steps: Integers, flows: dict[FlowKey, int]) -> None:
     if not len(steps):
         return
+    ended = len(steps)
+    steps = np.concatenate([steps, _in_flight(steps)])
     ids = np.array([flows[tuple(key)] for key in steps[:, [0, 1, 5, 6]].tolist()])
     # What arrives at a host during one step is what its next step sends on.
     arriving = {(dst, step): flow for dst, step, flow in zip(*steps.T[1:3], ids, strict=True)}
@@ -254,7 +256,9 @@ def _write_steps(incident: Incident, job: str, steps: Integers, flows: dict[Flow
             "step": steps[:, 2],
             "bytes": steps[:, 7],
             "started_ns": steps[:, 8],
-            "ended_ns": steps[:, 8] + steps[:, 9],
+            "ended_ns": np.ma.masked_array(
+                steps[:, 8] + steps[:, 9], np.arange(len(steps)) >= ended
+            ),
             "waits_for_flow": waits,
             "expected_ns": steps[:, 10],
         },
@@ -272,6 +276,27 @@ def _write_steps(incident: Incident, job: str, steps: Integers, flows: dict[Flow
             "name": f"collective of {len(hosts)} hosts",
         },
     )
+
+
+def _in_flight(steps: Integers) -> Integers:
+    """Steps that had begun and not ended, which fct.txt does not list; they have no duration.
+
+    A sender that has ended fewer steps than another begins its next one when the last one and what
+    it sends on are there.
+    """
+    ends = {(src, step): row for row, (src, step) in enumerate(steps[:, [0, 2]].tolist())}
+    most = int(steps[:, 2].max(initial=0))
+    arriving = {(dst, step): row for row, (dst, step) in enumerate(steps[:, 1:3].tolist())}
+    found = []
+    for src in np.unique(steps[:, 0]).tolist():
+        done = int(steps[steps[:, 0] == src, 2].max())
+        last, data = ends[src, done], arriving.get((src, done))
+        if done < most and data is not None:
+            row = steps[last].copy()
+            row[2] = done + 1
+            row[8] = (steps[[last, data], 8] + steps[[last, data], 9]).max()
+            found.append(row)
+    return np.array(found, np.int64).reshape(-1, _STEP_FIELDS)
 
 
 def _hash_of(hosts: Integers) -> int:
