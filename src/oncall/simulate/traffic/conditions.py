@@ -81,9 +81,12 @@ class Conditions:
         self.nics_to_disable: list[TrafficFault] = []
 
     def strike(self, fault: TrafficFault, now_ns: float) -> None:
-        """A failure sets in."""
-        self.since_ns[fault] = now_ns
-        self._act(fault)
+        """A failure sets in; a NIC goes down only in its next operation."""
+        if fault.kind == "nic_down":
+            self.nics_to_disable.append(fault)
+        else:
+            self.since_ns[fault] = now_ns
+            self._act(fault)
 
     def ranks_of(self, fault: TrafficFault) -> Ints:
         """The ranks it acts on: one, or all of its node."""
@@ -137,8 +140,6 @@ class Conditions:
                 self.compute[at] = (FULL_POWER_W / fault.power_w) ** POWER_EXPONENT
             case "gpu_error" | "cuda_error":
                 self.stopped[at] = True
-            case "nic_down":
-                self.nics_to_disable.append(fault)
             case "moe_imbalance":
                 self.imbalance = 1.0
 

@@ -17,12 +17,16 @@ from oncall.simulate.truth import FaultTruth, Truth
 def simulate_traffic(scenario: TrafficScenario) -> tuple[Incident, Truth]:
     """The incident and its truth; equal scenarios give equal rows.
 
-    In the truth, `kind` is the failure, `how` Pulse's class of it.
+    In the truth, `kind` is the failure, `how` Pulse's class of it. A failure that comes after
+    another one has stopped the job is `unstruck`.
     """
     played = play(scenario)
-    faults = tuple(_truth(played, fault) for fault in scenario.faults)
+    struck = [fault for fault in scenario.faults if fault in played.conditions.since_ns]
+    faults = tuple(_truth(played, fault) for fault in struck)
     missing = tuple(node_name(node) for node in scenario.missing_nodes)
-    return record(scenario, played), Truth(scenario.job, scenario.seed, faults, missing)
+    return record(scenario, played), Truth(
+        scenario.job, scenario.seed, faults, missing, len(scenario.faults) - len(struck)
+    )
 
 
 def _truth(played: Played, fault: TrafficFault) -> FaultTruth:
@@ -39,7 +43,6 @@ def _truth(played: Played, fault: TrafficFault) -> FaultTruth:
         for rank in ranks
     ]
     mine = [c for c in cluster.communicators if c.role != "tp" and set(ranks) & set(c.members)]
-    since = conditions.since_ns.get(fault, 0.0)
     return FaultTruth(
         kind=fault.kind,
         how=fault.pulse_class,
@@ -48,7 +51,7 @@ def _truth(played: Played, fault: TrafficFault) -> FaultTruth:
         role="",
         comms=tuple(f"0x{c.comm:016x}" for c in mine),
         seq=None,
-        started_ns=EPOCH_NS + round(since),
+        started_ns=EPOCH_NS + round(conditions.since_ns[fault]),
         severity=fault.severity,
         blame=tuple(blame),
     )

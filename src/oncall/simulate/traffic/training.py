@@ -77,10 +77,9 @@ class _Training:
                 break
             stops = {f: self._stopping_slot(f) for f in self.scenario.faults if f.stops}
             for number, slot in enumerate(self.slots):
-                now = float(self.free_ns.max(where=np.isfinite(self.free_ns), initial=0.0))
                 for fault in self.scenario.faults:
                     if fault.iteration == iteration and stops.get(fault, 0) == number:
-                        self.conditions.strike(fault, now)
+                        self._strike(fault)
                 self._do(slot)
         calls, slices = self.log.calls(), whole_bytes(join(self.parts))
         expected = Expected(
@@ -91,6 +90,12 @@ class _Training:
         )
         until = self._until(calls, slices)
         return Played(self.cluster, self.conditions, calls, slices, expected, until)
+
+    def _strike(self, fault: TrafficFault) -> None:
+        """As its rank goes on, if it does."""
+        now = float(self.free_ns[fault.rank])
+        if np.isfinite(now):
+            self.conditions.strike(fault, now)
 
     def _until(self, calls: Calls, slices: Slices) -> float:
         """The last thing that happened, and then as long as a hang is watched."""
@@ -235,7 +240,7 @@ class _Training:
         """A NIC that is to go down does so in the middle of this operation, if it is its own."""
         for fault in tuple(self.conditions.nics_to_disable):
             place = slot.family.place(fault.rank)
-            if place is not None:
+            if place is not None and np.isfinite(entered[place[0]]).all():
                 rate = self.scenario.network_bytes_per_s / 1e9 * GOODPUT
                 share = self.rng.uniform(0.2, 0.7)
                 at = float(entered[place[0]].max()) + share * volume / rate
