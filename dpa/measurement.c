@@ -97,6 +97,8 @@ static void flag(struct batch *batch, uint32_t flags) {
 
 static void add(struct measurement *all, struct shard *shard, uint32_t number, uint64_t epoch,
                 uint32_t units, uint32_t flags) {
+  if (!units)
+    return;
   uint32_t window = (uint32_t)(epoch / BATCH_EPOCHS);
   struct batch *batch = current_batch(shard, number);
   if (!batch || batch->window != window)
@@ -159,23 +161,18 @@ static uint32_t true_units(struct shard *shard, struct flow *flow, const struct 
   return (uint32_t)estimate;
 }
 
-/* Add to each epoch its share of the event's time. Shares are differences of rounded-down sums,
- * so that they add up to `units`; there is a division for each boundary crossed, and none if
- * none is. */
+/* Add to each epoch from `epoch` to `last` its share of the event's time. Shares are differences of
+ * sums rounded down, so that they add up to `units`; each boundary crossed costs a division. */
 static void spread(struct measurement *all, struct shard *shard, uint32_t number, uint64_t first_ns,
-                   uint64_t last_ns, uint32_t units, uint32_t flags) {
-  uint64_t epoch = first_ns / EPOCH_NS, last = last_ns / EPOCH_NS;
-  uint64_t duration_ns = last_ns - first_ns;
+                   uint64_t last_ns, uint64_t last, uint32_t units, uint32_t flags) {
   uint32_t told = 0;
-  for (; epoch < last; epoch++) {
+  for (uint64_t epoch = epoch_of(first_ns); epoch < last; epoch++) {
     uint64_t until_ns = (epoch + 1) * EPOCH_NS - first_ns;
-    uint32_t sum = (uint32_t)(units * until_ns / duration_ns);
-    if (sum > told)
-      add(all, shard, number, epoch, sum - told, flags);
+    uint32_t sum = (uint32_t)(units * until_ns / (last_ns - first_ns));
+    add(all, shard, number, epoch, sum - told, flags);
     told = sum;
   }
-  if (units > told)
-    add(all, shard, number, last, units - told, flags);
+  add(all, shard, number, last, units - told, flags);
 }
 
 void measurement_record(struct measurement *all, uint32_t thread, const struct tx_event *event) {
@@ -189,7 +186,7 @@ void measurement_record(struct measurement *all, uint32_t thread, const struct t
   uint32_t duration_ns = event->last_ns - event->first_ns;
   if (duration_ns >= SPREAD_EPOCHS * EPOCH_NS)
     duration_ns = 0;
-  uint32_t epoch = (uint32_t)(last_ns / EPOCH_NS);
+  uint64_t epoch = epoch_of(last_ns);
 
   uint32_t number = find_flow(all, event), opened = 0;
   if (!number)
@@ -199,12 +196,15 @@ void measurement_record(struct measurement *all, uint32_t thread, const struct t
     return;
   }
   struct flow *flow = &all->flows[number];
-  STORE(flow->last_epoch, epoch);
+  STORE(flow->last_epoch, (uint32_t)epoch);
   if (opened) {
     PUBLISH(flow->state, FLOW_OPEN);
     PUBLISH(all->table[event->qpn], (uint16_t)number); /* it may be found: all else is written */
   }
   uint32_t flags = check_serial(shard, flow, number, event);
   uint32_t units = true_units(shard, flow, event, &flags);
-  spread(all, shard, number, last_ns - duration_ns, last_ns, units, flags);
+  if (last_ns - duration_ns >= epoch * EPOCH_NS)
+    add(all, shard, number, epoch, units, flags);
+  else
+    spread(all, shard, number, last_ns - duration_ns, last_ns, epoch, units, flags);
 }

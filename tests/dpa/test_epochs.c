@@ -4,27 +4,35 @@
 #define SHARDS 2u
 #include "host.h"
 
-static uint64_t epoch_of(uint64_t ns) { return (BASE + ns) / EPOCH_NS; }
+static uint64_t epoch_at(uint64_t ns) { return (BASE + ns) / EPOCH_NS; }
+
+static void the_product_is_the_quotient(void) {
+  for (uint64_t power = 1; power < 1ull << 60; power *= 2)
+    for (uint64_t epoch = power / EPOCH_NS; epoch < power / EPOCH_NS + 1000; epoch++) {
+      EXPECT(epoch_of(epoch * EPOCH_NS) == epoch);
+      EXPECT(epoch_of(epoch * EPOCH_NS + EPOCH_NS - 1) == epoch);
+    }
+}
 
 static void an_event_within_an_epoch_counts_there(void) {
   reset();
   send(0, burst(7, 1000000, 1));
   poll_after(10);
-  EXPECT(told_count == 1 && units_at(1, 7, epoch_of(1000000)) == 128);
+  EXPECT(told_count == 1 && units_at(1, 7, epoch_at(1000000)) == 128);
   EXPECT(page.events == 1 && page.flows_open == 1 && told[0].flags == 0);
 }
 
 static void an_event_across_epochs_is_spread_by_time(void) {
   reset();
   /* From the middle of an epoch to the middle of the third after it. */
-  uint64_t boundary = (epoch_of(1000000) + 1) * EPOCH_NS - BASE;
+  uint64_t boundary = (epoch_at(1000000) + 1) * EPOCH_NS - BASE;
   struct tx_event event = burst(7, 0, 1);
   event.first_ns = (uint32_t)boundary - EPOCH_NS / 2;
   event.last_ns = (uint32_t)boundary + 2 * EPOCH_NS + EPOCH_NS / 2;
   event.units = 301;
   send(0, event);
   poll_after(10);
-  uint64_t first = epoch_of(event.first_ns);
+  uint64_t first = epoch_at(event.first_ns);
   EXPECT(units_at(1, 7, first) == 50);
   EXPECT(units_at(1, 7, first + 1) == 100);
   EXPECT(units_at(1, 7, first + 2) == 100);
@@ -42,7 +50,7 @@ static void an_event_that_began_impossibly_long_ago_counts_at_its_end(void) {
   send(0, late);
   poll_after(10);
   EXPECT(told_count == 2);
-  EXPECT(units_at(1, 7, epoch_of(1000000)) == 128 && units_at(1, 8, epoch_of(100000000)) == 128);
+  EXPECT(units_at(1, 7, epoch_at(1000000)) == 128 && units_at(1, 8, epoch_at(100000000)) == 128);
 }
 
 static void a_counter_stops_at_65535_and_says_so(void) {
@@ -83,8 +91,8 @@ static void silence_longer_than_the_clocks_wrap(void) {
   poll_after(9999);
   send(1, burst(7, (uint32_t)(1000000 + 10000000000ull), 2));
   poll_after(10);
-  EXPECT(units_at(1, 7, epoch_of(1000000)) == 128);
-  EXPECT(units_at(1, 7, epoch_of(1000000 + 10000000000ull)) == 128);
+  EXPECT(units_at(1, 7, epoch_at(1000000)) == 128);
+  EXPECT(units_at(1, 7, epoch_at(1000000 + 10000000000ull)) == 128);
 }
 
 /* Its batch has gone to the host, whether or not the host has confirmed that. */
@@ -96,7 +104,7 @@ static void an_event_that_comes_late_is_kept(void) {
   EXPECT(units_of(1, 7) == 128);
   send(0, burst(7, 1000000, 2));
   poll_after(10);
-  EXPECT(units_at(1, 7, epoch_of(1000000)) == 256 && units_of(1, 7) == 256);
+  EXPECT(units_at(1, 7, epoch_at(1000000)) == 256 && units_of(1, 7) == 256);
 }
 
 /* The timer may be another oscillator than the NIC's clock: a time that has not come yet would
@@ -113,6 +121,7 @@ static void a_fast_timer_does_not_run_ahead(void) {
 }
 
 int main(void) {
+  the_product_is_the_quotient();
   an_event_that_comes_late_is_kept();
   a_fast_timer_does_not_run_ahead();
   an_event_within_an_epoch_counts_there();

@@ -114,7 +114,9 @@ class _Nic:
 
     def _rows(self, batches: Batches, page: Page, node: str) -> Batch:
         epochs = merge(batches)
-        start_ns = epochs["epoch"].astype(np.int64) * page.epoch_ns + self._clock.offset_ns
+        # On the grid that all sources share: at most half an epoch from where it was.
+        shift = round(self._clock.offset_ns / page.epoch_ns)
+        start_ns = (epochs["epoch"].astype(np.int64) + shift) * page.epoch_ns
         names = self._functions.names(epochs["vhca"], epochs["qpn"])
         columns = {
             "node": node,
