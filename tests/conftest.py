@@ -104,6 +104,98 @@ def recording(ring_writer: Path, tmp_path: Path) -> Iterator[Callable[..., Recor
         process.kill()
 
 
+class PostingProcess:
+    """A process that posts to a fake RDMA device what it is told; `files` are those of the verbs
+    shim. Commands are those of tests/hooks/verbs_program.c; the first says how it gets at
+    libibverbs."""
+
+    def __init__(
+        self, program: Path, first: str, run_dir: Path, environment: dict[str, str]
+    ) -> None:
+        self.run_dir = run_dir
+        self.process = subprocess.Popen(
+            [program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "ONCALL_RUN_DIR": str(run_dir), **environment},
+        )
+        self.tell(first)
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.run_dir.glob(f"rings/{self.process.pid}-*.verbs"))
+
+    @property
+    def file(self) -> Path:
+        [path] = self.files
+        return path
+
+    def tell(self, *commands: str) -> list[int]:
+        """Have them done; returns the answers."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        answers = []
+        for command in commands:
+            self.process.stdin.write(command + "\n")
+            self.process.stdin.flush()
+            answers.append(int(self.process.stdout.readline()))
+        return answers
+
+    def leave(self) -> str:
+        """End the process in order; returns what it said on stderr."""
+        return self.process.communicate(timeout=60)[1]
+
+    def kill(self) -> None:
+        """End the process as SIGKILL does."""
+        self.process.kill()
+        self.process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def verbs_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program of PostingProcess; beside it the libibverbs.so.1 that it is linked with."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler: `make test` installs one")
+    folder = tmp_path_factory.mktemp("verbs")
+    hooks, here = _REPOSITORY / "hooks", _REPOSITORY / "tests/hooks"
+    compile_ = [compiler, "-std=gnu11", "-O2", f"-I{hooks}", f"-I{here}"]
+    library, program = folder / "libibverbs.so.1", folder / "verbs_program"
+    shared = ["-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname,libibverbs.so.1"]
+    versions = f"-Wl,--version-script={here / 'fake_verbs.map'}"
+    subprocess.run(
+        [*compile_, *shared, versions, here / "fake_verbs.c", "-o", library, "-pthread"], check=True
+    )
+    subprocess.run(
+        [*compile_, here / "verbs_program.c", library, "-o", program, "-ldl"], check=True
+    )
+    return program
+
+
+@pytest.fixture
+def posting(verbs_program: Path, tmp_path: Path) -> Iterator[Callable[..., PostingProcess]]:
+    """Starts posting processes, by environment variables and a folder that libraries are looked
+    for in first; they end with the test."""
+    started: list[PostingProcess] = []
+
+    def start(
+        first: str = "linked",
+        *,
+        path: Path | None = None,
+        run_dir: Path = tmp_path / "run",
+        **environment: str,
+    ) -> PostingProcess:
+        folders = [*([str(path)] if path else []), str(verbs_program.parent)]
+        environment = {"LD_LIBRARY_PATH": ":".join(folders), **environment}
+        started.append(PostingProcess(verbs_program, first, run_dir, environment))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+
+
 @pytest.fixture
 def whole_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One test at a time, of all workers: a job of many processes wants the cores to itself."""

@@ -17,6 +17,16 @@ def hooks_library() -> Path:
     return _find("liboncall_hooks.so")
 
 
+def verbs_library() -> Path:
+    """The library that a training job preloads to have its RDMA work requests seen."""
+    return _find("liboncall_verbs.so")
+
+
+def ibverbs_library() -> Path:
+    """The same in libibverbs' place, for NCCL_IBVERBS_LIB; its folder, for the library path."""
+    return _find("ibverbs/libibverbs.so")
+
+
 def standin_folder() -> Path:
     """The folder with the stand-in `libnccl.so.2` and the small training job, `train`."""
     return _find("standin/libnccl.so.2").parent

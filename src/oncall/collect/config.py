@@ -26,7 +26,7 @@ from oncall.units import NS_PER_S, parse_quantity
 
 SOURCES = (  # by name, as `sources.py` makes them
     *("rings", "rdma_nics", "rdma_resources", "gpus", "hosts", "host_processes", "kernel_log"),
-    *("probes", "dpa"),
+    *("probes", "dpa", "verbs"),
 )
 
 
@@ -113,6 +113,21 @@ class Configuration:
         default=(),
         metadata=_key("nodes", "the RDMA devices it is started for, such as mlx5_[0-7]"),
     )
+    verbs_every_ns: int = field(
+        default=NS_PER_S // 10,
+        metadata=_key("duration", "how often posted work requests are read"),
+    )
+    verbs_window: int = field(
+        default=50, metadata=_key("number", "work requests in a window (VenusTrace 4)")
+    )
+    verbs_timeout_ns: int = field(
+        default=NS_PER_S // 2,
+        metadata=_key("duration", "a request outstanding for longer is worth a probe"),
+    )
+    verbs_memory_bytes: int = field(
+        default=16 * 2**20,
+        metadata=_key("bytes", "what epochs of the last minute may take, of one process"),
+    )
     drain_every_ns: int = field(
         default=NS_PER_S // 5, metadata=_key("duration", "how often the rings are emptied")
     )
@@ -158,7 +173,9 @@ def key_of(name: str) -> str:
 
 RATES = tuple(f"{name}_every_ns" for name in SOURCES if name != "rings")
 PROBES = tuple(
-    each.name for each in fields(Configuration) if each.name.startswith(("probes_", "dpa_"))
+    each.name
+    for each in fields(Configuration)
+    if each.name.startswith(("probes_", "dpa_", "verbs_"))
 )
 _KEYS = {key_of(declared.name): declared for declared in fields(Configuration)}
 

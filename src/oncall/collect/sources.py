@@ -11,6 +11,7 @@ from pathlib import Path
 
 from oncall.collect.config import Configuration
 from oncall.collect.dpa import DpaSource
+from oncall.collect.empty_probe import EmptyProbes
 from oncall.collect.gpus import GpuSource
 from oncall.collect.host_processes import HostProcessSource
 from oncall.collect.hosts import HostSource
@@ -21,6 +22,8 @@ from oncall.collect.rdma_nics import RdmaNicSource
 from oncall.collect.rdma_resources import RdmaResourceSource
 from oncall.collect.rings import RingSource
 from oncall.collect.source import FailedSource, Source, say_bug
+from oncall.collect.verbs import VerbsSource
+from oncall.collect.verbs_process import Limits
 from oncall.errors import OncallError
 from oncall.shards.bookmarks import Bookmark, under
 from oncall.shards.places import rings_dir
@@ -69,6 +72,19 @@ def _dpa(config: Configuration, _: Bookmarks) -> Source:
     return DpaSource(program, config.dpa_nics, config.node, config.dpa_every_ns)
 
 
+def _verbs(config: Configuration, _: Bookmarks) -> Source:
+    limits = Limits(config.verbs_window, config.verbs_timeout_ns, config.verbs_memory_bytes)
+    source = VerbsSource(
+        rings_dir(config.run_dir),
+        config.node,
+        config.verbs_every_ns,
+        limits,
+        config.ring_grace_ns,
+        EmptyProbes(config.probes_port, config.root),
+    )
+    return OwnThread(source)
+
+
 _MAKE: dict[str, Callable[[Configuration, Bookmarks], Source]] = {
     "rings": _rings,
     "rdma_nics": _rdma_nics,
@@ -78,6 +94,7 @@ _MAKE: dict[str, Callable[[Configuration, Bookmarks], Source]] = {
     "host_processes": _host_processes,
     "kernel_log": _kernel_log,
     "probes": _probes,
+    "verbs": _verbs,
     "dpa": _dpa,
 }
 

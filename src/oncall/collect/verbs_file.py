@@ -31,10 +31,17 @@ class VerbsHeader:
     pid: int
     process_started_ns: int
     process_start_ticks: int
+    anchor_monotonic_ns: int
+    anchor_realtime_ns: int
     queue_pair_slots: int
     queue_pairs_at: int
     request_slots: int
     requests_at: int
+
+    @property
+    def realtime_offset_ns(self) -> int:
+        """Unix time less CLOCK_MONOTONIC, as the process saw them when it opened its file."""
+        return self.anchor_realtime_ns - self.anchor_monotonic_ns
 
 
 def read_header(place: str, head: bytes, file_bytes: int) -> VerbsHeader:

@@ -1,0 +1,338 @@
+"""One training process as its verbs file tells it: queue pairs, windows of requests, epochs."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oncall.collect.epochs import EPOCH_NS, NOTHING, Epochs, Recent, spans, spread
+from oncall.collect.source import Instant
+from oncall.collect.verbs_file import VerbsReader
+from oncall.collect.verbs_layout import QUEUE_PAIR, QueuePairState
+from oncall.collect.windows import Runs, Windows, telling, windows
+from oncall.shards.batch import Batch
+from oncall.units import NS_PER_S
+
+Ints = NDArray[np.int64]
+Rows: TypeAlias = NDArray[np.void]
+
+_STATES: dict[int, str] = {
+    QueuePairState.READY: "rts",
+    QueuePairState.ERROR: "err",
+    QueuePairState.DESTROYED: "reset",
+}
+_RELIABLE = 2  # IBV_QPT_RC: others have no peer, or no completion that tells of it
+_MOST_BYTES = 1 << 40  # of one run: more is garbage
+_KEEP_BEFORE_NS, _KEEP_AFTER_NS = 2 * NS_PER_S, NS_PER_S // 2  # of raw epochs, around a trigger
+_REST_NS = 60 * NS_PER_S  # between two triggers of one process
+_ROWS_AT_ONCE = 5_000  # of raw epochs
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a queue pair is worth a closer look, and how much is kept for it."""
+
+    window: int  # requests
+    timeout_ns: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A queue pair that does not come on: what `wr_windows` tells of it."""
+
+    flow: int
+    nic: str
+    qpn: int
+    peer_gid: str | None
+    since_ns: int  # Unix time: when the oldest request was posted
+    now_ns: int
+    outstanding: int
+
+
+class VerbsProcess:
+    """A verbs file being drained, and what is known of its process so far."""
+
+    def __init__(self, reader: VerbsReader, node: str, limits: Limits) -> None:
+        self.reader = reader
+        self.gone_since: Instant | None = None  # when it was first seen dead or closed
+        self.recent = Recent(limits.memory_bytes)
+        self._limits = limits
+        self._node = node
+        self._garbage = 0
+        self._boards: Rows = np.zeros(0, QUEUE_PAIR)
+        self._by_flow: dict[int, tuple[str, int]] = {}  # NIC and number, of every one seen
+        self._told: dict[int, int] = {}  # flow -> state told
+        self._completed_ns: dict[int, int] = {}  # flow -> its last completion (monotonic)
+        self._second: list[Windows] = []
+        self._tell_at_ns = 0
+        self._high_since_ns: dict[int, int] = {}
+        self._stuck: set[int] = set()
+        self._triggered_ns: int | None = None
+        self._keep_at_ns = 0  # when raw epochs of around it are there; 0: not wanted
+        self._raw: list[Batch] = []
+
+    @property
+    def lost(self) -> int:
+        """Requests and queue pairs that are known to be lost, ever."""
+        reader = self.reader
+        return reader.dropped + reader.lost_queue_pairs + reader.torn + self._garbage
+
+    def collect(self, now: Instant, most: int) -> tuple[list[Batch], list[Stuck]]:
+        """Rows of what ended since the last call, and queue pairs that came to be stuck."""
+        records = self.reader.drain(most)
+        self._see_boards()
+        records = self._sound(records, now)
+        batches = [self._pairs_batch(self._news())]
+        if len(records):
+            self._take(records, now)
+        batches += self._windows_batches(now)
+        stuck = self._newly_stuck(records, now)
+        if stuck:
+            self._trigger(now)
+        batches += self._raw_batches(now)
+        return [batch for batch in batches if batch.rows], stuck
+
+    def standing(self, now: Instant) -> list[Batch]:
+        """Every queue pair, and those that stand still."""
+        boards = self._boards
+        if self.gone_since is not None:
+            return [self._pairs_batch(boards)] if len(boards) else []
+        stalled = self._stalled(boards, now)
+        told = [self._pairs_batch(boards), self.stuck_batch([(each, None) for each in stalled])]
+        return [batch for batch in told if batch.rows]
+
+    # ------------------------------------------------------------- queue pairs
+
+    def _see_boards(self) -> None:
+        self._boards = self.reader.queue_pairs().rows
+        for board in self._boards:
+            flow = int(board["number"])
+            if flow not in self._by_flow:
+                self._by_flow[flow] = (_text(board["nic"]), int(board["qpn"]))
+
+    def _news(self) -> Rows:
+        """Boards whose state has not been told."""
+        changed = [
+            at
+            for at, board in enumerate(self._boards)
+            if self._told.get(int(board["number"])) != int(board["state"])
+        ]
+        news = self._boards[changed]
+        self._told |= {int(board["number"]): int(board["state"]) for board in news}
+        return news
+
+    def _pairs_batch(self, boards: Rows) -> Batch:
+        header = self.reader.header
+        reliable = boards["type"] == _RELIABLE
+        return Batch(
+            "qps",
+            len(boards),
+            {
+                "job": header.job or None,
+                "node": self._node,
+                "nic": [_text(board["nic"]) for board in boards],
+                "qpn": [int(board["qpn"]) for board in boards],
+                "rank": header.rank,
+                "peer_gid": [gid_of(board) for board in boards],
+                "peer_qpn": [
+                    int(board["peer_qpn"]) if known else None
+                    for board, known in zip(boards, reliable, strict=True)
+                ],
+                "created_ns": [int(board["ready_ns"]) + self._offset_ns for board in boards],
+                "pid": self.reader.pid_here or header.pid,
+                "state": [_STATES.get(int(board["state"])) for board in boards],
+            },
+        )
+
+    @property
+    def _offset_ns(self) -> int:
+        """Unix time less CLOCK_MONOTONIC, of instants that a row must always tell alike."""
+        return self.reader.header.realtime_offset_ns
+
+    # --------------------------------------------------------------- requests
+
+    def _sound(self, records: Rows, now: Instant) -> Rows:
+        """Without what no process of this node can have meant."""
+        posted, completed = records["posted_ns"], records["completed_ns"]
+        sound = (posted > 0) & (posted <= completed) & (completed <= now.monotonic_ns + NS_PER_S)
+        sound &= (records["bytes"] < _MOST_BYTES) & (records["requests"] > 0)
+        sound &= np.isin(records["number"], list(self._by_flow))
+        self._garbage += len(records) - int(sound.sum())
+        return records[sound]
+
+    def _take(self, records: Rows, now: Instant) -> None:
+        order = np.argsort(records["number"], kind="stable")
+        records = records[order]
+        flow = records["number"].astype(np.int64)
+        posted, completed = records["posted_ns"], records["completed_ns"]
+        sent = np.where(records["status"] == 0, records["bytes"], 0).astype(np.int64)
+        before = np.array([self._completed_ns.get(each, 0) for each in flow.tolist()], np.int64)
+        offset_ns = now.offset_ns
+        gone = spans(flow, posted + offset_ns, completed + offset_ns, sent, before + offset_ns)
+        self.recent.add(spread(gone), now.realtime_ns // EPOCH_NS)
+        is_first = np.diff(flow, prepend=-1) != 0
+        previous = np.where(is_first, before, np.roll(completed, 1))
+        found = windows(
+            Runs(
+                flow=flow,
+                begun_ns=np.minimum(np.maximum(posted, previous), completed) + offset_ns,
+                completed_ns=completed + offset_ns,
+                requests=records["requests"].astype(np.int64),
+                bytes=sent,
+                outstanding=records["outstanding"].astype(np.int64),
+            ),
+            self._limits.window,
+        )
+        self._second.append(found)
+        last = np.flatnonzero(np.diff(flow, append=-1) != 0)
+        self._completed_ns |= dict(zip(flow[last].tolist(), completed[last].tolist(), strict=True))
+
+    def _windows_batches(self, now: Instant) -> list[Batch]:
+        """Once a second, the most telling window of each queue pair."""
+        if not self._second or now.monotonic_ns < self._tell_at_ns:
+            return []
+        self._tell_at_ns = now.monotonic_ns + NS_PER_S
+        found = Windows(
+            **{
+                name: np.concatenate([getattr(each, name) for each in self._second])
+                for name in Windows.__annotations__
+            }
+        )
+        self._second = []
+        kept = telling(found)
+        names = ("start_ns", "end_ns", "posted", "completed", "outstanding", "bytes")
+        columns: dict[str, Any] = {name: getattr(found, name)[kept] for name in names}
+        return [Batch("wr_windows", len(kept), self._of(found.flow[kept]) | columns)]
+
+    def _of(self, flow: Ints) -> dict[str, Any]:
+        """Who sends, for rows of these flows."""
+        header = self.reader.header
+        pairs = [self._by_flow[each] for each in flow.tolist()]
+        return {
+            "job": header.job or None,
+            "rank": header.rank,
+            "node": self._node,
+            "nic": [nic for nic, _ in pairs],
+            "qpn": [qpn for _, qpn in pairs],
+        }
+
+    # --------------------------------------------------- what does not come on
+
+    def _newly_stuck(self, records: Rows, now: Instant) -> list[Stuck]:
+        if self.gone_since is not None:
+            return []
+        stalled = self._stalled(self._boards, now)
+        high = self._high(self._boards, records, now)
+        newly = [each for each in (*stalled, *high) if each.flow not in self._stuck]
+        self._stuck = {each.flow for each in (*stalled, *high)}
+        return list({each.flow: each for each in newly}.values())
+
+    def _stalled(self, boards: Rows, now: Instant) -> list[Stuck]:
+        """Whose oldest request has been outstanding for longer than the timeout."""
+        oldest_ns = boards["oldest_posted_ns"]
+        old = (oldest_ns > 0) & (now.monotonic_ns - oldest_ns > self._limits.timeout_ns)
+        return self._as_stuck(boards[old], now)
+
+    def _high(self, boards: Rows, records: Rows, now: Instant) -> list[Stuck]:
+        """Whose outstanding requests did not fall below a window for as long as the timeout."""
+        low = set(records["number"][records["outstanding"] < self._limits.window].tolist())
+        many = [
+            board
+            for board in boards
+            if outstanding(board) >= self._limits.window and int(board["number"]) not in low
+        ]
+        before = self._high_since_ns
+        self._high_since_ns = {
+            int(board["number"]): before.get(int(board["number"]), now.monotonic_ns)
+            for board in many
+        }
+        long_ns = now.monotonic_ns - self._limits.timeout_ns
+        return self._as_stuck(
+            [each for each in many if self._high_since_ns[int(each["number"])] <= long_ns], now
+        )
+
+    def _as_stuck(self, boards: Iterable[Any], now: Instant) -> list[Stuck]:
+        return [
+            Stuck(
+                flow=int(board["number"]),
+                nic=_text(board["nic"]),
+                qpn=int(board["qpn"]),
+                peer_gid=gid_of(board),
+                since_ns=int(board["oldest_posted_ns"]) + now.offset_ns,
+                now_ns=now.realtime_ns,
+                outstanding=outstanding(board),
+            )
+            for board in boards
+            if board["state"] == QueuePairState.READY and is_seen_through(board)
+        ]
+
+    def stuck_batch(self, stuck: Sequence[tuple[Stuck, str | None]]) -> Batch:
+        """Rows of queue pairs that do not come on, with what an empty probe told of each."""
+        of = self._of(np.array([each.flow for each, _ in stuck], np.int64))
+        columns = {
+            "start_ns": [each.since_ns for each, _ in stuck],
+            "end_ns": [each.now_ns for each, _ in stuck],
+            "outstanding": [each.outstanding for each, _ in stuck],
+            "oldest_ns": [each.now_ns - each.since_ns for each, _ in stuck],
+            "probe": [probe for _, probe in stuck],
+        }
+        return Batch("wr_windows", len(stuck), of | columns)
+
+    # ------------------------------------------------------------- raw epochs
+
+    def _trigger(self, now: Instant) -> None:
+        """Raw epochs of around now are wanted, if they were not just stored."""
+        if self._triggered_ns is None or now.monotonic_ns - self._triggered_ns > _REST_NS:
+            self._triggered_ns = now.monotonic_ns
+            self._keep_at_ns = now.monotonic_ns + _KEEP_AFTER_NS
+
+    def _raw_batches(self, now: Instant) -> list[Batch]:
+        if 0 < self._keep_at_ns <= now.monotonic_ns:
+            self._keep_at_ns = 0
+            first_ns = now.realtime_ns - _KEEP_AFTER_NS - _KEEP_BEFORE_NS
+            self._raw += self.epochs_batches(
+                self.recent.between(first_ns // EPOCH_NS, now.realtime_ns // EPOCH_NS)
+            )
+        return [self._raw.pop(0)] if self._raw else []
+
+    def epochs_batches(self, epochs: Epochs = NOTHING) -> list[Batch]:
+        """Rows of `epochs`, in batches of a size to be handed over one by one."""
+        batches = []
+        for at in range(0, len(epochs.flow), _ROWS_AT_ONCE):
+            part = slice(at, at + _ROWS_AT_ONCE)
+            flow = epochs.flow[part]
+            columns = {
+                "start_ns": epochs.epoch[part] * EPOCH_NS,
+                "epoch_ns": EPOCH_NS,
+                "bytes": epochs.bytes[part],
+                "source": "wr",
+                "undercount": self.reader.dropped > 0,
+            }
+            batches.append(Batch("epochs", len(flow), self._of(flow) | columns))
+        return batches
+
+
+def outstanding(board: Any) -> int:
+    """Requests posted and not known to be over; read while they change, so never below 0."""
+    return max(0, int(board["posted"]) - int(board["completed"]))
+
+
+def is_seen_through(board: Any) -> bool:
+    """Whether its completions are seen: more can never be outstanding than fit in its queue."""
+    return not board["most_outstanding"] or outstanding(board) <= int(board["most_outstanding"])
+
+
+def gid_of(board: Any) -> str | None:
+    """The peer's GID as the kernel spells it; None if it was not told (InfiniBand, UD)."""
+    told = bytes(board["peer_gid"])
+    return str(ipaddress.IPv6Address(told).exploded) if any(told) else None
+
+
+def _text(name: bytes) -> str:
+    return bytes(name).split(b"\0", 1)[0].decode("utf-8", "replace")
