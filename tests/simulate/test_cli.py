@@ -90,3 +90,27 @@ def test_a_data_folder_a_node_as_collectors_write_them(tmp_path: Path) -> None:
                     )
                     assert con.execute(named).fetchall() == []
     assert told == []
+
+
+def test_traffic_is_written_as_each_node_keeps_it(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.yaml"
+    path.write_text(
+        "workload: neighbour_exchange\niterations: 3\n"
+        "faults: [{fault: congestion, rank: 2, iteration: 1}]\n",
+        encoding="utf-8",
+    )
+    simulate(path, tmp_path / "nodes", shards=True)
+    simulate(path, tmp_path / "whole")
+    truth = json.loads((tmp_path / "nodes" / "truth.json").read_text(encoding="utf-8"))
+    assert truth["faults"][0]["blame"] == [{"node": "gpu003", "rank": 2, "nic": "mlx5_0"}]
+    rows = 0
+    for node in sorted((tmp_path / "nodes").glob("gpu*")):
+        (shard,) = sealed_shards(node)
+        with duckdb.connect(str(shard.path), read_only=True) as con:
+            epochs = con.execute("SELECT node, count(*) FROM epochs GROUP BY node").fetchall()
+            # Two neighbours, each of which it sends to and hears from.
+            assert con.execute("SELECT count(*) FROM qps").fetchall() == [(4,)]
+        assert [name for name, _ in epochs] == [node.name]
+        rows += epochs[0][1]
+    with Incident.open(tmp_path / "whole" / "evidence.oncall") as incident:
+        assert incident.rows("epochs") == rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,73 @@ def test_gaps_of_others_follow_from_a_slow_link_alone(
     gaps = (one.begin_ns[1:] - one.end_ns[:-1])[len(one) // 4 :]
     a_slice = MIB / (RATE / channels)
     assert np.mean(gaps) == pytest.approx(a_slice * (1 / share - 1), rel=0.15)
+
+
+def told_by_the_rules(
+    ranks: int, chunks: int, egress: list[float], entered: list[float]
+) -> list[float]:
+    """When each rank's kernel ends a ReduceScatter of `chunks` loops on one channel: the rules of
+    `ring` told one rank and one slice at a time."""
+    buffers, kernel_ns, latency = 4, MIB / 150, 5_000.0
+    steps = ranks - 1
+    loop = [(step, half) for step in range(ranks) for half in range(2)]
+    turns = [(n, step, half) for n in range(chunks) for step, half in loop]
+
+    def number(n: int, step: int, half: int) -> int:
+        return (n * steps + step) * 2 + half
+
+    @cache
+    def kernel(rank: int, turn: int) -> float:
+        n, step, half = turns[turn]
+        ready = kernel(rank, turn - 1) if turn else entered[rank]
+        if step > 0:
+            ready = max(ready, arrived((rank - 1) % ranks, number(n, step - 1, half)))
+        if step < steps and number(n, step, half) >= buffers:
+            own = arrived(rank, number(n, step, half) - buffers)
+            ready = max(ready, own + latency)
+        return ready + kernel_ns
+
+    sends = {number(*t): i for i, t in enumerate(turns) if t[1] < steps}
+    takes = {number(n, step - 1, half): i for i, (n, step, half) in enumerate(turns) if step > 0}
+
+    @cache
+    def posted(rank: int, send: int) -> float:
+        ready = kernel(rank, sends[send])
+        if send:
+            ready = max(ready, posted(rank, send - 1))
+        if send >= buffers:
+            ready = max(ready, kernel((rank + 1) % ranks, takes[send - buffers]) + latency)
+        return ready
+
+    @cache
+    def sent(rank: int, send: int) -> float:
+        begin = max(posted(rank, send), sent(rank, send - 1) if send else 0.0)
+        return begin + MIB / egress[rank]
+
+    @cache
+    def arrived(rank: int, send: int) -> float:
+        return sent(rank, send) + latency
+
+    return [kernel(rank, len(turns) - 1) for rank in range(ranks)]
+
+
+@given(
+    egress=st.lists(st.floats(10, RATE), min_size=2, max_size=5),
+    chunks=st.integers(1, 5),
+    late=st.integers(0, 4),
+)
+@settings(max_examples=15)
+def test_arrays_follow_the_rules_of_single_slices(
+    egress: list[float], chunks: int, late: int
+) -> None:
+    n = len(egress)
+    entered = [0.0] * n
+    entered[late % n] = 3e6
+    ring = Ring("ReduceScatter", n, 2 * chunks * n * MIB, 1, MIB)
+    state = links(n, egress=dict(enumerate(egress)), proxy_ns=dict.fromkeys(range(n), 0.0))
+    members = np.arange(n)[np.newaxis, :]
+    _, ended = ring.play(members, np.array([entered]), state, 4, np.random.default_rng(0))
+    assert ended[0] == pytest.approx(told_by_the_rules(n, chunks, egress, entered), rel=0.02)
 
 
 @given(ranks=st.integers(2, 9), mib=st.integers(2, 30))
