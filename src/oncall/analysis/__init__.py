@@ -45,3 +45,4 @@ from oncall.analysis import pause_paths
 from oncall.analysis import provenance
 from oncall.analysis import contributors
 from oncall.analysis import flow_routes
+from oncall.analysis import compute_times

@@ -38,6 +38,7 @@ _IDENTITY = [
         ("active_ns", "BIGINT", "ns", "actual communication time"),
         ("bytes", "BIGINT", "bytes", "sent"),
         ("expected_bytes", "BIGINT", "bytes", "to be sent"),
+        ("received_bytes", "BIGINT", "bytes", "that its Recvs of the group call ask for"),
         ("rate_bytes_per_s", "DOUBLE", "bytes/s", "volume over actual communication time"),
         ("complete", "BOOLEAN", "", "all volumes were sent; NULL: events were lost"),
         ("undercount", "BOOLEAN", "", "events were lost"),
@@ -54,6 +55,10 @@ def rank_traffic() -> str:
         calls AS (
             SELECT job, comm, kind, seq, rank, op, min(called_ns) AS called_ns
             FROM operations GROUP BY ALL),
+        received AS (
+            -- What goes to the rank itself is not sent, but worked on like the rest.
+            SELECT job, comm, rank, group_id, sum(bytes) AS received_bytes FROM operations
+            WHERE op = 'Recv' AND group_id IS NOT NULL GROUP BY ALL),
         summed AS (
             SELECT t.job, t.comm, t.rank, any_value(t.node) AS node, t.kind, min(t.seq) AS seq,
                 any_value(t.op) AS op, t.group_id IS NOT NULL AND count(*) > 1 AS is_custom,
@@ -63,9 +68,11 @@ def rank_traffic() -> str:
                 -- A node that does not tell it: no less than the longest of its lanes.
                 coalesce(max(t.rank_active_ns), max(t.active_ns)) AS active_ns,
                 sum(t.bytes) AS bytes, sum(t.expected_bytes) AS expected_bytes,
+                any_value(r.received_bytes) AS received_bytes,
                 bool_and(t.complete) AS complete, bool_or(t.undercount) AS undercount,
                 max(t.epoch_ns) AS epoch_ns
             FROM traffic t LEFT JOIN calls c USING (job, comm, kind, seq, rank, op)
+            LEFT JOIN received r USING (job, comm, rank, group_id)
             GROUP BY t.job, t.comm, t.rank, t.kind, t.group_id,
                 CASE WHEN t.group_id IS NULL THEN t.seq END)
         SELECT s.* REPLACE (

@@ -154,7 +154,11 @@ def measure(traffic: Traffic, segments: Segments) -> Measured:
     there = segments.first >= 0
     first, last = segments.first[there], segments.last[there]
     sent = np.concatenate([[0], np.cumsum(traffic.bytes)])
-    active = np.concatenate([[0], np.cumsum(carries_data(traffic, segments))])
+    data = carries_data(traffic, segments)
+    active = np.concatenate([[0], np.cumsum(data)])
+    with_data = np.flatnonzero(data)
+    begins = with_data[np.searchsorted(with_data, first)]
+    ends = with_data[np.searchsorted(with_data, last, side="right") - 1]
     # What an operation passes on belongs to the one that follows it, in the same flow.
     shared = np.append(0, segments.passed_on[:-1]) - segments.passed_on
 
@@ -164,8 +168,8 @@ def measure(traffic: Traffic, segments: Segments) -> Measured:
         return all_of_them
 
     return Measured(
-        start_ns=whole(traffic.start_ns[first]),
-        end_ns=whole(traffic.start_ns[last] + traffic.epoch_ns),
+        start_ns=whole(traffic.start_ns[begins]),
+        end_ns=whole(traffic.start_ns[ends] + traffic.epoch_ns),
         active_ns=whole((active[last + 1] - active[first]) * traffic.epoch_ns),
         bytes=whole(sent[last + 1] - sent[first] + shared[there]),
     )

@@ -71,19 +71,25 @@ _EXPECTED = """
         USING (job, comm, rank)
     WHERE called_ns IS NOT NULL ORDER BY lane, called_ns, seq
 """
-_LANES = """
-    SELECT hash(e.job, c.comm, e.rank, e.peer_side) AS lane, any_value(e.node) AS node,
-        any_value(e.source) AS source, max(max(e.epoch_ns)) OVER () AS epoch_ns
-    FROM flow_ends e JOIN flow_comms c USING (flow) WHERE c.comm IS NOT NULL
-    GROUP BY lane ORDER BY lane
+# Queue pairs of a receiver only tell the sender of free buffers: next to nothing beside its data.
+_CARRIERS = """
+    carriers AS (
+        SELECT *, hash(e.job, c.comm, e.rank, e.peer_side) AS lane
+        FROM flow_ends e JOIN (SELECT flow, comm FROM flow_comms WHERE comm IS NOT NULL) c
+            USING (flow)
+        QUALIFY bytes >= 0.02 * max(bytes) OVER (PARTITION BY lane))
 """
-_EPOCHS = """
-    WITH lanes AS (
-        SELECT e.flow, hash(e.job, c.comm, e.rank, e.peer_side) AS lane
-        FROM flow_ends e JOIN flow_comms c USING (flow) WHERE c.comm IS NOT NULL)
-    SELECT lane, start_ns // $epoch_ns AS slot, sum(bytes)::BIGINT AS bytes,
+_LANES = f"""
+    WITH {_CARRIERS}
+    SELECT lane, any_value(node) AS node, any_value(source) AS source,
+        max(max(epoch_ns)) OVER () AS epoch_ns
+    FROM carriers GROUP BY lane ORDER BY lane
+"""
+_EPOCHS = f"""
+    WITH {_CARRIERS}
+    SELECT lane, start_ns // $epoch_ns AS slot, sum(e.bytes)::BIGINT AS bytes,
         bool_or(undercount) AS undercount
-    FROM flow_epochs JOIN lanes USING (flow)
+    FROM flow_epochs e JOIN (SELECT flow, lane FROM carriers) USING (flow)
     GROUP BY lane, slot ORDER BY lane, slot
 """
 _TOLD = ("job", "comm", "seq", "kind", "rank", "peer", "op", "group_id", "algo", "expected_bytes")
