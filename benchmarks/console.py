@@ -109,6 +109,9 @@ class ChangingSession:
     def troubles(self) -> tuple[()]:
         return ()
 
+    def progress(self) -> str:
+        return ""
+
     def choose(self, job: str) -> None: ...
 
     def refresh(self) -> None:

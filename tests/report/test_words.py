@@ -103,3 +103,14 @@ def test_rulebooks_that_lack_evidence_share_a_line_and_others_keep_theirs() -> N
         "site: disabled by site.yaml",
     ]
     assert words.skipped_phrases(rules[1:2]) == ["waits: no evidence: transfers"]
+
+
+def test_what_rulebooks_lacked_is_said_in_words_with_who_records_it() -> None:
+    rules = (
+        SkippedRule("latency", ("pings or nics",), "no evidence: pings or nics"),
+        SkippedRule("site.fact", ("a_relation",), "no evidence: a_relation"),
+    )
+    assert words.lacking_phrases(rules) == [
+        "nics (a port's cumulative counters at an instant): none; recorded by sysfs, ethtool",
+        "pings (a latency probe): none; recorded by UDP and RDMA probes",
+    ]

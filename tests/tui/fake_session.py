@@ -61,6 +61,7 @@ class FakeSession:
         self.fails: dict[str, OncallError] = {}
         self.asked: list[tuple[str, Any]] = []
         self.closed = False
+        self.so_far = ""
         self.hosts_troubles: tuple[HostTrouble, ...] = ()
         self.saved: dict[str, str] = {}
         self._jobs = jobs
@@ -78,6 +79,9 @@ class FakeSession:
         self._now = world
 
     # ------------------------------------------------------------------ worlds
+
+    def progress(self) -> str:
+        return self.so_far
 
     def jobs(self) -> tuple[JobLine, ...]:
         self._ask("jobs")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,21 @@ def test_a_finding_arrives_while_the_reader_is_elsewhere(
         terminal.press("1")
         terminal.wait_for("Not-entered hang", f"rank {fault.broken}", "8/8 ranks")
 
+        # What is read stays under the cursor whatever the nodes bring.
+        terminal.press("G")
+        shown = _moment(terminal.wait_for("▌ ✔ What was seen"))
+        deadline = time.monotonic() + 60
+        while _moment(terminal.screen()) == shown:
+            assert time.monotonic() < deadline, "no later world came"
+            time.sleep(0.2)
+        terminal.wait_for("▌ ✔ What was seen", "Not-entered hang")
+
         terminal.press("C-q")
         assert terminal.wait() == 0
         assert not [one for one in children_of_oncall(folder) if "collect" not in one]
+
+
+def _moment(screen: str) -> str | None:
+    """The moment that is shown, at the lower right."""
+    found = re.search(r"● live ([0-9:]+)", screen)
+    return found[1] if found else None

@@ -40,6 +40,21 @@ async def test_several_jobs_are_to_choose_from() -> None:
 
 
 @piloted
+async def test_how_far_a_gather_is_is_told_while_it_goes_on() -> None:
+    async with console() as running:
+        running.session.gate.clear()
+        running.session.so_far = "17 of 512 hosts answered"
+        await running.pilot.press("left_square_bracket")
+        await running.pilot.pause()
+        running.app.timekeeping.beat()
+        await running.pilot.pause()
+        assert "reading: 17 of 512 hosts answered …" in running.text()
+        running.session.gate.set()
+        await running.settle()
+        assert "17 of 512" not in running.text()
+
+
+@piloted
 async def test_a_session_that_cannot_be_opened_says_why_and_what_to_type() -> None:
     said = "no hosts are named\nWrite them under [fleet] in config.toml, or: oncall --hosts NODES"
 

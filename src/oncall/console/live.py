@@ -79,6 +79,9 @@ class Fleet:
     def troubles(self) -> tuple[HostTrouble, ...]:
         return self._nodes.troubles()
 
+    def progress(self) -> str:
+        return self._nodes.progress()
+
     def choose(self, job: str) -> None:
         if job != self._job:
             self._job = job

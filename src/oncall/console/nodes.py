@@ -23,7 +23,7 @@ from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_became
 from oncall.fleet.doctor import checkup_of
-from oncall.fleet.gather import Gather, Window
+from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge
 from oncall.fleet.outcome import Outcome, alike, jobs_of
 from oncall.fleet.reach import Reach, opened
@@ -67,6 +67,7 @@ class Nodes:
         self._outcomes: Mapping[str, Outcome] = {}
         self._clocks: Mapping[str, Clock] = {}
         self._answered_ns: dict[str, int] = {}
+        self._progress: Progress | None = None
         self._greeted_ns: int | None = None  # when all were greeted, and not asked more since
 
     # ------------------------------------------------------------------ asking
@@ -115,6 +116,15 @@ class Nodes:
             self._loop.close()
 
     # ------------------------------------------------------------ what they said
+
+    def progress(self) -> str:
+        """How far the gather is that goes on. From any thread."""
+        now = self._progress
+        if now is None or now.answered == now.asked:
+            return ""
+        if now.phase == "greet":
+            return f"{now.answered:,} of {now.asked:,} hosts answered"
+        return f"evidence of {now.answered:,} of {now.asked:,} nodes"
 
     def hosts(self) -> tuple[HostAnswer, ...]:
         """What became of each host that was asked last; those that know nothing of the job left
@@ -235,19 +245,36 @@ class Nodes:
         """The one gather of all hosts, turned to another span."""
         greeted_ns, self._greeted_ns = self._greeted_ns, None
         if self._all is None:
-            self._all = await self._opened(self._reach.hosts, span, folder)
+            self._all = await self._opened(self._reach.hosts, span, folder, self._count)
         elif greeted_ns is not None and self._clock() - greeted_ns < _FRESH_NS:
             self._all.gather.turn(span, folder)
         else:
             self._all.gather.again(span, folder)
         return self._all.gather
 
-    async def _opened(self, hosts: Sequence[str], span: Window, folder: Path) -> _Line:
+    def _count(self, progress: Progress) -> None:
+        self._progress = progress
+
+    async def _opened(
+        self,
+        hosts: Sequence[str],
+        span: Window,
+        folder: Path,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> _Line:
         if self._transport is None:
             self._transport = await self._stack.enter_async_context(opened(self._reach.transport))
         patience_s, at_once = self._reach.patience_s, self._reach.at_once
         line = _Line(
-            Gather(self._transport, hosts, span, folder, patience_s=patience_s, at_once=at_once)
+            Gather(
+                self._transport,
+                hosts,
+                span,
+                folder,
+                patience_s=patience_s,
+                at_once=at_once,
+                progress=progress,
+            )
         )
         await line.stack.enter_async_context(line.gather)
         return line

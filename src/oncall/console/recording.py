@@ -67,6 +67,9 @@ class Recording:
         """No host is asked."""
         return ()
 
+    def progress(self) -> str:
+        return ""
+
     def _copy(self) -> Incident:
         opened, self._opened = self._opened, None
         return opened or Incident.open(self._file)

@@ -77,6 +77,9 @@ class Source(Protocol):
     def troubles(self) -> tuple[HostTrouble, ...]:
         """What is wrong with hosts, by what they said last."""
 
+    def progress(self) -> str:
+        """How far a gather is; never blocks."""
+
     def choose(self, job: str) -> None:
         """What follows is about this job. Raises UsageError if it is not there."""
 
@@ -136,6 +139,9 @@ class Replay:
 
     def troubles(self) -> tuple[HostTrouble, ...]:
         return self._source.troubles()
+
+    def progress(self) -> str:
+        return self._source.progress()
 
     def choose(self, job: str) -> None:
         self._source.choose(job)

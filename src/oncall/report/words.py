@@ -35,6 +35,7 @@ _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )
 _LIBRARY = re.compile(r"( at )\S*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
+_CITED = re.compile(r" \([^)]*\)")  # a paper and its section
 _YEAR_2001_NS = 10**18
 
 
@@ -284,6 +285,18 @@ def skipped_phrases(rules: Sequence[SkippedRule]) -> list[str]:
     names = ", ".join(sorted(rule.rule for rule in lacking))
     tables = {table for rule in lacking for each in rule.missing for table in each.split(" or ")}
     return [clean(f"{names}: no evidence: {', '.join(sorted(tables))}"), *lines]
+
+
+def lacking_phrases(rules: Sequence[SkippedRule]) -> list[str]:
+    """Of each table that rulebooks lacked, what it holds and who records it: one line a table."""
+    from oncall.evidence.schema import BY_NAME  # brings DuckDB, which words do without
+
+    tables = {table for rule in rules for each in rule.missing for table in each.split(" or ")}
+    return [
+        f"{name} ({table.row.partition(';')[0]}): none; recorded by {_CITED.sub('', table.source)}"
+        for name in sorted(tables)
+        if (table := BY_NAME.get(name)) is not None
+    ]
 
 
 def checked_phrase(diagnosis: Diagnosis) -> str:

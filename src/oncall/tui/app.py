@@ -25,6 +25,7 @@ from textual.screen import Screen
 from textual.widget import AwaitMount
 
 from oncall.tui.actions import ACTIONS
+from oncall.tui.asking import Asking
 from oncall.tui.clipboard import Clipboard, osc52
 from oncall.tui.glyphs import AsciiFilter
 from oncall.tui.help import HelpScreen
@@ -42,7 +43,6 @@ from oncall.tui.workers import SessionThread
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
-    from oncall.console.world import World
     from oncall.tui.goto import Target
     from oncall.tui.screen import Copy
 
@@ -89,21 +89,20 @@ class ConsoleApp(App[None]):
         self.wall_ns = wall_ns
         self.ascii_only = ascii_only
         self._told_first = tuple(told_first)
-        self._opener = opener
         self._visited: list[str] = []
         self._said_until: float | None = None
-        self._world_at_s = 0.0
         self.known_moments: set[int] = set()  # when findings began, of all worlds seen
         self.failed = False
         self.clock = clock
         self.timekeeping = Timekeeping(self, refresh_every_s)
-        self._keeping = Keeping(self, recording)
+        self.keeping = Keeping(self, recording)
+        self._asking = Asking(self, opener)
         self._clipboard_actions = Clipboard(self)
         self.looking = Looking(self)
         self._doers = (
             self,
             self.timekeeping,
-            self._keeping,
+            self.keeping,
             self._clipboard_actions,
             self.looking,
         )
@@ -125,103 +124,39 @@ class ConsoleApp(App[None]):
 
     def open_session(self) -> None:
         """Open it anew, or for the first time."""
-        opening = Question("open", lambda session: session, self, "opening")
-        self.session = SessionThread(self._opener, opening, self.post_message)
-        self.session.start()
+        self._asking.open()
 
     def retry(self) -> None:
         """Try again what kept the jobs from being found."""
-        self.session.stop()
-        self.open_session()
+        self._asking.retry()
+
+    @property
+    def session(self) -> SessionThread:
+        return self._asking.session
 
     def ask(self, question: Question) -> None:
         """Ask the session, as soon as it is free."""
-        self.session.ask(question)
+        self._asking.ask(question)
 
     def open_job(self, job: str) -> None:
         """Choose a job, and show its world."""
-
-        def choose(session: Session) -> World:
-            session.choose(job)
-            return session.world()
-
-        self.known_moments.clear()
-        self.change(job=job, world=None, cursor=self.state.cursor.following(), problem="")
-        self.ask(Question("world", choose, self, f"reading {job}"))
+        self._asking.open_job(job)
 
     def on_answered(self, message: Answered) -> None:
         """An answer to the application itself, or to whom it was asked for."""
-        if message.question.to is not self:
+        if message.question.to is self:
+            self._asking.answered(message)
+        else:
             message.question.to.post_message(message)
-            return
-        match message.question.group:
-            case "open":
-                session: Session = message.value
-                self.change(title=session.title, live=session.live, problem="")
-                self.ask(Question("jobs", lambda each: each.jobs(), self, "looking for jobs"))
-            case "jobs":
-                self._jobs_arrived(message.value)
-            case "world":
-                self._world_arrived(message.value)
-            case "troubles":
-                self.change(troubles=message.value)
-            case _:
-                self.tell(str(message.value))
 
     def on_refused(self, message: Refused) -> None:
         """Something failed: it is told and logged, and what is shown stays."""
-        kind = "this is a bug: " + type(message.error).__name__ + ": " if message.bug else ""
-        text = f"{kind}{message.error}"
-        self.write_log(f"{message.question.label or message.question.group}: {text}", problem=True)
+        self._asking.refused(message)
         if message.question.to is not self:
-            self.tell(text.splitlines()[0])
             message.question.to.post_message(message)
-            return
-        if message.question.group in {"open", "jobs", "world"}:
-            self.change(problem=text)
-            if message.question.group == "world":
-                self.timekeeping.rest()
-                self._ask_troubles()
-        else:
-            self.tell(text.splitlines()[0])
 
     def on_busy(self, message: Busy) -> None:
-        self.change(busy=message.label)
-
-    def _jobs_arrived(self, jobs: tuple[Any, ...]) -> None:
-        self.change(jobs=jobs)
-        self._ask_troubles()
-        wanted = self.state.job or (jobs[0].job if len(jobs) == 1 else None)
-        if wanted is not None:
-            self.open_job(wanted)
-        elif not jobs:
-            # Why there is none is told by who tries to read one.
-            self.ask(Question("world", lambda session: session.world(), self, "reading"))
-
-    def _ask_troubles(self) -> None:
-        """What the hosts said that were asked."""
-        if self.state.live:
-            self.ask(Question("troubles", lambda session: session.troubles(), self))
-
-    def _world_arrived(self, world: World) -> None:
-        first = self.state.world is None
-        if self.state.problem:
-            self.write_log("the evidence is read again")
-        self._world_at_s = self.clock()
-        began = (one.at_ns for one in world.diagnosis.findings)
-        self.known_moments.update(at_ns for at_ns in began if at_ns is not None)
-        cursor = self.state.cursor.spanning(world.moment.first_ns, world.moment.last_ns)
-        self.change(world=world, job=world.job, cursor=cursor, world_age_s=0.0, problem="")
-        if first:
-            self.write_log(f"{world.job}: {world.origin}")
-            self._keeping.recall()
-            if self.current_mode == "jobs" and (main := self._main_screen()):
-                self.show_screen(main)
-        self.timekeeping.rest()
-
-    @staticmethod
-    def _main_screen() -> str | None:
-        return next((one.id for one in SCREENS if one.id not in {"jobs", "log"}), None)
+        self.change(busy=message.label, progress="")
 
     # -------------------------------------------------------------------- state
 
@@ -237,9 +172,12 @@ class ConsoleApp(App[None]):
             screen.post_message(StateChanged(self.state))
 
     def beat(self) -> None:
-        """What changes by itself: the age of the world, as finely as it is shown; what is said."""
+        """What changes by itself: the age of the world, as finely as it is shown; how far a gather
+        is; what is said."""
+        if self.state.busy:
+            self.change(progress=self._asking.progress())
         if self.state.world is not None and self.state.live:
-            age_s = self.clock() - self._world_at_s
+            age_s = self.clock() - self._asking.world_at_s
             self.change(world_age_s=float(int(age_s)) if age_s >= 30 or self.state.problem else 0.0)
         if (screen := self.console_screen) is not None:
             screen.show_keys()
@@ -388,5 +326,4 @@ class ConsoleApp(App[None]):
 
     def close_session(self) -> bool:
         """End the session's thread, children and all; whether that came off in time."""
-        thread = getattr(self, "session", None)
-        return thread is None or thread.stop()
+        return self._asking.close()

@@ -27,5 +27,6 @@ class State:
     filter: str = ""
     faults_only: bool = False
     busy: str = ""  # what the session is doing
+    progress: str = ""  # how far that is
     problem: str = ""  # what failed last; empty after a success
     notes: int = 0  # written about this job

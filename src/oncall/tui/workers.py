@@ -88,6 +88,10 @@ class SessionThread:
         with self._changed:
             return any(lane.busy for lane in self._lanes)
 
+    def progress(self) -> str:
+        """How far what takes long is, in a few words."""
+        return self._session.progress() if self._session is not None else ""
+
     def stop(self) -> bool:
         """End, with the session closed; returns whether it came to that in time."""
         patient_until_s = time.monotonic() + _PATIENCE_S

@@ -67,10 +67,15 @@ def trouble_phrase(state: State) -> str:
     return clean(state.problem.splitlines()[0]) + age
 
 
+def busy_phrase(state: State) -> str:
+    """What is being done, and how far that is."""
+    return f"{state.busy}: {state.progress}" if state.progress else state.busy
+
+
 def activity_phrase(state: State) -> str:
     """What is being done, or of a running job how old the world is if that is old."""
     if state.busy:
-        return f"{state.busy} …"
+        return f"{busy_phrase(state)} …"
     if state.live and state.world and state.world_age_s >= _STALE_S:
         return f"{age_phrase(state.world_age_s)} old"
     return ""

@@ -148,6 +148,7 @@ def _seen(world: World) -> Iterator[Item]:
         yield text("unchecked", line("no rulebook could run", "warning", lead=" ? "))
     skipped = words.skipped_phrases(coverage.skipped_rules)
     yield from _section("Not checked", skipped)
+    yield from _section("What was not recorded", words.lacking_phrases(coverage.skipped_rules))
     yield from _section("Notes", [words.clean(note) for note in diagnosis.notes])
 
 

@@ -12,6 +12,7 @@ from textual.widgets import DataTable, Static
 
 from oncall.tui.goto import Target
 from oncall.tui.models.jobs import COLUMNS, heading, job_rows, trouble_lines
+from oncall.tui.models.shell import busy_phrase
 from oncall.tui.registry import ActionEntry
 from oncall.tui.screen import ConsoleScreen, Copy
 from oncall.tui.state import State
@@ -65,7 +66,7 @@ class JobsScreen(ConsoleScreen):
         self._copied = -1  # which command was copied last
 
     def show(self, state: State, before: State | None) -> None:
-        text = Text(heading(state.jobs, state.busy, state.problem, state.troubles))
+        text = Text(heading(state.jobs, busy_phrase(state), state.problem, state.troubles))
         self.query_one("#heading", Static).update(text)
         if before is None or state.troubles != before.troubles:
             self._copied = -1
