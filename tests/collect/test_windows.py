@@ -19,10 +19,7 @@ def test_a_window_ends_after_so_many_requests() -> None:
     assert told.completed.tolist() == [50, 50] and told.full.all()
     assert told.bytes.tolist() == [500, 500]
     assert (told.start_ns.tolist(), told.end_ns.tolist()) == ([0, 5], [5, 10])
-    assert told.posted.tolist() == [
-        90,
-        0,
-    ]  # 40 are outstanding after the first, none after the last
+    assert told.posted.tolist() == [100, 0]  # all of them before the first completion
 
 
 def test_nothing_outstanding_ends_a_window_too() -> None:
