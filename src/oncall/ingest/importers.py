@@ -17,6 +17,8 @@ _TABLE = {
     "oncall.ingest.nccl_inspector": "NCCL Inspector JSON lines",
     "oncall.ingest.megatrace": "Megatrace logs",
     "oncall.ingest.switch_simulation": "files of the Vedrfolnir network simulator",
+    "oncall.ingest.switch_tables": "switch tables (CSV or Parquet)",
+    "oncall.ingest.pause_counters": "pause counters (SONiC, ethtool)",
 }
 READABLE = ", ".join(_TABLE.values())
 

@@ -30,7 +30,7 @@ _STEP_FIELDS = 11  # sid did send_step recv_step prev_sid sport dport bytes star
 _FLOW_FIELDS = 8  # sid did sport dport bytes start fct standalone
 _PAUSE_FIELDS = 5  # time node node_type port pause
 _PROTOCOL_UDP = 17
-_MOST_HOSTS = 1 << 16  # an address has two bytes for the host's number
+_HEAD_BYTES = 4096
 
 _CONTENT = {
     "fct": re.compile(rb"\A(?:### (?:\d+ ){7}\d+|(?:\d+ ){10}\d+)\s*$", re.M),
@@ -57,6 +57,11 @@ def _part(path: Path, head: bytes) -> str | None:
     return next((part for part, content in _CONTENT.items() if content.match(head)), None)
 
 
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEAD_BYTES)
+
+
 @dataclass(frozen=True)
 class Identity:
     """Which parts of a recording a folder holds; the most come first."""
@@ -71,7 +76,7 @@ class Identity:
 
 def identify(paths: Sequence[Path]) -> Identity:
     """The parts of a recording in one folder."""
-    parts = (_part(path, path.open("rb").read(4096)) for path in paths)
+    parts = (_part(path, _head(path)) for path in paths)
     return Identity(paths[0].parent, frozenset(part for part in parts if part))
 
 
@@ -100,14 +105,13 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     Lines that cannot be read are counted in the recording's problem; the rest is kept. Without
     fct.txt or topology.txt the recording says what cannot be known.
     """
-    heads = {path: path.read_bytes()[:4096] for path in paths}
+    heads = {path: _head(path) for path in paths}
     found = {path: _part(path, head) for path, head in heads.items()}
     ended = _Ended(_integers(0, _STEP_FIELDS), _integers(0, _FLOW_FIELDS))
     reports = Reports()
     for path, part in sorted(found.items(), key=lambda item: str(item[0])):
         text = path.read_text(encoding="ascii", errors="replace")
-        problem: str | None = None
-        rows = 0
+        problem, rows = None, 0
         if part == "fct":
             ended, problem = _read_ended(text)
             rows = len(ended.steps) + len(ended.others)
