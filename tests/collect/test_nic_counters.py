@@ -9,6 +9,7 @@ from oncall.collect.nic_counters import (
     PORT,
     PRIORITY,
     WANTED,
+    pcie_waiting,
     port_counters,
     priority_counters,
 )
@@ -56,6 +57,17 @@ def test_pauses_of_a_port_are_those_of_its_priorities(values: dict[str, int | No
     told = {**values, **frames}
     assert port_counters(told)["pfc_rx_pause"] == 36
     assert [row["rx_pause"] for row in priority_counters(told).values()] == list(range(1, 9))
+
+
+@given(READINGS)
+def test_waiting_for_pcie_is_a_share_or_not_known(values: dict[str, int | None]) -> None:
+    share = pcie_waiting(values)
+    assert share is None or 0 <= share <= 1
+
+
+def test_a_percentage_beyond_the_whole_is_garbage() -> None:
+    assert pcie_waiting({"ethtool/outbound_pci_stalled_wr": 2**32 - 1}) is None
+    assert pcie_waiting({"ethtool/outbound_pci_stalled_rd": 7}) == 0.07
 
 
 def test_nothing_told_is_nothing_known() -> None:

@@ -147,6 +147,8 @@ def test_the_driver_tells_of_pauses_by_priority(node: Node) -> None:
         "rx_corrected_bits_phy": 99,
         "outbound_pci_stalled_rd_events": 5,
         "outbound_pci_stalled_wr_events": 6,
+        "outbound_pci_stalled_rd": 3,
+        "outbound_pci_stalled_wr": 41,
         "outbound_pci_buffer_overflow": 7,
         "rx_pci_signal_integrity": 1,
         "tx_pci_signal_integrity": 1,
@@ -158,7 +160,7 @@ def test_the_driver_tells_of_pauses_by_priority(node: Node) -> None:
     assert (row["pfc_tx_pause"], row["pfc_tx_pause_ns"]) == (2, 1000)
     assert (row["pause_storms"], row["link_errors"], row["corrected_bits"]) == (3, 7, 99)
     assert (row["pcie_stalls"], row["pcie_overflows"], row["pcie_errors"]) == (11, 7, 3 + 2)
-    assert row["link_downs"] == 2
+    assert (row["link_downs"], row["pcie_waiting"]) == (2, 0.41)
     by_priority = {row["priority"]: row for row in told["nic_priorities"]}
     assert set(by_priority) == {0, 3, 4}
     of_three = by_priority[3]

@@ -91,6 +91,7 @@ def _grown(counters: Sequence[str], table: str, port: str) -> str:
         ("rx_paused", "DOUBLE", "ratio", "share of the time that the network paused it"),
         ("tx_paused", "DOUBLE", "ratio", "share of the time that it paused the network"),
         *((name, "BIGINT", "", f"{doc}, in the interval") for name, doc in _EVENTS.items()),
+        ("pcie_waiting", "DOUBLE", "ratio", "share of its last second that it waited for PCIe"),
         ("set_back", "BOOLEAN", "", "its counters of bytes both fell: they began anew"),
         ("link_up", "BOOLEAN", "", "link state at its end"),
         ("link_bytes_per_s", "BIGINT", "bytes/s", "link rate at its end"),

@@ -13,9 +13,10 @@ from oncall.evidence import relation
 LASTING = 3  # parts
 PACKET_BYTES = 4096
 LEAST_BYTES = 200_000_000  # of a part: less traffic makes no share
-# What a NIC calls a wait for host memory differs: ConnectX counts seconds full of them, at most two
-# a second. So it is compared with the other NICs, and one in some seconds is the least.
+# What a NIC counts as a wait for host memory differs: ConnectX counts seconds full of them, at most
+# two a second. So it is compared with the other NICs, and one in some seconds is the least.
 LEAST_STALLS_PER_S = 0.2
+LEAST_WAITING = 0.02  # of the time, the pauses of its traffic included
 STALLS_BEYOND = 10  # times the median of all NICs
 
 # Shares of packets, with the counter and the direction they are taken of.
@@ -32,7 +33,11 @@ _RATES = {
     "pcie_overflows_per_s": "overflows towards PCIe",
     "pcie_errors_per_s": "errors of its PCIe link",
 }
-_PAUSES = {"rx_paused": "the network paused it", "tx_paused": "it paused the network"}
+_TIMES = {
+    "rx_paused": "the network paused it",
+    "tx_paused": "it paused the network",
+    "pcie_waiting": "it waited for host memory",
+}
 
 
 @relation(
@@ -48,7 +53,7 @@ _PAUSES = {"rx_paused": "the network paused it", "tx_paused": "it paused the net
         ("pcie_port", "VARCHAR", "", "the PCIe port above it"),
         ("far", "BOOLEAN", "", "that GPU hangs on another port, which has a NIC of its own"),
         *((name, "DOUBLE", "ratio", doc) for name, (_, _, doc) in _SHARES.items()),
-        *((name, "DOUBLE", "ratio", f"share of time that {doc}") for name, doc in _PAUSES.items()),
+        *((name, "DOUBLE", "ratio", f"share of time that {doc}") for name, doc in _TIMES.items()),
         *((name, "DOUBLE", "1/s", doc) for name, doc in _RATES.items()),
         ("pcie_stalled", "BOOLEAN", "", "waits for host memory far more often than other NICs"),
         ("link_downs", "BIGINT", "", "times the link went down, in all"),
@@ -78,10 +83,10 @@ def nic_signs() -> str:
     rates = ", ".join(
         f"sum({name.removesuffix('_per_s')}) * 1e9 / sum(took_ns) AS {name}" for name in _RATES
     )
-    pauses = ", ".join(f"sum({name} * took_ns) / sum(took_ns) AS {name}" for name in _PAUSES)
+    times = ", ".join(f"sum({name} * took_ns) / sum(took_ns) AS {name}" for name in _TIMES)
     lasting = ", ".join(
         f"coalesce(max({name}, {LASTING})[{LASTING}], min({name})) AS {name}"
-        for name in (*_SHARES, *_PAUSES, *_RATES)
+        for name in (*_SHARES, *_TIMES, *_RATES)
     )
     return f"""
         WITH span AS (
@@ -90,7 +95,7 @@ def nic_signs() -> str:
         parts AS (
             SELECT node, nic,
                 least({PARTS} - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns)) AS part,
-                {shares}, {pauses}, {rates}, sum(link_downs) AS link_downs,
+                {shares}, {times}, {rates}, sum(link_downs) AS link_downs,
                 min(at_ns) FILTER (link_downs > 0) AS down_ns,
                 count(*) FILTER (set_back) AS set_back
             FROM nic_rates, span GROUP BY ALL),
@@ -130,8 +135,11 @@ def nic_signs() -> str:
                 AS network_ns, arg_min(host_ns, part) AS host_before_ns FROM beyond GROUP BY ALL)
         SELECT l.*, u.rank, u.gpu, r.rail, p.pcie_port, p.pcie_port <> b.gpu_port AS far,
             k.pcie_share,
-            pcie_stalls_per_s > {LEAST_STALLS_PER_S} AND pcie_stalls_per_s
-                > {STALLS_BEYOND} * median(pcie_stalls_per_s) OVER () AS pcie_stalled,
+            greatest(
+                pcie_stalls_per_s > greatest({LEAST_STALLS_PER_S},
+                    {STALLS_BEYOND} * median(pcie_stalls_per_s) OVER ()),
+                pcie_waiting > greatest({LEAST_WAITING},
+                    {STALLS_BEYOND} * median(pcie_waiting) OVER ())) AS pcie_stalled,
             k.rate / max(k.rate) OVER (PARTITION BY r.rail) AS link_share, peak_share, host_ns,
             host_before_ns, network_ns
         FROM lasting l JOIN rails r USING (node, nic) JOIN links k USING (node, nic)

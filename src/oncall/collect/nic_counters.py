@@ -201,7 +201,10 @@ PRIORITY: Mapping[int, Mapping[str, Meaning]] = {
     for priority in _PRIORITIES
 }
 
-WANTED = frozenset(
+# No counters: percent of the last second, of what is read from host memory and what is written.
+_PCIE_WAITING = ("ethtool/outbound_pci_stalled_rd", "ethtool/outbound_pci_stalled_wr")
+
+WANTED = frozenset(_PCIE_WAITING) | frozenset(
     name
     for table in (PORT, *PRIORITY.values())
     for meaning in table.values()
@@ -213,6 +216,12 @@ WANTED = frozenset(
 def port_counters(values: Values) -> dict[str, int | None]:
     """The counters of a port, by their columns in `nics`."""
     return {column: _read(meaning, values) for column, meaning in PORT.items()}
+
+
+def pcie_waiting(values: Values) -> float | None:
+    """The share of the last second in which the NIC waited for PCIe; None where it is not told."""
+    told = [percent for name in _PCIE_WAITING if (percent := values.get(name)) is not None]
+    return max(told) / 100 if told and min(told) >= 0 and max(told) <= 100 else None
 
 
 def priority_counters(values: Values) -> dict[int, dict[str, int | None]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from oncall.collect.ethtool import Statistics
-from oncall.collect.nic_counters import WANTED, port_counters, priority_counters
+from oncall.collect.nic_counters import WANTED, pcie_waiting, port_counters, priority_counters
 from oncall.collect.pcie_link import pcie_link
 from oncall.collect.rdma_devices import RdmaDevice, device_names, folder, read_device
 from oncall.collect.source import Collected, Instant
@@ -199,6 +199,7 @@ class RdmaNicSource:
         return {
             **self._who(reading),
             **port_counters(reading.values),
+            "pcie_waiting": pcie_waiting(reading.values),
             "link_up": is_up,
             # Of a link that is down some drivers tell the slowest rate there is.
             "rate_bytes_per_s": link_rate(read_text(place / "rate")) if is_up else None,

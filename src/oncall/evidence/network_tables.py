@@ -111,6 +111,12 @@ NETWORK_TABLES: tuple[Table, ...] = (
             "times the NIC waited for host memory over PCIe; ConnectX: seconds in which it waited "
             "30 % of the time or more, to read and to write",
         ),
+        (
+            "pcie_waiting",
+            "DOUBLE",
+            "ratio",
+            "share of the last second that it had data to read or write and waited for PCIe",
+        ),
         ("pcie_overflows", "BIGINT", "", "times the NIC's buffer overflowed towards PCIe"),
         ("pcie_errors", "BIGINT", "", "signal integrity and correctable errors of its PCIe link"),
         ("pcie_gen", "INTEGER", "", "generation of the NIC's PCIe link now"),

@@ -121,7 +121,8 @@ class NicModel:
             **self._pcie(lacking),
         }
         shown = {name: self._shown(name, total) for name, total in columns.items()}
-        return Counters({**shown, **self._state()}, self._priorities(columns))
+        state = {**self._state(), "pcie_waiting": self._waiting(lacking)}
+        return Counters({**shown, **state}, self._priorities(columns))
 
     def _bytes(self, moved: Floats) -> Ints:
         ordinary = ORDINARY_BYTES_PER_S * self.window_s * self._noisy(np.ones_like(moved))
@@ -189,6 +190,14 @@ class NicModel:
                     total[reset.device, after] - total[reset.device, after][0]
                 )
         return shown % size
+
+    def _waiting(self, lacking: Floats) -> Floats:
+        """Share of the last second that a NIC waits for PCIe, in whole percent as it tells it."""
+        waiting = np.clip(lacking * 2.0, 0.0, 1.0) * np.maximum(self.receiving, self.sending)
+        done = np.cumsum(np.pad(waiting * self.window_s, ((0, 0), (1, 0))), axis=1)
+        since = np.searchsorted(self.grid.edges_ns, self.grid.edges_ns[1:] - 1e9)
+        share: Floats = np.rint(100 * (done[:, 1:] - done[:, since])) / 100
+        return np.clip(share, 0.0, 1.0)
 
     def _state(self) -> dict[str, Ints | Bools]:
         times = self.grid.times_ns
