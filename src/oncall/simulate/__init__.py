@@ -7,6 +7,8 @@ effects             what a fault does; disturbance: what healthy training does
 algorithm           how far data gets in a ring or tree when somebody stands still
 operations          meetings as rows; recorder: what was seen of them
 truth, simulation   the answer; all of it together
+traffic             another kind of scenario: what ranks transmit, microsecond by microsecond
+load                a scenario file of either kind
 """
 
 from __future__ import annotations

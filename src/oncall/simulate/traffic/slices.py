@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -49,11 +50,20 @@ class Expected:
 
 def join(parts: Sequence[Slices]) -> Slices:
     """All of them as one."""
-    names = [item.name for item in fields(Slices)]
-    if not parts:
-        none, nobody = np.empty(0), np.empty(0, dtype=np.int64)
-        return Slices(nobody, nobody, nobody, nobody, none, none, none, none, none)
-    return Slices(**{name: np.concatenate([getattr(p, name) for p in parts]) for name in names})
+    none, nobody = np.empty(0), np.empty(0, dtype=np.int64)
+    empty = Slices(nobody, nobody, nobody, nobody, none, none, none, none, none)
+    return Slices(**_columns([empty, *parts]))
+
+
+def join_expected(parts: Sequence[Expected]) -> Expected:
+    """All of them as one."""
+    nobody = np.empty(0, dtype=np.int64)
+    return Expected(**_columns([Expected(nobody, nobody, nobody, np.empty(0)), *parts]))
+
+
+def _columns(parts: Sequence[Any]) -> dict[str, Any]:
+    names = [item.name for item in fields(parts[0])]
+    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
 
 
 def whole_bytes(slices: Slices) -> Slices:

@@ -21,7 +21,7 @@ from oncall.simulate.traffic.fault import TrafficFault
 from oncall.simulate.traffic.operations import CallLog, Calls
 from oncall.simulate.traffic.ring import Ring
 from oncall.simulate.traffic.scenario import TrafficScenario
-from oncall.simulate.traffic.slices import Expected, Slices, join, whole_bytes
+from oncall.simulate.traffic.slices import Expected, Slices, join, join_expected, whole_bytes
 from oncall.simulate.traffic.tree import Tree
 from oncall.simulate.traffic.workload import CUSTOM, lay_out, routing, volumes
 
@@ -82,12 +82,7 @@ class _Training:
                         self._strike(fault)
                 self._do(slot)
         calls, slices = self.log.calls(), whole_bytes(join(self.parts))
-        expected = Expected(
-            *(
-                np.concatenate([getattr(part, name) for part in self.expected])
-                for name in ("operation", "sender", "peer", "bytes")
-            )
-        )
+        expected = join_expected(self.expected)
         until = self._until(calls, slices)
         return Played(self.cluster, self.conditions, calls, slices, expected, until)
 
@@ -105,8 +100,8 @@ class _Training:
         return last + (self.scenario.observe_after_ns if hangs else 1e6)
 
     def _stopping_slot(self, fault: TrafficFault) -> int:
-        """In which operation of an iteration a rank stops: anywhere. A NIC goes down in a
-        collective, so it is told early enough."""
+        """Before which operation of an iteration a rank stops: any of its node's. A NIC that is to
+        go down does so in its next operation between nodes, whenever that is."""
         if fault.kind == "nic_down":
             return 0
         mine = [
