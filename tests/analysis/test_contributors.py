@@ -1,0 +1,95 @@
+"""Equations 1 and 2 by hand, and the way to the root over pauses."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncall.analysis.contributors import port_scores
+from oncall.analysis.network_paths import network
+from oncall.analysis.pause_paths import Root, View, roots
+
+P1, P2, P3 = ("S1", 1), ("S2", 1), ("S3", 1)
+
+
+def test_a_flow_counts_at_its_port_and_at_those_that_wait_for_it() -> None:
+    scores = port_scores({P1: {1: 10.0}, P2: {1: 40.0, 2: 60.0}}, {P1: {P2: 0.25}})
+    assert scores[P2] == {1: 40.0, 2: 60.0}
+    assert scores[P1] == {1: 20.0, 2: 15.0}
+
+
+def test_contributions_come_from_every_way_the_pauses_spread() -> None:
+    scores = port_scores({P2: {1: 40.0}, P3: {1: 8.0}}, {P1: {P2: 0.5, P3: 1.0}})
+    assert scores[P1] == {1: 28.0}
+
+
+def test_ports_in_a_circle_end() -> None:
+    scores = port_scores({P1: {1: 1.0}, P2: {1: 2.0}}, {P1: {P2: 1.0}, P2: {P1: 1.0, P3: 1.0}})
+    assert scores[P1] == {1: 1.0}
+
+
+# Leaves A (hosts a1, a2) and B (hosts b1, b2), spine S.
+NET = network(
+    [
+        ("A", 1, "a1", 1),
+        ("A", 2, "a2", 1),
+        ("B", 1, "b1", 1),
+        ("B", 2, "b2", 1),
+        ("A", 3, "S", 1),
+        ("B", 3, "S", 2),
+    ]
+)
+A3, S2, B1, B2 = (NET.number[port] for port in (("A", 3), ("S", 2), ("B", 1), ("B", 2)))
+WAY = frozenset(NET.number[port] for port in (("a1", 1), ("A", 3), ("S", 2), ("B", 1)))
+
+
+def view(**known: object) -> View:
+    told: dict[str, object] = {
+        "paused": {},
+        "depth": {},
+        "path": WAY,
+        "shared": {},
+        "excess_ns": 5e6,
+        "duration_ns": 1e7,
+        "pauses_told": True,
+    }
+    return View(**(told | known))  # type: ignore[arg-type]
+
+
+def test_the_fabric_is_known() -> None:
+    assert set(NET.follows(S2)) == {B1, B2}
+    assert set(NET.follows(A3)) == {S2}
+    assert set(NET.on_paths("a1", "b1").nonzero()[0].tolist()) == WAY
+    assert NET.host_behind(B2) == "b2"
+
+
+def test_traffic_that_meets_on_the_way_is_the_root() -> None:
+    assert roots(view(shared={A3: 0.5}, depth={A3: 50.0}), NET) == [Root("queue", A3, (A3,), 1.0)]
+
+
+def test_a_queue_behind_a_stopped_port_is_the_root_not_the_port() -> None:
+    seen = view(
+        shared={A3: 0.5}, depth={A3: 50.0, B2: 80.0}, paused={A3: (3e6, 9000), S2: (2e6, 8000)}
+    )
+    assert [(root.kind, root.port, root.weight) for root in roots(seen, NET)] == [
+        ("queue", B2, pytest.approx(1.0))
+    ]
+
+
+def test_a_pause_longer_than_a_buffer_lasts_is_a_storm_whatever_else_queues() -> None:
+    seen = view(paused={S2: (4e6, 4_000_000), A3: (4e6, 4_000_000)}, depth={B2: 80.0})
+    assert [(root.kind, root.port) for root in roots(seen, NET)] == [("storm", S2)]
+
+
+def test_short_pauses_with_no_report_from_behind_leave_the_queue_unseen() -> None:
+    assert [(root.kind, root.port) for root in roots(view(paused={S2: (2e6, 8000)}), NET)] == [
+        ("unseen", S2)
+    ]
+
+
+def test_without_pause_frames_shallow_queues_behind_make_a_storm() -> None:
+    seen = view(paused={S2: (2e6, 0)}, depth={B1: 0.0, B2: 1.0}, pauses_told=False)
+    assert [(root.kind, root.port) for root in roots(seen, NET)] == [("storm", S2)]
+
+
+def test_pauses_too_short_to_explain_the_loss_explain_nothing() -> None:
+    assert roots(view(paused={S2: (1e5, 8000)}), NET) == []
