@@ -3,8 +3,10 @@
 
 #include "order.h"
 
-#define HARDWARE_CLIPS_AT 32768u     /* units from which on BlueField-3's counter was found wrong */
-#define REFERENCE_NS 500000000u      /* how old the common reference may become while events come */
+#define HARDWARE_CLIPS_AT 32768u /* units from which on BlueField-3's counter was found wrong */
+#define REFERENCE_NS 500000000u  /* how old the common reference may become while events come */
+/* Kept out of line, so that the way of most events saves no registers for it. */
+#define SELDOM __attribute__((noinline, cold))
 #define FIRST_REFERENCE (1ull << 32) /* no time is negative */
 
 /* ---------------------------------------------------------------------------- flows */
@@ -33,8 +35,8 @@ static uint32_t free_number(struct shard *shard, uint32_t thread) {
 
 /* Two threads may open the same flow at once: one of the two is found from then on, the other
  * keeps what it has counted, and the host adds them up. */
-static uint32_t open_flow(struct measurement *all, struct shard *shard, uint32_t thread,
-                          const struct tx_event *event) {
+SELDOM static uint32_t open_flow(struct measurement *all, struct shard *shard, uint32_t thread,
+                                 const struct tx_event *event) {
   uint32_t number = free_number(shard, thread);
   if (!number)
     return 0;
@@ -75,7 +77,7 @@ static struct batch *current_batch(struct shard *shard, uint32_t flow) {
   return is_open && batch->flow == flow ? batch : 0;
 }
 
-static struct batch *open_batch(struct shard *shard, uint32_t flow, uint32_t window) {
+SELDOM static struct batch *open_batch(struct shard *shard, uint32_t flow, uint32_t window) {
   uint32_t head = shard->head;
   if (head - TAKE(shard->tail) >= SHARD_BATCHES)
     return 0;
@@ -126,13 +128,8 @@ static void add(struct measurement *all, struct shard *shard, uint32_t number, u
 
 /* ---------------------------------------------------------------------------- events */
 
-/* A serial number beyond the expected one: the NIC dropped events. One before it was sent again. */
-static uint32_t check_serial(struct shard *shard, struct flow *flow, uint32_t number,
-                             const struct tx_event *event) {
-  int32_t ahead = (int32_t)(event->sn - LOAD(flow->next_sn));
-  STORE(flow->next_sn, event->next_sn);
-  if (ahead <= 0)
-    return 0;
+/* The NIC dropped events between the flow's last one and this one. */
+SELDOM static uint32_t gap(struct shard *shard, uint32_t number) {
   STORE(shard->counts.gaps, shard->counts.gaps + 1);
   struct batch *before = current_batch(shard, number);
   if (before)
@@ -140,31 +137,42 @@ static uint32_t check_serial(struct shard *shard, struct flow *flow, uint32_t nu
   return BATCH_UNDERCOUNT;
 }
 
+/* A serial number before the expected one is no gap: it was sent again. */
+static uint32_t check_serial(struct shard *shard, struct flow *flow, uint32_t number,
+                             const struct tx_event *event) {
+  int32_t ahead = (int32_t)(event->sn - LOAD(flow->next_sn));
+  STORE(flow->next_sn, event->next_sn);
+  return ahead > 0 ? gap(shard, number) : 0;
+}
+
+/* What a packet of this flow holds; old bursts count less. */
+static void learn(struct flow *flow, const struct tx_event *event) {
+  uint32_t units = LOAD(flow->learned_units), packets = LOAD(flow->learned_packets);
+  uint32_t halve = (units | packets) >> 30 != 0;
+  STORE(flow->learned_units, (units >> halve) + event->units);
+  STORE(flow->learned_packets, (packets >> halve) + event->packets);
+}
+
 /* A burst that the NIC's counter of bytes cannot hold: its packets, which it can count, times
- * what a packet of this flow held so far. */
-static uint32_t true_units(struct shard *shard, struct flow *flow, const struct tx_event *event,
-                           uint32_t *flags) {
-  uint32_t learned_units = LOAD(flow->learned_units), packets = LOAD(flow->learned_packets);
-  if (event->units < HARDWARE_CLIPS_AT) {
-    uint32_t halve = packets >> 30 | learned_units >> 30; /* old bursts count less */
-    STORE(flow->learned_units, (learned_units >> !!halve) + event->units);
-    STORE(flow->learned_packets, (packets >> !!halve) + event->packets);
-    return event->units;
-  }
-  uint64_t estimate = packets ? (uint64_t)event->packets * learned_units / packets : 0;
-  if (estimate <= event->units || estimate > UINT32_MAX) {
-    *flags |= BATCH_UNDERCOUNT; /* nothing better is known */
+ * what a packet of this flow held so far; the counter's word where nothing better is known. */
+SELDOM static uint32_t estimate(struct shard *shard, const struct flow *flow,
+                                const struct tx_event *event, uint32_t *flags) {
+  uint32_t units = LOAD(flow->learned_units), packets = LOAD(flow->learned_packets);
+  uint64_t estimated = packets ? (uint64_t)event->packets * units / packets : 0;
+  if (estimated <= event->units || estimated > UINT32_MAX) {
+    *flags |= BATCH_UNDERCOUNT;
     return event->units;
   }
   *flags |= BATCH_ESTIMATED;
   STORE(shard->counts.estimated, shard->counts.estimated + 1);
-  return (uint32_t)estimate;
+  return (uint32_t)estimated;
 }
 
 /* Add to each epoch from `epoch` to `last` its share of the event's time. Shares are differences of
  * sums rounded down, so that they add up to `units`; each boundary crossed costs a division. */
-static void spread(struct measurement *all, struct shard *shard, uint32_t number, uint64_t first_ns,
-                   uint64_t last_ns, uint64_t last, uint32_t units, uint32_t flags) {
+SELDOM static void spread(struct measurement *all, struct shard *shard, uint32_t number,
+                          uint64_t first_ns, uint64_t last_ns, uint64_t last, uint32_t units,
+                          uint32_t flags) {
   uint32_t told = 0;
   for (uint64_t epoch = epoch_of(first_ns); epoch < last; epoch++) {
     uint64_t until_ns = (epoch + 1) * EPOCH_NS - first_ns;
@@ -202,7 +210,11 @@ void measurement_record(struct measurement *all, uint32_t thread, const struct t
     PUBLISH(all->table[event->qpn], (uint16_t)number); /* it may be found: all else is written */
   }
   uint32_t flags = check_serial(shard, flow, number, event);
-  uint32_t units = true_units(shard, flow, event, &flags);
+  uint32_t units = event->units;
+  if (units < HARDWARE_CLIPS_AT)
+    learn(flow, event);
+  else
+    units = estimate(shard, flow, event, &flags);
   if (last_ns - duration_ns >= epoch * EPOCH_NS)
     add(all, shard, number, epoch, units, flags);
   else

@@ -20,11 +20,11 @@ struct pattern {
 };
 
 static const struct pattern patterns[] = {
-    {"same", 1, 82, 0},                    /* one queue pair at 400 Gb/s */
-    {"interleaved", FLOWS_SENT, 82, 0},    /* as many as Pulse measured, in turn */
-    {"spanning", 1, 32000, 32000},         /* each event crosses a boundary of epochs */
-    {"batches", 1, 32000u * 32u, 0},       /* each event opens a batch */
-    {"opening", 1u << 23, 82, 0},          /* each event opens a flow, until there are no more */
+    {"same", 1, 82, 0},                 /* one queue pair at 400 Gb/s */
+    {"interleaved", FLOWS_SENT, 82, 0}, /* as many as Pulse measured, in turn */
+    {"spanning", 1, 32000, 32000},      /* each event crosses a boundary of epochs */
+    {"batches", 1, 32000u * 32u, 0},    /* each event opens a batch */
+    {"opening", 1u << 23, 82, 0},       /* each event opens a flow, until there are no more */
 };
 
 int main(int count, char **arguments) {
@@ -37,8 +37,14 @@ int main(int count, char **arguments) {
     uint32_t events = (uint32_t)atoi(arguments[2]);
     for (uint32_t event = 0; event < events; event++) {
       uint32_t now_ns = 1000000 + event * pattern->step_ns, sn = event / pattern->flows;
-      struct tx_event burst = {1 + event % pattern->flows, 1, now_ns - pattern->duration_ns, now_ns,
-                               PACKET_UNITS, 1, sn, sn + 1};
+      struct tx_event burst = {1 + event % pattern->flows,
+                               1,
+                               now_ns - pattern->duration_ns,
+                               now_ns,
+                               PACKET_UNITS,
+                               1,
+                               sn,
+                               sn + 1};
       measurement_record(&measured, 0, &burst);
     }
     printf("%llu\n", (unsigned long long)measured.shards[0].counts.events);
