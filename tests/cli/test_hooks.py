@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from oncall.native import hooks_library
+from oncall.native import hooks_library, verbs_library
 
 Recording = Callable[..., Any]  # tests/conftest.py: starts a process that records
 
@@ -62,6 +62,14 @@ def test_what_was_preloaded_stays(tmp_path: Path) -> None:
     done = oncall("env", "torchrun", "--run-dir", str(tmp_path))
     found = environment_after(done.stdout, LD_PRELOAD="libm.so.6")
     assert found["LD_PRELOAD"] == f"{hooks_library()}:libm.so.6"
+
+
+def test_work_requests_take_a_second_library(tmp_path: Path) -> None:
+    both = f"{hooks_library()}:{verbs_library()}"
+    found = environment_after(oncall("env", "--verbs", "--run-dir", str(tmp_path)).stdout)
+    assert (found["LD_PRELOAD"], found["NCCL_PROFILER_PLUGIN"]) == (both, str(hooks_library()))
+    assert f",LD_PRELOAD={both}" in oncall("env", "slurm", "--verbs").stdout
+    assert both in oncall("env", "kubernetes", "--verbs").stdout
 
 
 def test_the_run_dir_is_told_to_the_job() -> None:

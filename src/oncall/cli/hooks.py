@@ -24,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_SEPARATORS = " :,\t\n"  # of LD_PRELOAD, and of srun --export: neither can quote them
+_SEPARATORS = " ,\t\n"  # of srun --export, which cannot quote them; LD_PRELOAD splits at : too
 _COLUMNS = ("rank", "job", "pid", "state", "records", "unread", "dropped", "ring")
 
 _RunDir = Annotated[
@@ -54,6 +54,9 @@ def env(
         str | None,
         typer.Option(metavar="TEXT", help="Its parallelism: 'tp=2 pp=2 dp=2 micro_batches=8'."),
     ] = None,
+    verbs: Annotated[
+        bool, typer.Option("--verbs", help="Also see what is posted to RDMA NICs.")
+    ] = False,
     run_dir: _RunDir = None,
 ) -> None:
     """Print the environment that makes a job record itself.
@@ -64,17 +67,19 @@ def env(
 
     oncall hooks env kubernetes     a fragment of the pod's specification
     """
-    from oncall.native import hooks_library
+    from oncall.native import hooks_library, verbs_library
     from oncall.shards import places
 
     library = str(hooks_library())
-    _check_writable_as_list(library)
+    preloaded = [library, *([str(verbs_library())] if verbs else [])]
+    for path in preloaded:
+        _check_writable_as_list(path)
     variables = {"ONCALL_RUN_DIR": str((run_dir or places.run_dir()).absolute())}
     if job:
         variables["ONCALL_JOB"] = job
     if config:
         variables["ONCALL_JOB_CONFIG"] = config
-    variables |= {"NCCL_PROFILER_PLUGIN": library, "LD_PRELOAD": library}
+    variables |= {"NCCL_PROFILER_PLUGIN": library, "LD_PRELOAD": ":".join(preloaded)}
     write = {Launcher.SLURM: _for_srun, Launcher.KUBERNETES: _for_kubernetes}
     print(write.get(launcher, _for_shell)(variables))
     if sys.stdout.isatty():
@@ -90,7 +95,7 @@ _HINTS = {
 
 
 def _check_writable_as_list(path: str) -> None:
-    if any(separator in path for separator in _SEPARATORS):
+    if any(separator in path for separator in _SEPARATORS + ":"):
         raise UsageError(
             f"{path!r} cannot be preloaded: the loader splits such a path; "
             "install oncall, or copy the library, where the path has no space, colon or comma"
@@ -116,7 +121,7 @@ def _for_srun(variables: Mapping[str, str]) -> str:
 def _for_kubernetes(variables: Mapping[str, str]) -> str:
     import json
 
-    library = Path(variables["LD_PRELOAD"]).parent
+    library = Path(variables["NCCL_PROFILER_PLUGIN"]).parent
     run_dir = variables["ONCALL_RUN_DIR"]
     lines = ["containers:", "- env:"]
     for name, value in variables.items():

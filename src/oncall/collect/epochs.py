@@ -71,32 +71,43 @@ def spread(sent: Sent, epoch_ns: int = EPOCH_NS) -> Epochs:
     first = np.maximum(sent.begun_ns // epoch_ns, last - _MOST_EPOCHS + 1)
     begun_ns = np.maximum(sent.begun_ns, first * epoch_ns)
     counts = last - first + 1
-    of = np.repeat(np.arange(len(counts)), counts)
-    if not len(of):
+    if not len(counts):
         return NOTHING
-    nth = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    epoch = first[of] + nth
-    lasted_ns = np.maximum(sent.ended_ns - begun_ns, 1)[of]
-    until_ns = np.minimum((epoch + 1) * epoch_ns, sent.ended_ns[of]) - begun_ns[of]
-    share = np.where(nth + 1 == counts[of], 1.0, until_ns / lasted_ns)
-    so_far = np.floor(sent.bytes[of] * share).astype(np.int64)
+    ends = np.cumsum(counts)
+    starts = ends - counts
+    # Bytes sent until an epoch's end: a line from begin to end.
+    nth = np.arange(ends[-1]) - np.repeat(starts, counts)
+    slope = sent.bytes / np.maximum(sent.ended_ns - begun_ns, 1)
+    until_first_end = slope * ((first + 1) * epoch_ns - begun_ns)
+    so_far = nth * np.repeat(epoch_ns * slope, counts) + np.repeat(until_first_end, counts)
+    so_far = so_far.astype(np.int64)
+    so_far[ends - 1] = sent.bytes
     own = np.diff(so_far, prepend=0)
-    own[nth == 0] = so_far[nth == 0]
-    return added_up(sent.flow[of], epoch, own)
+    own[starts] = so_far[starts]
+    return added_up(np.repeat(sent.flow, counts), np.repeat(first, counts) + nth, own)
 
 
 def added_up(flow: Ints, epoch: Ints, bytes_: Ints) -> Epochs:
     """One row for each epoch of a flow; those without bytes are left out."""
     there = bytes_ > 0
-    flow, epoch, bytes_ = flow[there], epoch[there], bytes_[there]
-    order = np.lexsort((epoch, flow))
-    flow, epoch, bytes_ = flow[order], epoch[order], bytes_[order]
+    if not there.all():
+        flow, epoch, bytes_ = flow[there], epoch[there], bytes_[there]
     if not len(flow):
         return NOTHING
+    if not _is_ordered(flow, epoch):
+        order = np.lexsort((epoch, flow))
+        flow, epoch, bytes_ = flow[order], epoch[order], bytes_[order]
     opens = np.ones(len(flow), dtype=bool)
-    opens[1:] = (np.diff(flow) != 0) | (np.diff(epoch) != 0)
+    np.not_equal(flow[1:], flow[:-1], out=opens[1:])
+    opens[1:] |= epoch[1:] != epoch[:-1]
     at = np.flatnonzero(opens)
     return Epochs(flow[at], epoch[at], np.add.reduceat(bytes_, at))
+
+
+def _is_ordered(flow: Ints, epoch: Ints) -> bool:
+    """By flow, then by epoch: as spans of one reading are, for they follow one another."""
+    later = (flow[1:] > flow[:-1]) | ((flow[1:] == flow[:-1]) & (epoch[1:] >= epoch[:-1]))
+    return bool(later.all())
 
 
 class Recent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -87,7 +88,7 @@ class VerbsProcess:
         """Rows of what ended since the last call, and queue pairs that came to be stuck."""
         records = self.reader.drain(most)
         self._see_boards()
-        records = self._sound(records, now)
+        records = self._sound(records)
         batches = [self._pairs_batch(self._news())]
         if len(records):
             self._take(records, now)
@@ -157,10 +158,11 @@ class VerbsProcess:
 
     # --------------------------------------------------------------- requests
 
-    def _sound(self, records: Rows, now: Instant) -> Rows:
+    def _sound(self, records: Rows) -> Rows:
         """Without what no process of this node can have meant."""
         posted, completed = records["posted_ns"], records["completed_ns"]
-        sound = (posted > 0) & (posted <= completed) & (completed <= now.monotonic_ns + NS_PER_S)
+        # Of now, and not of when the reading began: a busy node may have kept us since.
+        sound = (posted > 0) & (posted <= completed) & (completed <= time.monotonic_ns())
         sound &= (records["bytes"] < _MOST_BYTES) & (records["requests"] > 0)
         sound &= np.isin(records["number"], list(self._by_flow))
         self._garbage += len(records) - int(sound.sum())
