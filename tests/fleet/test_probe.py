@@ -23,10 +23,12 @@ from oncall.collect.stamped_socket import StampedSocket
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.local import LocalTransport
+from oncall.fleet.merge import Answers, merge_probes
 from oncall.fleet.probe import Probed, ProbeOrder, probe_fleet
 from oncall.fleet.transport import Connection
 from oncall.report import probe as report
 from oncall.report.probe_summary import summarise
+from oncall.shards.parts import ReceivedPart
 from oncall.shards.probe_request import ProbeRequest, ProbeTarget, parse_probe
 from oncall.shards.wire import WireError
 
@@ -151,6 +153,17 @@ def test_a_node_that_cannot_be_probed_is_named_and_the_others_go_on(
         ("gpu001",),
         ("gpu003",),
     ]
+
+
+def test_measurements_that_cannot_be_read_are_told_with_their_host(tmp_path: Path) -> None:
+    garbage = tmp_path / "part.parquet"
+    garbage.write_bytes(b"PAR1 and no more")
+    incident, bad = merge_probes(
+        Answers([ReceivedPart("gpu001", "pings", 3, garbage)], outcomes={}, clocks={})
+    )
+    with incident:
+        assert incident.rows("pings") == 0
+    assert list(bad) == ["gpu001"] and "parquet" in bad["gpu001"].lower()
 
 
 def test_a_target_that_leaves_is_stated_and_no_bogus_row(folders: dict[str, Path]) -> None:

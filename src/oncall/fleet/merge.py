@@ -58,16 +58,17 @@ def merge(answers: Answers, job: str) -> Incident:
     return incident
 
 
-def merge_probes(answers: Answers) -> Incident:
-    """What nodes measured of one another, of no job, with their clocks. The caller closes it."""
+def merge_probes(answers: Answers) -> tuple[Incident, dict[str, str]]:
+    """What nodes measured of one another, of no job, with their clocks; and of hosts whose answers
+    cannot be read, why. The caller closes the incident."""
     incident = Incident.empty()
     try:
-        load_parts(incident.con, answers.parts)
+        bad = {one.part.sender: one.problem for one in load_parts(incident.con, answers.parts)}
         _tell_clocks(incident, answers)
     except BaseException:
         incident.close()
         raise
-    return incident
+    return incident, bad
 
 
 def _tell_hosts(

@@ -91,8 +91,11 @@ async def probe_fleet(
                 listeners = await _listen(gather)
                 sampled, odd = await _probe(gather, listeners, order)
             answers = gather.answers
+            incident, bad = merge_probes(answers)
+            for host, problem in bad.items():
+                odd.setdefault(host, []).append(f"some of its answers cannot be read: {problem}")
             return Probed(
-                merge_probes(answers),
+                incident,
                 answers.outcomes,
                 odd,
                 _without_rdma(listeners),
