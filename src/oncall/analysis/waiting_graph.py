@@ -158,10 +158,10 @@ def predecessors(
     own = _latest(ended, (collective, src, step), (collective, src, step - 1))
     data = _latest(ended, (collective, dst, step), (collective, src, step - 1))
     flow, told = _whole(steps["flow"]), ~np.ma.getmaskarray(steps["waits_for_flow"])
-    named = _latest(
-        ended, (collective, flow, step), (collective, _whole(steps["waits_for_flow"]), step - 1)
-    )
-    data = np.where(told & (named != NONE), named, data)
+    if told.any():
+        wanted = (collective, _whole(steps["waits_for_flow"]), step - 1)
+        named = _latest(ended, (collective, flow, step), wanted)
+        data = np.where(told & (named != NONE), named, data)
     ends = np.where(own == NONE, np.iinfo(np.int64).min, ended[own])
     data_ends = np.where(data == NONE, np.iinfo(np.int64).min, ended[data])
     ends[ends > started] = np.iinfo(np.int64).min
@@ -200,10 +200,15 @@ def _latest(ended: Integers, key: tuple[Integers, ...], wanted: tuple[Integers, 
 def _codes(columns: list[Integers]) -> Integers:
     """One number for each different row of `columns`."""
     code = np.zeros(len(columns[0]), np.int64)
+    width = 1
     for column in columns:
-        values, inverse = np.unique(column, return_inverse=True)
-        code = code * len(values) + inverse
-        code = np.unique(code, return_inverse=True)[1]
+        low = int(column.min(initial=0))
+        span = int(column.max(initial=0)) - low + 1
+        if width * span >= 1 << 62:  # wide numbers: count those that occur
+            code, column = (np.unique(c, return_inverse=True)[1] for c in (code, column))
+            width, low, span = int(code.max(initial=0)) + 1, 0, int(column.max(initial=0)) + 1
+        code = code * span + (column - low)
+        width *= span
     return code
 
 
