@@ -13,7 +13,10 @@ TEST_PACKAGES := openssh-server openssh-client tmux
 # What `make test-vm` builds a virtual machine with: emulation, a Debian in a folder, its image.
 VM_PACKAGES := qemu-system-x86 debootstrap squashfs-tools cpio busybox-static kmod
 
-.PHONY: demo test test-slow test-vm vm-packages check format docs bench clean compiler native sanitize packages pictures
+# What `make dpa-riscv` builds and runs the NIC's measurement with.
+RISCV_PACKAGES := gcc-riscv64-unknown-elf gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user
+
+.PHONY: dpa-riscv riscv-packages demo test test-slow test-vm vm-packages check format docs bench clean compiler native sanitize packages pictures
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -86,6 +89,16 @@ test-vm: $(VENV)/.tested-with
 vm-packages:
 	@{ [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && \
 	  $$sudo apt-get install -y -q --no-install-recommends $(VM_PACKAGES); }
+
+# The measurement of dpa/ as a NIC's cores would run it: its tests, and instructions an event. What
+# cannot be built or run here is skipped, with the reason.
+dpa-riscv: $(VENV)/.tested-with
+	$(BIN)/pytest -n 0 -rs -m "slow or not slow" tests/dpa/test_riscv.py
+	$(BIN)/python benchmarks/dpa.py riscv
+
+riscv-packages:
+	@{ [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && \
+	  $$sudo apt-get install -y -q --no-install-recommends $(RISCV_PACKAGES); }
 
 format: $(VENV)/.tested-with
 	$(BIN)/clang-format -i $(C_FILES)

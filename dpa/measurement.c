@@ -85,8 +85,8 @@ SELDOM static struct batch *open_batch(struct shard *shard, uint32_t flow, uint3
   STORE(batch->window, window);
   STORE(batch->flow, (uint16_t)flow);
   STORE(batch->flags, (uint16_t)0);
-  for (uint32_t epoch = 0; epoch < BATCH_EPOCHS; epoch++)
-    STORE(batch->units[epoch], (uint16_t)0);
+  for (uint32_t word = 0; word < BATCH_EPOCHS / 4; word++)
+    STORE(batch->words[word], (uint64_t)0);
   PUBLISH(shard->head, head + 1);
   shard->current[flow] = head;
   return batch;

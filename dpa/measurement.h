@@ -64,7 +64,10 @@ struct batch {
   uint32_t window; /* epoch / BATCH_EPOCHS, its lower 32 bits: 50 days */
   uint16_t flow;
   uint16_t flags;
-  uint16_t units[BATCH_EPOCHS];
+  union {
+    uint16_t units[BATCH_EPOCHS];
+    uint64_t words[BATCH_EPOCHS / 4]; /* the same, to be cleared */
+  };
 };
 
 enum flow_state { FLOW_FREE = 0, FLOW_OPEN = 1, FLOW_RETIRED = 2 };
