@@ -34,7 +34,7 @@ _OF_THE_NODE = (
     "collectors", "nics", "nic_priorities", "gpus", "hosts", "host_processes", "devices",
     "host_events", "pings",
 )  # fmt: skip
-_TRAFFIC = {"epochs": "start_ns", "op_traffic": "started_ns"}
+_TRAFFIC = {"epochs": "start_ns", "op_traffic": "started_ns", "wr_windows": "end_ns"}
 _EVERY_TIME = ("jobs", "ranks", "comms", "qps", "links")
 
 

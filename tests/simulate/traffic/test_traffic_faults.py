@@ -112,3 +112,21 @@ def test_a_source_tells_what_it_can_know(source: str) -> None:
     qpn, process, profiler = source != "proxy", source != "dpa", source == "proxy"
     assert known == (qpn, process, profiler, profiler)
     assert (1.01 if source == "dpa" else 1.0) * due <= sent < 1.03 * due
+
+
+@pytest.mark.parametrize(("workload", "senders"), [("gpt2", {1, 9}), ("mixtral", {1, 9, 17, 25})])
+def test_requests_that_stand_still_have_the_nic_that_is_down_at_one_end(
+    workload: str, senders: set[int]
+) -> None:
+    """Completed bytes of it and of the rank before it are alike: work requests tell them apart."""
+    fault = TrafficFault("nic_down", 9, iteration=1)
+    scenario = TrafficScenario(
+        workload=workload, iterations=2, dp_bytes=128 * 2**20, source="wr", faults=(fault,)
+    )
+    with simulate_traffic(scenario)[0] as incident:
+        ends = incident.con.execute(
+            "SELECT DISTINCT rank, peer_rank, probe "
+            "FROM wr_windows JOIN qps USING (node, nic, qpn, rank)"
+        ).fetchall()
+    assert {9} < {rank for rank, _, _ in ends} <= senders
+    assert all(9 in (rank, peer) and probe == "lost" for rank, peer, probe in ends)

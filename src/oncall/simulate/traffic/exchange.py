@@ -150,6 +150,10 @@ class _Exchange:
         posted, completed = np.full(index.size, np.inf), np.full(index.size, -np.inf)
         np.minimum.at(posted, index, begin)
         np.maximum.at(completed, index, end)
+        # What a NIC that went down had begun is never over.
+        broken = np.isinf(self.finished_ns) & np.isfinite(self.down_ns)
+        begun = np.flatnonzero(broken) * 2**24 + (self.sent[broken] // self.slice_bytes).astype(int)
+        completed[index[np.isin(request, begun)]] = np.inf
         return Slices(
             operation=self.flows.operation[flow],
             sender=self.flows.sender[flow],

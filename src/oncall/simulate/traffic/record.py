@@ -15,6 +15,8 @@ from oncall.simulate.traffic.host_rows import host_rows
 from oncall.simulate.traffic.operation_traffic import operation_traffic, words
 from oncall.simulate.traffic.queue_pairs import QueuePairs, connect
 from oncall.simulate.traffic.scenario import TrafficScenario
+from oncall.simulate.traffic.slices import Slices
+from oncall.simulate.traffic.standing import standing_still
 from oncall.simulate.traffic.training import Played, rng_of
 
 SETUP_NS = 60e9  # connections are made this long before the first operation
@@ -56,7 +58,7 @@ class _Recorder:
         """Of nodes that never answered nothing is known but what others know."""
         names = [self.node_names[node] for node in self.scenario.missing_nodes]
         ranks = np.flatnonzero(np.isin(self.cluster.nodes, self.scenario.missing_nodes)).tolist()
-        for table in ("qps", "epochs", "op_traffic", "hosts", "clocks", "ranks"):
+        for table in ("qps", "wr_windows", "epochs", "op_traffic", "hosts", "clocks", "ranks"):
             self.incident.con.execute(f"DELETE FROM {table} WHERE list_contains(?, node)", [names])
         self.incident.con.execute("DELETE FROM ops WHERE list_contains(?, rank)", [ranks])
 
@@ -164,6 +166,8 @@ class _Recorder:
         pairs = connect(self.scenario, self.played, slices, is_message)
         if self.scenario.source != "proxy":
             self._queue_pairs(pairs)
+        if self.scenario.source == "wr":
+            self._standing_still(slices, pairs)
         offset = self.offset_ns[self.cluster.nodes]
         measured = epochs.measure(self.scenario, slices, pairs.flow, offset[slices.sender], rng)
         rank = pairs.rank[measured.flow]
@@ -193,6 +197,28 @@ class _Recorder:
                 "node": self._nodes(pairs.rank),
                 "nic": self._nics(pairs.rank),
                 "created_ns": self._shown(pairs.rank, -SETUP_NS + pairs.made_ns),
+            },
+        )
+
+    def _standing_still(self, slices: Slices, pairs: QueuePairs) -> None:
+        found = standing_still(self.played, slices, pairs)
+        if found is None:
+            return
+        rank = pairs.rank[found["flow"]]
+        oldest, end = self._shown(rank, found["oldest"]), self._shown(rank, self.played.until_ns)
+        self.incident.append(
+            "wr_windows",
+            {
+                "job": self.scenario.job,
+                "rank": rank,
+                "node": self._nodes(rank),
+                "nic": self._nics(rank),
+                "qpn": pairs.qpn[found["flow"]],
+                "start_ns": oldest,
+                "end_ns": end,
+                "outstanding": found["outstanding"],
+                "oldest_ns": end - oldest,
+                "probe": Words(found["lost"].astype(np.int32), ["answered", "lost"]),
             },
         )
 
