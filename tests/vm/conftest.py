@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from oncall import native
+
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
 IMAGE = PROJECT / "build" / "vm"
@@ -44,6 +46,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
             pytest.skip("apt knows no linux-image-amd64 here: the machine runs Debian's kernel")
     subprocess.run([HERE / "build_image.sh", IMAGE], check=True, timeout=600)
     control = tmp_path_factory.mktemp("control")
+    shutil.copy(native.verbs_library(), control)
     command = [HERE / "run.sh", IMAGE, PROJECT, HERE / "guest.sh", str(LIMIT_S)]
     done = subprocess.run(
         command, env={**os.environ, "CONTROL": str(control)}, timeout=LIMIT_S + 60, text=True,

@@ -19,6 +19,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from guest_verbs import verbs
+
 from oncall.collect.config import Configuration
 from oncall.collect.local_nics import LocalNic, local_nics
 from oncall.collect.log import Log
@@ -47,6 +49,7 @@ def main() -> None:
             results["lossy"] = pings(here, there, 40)
     results["traffic"] = collect()
     results["probe"] = probe()
+    results["verbs"] = verbs(wait_until, listens)
     (CONTROL / "results.json").write_text(json.dumps(results))
 
 
