@@ -104,7 +104,7 @@ def nic_signs() -> str:
                 sum(set_back)::BIGINT AS set_back, min(down_ns) AS down_ns
             FROM parts GROUP BY ALL),
         rails AS ({RAILS}),
-        links AS (
+        widths AS (
             SELECT node, nic, quantile_disc(rate_bytes_per_s, 0.1) FILTER (link_up IS NOT false)
                     AS rate, quantile_disc(pcie_width / nullif(pcie_width_max, 0)
                     * pow(2.0, pcie_gen - pcie_gen_max), 0.1) AS pcie_share
@@ -142,7 +142,7 @@ def nic_signs() -> str:
                     {STALLS_BEYOND} * median(pcie_waiting) OVER ())) AS pcie_stalled,
             k.rate / max(k.rate) OVER (PARTITION BY r.rail) AS link_share, peak_share, host_ns,
             host_before_ns, network_ns
-        FROM lasting l JOIN rails r USING (node, nic) JOIN links k USING (node, nic)
+        FROM lasting l JOIN rails r USING (node, nic) JOIN widths k USING (node, nic)
         LEFT JOIN users u USING (node, nic) LEFT JOIN ports p USING (node, nic)
         LEFT JOIN beside b ON b.node = l.node AND b.gpu = u.gpu
         LEFT JOIN peaks USING (node, nic) LEFT JOIN latencies USING (node, nic)
