@@ -18,13 +18,15 @@ _SOURCES = ("poller.c", "standin/doca_host.c", "pcc_device.c", "measurement.c", 
 
 @pytest.fixture(scope="session")
 def poller(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """dpa/poller.c, with the NIC's program and a stand-in for DOCA in the same process."""
+    """dpa/poller.c, with the NIC's program and a stand-in for DOCA in the same process, every
+    access watched."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler: `make test` installs one")
     program = tmp_path_factory.mktemp("poller") / "oncall-dpa-poller"
     sources = [_DPA / name for name in _SOURCES]
-    flags = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{_DPA}/doca_shim", f"-I{_DPA}")
+    watched = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    flags = ("-std=gnu11", "-O1", "-g", *watched, f"-I{_DPA}/doca_shim", f"-I{_DPA}")
     subprocess.run([compiler, *flags, *sources, "-o", program], check=True)
     return program
 
