@@ -47,3 +47,4 @@ from oncall.analysis import contributors
 from oncall.analysis import flow_routes
 from oncall.analysis import compute_times
 from oncall.analysis import host_pauses
+from oncall.analysis import cpu_states
