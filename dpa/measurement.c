@@ -3,11 +3,11 @@
 
 #include "order.h"
 
-#define HARDWARE_CLIPS_AT 32768u /* units from which on BlueField-3's counter was found wrong */
-#define REFERENCE_NS 500000000u  /* how old the common reference may become while events come */
+#define HARDWARE_CLIPS_AT 32768u     /* units from which on BlueField-3's counter was found wrong */
+#define REFERENCE_NS 500000000u      /* how old the common reference may become while events come */
+#define FIRST_REFERENCE (1ull << 32) /* no time is negative */
 /* Kept out of line, so that the way of most events saves no registers for it. */
 #define SELDOM __attribute__((noinline, cold))
-#define FIRST_REFERENCE (1ull << 32) /* no time is negative */
 
 /* ---------------------------------------------------------------------------- flows */
 

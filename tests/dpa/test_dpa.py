@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -157,7 +158,8 @@ def watch(playing: Callable[..., Path]) -> Iterator[Callable[..., Watched]]:
 
 
 def told(*payloads: bytes) -> str:
-    return f"write({b''.join(frame(payload, after_ns=10**18) for payload in payloads)!r})"
+    frames = b"".join(frame(payload, after_ns=10**18) for payload in payloads)
+    return f"sys.stdout.buffer.write({frames!r}); sys.stdout.flush()"
 
 
 def test_one_that_dies_is_started_again(watch: Callable[..., Watched]) -> None:
@@ -202,6 +204,17 @@ def test_rows_wait_for_the_end_of_a_poll(watch: Callable[..., Watched]) -> None:
     watched = watch(told(*pages), "time.sleep(60)")
     until(lambda: watched.collect() and watched.rows)
     assert watched.rows == [(7, 288, True)]
+
+
+def test_more_than_can_be_stored_is_cut_off_in_time(watch: Callable[..., Watched]) -> None:
+    """Of every queue pair the same time is left, and it is said that this is not all."""
+    busy = [batch(1, 7 + qpn, 32 * at, 5) for at in range(1100) for qpn in range(10)]
+    watched = watch(told(page(*busy)), "time.sleep(60)")
+    until(lambda: watched.collect() and watched.rows)
+    counted = Counter(qpn for qpn, _, _ in watched.rows)
+    assert len(counted) == 10 and set(counted.values()) == {819}
+    assert all(undercount for _, _, undercount in watched.rows)
+    assert watched.last.dropped == 11_000 - 8_190
 
 
 def test_losses_add_up_over_lives(watch: Callable[..., Watched]) -> None:

@@ -21,6 +21,8 @@ from oncall.collect.source import Collected, Instant
 from oncall.shards.batch import Batch
 from oncall.units import NS_PER_S
 
+_MOST_BATCHES = 8192  # of a poll and NIC: at most 262,144 rows
+
 
 class DpaSource:
     """Epochs of the NICs `nics`, each with a poller of its own."""
@@ -73,13 +75,14 @@ class _Nic:
         self._unfinished: list[Batches] = []
         self._boot = 0
         self._lost_before = self._lost = 0  # in its earlier lives, and in this one
+        self._left_out = 0  # batches that were too many to store
         self._problem = ""
         self.notes: tuple[str, ...] = ()
 
     @property
     def dropped(self) -> int:
-        """Events and counts known to be lost, ever."""
-        return self._lost_before + self._lost
+        """Events, counts and batches known to be lost, ever."""
+        return self._lost_before + self._lost + self._left_out
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -98,8 +101,10 @@ class _Nic:
             self._unfinished.append(page.batches)
             if not page.more:
                 batches, self._unfinished = np.concatenate(self._unfinished), []
-                if len(batches):
-                    rows.append(self._rows(batches, page, node))
+                kept = first_of(batches, _MOST_BATCHES)
+                self._left_out += len(batches) - len(kept)
+                if len(kept):
+                    rows.append(self._rows(kept, page, node))
         return rows
 
     def _account(self, page: Page) -> None:
@@ -134,6 +139,17 @@ class _Nic:
 _EPOCH = np.dtype(
     [("vhca", "<u2"), ("qpn", "<u4"), ("epoch", "<u8"), ("units", "<u4"), ("flags", "<u2")]
 )
+
+
+def first_of(batches: Batches, most: int) -> Batches:
+    """All, or if they are more than `most`, those of the earliest time, marked as undercount: what
+    is left out is then missing of every queue pair alike."""
+    if len(batches) <= most:
+        return batches
+    epochs = batches["first_epoch"]
+    kept: Batches = batches[epochs < np.partition(epochs, most)[most]]
+    kept["flags"] |= UNDERCOUNT
+    return kept
 
 
 def merge(batches: Batches) -> NDArray[np.void]:

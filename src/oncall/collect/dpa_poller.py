@@ -13,7 +13,7 @@ from oncall.collect.dpa_pages import FrameKind, Page, read_page, split_frames
 from oncall.errors import BadInput
 
 _READ_BYTES = 1 << 20
-_MOST_HELD = 64 * 2**20  # bytes of pages; beyond, the poller and then the NIC have to wait
+_MOST_HELD = 16 * 2**20  # bytes of pages; beyond, the poller and then the NIC have to wait
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)  # before it is started again
 _PATIENCE_S = 2.0
 
