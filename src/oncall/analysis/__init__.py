@@ -38,6 +38,7 @@ from oncall.analysis import expected_traffic
 from oncall.analysis import traffic
 from oncall.analysis import parallelism
 from oncall.analysis import rank_traffic
+from oncall.analysis import collective_steps
 from oncall.analysis import waiting_graph
 from oncall.analysis import pause_spans
 from oncall.analysis import step_ports

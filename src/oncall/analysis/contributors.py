@@ -94,7 +94,7 @@ def port_scores(
 
 @relation(
     "flow_sizes",
-    reads=["flow_steps"],
+    reads=["collective_steps"],
     optional=["flows"],
     empty_without=["flows"],
     columns=[
@@ -112,16 +112,18 @@ def port_scores(
 def flow_sizes() -> str:
     """Flows with their ends, where these are known."""
     return """
+        WITH steps AS (
+            SELECT DISTINCT flow FROM collective_steps WHERE flow IS NOT NULL),
+        newest AS (
+            SELECT max(coalesce(ended_ns, started_ns)) AS at_ns FROM collective_steps)
         SELECT f.flow, coalesce(any_value(f.name), coalesce(any_value(src_host),
                 any_value(src_ip)) || '->' || coalesce(any_value(dst_host), any_value(dst_ip)),
                 'flow ' || f.flow) AS name,
             coalesce(any_value(src_host), any_value(src_ip)) AS src_host,
             coalesce(any_value(dst_host), any_value(dst_ip)) AS dst_host,
             max(f.bytes) AS bytes, min(f.started_ns) AS started_ns,
-            coalesce(max(f.ended_ns), (SELECT max(coalesce(ended_ns, started_ns)) FROM flow_steps))
-                AS ended_ns,
-            coalesce(bool_or(f.is_collective), false)
-                OR f.flow IN (SELECT flow FROM flow_steps) AS is_collective
+            coalesce(max(f.ended_ns), (SELECT at_ns FROM newest)) AS ended_ns,
+            coalesce(bool_or(f.is_collective), false) OR f.flow IN (FROM steps) AS is_collective
         FROM flows f WHERE f.flow IS NOT NULL GROUP BY f.flow
     """
 

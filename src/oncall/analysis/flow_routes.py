@@ -16,7 +16,7 @@ from oncall.evidence import relation
 
 @relation(
     "looping_flows",
-    reads=["flow_steps"],
+    reads=["collective_steps"],
     optional=["links", "switch_flows", "switch_ports", "switch_pauses", "flows"],
     empty_without=["switch_flows"],
     columns=[

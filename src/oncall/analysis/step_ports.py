@@ -106,7 +106,7 @@ def step_ports() -> str:
 @relation(
     "step_flows",
     reads=["late_steps"],
-    optional=["switch_flows", "flow_steps", "flows"],
+    optional=["switch_flows", "step_waits", "flows"],
     empty_without=["late_steps", "switch_flows"],
     columns=[
         ("id", "INTEGER", "", "the late step"),
@@ -124,10 +124,12 @@ def step_ports() -> str:
 def step_flows() -> str:
     """Each flow at each port while a late step ran."""
     return """
-        WITH members AS (SELECT DISTINCT job, comm, seq, flow FROM flow_steps),
+        WITH members AS (
+            SELECT DISTINCT job, comm, seq, flow FROM step_waits WHERE flow IS NOT NULL),
         names AS (SELECT flow, any_value(name) AS name FROM flows GROUP BY flow)
         SELECT s.id, p.switch, p.port, p.flow, sum(p.packets) AS packets,
-            sum(p.packets * p.queue_depth) AS queued, bool_or(p.flow = s.flow) AS own,
+            sum(p.packets * p.queue_depth) AS queued,
+            coalesce(bool_or(p.flow = s.flow), false) AS own,
             bool_or(m.flow IS NOT NULL) AS member,
             coalesce(any_value(n.name), 'flow ' || p.flow) AS name
         FROM late_steps s JOIN switch_flows p

@@ -57,7 +57,7 @@ _STEP_COLUMNS = [
 
 @relation(
     "step_waits",
-    reads=["flow_steps"],
+    reads=["collective_steps"],
     optional=["switch_pauses", "switch_ports"],
     columns=_STEP_COLUMNS,
     source="Vedrfolnir III-B, III-D1 (waiting graph), Table I",
@@ -66,8 +66,7 @@ def step_waits(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """The waiting graph of each collective: each step with the one it waited for."""
     steps = con.execute(
         """SELECT *, dense_rank() OVER (ORDER BY job, comm, seq) - 1 AS collective
-        FROM flow_steps WHERE started_ns IS NOT NULL AND step IS NOT NULL
-        ORDER BY collective, step, src, dst"""
+        FROM collective_steps ORDER BY collective, step, src, dst"""
     ).fetchnumpy()
     started = _whole(steps["started_ns"])
     over = ~np.ma.getmaskarray(steps["ended_ns"])
@@ -136,7 +135,7 @@ def critical_steps() -> str:
 def _newest(con: duckdb.DuckDBPyConnection) -> int:
     """The newest instant known: until then, a step that has not ended goes on."""
     ((newest,),) = con.execute(
-        """SELECT greatest((SELECT max(greatest(started_ns, ended_ns)) FROM flow_steps),
+        """SELECT greatest((SELECT max(greatest(started_ns, ended_ns)) FROM collective_steps),
             (SELECT max(at_ns) FROM switch_pauses), (SELECT max(at_ns) FROM switch_ports), 0)"""
     ).fetchall()
     return int(newest)

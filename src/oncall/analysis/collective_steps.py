@@ -1,0 +1,61 @@
+"""The steps of collectives' flows, from whoever recorded them.
+
+Host agents and simulators tell each step. Our own collectors tell what a rank sent to a peer in an
+operation: of a ring's or tree's pipeline that is one long step, which waits for nobody and should
+take what the same message took at its best. It is looked at only where switches tell more.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+BEST = 0.1  # quantile: undisturbed, yet not the one luckiest
+
+
+@relation(
+    "collective_steps",
+    reads=["flow_steps|op_traffic", "flow_steps|switch_ports|switch_pauses"],
+    optional=["ranks", "flows"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the collective"),
+        ("flow", "BIGINT", "", "the flow; of a rank's traffic whose flow is not known: NULL"),
+        ("src", "INTEGER", "", "sending rank"),
+        ("dst", "INTEGER", "", "receiving rank"),
+        ("step", "INTEGER", "", "step of the algorithm"),
+        ("bytes", "BIGINT", "bytes", "bytes of the step"),
+        ("started_ns", "BIGINT", "ns", "first byte"),
+        ("ended_ns", "BIGINT", "ns", "last byte; NULL: not over"),
+        ("waits_for_flow", "BIGINT", "", "the flow whose step must end before, where told"),
+        ("expected_ns", "DOUBLE", "ns", "its time undisturbed"),
+    ],
+    source="Vedrfolnir III-B, III-C1; Pulse 5",
+)
+def collective_steps() -> str:
+    """Each step of each collective; what hosts traced goes before what their traffic shows."""
+    return f"""
+        WITH homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
+        named AS (
+            SELECT src_host, dst_host, any_value(flow) AS flow FROM flows
+            WHERE is_collective GROUP BY ALL),
+        sent AS (
+            SELECT t.*, a.node AS src_node, b.node AS dst_node,
+                quantile_disc(t.ended_ns - t.started_ns, {BEST})
+                    OVER (PARTITION BY t.job, t.comm, t.rank, t.peer, t.bytes) AS best_ns
+            FROM op_traffic t
+            LEFT JOIN homes a ON a.job = t.job AND a.rank = t.rank
+            LEFT JOIN homes b ON b.job = t.job AND b.rank = t.peer
+            WHERE t.kind = 'coll' AND t.peer IS NOT NULL
+                AND NOT EXISTS (FROM flow_steps)
+                -- Within a host nothing passes a switch.
+                AND a.node IS DISTINCT FROM b.node)
+        SELECT job, comm, seq, flow, src, dst, step, bytes, started_ns, ended_ns, waits_for_flow,
+            expected_ns
+        FROM flow_steps WHERE started_ns IS NOT NULL AND step IS NOT NULL
+        UNION ALL
+        SELECT s.job, s.comm, s.seq, n.flow, s.rank, s.peer, 1, s.bytes, s.started_ns, s.ended_ns,
+            NULL, s.best_ns
+        FROM sent s LEFT JOIN named n ON n.src_host = s.src_node AND n.dst_host = s.dst_node
+        WHERE s.started_ns IS NOT NULL
+    """
