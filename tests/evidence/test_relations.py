@@ -209,7 +209,8 @@ def test_every_relation_yields_the_columns_it_declares(entry: Relation, unknown:
 def test_every_relation_reads_only_what_it_names(entry: Relation) -> None:
     named = {table.name for table in TABLES} | {one.name for one in SHIPPED}
     words = set(re.findall(r"\b(?:FROM|JOIN)\s+([a-z_]+)", entry.sql or ""))
-    assert words & named <= set(entry.inputs)
+    own = set(re.findall(r"\b([a-z_]+)\s+AS\s+(?:MATERIALIZED\s+)?\(", entry.sql or ""))
+    assert words & named - own <= set(entry.inputs)
 
 
 @pytest.fixture(scope="module")
@@ -231,9 +232,25 @@ def stuck() -> Iterator[Incident]:
         yield made
 
 
+TOLD = ("ops", "comms", "launches", "transfers")  # what `stuck` tells
+
+
+def told(name: str) -> bool:
+    """Whether `stuck` has what a table or relation is made of."""
+    if name not in relations.REGISTRY:
+        return name in TOLD
+    entry = relations.REGISTRY[name]
+    return all(any(told(one) for one in read.split("|")) for read in entry.reads)
+
+
 @pytest.mark.parametrize(
     ("entry", "read"),
-    [(entry, read) for entry in SHIPPED for read in entry.empty_without],
+    [
+        (entry, read)
+        for entry in SHIPPED
+        for read in entry.empty_without
+        if told(entry.name) and any(told(one) for one in read.split("|"))
+    ],
     ids=lambda part: part if isinstance(part, str) else part.name,
 )
 def test_a_relation_is_empty_without_what_it_says(
@@ -243,7 +260,7 @@ def test_a_relation_is_empty_without_what_it_says(
         if entry.sql is not None:
             return len(stuck.con.execute(entry.sql).fetchall())
         assert entry.compute is not None
-        return len(entry.compute(stuck.con)["rank"])
+        return len(next(iter(entry.compute(stuck.con).values())))
 
     stuck.con.execute("BEGIN")
     try:
