@@ -130,7 +130,7 @@ def flow_sizes() -> str:
 
 @relation(
     "contributors",
-    reads=["flow_scores", "critical_steps"],
+    reads=["flow_scores", "critical_steps", "late_steps"],
     optional=["flow_sizes"],
     empty_without=["flow_scores"],
     columns=[

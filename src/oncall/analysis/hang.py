@@ -101,8 +101,8 @@ def hang_members() -> str:
             SELECT s.job, s.comm, s.rank, any_value(s.op) AS op, any_value(s.bytes) AS bytes,
                 min(s.entered_ns) AS entered_ns, max(s.waited_ns) AS waited_ns
             FROM standing s WHERE s.kind = 'p2p' GROUP BY ALL)
-        SELECT r.job, r.comm, r.seq, r.kind, r.rank, m.node, m.gpu, m.nic, m.pid, m.name AS comm_name,
-            m.role,
+        SELECT r.job, r.comm, r.seq, r.kind, r.rank, m.node, m.gpu, m.nic, m.pid,
+            m.name AS comm_name, m.role,
             CASE WHEN NOT coalesce(n.heard, false) THEN 'silent'
                  WHEN r.kind = 'p2p' THEN CASE WHEN p.rank IS NOT NULL THEN 'waiting'
                                                ELSE 'absent' END

@@ -1,7 +1,8 @@
 """The rulebooks in force: the shipped ones, the site's above them, then those of --rules.
 
-The site's lie in one folder (oncall.rules.site_folder) for every front end. A file of the site that is wrong is set aside: it is told, and what it would have replaced stays in
-force. Nobody should learn at 03:10 that a slip of last week keeps all other rules from running.
+The site's lie in one folder (oncall.rules.site_folder) for every front end. A file of the site
+that is wrong is set aside: it is told, and what it would have replaced stays in force. Nobody
+should learn at 03:10 that a slip of last week keeps all other rules from running.
 """
 
 from __future__ import annotations
