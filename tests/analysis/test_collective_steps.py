@@ -52,7 +52,7 @@ def test_a_message_is_late_against_its_own_best(incident: Incident) -> None:
     rows = incident.con.execute(
         "SELECT seq, flow, src_host, dst_host, excess_ns, critical FROM late_steps"
     ).fetchall()
-    assert rows == [(4, 31, "a", "b", 1000, True)]
+    assert rows == [(4, 31, "a", "b", 900, True)]  # of what it took more, a tenth may be overhead
 
 
 def test_what_hosts_traced_goes_before_what_their_traffic_shows(incident: Incident) -> None:
