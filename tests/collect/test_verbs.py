@@ -76,6 +76,16 @@ def test_a_request_that_stands_still_is_told_with_the_traffic_around_it(
     assert (bytes_, source, epoch_ns) == (200_000, "wr", 32_000)
 
 
+def test_every_epoch_is_stored_if_that_is_asked_for(
+    make_agent: MakeAgent, process: Any, until: Until, sealed_rows: SealedRows
+) -> None:
+    agent = make_agent(sources=("verbs",), verbs_every_ns=10_000_000, verbs_all_epochs=True)
+    process.tell("pair 7 8 128", *["post 7 10 1000", "poll"] * 20)
+    until(lambda: agent.step() or rows_so_far(agent) >= 3)
+    agent.finish()
+    assert sealed_rows("SELECT sum(bytes), bool_or(undercount) FROM epochs") == [(200_000, False)]
+
+
 def test_what_fails_has_sent_nothing(
     agent: Agent, process: Any, until: Until, sealed_rows: SealedRows
 ) -> None:

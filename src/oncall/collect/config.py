@@ -128,6 +128,10 @@ class Configuration:
         default=16 * 2**20,
         metadata=_key("bytes", "what epochs of the last minute may take, of one process"),
     )
+    verbs_all_epochs: bool = field(
+        default=False,
+        metadata=_key("truth", "whether every epoch is stored, not only around what is stuck"),
+    )
     drain_every_ns: int = field(
         default=NS_PER_S // 5, metadata=_key("duration", "how often the rings are emptied")
     )

@@ -73,7 +73,12 @@ def _dpa(config: Configuration, _: Bookmarks) -> Source:
 
 
 def _verbs(config: Configuration, _: Bookmarks) -> Source:
-    limits = Limits(config.verbs_window, config.verbs_timeout_ns, config.verbs_memory_bytes)
+    limits = Limits(
+        config.verbs_window,
+        config.verbs_timeout_ns,
+        config.verbs_memory_bytes,
+        config.verbs_all_epochs,
+    )
     source = VerbsSource(
         rings_dir(config.run_dir),
         config.node,

@@ -31,7 +31,8 @@ _RELIABLE = 2  # IBV_QPT_RC: others have no peer, or no completion that tells of
 _MOST_BYTES = 1 << 40  # of one run: more is garbage
 _KEEP_BEFORE_NS, _KEEP_AFTER_NS = 2 * NS_PER_S, NS_PER_S // 2  # of raw epochs, around a trigger
 _REST_NS = 60 * NS_PER_S  # between two triggers of one process
-_ROWS_AT_ONCE = 5_000  # of raw epochs
+_ROWS_AT_ONCE, _BATCHES_AT_ONCE = 5_000, 2  # of raw epochs, handed over by a reading
+_MOST_BATCHES = 40  # that wait to be
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Limits:
     window: int  # requests
     timeout_ns: int
     memory_bytes: int
+    all_epochs: bool = False  # store every epoch, and not only those around what is stuck
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,14 @@ class VerbsProcess:
         self._triggered_ns: int | None = None
         self._keep_at_ns = 0  # when raw epochs of around it are there; 0: not wanted
         self._raw: list[Batch] = []
+        self._unstored = 0  # rows of it that there was no time for
 
     @property
     def lost(self) -> int:
         """Requests and queue pairs that are known to be lost, ever."""
         reader = self.reader
-        return reader.dropped + reader.lost_queue_pairs + reader.torn + self._garbage
+        lost = reader.dropped + reader.lost_queue_pairs + reader.torn
+        return lost + self._garbage + self._unstored
 
     def collect(self, now: Instant, most: int) -> tuple[list[Batch], list[Stuck]]:
         """Rows of what ended since the last call, and queue pairs that came to be stuck."""
@@ -177,7 +181,10 @@ class VerbsProcess:
         before = np.array([self._completed_ns.get(each, 0) for each in flow.tolist()], np.int64)
         offset_ns = now.offset_ns
         gone = spans(flow, posted + offset_ns, completed + offset_ns, sent, before + offset_ns)
-        self.recent.add(spread(gone), now.realtime_ns // EPOCH_NS)
+        epochs = spread(gone)
+        self.recent.add(epochs, now.realtime_ns // EPOCH_NS)
+        if self._limits.all_epochs:
+            self._raw += self.epochs_batches(epochs)
         is_first = np.diff(flow, prepend=-1) != 0
         previous = np.where(is_first, before, np.roll(completed, 1))
         found = windows(
@@ -290,7 +297,8 @@ class VerbsProcess:
 
     def _trigger(self, now: Instant) -> None:
         """Raw epochs of around now are wanted, if they were not just stored."""
-        if self._triggered_ns is None or now.monotonic_ns - self._triggered_ns > _REST_NS:
+        rested = self._triggered_ns is None or now.monotonic_ns - self._triggered_ns > _REST_NS
+        if rested and not self._limits.all_epochs:
             self._triggered_ns = now.monotonic_ns
             self._keep_at_ns = now.monotonic_ns + _KEEP_AFTER_NS
 
@@ -301,7 +309,10 @@ class VerbsProcess:
             self._raw += self.epochs_batches(
                 self.recent.between(first_ns // EPOCH_NS, now.realtime_ns // EPOCH_NS)
             )
-        return [self._raw.pop(0)] if self._raw else []
+        told, self._raw = self._raw[:_BATCHES_AT_ONCE], self._raw[_BATCHES_AT_ONCE:]
+        while len(self._raw) > _MOST_BATCHES:  # the newest are what is asked for
+            self._unstored += self._raw.pop(0).rows
+        return told
 
     def epochs_batches(self, epochs: Epochs = NOTHING) -> list[Batch]:
         """Rows of `epochs`, in batches of a size to be handed over one by one."""
@@ -314,7 +325,7 @@ class VerbsProcess:
                 "epoch_ns": EPOCH_NS,
                 "bytes": epochs.bytes[part],
                 "source": "wr",
-                "undercount": self.reader.dropped > 0,
+                "undercount": self.reader.dropped + self._unstored > 0,
             }
             batches.append(Batch("epochs", len(flow), self._of(flow) | columns))
         return batches

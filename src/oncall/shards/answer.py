@@ -33,14 +33,20 @@ TRANSFERS_PART = 2  # so many rows for operations are one for transfers
 PARQUET = "FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION v2"
 
 # Tables that go whole, or as the newest row for each of these columns.
-WHOLE = ("jobs", "ranks", "comms", "stacks", "recordings", "links")
+WHOLE = ("jobs", "ranks", "comms", "stacks", "recordings", "links", "qps")
 NEWEST = {
     "launches": ("job", "comm", "rank", "source"),
     "collectors": ("node", "source"),
     "devices": ("node", "kind", "device"),
 }
+# Of traffic only the newest rows of the window go: by which instant, and how many.
+TRAFFIC = {
+    "epochs": ("start_ns", 100_000),
+    "wr_windows": ("end_ns", 20_000),
+    "op_traffic": ("started_ns", 20_000),
+}
 MEASURED = (*READ, "host_events", "pings")
-DIGEST_TABLES = (*WHOLE, *NEWEST, *MEASURED, "ops", "transfers", "op_channels")
+DIGEST_TABLES = (*WHOLE, *NEWEST, *MEASURED, *TRAFFIC, "ops", "transfers", "op_channels")
 
 _OPERATION = ("job", "comm", "seq", "rank")
 _SEEN = "greatest(enqueued_ns, started_ns, ended_ns, observed_ns)"
@@ -195,6 +201,15 @@ def _selection(table: str) -> str:
         return (
             f"SELECT {columns} FROM {table} t WHERE {of_job} "
             f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY at_ns DESC NULLS LAST) = 1"
+        )
+    if table == "qps" or table in TRAFFIC:  # a NIC does not know whose its queue pairs are
+        of_job = f"coalesce({of_job}, true)"
+    if table in TRAFFIC:
+        instant, most = TRAFFIC[table]
+        in_window = _IN_WINDOW.replace("at_ns", instant)
+        return (
+            f"SELECT {columns} FROM {table} t WHERE {of_job} AND {in_window} "
+            f"ORDER BY t.{instant} DESC NULLS LAST LIMIT {most}"
         )
     in_window = _IN_WINDOW if "at_ns" in names else "true"
     return f"SELECT DISTINCT {columns} FROM {table} t WHERE {of_job} AND {in_window}"
