@@ -7,8 +7,9 @@ C_FILES := $(wildcard hooks/*.[ch] fixtures/nccl_standin/*.[ch] tests/hooks/*.[c
   dpa/*.[ch] dpa/*/*.[ch] tests/dpa/*.[ch])
 C_BUILD := CMakeLists.txt $(wildcard hooks/CMakeLists.txt fixtures/nccl_standin/CMakeLists.txt)
 
-# Programs that some tests need, and skip without: an sshd on loopback, a terminal to type into.
-TEST_PACKAGES := openssh-server openssh-client tmux
+# What some tests need, and skip without: an sshd on loopback, a terminal to type into, and
+# rdma-core's header to compare ours with.
+TEST_PACKAGES := openssh-server openssh-client tmux libibverbs-dev
 
 # What `make test-vm` builds a virtual machine with: emulation, a Debian in a folder, its image.
 VM_PACKAGES := qemu-system-x86 debootstrap squashfs-tools cpio busybox-static kmod
