@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oncall.collect import ring_layout
+from oncall.collect import ring_layout, verbs_layout
 
-_HEADER = Path(__file__).parents[2] / "hooks" / "oncall_ring.h"
+_HOOKS = Path(__file__).parents[2] / "hooks"
+_HEADERS = (_HOOKS / "oncall_ring.h", _HOOKS / "oncall_verbs.h")
 # C struct, or C struct and member of its union -> the dtype
 _STRUCTS = {
     "struct oncall_header": ring_layout.HEADER,
@@ -26,12 +27,16 @@ _STRUCTS = {
     "struct oncall_record.ended": ring_layout.ENDED,
     "struct oncall_record.transfer": ring_layout.TRANSFER_OVER,
     "struct oncall_record.group_call": ring_layout.GROUP,
+    "struct oncall_verbs_header": verbs_layout.HEADER,
+    "struct oncall_queue_pair": verbs_layout.QUEUE_PAIR,
+    "struct oncall_request": verbs_layout.REQUEST,
 }
 _ENUMS = {
     "ONCALL_RECORD_": ring_layout.RecordKind,
     "ONCALL_WAIT_": ring_layout.Wait,
     "ONCALL_COMMUNICATOR_": ring_layout.CommunicatorState,
     "ONCALL_": ring_layout.Operation,
+    "ONCALL_QUEUE_PAIR_": verbs_layout.QueuePairState,
 }
 
 
@@ -47,7 +52,8 @@ def c_says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     source = folder / "layout.c"
     source.write_text(
         "#include <stddef.h>\n#include <stdio.h>\n"
-        f'#include "{_HEADER}"\nint main(void) {{\n{lines}\nreturn 0; }}\n'
+        + "".join(f'#include "{header}"\n' for header in _HEADERS)
+        + f"int main(void) {{\n{lines}\nreturn 0; }}\n"
     )
     subprocess.run([compiler, "-std=gnu11", source, "-o", folder / "layout"], check=True)
     said = subprocess.run([folder / "layout"], check=True, capture_output=True, text=True).stdout
@@ -56,6 +62,7 @@ def c_says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
 
 def _expressions() -> list[str]:
     written = ["ONCALL_RING_MAGIC", "ONCALL_RING_LAYOUT"]
+    written += ["ONCALL_VERBS_MAGIC", "ONCALL_VERBS_LAYOUT"]
     for struct, dtype in _STRUCTS.items():
         written.append(f"sizeof({_outer(struct)})")
         for name in dtype.names or ():
@@ -95,7 +102,9 @@ def test_every_field_lies_where_c_puts_it(struct: str, c_says: dict[str, int]) -
 
 @pytest.mark.parametrize("struct", [name for name in _STRUCTS if "." not in name])
 def test_no_field_of_c_is_left_out(struct: str) -> None:
-    text = re.sub(r"/\*.*?\*/", "", _HEADER.read_text(), flags=re.DOTALL)
+    text = re.sub(
+        r"/\*.*?\*/", "", "".join(header.read_text() for header in _HEADERS), flags=re.DOTALL
+    )
     body = re.search(rf"{struct} \{{(.*?)\n\}}", text, re.DOTALL)
     assert body is not None
     outside_union = re.sub(r"union \{.*\};", "", body[1], flags=re.DOTALL)
@@ -111,6 +120,8 @@ def test_no_field_of_c_is_left_out(struct: str) -> None:
 def test_constants_are_the_same(c_says: dict[str, int]) -> None:
     assert c_says["ONCALL_RING_MAGIC"] == ring_layout.MAGIC
     assert c_says["ONCALL_RING_LAYOUT"] == ring_layout.LAYOUT_VERSION
+    assert c_says["ONCALL_VERBS_MAGIC"] == verbs_layout.MAGIC
+    assert c_says["ONCALL_VERBS_LAYOUT"] == verbs_layout.LAYOUT_VERSION
     for prefix, kind in _ENUMS.items():
         for member in kind:
             assert c_says[prefix + member.name] == member.value
