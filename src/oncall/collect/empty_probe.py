@@ -68,6 +68,10 @@ class EmptyProbes:
             if not self._ask("probe", way):
                 self._under_way.discard(way)
 
+    def knows(self, nic: str, gid: str) -> bool:
+        """Whether it was found how the way's end is reached."""
+        return (nic, gid) in self._targets
+
     def is_under_way(self, nic: str, gid: str | None) -> bool:
         return gid is not None and (nic, gid) in self._under_way
 

@@ -70,7 +70,9 @@ class VerbsProcess:
         self._garbage = 0
         self._boards: Rows = np.zeros(0, QUEUE_PAIR)
         self._by_flow: dict[int, tuple[str, int]] = {}  # NIC and number, of every one seen
-        self._told: dict[int, int] = {}  # flow -> state told
+        self._seen = np.zeros(0, np.uint64)  # the flows in it
+        self._told_states = np.zeros((0, 2), np.uint64)  # flow and state of each board, as told
+        self._look_at_ns = 0  # when boards are read again
         self._completed_ns: dict[int, int] = {}  # flow -> its last completion (monotonic)
         self._second: list[Windows] = []
         self._tell_at_ns = 0
@@ -91,7 +93,10 @@ class VerbsProcess:
     def collect(self, now: Instant, most: int) -> tuple[list[Batch], list[Stuck]]:
         """Rows of what ended since the last call, and queue pairs that came to be stuck."""
         records = self.reader.drain(most)
-        self._see_boards()
+        is_known = np.isin(records["number"], self._seen).all()
+        if not is_known or now.monotonic_ns >= self._look_at_ns:
+            self._look_at_ns = now.monotonic_ns + self._limits.timeout_ns // 2
+            self._see_boards()
         records = self._sound(records)
         batches = [self._pairs_batch(self._news())]
         if len(records):
@@ -116,21 +121,19 @@ class VerbsProcess:
 
     def _see_boards(self) -> None:
         self._boards = self.reader.queue_pairs().rows
-        for board in self._boards:
-            flow = int(board["number"])
-            if flow not in self._by_flow:
-                self._by_flow[flow] = (_text(board["nic"]), int(board["qpn"]))
+        new = self._boards[~np.isin(self._boards["number"], self._seen)]
+        for board in new:
+            self._by_flow[int(board["number"])] = (_text(board["nic"]), int(board["qpn"]))
+        self._seen = np.append(self._seen, new["number"])
 
     def _news(self) -> Rows:
         """Boards whose state has not been told."""
-        changed = [
-            at
-            for at, board in enumerate(self._boards)
-            if self._told.get(int(board["number"])) != int(board["state"])
-        ]
-        news = self._boards[changed]
-        self._told |= {int(board["number"]): int(board["state"]) for board in news}
-        return news
+        states = np.stack([self._boards["number"], self._boards["state"].astype(np.uint64)], axis=1)
+        if np.array_equal(states, self._told_states):
+            return self._boards[:0]
+        told = set(map(tuple, self._told_states.tolist()))
+        self._told_states = states
+        return self._boards[[tuple(each) not in told for each in states.tolist()]]
 
     def _pairs_batch(self, boards: Rows) -> Batch:
         header = self.reader.header
@@ -168,7 +171,7 @@ class VerbsProcess:
         # Of now, and not of when the reading began: a busy node may have kept us since.
         sound = (posted > 0) & (posted <= completed) & (completed <= time.monotonic_ns())
         sound &= (records["bytes"] < _MOST_BYTES) & (records["requests"] > 0)
-        sound &= np.isin(records["number"], list(self._by_flow))
+        sound &= np.isin(records["number"], self._seen)
         self._garbage += len(records) - int(sound.sum())
         return records[sound]
 
@@ -250,12 +253,9 @@ class VerbsProcess:
 
     def _high(self, boards: Rows, records: Rows, now: Instant) -> list[Stuck]:
         """Whose outstanding requests did not fall below a window for as long as the timeout."""
-        low = set(records["number"][records["outstanding"] < self._limits.window].tolist())
-        many = [
-            board
-            for board in boards
-            if outstanding(board) >= self._limits.window and int(board["number"]) not in low
-        ]
+        low = records["number"][records["outstanding"] < self._limits.window]
+        left = boards["posted"].astype(np.int64) - boards["completed"].astype(np.int64)
+        many = boards[(left >= self._limits.window) & ~np.isin(boards["number"], low)]
         before = self._high_since_ns
         self._high_since_ns = {
             int(board["number"]): before.get(int(board["number"]), now.monotonic_ns)
@@ -278,7 +278,9 @@ class VerbsProcess:
                 outstanding=outstanding(board),
             )
             for board in boards
-            if board["state"] == QueuePairState.READY and is_seen_through(board)
+            if board["state"] == QueuePairState.READY
+            and board["oldest_posted_ns"] > 0
+            and is_seen_through(board)
         ]
 
     def stuck_batch(self, stuck: Sequence[tuple[Stuck, str | None]]) -> Batch:
