@@ -13,7 +13,7 @@ from oncall.evidence import relation
         ("switch", "VARCHAR", "", "the device that had to stop"),
         ("port", "INTEGER", "", "its port"),
         ("started_ns", "BIGINT", "ns", "the pause"),
-        ("ended_ns", "BIGINT", "ns", "the resume, else the newest instant known"),
+        ("ended_ns", "BIGINT", "ns", "the resume, else the last instant it can be told of"),
         ("over", "BOOLEAN", "", "it was told to go on"),
         ("by_switch", "VARCHAR", "", "the device that told it to stop: its link's other end"),
         ("by_port", "INTEGER", "", "the port that sent the pause"),
@@ -31,10 +31,13 @@ def pause_spans() -> str:
             SELECT switch, port, at_ns AS started_ns, paused,
                 lead(at_ns) OVER (PARTITION BY switch, port ORDER BY at_ns) AS ended_ns
             FROM changes),
+        -- Where every step ended, traffic flowed again: a pause without its end was not recorded
+        -- to its end. Where one goes on, so may the pause.
         newest AS (
             SELECT greatest(
                 (SELECT max(at_ns) FROM switch_pauses),
-                (SELECT max(coalesce(ended_ns, started_ns)) FROM flow_steps)) AS at_ns),
+                (SELECT max(coalesce(ended_ns, started_ns)) FROM flow_steps
+                 WHERE EXISTS (FROM flow_steps WHERE ended_ns IS NULL))) AS at_ns),
         ends AS (
             SELECT a AS switch, a_port AS port, b AS by_switch, b_port AS by_port FROM links
             UNION SELECT b, b_port, a, a_port FROM links)

@@ -17,8 +17,8 @@ EPOCH_NS = 1_000_000  # of the simulator's switches
 
 FlowKey = tuple[int, int, int, int]  # source host, target host, source port, target port
 
-_PORT = re.compile(r"port telemetry data for port (\d+)")
-_METER = re.compile(r"traffic meter fo?r?o?m? port (\d+) to port (\d+)")
+_PORT = re.compile(r"port telemetry data for port (\d{1,6})")
+_METER = re.compile(r"traffic meter fo?r?o?m? port (\d{1,6}) to port (\d{1,6})")
 _HEADING = re.compile(r"polling|signal|portToPortBytes|enqQdepth|flowIdx|flow telemetry data for")
 _FLOW_FIELDS, _PORT_FIELDS = 11, 3
 
@@ -135,10 +135,10 @@ def _period(switch: str, port: int, at_ns: int, last: bool) -> _Period:
 def _add(words: list[str], whole: list[int | None], period: _Period, reports: Reports) -> bool:
     begun = period.at_ns - period.length_ns
     if len(words) == _PORT_FIELDS and None not in whole:
-        depth, paused, packets = (number or 0 for number in whole)
+        queued, stopped, passed = (number or 0 for number in whole)
         key = period.switch, period.port, begun
-        if key not in reports.ports or reports.ports[key][3] <= packets:
-            reports.ports[key] = period, depth, paused, packets
+        if key not in reports.ports or reports.ports[key][3] <= passed:
+            reports.ports[key] = period, queued, stopped, passed
         return True
     if len(words) != _FLOW_FIELDS:
         return False
@@ -156,6 +156,7 @@ def _flow(words: list[str]) -> FlowKey | None:
     """Hosts out of addresses like 0b000c01: the two bytes in the middle."""
     try:
         src, dst = (int(word, 16) >> 8 & 0xFFFF for word in words[1:3])
-        return src, dst, int(words[3]), int(words[4])
+        ports = int(words[3]), int(words[4])
     except ValueError:
         return None
+    return (src, dst, *ports) if max(ports) < 1 << 16 else None

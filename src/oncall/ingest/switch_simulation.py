@@ -31,6 +31,7 @@ _FLOW_FIELDS = 8  # sid did sport dport bytes start fct standalone
 _PAUSE_FIELDS = 5  # time node node_type port pause
 _PROTOCOL_UDP = 17
 _HEAD_BYTES = 4096
+_MOST_DIGITS = 6
 
 _CONTENT = {
     "fct": re.compile(rb"\A(?:### (?:\d+ ){7}\d+|(?:\d+ ){10}\d+)\s*$", re.M),
@@ -116,7 +117,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
             ended, problem = _read_ended(text)
             rows = len(ended.steps) + len(ended.others)
         elif part == "pfc":
-            pauses, problem = _table(text.splitlines(), _PAUSE_FIELDS)
+            pauses, problem = _table(text.splitlines(), _PAUSE_FIELDS, range(1, 5))
             rows = _write_pauses(incident, pauses)
         elif part == "topology":
             rows, problem = _write_links(incident, text)
@@ -151,13 +152,17 @@ def _integers(rows: int, fields: int) -> Integers:
     return np.zeros((rows, fields), np.int64)
 
 
-def _table(lines: Sequence[str], fields: int) -> tuple[Integers, str | None]:
-    """Lines of `fields` whole numbers as (n, fields), and what was wrong with the others."""
+def _table(lines: Sequence[str], fields: int, names: range) -> tuple[Integers, str | None]:
+    """Lines of `fields` whole numbers as (n, fields), and what was wrong with the others.
+
+    Those of `names` are numbers of hosts, ports and steps, which are small.
+    """
     kept: list[list[int]] = []
     bad = 0
     for line in lines:
         words = line.split()
-        if len(words) == fields and all(len(w) <= 18 and w.isdecimal() for w in words):
+        whole = len(words) == fields and all(len(w) <= 18 and w.isdecimal() for w in words)
+        if whole and all(len(words[place]) <= _MOST_DIGITS for place in names):
             kept.append([int(word) for word in words])
         elif words:
             bad += 1
@@ -167,8 +172,10 @@ def _table(lines: Sequence[str], fields: int) -> tuple[Integers, str | None]:
 
 def _read_ended(text: str) -> tuple[_Ended, str | None]:
     lines = text.splitlines()
-    others, bad_others = _table([line[3:] for line in lines if line[:3] == "###"], _FLOW_FIELDS)
-    steps, bad_steps = _table([line for line in lines if line[:3] != "###"], _STEP_FIELDS)
+    others, bad_others = _table(
+        [line[3:] for line in lines if line[:3] == "###"], _FLOW_FIELDS, range(4)
+    )
+    steps, bad_steps = _table([line for line in lines if line[:3] != "###"], _STEP_FIELDS, range(7))
     return _Ended(steps, others), bad_steps or bad_others
 
 
@@ -214,7 +221,7 @@ def _write_links(incident: Incident, text: str) -> tuple[int, str | None]:
     used: dict[int, int] = {}
     rows: list[tuple[Any, ...]] = []
     for line in lines[2:]:
-        link = re.match(r"(\d+) (\d+) ([\d.]+)([KMGT]?)bps ", line)
+        link = re.match(r"(\d{1,6}) (\d{1,6}) (\d{1,6}(?:\.\d+)?)([KMGT]?)bps ", line)
         if link is None or len(rows) == expected:
             break
         ends = int(link[1]), int(link[2])
