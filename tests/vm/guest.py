@@ -19,7 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from guest_verbs import verbs
+from guest_verbs import empty_probes, verbs
 
 from oncall.collect.config import Configuration
 from oncall.collect.local_nics import LocalNic, local_nics
@@ -47,6 +47,7 @@ def main() -> None:
             results["delayed"] = pings(here, there, 20)
         with netem("loss 30%"):
             results["lossy"] = pings(here, there, 40)
+        results["empty_probes"] = empty_probes(wait_until, netem, PORT)
     results["traffic"] = collect()
     results["probe"] = probe()
     results["verbs"] = verbs(wait_until, listens)

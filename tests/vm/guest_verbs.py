@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 
 from oncall.collect.agent import Agent
 from oncall.collect.config import Configuration
+from oncall.collect.empty_probe import EmptyProbes
 from oncall.collect.epochs import EPOCH_NS, Epochs
 from oncall.collect.log import Log
 from oncall.collect.service import build, make_folders
@@ -90,6 +91,27 @@ def run(
     completed = sum(row["completed_bytes"] for row in pairs)
     wait_until(lambda: agent.step() or sum(kept_bytes(agent, pids)) >= completed)
     return {"failed": failed, "pairs": pairs} | traffic(agent, pids, samples)
+
+
+def empty_probes(
+    wait_until: Callable[[Callable[[], object]], None],
+    netem: Callable[[str], AbstractContextManager[None]],
+    port: int,
+) -> list[str | None]:
+    """What a probe of the way to the second device tells: while the switch carries, and while it
+    drops everything."""
+    probes, told = EmptyProbes(port), []
+    gid = "0000:0000:0000:0000:0000:ffff:0a4d:0002"
+    probes.meet("rxe0", gid)
+    wait_until(lambda: probes.knows("rxe0", gid) or probes.without)
+    for disturbance in ("delay 1ms", "loss 100%"):
+        wait_until(lambda: probes.told("rxe0", gid) is None)  # what was told is old by now
+        with netem(disturbance):
+            probes.send("rxe0", gid)
+            wait_until(lambda: not probes.is_under_way("rxe0", gid))
+            told.append(probes.told("rxe0", gid) or probes.without)
+    probes.close()
+    return told
 
 
 def start(case: Case, device: str, rank: str, *server: str) -> subprocess.Popen[bytes]:

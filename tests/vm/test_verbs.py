@@ -60,3 +60,7 @@ def test_queue_pairs_and_windows_are_in_a_shard(guest: Guest) -> None:
         ).fetchall()
     assert pairs == [(rank, f"rxe{rank}", PEER_OF[rank], "perftest") for rank in (0, 1)]
     assert completed >= 50 and largest >= 50 * 4096
+
+
+def test_an_empty_probe_tells_whether_the_network_carries(guest: Guest) -> None:
+    assert guest.results["empty_probes"] == ["answered", "lost"]

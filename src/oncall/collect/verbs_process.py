@@ -72,6 +72,7 @@ class VerbsProcess:
         self._by_flow: dict[int, tuple[str, int]] = {}  # NIC and number, of every one seen
         self._seen = np.zeros(0, np.uint64)  # the flows in it
         self._told_states = np.zeros((0, 2), np.uint64)  # flow and state of each board, as told
+        self._every_pair: Batch | None = None  # rows of all of them; None: to be made anew
         self._look_at_ns = 0  # when boards are read again
         self._completed_ns: dict[int, int] = {}  # flow -> its last completion (monotonic)
         self._second: list[Windows] = []
@@ -110,11 +111,10 @@ class VerbsProcess:
 
     def standing(self, now: Instant) -> list[Batch]:
         """Every queue pair, and those that stand still."""
-        boards = self._boards
-        if self.gone_since is not None:
-            return [self._pairs_batch(boards)] if len(boards) else []
-        stalled = self._stalled(boards, now)
-        told = [self._pairs_batch(boards), self.stuck_batch([(each, None) for each in stalled])]
+        if self._every_pair is None:  # thousands of them, which seldom change
+            self._every_pair = self._pairs_batch(self._boards)
+        stalled = self._stalled(self._boards, now) if self.gone_since is None else []
+        told = [self._every_pair, self.stuck_batch([(each, None) for each in stalled])]
         return [batch for batch in told if batch.rows]
 
     # ------------------------------------------------------------- queue pairs
@@ -133,6 +133,7 @@ class VerbsProcess:
             return self._boards[:0]
         told = set(map(tuple, self._told_states.tolist()))
         self._told_states = states
+        self._every_pair = None
         return self._boards[[tuple(each) not in told for each in states.tolist()]]
 
     def _pairs_batch(self, boards: Rows) -> Batch:
