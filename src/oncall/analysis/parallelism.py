@@ -22,10 +22,10 @@ from oncall.evidence import relation
 
 # Losses, norms and flags are of some elements; activations and gradients of many thousands.
 SMALL_BYTES = 256 * 1024
-_PAUSE_TIMES = 20
+_PAUSE_TIMES = 5
 # Gradients come together once an iteration: pauses many times the usual one make up this part of
 # the time, and other transfers go on without them. Activations come between all other transfers.
-LONG_PAUSES = 0.25
+LONG_PAUSES = 0.3
 INTERLEAVED = 0.5
 LAYER_NS = 250_000_000  # a layer's computation takes less
 # "Operation count" (Figure 5): groups of one rank that differ by less are used alike.
@@ -101,15 +101,18 @@ def _of_transfers(use: Use) -> tuple[str | None, str]:
 
 def _of_collectives(use: Use, all_uses: Iterable[Use]) -> tuple[str | None, str]:
     """Data or tensor parallelism: "relative data volume and operation count" within a rank."""
+    # Groups within one another, as those of experts' gradients, are of one kind.
     others = [
-        other for other in all_uses if other is not use and use.members & other.members
-        and other.members != use.members
-    ]  # fmt: skip
+        other
+        for other in all_uses
+        if use.members & other.members
+        and not (use.members <= other.members or other.members <= use.members)
+    ]
     busier = any(other.collectives > _MORE * use.collectives for other in others)
     calmer = any(_MORE * other.collectives < use.collectives for other in others)
     if busier and not calmer:
         return "dp", "fewer operations than another group of its ranks"
-    if calmer and not busier and use.long_pauses < 2 * LONG_PAUSES:
+    if calmer and not busier:
         return "tp", "more operations than another group of its ranks"
     if use.interleaved is not None:
         if use.interleaved > INTERLEAVED:
