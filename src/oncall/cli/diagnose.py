@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -81,7 +82,10 @@ def diagnose(
     ] = None,
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.TEXT,  # noqa: A002
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show each step's fact, SQL and parameters.")
+        bool,
+        typer.Option(
+            "--explain", help="Show each step's fact, SQL and parameters, and what was transmitted."
+        ),
     ] = False,
     save: Annotated[
         Path | None,
@@ -140,7 +144,8 @@ def diagnose(
         diagnosis = use_case.diagnose(
             incident, rulebooks, job, min_coverage=min_coverage, set_aside=read.skipped
         )
-    sys.stdout.write(written(diagnosis, format, explain, color))
+        drawings = _drawings(incident, diagnosis) if explain else {}
+    sys.stdout.write(written(diagnosis, format, explain, color, drawings))
     if not diagnosis.findings and diagnosis.doubt:
         print(f"oncall: not called healthy: {diagnosis.doubt}", file=sys.stderr)
     raise typer.Exit(use_case.exit_code(diagnosis))
@@ -247,7 +252,21 @@ def _utc(at_ns: int) -> str:
     return datetime.fromtimestamp(at_ns / 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def written(diagnosis: Diagnosis, format: Format, explain: bool, color: Colour) -> str:  # noqa: A002
+def _drawings(incident: Incident, diagnosis: Diagnosis) -> dict[str, list[str]]:
+    """What the ranks of findings about traffic transmitted, as lines by finding."""
+    from oncall.report.traffic.evidence import drawings
+    from oncall.report.traffic.text import is_plain
+
+    return drawings(incident, diagnosis, plain=is_plain(sys.stdout.encoding))
+
+
+def written(
+    diagnosis: Diagnosis,
+    format: Format,  # noqa: A002
+    explain: bool,
+    color: Colour,
+    drawings: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> str:
     """The report as text, Markdown or JSON; text as wide as the terminal."""
     match format:
         case Format.JSON:
@@ -257,7 +276,7 @@ def written(diagnosis: Diagnosis, format: Format, explain: bool, color: Colour) 
         case Format.MARKDOWN:
             from oncall.report.markdown import to_markdown
 
-            return to_markdown(diagnosis, explain=explain)
+            return to_markdown(diagnosis, explain=explain, drawings=drawings)
         case Format.TEXT:
             from oncall.report.text import WIDTH, to_text
 
@@ -265,4 +284,6 @@ def written(diagnosis: Diagnosis, format: Format, explain: bool, color: Colour) 
             plain = "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb"
             colour = color == Colour.ALWAYS or (color == Colour.AUTO and terminal and not plain)
             width = os.get_terminal_size().columns if terminal else WIDTH
-            return to_text(diagnosis, explain=explain, width=width, colour=colour)
+            return to_text(
+                diagnosis, explain=explain, width=width, colour=colour, drawings=drawings
+            )

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from oncall.diagnosis import Diagnosis, Finding, Step
 from oncall.report import words
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$!])")
 
+_NO_DRAWINGS: Mapping[str, Sequence[str]] = MappingProxyType({})
 
-def to_markdown(diagnosis: Diagnosis, *, explain: bool = False) -> str:
-    """The whole diagnosis, nothing capped. `explain` adds each step's fact, SQL and parameters."""
-    return "\n".join(_document(diagnosis, explain)) + "\n"
+
+def to_markdown(
+    diagnosis: Diagnosis,
+    *,
+    explain: bool = False,
+    drawings: Mapping[str, Sequence[str]] = _NO_DRAWINGS,
+) -> str:
+    """The whole diagnosis, nothing capped. `explain` adds each step's fact, SQL and parameters;
+    `drawings` are lines shown with the finding of that id."""
+    return "\n".join(_document(diagnosis, explain, drawings)) + "\n"
 
 
 def escape(text: str) -> str:
@@ -23,18 +32,22 @@ def escape(text: str) -> str:
     return re.sub(r"^([#+=-])", r"\\\1", numbered)
 
 
-def _document(diagnosis: Diagnosis, explain: bool) -> Iterator[str]:
+def _document(
+    diagnosis: Diagnosis, explain: bool, drawings: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
     glyph, severity, sentence = words.headline(diagnosis)
     yield f"# {glyph} {f'{severity.capitalize()}: ' if severity else ''}{escape(sentence)}"
     yield ""
     window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
     yield f"Job {_code(diagnosis.job) if diagnosis.job else 'without a name'}, evidence {window}."
     for cause in words.roots(diagnosis):
-        yield from _finding(diagnosis, cause, explain)
+        yield from _finding(diagnosis, cause, explain, drawings.get(cause.id, ()))
     yield from _coverage(diagnosis)
 
 
-def _finding(diagnosis: Diagnosis, finding: Finding, explain: bool) -> Iterator[str]:
+def _finding(
+    diagnosis: Diagnosis, finding: Finding, explain: bool, drawing: Sequence[str]
+) -> Iterator[str]:
     yield from ("", f"## {finding.id}: {escape(finding.title)}: {escape(words.who(finding.blame))}")
     yield from (
         "",
@@ -52,6 +65,8 @@ def _finding(diagnosis: Diagnosis, finding: Finding, explain: bool) -> Iterator[
     for stack in finding.stacks:
         yield from ("", f"### Rank {stack.rank}, {escape(stack.at)}", "")
         yield from _block(map(words.clean, stack.frames))
+    if drawing:
+        yield from ("", "### Traffic", "", *_block(drawing))
     if finding.next:
         yield from ("", "### Do next", "")
         for advice in finding.next:

@@ -7,9 +7,10 @@ spelled out, never colour alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from itertools import count
+from types import MappingProxyType
 
 from rich.console import Console
 from rich.text import Text
@@ -24,6 +25,7 @@ _HANGING = "     "
 _MOST_ROOTS = 5
 _MOST_LINES = 8
 _MOST_FRAMES = 5
+_NO_DRAWINGS: Mapping[str, Sequence[str]] = MappingProxyType({})
 _STYLES: dict[Severity | None, str] = {
     "critical": "bold red",
     "warning": "bold yellow",
@@ -33,10 +35,16 @@ _STYLES: dict[Severity | None, str] = {
 
 
 def to_text(
-    diagnosis: Diagnosis, *, explain: bool = False, width: int = WIDTH, colour: bool = False
+    diagnosis: Diagnosis,
+    *,
+    explain: bool = False,
+    width: int = WIDTH,
+    colour: bool = False,
+    drawings: Mapping[str, Sequence[str]] = _NO_DRAWINGS,
 ) -> str:
     """The whole report, wrapped at `width` characters. `explain` adds each step's fact, SQL and
-    parameters; without `colour` there is no control character in it but the line feed."""
+    parameters, `drawings` lines to show with the finding of that id; without `colour` there is no
+    control character in it but the line feed."""
     console = Console(
         file=StringIO(),
         width=width,
@@ -45,7 +53,7 @@ def to_text(
         legacy_windows=False,
     )
     with console.capture() as written:
-        _report(_Page(console), diagnosis, explain=explain)
+        _report(_Page(console, drawings), diagnosis, explain=explain)
     return written.get()
 
 
@@ -87,6 +95,10 @@ def _finding(
             _fact(page, step, known=step.fact in shown)
             shown.add(step.fact)
     _stacks(page, finding)
+    if drawing := page.drawings.get(finding.id):
+        page.blank()
+        page.heading("Traffic")
+        page.verbatim(drawing, "  ", "")
     if finding.next:
         page.blank()
         page.heading("Do next")
@@ -154,8 +166,9 @@ def _coverage(page: _Page, diagnosis: Diagnosis) -> None:
 class _Page:
     """Lines with hanging indents on a rich console, nothing padded, nothing beyond the width."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, drawings: Mapping[str, Sequence[str]]) -> None:
         self._console = console
+        self.drawings = drawings
         self._width = min(console.width, _WIDEST)
 
     def blank(self) -> None:
