@@ -116,7 +116,10 @@ def test_a_step_that_began_and_did_not_end_is_in_flight(folder: Path, incident: 
 
 
 def test_parts_may_lie_in_folders_beside_each_other(folder: Path, incident: Incident) -> None:
-    for part, names in (("out", ["fct.txt", "pfc.txt"]), ("data", ["telemetry_0.txt", "telemetry_1.txt"])):
+    for part, names in (
+        ("out", ["fct.txt", "pfc.txt"]),
+        ("data", ["telemetry_0.txt", "telemetry_1.txt"]),
+    ):
         (folder / part).mkdir()
         for name in names:
             (folder / name).rename(folder / part / name)
