@@ -55,13 +55,19 @@ def rank_traffic() -> str:
         calls AS (
             SELECT job, comm, kind, seq, rank, op, min(called_ns) AS called_ns
             FROM operations GROUP BY ALL),
+        -- Where many send to one, each makes a single Send, and yet they are one custom collective.
+        gathering AS (
+            SELECT job, comm, max(senders) > 2 AS gathers FROM (
+                SELECT job, comm, peer, count(DISTINCT rank) AS senders FROM traffic
+                WHERE group_id IS NOT NULL GROUP BY ALL) GROUP BY ALL),
         received AS (
             -- What goes to the rank itself is not sent, but worked on like the rest.
             SELECT job, comm, rank, group_id, sum(bytes) AS received_bytes FROM operations
             WHERE op = 'Recv' AND group_id IS NOT NULL GROUP BY ALL),
         summed AS (
             SELECT t.job, t.comm, t.rank, any_value(t.node) AS node, t.kind, min(t.seq) AS seq,
-                any_value(t.op) AS op, t.group_id IS NOT NULL AND count(*) > 1 AS is_custom,
+                any_value(t.op) AS op, t.group_id IS NOT NULL AND (count(*) > 1
+                    OR coalesce(any_value(x.gathers), false)) AS is_custom,
                 count(DISTINCT t.peer) AS peers, min(c.called_ns) AS called_ns,
                 min(t.started_ns) AS started_ns,
                 CASE WHEN count(t.ended_ns) = count(*) THEN max(t.ended_ns) END AS ended_ns,
@@ -73,6 +79,7 @@ def rank_traffic() -> str:
                 max(t.epoch_ns) AS epoch_ns
             FROM traffic t LEFT JOIN calls c USING (job, comm, kind, seq, rank, op)
             LEFT JOIN received r USING (job, comm, rank, group_id)
+            LEFT JOIN gathering x USING (job, comm)
             GROUP BY t.job, t.comm, t.rank, t.kind, t.group_id,
                 CASE WHEN t.group_id IS NULL THEN t.seq END)
         SELECT s.* REPLACE (
