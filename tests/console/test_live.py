@@ -305,3 +305,59 @@ def test_an_hour_of_refreshes_takes_a_bounded_place(shards: Path, shelf: Shelf) 
     session.close()
     assert not folder.exists()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_nodes_are_probed_and_the_next_world_knows(
+    live: Live, shards: Path, tmp_path: Path
+) -> None:
+    session = live(reach_fleet(f"local:{shards}/gpu*", None))
+    world = session.world()
+    assert not any(host.no_probe for host in world.hosts)
+    told = session.probe(("gpu001",))
+    assert "2 nodes" in told and "gpu001 → gpu002" in told and "worst pairs" in told
+    assert session.progress("probes") == ""
+
+    after = session.world()
+    assert [one.verdict for one in after.diagnosis.findings][:1] == ["H1"]
+    session.save(tmp_path / "saved.oncall")
+    with Incident.open(tmp_path / "saved.oncall") as saved:
+        nodes_pinged = saved.con.execute("SELECT DISTINCT target_node FROM pings").fetchall()
+    assert sorted(nodes_pinged) == [("gpu001",), ("gpu002",)]
+
+
+def test_a_probe_can_be_stopped_while_worlds_go_on(live: Live, shards: Path) -> None:
+    transport = Failing(shards)
+    session = live(reach(transport, shards))
+    session.world()
+    transport.slow = set(nodes(shards))
+    failures: list[BaseException] = []
+
+    def probe() -> None:
+        try:
+            session.probe(("gpu001",))
+        except BaseException as error:
+            failures.append(error)
+
+    asking = threading.Thread(target=probe)
+    asking.start()
+    assert transport.waiting.wait(30)
+    session.cancel("worlds")
+    session.cancel("probes")
+    asking.join(30)
+    assert [type(error) for error in failures] == [Interrupted]
+    transport.slow.clear()
+    assert session.world().diagnosis.findings
+
+
+def test_who_was_never_asked_is_not_probed_nor_shards_that_were_left(
+    live: Live, shelf: Shelf, shards: Path
+) -> None:
+    session = live(reach_fleet(f"local:{shards}/gpu*", None))
+    session.world()
+    with pytest.raises(UsageError, match="gpu404: no host of that name"):
+        session.probe(("gpu404",))
+    left = LiveSession(reach_shards(nodes(shards)), shelf, live=False, since_ns=None)
+    left.world()
+    with pytest.raises(UsageError, match="nothing is probed"):
+        left.probe(("gpu001",))
+    left.close()

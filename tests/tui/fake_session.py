@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from oncall.console.session import Lane
+from oncall.console.traffic import TrafficView
 from oncall.console.world import (
     CommunicatorView,
     DryRun,
@@ -58,6 +59,7 @@ class FakeSession:
         self.live = world.moment.live if world is not None else False
         self.gate = threading.Event()
         self.gate.set()
+        self.gates: dict[str, threading.Event] = {}  # of single methods
         self.fails: dict[str, OncallError] = {}
         self.asked: list[tuple[str, Any]] = []
         self.closed = False
@@ -70,7 +72,7 @@ class FakeSession:
 
     def _ask(self, method: str, what: Any = None) -> None:
         self.asked.append((method, what))
-        self.gate.wait()
+        self.gates.get(method, self.gate).wait()
         if method in self.fails:
             raise self.fails[method]
 
@@ -80,7 +82,7 @@ class FakeSession:
 
     # ------------------------------------------------------------------ worlds
 
-    def progress(self) -> str:
+    def progress(self, lane: Lane = "worlds") -> str:  # noqa: ARG002
         return self.so_far
 
     def jobs(self) -> tuple[JobLine, ...]:
@@ -162,6 +164,10 @@ class FakeSession:
             waits=("ranks 0-4,6-15 wait in AllReduce 14 of dp for rank 5",) * bool(summary.waiting),
         )
 
+    def traffic(self, comm: int, seq: int | None = None) -> TrafficView:
+        self._ask("traffic", (comm, seq))
+        raise UsageError("nothing was measured here")
+
     def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
         self._ask("rates", kind)
         at_ns = np.linspace(FIRST_NS, LAST_NS, 240).astype(np.int64)
@@ -181,6 +187,13 @@ class FakeSession:
                 Series(f"rank {rank} of dp", "ops/s", at_ns, value, (18.5, 21.5), rank == 5, "dp")
             )
         return tuple(series)
+
+    def probe(self, nodes: tuple[str, ...]) -> str:
+        self._ask("probe", nodes)
+        pairs = "\n".join(
+            f"{nodes[0]} → peer{number:03d}  {90 - number} µs" for number in range(40)
+        )
+        return f"41 nodes · 800 pings, 0 lost\n\nworst pairs\n{pairs}\n"
 
     # ------------------------------------------------------------------- rules
 
@@ -247,10 +260,11 @@ class FakeSession:
         self._ask("report", style)
         return f"# {self._now.job}: rank 5 never entered AllReduce 14\n\n{notes}\n"
 
-    def cancel(self, lane: Lane | None = None) -> None:  # noqa: ARG002
+    def cancel(self, lane: Lane | None = None) -> None:
         """Lets blocked calls go on."""
-        self.asked.append(("cancel", None))
-        self.gate.set()
+        self.asked.append(("cancel", lane))
+        for gate in (self.gate, *self.gates.values()):
+            gate.set()
 
     def close(self) -> None:
         self.closed = True

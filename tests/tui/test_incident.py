@@ -72,6 +72,19 @@ async def test_the_first_key_shows_the_culprit_and_how_it_was_found() -> None:
 
 
 @piloted
+@pytest.mark.parametrize("size", [NARROW, WIDE])
+async def test_below_the_steps_the_rows_are_those_of_the_conclusion(size: tuple[int, int]) -> None:
+    async with console(size=size) as running:
+        await running.press("enter", "c")
+        assert item_of(running, "story") == "next 0.1"
+        await running.press("w")
+        await until_seen(running, "absent · 1 row")
+        assert running.app.screen.query_one(StepPane).has_focus_within
+        await running.press("escape")
+        assert item_of(running, "story") == "next 0.1"
+
+
+@piloted
 async def test_a_step_shows_what_decided_it() -> None:
     async with console(size=NARROW) as running:
         await running.press("tab", "g", "w")

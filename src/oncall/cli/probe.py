@@ -80,6 +80,7 @@ def probe(
     if save is not None and into is not None:
         raise UsageError("--save makes a new incident, --into adds to one: give one of them")
     from oncall.cli.diagnose import check_target
+    from oncall.fleet.merge import add_probes, probe_rows
     from oncall.fleet.probe import ProbeOrder
     from oncall.report import probe as report
     from oncall.report.probe_summary import summarise
@@ -98,7 +99,7 @@ def probe(
         measured = stack.enter_context(probed.incident)
         summary = summarise(measured.con)
         if into is not None and known is not None:
-            add_probes(known, measured)
+            add_probes(known, probe_rows(measured))
             known.save(into)
         if save is not None:
             measured.save(save)
@@ -106,16 +107,6 @@ def probe(
     sys.stdout.write(written(probed, summary))
     whole = all(outcome.kind == "ok" for outcome in probed.outcomes.values())
     raise typer.Exit(ExitCode.HEALTHY if whole else ExitCode.TOO_LITTLE_COVERAGE)
-
-
-def add_probes(known: Incident, measured: Incident) -> None:
-    """Put what probes measured into an incident that has other evidence."""
-    for table in ("pings", "bandwidths", "clocks"):
-        names = [name for name, *_ in measured.con.execute(f"DESCRIBE {table}").fetchall()]
-        rows = measured.con.execute(f"FROM {table}").fetchall()
-        if rows:
-            columns = zip(names, map(list, zip(*rows, strict=True)), strict=True)
-            known.append(table, dict(columns))
 
 
 def _expanded(sources: list[str] | tuple[str, ...]) -> tuple[str, ...]:

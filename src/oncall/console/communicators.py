@@ -10,6 +10,7 @@ import duckdb
 import numpy as np
 
 from oncall.console.ranks import told_round
+from oncall.console.traffic import is_measured
 from oncall.console.world import CommunicatorSummary, CommunicatorView
 from oncall.diagnosis import Diagnosis
 from oncall.errors import UsageError
@@ -138,6 +139,7 @@ def view_of(
         told=next((one[1] for one in told if one is not None and one[0] == comm), None),
         waits=tuple(_waits(con, comm)),
         round_bytes=sizes,
+        has_traffic=is_measured(incident),
     )
 
 

@@ -17,7 +17,9 @@ from pathlib import Path
 from oncall.console.cancellation import Task
 from oncall.console.history import Gathered, History
 from oncall.console.nodes import Nodes, again
+from oncall.console.probing import ProbesKept
 from oncall.console.replay import Evidence, Finer, Replay
+from oncall.console.session import Lane
 from oncall.console.shelf import Shelf
 from oncall.console.world import HostTrouble, JobLine, Moment
 from oncall.errors import UsageError
@@ -64,6 +66,7 @@ class Fleet:
         self._fresh: Incident | None = None  # of the last gather, not yet shown
         # Saving reads the answers of the newest gather, which the next one may let go of.
         self._keeping = threading.Lock()
+        self._probes = ProbesKept()
         # What the cursor may range over: as far as was ever seen.
         self._first_ns: int | None = None
         self._last_ns: int | None = None
@@ -79,14 +82,15 @@ class Fleet:
     def troubles(self) -> tuple[HostTrouble, ...]:
         return self._nodes.troubles()
 
-    def progress(self) -> str:
-        return self._nodes.progress()
+    def progress(self, lane: Lane) -> str:
+        return self._nodes.progress(lane)
 
     def choose(self, job: str) -> None:
         if job != self._job:
             self._job = job
             with self._keeping:
                 self._history.clear()
+                self._probes.clear()
             self._drop_fresh()
             self._first_ns = None
             if self._number:
@@ -137,6 +141,7 @@ class Fleet:
 
     def _evidence(self, incident: Incident, gathered: Gathered, at_ns: int | None) -> Evidence:
         try:
+            self._probes.add_to(incident, gathered.since_ns)
             first_ns, last_ns = window.span(incident.con)
             if at_ns is not None:
                 window.cut_after(incident.con, at_ns)
@@ -163,6 +168,11 @@ class Fleet:
         span = Window(None if self._since_ns is None else at_ns - self._since_ns, at_ns)
         return self._nodes.finer(newest.job, node, wanted, span, self._folder, task)
 
+    def probe(self, nodes: tuple[str, ...], task: Task) -> str:
+        if not self.live:
+            raise UsageError("the nodes that left this evidence are not asked; nothing is probed")
+        return self._probes.keep(self._nodes.probe(nodes, task))
+
     def save(self, path: Path) -> None:
         with self._keeping:
             newest = self._history.newest
@@ -170,6 +180,7 @@ class Fleet:
                 raise UsageError("nothing was gathered yet; there is nothing to save")
             incident = self._again(newest)
         with incident:
+            self._probes.add_to(incident, newest.since_ns)
             incident.save(path)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ asks about what is under the cursor never waits for a gather.
 from __future__ import annotations
 
 import asyncio
+import random
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,9 @@ from pathlib import Path
 from oncall.console.cancellation import Task
 from oncall.console.history import Gathered
 from oncall.console.loop import LoopThread
+from oncall.console.probing import probed_hosts
 from oncall.console.replay import Finer
+from oncall.console.session import Lane
 from oncall.console.world import HostAnswer, HostTrouble, JobLine
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
@@ -26,6 +29,7 @@ from oncall.fleet.doctor import checkup_of
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge
 from oncall.fleet.outcome import Outcome, alike, jobs_of
+from oncall.fleet.probe import Probed, ProbeOrder, probe_fleet, why_not_probed
 from oncall.fleet.reach import Reach, opened
 from oncall.fleet.transport import Clock, Transport
 from oncall.nodeset import fold_hosts
@@ -35,6 +39,11 @@ from oncall.units import NS_PER_S
 _FRESH_NS = 10 * NS_PER_S  # of greetings: who found the jobs need not be asked once more for one
 # A collector seals and answers within a minute; whoever was seen since then runs.
 _RUNS_NS = 60 * NS_PER_S
+_PHASES = {
+    "greet": "{} of {} hosts answered",
+    "listen": "{} of {} nodes listen",
+    "ping": "pings of {} of {} nodes",
+}
 
 
 @dataclass
@@ -68,6 +77,7 @@ class Nodes:
         self._clocks: Mapping[str, Clock] = {}
         self._answered_ns: dict[str, int] = {}
         self._progress: Progress | None = None
+        self._probing: Progress | None = None
         self._greeted_ns: int | None = None  # when all were greeted, and not asked more since
 
     # ------------------------------------------------------------------ asking
@@ -105,6 +115,22 @@ class Nodes:
         with tempfile.TemporaryDirectory(dir=folder) as place:
             return self._loop.run(self._detailed(job, hosts[node], wanted, span, Path(place)))
 
+    def probe(self, nodes: Sequence[str], task: Task) -> Probed:
+        """Have nodes and some others ping one another, over connections of their own; stopped,
+        with what has come. Who asked closes the incident. Raises UsageError."""
+        hosts = probed_hosts(nodes, self._outcomes, random.Random())
+        begun: list[Gather] = []
+
+        def stop() -> None:
+            for gather in begun:
+                gather.stop()
+
+        task.on_stop(lambda: self._loop.call(stop))
+        try:
+            return self._loop.run(self._probed(hosts, begun.append))
+        finally:
+            self._probing = None
+
     def leave(self) -> None:
         """Close every connection; the next question opens them anew."""
         self._loop.run(self._leave())
@@ -117,14 +143,13 @@ class Nodes:
 
     # ------------------------------------------------------------ what they said
 
-    def progress(self) -> str:
-        """How far the gather is that goes on. From any thread."""
-        now = self._progress
+    def progress(self, lane: Lane) -> str:
+        """How far the gather or the probe is that goes on. From any thread."""
+        now = self._probing if lane == "probes" else self._progress
         if now is None or now.answered == now.asked:
             return ""
-        if now.phase == "greet":
-            return f"{now.answered:,} of {now.asked:,} hosts answered"
-        return f"evidence of {now.answered:,} of {now.asked:,} nodes"
+        phrase = _PHASES.get(now.phase, "evidence of {} of {} nodes")
+        return phrase.format(f"{now.answered:,}", f"{now.asked:,}")
 
     def hosts(self) -> tuple[HostAnswer, ...]:
         """What became of each host that was asked last; those that know nothing of the job left
@@ -138,6 +163,7 @@ class Nodes:
                 age_ns=max(0, now_ns - self._answered_ns[host])
                 if host in self._answered_ns
                 else None,
+                no_probe=_no_probe(outcome),
             )
             for host, outcome in self._outcomes.items()
             if outcome.kind != "no-data"
@@ -262,12 +288,11 @@ class Nodes:
         folder: Path,
         progress: Callable[[Progress], None] | None = None,
     ) -> _Line:
-        if self._transport is None:
-            self._transport = await self._stack.enter_async_context(opened(self._reach.transport))
+        transport = await self._reached()
         patience_s, at_once = self._reach.patience_s, self._reach.at_once
         line = _Line(
             Gather(
-                self._transport,
+                transport,
                 hosts,
                 span,
                 folder,
@@ -278,6 +303,25 @@ class Nodes:
         )
         await line.stack.enter_async_context(line.gather)
         return line
+
+    async def _reached(self) -> Transport:
+        """The one transport, open."""
+        if self._transport is None:
+            self._transport = await self._stack.enter_async_context(opened(self._reach.transport))
+        return self._transport
+
+    async def _probed(self, hosts: Sequence[str], begun: Callable[[Gather], object]) -> Probed:
+        def count(progress: Progress) -> None:
+            self._probing = progress
+
+        return await probe_fleet(
+            await self._reached(),
+            hosts,
+            ProbeOrder(),
+            patience_s=self._reach.patience_s,
+            progress=count,
+            begun=begun,
+        )
 
     async def _leave(self) -> None:
         lines = [self._all, self._one and self._one[1]]
@@ -295,6 +339,12 @@ class Nodes:
         for host, outcome in self._outcomes.items():
             if outcome.kind == "ok":
                 self._answered_ns[host] = now_ns
+
+
+def _no_probe(outcome: Outcome) -> str:
+    """Why a host that answers cannot be probed; empty if it can."""
+    why = why_not_probed(outcome) if outcome.kind == "ok" else None
+    return clean(why[1]) if why else ""
 
 
 def again(gathered: Gathered, reach: Reach) -> Incident:

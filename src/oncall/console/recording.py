@@ -14,6 +14,7 @@ from pathlib import Path
 
 from oncall.console.cancellation import Task
 from oncall.console.replay import Evidence, Finer, Replay
+from oncall.console.session import Lane
 from oncall.console.shelf import Shelf
 from oncall.console.world import HostTrouble, JobLine, Moment
 from oncall.errors import BadInput, UsageError
@@ -67,8 +68,11 @@ class Recording:
         """No host is asked."""
         return ()
 
-    def progress(self) -> str:
+    def progress(self, lane: Lane) -> str:  # noqa: ARG002
         return ""
+
+    def probe(self, nodes: tuple[str, ...], task: Task) -> str:  # noqa: ARG002
+        raise UsageError("this is a recording; there are no nodes to probe")
 
     def _copy(self) -> Incident:
         opened, self._opened = self._opened, None

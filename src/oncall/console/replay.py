@@ -24,6 +24,7 @@ from oncall.console.rates import series_of
 from oncall.console.session import Lane
 from oncall.console.shared import Shared
 from oncall.console.shelf import Shelf
+from oncall.console.traffic import TrafficView, traffic_of
 from oncall.console.world import (
     CommunicatorView,
     DryRun,
@@ -77,8 +78,8 @@ class Source(Protocol):
     def troubles(self) -> tuple[HostTrouble, ...]:
         """What is wrong with hosts, by what they said last."""
 
-    def progress(self) -> str:
-        """How far a gather is; never blocks."""
+    def progress(self, lane: Lane) -> str:
+        """How far a gather is, or a probe; never blocks."""
 
     def choose(self, job: str) -> None:
         """What follows is about this job. Raises UsageError if it is not there."""
@@ -92,6 +93,9 @@ class Source(Protocol):
     def finer(self, node: str, wanted: Finer, at_ns: int, task: Task) -> Incident | None:
         """All that the node holds of it, where a world of that instant shows a selection; else
         None. Whoever asked for it closes it."""
+
+    def probe(self, nodes: tuple[str, ...], task: Task) -> str:
+        """Probe nodes, keep what they measure for later worlds, and tell it. Raises UsageError."""
 
     def save(self, path: Path) -> None:
         """Write the whole evidence to an incident file."""
@@ -126,6 +130,7 @@ class Replay:
         self._cancellations: dict[Lane, Cancellation] = {
             "worlds": Cancellation(),
             "questions": Cancellation(),
+            "probes": Cancellation(),
         }
         self._present: _Present | None = None
         self._changing = threading.Lock()
@@ -140,8 +145,8 @@ class Replay:
     def troubles(self) -> tuple[HostTrouble, ...]:
         return self._source.troubles()
 
-    def progress(self) -> str:
-        return self._source.progress()
+    def progress(self, lane: Lane = "worlds") -> str:
+        return self._source.progress(lane)
 
     def choose(self, job: str) -> None:
         self._source.choose(job)
@@ -212,6 +217,10 @@ class Replay:
                 raise UsageError(f"no communicator {comm:#x} in this evidence")
             return view_of(present.incident, present.world.diagnosis, summary, rounds)
 
+    def traffic(self, comm: int, seq: int | None = None) -> TrafficView:
+        with self._question() as (present, _):
+            return traffic_of(present.incident, present.world.diagnosis, comm, seq)
+
     def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
         with self._question() as (present, task):
             finer = self._finer(present, kind, task)
@@ -242,6 +251,10 @@ class Replay:
                 for node, comms in rows:
                     return self._source.finer(node, Finer(tuple(comms)), at_ns, task)
         return None
+
+    def probe(self, nodes: tuple[str, ...]) -> str:
+        with self._cancellations["probes"].task() as task:
+            return self._source.probe(nodes, task)
 
     # ------------------------------------------------------------------- rules
 

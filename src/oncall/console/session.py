@@ -1,10 +1,10 @@
 """What a front end asks: one job's world, and what lies behind it.
 
 Every method may block (DuckDB, files, SSH), so a front end calls them in worker threads: `jobs`,
-`choose`, `world` and `refresh` one at a time in the lane of worlds, all others one at a time in the
-lane of questions, so that a question never waits for a gather. `cancel` may come from any thread.
-They raise OncallError with a message to show. Questions about details are about the world last
-returned.
+`choose`, `world` and `refresh` one at a time in the lane of worlds, `probe` in one of its own, all
+others one at a time in the lane of questions, so that a question never waits for a gather.
+`cancel` may come from any thread. They raise OncallError with a message to show. Questions about
+details are about the world last returned.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Protocol
 
+from oncall.console.traffic import TrafficView
 from oncall.console.world import (
     CommunicatorView,
     DryRun,
@@ -26,7 +27,7 @@ from oncall.console.world import (
     World,
 )
 
-Lane = Literal["worlds", "questions"]
+Lane = Literal["worlds", "questions", "probes"]
 
 
 class Session(Protocol):
@@ -41,8 +42,9 @@ class Session(Protocol):
     def troubles(self) -> tuple[HostTrouble, ...]:
         """What is wrong with the hosts, by what they said last; nothing is asked for it."""
 
-    def progress(self) -> str:
-        """How far a gather is: `17 of 512 hosts answered`. From any thread; never blocks."""
+    def progress(self, lane: Lane = "worlds") -> str:
+        """How far a gather is, or a probe: `17 of 512 hosts answered`. From any thread; never
+        blocks."""
 
     def choose(self, job: str) -> None:
         """All that follows is about this job."""
@@ -62,9 +64,17 @@ class Session(Protocol):
     def communicator(self, comm: int, rounds: int = 60) -> CommunicatorView:
         """Members against the last `rounds` operations of a communicator."""
 
+    def traffic(self, comm: int, seq: int | None = None) -> TrafficView:
+        """What each member transmitted in an operation, in microseconds, and to whom. Raises
+        UsageError where it was not measured."""
+
     def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
         """Rates over time: of `suspects` first, of `ranks`, of `nics`; or of one thing as finely as
         it was recorded, fetched from its node if the job runs: `rank 137`, `nic gpu017 mlx5_0`."""
+
+    def probe(self, nodes: tuple[str, ...]) -> str:
+        """Have these nodes and some others ping one another now, and tell what came of it as
+        `oncall probe` does; the next world knows of it, too. Raises UsageError of a recording."""
 
     def rules(self) -> tuple[RuleLine, ...]:
         """The rulebooks in force, with what came of them."""

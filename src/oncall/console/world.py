@@ -82,6 +82,7 @@ class HostAnswer:
     kind: str
     message: str = ""
     age_ns: int | None = None
+    no_probe: str = ""  # why it cannot be probed, although it answers
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,7 @@ class CommunicatorView:
     told: int | None = None
     waits: tuple[str, ...] = ()  # who waits for whom across communicators, sentences
     round_bytes: tuple[int | None, ...] = ()  # of each round: what a member hands over, the most
+    has_traffic: bool = False  # what ranks transmit was measured
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from oncall.shards.parts import ReceivedPart, load_parts
 MEMORY_BYTES = 4 * 2**30
 _MOST_GAPS = 5  # that one node tells of itself
 _MOST_TEXT = 200
+_PROBED = ("pings", "bandwidths", "clocks")
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,23 @@ def merge_probes(answers: Answers) -> tuple[Incident, dict[str, str]]:
         incident.close()
         raise
     return incident, bad
+
+
+def probe_rows(measured: Incident) -> dict[str, dict[str, list[Any]]]:
+    """What probes measured, table by table, column by column, without the tables that are empty."""
+    found = {}
+    for table in _PROBED:
+        names = [name for name, *_ in measured.con.execute(f"DESCRIBE {table}").fetchall()]
+        if rows := measured.con.execute(f"FROM {table}").fetchall():
+            columns = map(list, zip(*rows, strict=True))
+            found[table] = dict(zip(names, columns, strict=True))
+    return found
+
+
+def add_probes(known: Incident, rows: Mapping[str, Mapping[str, list[Any]]]) -> None:
+    """Put what probes measured into an incident that has other evidence."""
+    for table, columns in rows.items():
+        known.append(table, dict(columns))
 
 
 def _tell_hosts(

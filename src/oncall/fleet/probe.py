@@ -22,7 +22,7 @@ from oncall.evidence.incident import Incident
 from oncall.fleet.ask import stopped_by_interrupt, what_became
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge_probes
-from oncall.fleet.outcome import Outcome
+from oncall.fleet.outcome import Kind, Outcome
 from oncall.fleet.transport import Transport
 from oncall.shards.probe_request import MOST_TARGETS, ProbeRequest, ProbeTarget
 from oncall.shards.wire import Request
@@ -75,8 +75,10 @@ async def probe_fleet(
     *,
     patience_s: float = 20.0,
     progress: Callable[[Progress], None] | None = None,
+    begun: Callable[[Gather], object] = lambda _: None,
 ) -> Probed:
-    """Let hosts probe one another. Ctrl-C stops, and what has come so far is the result.
+    """Let hosts probe one another. Ctrl-C stops, and what has come so far is the result; so does
+    `stop` of what `begun` is told.
 
     Raises UsageError where fewer than two of them can be probed, or a source is not among them.
     """
@@ -87,6 +89,7 @@ async def probe_fleet(
         async with Gather(
             transport, hosts, Window(), Path(folder), patience_s=patience_s, progress=progress
         ) as gather:
+            begun(gather)
             with stopped_by_interrupt(gather):
                 listeners = await _listen(gather)
                 sampled, odd = await _probe(gather, listeners, order)
@@ -106,8 +109,8 @@ async def probe_fleet(
 async def _listen(gather: Gather) -> dict[str, _Listener]:
     """Have every host listen that can; host -> where."""
     for host, outcome in (await gather.greet()).items():
-        if outcome.kind == "ok" and "probe" not in (outcome.status.get("asks") or ()):
-            gather.leave_out(host, *_why_not(outcome))
+        if outcome.kind == "ok" and (why := why_not_probed(outcome)):
+            gather.leave_out(host, *why)
     able = [host for host, outcome in gather.answers.outcomes.items() if outcome.kind == "ok"]
     listen = ProbeRequest("listen").request()
     await gather.each("listen", dict.fromkeys(able, listen))
@@ -126,8 +129,10 @@ async def _listen(gather: Gather) -> dict[str, _Listener]:
     return listeners
 
 
-def _why_not(outcome: Outcome) -> tuple[Any, str]:
-    """Why a host that answers cannot be probed."""
+def why_not_probed(outcome: Outcome) -> tuple[Kind, str] | None:
+    """Why a host that answers cannot be probed; None if it can."""
+    if "probe" in (outcome.status.get("asks") or ()):
+        return None
     if "asks" in outcome.status:
         return "error", "our key there is for reading only (`--read-only` in authorized_keys)"
     version = outcome.status.get("oncall_version")

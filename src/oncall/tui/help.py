@@ -11,10 +11,10 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from oncall.tui.keys import key_phrase, keys_by_id
+from oncall.tui.overlay import Overlay
 from oncall.tui.registry import ActionEntry
 from oncall.tui.states import STATES, state_styles
 
@@ -24,18 +24,10 @@ if TYPE_CHECKING:
 _KEYS_WIDTH = 12
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Overlay):
     """The help of the screen below it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        ("escape,question_mark,q,f1", "app.pop_screen", "Leave"),
-        ("j,down", "scroll(1)", "Down"),
-        ("k,up", "scroll(-1)", "Up"),
-        ("space,ctrl+f,pagedown", "page(1)", "Page down"),
-        ("b,ctrl+b,pageup", "page(-1)", "Page up"),
-        ("g,home", "edge(-1)", "First"),
-        ("G,upper_g,end", "edge(1)", "Last"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [("question_mark,f1", "leave", "Leave")]
 
     def __init__(self, about: ConsoleScreen) -> None:
         super().__init__()
@@ -45,17 +37,6 @@ class HelpScreen(ModalScreen[None]):
         with VerticalScroll(id="help") as pane:
             pane.border_subtitle = "j k space g G move, esc leaves"
             yield Static(Group(*help_parts(self._about)))
-
-    def action_scroll(self, lines: int) -> None:
-        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
-
-    def action_page(self, way: int) -> None:
-        pane = self.query_one(VerticalScroll)
-        pane.scroll_relative(y=way * max(pane.size.height - 1, 1), animate=False)
-
-    def action_edge(self, way: int) -> None:
-        pane = self.query_one(VerticalScroll)
-        pane.scroll_to(y=0 if way < 0 else pane.max_scroll_y, animate=False)
 
 
 def help_parts(screen: ConsoleScreen) -> Iterator[Text | Table]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 _WORLDS = frozenset({"open", "jobs", "world"})
+PROBE = "probe"
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,10 @@ class Question:
 
     @property
     def lane(self) -> Lane:
-        """Worlds are asked for in a lane of their own: they may take as long as a fleet does."""
-        return "worlds" if self.group in _WORLDS else "questions"
+        """Worlds and probes have lanes of their own: they may take as long as a fleet does."""
+        if self.group in _WORLDS:
+            return "worlds"
+        return "probes" if self.group == PROBE else "questions"
 
 
 class Answered(Message, bubble=False):

@@ -1,6 +1,6 @@
-"""The threads that ask the session: one for worlds, one for all other questions, so that who asks
-about what is under the cursor does not wait for a gather. Each asks one question at a time, the
-newest of its kind first come.
+"""The threads that ask the session: one for worlds, one for probes, one for all other questions,
+so that who asks about what is under the cursor does not wait for a gather. Each asks one question
+at a time, the newest of its kind first come.
 
 Questions and answers are frozen; nothing else passes. The threads are daemons, so that a query
 that does not let itself be interrupted cannot keep the process alive.
@@ -58,8 +58,8 @@ class SessionThread:
         self._session: Session | None = None
         self._changed = threading.Condition()
         self._worlds = _Lane("worlds", self._run_worlds)
-        self._questions = _Lane("questions", self._run_lane)
-        self._lanes = (self._worlds, self._questions)
+        self._others = (_Lane("questions", self._run_lane), _Lane("probes", self._run_lane))
+        self._lanes = (self._worlds, *self._others)
         self._worlds.running = opening
 
     def start(self) -> None:
@@ -68,11 +68,19 @@ class SessionThread:
     def ask(self, question: Question) -> None:
         """Ask soon. What waits or runs in the same group is not worth an answer any more."""
         with self._changed:
-            lane = self._worlds if question.lane == "worlds" else self._questions
+            lane = next(one for one in self._lanes if one.name == question.lane)
             lane.pending[question.group] = question
             if lane.running is not None and lane.running.group == question.group:
                 self._interrupt(lane)
             self._changed.notify_all()
+
+    def drop(self, group: str) -> None:
+        """Nobody wants an answer to what waits or runs in the group any more."""
+        with self._changed:
+            for lane in self._lanes:
+                lane.pending.pop(group, None)
+                if lane.running is not None and lane.running.group == group:
+                    self._interrupt(lane)
 
     def asks(self, group: str) -> bool:
         """Whether a question of the group waits or runs."""
@@ -88,9 +96,9 @@ class SessionThread:
         with self._changed:
             return any(lane.busy for lane in self._lanes)
 
-    def progress(self) -> str:
+    def progress(self, lane: Lane = "worlds") -> str:
         """How far what takes long is, in a few words."""
-        return self._session.progress() if self._session is not None else ""
+        return self._session.progress(lane) if self._session is not None else ""
 
     def stop(self) -> bool:
         """End, with the session closed; returns whether it came to that in time."""
@@ -122,9 +130,11 @@ class SessionThread:
         """Open the session, ask for worlds, and close it once nobody asks any more."""
         try:
             if self._answer(lane, self._opening, self._open):
-                self._questions.thread.start()
+                for other in self._others:
+                    other.thread.start()
                 self._run_lane(lane)
-                self._questions.thread.join(_PATIENCE_S)
+                for other in self._others:
+                    other.thread.join(_PATIENCE_S)
         finally:
             if self._session is not None:
                 with suppress(Exception):  # nobody is left to be told

@@ -148,6 +148,18 @@ def beginning(items: Sequence[Item], finding: Finding | None) -> str | None:
     return telling[-1] if telling else readable[0] if readable else None
 
 
+def step_at(items: Sequence[Item], item: Item | None, finding: Finding) -> int | None:
+    """The step with rows that an item of the story is, or the nearest above it; of what stands
+    above all steps, the conclusion."""
+    found = None
+    for one in items:
+        if one.step is not None and one.step < len(finding.story):
+            found = one.step
+        if found is not None and item is not None and one.name == item.name:
+            break
+    return found
+
+
 def _line(
     finding: Finding,
     name: str,

@@ -12,13 +12,16 @@ from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 from textual.widgets import Static
 
+from oncall.console.traffic import TrafficView
 from oncall.console.world import CommunicatorSummary, CommunicatorView
+from oncall.report.traffic.evidence import NO_TRAFFIC
 from oncall.report.words import clean
 from oncall.tui.actions import needs_world
 from oncall.tui.goto import Target
 from oncall.tui.messages import Answered, Refused
 from oncall.tui.models import communicators as model
 from oncall.tui.models.cells import cut, padded
+from oncall.tui.models.traffic import pane_lines
 from oncall.tui.registry import ActionEntry
 from oncall.tui.screen import ConsoleScreen, Copy
 from oncall.tui.state import State
@@ -71,6 +74,13 @@ def _needs_waiter(screen: ConsoleScreen) -> str | None:
     return "none of these ranks stands in another communicator, as far as was seen"
 
 
+def _needs_traffic(screen: ConsoleScreen) -> str | None:
+    if why := _needs_communicator(screen):
+        return why
+    view = screen.query_one(RoundGrid).view
+    return None if view is not None and view.has_traffic else NO_TRAFFIC
+
+
 class CommunicatorsScreen(ConsoleScreen):
     """A list, and the chosen communicator's members against its last rounds."""
 
@@ -95,6 +105,9 @@ class CommunicatorsScreen(ConsoleScreen):
                     _needs_communicator, bar=True),
         ActionEntry("communicators.rank", "r", "Rank", "Show the row's first rank in the fleet.",
                     _needs_communicator, bar=True),
+        ActionEntry("communicators.traffic", "t", "Traffic",
+                    "Show what each member transmitted in this round, in microseconds.",
+                    _needs_traffic),
     )  # fmt: skip
 
     def compose_body(self) -> ComposeResult:
@@ -107,6 +120,7 @@ class CommunicatorsScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         self._folded = True
+        self._in_traffic = False
         self._came_from: list[int] = []
         self._rest: Timer | None = None
         self.query_one(CommunicatorList).focus()
@@ -147,6 +161,9 @@ class CommunicatorsScreen(ConsoleScreen):
         self.ask("view", lambda session: session.communicator(row.comm, rounds), label)
 
     def on_answered(self, message: Answered) -> None:
+        if message.question.group == "communicators.traffic":
+            self._tell_traffic(message.value)
+            return
         view: CommunicatorView = message.value
         self.query_one(RoundGrid).show_view(view, self._folded)
         self._tell_round()
@@ -160,6 +177,9 @@ class CommunicatorsScreen(ConsoleScreen):
         self.query_one(RoundHeader).show(grid, self.app.ascii_only)
         view, row = grid.view, grid.row
         if view is None or row is None or world is None:
+            return
+        if self._in_traffic and view.has_traffic:
+            self._ask_traffic()
             return
         muted, heading = theme_style(self.app, "muted"), theme_style(self.app, "primary", bold=True)
         text = Text()
@@ -175,6 +195,23 @@ class CommunicatorsScreen(ConsoleScreen):
             text.append("\nWho waits for whom\n", heading)
             text.append("\n".join(clean(wait) for wait in view.waits))
         self.query_one("#round", Static).update(text)
+
+    def _ask_traffic(self) -> None:
+        grid = self.query_one(RoundGrid)
+        if (view := grid.view) is None:
+            return
+        comm = view.summary.comm
+        seq = int(view.seqs[grid.column]) if len(view.seqs) else None
+        self.ask("traffic", lambda session: session.traffic(comm, seq), "reading traffic")
+
+    def _tell_traffic(self, view: TrafficView) -> None:
+        """Below the members: what each of them transmitted, in place of who waits."""
+        if not self._in_traffic:
+            return
+        pane = self.query_one("#rounds").content_size
+        height = pane.height - self.query_one(RoundGrid).size.height - 2
+        lines = pane_lines(view, pane.width, height, plain=self.app.ascii_only)
+        self.query_one("#round", Static).update(Text("\n".join(lines), no_wrap=True))
 
     def on_resize(self, event: object) -> None:
         super().on_resize(event)  # type: ignore[arg-type]
@@ -199,6 +236,9 @@ class CommunicatorsScreen(ConsoleScreen):
         return tuple(copies)
 
     def leave(self) -> bool:
+        if self._in_traffic:
+            self.action_traffic()
+            return True
         if self._came_from:
             self.action_return()
             return True
@@ -232,6 +272,10 @@ class CommunicatorsScreen(ConsoleScreen):
         self._folded = not self._folded
         if grid.view is not None:
             grid.show_view(grid.view, self._folded)
+
+    def action_traffic(self) -> None:
+        self._in_traffic = not self._in_traffic
+        self._tell_round()
 
     def action_rank(self) -> None:
         if (row := self.query_one(RoundGrid).row) is not None:

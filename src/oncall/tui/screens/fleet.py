@@ -9,6 +9,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.timer import Timer
+from textual.widget import AwaitMount
 from textual.widgets import Static
 
 from oncall.errors import UsageError
@@ -16,6 +17,8 @@ from oncall.tui.actions import needs_world
 from oncall.tui.goto import Target
 from oncall.tui.messages import Answered, Refused
 from oncall.tui.models import fleet
+from oncall.tui.models.probe import node_of, why_not_probed
+from oncall.tui.probing import ProbeScreen
 from oncall.tui.registry import ActionEntry
 from oncall.tui.screen import ConsoleScreen, Copy
 from oncall.tui.state import State
@@ -39,6 +42,16 @@ def _needs_rank(screen: ConsoleScreen) -> str | None:
     if why := needs_world(screen):
         return why
     return None if screen.query_one(RankGrid).rank is not None else "no rank is shown"
+
+
+def _needs_node(screen: ConsoleScreen) -> str | None:
+    if why := _needs_rank(screen):
+        return why
+    assert isinstance(screen, FleetScreen)
+    world, node = screen.state.world, screen.node()
+    if world is None or not node:
+        return "the node of this rank is not known"
+    return why_not_probed(world, screen.state.live, (node,))
 
 
 def _needs_operation(screen: ConsoleScreen) -> str | None:
@@ -72,6 +85,8 @@ class FleetScreen(ConsoleScreen):
                     _needs_fault, bar=True),
         ActionEntry("fleet.previous_fault", "b", "Fault before", "Go to the rank at fault before.",
                     _needs_fault),
+        ActionEntry("fleet.probe", "p", "Probe",
+                    "Have this rank's node and some others ping one another, now.", _needs_node),
         ActionEntry("fleet.communicator", "c", "Communicator",
                     "Show the communicator that this rank stands in.", _needs_operation, bar=True),
     )  # fmt: skip
@@ -200,9 +215,7 @@ class FleetScreen(ConsoleScreen):
         rank = self.query_one(RankGrid).rank
         if rank is None:
             return ()
-        world = self.state.world
-        assert world is not None
-        node = world.ranks.node[int(np.flatnonzero(world.ranks.rank == rank)[0])]
+        node = self.node()
         copies = [Copy("t", f"rank {rank}", str(rank))]
         if node:
             copies.append(Copy("n", f"node {node}", node))
@@ -221,6 +234,14 @@ class FleetScreen(ConsoleScreen):
         if world is None or rank is None:
             return 0
         return int(world.ranks.comm[np.flatnonzero(world.ranks.rank == rank)[0]])
+
+    def node(self) -> str:
+        """The node of the rank under the cursor; empty where unknown."""
+        world, rank = self.state.world, self.query_one(RankGrid).rank
+        return node_of(world, rank) if world is not None and rank is not None else ""
+
+    def action_probe(self) -> AwaitMount:
+        return self.app.push_screen(ProbeScreen((self.node(),)))
 
     def action_card(self) -> None:
         self.toggle_class("opened")

@@ -11,13 +11,16 @@ from functools import cached_property
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
+from textual.widget import AwaitMount
 
 from oncall.diagnosis import Finding
 from oncall.report import words
 from oncall.tui.goto import Target
 from oncall.tui.messages import Answered, Refused
 from oncall.tui.models import incident as model
+from oncall.tui.models.probe import blamed_nodes
 from oncall.tui.models.story import story
+from oncall.tui.probing import ProbeScreen
 from oncall.tui.screen import ConsoleScreen, Copy
 from oncall.tui.screens.incident_keys import ACTIONS
 from oncall.tui.screens.incident_rows import RowsBehind, StepAt
@@ -105,10 +108,10 @@ class IncidentScreen(ConsoleScreen):
     # ------------------------------------------------------- rows behind a step
 
     def _want_rows(self) -> None:
-        """The rows of the step under the cursor; of what has no steps, none."""
-        if self.finding() is None:
+        """The rows of the step that the cursor is on or below; of what has no steps, none."""
+        if (step := self.step()) is None:
             self._behind.leave()
-        elif (step := self.step()) is not None:
+        else:
             self._behind.want(step)
 
     def _ask_rows(self, step: StepAt) -> None:
@@ -148,13 +151,15 @@ class IncidentScreen(ConsoleScreen):
         return line.finding if line else None
 
     def step(self) -> StepAt | None:
-        """The step under the cursor of the story, if it has rows."""
-        finding, item, world = self.finding(), self._story.item, self.state.world
-        if finding is None or item is None or item.step is None or world is None:
+        """The step with rows that the cursor of the story is on, or else below: a command follows
+        from the conclusion."""
+        finding, world = self.finding(), self.state.world
+        if finding is None or world is None:
             return None
-        if item.step >= len(finding.story):
+        at = model.step_at(self._story.items, self._story.item, finding)
+        if at is None:
             return None
-        return StepAt(finding.id, item.step, finding.story[item.step].fact, world.version)
+        return StepAt(finding.id, at, finding.story[at].fact, world.version)
 
     def commands(self) -> list[str]:
         """The names of the story's items that are commands."""
@@ -193,10 +198,10 @@ class IncidentScreen(ConsoleScreen):
     @on(ReadingList.Chosen, "#story")
     def _open_item(self, message: ReadingList.Chosen) -> None:
         message.stop()
-        if self.step() is not None:
-            self.action_rows()
-        elif message.item is not None and message.item.rank is not None:
+        if message.item is not None and message.item.rank is not None:
             self.action_rank()
+        elif self.step() is not None:
+            self.action_rows()
 
     # ------------------------------------------------------------------ actions
 
@@ -223,6 +228,14 @@ class IncidentScreen(ConsoleScreen):
     def action_rank(self) -> None:
         if (rank := self.rank()) is not None:
             self.app.go_to(Target("rank", rank))
+
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that the finding blames."""
+        world = self.state.world
+        return blamed_nodes(world, self.finding()) if world is not None else ()
+
+    def action_probe(self) -> AwaitMount:
+        return self.app.push_screen(ProbeScreen(self.nodes()))
 
     def action_fold(self) -> None:
         line, found = self.line(), self._incident

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from oncall.tui.actions import needs_world
+from oncall.tui.models.probe import why_not_probed
 from oncall.tui.registry import ActionEntry
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 def _no_step(screen: ConsoleScreen) -> str | None:
     step = cast("IncidentScreen", screen).step()
-    return None if step else "the cursor is on no step of a story"
+    return None if step else "there are no rows behind this"
 
 
 def _no_command(screen: ConsoleScreen) -> str | None:
@@ -24,6 +26,15 @@ def _no_command(screen: ConsoleScreen) -> str | None:
 def _no_rank(screen: ConsoleScreen) -> str | None:
     found = cast("IncidentScreen", screen).rank() is not None
     return None if found else "this finding names no rank"
+
+
+def _no_node(screen: ConsoleScreen) -> str | None:
+    if why := needs_world(screen):
+        return why
+    nodes, world = cast("IncidentScreen", screen).nodes(), screen.state.world
+    if not nodes or world is None:
+        return "this finding blames no node"
+    return why_not_probed(world, screen.state.live, nodes)
 
 
 def _nothing_folded(screen: ConsoleScreen) -> str | None:
@@ -38,6 +49,9 @@ ACTIONS: tuple[ActionEntry, ...] = (
                 "Copy the next command of what to do; again for the one after it.",
                 _no_command, bar=True),
     ActionEntry("incident.rank", "r", "Rank", "Go to the first rank that is blamed.", _no_rank),
+    ActionEntry("incident.probe", "p", "Probe",
+                "Have the nodes that are blamed and some others ping one another, now.",
+                _no_node),
     ActionEntry("incident.fold", "o", "Unfold",
                 "Show the findings that this one explains, or fold them away.",
                 _nothing_folded),

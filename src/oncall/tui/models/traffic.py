@@ -1,0 +1,17 @@
+"""A pane about one operation's traffic: curves first, then who sent to whom if there is room."""
+
+from __future__ import annotations
+
+from oncall.console.traffic import TrafficView
+from oncall.report.traffic.text import curve_lines, map_lines
+
+_AROUND = 6  # lines of a drawing that are no rank's
+_LEAST_RANKS = 4
+
+
+def pane_lines(view: TrafficView, width: int, height: int, *, plain: bool = False) -> list[str]:
+    """At most `width` columns; as many ranks as fit into `height` lines, the blamed in any case."""
+    ranks = max(height - _AROUND, _LEAST_RANKS)
+    lines = curve_lines(view.curves, width, ranks, plain=plain)
+    routes = ["", *map_lines(view.routes, width, plain=plain)]
+    return lines + routes if len(lines) + len(routes) <= height else lines

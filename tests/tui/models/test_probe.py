@@ -1,0 +1,36 @@
+"""Which nodes can be probed, without a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncall.console.world import HostAnswer
+from oncall.diagnosis import Blame
+from oncall.tui.models.probe import blamed_nodes, node_of, why_not_probed
+
+from ..worlds import hang, hang_world
+
+
+def test_the_nodes_of_a_finding_are_named_once_also_by_their_ranks() -> None:
+    blame = (
+        Blame("rank", {"rank": 5, "node": "gpu017"}),
+        Blame("rank", {"rank": 12}),
+        Blame("node", {"node": "gpu017"}),
+        Blame("rank", {"rank": 99}),
+        Blame("comm", {"comm": "0x1"}),
+    )
+    assert blamed_nodes(hang_world(), replace(hang(), blame=blame)) == ("gpu017", "gpu018")
+    assert blamed_nodes(hang_world(), None) == ()
+    assert node_of(hang_world(), 99) == ""
+
+
+def test_a_recording_and_nodes_that_refuse_cannot_be_probed() -> None:
+    hosts = (
+        HostAnswer("gpu017", "ok", no_probe="our key there is for reading only"),
+        HostAnswer("gpu018", "timeout", "no answer within 20 s"),
+    )
+    world = replace(hang_world(), hosts=hosts)
+    assert "recording" in (why_not_probed(world, False, ("gpu017",)) or "")
+    assert why_not_probed(world, True, ("gpu017",)) == "gpu017: our key there is for reading only"
+    # One that can is enough, and of who does not answer nobody knows.
+    assert why_not_probed(world, True, ("gpu017", "gpu018")) is None
