@@ -50,7 +50,7 @@ def nic_use() -> str:
         rails AS ({RAILS}),
         readings AS (
             SELECT node, nic, port,
-                least({PARTS} - 1, (since_ns + took_ns // 2 - first_ns) // part_ns)::INTEGER
+                least({PARTS} - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns))::INTEGER
                     AS part,
                 min(since_ns) AS at_ns, sum(tx_bytes) AS tx_bytes, sum(rx_bytes) AS rx_bytes,
                 sum(took_ns) AS took_ns, max(tx_bytes_per_s) AS peak_tx_bytes_per_s,
@@ -58,8 +58,8 @@ def nic_use() -> str:
                 max(link_bytes_per_s) AS link_bytes_per_s
             FROM nic_rates, span WHERE tx_bytes IS NOT NULL OR rx_bytes IS NOT NULL GROUP BY ALL),
         crossing AS (
-            SELECT r.node, r.nic, least({PARTS} - 1, (o.entered_ns - first_ns) // part_ns)::INTEGER
-                    AS part,
+            SELECT r.node, r.nic,
+                least({PARTS} - 1, floor((o.entered_ns - first_ns) / part_ns))::INTEGER AS part,
                 sum(o.duration_ns * coalesce(o.stands_for, 1)) AS busy_ns
             FROM operations o JOIN group_places g ON g.job = o.job AND g.comm = o.comm AND g.across
             JOIN ranks r ON r.job = o.job AND r.rank = o.rank, span

@@ -77,8 +77,9 @@ def node_metrics() -> str:
                   GROUP BY ALL) l
                 ON l.node = s.node AND l.nic IS NOT DISTINCT FROM s.nic AND l.part = s.part),
         counted AS (
-            SELECT node, nic, least({PARTS} - 1, (since_ns + took_ns // 2 - first_ns) // part_ns)
-                    ::INTEGER AS part, min(since_ns) AS at_ns, {_sums()}
+            SELECT node, nic,
+                least({PARTS} - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns))::INTEGER
+                    AS part, min(since_ns) AS at_ns, {_sums()}
             FROM nic_rates, span GROUP BY ALL),
         peaks AS (
             SELECT node, nic, part * {PARTS} // {FINE_PARTS} AS part, min(at_ns) AS at_ns,
