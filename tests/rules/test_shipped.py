@@ -49,8 +49,10 @@ def test_hosts_that_starve_alike_do_not_hide_the_rank_that_is_slow() -> None:
 
 
 def test_bytes_lost_to_counters_of_32_bits_are_no_bytes_by_sockets() -> None:
+    """Read every five seconds, such a counter goes round many times unseen."""
     with simulated(measured=True) as incident:
         for table in ("nics", "nic_priorities"):
+            incident.con.execute(f"DELETE FROM {table} WHERE at_ns // 250_000_000 % 20 <> 0")
             incident.con.execute(f"UPDATE {table} SET tx_bytes = tx_bytes % 4294967296")
 
         assert roots(incident) == []

@@ -22,7 +22,7 @@ _LOOKS_EVERY_S = 0.05
 # Few operations and long computations: eight ranks leave two cores half idle, so that what is slow
 # is what was made slow.
 _WORK = ("--layers", "1", "--compute-us", "8000")
-# This machine's GPUs, NICs and load are not those of the simulated nodes.
+# Rings only: all nodes are this machine, whose GPUs, NICs and load would be told of each alike.
 _COLLECT = 'sources = ["rings"]\n'
 _STEP = re.compile(r"^step (\d+)", re.MULTILINE)
 ONCALL = (sys.executable, "-m", "oncall.cli.main")
