@@ -1,0 +1,61 @@
+"""A session tells what an operation transmitted, and why it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oncall.console.opening import open_recording
+from oncall.errors import UsageError
+from oncall.evidence.incident import Incident
+from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
+
+
+def test_an_operation_under_the_cursor(tmp_path: Path) -> None:
+    fault = TrafficFault("congestion", 2, iteration=2, bandwidth=0.5)
+    scenario = TrafficScenario(
+        workload="neighbour_exchange", iterations=6, exchange_bytes=8 * 2**20, faults=(fault,)
+    )
+    incident, _ = simulate_traffic(scenario)
+    with incident:
+        incident.save(tmp_path / "congestion.oncall")
+    session = open_recording([tmp_path / "congestion.oncall"], None)
+    try:
+        world = session.world()
+        comms = [one.comm for one in world.communicators]
+        comm = next(one for one in comms if session.communicator(one).has_traffic)
+        whole = session.traffic(comm)
+        assert whole.curves.blamed == {2}
+        first = session.traffic(comm, int(session.communicator(comm).seqs[0]))
+        assert first.curves.operation.turn < whole.curves.operation.turn
+        assert first.routes.bytes.sum() == pytest.approx(
+            sum(one.bytes for one in first.curves.senders)
+        )
+        # Before anything was sent there is nothing to show, and that is said.
+        session.world(first.curves.first_ns - 10_000_000)
+        with pytest.raises(UsageError):
+            session.traffic(comm)
+    finally:
+        session.close()
+
+
+def test_no_traffic_is_a_reason(tmp_path: Path) -> None:
+    with Incident.empty() as incident:
+        now_ns = 1_700_000_000 * 10**9
+        for rank in (0, 1):
+            incident.append("comms", {"job": ["j"], "comm": [1], "rank": [rank], "size": [2]})
+            incident.append(
+                "ops",
+                {"job": ["j"], "comm": [1], "seq": [0], "rank": [rank], "kind": ["coll"],
+                 "op": ["AllReduce"], "started_ns": [now_ns], "ended_ns": [now_ns + 10**6]},
+            )  # fmt: skip
+        incident.save(tmp_path / "none.oncall")
+    session = open_recording([tmp_path / "none.oncall"], None)
+    try:
+        session.world()
+        assert not session.communicator(1).has_traffic
+        with pytest.raises(UsageError, match="no traffic in this evidence"):
+            session.traffic(1)
+    finally:
+        session.close()

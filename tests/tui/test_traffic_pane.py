@@ -1,0 +1,90 @@
+"""Traffic below a communicator's rounds, key by key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from oncall.console.traffic import TrafficView
+from oncall.console.world import CommunicatorView
+from oncall.report.traffic.rate_curves import Operation, OperationTraffic, Sender
+from oncall.report.traffic.traffic_map import TrafficMap
+
+from .console import Running, console, piloted
+from .fake_session import FakeSession
+from .pictures import check_picture
+from .until import until
+from .worlds import DP, LAST_NS
+
+EPOCH_NS = 32_000
+
+
+def sender(rank: int) -> Sender:
+    """A rank of a ring whose rank 5 sends at half the rate, all the time; others wait for it."""
+    slots = np.arange(60, dtype=np.int64)
+    slots = slots if rank == 5 else slots[slots % 4 < 2]
+    sent = np.full(len(slots), 800_000 if rank == 5 else 1_600_000, dtype=np.int64)
+    start_ns = LAST_NS + slots * EPOCH_NS
+    span = (int(start_ns[0]), int(start_ns[-1]) + EPOCH_NS)
+    active_ns = EPOCH_NS * len(slots)
+    return Sender(rank, "gpu001", *span, active_ns, int(sent.sum()), False, True, start_ns, sent)
+
+
+class MeasuredSession(FakeSession):
+    """Its communicators' traffic was measured."""
+
+    def communicator(self, comm: int, rounds: int = 60) -> CommunicatorView:
+        return replace(super().communicator(comm, rounds), has_traffic=True)
+
+    def traffic(self, comm: int, seq: int | None = None) -> TrafficView:
+        self.asked.append(("traffic", (comm, seq)))
+        operation = Operation(comm, "coll", seq or 0, "AllReduce", "dp 0-15")
+        senders = tuple(sender(rank) for rank in range(16))
+        last_ns = LAST_NS + 60 * EPOCH_NS
+        blamed = frozenset({5})
+        groups = tuple((rank,) for rank in range(16))
+        sent = np.roll(np.eye(16, dtype=np.int64), 1, axis=1) * 48_000_000
+        return TrafficView(
+            OperationTraffic(operation, senders, EPOCH_NS, LAST_NS, last_ns, blamed),
+            TrafficMap("AllReduce 14 of dp 0-15", groups, sent, blamed=blamed),
+        )
+
+
+def told(running: Running) -> str:
+    return running.text()
+
+
+@piloted
+async def test_curves_of_the_round_take_the_place_of_who_waits() -> None:
+    session = MeasuredSession()
+    async with console(session, size=(160, 48)) as running:
+        await running.press("3")
+        await until(running, lambda: "AllReduce 14" in told(running))
+        await running.press("t")
+        await until(running, lambda: "a column" in told(running))
+        assert session.asked[-1] == ("traffic", (DP, 14))
+        check_picture(running.app, "traffic-160x48-dark")
+        assert "▶ rank 5  [▄▄▄▄" in told(running)
+        assert "  rank 6  [█ █ █ █" in told(running)
+        await running.press("tab", "h")
+        await until(running, lambda: session.asked[-1] == ("traffic", (DP, 13)))
+        await running.press("escape")
+        await until(running, lambda: "a column" not in told(running))
+
+
+@piloted
+async def test_a_narrow_terminal_shows_the_blamed_in_any_case() -> None:
+    async with console(MeasuredSession(), size=(80, 24)) as running:
+        await running.press("3", "t")
+        await until(running, lambda: "a column" in told(running))
+        assert "▶ rank 5 " in told(running)
+
+
+@piloted
+async def test_without_measurements_the_key_says_why() -> None:
+    async with console(size=(160, 48)) as running:
+        await running.press("3")
+        await until(running, lambda: "AllReduce 14" in told(running))
+        await running.press("t")
+        assert "there is no traffic in this evidence" in running.text()
