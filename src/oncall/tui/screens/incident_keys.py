@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def _no_step(screen: ConsoleScreen) -> str | None:
     step = cast("IncidentScreen", screen).step()
-    return None if step else "there are no rows behind this"
+    return None if step else "this is no step of a story, and below none"
 
 
 def _no_command(screen: ConsoleScreen) -> str | None:
