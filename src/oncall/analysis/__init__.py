@@ -36,8 +36,10 @@ from oncall.analysis import flows
 from oncall.analysis import active_peers
 from oncall.analysis import expected_traffic
 from oncall.analysis import traffic
-from oncall.analysis import parallelism
 from oncall.analysis import rank_traffic
+from oncall.analysis import parallelism
+from oncall.analysis import compute_times
+from oncall.analysis import cpu_states
 from oncall.analysis import collective_steps
 from oncall.analysis import waiting_graph
 from oncall.analysis import pause_spans
@@ -46,6 +48,4 @@ from oncall.analysis import pause_paths
 from oncall.analysis import provenance
 from oncall.analysis import contributors
 from oncall.analysis import flow_routes
-from oncall.analysis import compute_times
 from oncall.analysis import host_pauses
-from oncall.analysis import cpu_states
