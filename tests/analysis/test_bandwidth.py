@@ -164,8 +164,8 @@ def test_a_ring_closes_and_crosses_where_nodes_meet(incident: Incident) -> None:
 def test_a_nic_is_judged_by_what_it_does_while_it_is_used(incident: Incident) -> None:
     place(incident, {1: [0, 1]}, per_node=1)
     train(incident, 1, [0, 1], [500.0] * 60)
-    at = [k * S // 4 for k in range(240)]
-    sent = [10 * MB * (k // 4 * 2 + min(k % 4, 2)) for k in range(240)]
+    at = [k * S // 4 for k in range(241)]
+    sent = [10 * MB * (k // 4 * 2 + min(k % 4, 2)) for k in range(241)]
     for node in ("n0", "n1"):
         columns = {"node": node, "nic": "mlx5_0", "port": 1, "at_ns": at, "tx_bytes": sent}
         incident.append("nics", columns)
