@@ -8,18 +8,16 @@ memory; they are stored around a trigger only: a queue pair that stands still, o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from oncall.collect.empty_probe import EmptyProbes
+from oncall.collect.shared_files import SharedFiles
 from oncall.collect.source import Collected, Instant
 from oncall.collect.verbs_file import VerbsReader
 from oncall.collect.verbs_process import Limits, Stuck, VerbsProcess
 from oncall.errors import BadInput
 from oncall.shards.batch import Batch
-from oncall.units import NS_PER_S
 
-_LOOK_EVERY_NS = NS_PER_S  # for new files, and for processes that are gone
 _MOST_REQUESTS = 1 << 17  # of one file at a time
 
 
@@ -38,28 +36,21 @@ class VerbsSource:
         probes: EmptyProbes | None = None,
     ) -> None:
         self.every_ns = every_ns
-        self._folder = folder
         self._node = node
         self._limits = limits
-        self._grace_ns = grace_ns
         self._probes = probes
-        self._processes: dict[Path, VerbsProcess] = {}
-        self._refused: dict[Path, tuple[int, str]] = {}  # path -> (inode, why)
+        self._processes = SharedFiles(folder, ".verbs", grace_ns, self._open)
         self._waiting: list[tuple[VerbsProcess, Stuck]] = []  # for what its probe will tell
-        self._lost = 0  # of processes that are no longer here
-        self._look_at_ns = 0
 
     def collect(self, now: Instant) -> Collected:
         """Drain every file once."""
-        if now.monotonic_ns >= self._look_at_ns:
-            self._look_at_ns = now.monotonic_ns + _LOOK_EVERY_NS
-            self._look(now)
+        self._processes.look(now)
         batches: list[Batch] = []
-        for path, process in list(self._processes.items()):
+        for path, process in self._processes:
             try:
                 told, stuck = process.collect(now, _MOST_REQUESTS)
             except (BadInput, OSError) as error:
-                self._refuse(path, error)
+                self._processes.refuse(path, error)
                 continue
             batches += told
             self._meet(told)
@@ -67,26 +58,26 @@ class VerbsSource:
             for each in stuck:
                 self._probe(each)
         batches += self._probed()
-        lost = self._lost + sum(process.lost for process in self._processes.values())
-        problems = tuple(why for _, why in self._refused.values())
-        return Collected(batches, lost, problems, notes=self._notes())
+        lost, refused = self._processes.lost, self._processes.refused
+        return Collected(batches, lost, refused, notes=self._notes())
 
     def standing(self, now: Instant) -> Sequence[Batch]:
         """Every queue pair there is, and those that stand still."""
         batches: list[Batch] = []
-        for path, process in list(self._processes.items()):
+        for path, process in self._processes:
             try:
                 batches += process.standing(now)
             except (BadInput, OSError) as error:
-                self._refuse(path, error)
+                self._processes.refuse(path, error)
         return batches
 
     def close(self) -> None:
-        for process in self._processes.values():
-            process.reader.close()
-        self._processes.clear()
+        self._processes.close()
         if self._probes:
             self._probes.close()
+
+    def _open(self, path: Path) -> VerbsProcess:
+        return VerbsProcess(VerbsReader.open(path), self._node, self._limits)
 
     # ------------------------------------------------------------ empty probes
 
@@ -122,58 +113,3 @@ class VerbsSource:
         if self._processes and self._probes and self._probes.without:
             notes.append(f"no empty probes: {self._probes.without}")
         return tuple(notes)
-
-    # --------------------------------------------------------------- discovery
-
-    def _look(self, now: Instant) -> None:
-        """Open what is new, and let go of processes that are gone for long."""
-        paths: list[Path] = []
-        with suppress(OSError):  # source `rings` says why
-            paths = sorted(path for path in self._folder.iterdir() if path.suffix == ".verbs")
-        self._refused = {path: why for path, why in self._refused.items() if path in paths}
-        for path in paths:
-            is_new = path not in self._refused or self._refused[path][0] != _inode(path)
-            if path not in self._processes and is_new:
-                try:
-                    reader = VerbsReader.open(path)
-                    self._processes[path] = VerbsProcess(reader, self._node, self._limits)
-                except (BadInput, OSError) as error:
-                    self._refuse(path, error)
-        for path, process in list(self._processes.items()):
-            self._check_life(path, process, now)
-
-    def _check_life(self, path: Path, process: VerbsProcess, now: Instant) -> None:
-        reader = process.reader
-        try:
-            if process.gone_since is None:
-                if reader.closed or not reader.alive:
-                    process.gone_since = now
-                return
-            gone_ns = now.monotonic_ns - process.gone_since.monotonic_ns
-            is_over = gone_ns >= self._grace_ns and reader.head == reader.tail
-        except (BadInput, OSError) as error:
-            self._refuse(path, error)
-            return
-        if is_over:
-            self._let_go(path)
-            with suppress(OSError):
-                path.unlink()
-
-    def _refuse(self, path: Path, error: Exception) -> None:
-        """Leave a file alone from now on, and say why as long as it is there."""
-        self._let_go(path)
-        self._refused[path] = (_inode(path), str(error))
-
-    def _let_go(self, path: Path) -> None:
-        process = self._processes.pop(path, None)
-        if process:
-            with suppress(BadInput, OSError):
-                self._lost += process.lost
-            process.reader.close()
-
-
-def _inode(path: Path) -> int:
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return 0

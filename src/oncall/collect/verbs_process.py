@@ -61,6 +61,8 @@ class Stuck:
 class VerbsProcess:
     """A verbs file being drained, and what is known of its process so far."""
 
+    end_told = True  # its records and boards tell all there is
+
     def __init__(self, reader: VerbsReader, node: str, limits: Limits) -> None:
         self.reader = reader
         self.gone_since: Instant | None = None  # when it was first seen dead or closed
