@@ -77,7 +77,10 @@ class OpenSshChannel:
         await self._child.input.drain()
 
     async def read(self, most_bytes: int) -> bytes:
-        return await self._child.output.read(most_bytes)
+        try:
+            return await self._child.output.read(most_bytes)
+        except ConnectionResetError:
+            return b""  # it left without reading what was sent: an end, and `failure` knows why
 
     async def failure(self) -> HostError | None:
         """Why the command ended, where it did."""

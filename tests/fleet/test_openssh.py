@@ -1,0 +1,27 @@
+"""A channel over a child process, without sshd."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from oncall.fleet.openssh import OpenSshChannel
+from oncall.fleet.ssh_child import Child
+
+
+def test_leaving_without_reading_is_an_end_that_is_told(tmp_path: Path) -> None:
+    """What was sent lies unread when the other side closes: the kernel reports a reset."""
+    asked = tmp_path / "asked"
+    program = f"while ! test -e {asked}; do sleep 0.01; done; echo certified >&2; exit 9"
+
+    async def ask() -> str:
+        channel = OpenSshChannel("gpu001", await Child.start(["sh", "-c", program]))
+        try:
+            await channel.write(b"hello\n")
+            asked.touch()
+            assert await channel.read(1024) == b""
+            return str(await channel.failure())
+        finally:
+            await channel.close()
+
+    assert "certified" in asyncio.run(ask())
