@@ -39,11 +39,12 @@ NEWEST = {
     "collectors": ("node", "source"),
     "devices": ("node", "kind", "device"),
 }
-# Of traffic only the newest rows of the window go: by which instant, and how many.
+# Of traffic and stages only the newest rows of the window go: by which instant, and how many.
 TRAFFIC = {
     "epochs": ("start_ns", 100_000),
     "wr_windows": ("end_ns", 20_000),
     "op_traffic": ("started_ns", 20_000),
+    "stage_tasks": ("started_ns", 20_000),
 }
 MEASURED = (*READ, "host_events", "pings")
 DIGEST_TABLES = (*WHOLE, *NEWEST, *MEASURED, *TRAFFIC, "ops", "transfers", "op_channels")
