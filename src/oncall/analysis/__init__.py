@@ -49,3 +49,5 @@ from oncall.analysis import provenance
 from oncall.analysis import contributors
 from oncall.analysis import flow_routes
 from oncall.analysis import host_pauses
+from oncall.analysis import clock_offsets
+from oncall.analysis import stage_work
