@@ -116,6 +116,18 @@ def test_back_to_back_operations_are_cut_where_the_first_s_volume_was_reached() 
     assert measure(traffic, found).active_ns.tolist() == [10 * EPOCH_NS] * 3
 
 
+def test_lost_epochs_of_one_operation_are_not_made_up_from_all_that_follow() -> None:
+    traffic = traffic_of([[(number * EPOCH_NS, 1_000) for number in range(30) if number != 3]])
+    expected = np.full(3, 10_000)
+    found = segment(
+        traffic, np.zeros(3, dtype=np.int64), expected, GAP_NS, enough_bytes=expected * 9 // 10
+    )
+    # What may be missing is an excuse where a pause follows, and no place to cut.
+    assert found.first.tolist() == [0, 10, 20]
+    assert found.complete.all()
+    assert measure(traffic, found).bytes.tolist() == [10_000, 10_000, 9_000]
+
+
 def test_pauses_inside_an_operation_are_not_communication_time() -> None:
     starts = [0, 1, 2, 40, 41, 42]  # a pause of more than a millisecond before the volume is there
     traffic = traffic_of([[(start * EPOCH_NS, 1_000) for start in starts]])

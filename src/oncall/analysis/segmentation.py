@@ -59,6 +59,7 @@ def segment(
     expected_bytes: Ints,
     gap_ns: int,
     next_share: float = 0.5,
+    enough_bytes: Ints | None = None,
 ) -> Segments:
     """The epochs of each operation, in the order in which its flow carries them.
 
@@ -66,7 +67,9 @@ def segment(
     more than zero. A pause is at least `gap_ns` between the starts of two epochs. Where an
     operation would hold `next_share` of the next one's volume too, it is cut by volume; infinity
     leaves Algorithm 1 as it is printed. The last operation that began takes what is left.
+    enough_bytes (m,): what completes an operation before a pause, where some of it was not counted.
     """
+    enough = expected_bytes if enough_bytes is None else enough_bytes
     m = len(operation_flow)
     first = np.full(m, NONE, dtype=np.int64)
     last = np.full(m, NONE, dtype=np.int64)
@@ -90,7 +93,7 @@ def segment(
             break
         at, begun, stop = operation[left], begin[left], end[left]
         due = np.maximum(expected_bytes[at] - owed[left], 0)
-        reached = np.maximum(np.searchsorted(sent, sent[begun] + due, side="left") - 1, begun)
+        reached = _reached(sent, begun, np.maximum(enough[at] - owed[left], 0))
         done = reached < stop
         reached = np.minimum(reached, stop - 1)
         until = np.where(done, pauses[np.searchsorted(pauses, reached)], stop - 1)
@@ -98,12 +101,18 @@ def segment(
         has_next = (at + 1 < own[left + 1]) & done & (until > reached)
         spare = sent[until + 1] - sent[begun] - due
         too_much = has_next & (spare >= next_share * expected_bytes[follows])
-        until = np.where(too_much, reached, until)
+        until = np.where(too_much, _reached(sent, begun, due), until)
         first[at], last[at], complete[at], cut[at] = begun, until, done, too_much
         owed[left] = np.where(too_much, sent[until + 1] - sent[begun] - due, 0)
         passed_on[at] = owed[left]
         begin[left] = until + 1
     return Segments(first, last, complete, cut, passed_on)
+
+
+def _reached(sent: Ints, begun: Ints, due: Ints) -> Ints:
+    """The epoch in which so much was sent, counted from the beginning of epoch `begun`."""
+    found: Ints = np.searchsorted(sent, sent[begun] + due, side="left") - 1
+    return np.maximum(found, begun)
 
 
 def _before_pauses(start_ns: Ints, bounds: Ints, gap_ns: int) -> Ints:

@@ -178,10 +178,9 @@ def cut(operations: Operations, epochs: Epochs) -> tuple[Ints, dict[str, Any]]:
     traffic = Traffic(
         pieces.of_epoch[inside], epochs.start_ns[inside], epochs.bytes[inside], epochs.epoch_ns
     )
-    volume = np.where(
-        lossy[operations.lane], UNDERCOUNTED * operations.expected_bytes, operations.expected_bytes
-    )
-    segments = segment(traffic, pieces.of_operation, np.ceil(volume).astype(np.int64), GAP_NS)
+    whole = operations.expected_bytes
+    enough = np.ceil(np.where(lossy[operations.lane], UNDERCOUNTED, 1.0) * whole).astype(np.int64)
+    segments = segment(traffic, pieces.of_operation, whole, GAP_NS, enough_bytes=enough)
     measured = measure(traffic, segments)
 
     there = segments.first >= 0
