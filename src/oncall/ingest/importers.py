@@ -16,6 +16,7 @@ _TABLE = {
     "oncall.ingest.nccl_ras": "NCCL RAS output (text or JSON, or ras://HOST:PORT)",
     "oncall.ingest.nccl_inspector": "NCCL Inspector JSON lines",
     "oncall.ingest.megatrace": "Megatrace logs",
+    "oncall.ingest.straggler_analysis": "straggler-analysis traces (CSV or Parquet)",
     "oncall.ingest.switch_simulation": "files of the Vedrfolnir network simulator",
     "oncall.ingest.switch_tables": "switch tables (CSV or Parquet)",
     "oncall.ingest.pause_counters": "pause counters (SONiC, ethtool)",
