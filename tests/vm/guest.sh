@@ -1,4 +1,4 @@
 set -e
-. /project/tests/vm/two_nics.sh
+. /project/tests/vm/nics.sh 2
 export PYTHONPATH=/project/src PYTHONDONTWRITEBYTECODE=1
 python3 /project/tests/vm/guest.py

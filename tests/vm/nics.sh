@@ -1,4 +1,4 @@
-# Two soft RoCE devices on a bridge that plays the switch: source it.
+# Soft RoCE devices on a bridge that plays the switch: source it with their number.
 #
 #     rxe0 on nic0, 10.77.0.1 ---- port0  bridge  port1 ---- rxe1 on nic1, 10.77.0.2
 #
@@ -13,7 +13,8 @@ done
 echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad
 ip link add bridge type bridge
 ip link set bridge mtu 4200 up
-for number in 0 1; do
+last=$(($1 - 1))
+for number in $(seq 0 $last); do
     address=10.77.0.$((number + 1))
     ip link add "nic$number" type veth peer name "port$number"
     ip link set "port$number" mtu 4200 master bridge up
@@ -25,4 +26,4 @@ for number in 0 1; do
 done
 ip rule add pref 500 lookup local
 ip rule del pref 0
-for number in 0 1; do rdma link add "rxe$number" type rxe netdev "nic$number"; done
+for number in $(seq 0 $last); do rdma link add "rxe$number" type rxe netdev "nic$number"; done
