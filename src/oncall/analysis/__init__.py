@@ -34,6 +34,7 @@ from oncall.analysis import job_traffic
 from oncall.analysis import queue_pairs
 from oncall.analysis import flows
 from oncall.analysis import active_peers
+from oncall.analysis import send_sides
 from oncall.analysis import expected_traffic
 from oncall.analysis import traffic
 from oncall.analysis import rank_traffic

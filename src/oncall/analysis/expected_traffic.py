@@ -8,7 +8,7 @@ are left out and counted in `untold_algorithms`; operations of zero bytes send n
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +35,8 @@ _SHARES = [
 
 @dataclass(frozen=True)
 class Group:
-    """A communicator: the place of each member's node, and how many nodes there are."""
+    """A communicator: the place of the node of each member that is known, and how many nodes
+    there are."""
 
     place: Mapping[int, int]
     nodes: int
@@ -125,44 +126,61 @@ def _edges(
     leaving: dict[int, int] = defaultdict(int)  # queue pairs that leave a node, one a channel
     along: dict[tuple[int, int | None], int] = defaultdict(int)
     for peer in peers:
-        place = group.place[peer.rank]
+        place, to = group.place[peer.rank], _place_of(peer, group)
         leaving[place] += peer.flows
-        along[place, group.place.get(peer.peer or 0) if peer.peer is not None else None] += (
-            peer.flows
-        )
+        along[place, to] += peer.flows
     for peer in peers:
-        place = group.place[peer.rank]
+        place, to = group.place[peer.rank], _place_of(peer, group)
         if algo == RING:
             # A ring leaves each node once in every channel.
             share = ring * peer.flows / leaving[place]
-        elif peer.peer is None:
+        elif to is None:
             degree = sum(weight for (a, _), weight in tree.items() if a == place)
             share = degree * peer.flows / leaving[place]
         else:
-            to = group.place[peer.peer]
             share = tree.get((place, to), 0.0) * peer.flows / along[place, to]
         yield peer.rank, peer.peer, peer.side, share
+
+
+def _place_of(peer: Active, group: Group) -> int | None:
+    """The place of the peer's node; None: it is not known which."""
+    return None if peer.peer is None else group.place.get(peer.peer)
+
+
+@dataclass(frozen=True)
+class _Member:
+    rank: int
+    comm_rank: int | None
+    host: object  # its node, or itself where that is not known
 
 
 def _groups(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], Group]:
     """Communicators with the places of their nodes, numbered in the order of their members."""
     found = con.execute(
-        """SELECT job, comm, rank, node, coalesce(max(size) OVER (PARTITION BY job, comm),
-               count(*) OVER (PARTITION BY job, comm))
+        """SELECT job, comm, rank, comm_rank, coalesce(node, rank::VARCHAR), max(size) OVER (
+               PARTITION BY job, comm)
            FROM members ORDER BY job, comm, coalesce(comm_rank, rank)"""
     ).fetchall()
-    places: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
-    nodes: dict[tuple[str, int], dict[object, int]] = defaultdict(dict)
+    members: dict[tuple[str, int], list[_Member]] = defaultdict(list)
     sizes: dict[tuple[str, int], int] = {}
-    for job, comm, rank, node, size in found:
-        host = nodes[job, comm].setdefault(rank if node is None else node, len(nodes[job, comm]))
-        places[job, comm][rank] = host
-        sizes[job, comm] = max(int(size), len(places[job, comm]))
-    return {
-        # Members that are not seen are each taken for a node of their own.
-        key: Group(place, len(nodes[key]) + sizes[key] - len(place), sizes[key])
-        for key, place in places.items()
+    for job, comm, rank, comm_rank, host, size in found:
+        members[job, comm].append(_Member(rank, comm_rank, host))
+        sizes[job, comm] = max(size or 0, len(members[job, comm]))
+    return {key: _group(known, sizes[key]) for key, known in members.items()}
+
+
+def _group(members: Sequence[_Member], size: int) -> Group:
+    """Places of nodes; where members are not seen, each node is taken to hold as many as the
+    fullest that is, one after another."""
+    hosts = list(dict.fromkeys(member.host for member in members))
+    each = max(Counter(member.host for member in members).values())
+    place = {
+        member.rank: hosts.index(member.host)
+        if len(members) == size or member.comm_rank is None
+        else member.comm_rank // each
+        for member in members
     }
+    return Group(place, len(hosts) + -(-(size - len(members)) // each), size)
 
 
 def _active(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int, str, int], list[Active]]:
@@ -200,7 +218,7 @@ def untold_algorithms() -> str:
 @relation(
     "expected_traffic",
     reads=["operations"],
-    optional=["edge_shares", "members"],
+    optional=["edge_shares", "members", "send_sides"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -244,13 +262,17 @@ def expected_traffic() -> str:
             AND NOT (o.op = 'Reduce' AND EXISTS (FROM placed r WHERE r.job = o.job
                 AND r.comm = o.comm AND r.rank = o.rank AND r.comm_rank = o.root))
         UNION ALL
-        SELECT o.job, o.comm, o.kind, o.seq, o.rank, coalesce(to_.rank, nullif(told_peer, -1)),
-            hash(coalesce(to_.rank, nullif(told_peer, -1))::VARCHAR), o.op, o.group_id, NULL,
-            o.bytes, o.started_ns, o.called_ns, o.ended_ns, o.done
+        SELECT o.job, o.comm, o.kind, o.seq, o.rank,
+            coalesce(to_.rank, nullif(told_peer, -1), s.peer),
+            coalesce(s.peer_side, hash(coalesce(to_.rank, nullif(told_peer, -1))::VARCHAR),
+                hash('receiver', o.comm_peer)),
+            o.op, o.group_id, NULL, o.bytes, o.started_ns, o.called_ns, o.ended_ns, o.done
         FROM ops o
         LEFT JOIN placed to_ ON to_.job = o.job AND to_.comm = o.comm
             AND CASE WHEN told_peer >= 0 THEN to_.rank = told_peer
                      ELSE to_.comm_rank = o.comm_peer END
         LEFT JOIN placed me ON me.job = o.job AND me.comm = o.comm AND me.rank = o.rank
+        LEFT JOIN send_sides s ON s.job = o.job AND s.comm = o.comm AND s.rank = o.rank
+            AND s.receiver = coalesce(to_.rank, nullif(told_peer, -1), o.comm_peer)
         WHERE o.op = 'Send' AND coalesce(to_.node <> me.node, true)
     """

@@ -103,6 +103,7 @@ _BEFORE_NS, _AFTER_NS = 100_000, 2_000_000
         ("comm", "UBIGINT", "", "communicator"),
         ("kind", "VARCHAR", "", "coll or p2p"),
         ("rank", "INTEGER", "", "global rank"),
+        ("call", "BIGINT", "", "its group call, or less its own number where it is in none"),
         ("op", "VARCHAR", "", "operation; one of those in a group call"),
         ("bytes", "BIGINT", "bytes", "its size"),
         ("begin_ns", "BIGINT", "ns", "nothing of it is sent before"),
@@ -116,12 +117,12 @@ def operation_spans() -> str:
     recorded it is taken to end where the rank's next call begins."""
     return f"""
         WITH calls AS (
-            SELECT job, comm, kind, rank, coalesce(group_id, -seq) AS number, any_value(op) AS op,
+            SELECT job, comm, kind, rank, coalesce(group_id, -seq) AS call, any_value(op) AS op,
                 sum(bytes) AS bytes, min(entered_ns) AS begin_ns, max(ended_ns) AS ended_ns,
                 bool_or(on_device AND ended_ns IS NULL) AS is_open
             FROM operations WHERE entered_ns IS NOT NULL AND coalesce(bytes, 1) > 0
             GROUP BY ALL)
-        SELECT job, comm, kind, rank, op, bytes, begin_ns - {_BEFORE_NS} AS begin_ns,
+        SELECT job, comm, kind, rank, call, op, bytes, begin_ns - {_BEFORE_NS} AS begin_ns,
             CASE WHEN is_open THEN 2**62::BIGINT
                  ELSE coalesce(ended_ns, lead(begin_ns) OVER (
                     PARTITION BY job, rank ORDER BY begin_ns), 2**62::BIGINT) END
@@ -165,7 +166,7 @@ def flow_comms(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             candidates = [
                 (of, spans)
                 for of, spans in busy.get((job, rank), ())
-                if peer is None or peer in members.get((job, of), ())
+                if peer is None or members.get((job, of), _NOBODY).may_hold(peer)
             ]
             best = _best(sent[flow], candidates) if flow in sent else None
             rows.append((flow, best, "no operation in flight" if best is None else "in flight"))
@@ -244,8 +245,26 @@ def _busy(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], list[tuple[in
     return busy
 
 
-def _members(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], set[int]]:
-    members: dict[tuple[str, int], set[int]] = defaultdict(set)
-    for job, comm, rank in con.execute("SELECT job, comm, rank FROM members").fetchall():
-        members[job, comm].add(rank)
-    return members
+@dataclass(frozen=True)
+class _Members:
+    """Who is known to belong to a communicator, and whether that is all: one node knows only its
+    own ranks."""
+
+    ranks: frozenset[int]
+    all_known: bool
+
+    def may_hold(self, rank: int) -> bool:
+        return rank in self.ranks or not self.all_known
+
+
+_NOBODY = _Members(frozenset(), all_known=True)
+
+
+def _members(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], _Members]:
+    found = con.execute(
+        "SELECT job, comm, list(rank), count(*) >= coalesce(max(size), 0) FROM members "
+        "GROUP BY job, comm"
+    ).fetchall()
+    return {
+        (job, comm): _Members(frozenset(ranks), all_known) for job, comm, ranks, all_known in found
+    }

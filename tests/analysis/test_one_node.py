@@ -1,0 +1,70 @@
+"""Operations found in the traffic of one node, by what its own shards hold: as all nodes' tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oncall.analysis  # noqa: F401  (registers the relations)
+from oncall.evidence import Incident
+from oncall.shards.catalog import sealed_shards
+from oncall.shards.reader import open_shards
+from oncall.shards.traffic import evidence_of
+from oncall.simulate.shards import write_shards
+from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
+
+FOUND = (
+    "job, comm, seq, kind, rank, op, group_id, algo, started_ns, ended_ns, active_ns, "
+    "rank_active_ns, bytes, expected_bytes, undercount"
+)
+RING = TrafficScenario(workload="gpt2", tp=2, dp=4, pp=2, iterations=2)
+TREE = TrafficScenario(
+    workload="gpt2", tp=2, dp=4, pp=2, iterations=2, source="wr", algorithm="tree",
+    distributed_optimizer=False, faults=(TrafficFault("nic_down", rank=5, iteration=1),),
+)  # fmt: skip
+EXPERTS = TrafficScenario(workload="mixtral", tp=2, iterations=2)
+
+
+@contextmanager
+def node_alone(folder: Path) -> Iterator[Incident]:
+    """What the shards of one node hold, as an incident."""
+    with open_shards(sealed_shards(folder)) as shards, evidence_of(shards.con) as incident:
+        yield incident
+
+
+def rows(incident: Incident, relation: str, node: str, columns: str = FOUND) -> list[Any]:
+    incident.require([relation])
+    query = f"SELECT {columns} FROM {relation} WHERE node = ? ORDER BY ALL"
+    return incident.con.execute(query, [node]).fetchall()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "peers"), [(RING, "told"), (TREE, "by address"), (EXPERTS, "by address")]
+)
+def test_a_node_alone_finds_what_all_nodes_find(
+    scenario: TrafficScenario, peers: str, tmp_path: Path
+) -> None:
+    everything, _ = simulate_traffic(scenario)
+    wanted = rows(everything, "traffic", "gpu002")
+    if peers == "by address":  # what verbs tell; who is there is told by its own node only
+        everything.con.execute("UPDATE qps SET peer_rank = NULL")
+    write_shards(everything, tmp_path)
+    with node_alone(tmp_path / "gpu002") as alone:
+        assert wanted and rows(alone, "segmented_traffic", "gpu002") == wanted
+
+
+def test_receivers_alike_in_all_they_get_are_not_named(tmp_path: Path) -> None:
+    """A ring of neighbours: both get as much at the same time, so who is who cannot be known;
+    what the rank did as a whole can be."""
+    everything, _ = simulate_traffic(TrafficScenario(workload="neighbour_exchange", iterations=2))
+
+    as_a_whole = "group_id, rank_active_ns, bytes // 1e6"
+    wanted = rows(everything, "traffic", "gpu001", as_a_whole)
+    write_shards(everything, tmp_path)
+    with node_alone(tmp_path / "gpu001") as alone:
+        assert rows(alone, "segmented_traffic", "gpu001", as_a_whole) == wanted
+        assert set(rows(alone, "segmented_traffic", "gpu001", "peer")) == {(None,)}
