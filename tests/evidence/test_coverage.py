@@ -36,6 +36,12 @@ def test_members_without_evidence_are_silent(incident: Incident) -> None:
     assert coverage.share == 0.5
 
 
+def test_a_rank_whose_tasks_were_told_is_seen(incident: Incident) -> None:
+    incident.append("stage_tasks", {"job": "j", "rank": [0, 1], "task": "forward"})
+    coverage, _ = measure(incident.con)
+    assert (coverage.ranks, coverage.ranks_seen, coverage.gaps) == (2, 2, ())
+
+
 def test_the_world_size_expects_ranks_that_nobody_names(incident: Incident) -> None:
     incident.append("jobs", {"job": "j", "world_size": 4})
     incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 3]})

@@ -76,6 +76,25 @@ def test_span_takes_every_instant(incident: Incident) -> None:
     assert window.span(incident.con) == (3, 200)
 
 
+def test_a_task_that_ended_later_is_not_over_yet(incident: Incident) -> None:
+    incident.append(
+        "stage_tasks",
+        {
+            "job": "j",
+            "rank": 0,
+            "task": "forward",
+            "micro_batch": [0, 1, 2],
+            "started_ns": [10, 20, 40],
+            "ended_ns": [20, 40, 60],
+            "whole": True,
+        },
+    )
+    window.cut_after(incident.con, 30)
+    assert rows(
+        incident, "SELECT micro_batch, ended_ns, whole FROM stage_tasks ORDER BY micro_batch"
+    ) == [(0, 20, True), (1, None, False)]
+
+
 def test_as_it_stood(incident: Incident) -> None:
     three_ops(incident)
     incident.append("nics", {"node": "a", "at_ns": [5, 60]})

@@ -18,10 +18,11 @@ _MOST_NOTES = 8
 _Homes = dict[int, list[str]]  # rank -> the nodes it ran on
 
 _NAMED = " UNION ".join(
-    f"SELECT rank FROM {table}" for table in ("comms", "ranks", "ops", "launches", "recordings")
+    f"SELECT rank FROM {table}"
+    for table in ("comms", "ranks", "ops", "stage_tasks", "launches", "recordings")
 )
 _SEEN = """
-    SELECT rank FROM ops UNION SELECT src FROM flow_steps
+    SELECT rank FROM ops UNION SELECT src FROM flow_steps UNION SELECT rank FROM stage_tasks
     UNION SELECT rank FROM launches WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead')
     UNION SELECT rank FROM recordings WHERE problem IS NULL"""
 _TELLING = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
@@ -41,7 +42,7 @@ def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
     """The coverage of the one job in this incident, and notes on what does not fit together.
 
     Expected ranks: the world size the job was told, and every rank that anything names, if only
-    as dead. Seen: those with an operation, a count of their own or a sound recording.
+    as dead. Seen: those with an operation or task, a count of their own or a sound recording.
     """
     told, notes = _world_size(con)
     named = _numbers(con, _NAMED)

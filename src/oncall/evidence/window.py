@@ -78,6 +78,11 @@ def cut_after(con: duckdb.DuckDBPyConnection, until_ns: int) -> None:
         {"at": until_ns},
     )
     con.execute("UPDATE ops SET observed_ns = $at WHERE observed_ns > $at", {"at": until_ns})
+    con.execute(
+        "UPDATE stage_tasks SET ended_ns = NULL, own_ns = NULL, whole = false, "
+        "last_call_ns = CASE WHEN last_call_ns <= $at THEN last_call_ns END WHERE ended_ns > $at",
+        {"at": until_ns},
+    )
     # Counts and stacks without an instant describe the end of the recording, which is cut off.
     con.execute("DELETE FROM launches WHERE at_ns IS NULL")
     con.execute(
