@@ -19,13 +19,24 @@ from oncall.evidence import relation
 
 # What tells a flow: its queue pair in one life, or what the source itself knows.
 _FLOW = """hash(e.job, e.node, e.nic, e.qpn, e.rank, e.comm, e.peer, e.channel, q.created_ns)"""
-_SOURCE = """
-    epochs e SEMI JOIN (
-        -- One source a rank, the most direct: the NIC's own count, posts, then the proxy's steps.
-        SELECT * FROM (SELECT DISTINCT job, node, rank, source FROM epochs)
-        QUALIFY row_number() OVER (PARTITION BY job, node, rank ORDER BY
-            list_position(['dpa', 'wr', 'proxy'], source) NULLS LAST) = 1
-    ) s ON s.job IS NOT DISTINCT FROM e.job AND s.node IS NOT DISTINCT FROM e.node
+# One source a queue pair, the most direct: the NIC's own count, then posts. What the proxy's steps
+# tell counts where the rank has neither. A NIC knows no ranks, but the queue pair tells.
+_CHOSEN = """
+    SELECT job, node, nic, qpn, rank, source FROM (
+        SELECT e.*, q.job AS pair_job, q.rank AS pair_rank,
+            coalesce(list_position(['dpa', 'wr', 'proxy'], source), 4) AS nth
+        FROM (SELECT DISTINCT job, node, nic, qpn, rank, source FROM epochs) e
+        LEFT JOIN (
+            SELECT node, nic, qpn, any_value(job) AS job, any_value(rank) AS rank
+            FROM queue_pairs GROUP BY ALL) q USING (node, nic, qpn))
+    QUALIFY nth = CASE WHEN qpn IS NOT NULL THEN min(nth) OVER (PARTITION BY node, nic, qpn)
+        ELSE min(nth) OVER (
+            PARTITION BY node, coalesce(job, pair_job), coalesce(rank, pair_rank)) END
+"""
+_SOURCE = f"""
+    epochs e SEMI JOIN ({_CHOSEN}) s
+        ON s.node IS NOT DISTINCT FROM e.node AND s.nic IS NOT DISTINCT FROM e.nic
+        AND s.qpn IS NOT DISTINCT FROM e.qpn AND s.job IS NOT DISTINCT FROM e.job
         AND s.rank IS NOT DISTINCT FROM e.rank AND s.source IS NOT DISTINCT FROM e.source
     LEFT JOIN queue_pairs q ON q.node = e.node AND q.nic = e.nic AND q.qpn = e.qpn
         AND coalesce(e.start_ns >= q.created_ns, true) AND coalesce(e.start_ns < q.until_ns, true)
@@ -46,7 +57,7 @@ _SOURCE = """
     at="node",
 )
 def flow_epochs() -> str:
-    """The epochs of every flow, of one source a rank."""
+    """The epochs of every flow, of one source a queue pair."""
     return f"""
         SELECT {_FLOW} AS flow, e.start_ns, e.bytes, coalesce(e.undercount, false) AS undercount
         FROM {_SOURCE} WHERE e.bytes > 0
