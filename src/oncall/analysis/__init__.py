@@ -52,3 +52,8 @@ from oncall.analysis import flow_routes
 from oncall.analysis import host_pauses
 from oncall.analysis import clock_offsets
 from oncall.analysis import stage_work
+from oncall.analysis import training_iterations
+from oncall.analysis import stage_vertices
+from oncall.analysis import stage_expectation
+from oncall.analysis import stage_paths
+from oncall.analysis import stage_graph

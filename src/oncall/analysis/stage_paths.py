@@ -1,0 +1,257 @@
+"""What each task of a pipeline waits for, and which tasks its iteration waits for.
+
+The order of a rank's tasks is the one that really ran; a forward waits for the forward of the
+virtual stage before it, a backward for the backward of the one after it. Clocks of nodes need not
+agree: durations are told on one clock each, and of a transfer only what it takes beyond the usual
+of its link counts as its own, with the usual of both directions between two stages averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from oncall.analysis.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
+from oncall.evidence import relation
+
+CRITICAL_NS = 1.0  # slack below this is rounding
+LONGER = 1.05  # times what a micro-batch usually takes: below is scatter
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Vertices (n,) in order of pipeline, stage and start, each an array.
+
+    `position` is the virtual stage, chunk * pp + stage; `work_ns` is what the task takes for its
+    own computation, `usual_ns` what such tasks take.
+    """
+
+    vertex: Integers
+    iteration: Integers  # numbers each (job, iteration) 0..
+    pipeline: Integers
+    lane: Integers  # numbers each (job, replica) 0..: a pipeline over all iterations
+    stage: Integers
+    position: Integers
+    last_position: Integers
+    micro_batch: Integers
+    backward: NDArray[np.bool_]
+    started: Times
+    ended: Times
+    work_ns: Times
+    usual_ns: Times
+    clock_error: Times
+
+
+@relation(
+    "stage_paths",
+    reads=["stage_vertices", "stage_expectation", "training_iterations"],
+    empty_without=["stage_vertices"],
+    columns=[
+        ("vertex", "BIGINT", "", "the task"),
+        ("previous", "BIGINT", "", "the task before it on its rank; NULL: none"),
+        ("source", "BIGINT", "", "the task that sent what it works on; NULL: none, or not seen"),
+        ("duration_ns", "DOUBLE", "ns", "its own computation"),
+        ("expected_ns", "DOUBLE", "ns", "what that should take, for its work"),
+        ("work", "DOUBLE", "ratio", "its micro-batch against others, in all stages alike"),
+        ("latency_ns", "DOUBLE", "ns", "from the source's end to its start, as the path counts it"),
+        ("usual_latency_ns", "DOUBLE", "ns", "what such a transfer usually takes"),
+        ("wait_ns", "DOUBLE", "ns", "the bubble before it"),
+        ("earliest_ns", "DOUBLE", "ns", "earliest start, from the pipeline's beginning"),
+        ("latest_ns", "DOUBLE", "ns", "latest start that makes no iteration longer"),
+        ("slack_ns", "DOUBLE", "ns", "in between; 0: the iteration waits for it"),
+        ("critical", "BOOLEAN", "", "on the critical path of its pipeline"),
+    ],
+    source="VenusTrace 3.3, Appendix A (Algorithm 3)",
+)
+def stage_paths(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """Each task with its predecessors, its slack and whether its pipeline's time hangs on it."""
+    tasks = read_tasks(con)
+    graph = pipeline_graph(tasks)
+    work = work_ratio(tasks)
+    usual_latency, latency = latencies(tasks, graph)
+    finish = graph.earliest(tasks.work_ns, latency)
+    spans = graph.spans(finish)
+    # A pipeline that ends before the others can be late without anybody waiting for it.
+    longest = np.zeros(int(tasks.iteration.max(initial=NONE)) + 1)
+    np.maximum.at(longest, tasks.iteration, spans[tasks.pipeline])
+    due = graph.latest(tasks.work_ns, latency, spans)
+    left = (longest[tasks.iteration] - spans[tasks.pipeline]) if len(due) else due
+    none = np.ma.MaskedArray
+    return {
+        "vertex": tasks.vertex,
+        "previous": none(tasks.vertex[graph.previous], graph.previous == NONE),
+        "source": none(tasks.vertex[graph.source], graph.source == NONE),
+        "duration_ns": tasks.work_ns,
+        "expected_ns": np.ma.masked_invalid(tasks.usual_ns * work),
+        "work": work,
+        "latency_ns": none(latency, graph.source == NONE),
+        "usual_latency_ns": none(usual_latency, graph.source == NONE),
+        "wait_ns": np.ma.masked_invalid(bubbles(tasks, graph)),
+        "earliest_ns": np.ma.masked_invalid(finish - tasks.work_ns),
+        "latest_ns": np.ma.masked_invalid(due + left - tasks.work_ns),
+        "slack_ns": np.ma.masked_invalid(due - finish + left),
+        "critical": np.nan_to_num(due - finish, nan=np.inf) < CRITICAL_NS,
+    }
+
+
+def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
+    """The tasks that were seen from begin to end."""
+    found = con.execute(
+        """WITH shape AS (
+            SELECT job, max(stage) + 1 AS pp, (max(stage) + 1) * (max(chunk) + 1) - 1 AS last
+            FROM stage_vertices GROUP BY job)
+        SELECT v.vertex, dense_rank() OVER (ORDER BY v.job, iteration) - 1 AS iteration,
+            dense_rank() OVER (ORDER BY v.job, iteration, replica) - 1 AS pipeline,
+            dense_rank() OVER (ORDER BY v.job, replica) - 1 AS lane, stage,
+            chunk * pp + stage AS position, last AS last_position, micro_batch,
+            task = 'backward' AS backward, started_ns AS started, ended_ns AS ended,
+            v.duration_ns AS work_ns, e.usual_ns, clock_error_ns AS clock_error
+        FROM stage_vertices v JOIN shape USING (job)
+        LEFT JOIN stage_expectation e USING (job, replica, stage, chunk, task)
+        WHERE started_ns IS NOT NULL AND ended_ns IS NOT NULL
+        ORDER BY pipeline, stage, started_ns, backward"""
+    ).fetchnumpy()
+    origin = int(np.min(found["started"], initial=np.iinfo(np.int64).max))
+    columns: dict[str, Any] = {
+        name: np.asarray(values, np.int64)
+        for name, values in found.items()
+        if name not in ("backward", "started", "ended", "work_ns", "usual_ns", "clock_error")
+    }
+    for name in ("started", "ended"):  # nanoseconds since 1970 do not fit a float
+        columns[name] = (np.asarray(found[name], np.int64) - origin).astype(np.float64)
+    for name in ("work_ns", "usual_ns", "clock_error"):
+        columns[name] = np.ma.filled(np.ma.masked_array(found[name], dtype=np.float64), np.nan)
+    return Tasks(backward=np.asarray(found["backward"], np.bool_), **columns)
+
+
+def pipeline_graph(tasks: Tasks) -> TraceGraph:
+    """Program order and data between stages.
+
+    What arrives after the task was already over, beyond what clocks may be off, is no input of it.
+    """
+    follows = (np.diff(tasks.pipeline, prepend=NONE) == 0) & (
+        np.diff(tasks.stage, prepend=NONE) == 0
+    )
+    previous = np.where(follows, np.arange(len(follows)) - 1, NONE)
+    step = np.where(tasks.backward, 1, -1)
+    wanted = tasks.position + step
+    inside = (wanted >= 0) & (wanted <= tasks.last_position)
+    source = np.where(inside, _sender(tasks, wanted), NONE)
+    error = np.where(np.isnan(tasks.clock_error), np.inf, tasks.clock_error)
+    late = (source != NONE) & (tasks.ended[source] - error > tasks.ended)
+    source[late] = NONE
+    return trace_graph(tasks.pipeline, previous, source)
+
+
+def _sender(tasks: Tasks, wanted: Integers) -> Integers:
+    """The task of the same micro-batch and direction at position `wanted`, or NONE (n,)."""
+
+    def key(position: Integers) -> Integers:
+        batches = int(tasks.micro_batch.max(initial=0)) + 1
+        positions = int(tasks.last_position.max(initial=0)) + 3  # one beyond at either end
+        code = (tasks.pipeline * positions + position + 1) * batches + tasks.micro_batch
+        return code * 2 + tasks.backward
+
+    if not len(wanted):
+        return wanted
+    present = key(tasks.position)
+    order = np.argsort(present, kind="stable")
+    place = np.searchsorted(present[order], key(wanted))
+    place = np.minimum(place, len(order) - 1)
+    return np.where(present[order][place] == key(wanted), order[place], NONE)
+
+
+def bubbles(tasks: Tasks, graph: TraceGraph) -> Times:
+    """Time (n,) each rank stood idle before a task; NaN for its first."""
+    idle = tasks.started - tasks.ended[graph.previous]
+    return np.where(graph.previous == NONE, np.nan, np.maximum(idle, 0))
+
+
+def work_ratio(tasks: Tasks) -> Times:
+    """By how much a micro-batch is longer in its pipeline's stages than expected (n,), at least 1.
+
+    Longer sequences make all stages slower in that micro-batch, a slow machine one of them: of the
+    stages' ratios the lower middle counts, which one stage cannot lift.
+    """
+    ratio = tasks.work_ns / np.where(tasks.usual_ns > 0, tasks.usual_ns, np.nan)
+    batches = int(tasks.micro_batch.max(initial=0)) + 1
+    key = (tasks.pipeline * batches + tasks.micro_batch) * 2 + tasks.backward
+    known = np.flatnonzero(~np.isnan(ratio))
+    work = np.ones(len(ratio))
+    if not len(known):
+        return work
+    order = known[np.lexsort((ratio[known], key[known]))]
+    first = np.flatnonzero(np.diff(key[order], prepend=NONE))
+    sizes = np.diff(np.append(first, len(order)))
+    middle = np.where(sizes > 1, ratio[order][first + (sizes - 1) // 2], 1.0)
+    work[order] = np.repeat(np.where(middle > LONGER, middle, 1.0), sizes)
+    return work
+
+
+def latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
+    """What a transfer to each task usually takes (n,), and what this one took.
+
+    Only where the receiver stood waiting is a transfer's time seen. A clock that is off adds to one
+    direction what it takes from the other.
+    """
+    source = graph.source
+    usual = np.zeros(len(source))
+    if not (source != NONE).any():
+        return usual, usual
+    shift = clock_shifts(tasks, graph)
+    ended, previous = tasks.ended - shift, graph.previous
+    seen = tasks.started - shift - ended[source]
+    free = np.where(previous == NONE, -np.inf, ended[previous])
+    waited = (source != NONE) & (free <= ended[source])
+    boundary = _boundary(tasks, source)
+    link = boundary * 2 + tasks.backward
+    median = _quantile(seen, link, waited, 0.5, _links(tasks))
+    excess = np.where(waited, seen - median[link], 0.0)
+    directions = np.ma.masked_invalid(median).reshape(-1, 2)
+    usual = np.maximum(np.ma.filled(directions.mean(axis=1), 0.0)[boundary], 0.0)
+    return usual, np.maximum(usual + excess, 0.0)
+
+
+def clock_shifts(tasks: Tasks, graph: TraceGraph) -> Times:
+    """By how much the clock of each task's stage is ahead of its pipeline's first stage (n,).
+
+    The fastest transfers of both directions between two stages differ by twice that. Where clocks
+    are known to be the same, nothing is estimated.
+    """
+    seen = tasks.started - tasks.ended[graph.source]
+    link = _boundary(tasks, graph.source) * 2 + tasks.backward
+    fastest = _quantile(seen, link, graph.source != NONE, 0.0, _links(tasks))
+    forward, backward = fastest.reshape(int(tasks.lane.max()) + 1, -1, 2).transpose(2, 0, 1)
+    behind = np.cumsum(np.nan_to_num((forward - backward) / 2), axis=1)
+    shift = np.where(tasks.stage > 0, behind[tasks.lane, tasks.stage - 1], 0.0)
+    return np.where(np.nan_to_num(tasks.clock_error, nan=1.0) > 0, shift, 0.0)
+
+
+def _boundary(tasks: Tasks, source: Integers) -> Integers:
+    """Numbers the border between two stages of a lane that a task's input crosses (n,)."""
+    positions = int(tasks.last_position.max()) + 1
+    return tasks.lane * positions + np.minimum(tasks.position, tasks.position[source])
+
+
+def _links(tasks: Tasks) -> int:
+    """How many borders and directions there are in all lanes."""
+    return (int(tasks.lane.max()) + 1) * (int(tasks.last_position.max()) + 1) * 2
+
+
+def _quantile(
+    values: Times, groups: Integers, chosen: NDArray[np.bool_], share: float, count: int
+) -> Times:
+    """A quantile of the chosen values of each group 0..count-1; NaN: none was chosen."""
+    found = np.full(count, np.nan)
+    rows = np.flatnonzero(chosen)
+    order = rows[np.lexsort((values[rows], groups[rows]))]
+    first = np.flatnonzero(np.diff(groups[order], prepend=NONE))
+    sizes = np.diff(np.append(first, len(order)))
+    place = ((sizes - 1) * share).astype(np.int64)
+    found[groups[order][first]] = values[order][first + place]
+    return found

@@ -1,0 +1,66 @@
+"""Iterations of the training and which of them took longer than usual.
+
+How long one takes is told on each rank's own clock, so that clocks need not agree. What is usual is
+the lower quartile: of a job that was slow for most of the recording a median would be the slowness.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+SLOW_SHARE = 0.03  # beyond usual by this part: less is not worth a look
+SLOW_SPREADS = 5  # ... and by this many times what the faster half of the iterations scatters
+WARM_UP = 2  # the first iterations allocate and compile (VenusTrace 3.3: from the third on)
+
+
+@relation(
+    "training_iterations",
+    reads=["stage_work"],
+    empty_without=["stage_work"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("iteration", "BIGINT", "", "the iteration"),
+        ("micro_batches", "INTEGER", "", "micro-batches of each pipeline in it"),
+        ("started_ns", "BIGINT", "ns", "its first task began, common time"),
+        ("ended_ns", "BIGINT", "ns", "its last task ended, common time"),
+        ("duration_ns", "BIGINT", "ns", "the longest that it took any rank, on that rank's clock"),
+        ("usual_ns", "DOUBLE", "ns", "what iterations of as many micro-batches take"),
+        ("spread_ns", "DOUBLE", "ns", "by how much the faster ones differ from that"),
+        ("excess_ns", "DOUBLE", "ns", "duration beyond usual"),
+        ("slow", "BOOLEAN", "", "beyond usual by more than scatter"),
+        ("whole", "BOOLEAN", "", "the recording holds all of it"),
+        ("warm_up", "BOOLEAN", "", "one of the first: not judged"),
+    ],
+    source="VenusTrace 3.3, Algorithm 2 (line 1)",
+)
+def training_iterations() -> str:
+    """Each iteration with its time against what is usual."""
+    return f"""
+        WITH by_rank AS (
+            SELECT job, iteration, rank, min(started_ns) AS started_ns, max(ended_ns) AS ended_ns,
+                count(DISTINCT micro_batch) AS micro_batches,
+                bool_and(coalesce(whole, true)) AND bool_and(ended_ns IS NOT NULL) AS whole
+            FROM stage_work WHERE iteration IS NOT NULL
+                AND task NOT IN ('evaluation', 'checkpoint')
+            GROUP BY job, iteration, rank),
+        one AS (
+            SELECT job, iteration, max(micro_batches) AS micro_batches,
+                min(started_ns) AS started_ns, max(ended_ns) AS ended_ns,
+                max(ended_ns - started_ns) AS duration_ns, bool_and(whole) AS whole,
+                row_number() OVER (PARTITION BY job ORDER BY iteration) <= {WARM_UP}
+                    AND count(*) OVER (PARTITION BY job) > 2 * {WARM_UP} AS warm_up
+            FROM by_rank GROUP BY job, iteration),
+        usual AS (
+            SELECT job, micro_batches, quantile_cont(duration_ns, 0.25) AS usual_ns,
+                median(duration_ns) AS median_ns
+            FROM one WHERE whole AND NOT warm_up GROUP BY ALL),
+        spread AS (
+            SELECT job, micro_batches, median(abs(duration_ns - usual_ns)) AS spread_ns
+            FROM one JOIN usual USING (job, micro_batches)
+            WHERE whole AND NOT warm_up AND duration_ns <= median_ns GROUP BY ALL)
+        SELECT o.*, u.usual_ns, s.spread_ns, duration_ns - usual_ns AS excess_ns,
+            whole AND NOT warm_up AND coalesce(duration_ns - usual_ns
+                > greatest({SLOW_SHARE} * usual_ns, {SLOW_SPREADS} * spread_ns), false) AS slow
+        FROM one o LEFT JOIN usual u USING (job, micro_batches)
+        LEFT JOIN spread s USING (job, micro_batches)
+    """
