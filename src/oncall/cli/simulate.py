@@ -36,9 +36,12 @@ def simulate(
     incident, truth = run(wanted)
     with incident:
         write(incident, truth, output, shards=shards)
-        rows = incident.rows("ops")
+        rows = {table: incident.rows(table) for table in ("ops", "flow_steps")}
+    told = f"{format_number(rows['ops'])} operations"
+    if rows["flow_steps"]:
+        told = f"{format_number(rows['flow_steps'])} steps of flows"
     faults = ", ".join(fault.kind for fault in truth.faults) or "healthy"
     typer.echo(
-        f"{output}: {format_number(wanted.world_size)} ranks, {format_number(rows)} operations, "
+        f"{output}: {format_number(wanted.world_size)} ranks, {told}, "
         f"{faults}; {'a folder a node' if shards else 'evidence.oncall'} and truth.json"
     )

@@ -8,7 +8,8 @@ algorithm           how far data gets in a ring or tree when somebody stands sti
 operations          meetings as rows; recorder: what was seen of them
 truth, simulation   the answer; all of it together
 traffic             another kind of scenario: what ranks transmit, microsecond by microsecond
-load                a scenario file of either kind
+network             a third: a collective among other flows on switches, with queues and pauses
+load                a scenario file of any kind
 """
 
 from __future__ import annotations

@@ -1,33 +1,46 @@
-"""Scenarios from files, of either kind: a training that is recorded, or one whose traffic is."""
+"""Scenarios from files, of any kind: a training that is recorded, its traffic, or a network."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from oncall.evidence.incident import Incident
+from oncall.simulate.network import NetworkScenario, simulate_network
+from oncall.simulate.pipeline import PipelineScenario, simulate_pipeline
 from oncall.simulate.scenario import Scenario, load_mapping
 from oncall.simulate.simulation import simulate
 from oncall.simulate.traffic import TrafficScenario, simulate_traffic
 from oncall.simulate.truth import Truth
 
+AnyScenario: TypeAlias = Scenario | PipelineScenario | TrafficScenario
 
-def load(path: Path) -> Scenario | TrafficScenario:
-    """The scenario in a YAML file; one that names a `workload` is of traffic.
+AnyScenario: TypeAlias = Scenario | TrafficScenario | NetworkScenario
+
+
+def load(path: Path) -> AnyScenario:
+    """The scenario in a YAML file; one that names a `workload` is of traffic, one that names a
+    `fat_tree` of a network.
 
     Raises BadInput naming the file and the key or line.
     """
 
-    def read(mapping: Mapping[str, Any]) -> Scenario | TrafficScenario:
+    def read(mapping: Mapping[str, Any]) -> AnyScenario:
+        if "fat_tree" in mapping:
+            return NetworkScenario.from_mapping(mapping)
         kind = TrafficScenario if "workload" in mapping else Scenario
         return kind.from_mapping(mapping)
 
     return load_mapping(path, read)
 
 
-def run(scenario: Scenario | TrafficScenario) -> tuple[Incident, Truth]:
+def run(scenario: AnyScenario) -> tuple[Incident, Truth]:
     """The incident and its truth. Raises UsageError if nothing comes of the scenario."""
+    if isinstance(scenario, PipelineScenario):
+        return simulate_pipeline(scenario)
     if isinstance(scenario, TrafficScenario):
         return simulate_traffic(scenario)
+    if isinstance(scenario, NetworkScenario):
+        return simulate_network(scenario)
     return simulate(scenario)

@@ -1,0 +1,179 @@
+"""How often contention and pfc are right: Vedrfolnir's experiments over fresh seeds (IV-A, Fig. 9).
+
+    python benchmarks/accuracy_network.py [--first 1] [--share 1.0] [--kinds INCAST,...] [--jobs 2]
+
+Each case is a collective on a simulated network (`oncall.simulate.network`) with one fault, in the
+paper's counts, diagnosed with the rulebooks as they are shipped. By the paper: a contention or an
+incast is a true positive if all injected flows are named, a false positive if only some are, a
+false negative if nothing is found; a storm or backpressure is a true positive if its source port is
+named, a false positive if only pauses are reported. Ours is stricter: the root finding must also
+have the right verdict, no innocent flow may be named, and no second root cause.
+
+A flow must be named if ports served it, while the collective waited there, for at least a twentieth
+of a step; one that was served for less than a two-hundredth is innocent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+CULPRIT = 1 / 20  # of a step's time
+INNOCENT = 1 / 200
+OF_FLOWS = ("CONTENTION", "INCAST")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case: what was true and what was said. `must`, `may`: flows; `ports`: the source."""
+
+    kind: str
+    seed: int
+    must: frozenset[str]
+    may: frozenset[str]
+    ports: frozenset[str]
+    verdicts: tuple[str, ...]
+    flows: frozenset[str]
+    blamed_ports: frozenset[str]
+    slowdown: float
+    about: str
+    simulation_s: float
+    diagnosis_s: float
+
+    @property
+    def paper(self) -> str:
+        """TP, FP or FN as the paper counts; of a healthy case TN or FP."""
+        if self.kind == "healthy":
+            return "FP" if self.verdicts else "TN"
+        if not self.verdicts:
+            return "FN"
+        if self.kind in OF_FLOWS or self.kind == "FORWARDING_LOOP":
+            return "TP" if self.must <= self.flows else "FP"
+        return "TP" if self.ports & self.blamed_ports else "FP"
+
+    @property
+    def strict(self) -> str:
+        """The same, if also the kind is right, alone, and nobody innocent is named."""
+        right = self.verdicts == (self.kind,) and self.flows <= self.may
+        return "FP" if self.paper == "TP" and not right else self.paper
+
+
+def run_one(task: tuple[str, int]) -> Case:
+    """Draw, simulate and diagnose one case: (kind, seed)."""
+    from oncall.diagnose import diagnose
+    from oncall.errors import UsageError
+    from oncall.rules.load import load_rulebooks, shipped_folder
+    from oncall.simulate.network import simulate_network
+    from oncall.simulate.network.draw import attempts
+
+    kind, seed = task
+    began = time.perf_counter()
+    for scenario in attempts(kind, seed):
+        try:
+            incident, truth = simulate_network(scenario)
+        except UsageError:
+            continue
+        if kind not in OF_FLOWS or _culprits(truth, scenario):
+            break
+        incident.close()
+    simulated = time.perf_counter()
+    books = [b for b in load_rulebooks([shipped_folder()]) if b.name in ("pfc", "contention")]
+    with incident:
+        diagnosis = diagnose(incident, books)
+    roots = [f for f in diagnosis.findings if f.explained_by is None]
+    blames = [blame.where for finding in roots for blame in finding.blame]
+    fault = truth.faults[0] if truth.faults else None
+    blame = fault.blame if fault else ()
+    return Case(
+        kind,
+        seed,
+        _culprits(truth, scenario),
+        frozenset(str(b["flow"]) for b in blame if "flow" in b and _may(b, kind, scenario)),
+        frozenset(str(b["port"]) for b in blame if "port" in b),
+        tuple(sorted(finding.verdict for finding in roots)),
+        frozenset(where["flow"] for where in blames if where.get("flow")),
+        frozenset(where["port"] for where in blames if where.get("port")),
+        (fault.slowdown or 0.0) if fault else 1.0,
+        f"k={scenario.fat_tree} {scenario.members} {scenario.algorithm} {scenario.op} "
+        f"{scenario.reports}",
+        simulated - began,
+        time.perf_counter() - simulated,
+    )
+
+
+def _step_ns(scenario: Any) -> float:
+    return float(scenario.step_bytes / scenario.network_bytes_per_s * 1e9)
+
+
+def _culprits(truth: Any, scenario: Any) -> frozenset[str]:
+    least = CULPRIT * _step_ns(scenario)
+    blame = truth.faults[0].blame if truth.faults else ()
+    return frozenset(b["flow"] for b in blame if "flow" in b and b["lost_ns"] >= least)
+
+
+def _may(blame: Any, kind: str, scenario: Any) -> bool:
+    """Flows that act only by pauses, or stand in a circle, are part of the fault all the same."""
+    return kind != "CONTENTION" or blame["lost_ns"] >= INNOCENT * _step_ns(scenario)
+
+
+def scores(cases: Iterable[Case]) -> Iterator[str]:
+    """A line a kind: precision and recall, as the paper counts and strictly."""
+    cases = list(cases)
+    yield "| kind | cases | precision, recall by the paper | strictly, ours |"
+    yield "|---|---|---|---|"
+    for kind in dict.fromkeys(case.kind for case in cases):
+        mine = [case for case in cases if case.kind == kind]
+        if kind == "healthy":
+            wrong = sum(bool(case.verdicts) for case in mine)
+            yield f"| healthy | {len(mine)} | {wrong} with a finding | |"
+            continue
+        parts = [_ratio(Counter(c.paper for c in mine)), _ratio(Counter(c.strict for c in mine))]
+        yield f"| {kind} | {len(mine)} | {parts[0]} | {parts[1]} |"
+
+
+def _ratio(count: Counter[str]) -> str:
+    said, real = count["TP"] + count["FP"], count["TP"] + count["FN"]
+    values = [count["TP"] / whole if whole else float("nan") for whole in (said, real)]
+    return f"{values[0]:.3f}, {values[1]:.3f}"
+
+
+def main() -> None:
+    from oncall.simulate.network.draw import COUNTS
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--first", type=int, default=1, help="seeds count from here")
+    parser.add_argument("--share", type=float, default=1.0, help="of the paper's counts")
+    parser.add_argument("--kinds", default=",".join(COUNTS))
+    parser.add_argument("--jobs", type=int, default=2)
+    asked = parser.parse_args()
+    tasks = [
+        (kind, seed)
+        for kind in asked.kinds.split(",")
+        for seed in range(asked.first, asked.first + max(1, round(COUNTS[kind] * asked.share)))
+    ]
+    cases = []
+    with multiprocessing.get_context("spawn").Pool(asked.jobs, maxtasksperchild=30) as pool:
+        for case in pool.imap(run_one, tasks):
+            cases.append(case)
+            if case.strict not in ("TP", "TN"):
+                print(
+                    f"{case.paper}/{case.strict} {case.kind} seed {case.seed} ({case.about}, "
+                    f"x{case.slowdown:.2f}): {', '.join(case.verdicts) or 'nothing'}; "
+                    f"missing {sorted(case.must - case.flows)}, innocent "
+                    f"{sorted(case.flows - case.may)}, ports {sorted(case.blamed_ports)} "
+                    f"of {sorted(case.ports)}",
+                    flush=True,
+                )
+    print("\n".join(scores(cases)))
+    for name in ("simulation_s", "diagnosis_s"):
+        took = sorted(getattr(case, name) for case in cases)
+        print(f"{name}: median {took[len(took) // 2]:.1f}, longest {took[-1]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

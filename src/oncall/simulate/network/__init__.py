@@ -1,0 +1,17 @@
+"""A network on which a collective meets others: queues, pauses, ways (Vedrfolnir IV-A).
+
+scenario           what is asked for; draw: the paper's cases from a seed
+topology, routing  a fat tree, and the ways through it
+collective         messages that wait for messages
+flow, faults       what others send, and what a fault brings; plan: all of it, definite
+queues, congestion bytes as a fluid, priority flow control, senders that give way
+measure, play      what switches count; the run
+record, truth      evidence rows, and the answer
+"""
+
+from __future__ import annotations
+
+from oncall.simulate.network.scenario import NetworkFault, NetworkScenario
+from oncall.simulate.network.simulation import simulate_network
+
+__all__ = ["NetworkFault", "NetworkScenario", "simulate_network"]

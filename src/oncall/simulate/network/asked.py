@@ -1,0 +1,70 @@
+"""Reports as a tracing system collects them: where and when a sender noticed that it is late.
+
+A sender whose step takes longer than it should asks a few times (Vedrfolnir III-C); the switches
+along its way then report the ports it passes, and where one of them is paused, the question goes on
+to the switch that pauses it. A report holds the epoch that runs and the one before.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oncall.simulate.network.play import Played
+
+TIMES = 3  # a late step
+TOLERATED = 1.1  # of what a step should take at most, when it is first asked for
+EPOCHS = 2
+
+
+def asked(played: Played) -> NDArray[np.bool_]:
+    """(epochs, ports): who reported what."""
+    plan, progress, tree = played.plan, played.progress, played.plan.tree
+    told = np.zeros((len(played.counts), len(tree.device_of)), np.bool_)
+    epoch_ns = max(1, round(played.scenario.epoch_ns / played.quantum_ns)) * played.quantum_ns
+    stopped = _stopped(played, epoch_ns)
+    alone = plan.messages.bytes / played.scenario.network_bytes_per_s * 1e9
+    for message in np.flatnonzero(~np.isnan(progress.started_ns)).tolist():
+        ended_ns = progress.ended_ns[message]
+        ended_ns = played.until_ns if np.isnan(ended_ns) else ended_ns
+        took = ended_ns - progress.started_ns[message]
+        if took <= TOLERATED * alone[message]:
+            continue
+        path = plan.routes[int(plan.messages.flow[message])]
+        # A packet's round trip tells at once that it waits; the step's end is not waited for.
+        for ask_ns in progress.started_ns[message] + took * np.linspace(0.2, 1.0, TIMES):
+            now = min(int(ask_ns // epoch_ns), len(told) - 1)
+            epochs = slice(max(0, now - EPOCHS + 1), now + 1)
+            told[epochs, _reached(played, path, np.logical_or.reduce(stopped[epochs]))] = True
+    told[:, [tree.is_host(device) for device in tree.device_of.tolist()]] = False
+    return told
+
+
+def _stopped(played: Played, epoch_ns: float) -> NDArray[np.bool_]:
+    """(epochs, ports): paused at some time of the epoch."""
+    epochs, ports = len(played.counts), len(played.plan.tree.device_of)
+    stopped = np.zeros((epochs, ports), np.bool_)
+    since: dict[int, int] = {}
+    for at_ns, port, paused in played.pauses:
+        epoch = min(int(at_ns // epoch_ns), epochs - 1)
+        if paused:
+            since[port] = epoch
+        elif port in since:
+            stopped[since.pop(port) : epoch + 1, port] = True
+    for port, epoch in since.items():
+        stopped[epoch:, port] = True
+    return stopped
+
+
+def _reached(played: Played, path: tuple[int, ...], stopped: NDArray[np.bool_]) -> list[int]:
+    """The ports of a way, and those of every switch that pauses one of them, and so on."""
+    tree = played.plan.tree
+    reached, front = set(path), list(path)
+    while front:
+        port = front.pop()
+        if stopped[port]:
+            of_switch = np.flatnonzero(tree.device_of == tree.towards[port]).tolist()
+            fresh = [other for other in of_switch if other not in reached and other != port ^ 1]
+            reached.update(fresh)
+            front += fresh
+    return sorted(reached)

@@ -1,0 +1,168 @@
+"""The run: senders offer, ports serve and pause, messages end and let others begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oncall.simulate.network.collective import Progress
+from oncall.simulate.network.congestion import Rates
+from oncall.simulate.network.flow import Storm
+from oncall.simulate.network.measure import Counts, Meter
+from oncall.simulate.network.plan import Plan
+from oncall.simulate.network.queues import Legs, Queues, legs_of
+from oncall.simulate.network.scenario import NetworkScenario
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+QUANTA = 4  # in which a port at line rate fills the room between XON and XOFF
+WINDOW_NS = 50_000  # of congestion control
+STILL_NS = 8e6  # nothing has moved for so long: nothing will
+
+
+@dataclass(frozen=True)
+class Played:
+    """What happened. Times in nanoseconds from the begin; NaN: never.
+
+    `ended_ns` (flows of others,); `pauses` (time, port, paused) in order; `counts` by leg of
+    `legs`, whose flows are the collective's first; `stolen` (legs,) bytes.
+    """
+
+    scenario: NetworkScenario
+    plan: Plan
+    legs: Legs
+    progress: Progress
+    flow_started_ns: Floats
+    flow_ended_ns: Floats
+    pauses: tuple[tuple[float, int, bool], ...]
+    counts: Counts
+    stolen: Floats
+    until_ns: float
+    quantum_ns: float
+
+    @property
+    def members(self) -> int:
+        """How many flows are the collective's."""
+        return len(self.plan.routes)
+
+
+def play(scenario: NetworkScenario, plan: Plan) -> Played:
+    """Play until the collective is over, or nothing moves any more."""
+    return _Player(scenario, plan).play()
+
+
+class _Player:
+    def __init__(self, scenario: NetworkScenario, plan: Plan) -> None:
+        self.scenario, self.plan = scenario, plan
+        rng = np.random.default_rng([scenario.seed, 0x91A4])
+        messages, others = plan.messages, plan.flows
+        self.members = len(plan.routes)
+        self.legs = legs_of([*plan.routes, *(flow.path for flow in others)])
+        ports = len(plan.tree.device_of)
+        self.quantum_bytes = (scenario.xoff_bytes - scenario.xon_bytes) / QUANTA
+        self.quantum_ns = self.quantum_bytes / scenario.network_bytes_per_s * 1e9
+        self.queues = Queues(
+            self.legs, ports, self.quantum_bytes, scenario.xoff_bytes, scenario.xon_bytes
+        )
+        number = self.members + len(others)
+        self.meter = Meter(self.queues, np.arange(number) < self.members)
+        controlled = [scenario.congestion_control] * self.members
+        controlled += [flow.controlled for flow in others]
+        self.rates = Rates(np.array(controlled))
+        self.most = np.ones(number)  # of line rate
+        self.most[self.members :] = [flow.share for flow in others]
+        self.progress = Progress(
+            messages,
+            rng.uniform(0, scenario.skew_ns, scenario.world_size),
+            rng.uniform(0, scenario.overhead_ns, len(messages)),
+        )
+        self.pace = 1 - rng.uniform(0, scenario.jitter, len(messages))
+        self.unsent = np.zeros(number)
+        self.coming = np.zeros(number)  # bytes that the receiver still waits for
+        self.message = np.full(self.members, -1)
+        self.at_ns = np.array([flow.at_ns for flow in others])
+        self.flow_started_ns = np.full(len(others), np.nan)
+        self.flow_ended_ns = np.full(len(others), np.nan)
+        self.pauses: list[tuple[float, int, bool]] = []
+
+    def play(self) -> Played:
+        window_quanta = max(1, round(WINDOW_NS / self.quantum_ns))
+        epoch_quanta = max(1, round(self.scenario.epoch_ns / self.quantum_ns))
+        moved_ns = now_ns = 0.0
+        paused = self.queues.paused
+        for quantum in count():
+            now_ns = quantum * self.quantum_ns
+            self._begin(now_ns)
+            offered = np.minimum(self.most * self.rates.share * self.quantum_bytes, self.unsent)
+            sent, out = self.queues.advance(offered, self._forced(now_ns))
+            self.unsent -= sent
+            self.coming -= out
+            self.meter.quantum(offered - sent)
+            self._end(now_ns + self.quantum_ns)
+            for port in np.flatnonzero(paused != self.queues.paused).tolist():
+                self.pauses.append((now_ns + self.quantum_ns, port, bool(self.queues.paused[port])))
+            paused = self.queues.paused
+            if quantum % window_quanta == 0:
+                self._mark()
+            if quantum % epoch_quanta == epoch_quanta - 1:
+                self.meter.close()
+            if out[: self.members].sum() > 1.0 or np.isnan(self.progress.started_ns).all():
+                moved_ns = now_ns
+            if self.progress.over or now_ns - moved_ns > STILL_NS + self._storms_left_ns(moved_ns):
+                break
+        return Played(
+            self.scenario,
+            self.plan,
+            self.legs,
+            self.progress,
+            self.flow_started_ns,
+            self.flow_ended_ns,
+            tuple(self.pauses),
+            self.meter.counts(),
+            self.meter.stolen,
+            now_ns + self.quantum_ns,
+            self.quantum_ns,
+        )
+
+    def _begin(self, now_ns: float) -> None:
+        for message in self.progress.due(now_ns):
+            flow = int(self.plan.messages.flow[message])
+            self.message[flow] = message
+            self.unsent[flow] = self.coming[flow] = float(self.plan.messages.bytes[message])
+            self.most[flow] = self.pace[message]
+        for number in np.flatnonzero(self.at_ns <= now_ns).tolist():
+            self.flow_started_ns[number] = now_ns
+            self.at_ns[number] = np.inf
+            size = self.plan.flows[number].bytes
+            self.unsent[self.members + number] = self.coming[self.members + number] = size
+
+    def _end(self, now_ns: float) -> None:
+        for flow in np.flatnonzero(
+            (self.message >= 0) & (self.coming[: self.members] < 1)
+        ).tolist():
+            self.progress.end(int(self.message[flow]), now_ns)
+            self.message[flow] = -1
+        over = (self.coming[self.members :] < 1) & ~np.isnan(self.flow_started_ns)
+        self.flow_ended_ns[over & np.isnan(self.flow_ended_ns)] = now_ns
+
+    def _mark(self) -> None:
+        deep = self.queues.depth() > self.scenario.marking_bytes
+        flows = np.zeros(len(self.unsent), np.bool_)
+        flows[self.legs.flow[deep[self.legs.port] & (self.queues.served > 1)]] = True
+        self.rates.adapt(flows)
+
+    def _forced(self, now_ns: float) -> Flags:
+        forced = np.zeros(self.queues.ports, np.bool_)
+        forced[[storm.port for storm in self._acting(now_ns)]] = True
+        return forced
+
+    def _acting(self, now_ns: float) -> Iterator[Storm]:
+        return (s for s in self.plan.storms if s.at_ns <= now_ns < s.until_ns)
+
+    def _storms_left_ns(self, now_ns: float) -> float:
+        return max([0.0, *(storm.until_ns - now_ns for storm in self.plan.storms)])

@@ -1,0 +1,132 @@
+"""A scenario of a network: a fat tree, a collective on it, and what gets into its way.
+
+Written as a small YAML mapping that names a `fat_tree` (docs/guide/simulate.md), or in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from oncall.errors import UsageError
+from oncall.simulate.scenario import read_fields
+from oncall.units import parse_quantity
+
+ALGORITHMS = {
+    "ring": ("AllGather", "AllReduce", "ReduceScatter"),
+    "halving_doubling": ("AllReduce",),
+}
+FAULTS = (
+    "CONTENTION", "INCAST", "PFC_STORM", "PFC_BACKPRESSURE", "PFC_LOOP_DEADLOCK",
+    "FORWARDING_LOOP", "LOAD_IMBALANCE",
+)  # fmt: skip
+REPORTS = ("always", "asked")
+PLACEMENTS = ("packed", "scattered")
+
+
+def _quantity(text: str) -> Any:
+    quantity = parse_quantity(text)
+    return field(default=quantity.value, metadata={"dimension": quantity.dimension})
+
+
+@dataclass(frozen=True)
+class NetworkFault:
+    """One thing that happens. Where it does, and what is 0 here, is drawn from the seed."""
+
+    kind: str = field(metadata={"key": "fault"})
+    at_ns: int = _quantity("3 ms")  # after the collective begins
+    count: int = 0  # CONTENTION: flows; INCAST, PFC_BACKPRESSURE: senders
+    bytes: int = _quantity("0 B")  # of each flow
+    lasting_ns: int = _quantity("0 s")  # PFC_STORM
+
+    def __post_init__(self) -> None:
+        if self.kind not in FAULTS:
+            raise UsageError(f"faults: `{self.kind}` is none of {', '.join(FAULTS)}")
+        if min(self.at_ns, self.count, self.bytes, self.lasting_ns) < 0:
+            raise UsageError("faults: `at`, `count`, `bytes` and `lasting` are not negative")
+
+
+@dataclass(frozen=True)
+class NetworkScenario:
+    """One collective on a network. Equal scenarios give equal rows."""
+
+    job: str = "network"
+    seed: int = 0
+
+    # The network.
+    fat_tree: int = 4  # k: 16 hosts for 4, 54 for 6, 128 for 8
+    network_bytes_per_s: float = _quantity("100 Gbit/s")
+    xoff_bytes: int = _quantity("400 KB")  # of a link at the switch it leads to: pause its sender
+    xon_bytes: int = _quantity("200 KB")  # go on
+    marking_bytes: int = _quantity("300 KB")  # queue above which packets are marked (ECN)
+    congestion_control: bool = True  # senders heed marks
+
+    # The collective.
+    members: int = 8
+    hosts: tuple[int, ...] = ()  # where its members run, in order; else drawn
+    placement: str = "scattered"  # packed: neighbours in the ring are neighbours in the tree
+    algorithm: str = "ring"
+    op: str = "AllGather"
+    step_bytes: int = _quantity("60 MB")  # the largest step
+    skew_ns: int = _quantity("200 us")  # members enter it within this
+    overhead_ns: int = _quantity("20 us")  # of a host, at most, before each step
+    jitter: float = _quantity("1 %")  # of line rate, by which a step may be slower
+    innocent: int = 0  # flows of others that pass no port of the collective
+
+    # How it is seen.
+    epoch_ns: int = _quantity("1 ms")
+    reports: str = "always"  # asked: only where and when a sender noticed that it is late
+    expectation: bool = True  # hosts tell what a step should take
+    pauses: bool = True  # pauses are told one by one
+
+    faults: tuple[NetworkFault, ...] = ()
+
+    def __post_init__(self) -> None:
+        for problem in _problems(self):
+            raise UsageError(f"scenario: {problem}")
+
+    @property
+    def world_size(self) -> int:
+        return len(self.hosts) or self.members
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> NetworkScenario:
+        """A scenario from the keys and quantities of its YAML. Raises UsageError naming the key."""
+        values = read_fields(cls, mapping, place="scenario", skip=("faults",))
+        listed = mapping.get("faults") or ()
+        if not isinstance(listed, (list, tuple)):
+            raise UsageError("scenario: `faults` is a list, one mapping a fault")
+        return cls(**values, faults=tuple(_fault(item) for item in listed))
+
+
+def _fault(mapping: Any) -> NetworkFault:
+    if not isinstance(mapping, Mapping):
+        raise UsageError("faults: each one is a mapping such as {fault: INCAST, at: 3 ms}")
+    return NetworkFault(**read_fields(NetworkFault, mapping, place="faults"))
+
+
+def _problems(s: NetworkScenario) -> Iterable[str]:
+    if s.fat_tree not in (4, 6, 8, 10, 12, 16):
+        yield f"`fat_tree: {s.fat_tree}` is none of 4, 6, 8, 10, 12, 16"
+    hosts = s.fat_tree**3 // 4
+    if not 2 <= s.world_size <= hosts:
+        yield f"`members: {s.world_size}` are not 2 to {hosts}, the hosts of the tree"
+    if len(set(s.hosts)) < len(s.hosts) or not all(0 <= host < hosts for host in s.hosts):
+        yield f"`hosts` are different ones of 0-{hosts - 1}"
+    if s.algorithm not in ALGORITHMS:
+        yield f"`algorithm: {s.algorithm}` is none of {', '.join(ALGORITHMS)}"
+    elif s.op not in ALGORITHMS[s.algorithm]:
+        yield f"`op: {s.op}`: {s.algorithm} does {', '.join(ALGORITHMS[s.algorithm])}"
+    elif s.algorithm == "halving_doubling" and s.world_size & (s.world_size - 1):
+        yield f"halving_doubling takes a power of two, not {s.world_size} members"
+    if s.placement not in PLACEMENTS:
+        yield f"`placement: {s.placement}` is none of {', '.join(PLACEMENTS)}"
+    if s.reports not in REPORTS:
+        yield f"`reports: {s.reports}` is none of {', '.join(REPORTS)}"
+    if min(s.network_bytes_per_s, s.step_bytes, s.epoch_ns) <= 0:
+        yield "`network`, `step_bytes` and `epoch` must be positive"
+    if not 0 < s.xon_bytes < s.xoff_bytes:
+        yield "`xon_bytes` lies between 0 and `xoff_bytes`"
+    if not 0 <= s.jitter < 1:
+        yield f"`jitter: {s.jitter}` is a share below 100 %"

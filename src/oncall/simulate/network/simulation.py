@@ -1,0 +1,92 @@
+"""Simulate a scenario of a network: the evidence, and the truth."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from oncall.errors import UsageError
+from oncall.evidence.incident import Incident
+from oncall.simulate.network.flow import Injected
+from oncall.simulate.network.plan import plan
+from oncall.simulate.network.play import Played, play
+from oncall.simulate.network.record import COMM, flow_names, record
+from oncall.simulate.network.scenario import NetworkScenario
+from oncall.simulate.recorder import EPOCH_NS
+from oncall.simulate.truth import FaultTruth, Truth
+
+LATE = 1.03  # times what the collective takes without the fault; a fault that does less is none
+
+
+def simulate_network(scenario: NetworkScenario) -> tuple[Incident, Truth]:
+    """The incident and its truth; equal scenarios give equal rows.
+
+    Raises UsageError if none of the faults asked for delays the collective.
+    """
+    played = play(scenario, plan(scenario))
+    truth = truth_of(played)
+    if scenario.faults and not truth.faults:
+        raise UsageError(
+            "scenario: no fault delays the collective; let it come earlier, or use another seed"
+        )
+    return record(played), truth
+
+
+def truth_of(played: Played) -> Truth:
+    """What delayed the collective, beside what it takes with the same dice and no fault."""
+    scenario = played.scenario
+    if not scenario.faults:
+        return Truth(scenario.job, scenario.seed, ())
+    sound = dataclasses.replace(scenario, faults=())
+    alone_ns = _took_ns(play(sound, plan(sound)))
+    slowdown = _took_ns(played) / alone_ns
+    found = tuple(
+        _fault(played, injected, slowdown)
+        for injected in played.plan.injected
+        if slowdown >= LATE and _came(played, injected)
+    )
+    unstruck = len(scenario.faults) - len(found)
+    return Truth(scenario.job, scenario.seed, found, (), unstruck)
+
+
+def _took_ns(played: Played) -> float:
+    progress = played.progress
+    end = float(progress.ended_ns.max()) if progress.over else played.until_ns
+    return end - float(np.nanmin(progress.started_ns))
+
+
+def _came(played: Played, injected: Injected) -> bool:
+    """Whether what was injected took the form that it is named for."""
+    if injected.kind == "PFC_LOOP_DEADLOCK":
+        last = {port: paused for _, port, paused in played.pauses}
+        return not played.progress.over and all(last.get(port) for port in injected.ports)
+    return True
+
+
+def _fault(played: Played, injected: Injected, slowdown: float) -> FaultTruth:
+    tree = played.plan.tree
+    senders = dict.fromkeys(tree.name(flow.src) for flow in injected.flows)
+    return FaultTruth(
+        kind=injected.kind,
+        how="",
+        ranks=(),
+        nodes=tuple(senders),
+        role="",
+        comms=(f"0x{COMM:016x}",),
+        seq=0,
+        started_ns=EPOCH_NS + round(injected.at_ns),
+        slowdown=round(slowdown, 4),
+        blame=(*_flows(played, injected), *({"port": tree.label(p)} for p in injected.ports)),
+    )
+
+
+def _flows(played: Played, injected: Injected) -> list[Mapping[str, str | int]]:
+    """The fault's flows, and for how long ports served them while the collective waited there."""
+    names, legs = flow_names(played), played.legs
+    stolen = np.bincount(legs.flow, played.stolen)
+    lost_ns = stolen / played.scenario.network_bytes_per_s * 1e9
+    numbers = {id(flow): played.members + n for n, flow in enumerate(played.plan.flows)}
+    mine = [numbers[id(flow)] for flow in injected.flows]
+    return [{"flow": names[flow], "lost_ns": round(float(lost_ns[flow]))} for flow in mine]
