@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import select
 import sys
+import threading
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ _SLOT_BYTES = 128
 _SLOTS = 64  # for receiving, and as many for sending
 _MOST_PEERS = 1024
 _CHANNEL = "anon_inode:[infinibandevent]"
+_opening_a_channel = threading.Lock()  # pings and empty probes are of threads of their own
 
 
 class NoRdma(OncallError):
@@ -80,9 +82,10 @@ class RdmaEndpoint:
         try:
             context = v.device.Context(name=nic.nic)
             self._pd = v.pd.PD(context)
-            before = _channels()
-            self._channel = v.cq.CompChannel(context)
-            [self._descriptor] = _channels() - before
+            with _opening_a_channel:
+                before = _channels()
+                self._channel = v.cq.CompChannel(context)
+                [self._descriptor] = _channels() - before
             self._received = v.cq.CQ(context, _SLOTS, None, self._channel, 0)
             self._sent = v.cq.CQ(context, _SLOTS)
             # The constructor takes the queue pair to "ready to send" with these attributes: a key
