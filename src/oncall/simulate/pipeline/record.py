@@ -1,0 +1,252 @@
+"""Evidence rows of what was played: calls on nodes' clocks, with holes and silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oncall.evidence.incident import Incident, Words
+from oncall.simulate.algorithm import Bools, Floats
+from oncall.simulate.cluster import Ints, node_name
+from oncall.simulate.pipeline.log import OPS, TASKS
+from oncall.simulate.pipeline.pace import rng_of
+from oncall.simulate.pipeline.scenario import PipelineScenario
+from oncall.simulate.pipeline.training import Played
+from oncall.simulate.recorder import EPOCH_NS, STARTUP_NS
+
+HOST_LEAD_NS = 200e3  # how far the host's call is ahead of the device, at most
+MEAN_RUN = 40  # calls a recorder loses at a time
+_P2P = tuple(OPS.index(op) for op in ("Send", "Recv"))
+_TELLING_NAMES = {"embedding": "embd", "model": "mp"}  # as Megatron-LM calls them
+
+
+def record(scenario: PipelineScenario, played: Played) -> Incident:
+    """All evidence; equal scenarios give equal rows."""
+    return _Recorder(scenario, played).record()
+
+
+class _Recorder:
+    """True times come in, what each node's clock showed goes out."""
+
+    def __init__(self, scenario: PipelineScenario, played: Played) -> None:
+        self.scenario, self.played, self.layout = scenario, played, played.layout
+        rng = rng_of(scenario, "clocks")
+        limit = scenario.clock_offset_ns
+        self.offset_ns: Floats = np.rint(rng.uniform(-limit, limit, scenario.nodes))
+        self.clock_errors = rng.uniform(-1, 1, scenario.nodes) * scenario.clock_error_ns
+        self.silent: Bools = np.isin(self.layout.nodes, scenario.missing_nodes)
+        self.node_names = [node_name(node) for node in range(scenario.nodes)]
+        self.incident = Incident.empty()
+
+    def record(self) -> Incident:
+        self._job()
+        self._ranks()
+        self._communicators()
+        if self.scenario.clocks_measured:
+            self._clocks()
+        if self.scenario.recorder == "tasks":
+            self._tasks()
+        else:
+            self._operations()
+        return self.incident
+
+    def _shown(self, rank: Ints, true_ns: Floats | float) -> NDArray[Any]:
+        """Unix time on each rank's node at a true moment; masked for never."""
+        known = np.isfinite(true_ns) & np.ones(rank.shape, dtype=np.bool_)
+        moment = np.where(known, true_ns, 0.0) + self.offset_ns[self.layout.nodes[rank]]
+        return np.ma.MaskedArray(EPOCH_NS + np.rint(moment).astype(np.int64), mask=~known)
+
+    def _job(self) -> None:
+        s = self.scenario
+        told: dict[str, Any] = {"job": [s.job], "world_size": s.world_size}
+        if s.configuration_told:
+            names = (
+                "tp", "pp", "dp", "cp", "ep", "micro_batches", "schedule", "chunks", "layers",
+                "sequence_parallel", "distributed_optimizer",
+            )  # fmt: skip
+            told |= {name: getattr(s, name) for name in names}
+            told |= {"framework": "simulated", "origin": "scenario"}
+        self.incident.append("jobs", told)
+
+    def _ranks(self) -> None:
+        ranks = np.flatnonzero(~self.silent)
+        local = ranks % self.scenario.gpus_per_node
+        nics = [f"mlx5_{rail}" for rail in range(self.scenario.gpus_per_node)]
+        self.incident.append(
+            "ranks",
+            {
+                "job": self.scenario.job,
+                "rank": ranks,
+                "node": Words(self.layout.nodes[ranks].astype(np.int32), self.node_names),
+                "local_rank": local,
+                "gpu": local,
+                "pid": 4000 + ranks,
+                "nic": Words(local.astype(np.int32), nics),
+                "started_ns": self._shown(ranks, -STARTUP_NS),
+            },
+        )
+
+    def _communicators(self) -> None:
+        """Every member, as each rank that answers knows all members of its communicators."""
+        for role, groups in self.layout.groups.items():
+            count, size = groups.members.shape
+            rows: dict[str, Any] = {
+                "job": self.scenario.job,
+                "comm": np.repeat(groups.comms, size),
+                "rank": groups.members.ravel(),
+                "comm_rank": np.tile(np.arange(size), count),
+                "size": size,
+            }
+            if self.scenario.roles_told:
+                told = _TELLING_NAMES.get(role, role)
+                names = [told if count == 1 else f"{told}_{number}" for number in range(count)]
+                number = np.repeat(np.arange(count, dtype=np.int32), size)
+                rows |= {"role": told, "name": Words(number, names)}
+            self.incident.append("comms", rows)
+
+    def _clocks(self) -> None:
+        s = self.scenario
+        nodes = np.setdiff1d(np.arange(s.nodes), s.missing_nodes)
+        ends = EPOCH_NS + np.rint(self.played.until_ns + self.offset_ns[nodes]).astype(np.int64)
+        measured = np.rint(self.offset_ns + self.clock_errors).astype(np.int64)[nodes]
+        names = [self.node_names[node] for node in nodes]
+        rows = {"node": names, "at_ns": ends, "offset_ns": measured, "error_ns": s.clock_error_ns}
+        self.incident.append("clocks", rows)
+
+    # ------------------------------------------------------------- operations
+
+    def _operations(self) -> None:
+        calls = self.played.calls
+        called = np.isfinite(calls["called_ns"]) & (calls["called_ns"] <= self.played.until_ns)
+        called &= ~self.silent[calls["rank"]] & (calls["called_ns"] >= self._recording_begins())
+        lost = self._holes(calls) & called
+        kept = called & ~lost
+        rows = {name: column[kept] for name, column in calls.items()}
+        rank, p2p = rows["rank"], np.isin(rows["op"], _P2P)
+        columns: dict[str, Any] = {
+            "job": self.scenario.job,
+            "comm": rows["comm"],
+            "seq": rows["seq"],
+            "rank": rank,
+            "kind": Words(p2p.astype(np.int32), ["coll", "p2p"]),
+            "op": Words(rows["op"], OPS),
+            "dtype": "bfloat16",
+            "count": rows["bytes"] // 2,
+            "peer": np.ma.MaskedArray(rows["peer"], mask=~p2p),
+            "group_id": np.ma.MaskedArray(rows["group"], mask=~p2p),
+            "enqueued_ns": self._shown(rank, self._calling(rows)),
+        }
+        if self.scenario.recorder == "hooks":
+            columns |= self._on_the_device(rows, p2p)
+            self._collectors(rank, calls["rank"][lost])
+        self.incident.append("ops", columns)
+        if self.scenario.recorder == "calls":
+            self._recordings(rank, calls["rank"][lost])
+
+    def _recording_begins(self) -> float:
+        began, ended = self.played.spans[0]
+        if not self.scenario.starts_in:
+            return -np.inf
+        return float(began + self.scenario.starts_in * (ended - began))
+
+    def _calling(self, rows: dict[str, NDArray[Any]]) -> Floats:
+        """When hosts called: a little ahead of the device, in order."""
+        rng = rng_of(self.scenario, "host")
+        lead = rng.uniform(0.1, 1.0, len(rows["rank"])) * HOST_LEAD_NS
+        moment = rows["called_ns"] - lead
+        order = np.lexsort((rows["called_ns"], rows["rank"]))
+        # Nobody calls twice at once, nor out of order.
+        of_rank, sorted_ns = rows["rank"][order], moment[order]
+        begins = np.append(True, of_rank[1:] != of_rank[:-1])
+        base = float(sorted_ns.max(initial=0.0)) * 2 + 1e9
+        shifted = np.maximum.accumulate(sorted_ns + base * np.cumsum(begins))
+        result = np.empty_like(moment)
+        result[order] = shifted - base * np.cumsum(begins)
+        return result
+
+    def _on_the_device(self, rows: dict[str, NDArray[Any]], p2p: Bools) -> dict[str, Any]:
+        until, rank = self.played.until_ns, rows["rank"]
+        done = rows["ended_ns"] <= until
+        entered = np.where(rows["entered_ns"] <= until, rows["entered_ns"], np.inf)
+        ended = np.where(done, rows["ended_ns"], np.inf)
+        return {
+            "bytes": rows["bytes"],
+            "algo": Words(np.where(p2p, -1, 0).astype(np.int32), ["RING"]),
+            "proto": "SIMPLE",
+            "channels": 4,
+            "pair_seq": np.ma.MaskedArray(rows["pair_seq"], mask=~p2p),
+            "started_ns": self._shown(rank, entered),
+            "ended_ns": self._shown(rank, ended),
+            "done": done,
+            "observed_ns": self._shown(rank, np.where(done, ended, until)),
+        }
+
+    def _holes(self, calls: dict[str, NDArray[Any]]) -> Bools:
+        """Runs of calls that recorders lost."""
+        lost: Bools = np.zeros(len(calls["rank"]), dtype=np.bool_)
+        if not self.scenario.holes:
+            return lost
+        rng = rng_of(self.scenario, "holes")
+        order = np.lexsort((calls["called_ns"], calls["rank"]))
+        runs = rng.random(len(order)) < self.scenario.holes / MEAN_RUN
+        for first in np.flatnonzero(runs):
+            lost[order[first : first + int(rng.geometric(1 / MEAN_RUN))]] = True
+        return lost
+
+    def _collectors(self, kept: Ints, lost: Ints) -> None:
+        """Each node's collector says how many rows it wrote and how many its rings dropped."""
+        nodes = np.setdiff1d(np.arange(self.scenario.nodes), self.scenario.missing_nodes)
+        counts = [
+            np.bincount(self.layout.nodes[ranks], minlength=self.scenario.nodes)[nodes]
+            for ranks in (kept, lost)
+        ]
+        ends = EPOCH_NS + np.rint(self.played.until_ns + self.offset_ns[nodes]).astype(np.int64)
+        names = [self.node_names[node] for node in nodes]
+        own = {"source": "ccl", "rows": counts[0], "dropped": counts[1]}
+        self.incident.append("collectors", {"node": names, "at_ns": ends, **own})
+
+    def _recordings(self, kept: Ints, lost: Ints) -> None:
+        """One log a rank, which says where it has holes."""
+        ranks = np.flatnonzero(~self.silent)
+        world = self.scenario.world_size
+        rows, holes = (np.bincount(r, minlength=world)[ranks] for r in (kept, lost))
+        paths = [f"rank_{rank}.log" for rank in ranks]
+        own = {"path": paths, "kind": "megatrace", "rank": ranks, "rows": rows, "holes": holes}
+        self.incident.append("recordings", {"job": self.scenario.job, **own})
+
+    # ------------------------------------------------------------- told tasks
+
+    def _tasks(self) -> None:
+        tasks = self.played.tasks
+        kept = np.isfinite(tasks["started_ns"]) & (tasks["started_ns"] <= self.played.until_ns)
+        kept &= ~self.silent[tasks["rank"]]
+        kept &= tasks["started_ns"] >= self._recording_begins()
+        rows = {name: column[kept] for name, column in tasks.items()}
+        rank = rows["rank"]
+        until = self.played.until_ns
+        times = ("started_ns", "ended_ns", "first_call_ns", "last_call_ns")
+        columns: dict[str, Any] = {
+            name: self._shown(rank, np.where(rows[name] <= until, rows[name], np.inf))
+            for name in times
+        }
+        for name in ("own_ns", "late_ns"):
+            known = np.isfinite(rows[name])
+            value = np.rint(np.where(known, rows[name], 0)).astype(np.int64)
+            columns[name] = np.ma.MaskedArray(value, mask=~known)
+        for name in ("micro_batch", "peer"):
+            columns[name] = np.ma.MaskedArray(rows[name], mask=rows[name] < 0)
+        columns["comm"] = np.ma.MaskedArray(rows["comm"], mask=rows["comm"] == 0)
+        plain = ("rank", "iteration", "stage", "chunk", "calls", "last_calls")
+        self.incident.append(
+            "stage_tasks",
+            {
+                "job": self.scenario.job,
+                **{name: rows[name] for name in plain},
+                **columns,
+                "task": Words(rows["task"], TASKS),
+                "whole": np.isfinite(rows["ended_ns"]) & (rows["ended_ns"] <= until),
+                "source": "told",
+            },
+        )
