@@ -9,6 +9,7 @@ operations          meetings as rows; recorder: what was seen of them
 truth, simulation   the answer; all of it together
 traffic             another kind of scenario: what ranks transmit, microsecond by microsecond
 network             a third: a collective among other flows on switches, with queues and pauses
+pipeline            a fourth: the tasks of pipeline stages, which have slack or have none
 load                a scenario file of any kind
 """
 

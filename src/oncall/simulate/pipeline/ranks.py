@@ -64,8 +64,8 @@ class Ranks:
         groups = self.layout.groups[role]
         call = Call(role, op, size_bytes)
         took = transfer_ns(self.scenario, call, groups.members.shape[1], groups.crosses[stage])
-        ended = self.layout.together(role, entered) + took * self.jitter(1)[0]
-        ended = ended + self._leaving(entered.shape)
+        there: Floats = self.layout.together(role, entered) + took * self.jitter(1)[0]
+        ended: Floats = there + self._leaving(entered.shape)
         seq = self.numbers(role, stage, 1)[0]
         self.calls.collectives(
             self.layout.grid[stage], groups.comm[stage], seq, OPS.index(op), size_bytes,

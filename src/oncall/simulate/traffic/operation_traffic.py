@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from oncall.evidence.incident import Words
-from oncall.simulate.algorithm import Floats
+from oncall.simulate.algorithm import Bools, Floats
 from oncall.simulate.cluster import Ints
 from oncall.simulate.recorder import EPOCH_NS
 from oncall.simulate.traffic.epochs import as_seen, spread
@@ -45,7 +45,7 @@ def operation_traffic(
     expected = due.bytes[order[np.searchsorted(known[order], pairs)]]
     sent = np.bincount(index, played.slices.bytes[seen])
     ended = EPOCH_NS + (number[begin + active - 1] + 1) * epoch_ns
-    call = _calls_of(calls, operation, rank, peer, world)
+    call = calls_of(calls, operation, rank, peer, world)
     is_p2p = calls.peer[call] >= 0
     return {
         "job": scenario.job,
@@ -90,15 +90,20 @@ def _runs(
     return np.unique(of, return_index=True, return_counts=True)
 
 
-def _calls_of(calls: Calls, operation: Ints, rank: Ints, peer: Ints, world: int) -> Ints:
-    """The row of each rank's call that sent to `peer`: its collective, or its Send."""
-    sending = np.flatnonzero((calls.operation >= 0) & (calls.op != "Recv"))
+def calls_of(
+    calls: Calls, operation: Ints, rank: Ints, peer: Ints, world: int, sends: Bools | None = None
+) -> Ints:
+    """The row of each rank's call that sent to `peer`, or received from it where it does not send:
+    its collective, or its Send or Recv."""
+    known_recv = calls.op == "Recv"
+    known = np.flatnonzero(calls.operation >= 0)
 
-    def key(operation: Ints, rank: Ints, peer: Ints) -> Ints:
-        return (operation * world + rank) * (world + 1) + peer + 1
+    def key(operation: Ints, rank: Ints, peer: Ints, receives: Bools) -> Ints:
+        return ((operation * world + rank) * (world + 1) + peer + 1) * 2 + receives
 
-    known = key(calls.operation[sending], calls.rank[sending], calls.peer[sending])
-    order = np.argsort(known)
-    single = np.isin(operation, calls.operation[sending][calls.peer[sending] >= 0])
-    wanted = key(operation, rank, np.where(single, peer, -1))
-    return sending[order[np.searchsorted(known[order], wanted)]]
+    keys = key(calls.operation[known], calls.rank[known], calls.peer[known], known_recv[known])
+    order = np.argsort(keys)
+    single = np.isin(operation, calls.operation[known][calls.peer[known] >= 0])
+    receives = single & ~sends if sends is not None else np.zeros(len(rank), dtype=np.bool_)
+    wanted = key(operation, rank, np.where(single, peer, -1), receives)
+    return known[order[np.searchsorted(keys[order], wanted)]]

@@ -12,7 +12,8 @@ from oncall.simulate.cluster import Ints, node_name
 from oncall.simulate.recorder import EPOCH_NS, STARTUP_NS
 from oncall.simulate.traffic import epochs
 from oncall.simulate.traffic.host_rows import host_rows
-from oncall.simulate.traffic.operation_traffic import operation_traffic, words
+from oncall.simulate.traffic.operation_traffic import calls_of, operation_traffic, words
+from oncall.simulate.traffic.proxy import ProxySteps
 from oncall.simulate.traffic.queue_pairs import QueuePairs, connect
 from oncall.simulate.traffic.scenario import TrafficScenario
 from oncall.simulate.traffic.slices import Slices
@@ -47,6 +48,8 @@ class _Recorder:
         self._clocks()
         self._operations()
         self._traffic()
+        if self.played.steps is not None:
+            self._transfers(self.played.steps)
         if self.scenario.hosts:
             rows = host_rows(self.scenario, self.played, self.offset_ns)
             self.incident.append("hosts", rows)
@@ -60,7 +63,8 @@ class _Recorder:
         ranks = np.flatnonzero(np.isin(self.cluster.nodes, self.scenario.missing_nodes)).tolist()
         for table in ("qps", "wr_windows", "epochs", "op_traffic", "hosts", "clocks", "ranks"):
             self.incident.con.execute(f"DELETE FROM {table} WHERE list_contains(?, node)", [names])
-        self.incident.con.execute("DELETE FROM ops WHERE list_contains(?, rank)", [ranks])
+        for table in ("ops", "transfers"):
+            self.incident.con.execute(f"DELETE FROM {table} WHERE list_contains(?, rank)", [ranks])
 
     def _shown(self, rank: Ints, true_ns: Floats | float) -> Ints:
         """Unix time on each rank's node at a true moment; 0 for never."""
@@ -157,6 +161,34 @@ class _Recorder:
                 "done": done,
             }
         self.incident.append("ops", rows)
+
+    def _transfers(self, steps: ProxySteps) -> None:
+        """Proxy operations that were completed; of what stands still nothing is told here."""
+        calls = self.played.calls
+        call = calls_of(calls, steps.operation, steps.rank, steps.peer, self.cluster.world_size,
+                        sends=steps.sends)  # fmt: skip
+        is_p2p = calls.peer[call] >= 0
+        self.incident.append(
+            "transfers",
+            {
+                "job": self.scenario.job,
+                "comm": calls.comm[call],
+                "seq": calls.seq[call],
+                "kind": Words(is_p2p.astype(np.int32), ["coll", "p2p"]),
+                "rank": steps.rank,
+                "channel": steps.channel,
+                "peer": steps.peer,
+                "direction": Words((~steps.sends).astype(np.int32), ["send", "recv"]),
+                "steps": steps.steps,
+                "steps_done": steps.steps,
+                "bytes": np.rint(steps.bytes).astype(np.int64),
+                "peer_wait_ns": np.ma.MaskedArray(np.rint(steps.flush_ns), mask=steps.sends),
+                "wire_wait_ns": np.ma.MaskedArray(np.rint(steps.wire_ns), mask=~steps.sends),
+                "started_ns": self._shown(steps.rank, steps.started_ns),
+                "ended_ns": self._shown(steps.rank, steps.ended_ns),
+                "observed_ns": self._shown(steps.rank, steps.ended_ns),
+            },
+        )
 
     # ------------------------------------------------------------- traffic
 

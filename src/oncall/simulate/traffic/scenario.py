@@ -67,7 +67,7 @@ class TrafficScenario:
     retransmissions: float = _quantity("0.1 %")  # of the payload
     sync_messages: bool = True  # receivers tell senders that buffers are free
     lost_epochs: float = _quantity("0 %")  # in runs, flagged as undercount
-    device_times: bool = False  # Pulse sees host calls and traffic only
+    device_times: bool = False  # and proxy steps, from a plugin: Pulse sees host calls and traffic
     op_traffic: bool = False  # write what a node finds by segmentation, from the truth
     hosts: bool = True  # CPU of every host
     missing_nodes: tuple[int, ...] = ()  # indexes of nodes that never answered

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from oncall.simulate.algorithm import Floats
+from oncall.simulate.algorithm import Bools, Floats
 from oncall.simulate.cluster import Ints
 
 
@@ -33,8 +33,8 @@ class Slices:
     def __len__(self) -> int:
         return len(self.sender)
 
-    def where(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Slices:
-        """Only the chosen ones."""
+    def where(self, chosen: Bools | Ints) -> Slices:
+        """Only the chosen ones; by their index in its order."""
         return Slices(**{item.name: getattr(self, item.name)[chosen] for item in fields(self)})
 
 

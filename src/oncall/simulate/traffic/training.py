@@ -19,6 +19,7 @@ from oncall.simulate.traffic.conditions import GOODPUT, Conditions
 from oncall.simulate.traffic.exchange import Flows, play_exchange
 from oncall.simulate.traffic.fault import TrafficFault
 from oncall.simulate.traffic.operations import CallLog, Calls
+from oncall.simulate.traffic.proxy import ProxySteps, join_steps, noticed, proxy_steps
 from oncall.simulate.traffic.ring import Ring
 from oncall.simulate.traffic.scenario import TrafficScenario
 from oncall.simulate.traffic.slices import Expected, Slices, join, join_expected, whole_bytes
@@ -42,6 +43,7 @@ class Played:
     calls: Calls
     slices: Slices
     expected: Expected
+    steps: ProxySteps | None  # where a profiler plugin tells of them
     until_ns: float
 
 
@@ -62,9 +64,11 @@ class _Training:
         self.conditions = Conditions(scenario, self.cluster)
         self.rng = rng_of(scenario, "training")
         self.wire = rng_of(scenario, "wire")
+        self.proxy = rng_of(scenario, "proxy")
         self.log = CallLog(self.cluster.world_size, rng_of(scenario, "host"))
         self.free_ns: Floats = np.zeros(self.cluster.world_size)
         self.parts: list[Slices] = []
+        self.steps: list[ProxySteps] = []
         self.expected: list[Expected] = []
         self.operations = 0
         self._tensor_group = self.cluster.grid.reshape(-1, scenario.tp)
@@ -84,7 +88,8 @@ class _Training:
         calls, slices = self.log.calls(), whole_bytes(join(self.parts))
         expected = join_expected(self.expected)
         until = self._until(calls, slices)
-        return Played(self.cluster, self.conditions, calls, slices, expected, until)
+        steps = join_steps(self.steps) if self.steps else None
+        return Played(self.cluster, self.conditions, calls, slices, expected, steps, until)
 
     def _strike(self, fault: TrafficFault) -> None:
         """As its rank goes on, if it does."""
@@ -160,6 +165,13 @@ class _Training:
         self._routing[stage] = ROUTING_KEPT * before + (1 - ROUTING_KEPT) * fresh
         return np.ones(family.members.shape)
 
+    def _sent(self, slices: Slices) -> None:
+        """Keep what was sent, as the threads that sent it saw it."""
+        seen = noticed(slices, self.conditions.links, self.proxy)
+        self.parts.append(seen)
+        if self.scenario.device_times:
+            self.steps.append(proxy_steps(seen, self.conditions.links, self.proxy))
+
     def _number_groups(self, groups: int) -> Ints:
         numbers = self.operations + np.arange(groups)
         self.operations += groups
@@ -220,7 +232,7 @@ class _Training:
         slices, ended = plan.play(
             family.members, entered, self.conditions.links, s.buffer_slices, self.wire
         )
-        self.parts.append(replace(slices, operation=numbers[slices.operation]))
+        self._sent(replace(slices, operation=numbers[slices.operation]))
         self.expected.append(plan.expected(numbers, family.members))
         passed = whole if op == "AllReduce" else whole // family.size  # as NCCL's caller counts
         for group, ranks in enumerate(family.members):
@@ -282,7 +294,7 @@ class _Training:
             float(s.slice_bytes),
             self.wire,
         )
-        self.parts.append(slices)
+        self._sent(slices)
         self.expected.append(Expected(flows.operation, flows.sender, flows.receiver, flows.bytes))
         done = np.repeat(entered[:, :, np.newaxis], members.shape[1], axis=2)
         both = np.maximum(arrived, flows.receiver_entered_ns)
