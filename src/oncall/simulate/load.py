@@ -1,4 +1,4 @@
-"""Scenarios from files, of any kind: a training that is recorded, its traffic, or a network."""
+"""Scenarios from files, of any kind: a training, its pipeline or traffic, or a network."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any, TypeAlias
 
 from oncall.evidence.incident import Incident
 from oncall.simulate.network import NetworkScenario, simulate_network
+from oncall.simulate.pipeline import PipelineScenario, simulate_pipeline
 from oncall.simulate.scenario import Scenario, load_mapping
 from oncall.simulate.simulation import simulate
 from oncall.simulate.traffic import TrafficScenario, simulate_traffic
 from oncall.simulate.truth import Truth
 
-AnyScenario: TypeAlias = Scenario | TrafficScenario | NetworkScenario
+AnyScenario: TypeAlias = Scenario | PipelineScenario | TrafficScenario | NetworkScenario
 
 
 def load(path: Path) -> AnyScenario:
-    """The scenario in a YAML file; one that names a `workload` is of traffic, one that names a
-    `fat_tree` of a network.
+    """The scenario in a YAML file; one that names a `schedule` is of a pipeline, one that names a
+    `workload` of traffic, one that names a `fat_tree` of a network.
 
     Raises BadInput naming the file and the key or line.
     """
@@ -26,6 +27,8 @@ def load(path: Path) -> AnyScenario:
     def read(mapping: Mapping[str, Any]) -> AnyScenario:
         if "fat_tree" in mapping:
             return NetworkScenario.from_mapping(mapping)
+        if "schedule" in mapping:
+            return PipelineScenario.from_mapping(mapping)
         kind = TrafficScenario if "workload" in mapping else Scenario
         return kind.from_mapping(mapping)
 
@@ -34,6 +37,8 @@ def load(path: Path) -> AnyScenario:
 
 def run(scenario: AnyScenario) -> tuple[Incident, Truth]:
     """The incident and its truth. Raises UsageError if nothing comes of the scenario."""
+    if isinstance(scenario, PipelineScenario):
+        return simulate_pipeline(scenario)
     if isinstance(scenario, TrafficScenario):
         return simulate_traffic(scenario)
     if isinstance(scenario, NetworkScenario):
