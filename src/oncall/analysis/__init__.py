@@ -41,6 +41,7 @@ from oncall.analysis import rank_traffic
 from oncall.analysis import parallelism
 from oncall.analysis import compute_times
 from oncall.analysis import cpu_states
+from oncall.analysis import proxy_waits
 from oncall.analysis import collective_steps
 from oncall.analysis import waiting_graph
 from oncall.analysis import pause_spans
@@ -57,3 +58,5 @@ from oncall.analysis import stage_vertices
 from oncall.analysis import stage_expectation
 from oncall.analysis import stage_paths
 from oncall.analysis import stage_graph
+from oncall.analysis import stage_costs
+from oncall.analysis import slow_stages

@@ -65,6 +65,29 @@ def test_a_busy_cpu_leaves_gaps_for_all_and_activity_as_usual() -> None:
     assert whole is not None and whole[0] > 1.1 * whole[1]
 
 
+@pytest.mark.parametrize("workload", ["gpt2", "mixtral"])
+def test_only_threads_of_a_busy_host_look_late_at_their_own_flushes(workload: str) -> None:
+    """Steps of the proxy: as many and as large as what was sent, and late where the CPU is short."""
+    fault = TrafficFault("cpu_contention", 3, iteration=0)
+    scenario = TrafficScenario(
+        workload=workload, tp=2, iterations=2, dp_bytes=64 * 2**20, micro_batches=1, source="wr",
+        device_times=True, faults=(fault,),
+    )  # fmt: skip
+    with simulate_traffic(scenario)[0] as incident:
+        flushes = incident.con.execute(
+            "SELECT node, sum(peer_wait_ns) / sum(steps) FROM transfers JOIN ranks USING (rank) "
+            "WHERE direction = 'recv' GROUP BY node"
+        ).fetchall()
+        moved, sent, unknown = incident.con.execute(
+            "SELECT sum(bytes) FILTER (direction = 'send'), (SELECT sum(bytes) FROM epochs "
+            "WHERE bytes > 64 * 16), count(*) FILTER (seq IS NULL OR ended_ns IS NULL) "
+            "FROM transfers"
+        ).fetchall()[0]
+    late = {node for node, flush_ns in flushes if flush_ns > 20e3}
+    assert late == {"gpu002"} and len(flushes) == scenario.nodes
+    assert unknown == 0 and moved == pytest.approx(sent, rel=0.01)
+
+
 def test_a_throttled_gpu_delays_the_operations_of_its_node() -> None:
     with broken("gpu_throttling", 42, power_w=250.0) as incident:
         started = {rank: row["started"] for rank, row in last_collective(incident, 45).items()}
