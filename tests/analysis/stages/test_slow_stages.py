@@ -1,0 +1,87 @@
+"""Algorithm 2 on played jobs: the stage, its rank, what it explains; and whom not to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oncall.analysis.stage_costs import slowest
+from oncall.evidence import Incident
+
+MS = 1_000_000
+Play = Callable[..., Incident]
+
+
+def culprits(incident: Incident) -> list[tuple[Any, ...]]:
+    incident.require(["slow_stages"])
+    return incident.con.execute(
+        """SELECT iteration, replica, stage, micro_batch, task, rank, node, network
+        FROM slow_stages ORDER BY ALL"""
+    ).fetchall()
+
+
+def test_one_task_on_the_path_is_named_with_its_rank(played: Play) -> None:
+    incident = played(delays={(5, 0, 2, 3, "backward"): 250 * MS}, slow_tensor_rank=1)
+    assert culprits(incident) == [(5, 0, 2, 3, "backward", 5, "n2", False)]
+    told = incident.con.execute(
+        "SELECT because, last_share, decided, round(explained, 1) FROM slow_stages"
+    ).fetchall()
+    assert told == [("own time", 1.0, "both", 1.0)]
+
+
+def test_a_delay_that_slack_absorbs_is_nobodys_fault(played: Play) -> None:
+    assert culprits(played(delays={(5, 0, 0, 3, "forward"): 50 * MS})) == []
+
+
+def test_a_slow_transfer_is_the_networks(played: Play) -> None:
+    incident = played(links={(5, 0, 2, 3, "forward"): 300 * MS})
+    assert culprits(incident) == [(5, 0, 2, 3, "forward", None, "n2", True)]
+    assert incident.con.execute("SELECT from_stage FROM slow_stages").fetchall() == [(1,)]
+
+
+def test_in_a_pipeline_that_ends_before_another_nobody_is_to_blame(played: Play) -> None:
+    delays = {(5, 0, 2, 3, "forward"): 900 * MS, (5, 1, 1, 3, "forward"): 300 * MS}
+    found = culprits(played(dp=2, delays=delays))
+    assert {row[1:3] for row in found} == {(0, 2)}
+
+
+def test_two_that_are_slow_alike_in_two_pipelines_are_both_named(played: Play) -> None:
+    delays = {(5, 0, 2, 3, "forward"): 300 * MS, (5, 1, 1, 3, "forward"): 300 * MS}
+    found = culprits(played(dp=2, delays=delays))
+    assert {row[1:3] for row in found} == {(0, 2), (1, 1)}
+
+
+@pytest.mark.parametrize("slow", ["forward", "backward"])
+def test_slow_from_the_beginning_is_told_by_the_other_pipelines(played: Play, slow: str) -> None:
+    delays = {(i, 1, 1, m, slow): 60 * MS for i in range(8) for m in range(8)}
+    incident = played(dp=3, delays=delays)
+    assert {row[1:3] + row[5:] for row in culprits(incident)} == {(1, 1, 8, "n1", False)}
+    ((basis, iterations),) = incident.con.execute(
+        "SELECT DISTINCT basis, iterations_slow FROM slow_stages"
+    ).fetchall()
+    assert (basis, iterations) == ("other pipelines", 6)
+
+
+@pytest.mark.parametrize(
+    "healthy",
+    [
+        {"jitter": 0.05},
+        {"dp": 4},
+        {"forward": (100 * MS, 100 * MS, 100 * MS, 170 * MS), "dp": 2},
+        {"lengths": {(5, 0, 3): 1.5}},
+        {"lengths": {(i, i % 2, 3 * i % 8): 1.4 for i in range(8)}, "dp": 2},
+    ],
+    ids=["jitter", "pipelines", "uneven stages", "one long sequence", "long sequences"],
+)
+def test_what_is_so_by_design_blames_nobody(played: Play, healthy: dict[str, Any]) -> None:
+    assert culprits(played(**healthy)) == []
+
+
+def test_only_pipelines_that_end_last_are_looked_at() -> None:
+    group = np.array([0, 0, 0, 1, 1])
+    normal = np.array([10.0, 10, 10, 10, 10])
+    actual = np.array([20.0, 16, 14, 10, 11])
+    assert slowest(group, actual, normal).tolist() == [True, True, False, False, True]
