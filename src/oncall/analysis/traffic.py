@@ -17,6 +17,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall.analysis.buffered import begins_late
 from oncall.analysis.segmentation import (
     NONE,
     Segments,
@@ -232,13 +233,39 @@ def _pieces(operations: Operations, epochs: Epochs, lossy: Truths) -> _Pieces:
     begin = operations.lane * lane_slots + np.where(at_ns >= 0, slot(at_ns) - 1, 0)
     so_far = np.maximum.accumulate(begin)
     opens = np.diff(so_far, prepend=-1) > 0
+    sent = np.concatenate([[0], np.cumsum(epochs.bytes)])  # before each epoch, over all lanes
+    first = np.searchsorted(place, so_far)
+    opens[opens] = (
+        ~_is_buffered(operations, np.flatnonzero(opens), sent[first], sent[-1]) | lossy[opens]
+    )
+    at = np.flatnonzero(opens)
     of_operation = np.cumsum(opens) - 1
-    last = np.append(np.flatnonzero(opens)[1:], len(opens)) - 1
+    last = np.append(at[1:], len(opens)) - 1
     ends = np.where(operations.done_ns >= 0, slot(operations.done_ns + GAP_NS), lane_slots)
-    piece = np.searchsorted(so_far[opens], place, side="right") - 1
+    piece = np.searchsorted(so_far[at], place, side="right") - 1
     there = (piece >= 0) & (operations.lane[last][piece] == epochs.lane)
-    there &= slot(epochs.start_ns) <= ends[last][piece]
+    # After the end of its kernel there comes only what was left in buffers.
+    unfinished = sent[:-1] - sent[first[at]][piece] < _volumes(operations, at)[piece]
+    unfinished &= ~lossy[last][piece]
+    there &= unfinished | (slot(epochs.start_ns) <= ends[last][piece])
     return _Pieces(of_operation, np.where(there, piece, NONE))
+
+
+def _is_buffered(operations: Operations, at: Ints, sent_before: Ints, all_sent: int) -> Truths:
+    """Whether the pieces that begin `at` (p,) operations begin with what those before left."""
+    lane, sent = operations.lane[at], sent_before[at]
+    ends_lane = np.append(np.diff(lane) > 0, True)
+    whole = _volumes(operations, at)
+    # What is in flight at the end owes nothing.
+    in_flight = ~operations.done[np.append(at[1:], len(operations.done)) - 1]
+    whole[ends_lane & in_flight] = 0
+    return begins_late(lane, whole, np.diff(sent, append=all_sent))
+
+
+def _volumes(operations: Operations, at: Ints) -> Ints:
+    """What is to be sent in the pieces that begin `at` (p,) operations."""
+    volumes: Ints = np.add.reduceat(operations.expected_bytes, at)
+    return volumes
 
 
 def _in_pause(moment: Ints, epoch: Ints, gap: int) -> Truths:
