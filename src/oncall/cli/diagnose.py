@@ -126,7 +126,7 @@ def diagnose(
     with ExitStack() as stack:
         shards = _shards(paths or ())
         if paths and not shards:
-            incident = stack.enter_context(_evidence(paths, job))
+            incident = stack.enter_context(read_evidence(paths, job))
         else:
             from oncall.cli.gathering import Wanted, gather_fleet, read_shards
 
@@ -185,7 +185,7 @@ def _is_incident(path: Path) -> bool:
         return False
 
 
-def _evidence(paths: Sequence[str], job: str | None) -> Incident:
+def read_evidence(paths: Sequence[str], job: str | None) -> Incident:
     """The saved incident, or a new one of the recordings. The caller closes it."""
     from oncall.evidence.incident import Incident
     from oncall.ingest import detect
@@ -253,11 +253,15 @@ def _utc(at_ns: int) -> str:
 
 
 def _drawings(incident: Incident, diagnosis: Diagnosis) -> dict[str, list[str]]:
-    """What the ranks of findings about traffic transmitted, as lines by finding."""
-    from oncall.report.traffic.evidence import drawings
+    """What ranks transmitted and what pipelines did, as lines by the finding that is about it."""
+    from oncall.report.stages import evidence as stages
+    from oncall.report.traffic import evidence as traffic
     from oncall.report.traffic.text import is_plain
 
-    return drawings(incident, diagnosis, plain=is_plain(sys.stdout.encoding))
+    plain = is_plain(sys.stdout.encoding)
+    return traffic.drawings(incident, diagnosis, plain=plain) | stages.drawings(
+        incident, diagnosis, plain=plain
+    )
 
 
 def written(

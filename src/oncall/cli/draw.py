@@ -1,190 +1,31 @@
-"""`oncall draw`: what ranks transmitted, microsecond by microsecond, as text or a picture."""
+"""`oncall draw`: pictures of what was recorded, one command a kind."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from oncall.cli.interrupt import interruptible
-from oncall.errors import UsageError
-
-if TYPE_CHECKING:
-    from oncall.diagnosis import Finding
-    from oncall.evidence.incident import Incident
-
-_PICTURES = (".svg", ".png")
+from oncall.cli.draw_stages import stages
+from oncall.cli.draw_traffic import traffic
 
 
-def draw(
-    path: Annotated[Path, typer.Argument(metavar="FILE.oncall", help="A saved incident.")],
-    job: Annotated[str | None, typer.Option(help="The job, if there are several.")] = None,
-    comm: Annotated[
-        str | None, typer.Option(metavar="HASH", help="A communicator, such as 0x6bca3dd2226c3b21.")
-    ] = None,
-    seq: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="The operation's number on it; of Sends the how many-th call. Default: "
-            "one that is not over, else the longest.",
-        ),
-    ] = None,
-    map_: Annotated[
-        bool, typer.Option("--map", help="Who sends to whom, instead of rates over time.")
-    ] = False,
-    resolution: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Of a column or point, such as 32us.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="A picture, .svg or .png; default: text here."
-        ),
-    ] = None,
-) -> None:
-    """Draw what each rank sent in an operation, or with --map who sends to whom.
+class _Kinds(TyperGroup):
+    """`oncall draw FILE.oncall` without a kind draws traffic."""
 
-    Without --comm it is the operation of the first finding about traffic, with the blamed ranks
-    marked; --map is then of the whole job. A .png is made by `rsvg-convert`, where it is installed.
-    """  # fmt: skip
-    from oncall.evidence.incident import Incident
-    from oncall.report.traffic.evidence import NO_TRAFFIC, has_traffic
-
-    if output is not None:
-        _check_target(output)
-    if seq is not None and comm is None:
-        raise UsageError("--seq needs --comm: each communicator counts its operations on its own")
-    wanted = _Wanted(
-        None if comm is None else _communicator(comm),
-        seq,
-        None if resolution is None else _resolution_ns(resolution),
-        picture=output is not None,
-    )
-    with Incident.open(path) as incident, interruptible(incident.con):
-        finding = _finding(incident, job, wanted.comm)
-        if not has_traffic(incident):
-            raise UsageError(f"{path}: {NO_TRAFFIC}")
-        drawn = (_map if map_ else _curves)(incident, finding, wanted)
-    if output is None:
-        sys.stdout.write(drawn)
-    else:
-        _write(output, drawn)
-        typer.echo(str(output))
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = bool(args) and (args[0] in self.commands or args[0] in ("--help", "-h"))
+        return super().parse_args(ctx, args if named or not args else ["traffic", *args])
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What to draw, as the options say it."""
-
-    comm: int | None
-    seq: int | None
-    resolution_ns: int | None
-    picture: bool
-
-
-def _curves(incident: Incident, finding: Finding | None, wanted: _Wanted) -> str:
-    from oncall.report.traffic import evidence, svg, text
-
-    operation = None
-    if wanted.comm is not None:
-        operation = evidence.find_operation(incident, wanted.comm, wanted.seq)
-    elif finding is not None:
-        operation = evidence.told_operation(incident, finding)
-    if operation is None:
-        raise UsageError("no finding speaks of traffic: name a communicator with --comm")
-    traffic = evidence.operation_traffic(incident, operation, _blamed(incident, finding))
-    if wanted.picture:
-        return svg.curves_svg(traffic, wanted.resolution_ns)
-    plain, width = _terminal()
-    lines = text.curve_lines(traffic, width, resolution_ns=wanted.resolution_ns, plain=plain)
-    return "\n".join(lines) + "\n"
-
-
-def _map(incident: Incident, finding: Finding | None, wanted: _Wanted) -> str:
-    from oncall.report.traffic import evidence, svg, text
-
-    operation = None
-    if wanted.comm is not None and wanted.seq is not None:
-        operation = evidence.find_operation(incident, wanted.comm, wanted.seq)
-    blamed = _blamed(incident, finding)
-    traffic = evidence.traffic_map(incident, wanted.comm, operation, blamed)
-    if wanted.picture:
-        return svg.map_svg(traffic)
-    plain, width = _terminal()
-    return "\n".join(text.map_lines(traffic, width, plain=plain)) + "\n"
-
-
-def _blamed(incident: Incident, finding: Finding | None) -> frozenset[int]:
-    from oncall.report.traffic.evidence import blamed_ranks
-
-    return frozenset() if finding is None else blamed_ranks(incident, finding)
-
-
-def _finding(incident: Incident, job: str | None, comm: int | None) -> Finding | None:
-    """The first finding about traffic; of those on the communicator, if one is named."""
-    from oncall.cli.rulebooks import rulebooks_in_force
-    from oncall.diagnose import diagnose
-    from oncall.report.traffic.evidence import RULEBOOK
-
-    read = rulebooks_in_force((), True, {})
-    rulebooks = [book for book in read.in_force if book.name == RULEBOOK]
-    diagnosis = diagnose(incident, rulebooks, job)
-    named = [
-        one
-        for one in diagnosis.findings
-        if comm is None or any(int(b.where.get("comm", "0x0"), 16) == comm for b in one.blame)
-    ]
-    return next(iter(named), None)
-
-
-def _communicator(text: str) -> int:
-    try:
-        return int(text, 16)
-    except ValueError:
-        raise UsageError(f"--comm {text}: write its hash, such as 0x6bca3dd2226c3b21") from None
-
-
-def _resolution_ns(text: str) -> int:
-    from oncall.units import parse_duration_ns
-
-    duration_ns = parse_duration_ns(text)
-    if duration_ns <= 0:
-        raise UsageError(f"--resolution {text}: a duration is above zero, such as 32us")
-    return duration_ns
-
-
-def _check_target(output: Path) -> None:
-    """Refuse a place that cannot be written, before anything is read."""
-    if output.suffix not in _PICTURES:
-        raise UsageError(f"--output {output}: a picture is named *.svg or *.png")
-    if not output.parent.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {output.parent}")
-    if output.suffix == ".png" and shutil.which("rsvg-convert") is None:
-        raise UsageError(
-            f"--output {output}: rsvg-convert is not installed (librsvg2-bin); write an .svg"
-        )
-
-
-def _write(output: Path, svg: str) -> None:
-    if output.suffix == ".svg":
-        output.write_text(svg, encoding="utf-8")
-        return
-    command = ["rsvg-convert", "--zoom", "2", "--output", str(output)]
-    done = subprocess.run(command, input=svg.encode(), capture_output=True, check=False)
-    if done.returncode:
-        raise UsageError(f"rsvg-convert: {done.stderr.decode(errors='replace').strip()}")
-
-
-def _terminal() -> tuple[bool, int]:
-    """Whether only ASCII can be shown, and how wide the terminal is."""
-    from oncall.report.text import WIDTH
-    from oncall.report.traffic.text import is_plain
-
-    wide = min(shutil.get_terminal_size((WIDTH, 24)).columns, 160) if sys.stdout.isatty() else WIDTH
-    return is_plain(sys.stdout.encoding), wide
+app = typer.Typer(
+    cls=_Kinds,
+    help="Draw what was recorded: what ranks sent (traffic), or an iteration's pipelines (stages).",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(traffic)
+app.command()(stages)

@@ -66,7 +66,7 @@ def _finding(
         yield from ("", f"### Rank {stack.rank}, {escape(stack.at)}", "")
         yield from _block(map(words.clean, stack.frames))
     if drawing:
-        yield from ("", "### Traffic", "", *_block(drawing))
+        yield from ("", f"### {words.drawn(finding)}", "", *_block(drawing))
     if finding.next:
         yield from ("", "### Do next", "")
         for advice in finding.next:

@@ -97,7 +97,7 @@ def _finding(
     _stacks(page, finding)
     if drawing := page.drawings.get(finding.id):
         page.blank()
-        page.heading("Traffic")
+        page.heading(words.drawn(finding))
         page.verbatim(drawing, "  ", "")
     if finding.next:
         page.blank()

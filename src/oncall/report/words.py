@@ -304,3 +304,8 @@ def checked_phrase(diagnosis: Diagnosis) -> str:
     of_site = diagnosis.site_rulebooks
     names = [f"{name} (site)" if name in of_site else name for name in diagnosis.checked]
     return clean(", ".join(names)) or "no rulebook could run"
+
+
+def drawn(finding: Finding) -> str:
+    """What the lines drawn with a finding show, as a heading."""
+    return "Timeline" if finding.rulebook == "stages" else "Traffic"

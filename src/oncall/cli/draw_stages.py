@@ -1,0 +1,109 @@
+"""`oncall draw stages`: the pipelines of one training iteration as text, a picture or a graph."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oncall.cli.interrupt import interruptible
+from oncall.cli.pictures import PNG, SVG, check_target, terminal, write_picture
+from oncall.errors import UsageError
+
+if TYPE_CHECKING:
+    from oncall.evidence.incident import Incident
+
+_TRACE, _GRAPH, _DOT = ".trace.json", ".json", ".dot"
+
+
+def stages(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="A saved incident, or a recording of one job."),
+    ],
+    job: Annotated[str | None, typer.Option(help="The job, if there are several.")] = None,
+    iteration: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Default: one that does not end, else the slowest, else the last."
+        ),
+    ] = None,
+    pipeline: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="Repeatable. Default: the one that the others wait for."),
+    ] = None,
+    ranks: Annotated[
+        bool, typer.Option("--ranks", help="A row for every rank, instead of one for each stage.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="A picture (.svg, .png), the trace graph (.dot, .json), or all iterations for "
+            "Perfetto (.trace.json); default: text here.",
+        ),
+    ] = None,
+) -> None:
+    """Draw what each stage of a pipeline did in one iteration, with the critical path.
+
+    A row is a stage, told by the rank that decides how long it takes. What made a slow iteration
+    slow is marked. Graphs are of all pipelines, unless some are named; a .trace.json holds all
+    iterations, unless one is named.
+    """
+    from oncall.cli.diagnose import read_evidence
+    from oncall.evidence import window
+
+    if output is not None:
+        check_target(output, (SVG, PNG, _DOT, _GRAPH))
+    with read_evidence([str(path)], job) as incident, interruptible(incident.con):
+        window.keep_job(incident.con, job)
+        if output is not None and not output.name.endswith((SVG, PNG)):
+            _write_graph(incident, output, iteration, pipeline)
+        else:
+            _draw(incident, output, iteration, pipeline, ranks)
+    if output is not None:
+        typer.echo(str(output))
+
+
+def _draw(
+    incident: Incident,
+    output: Path | None,
+    iteration: int | None,
+    pipelines: list[int] | None,
+    ranks: bool,
+) -> None:
+    from oncall.report.stages.evidence import timeline
+    from oncall.report.stages.svg import timeline_svg
+    from oncall.report.stages.text import timeline_lines
+
+    drawn = timeline(incident, iteration, pipelines or None, every_rank=ranks)
+    if output is not None:
+        write_picture(output, timeline_svg(drawn))
+        return
+    plain, width = terminal()
+    sys.stdout.write("\n".join(timeline_lines(drawn, width, plain=plain)) + "\n")
+
+
+def _write_graph(
+    incident: Incident, output: Path, iteration: int | None, pipelines: list[int] | None
+) -> None:
+    if output.name.endswith(_TRACE):
+        from oncall.report.stages.chrome_trace import chrome_trace
+
+        if pipelines:
+            raise UsageError("--pipeline: a .trace.json holds all of them")
+        pieces = chrome_trace(incident, iteration)
+        first = next(pieces)  # what is refused is refused before a file is begun
+        with output.open("w", encoding="utf-8") as file:
+            file.write(first)
+            file.writelines(pieces)
+        return
+    from oncall.report.stages.trace_graph import graph_dot, graph_json, read_graph
+
+    graph = read_graph(incident, iteration, pipelines or None)
+    written = graph_dot(graph) if output.suffix == _DOT else graph_json(graph)
+    output.write_text(written, encoding="utf-8")

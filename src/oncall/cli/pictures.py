@@ -1,0 +1,46 @@
+"""Pictures that commands write: where they may go, and how a .png is made of an .svg."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from oncall.errors import UsageError
+
+SVG, PNG = ".svg", ".png"
+
+
+def check_target(output: Path, suffixes: Sequence[str] = (SVG, PNG)) -> None:
+    """Refuse a place that cannot be written, before anything is read."""
+    if not output.name.endswith(tuple(suffixes)):
+        named = " or ".join(f"*{suffix}" for suffix in suffixes)
+        raise UsageError(f"--output {output}: a picture is named {named}")
+    if not output.parent.is_dir():
+        raise UsageError(f"--output {output}: there is no folder {output.parent}")
+    if output.suffix == PNG and shutil.which("rsvg-convert") is None:
+        raise UsageError(
+            f"--output {output}: rsvg-convert is not installed (librsvg2-bin); write an .svg"
+        )
+
+
+def write_picture(output: Path, svg: str) -> None:
+    """Write an .svg, or a .png twice its size. Raises UsageError if rsvg-convert fails."""
+    if output.suffix == SVG:
+        output.write_text(svg, encoding="utf-8")
+        return
+    command = ["rsvg-convert", "--zoom", "2", "--output", str(output)]
+    done = subprocess.run(command, input=svg.encode(), capture_output=True, check=False)
+    if done.returncode:
+        raise UsageError(f"rsvg-convert: {done.stderr.decode(errors='replace').strip()}")
+
+
+def terminal() -> tuple[bool, int]:
+    """Whether only ASCII can be shown, and how wide the terminal is."""
+    from oncall.report.text import WIDTH
+    from oncall.report.traffic.text import is_plain
+
+    wide = min(shutil.get_terminal_size((WIDTH, 24)).columns, 160) if sys.stdout.isatty() else WIDTH
+    return is_plain(sys.stdout.encoding), wide

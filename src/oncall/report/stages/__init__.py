@@ -1,0 +1,1 @@
+"""Pictures of training iterations: what each pipeline stage did when, and the critical path."""

@@ -1,0 +1,237 @@
+"""The timeline of an iteration as SVG: drawn here, without a library, for a ticket or a page.
+
+Colours are Okabe and Ito's, told apart with any common colour blindness, and nothing hangs on them:
+boxes are lettered, the critical path is outlined and joined, what is blamed says so in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from itertools import pairwise
+
+from oncall.report.stages.cells import label
+from oncall.report.stages.text import blamed_sentences, lane_name, length_phrase, title
+from oncall.report.stages.timeline import (
+    LETTERS,
+    MEANINGS,
+    TRANSFERS,
+    Box,
+    Lane,
+    Timeline,
+    compact,
+    idle_share,
+)
+from oncall.report.words import clean
+from oncall.units import format_duration
+
+_WIDTH, _LEFT, _RIGHT, _TOP = 1200, 150, 64, 86
+_ROW, _GAP = 34, 12
+_MOST_ROWS = 64
+_INK, _GREY, _PALE, _RED = "#1d2129", "#5f6570", "#f1f1ec", "#d55e00"
+_FILLS = {
+    "forward": ("#56b4e9", "#a5d6f3"),  # of even and odd chunks
+    "backward": ("#009e73", "#7fcdb6"),
+    "transfer": ("#e69f00",) * 2,
+    "parameters": ("#cc79a7",) * 2,
+    "gradients": ("#cc79a7",) * 2,
+    "embedding": ("#e7bcd3",) * 2,
+    "optimizer": ("#f0e442",) * 2,
+    "garbage": ("#999999",) * 2,
+}
+_OTHER = ("#bbbbbb",) * 2
+_LETTER_WIDTH = 7.0  # of a character at size 11
+
+
+def timeline_svg(timeline: Timeline) -> str:
+    """A row for each lane, boxes to scale, the critical path joined from row to row."""
+    shown = compact(timeline, _MOST_ROWS)
+    bottom = _TOP + len(shown.lanes) * (_ROW + _GAP)
+    notes = list(blamed_sentences(shown, most=6))
+    height = bottom + 44 + 20 * len(notes) + (20 if shown.left_out else 0)
+    body = [
+        _text(16, 28, title(timeline), size=17, bold=True),
+        *_legend(shown),
+        *_axis(shown, bottom),
+    ]
+    for number, lane in enumerate(shown.lanes):
+        body += _row(shown, lane, _row_top(number))
+    body += _path(shown)
+    for number, lane in enumerate(shown.lanes):
+        body += _blamed(shown, lane, _row_top(number))
+    for number, note in enumerate(notes):
+        text = f"Blamed: {note}"
+        body.append(_text(16, bottom + 48 + 20 * number, text, colour=_RED, bold=True))
+    if shown.left_out:
+        text = f"{shown.left_out} more ranks are left out"
+        body.append(_text(16, height - 8, text, colour=_GREY))
+    return _document(height, title(timeline), body)
+
+
+def _row(timeline: Timeline, lane: Lane, top: float) -> Iterator[str]:
+    width = _WIDTH - _LEFT - _RIGHT
+    yield f'<rect x="{_LEFT}" y="{top}" width="{width}" height="{_ROW}" fill="{_PALE}"/>'
+    ink = _RED if lane.blamed else _INK
+    line = top + (15 if lane.node else 22)
+    yield _text(16, line, lane_name(timeline, lane, 0), colour=ink, bold=lane.blamed)
+    if lane.node:
+        yield _text(16, top + 29, clean(lane.node), size=10, colour=_GREY)
+    for box in sorted(lane.boxes, key=lambda one: one.task not in TRANSFERS):
+        yield from _box(timeline, lane, box, top)
+    share = f"{idle_share(timeline, lane):.0%}"
+    yield _text(_WIDTH - 12, top + 22, share, size=12, colour=_GREY, anchor="end")
+
+
+def _box(timeline: Timeline, lane: Lane, box: Box, top: float) -> Iterator[str]:
+    x, width = _place(timeline, box)
+    told = f"{box.name} on stage {lane.stage}, rank {lane.rank}: {length_phrase(box)}"
+    hint = f"<title>{escape(told)}</title>"
+    if box.task in TRANSFERS:
+        yield (
+            f'<rect x="{x:.1f}" y="{top + _ROW - 5}" width="{width:.1f}" height="5" '
+            f'fill="url(#transfer)">{hint}</rect>'
+        )
+        return
+    fill = _FILLS.get(box.task, _OTHER)[box.chunk % 2]
+    edge = f'stroke="{_INK}" stroke-width="2"' if box.critical else 'stroke="white"'
+    yield (
+        f'<rect x="{x:.1f}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 4}" '
+        f'fill="{fill}" {edge}>{hint}</rect>'
+    )
+    text = label(box, timeline.chunks)
+    if width >= len(text) * _LETTER_WIDTH + 3:
+        weight = bool(box.critical)
+        yield _text(x + width / 2, top + 21, text, size=11, bold=weight, anchor="middle")
+
+
+def _blamed(timeline: Timeline, lane: Lane, top: float) -> Iterator[str]:
+    """Over everything: what is beyond the expected time, hatched, and a frame around the box."""
+    for box in lane.boxes:
+        if not box.blamed:
+            continue
+        x, width = _place(timeline, box)
+        if box.expected_ns is not None:
+            due = min(max(_x(timeline, box.started_ns + box.expected_ns) - x, 0), width)
+            yield (
+                f'<rect x="{x + due:.1f}" y="{top + 2}" width="{width - due:.1f}" '
+                f'height="{_ROW - 4}" fill="url(#beyond)"/>'
+            )
+        yield (
+            f'<rect x="{x - 1:.1f}" y="{top - 1}" width="{width + 2:.1f}" height="{_ROW + 2}" '
+            f'fill="none" stroke="{_RED}" stroke-width="3"/>'
+        )
+
+
+def _path(timeline: Timeline) -> Iterator[str]:
+    """From each critical box to the next one, where that is on another row."""
+    path = timeline.path()
+    for (row, box), (after, then) in pairwise(path):
+        one_pipeline = timeline.lanes[row].replica == timeline.lanes[after].replica
+        if row == after or box.ended_ns is None or not one_pipeline:
+            continue
+        down = after > row
+        y1 = _row_top(row) + (_ROW - 2 if down else 2)
+        y2 = _row_top(after) + (2 if down else _ROW - 2)
+        x1, x2 = _x(timeline, box.ended_ns), _x(timeline, then.started_ns)
+        yield (
+            f'<line x1="{x1:.1f}" y1="{y1}" x2="{x2:.1f}" y2="{y2}" stroke="{_INK}" '
+            'stroke-width="2"/>'
+        )
+
+
+def _legend(timeline: Timeline) -> Iterator[str]:
+    """What colours and outlines mean, of the tasks that are there."""
+    tasks = {box.task for box in timeline.boxes()}
+    x = 16.0
+    for task in LETTERS:
+        if task not in tasks:
+            continue
+        fill = _FILLS.get(task, _OTHER)[0]
+        yield f'<rect x="{x:.0f}" y="46" width="14" height="14" fill="{fill}"/>'
+        yield _text(x + 19, 57, MEANINGS[task], size=12, colour=_GREY)
+        x += 34 + 6.4 * len(MEANINGS[task])
+    if tasks & set(TRANSFERS):
+        yield f'<rect x="{x:.0f}" y="51" width="14" height="5" fill="url(#transfer)"/>'
+        yield _text(x + 19, 57, "in a send or receive", size=12, colour=_GREY)
+        x += 34 + 6.4 * 20
+    if timeline.path():
+        yield (
+            f'<rect x="{x:.0f}" y="46" width="14" height="14" fill="none" stroke="{_INK}" '
+            'stroke-width="2"/>'
+        )
+        yield _text(x + 19, 57, "critical path", size=12, colour=_GREY)
+    right = "without a task"
+    yield _text(_WIDTH - 12, 76, right, size=10, colour=_GREY, anchor="end")
+
+
+def _axis(timeline: Timeline, bottom: float) -> Iterator[str]:
+    """Time since the iteration began, at round places."""
+    first, last = timeline.shown_ns
+    step = _round_step((last - first) / 8)
+    for since in range(0, last - first + 1, step):
+        x = _x(timeline, first + since)
+        yield (
+            f'<line x1="{x:.1f}" y1="{_TOP - 4}" x2="{x:.1f}" y2="{bottom - 4}" stroke="#dddddd"/>'
+        )
+        text = format_duration(since) if since else "0"
+        yield _text(x, bottom + 14, text, size=11, colour=_GREY, anchor="middle")
+
+
+def _round_step(least_ns: float) -> int:
+    """The least of 1, 2, 5, 10, 20, ... ns that is no shorter."""
+    power = 1
+    while True:
+        for digit in (1, 2, 5):
+            if digit * power >= least_ns:
+                return digit * power
+        power *= 10
+
+
+def _row_top(number: int) -> float:
+    return _TOP + number * (_ROW + _GAP)
+
+
+def _place(timeline: Timeline, box: Box) -> tuple[float, float]:
+    """Where a box begins and how wide it is: enough to be seen."""
+    x = _x(timeline, box.started_ns)
+    end = timeline.shown_ns[1] if box.ended_ns is None else box.ended_ns
+    return x, max(_x(timeline, end) - x, 1.0)
+
+
+def _x(timeline: Timeline, at_ns: int) -> float:
+    first, last = timeline.shown_ns
+    share = (at_ns - first) / (last - first)
+    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * min(max(share, 0.0), 1.0)
+
+
+def _text(
+    x: float,
+    y: float,
+    text: str,
+    *,
+    size: int = 13,
+    bold: bool = False,
+    colour: str = _INK,
+    anchor: str = "start",
+) -> str:
+    weight = ' font-weight="bold"' if bold else ""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" '
+        f'text-anchor="{anchor}"{weight}>{escape(text)}</text>'
+    )
+
+
+def _document(height: float, told: str, body: list[str]) -> str:
+    lines = "\n".join(body)
+    hatching = (
+        f'<pattern id="beyond" width="6" height="6" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate(45)"><rect width="3" height="6" fill="{_RED}"/></pattern>'
+        '<pattern id="transfer" width="4" height="4" patternUnits="userSpaceOnUse">'
+        '<rect width="2" height="4" fill="#9aa0aa"/></pattern>'
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height:.0f}" '
+        f'viewBox="0 0 {_WIDTH} {height:.0f}" font-family="DejaVu Sans, Arial, sans-serif">\n'
+        f"<title>{escape(told)}</title>\n<defs>{hatching}</defs>\n"
+        f'<rect width="100%" height="100%" fill="white"/>\n{lines}\n</svg>\n'
+    )

@@ -1,0 +1,92 @@
+"""`oncall draw stages`: timelines and graphs by the real command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from oncall.cli.commands import app
+from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rank 2 of two pipelines of two stages delays a forward of iteration 3."""
+    fault = PipelineFault("delay", rank=2, iteration=3, micro_batch=1, delay_ns=300_000_000)
+    scenario = PipelineScenario(
+        tp=1, pp=2, dp=2, micro_batches=4, iterations=5, recorder="tasks", faults=(fault,)
+    )
+    path = tmp_path_factory.mktemp("stages") / "slow.oncall"
+    incident, _ = simulate_pipeline(scenario)
+    with incident:
+        incident.save(path)
+    return path
+
+
+def run(*arguments: str | Path) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return done.exit_code, done.output
+
+
+def test_the_slow_iteration_is_drawn_with_its_culprit(slow: Path) -> None:
+    code, told = run("draw", "stages", slow)
+    assert code == 0
+    assert told.startswith("Iteration 3, pipeline 0 of 2:")
+    assert [line.split()[2:5] for line in told.splitlines() if line.startswith("▶ stage")] == [
+        ["1", "rank", "2"]
+    ]
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def test_iteration_pipelines_and_ranks_are_chosen(slow: Path) -> None:
+    code, told = run(
+        "draw", "stages", slow, "--iteration", "1", "--pipeline", "0", "--pipeline", "1", "--ranks"
+    )
+    assert code == 0 and told.startswith("Iteration 1, pipeline 0-1 of 2:")
+    assert sum(" stage " in line and " rank " in line for line in told.splitlines()) == 4
+
+
+def test_pictures_and_graphs_are_written(slow: Path, tmp_path: Path) -> None:
+    for name, beginning in (
+        ("x.svg", "<svg "),
+        ("x.dot", "digraph"),
+        ("x.json", "{"),
+        ("x.trace.json", '{"displayTimeUnit"'),
+    ):
+        code, told = run("draw", "stages", slow, "-o", tmp_path / name)
+        assert (code, told.strip()) == (0, str(tmp_path / name))
+        assert (tmp_path / name).read_text().startswith(beginning)
+    assert json.loads((tmp_path / "x.json").read_text())["iteration"] == 3
+    trace = json.loads((tmp_path / "x.trace.json").read_text())
+    iterations = {e["args"].get("iteration") for e in trace["traceEvents"] if e["ph"] == "X"}
+    assert iterations == set(range(5))
+
+
+@pytest.mark.skipif(shutil.which("rsvg-convert") is None, reason="rsvg-convert is not installed")
+def test_a_png_is_made_by_rsvg_convert(slow: Path, tmp_path: Path) -> None:
+    assert run("draw", "stages", slow, "-o", tmp_path / "x.png")[0] == 0
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--iteration", "99"], "no iteration 99; they are 0 to 4"),
+        (["--pipeline", "7"], "has no pipeline 7"),
+        (["-o", "x.pdf"], "*.svg or *.png or *.dot or *.json"),
+        (["-o", "x.trace.json", "--pipeline", "0"], "holds all of them"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(slow: Path, options: list[str], message: str) -> None:
+    code, told = run("draw", "stages", slow, *options)
+    assert code == 2
+    assert message in told
+
+
+def test_a_file_without_a_kind_is_drawn_as_traffic(slow: Path) -> None:
+    code, told = run("draw", slow)
+    assert code == 2 and "there is no traffic in this evidence" in told

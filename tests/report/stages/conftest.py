@@ -1,0 +1,35 @@
+"""Simulated pipelines of four stages, small and quick, for pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from oncall.evidence.incident import Incident
+from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+
+
+def simulated(*faults: PipelineFault, **settings: object) -> Incident:
+    """Eight ranks on one node: four stages, two pipelines; a trainer that tells its tasks."""
+    wanted = {"tp": 1, "micro_batches": 4, "iterations": 6, "recorder": "tasks"} | settings
+    incident, _ = simulate_pipeline(PipelineScenario(faults=faults, **wanted))  # type: ignore[arg-type]
+    return incident
+
+
+@pytest.fixture(scope="package")
+def delayed() -> Iterator[Incident]:
+    """Rank 5 (stage 2 of pipeline 1) delays the backward of micro-batch 1 of iteration 4."""
+    fault = PipelineFault("delay", rank=5, iteration=4, task="backward", micro_batch=1,
+                          delay_ns=400_000_000)  # fmt: skip
+    with simulated(fault) as incident:
+        yield incident
+
+
+@pytest.fixture(scope="package")
+def held_up() -> Iterator[Incident]:
+    """What rank 5 sends forward of micro-batch 2 of iteration 4 arrives 400 ms late."""
+    fault = PipelineFault("delay", rank=5, iteration=4, task="forward_send", micro_batch=2,
+                          delay_ns=400_000_000)  # fmt: skip
+    with simulated(fault) as incident:
+        yield incident

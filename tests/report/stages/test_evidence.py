@@ -1,0 +1,95 @@
+"""Timelines of simulated incidents: the right iteration, pipeline and place, in text and SVG."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from oncall.errors import UsageError
+from oncall.evidence.incident import Incident
+from oncall.report.stages.evidence import iterations, timeline
+from oncall.report.stages.svg import timeline_svg
+from oncall.report.stages.text import timeline_lines
+
+from .conftest import simulated
+
+
+def test_the_slowest_iteration_is_drawn_with_the_pipeline_that_made_it_slow(
+    delayed: Incident,
+) -> None:
+    drawn = timeline(delayed)
+    assert (drawn.iteration, drawn.slow, drawn.pipelines, drawn.replicas) == (4, True, 2, (1,))
+    ((lane, box),) = drawn.blamed()
+    assert (drawn.lanes[lane].rank, drawn.lanes[lane].stage) == (5, 2)
+    assert (box.task, box.micro_batch, box.critical) == ("backward", 1, True)
+    assert box.duration_ns is not None and box.expected_ns is not None
+    assert 390_000_000 < box.duration_ns - box.expected_ns < 410_000_000
+
+
+def test_its_text_says_who_and_by_how_much(delayed: Incident) -> None:
+    lines = timeline_lines(timeline(delayed), 80)
+    assert "pipeline 1 of 2" in lines[0] and "usually" in lines[0]
+    (marked,) = (line for line in lines if line.startswith("▶ stage"))
+    assert "stage 2 rank 5" in marked and "B1" in marked and "████" in marked
+    assert any("backward of micro-batch 1 on stage 2, rank 5" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert all(line.isascii() for line in timeline_lines(timeline(delayed), 80, plain=True))
+
+
+def test_the_critical_path_leads_through_the_pipeline(delayed: Incident) -> None:
+    drawn = timeline(delayed)
+    path = drawn.path()
+    assert {lane for lane, _ in path} >= {0, 1, 2}
+    starts = [box.started_ns for _, box in path]
+    assert starts == sorted(starts)
+    assert all(box.slack_ns == 0 for _, box in path)
+
+
+def test_a_late_transfer_is_drawn_where_it_is_waited_for(held_up: Incident) -> None:
+    drawn = timeline(held_up)
+    ((lane, box),) = drawn.blamed()
+    assert (drawn.lanes[lane].stage, box.task, box.micro_batch) == (3, "transfer", 2)
+    told = "transfer of micro-batch 2 to stage 3, rank 7"
+    assert any(told in line for line in timeline_lines(drawn, 120))
+
+
+def test_pipelines_and_ranks_are_chosen(delayed: Incident) -> None:
+    assert [lane.rank for lane in timeline(delayed, 4, [0]).lanes] == [0, 2, 4, 6]
+    both = timeline(delayed, 3, [0, 1])
+    assert [lane.rank for lane in both.lanes] == [0, 2, 4, 6, 1, 3, 5, 7]
+    assert not both.slow and not both.blamed()
+    with pytest.raises(UsageError, match="iteration 4 has no pipeline 9"):
+        timeline(delayed, 4, [9])
+    with pytest.raises(UsageError, match="no iteration 99; they are 0 to 5"):
+        timeline(delayed, 99)
+
+
+def test_a_stage_stands_for_its_tensor_group_unless_every_rank_is_wanted() -> None:
+    with simulated(tp=2, dp=1) as incident:
+        stages = timeline(incident, 3)
+        assert [(lane.stage, lane.ranks) for lane in stages.lanes] == [(n, 2) for n in range(4)]
+        every = timeline(incident, 3, every_rank=True)
+        assert [lane.rank for lane in every.lanes] == list(range(8))
+
+
+def test_all_iterations_are_listed(delayed: Incident) -> None:
+    found = iterations(delayed)
+    assert [one.iteration for one in found] == list(range(6))
+    assert [one.iteration for one in found if one.slow] == [4]
+
+
+def test_the_svg_is_well_formed_and_marks_who_is_blamed(delayed: Incident) -> None:
+    drawn = timeline(delayed)
+    root = ElementTree.fromstring(timeline_svg(drawn))
+    texts = ["".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert (
+        sum(text.startswith("Blamed: backward of micro-batch 1 on stage 2") for text in texts) == 1
+    )
+    boxes = [one for one in root.iter("{http://www.w3.org/2000/svg}rect") if len(one)]
+    assert len(boxes) == sum(len(lane.boxes) for lane in drawn.lanes)
+
+
+def test_without_tasks_it_says_what_would_tell() -> None:
+    with Incident.empty() as nothing, pytest.raises(UsageError, match="no iteration of a pipeline"):
+        timeline(nothing)
