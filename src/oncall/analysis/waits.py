@@ -147,7 +147,7 @@ def outdone() -> str:
 @relation(
     "left_open",
     reads=["outdone"],
-    optional=["even_sizes", "operations"],
+    optional=["even_sizes", "in_flight", "operations"],
     empty_without=["outdone"],
     columns=_OPEN_COLUMNS,
     source="CCL-D 4.2.2",
@@ -156,14 +156,20 @@ def outdone() -> str:
 def left_open() -> str:
     """Open collectives that most other members, calling the same, have completed.
 
-    They wait for no one: this rank fails to finish what all took part in.
+    They wait for no one: this rank fails to finish what all took part in. Not among them is the
+    one that its device entered last while later ones are queued behind it: that holds the rank.
     """
     return f"""
         WITH disputed AS (
             SELECT o.job, o.comm, o.seq FROM operations o SEMI JOIN outdone USING (job, comm, seq)
             WHERE o.kind = 'coll' GROUP BY ALL
-            HAVING count(DISTINCT {CALL}) > 1 OR count(DISTINCT {MANNER}) > 1)
+            HAVING count(DISTINCT {CALL}) > 1 OR count(DISTINCT {MANNER}) > 1),
+        entered AS (
+            SELECT job, comm, rank, max(seq) FILTER (on_device) AS seq FROM in_flight
+            WHERE kind = 'coll' GROUP BY ALL
+            HAVING max(seq) FILTER (on_device) < max(seq) FILTER (NOT on_device))
         SELECT * FROM outdone ANTI JOIN disputed USING (job, comm, seq)
+        ANTI JOIN entered USING (job, comm, rank, seq)
     """
 
 
