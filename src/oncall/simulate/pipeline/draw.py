@@ -45,7 +45,8 @@ def experiment(kind: str, seed: int) -> PipelineScenario:
         return _make(values | {"schedule": "1F1B", "chunks": 1} | design)
     if kind == "sporadic":
         # Minutes of training: a spell is to come three times and more.
-        values |= {"iterations": 150, "tp": 2, "pp": 4, "dp": 2, "cp": 1, "ep": 1}
+        values |= {"iterations": 100, "tp": 2, "pp": 4, "dp": 2, "cp": 1, "ep": 1, "layers": 1}
+        values |= {"micro_batches": 8, "micro_batches_from": 0, "schedule": "1F1B", "chunks": 1}
     sound = _make(values)
     if kind == "healthy":
         return sound
@@ -111,7 +112,7 @@ def _fault(rng: np.random.Generator, kind: str, sound: PipelineScenario) -> Pipe
         return PipelineFault("slow", rank, iteration, factor=float(rng.uniform(1.5, 3)))
     if kind == "sporadic":
         usual_ns = 3 * sound.forward_ns * (sound.micro_batches + sound.pp)
-        period_ns = int(rng.uniform(25, 45)) * usual_ns
+        period_ns = int(rng.uniform(20, 30)) * usual_ns
         return PipelineFault(
             "sporadic", rank, 5, factor=float(rng.uniform(1.6, 3)), period_ns=period_ns,
             lasting_ns=int(rng.uniform(1, 3) * usual_ns),

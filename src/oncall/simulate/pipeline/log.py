@@ -24,11 +24,13 @@ TASKS = (
 class Log:
     """Blocks of rows. Values of a block are arrays that broadcast against its `rank`."""
 
+    kept: bool = True  # False: nobody will ask for it
     blocks: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, rank: Ints, **values: Any) -> None:
         """Rows of these ranks."""
-        self.blocks.append({"rank": rank, **values})
+        if self.kept:
+            self.blocks.append({"rank": rank, **values})
 
     def columns(self, types: dict[str, type[np.generic]]) -> dict[str, NDArray[Any]]:
         """Everything, one array a column."""
@@ -57,8 +59,8 @@ class Calls:
         "called_ns": np.float64, "entered_ns": np.float64, "ended_ns": np.float64,
     }  # fmt: skip
 
-    def __init__(self) -> None:
-        self._log = Log()
+    def __init__(self, *, kept: bool) -> None:
+        self._log = Log(kept)
         self.iteration = 0
 
     def collectives(
@@ -80,6 +82,10 @@ class Calls:
             entered_ns=entered_ns, ended_ns=ended_ns,
         )  # fmt: skip
 
+    @property
+    def kept(self) -> bool:
+        return self._log.kept
+
     def columns(self) -> dict[str, NDArray[Any]]:
         return self._log.columns(self.TYPES)
 
@@ -99,8 +105,8 @@ class Tasks:
         "last_call_ns": np.inf, "calls": 0, "own_ns": np.inf, "late_ns": np.inf, "last_calls": 0,
     }  # fmt: skip
 
-    def __init__(self) -> None:
-        self._log = Log()
+    def __init__(self, *, kept: bool) -> None:
+        self._log = Log(kept)
         self.iteration = 0
 
     def add(
@@ -111,6 +117,10 @@ class Tasks:
             rank, iteration=self.iteration, task=TASKS.index(task), stage=stage,
             started_ns=started_ns, ended_ns=ended_ns, **{**self._USUAL, **more},
         )  # fmt: skip
+
+    @property
+    def kept(self) -> bool:
+        return self._log.kept
 
     def columns(self) -> dict[str, NDArray[Any]]:
         return self._log.columns(self.TYPES)

@@ -91,7 +91,8 @@ class Passes:
         ranks.tasks.add(
             task.task if self._trains else "evaluation",
             stage, self.layout.grid[stage], ready, ranks.free_ns[stage], chunk=task.chunk,
-            micro_batch=task.micro_batch, own_ns=own.sum(axis=0), **_told_of_calls(plan, entered),
+            micro_batch=task.micro_batch, own_ns=own.sum(axis=0),
+            **(_told_of_calls(plan, entered) if ranks.tasks.kept else {}),
         )  # fmt: skip
         if task.task == "backward":
             self.last_backward[stage] = ready, ranks.free_ns[stage]
@@ -131,6 +132,8 @@ class Passes:
         for role in plan.roles:
             places = plan.of(role)
             seq[places] = self.ranks.numbers(role, stage, len(places))
+        if not self.ranks.calls.kept:
+            return
         each = (slice(None), np.newaxis, np.newaxis)
         pace = HOST_CALL_NS * np.arange(1, len(plan.calls) + 1)
         ahead = np.minimum(ready + pace[each], entered)

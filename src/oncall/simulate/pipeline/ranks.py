@@ -25,12 +25,15 @@ LEAVE_NS = 1.5e3  # mean spread of leaving times
 class Ranks:
     """All ranks. `free_ns[stage]` is replaced, never changed: who has read it may keep it."""
 
-    def __init__(self, scenario: PipelineScenario, faults: Sequence[PipelineFault]) -> None:
+    def __init__(
+        self, scenario: PipelineScenario, faults: Sequence[PipelineFault], *, recorded: bool
+    ) -> None:
         self.scenario, self.faults = scenario, faults
         self.layout: Layout = lay_out(scenario)
         self.pace = Pace(scenario, self.layout, faults)
         self.rng = rng_of(scenario, "transfers")
-        self.calls, self.tasks = Calls(), Tasks()
+        told = scenario.recorder == "tasks"
+        self.calls, self.tasks = Calls(kept=recorded and not told), Tasks(kept=recorded and told)
         self.free_ns: list[Floats] = [np.zeros((scenario.lanes, scenario.tp))] * scenario.pp
         self.struck_ns: dict[PipelineFault, float] = {}
         self.iteration = 0

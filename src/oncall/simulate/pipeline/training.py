@@ -23,7 +23,10 @@ NORM_BYTES = 4
 
 @dataclass(frozen=True)
 class Played:
-    """What happened. spans (iterations, 2): when the first rank began and the last one ended."""
+    """What happened: calls, or tasks if the recorder knows of those alone.
+
+    spans (iterations, 2): when the first rank began and the last one ended.
+    """
 
     layout: Layout
     calls: dict[str, NDArray[Any]]
@@ -33,15 +36,19 @@ class Played:
     until_ns: float
 
 
-def play(scenario: PipelineScenario, faults: Sequence[PipelineFault] | None = None) -> Played:
-    """Play all iterations, or until nobody can go on; `faults` instead of the scenario's own."""
-    return _Training(scenario, scenario.faults if faults is None else faults).play()
+def play(scenario: PipelineScenario) -> Played:
+    """Play all iterations, or until nobody can go on."""
+    return _Training(scenario, Ranks(scenario, scenario.faults, recorded=True)).play()
+
+
+def spans_with(scenario: PipelineScenario, faults: Sequence[PipelineFault]) -> Floats:
+    """(iterations, 2): begin and end of the same iterations with other faults."""
+    return _Training(scenario, Ranks(scenario, faults, recorded=False)).play().spans
 
 
 class _Training:
-    def __init__(self, scenario: PipelineScenario, faults: Sequence[PipelineFault]) -> None:
-        self.scenario = scenario
-        self.ranks = Ranks(scenario, faults)
+    def __init__(self, scenario: PipelineScenario, ranks: Ranks) -> None:
+        self.scenario, self.ranks = scenario, ranks
         self.layout, self.tasks = self.ranks.layout, self.ranks.tasks
         self.passes = Passes(self.ranks)
         self.pipeline = Pipeline(scenario.pp, scenario.chunks)
@@ -58,7 +65,9 @@ class _Training:
             spans.append((began, max(float(free.max()) for free in ranks.free_ns)))
             self._between()
         calls, tasks = ranks.calls.columns(), ranks.tasks.columns()
-        moments = (calls["entered_ns"], calls["ended_ns"], *ranks.free_ns)
+        ends = calls["ended_ns"] if ranks.calls.kept else tasks["ended_ns"]
+        begins = calls["entered_ns"] if ranks.calls.kept else tasks["started_ns"]
+        moments = (begins, ends, *ranks.free_ns)
         last = max(float(m.max(where=np.isfinite(m), initial=0.0)) for m in moments)
         hung = not all(np.isfinite(free).all() for free in ranks.free_ns)
         until = last + (self.scenario.observe_after_ns if hung else 1e6)

@@ -13,7 +13,7 @@ import numpy as np
 from oncall.simulate.cluster import node_name
 from oncall.simulate.pipeline.fault import PipelineFault
 from oncall.simulate.pipeline.scenario import PipelineScenario
-from oncall.simulate.pipeline.training import Played, play
+from oncall.simulate.pipeline.training import Played, spans_with
 from oncall.simulate.recorder import EPOCH_NS
 from oncall.simulate.truth import FaultTruth, Truth
 
@@ -84,7 +84,7 @@ def _with_cost(
 ) -> StageTruth:
     others = [other for other in scenario.faults if other is not fault]
     lasted = np.diff(played.spans, axis=1)[:, 0]
-    without = np.diff(play(scenario, others).spans, axis=1)[: len(lasted), 0]
+    without = np.diff(spans_with(scenario, others), axis=1)[: len(lasted), 0]
     with np.errstate(invalid="ignore"):
         longer = lasted - without
     if not np.isfinite(longer).all():
