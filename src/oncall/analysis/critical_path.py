@@ -38,17 +38,18 @@ class TraceGraph:
     def pipelines(self) -> int:
         return int(self.pipeline.max(initial=NONE)) + 1
 
-    def earliest(self, duration: Times, latency: Times) -> Times:
+    def earliest(self, duration: Times, latency: Times, hold: Times) -> Times:
         """When each task can end at the earliest (n,), its pipeline beginning at 0; NaN: never.
 
-        `duration` (n,) of the tasks, `latency` (n,) from the source's end to a task's start.
+        `duration` (n,) of the tasks, `latency` (n,) from the source's end to a task's start, `hold`
+        (n,) from the end of the task before it on its rank.
         """
         finish = np.append(np.full(len(duration), np.nan), 0.0)  # at NONE: the beginning
         for level in self.levels:
             ready = finish[self.source[level]]
             arrives = np.where(self.source[level] == NONE, 0.0, ready + latency[level])
-            start = np.maximum(finish[self.previous[level]], arrives)
-            finish[level] = np.maximum(start, 0.0) + duration[level]
+            free = finish[self.previous[level]] + hold[level] * (self.previous[level] != NONE)
+            finish[level] = np.maximum(free, arrives) + duration[level]
         return finish[:-1]
 
     def spans(self, finish: Times) -> Times:
@@ -58,15 +59,15 @@ class TraceGraph:
         np.maximum.at(longest, self.pipeline[known], finish[known])
         return longest
 
-    def latest(self, duration: Times, latency: Times, until: Times) -> Times:
+    def latest(self, duration: Times, latency: Times, hold: Times, until: Times) -> Times:
         """When each task must end at the latest (n,) for its pipeline to end at `until` (p,)."""
         due = until[self.pipeline].astype(np.float64)
         begin = np.append(np.full(len(due), np.inf), np.inf)
-        transfer = np.append(latency, 0.0)
+        latency, hold = np.append(latency, 0.0), np.append(hold, 0.0)
         for level in reversed(self.levels):
-            receiver = self.receiver[level]
-            by_receiver = begin[receiver] - transfer[receiver]
-            due[level] = np.minimum(due[level], np.minimum(begin[self.after[level]], by_receiver))
+            receiver, after = self.receiver[level], self.after[level]
+            needed = np.minimum(begin[receiver] - latency[receiver], begin[after] - hold[after])
+            due[level] = np.minimum(due[level], needed)
             begin[level] = due[level] - duration[level]
         return due
 

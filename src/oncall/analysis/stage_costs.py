@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -36,12 +37,22 @@ class Lost:
     expected: Times
     latency: Times
     usual_latency: Times
+    hold: Times
+    usual_hold: Times
+
+    @cached_property
+    def sent(self) -> Integers:
+        """The task (n,) that gets what the task before each on its rank sends, or NONE."""
+        graph = self.graph
+        return np.where(graph.previous == NONE, NONE, graph.receiver[graph.previous])
 
     def spans(self, tasks: NDArray[np.bool_], transfers: NDArray[np.bool_]) -> Times:
         """The time of each pipeline (p,) with those tasks and transfers (n,) as expected."""
         took = np.where(tasks, np.fmin(self.took, self.expected), self.took)
         latency = np.where(transfers, np.minimum(self.latency, self.usual_latency), self.latency)
-        return self.graph.spans(self.graph.earliest(took, latency))
+        sends = np.append(transfers, False)[self.sent]
+        hold = np.where(sends, np.minimum(self.hold, self.usual_hold), self.hold)
+        return self.graph.spans(self.graph.earliest(took, latency, hold))
 
     def kept(self, pipelines: NDArray[np.bool_]) -> Lost:
         """Only these pipelines (p,)."""
@@ -57,6 +68,8 @@ class Lost:
             expected=self.expected[chosen],
             latency=self.latency[chosen],
             usual_latency=self.usual_latency[chosen],
+            hold=self.hold[chosen],
+            usual_hold=self.usual_hold[chosen],
         )
 
 
@@ -130,6 +143,7 @@ def _read(con: duckdb.DuckDBPyConnection) -> tuple[Lost, dict[str, Any]]:
                 AND (slow OR EXISTS (FROM always a WHERE a.job = i.job)))
         SELECT job, iteration, replica, stage, p.vertex, p.duration_ns, expected_ns,
             coalesce(latency_ns, 0) AS latency_ns, coalesce(usual_latency_ns, 0) AS usual_ns,
+            hold_ns, usual_hold_ns,
             coalesce(previous, -1) AS previous, coalesce(source, -1) AS source,
             dense_rank() OVER (ORDER BY job, iteration) - 1 AS number,
             dense_rank() OVER (ORDER BY job, iteration, replica) - 1 AS pipeline
@@ -143,8 +157,10 @@ def _read(con: duckdb.DuckDBPyConnection) -> tuple[Lost, dict[str, Any]]:
     previous, source = (place[one] for one in before)
     times = (
         np.ma.filled(np.ma.masked_array(found[name], dtype=np.float64), np.nan)
-        for name in ("duration_ns", "expected_ns", "latency_ns", "usual_ns")
-    )
+        for name in (
+            "duration_ns", "expected_ns", "latency_ns", "usual_ns", "hold_ns", "usual_hold_ns",
+        )
+    )  # fmt: skip
     _, first = np.unique(pipeline, return_index=True)
     names = {name: np.asarray(found[name])[first] for name in ("job", "iteration", "replica")}
     return Lost(trace_graph(pipeline, previous, source), number[first], stage, *times), names

@@ -45,11 +45,15 @@ class Tasks:
     work_ns: Times
     usual_ns: Times
     clock_error: Times
+    recv_ns: Times  # what receiving its input took, with waiting for the sender
+    send_ns: Times  # what sending its result took, with waiting for the receiver
+    sent: Times
 
 
 @relation(
     "stage_paths",
-    reads=["stage_vertices", "stage_expectation", "training_iterations"],
+    reads=["stage_vertices", "stage_expectation"],
+    optional=["stage_transfers"],
     empty_without=["stage_vertices"],
     columns=[
         ("vertex", "BIGINT", "", "the task"),
@@ -60,6 +64,8 @@ class Tasks:
         ("work", "DOUBLE", "ratio", "its micro-batch against others, in all stages alike"),
         ("latency_ns", "DOUBLE", "ns", "from the source's end to its start, as the path counts it"),
         ("usual_latency_ns", "DOUBLE", "ns", "what such a transfer usually takes"),
+        ("hold_ns", "DOUBLE", "ns", "how long the transfer of the task before it held the rank"),
+        ("usual_hold_ns", "DOUBLE", "ns", "how long such a transfer usually takes"),
         ("wait_ns", "DOUBLE", "ns", "the bubble before it"),
         ("earliest_ns", "DOUBLE", "ns", "earliest start, from the pipeline's beginning"),
         ("latest_ns", "DOUBLE", "ns", "latest start that makes no iteration longer"),
@@ -74,12 +80,16 @@ def stage_paths(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     graph = pipeline_graph(tasks)
     work = work_ratio(tasks)
     usual_latency, latency = latencies(tasks, graph)
-    finish = graph.earliest(tasks.work_ns, latency)
+    held = holding(tasks, graph)
+    hold, usual_hold = (
+        np.where(held, one[sent_by(graph)], 0.0) for one in (latency, usual_latency)
+    )
+    finish = graph.earliest(tasks.work_ns, latency, hold)
     spans = graph.spans(finish)
     # A pipeline that ends before the others can be late without anybody waiting for it.
     longest = np.zeros(int(tasks.iteration.max(initial=NONE)) + 1)
     np.maximum.at(longest, tasks.iteration, spans[tasks.pipeline])
-    due = graph.latest(tasks.work_ns, latency, spans)
+    due = graph.latest(tasks.work_ns, latency, hold, spans)
     left = (longest[tasks.iteration] - spans[tasks.pipeline]) if len(due) else due
     none = np.ma.MaskedArray
     return {
@@ -91,6 +101,8 @@ def stage_paths(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         "work": work,
         "latency_ns": none(latency, graph.source == NONE),
         "usual_latency_ns": none(usual_latency, graph.source == NONE),
+        "hold_ns": hold,
+        "usual_hold_ns": usual_hold,
         "wait_ns": np.ma.masked_invalid(bubbles(tasks, graph)),
         "earliest_ns": np.ma.masked_invalid(finish - tasks.work_ns),
         "latest_ns": np.ma.masked_invalid(due + left - tasks.work_ns),
@@ -110,9 +122,11 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
             dense_rank() OVER (ORDER BY v.job, replica) - 1 AS lane, stage,
             chunk * pp + stage AS position, last AS last_position, micro_batch,
             task = 'backward' AS backward, started_ns AS started, ended_ns AS ended,
-            v.duration_ns AS work_ns, e.usual_ns, clock_error_ns AS clock_error
+            v.duration_ns AS work_ns, e.usual_ns, clock_error_ns AS clock_error, recv_ns, send_ns,
+            sent_ns AS sent
         FROM stage_vertices v JOIN shape USING (job)
         LEFT JOIN stage_expectation e USING (job, replica, stage, chunk, task)
+        LEFT JOIN stage_transfers t USING (vertex)
         WHERE started_ns IS NOT NULL AND ended_ns IS NOT NULL
         ORDER BY pipeline, stage, started_ns, backward"""
     ).fetchnumpy()
@@ -120,11 +134,13 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
     columns: dict[str, Any] = {
         name: np.asarray(values, np.int64)
         for name, values in found.items()
-        if name not in ("backward", "started", "ended", "work_ns", "usual_ns", "clock_error")
+        if name in ("vertex", "iteration", "pipeline", "lane", "stage", "position")
+        or name in ("last_position", "micro_batch")
     }
-    for name in ("started", "ended"):  # nanoseconds since 1970 do not fit a float
-        columns[name] = (np.asarray(found[name], np.int64) - origin).astype(np.float64)
-    for name in ("work_ns", "usual_ns", "clock_error"):
+    for name in ("started", "ended", "sent"):  # nanoseconds since 1970 do not fit a float
+        since = np.ma.masked_array(found[name], dtype=np.int64) - origin
+        columns[name] = np.ma.filled(since.astype(np.float64), np.nan)
+    for name in ("work_ns", "usual_ns", "clock_error", "recv_ns", "send_ns"):
         columns[name] = np.ma.filled(np.ma.masked_array(found[name], dtype=np.float64), np.nan)
     return Tasks(backward=np.asarray(found["backward"], np.bool_), **columns)
 
@@ -193,8 +209,34 @@ def work_ratio(tasks: Tasks) -> Times:
     return work
 
 
+def sent_by(graph: TraceGraph) -> Integers:
+    """The task (n,) that gets what the task before each on its rank sends, or NONE."""
+    return np.where(graph.previous == NONE, NONE, graph.receiver[graph.previous])
+
+
+def holding(tasks: Tasks, graph: TraceGraph) -> NDArray[np.bool_]:
+    """Whether a rank began a task (n,) only when the result of the one before was sent."""
+    waits = tasks.started >= tasks.sent[graph.previous]
+    return np.asarray(waits & (sent_by(graph) != NONE), np.bool_)
+
+
 def latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
     """What a transfer to each task usually takes (n,), and what this one took.
+
+    Where both sides are recorded, the shorter one tells it: the other came first and waited.
+    """
+    both = np.where(graph.source == NONE, np.nan, tasks.send_ns[graph.source])
+    both = np.minimum(both, tasks.recv_ns)
+    if np.isnan(both).all():
+        return apparent_latencies(tasks, graph)
+    known = ~np.isnan(both)
+    link = _boundary(tasks, graph.source) * 2 + tasks.backward
+    usual = np.nan_to_num(_quantile(both, link, known, 0.5, _links(tasks))[link])
+    return usual, np.where(known, both, usual)
+
+
+def apparent_latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
+    """The same from when tasks end and begin.
 
     Only where the receiver stood waiting is a transfer's time seen. A clock that is off adds to one
     direction what it takes from the other.

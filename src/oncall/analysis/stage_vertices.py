@@ -62,3 +62,37 @@ def stage_vertices() -> str:
             AND micro_batch IS NOT NULL
         GROUP BY job, iteration, coalesce(replica, 0), stage, coalesce(chunk, 0), micro_batch, task
     """
+
+
+@relation(
+    "stage_transfers",
+    reads=["stage_vertices", "stage_work"],
+    empty_without=["stage_vertices"],
+    columns=[
+        ("vertex", "BIGINT", "", "the task"),
+        ("recv_ns", "BIGINT", "ns", "what receiving its input took; NULL: not seen"),
+        ("send_ns", "BIGINT", "ns", "what sending its result took; NULL: not seen"),
+        ("sent_ns", "BIGINT", "ns", "when that was done, common time"),
+    ],
+    source="VenusTrace 3.2.1 (pipeline communication), Fig. 7",
+)
+def stage_transfers() -> str:
+    """What tasks receive and send. Whichever side comes second sees what the transfer itself takes,
+    on its own clock; the other waits for it, too."""
+    return """
+        WITH one AS (
+            SELECT job, iteration, coalesce(replica, 0) AS replica, stage,
+                coalesce(chunk, 0) AS chunk, micro_batch, split_part(task, '_', 1) AS task,
+                split_part(task, '_', 2) AS side, max(ended_ns - started_ns) AS took_ns,
+                max(ended_ns) AS ended_ns
+            FROM stage_work
+            WHERE task IN ('forward_send', 'backward_send', 'forward_recv', 'backward_recv')
+                AND started_ns IS NOT NULL AND ended_ns >= started_ns
+            GROUP BY ALL)
+        SELECT v.vertex, max(took_ns) FILTER (side = 'recv') AS recv_ns,
+            max(took_ns) FILTER (side = 'send') AS send_ns,
+            max(o.ended_ns) FILTER (side = 'send') AS sent_ns
+        FROM one o JOIN stage_vertices v
+            USING (job, iteration, replica, stage, chunk, micro_batch, task)
+        GROUP BY v.vertex
+    """

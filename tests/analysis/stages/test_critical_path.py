@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oncall.analysis.critical_path import NONE, TraceGraph, trace_graph
 
-Weights = tuple[TraceGraph, list[int], list[int]]
+Weights = tuple[TraceGraph, list[int], list[int], list[int]]
 
 
 @st.composite
@@ -26,47 +26,48 @@ def graphs(draw: st.DrawFn) -> Weights:
                 before[task] = draw(st.sampled_from(fit))
                 free.discard(before[task])
     duration = draw(st.lists(st.integers(0, 50), min_size=size, max_size=size))
-    latency = draw(st.lists(st.integers(0, 9), min_size=size, max_size=size))
+    latency, hold = (draw(st.lists(st.integers(0, 9), min_size=size, max_size=size)) for _ in "ab")
     arrays = (np.array(column, np.int64) for column in (pipeline, previous, source))
-    return trace_graph(*arrays), duration, latency
+    return trace_graph(*arrays), duration, latency, hold
 
 
-def longest_to(graph: TraceGraph, task: int, duration: list[int], latency: list[int]) -> int:
+def longest_to(drawn: Weights, task: int) -> int:
     """The longest path that ends with `task`, by recursion."""
+    graph, duration, latency, hold = drawn
     before = [0]
     if (previous := graph.previous[task]) != NONE:
-        before.append(longest_to(graph, previous, duration, latency))
+        before.append(longest_to(drawn, previous) + hold[task])
     if (source := graph.source[task]) != NONE:
-        before.append(longest_to(graph, source, duration, latency) + latency[task])
+        before.append(longest_to(drawn, source) + latency[task])
     return max(before) + duration[task]
 
 
 @given(graphs())
 def test_earliest_ends_are_the_longest_paths(drawn: Weights) -> None:
-    graph, duration, latency = drawn
-    finish = graph.earliest(np.array(duration, float), np.array(latency, float))
-    expected = [longest_to(graph, task, duration, latency) for task in range(len(duration))]
-    assert finish.tolist() == expected
+    graph, *weights = drawn
+    finish = graph.earliest(*(np.array(one, float) for one in weights))
+    # What waits for nothing begins at 0, whatever it would be held.
+    assert finish.tolist() == [longest_to(drawn, task) for task in range(len(finish))]
 
 
 @given(graphs(), st.data())
 def test_a_task_may_be_late_by_its_slack_and_no_more(drawn: Weights, data: st.DataObject) -> None:
-    graph, durations, latencies = drawn
-    duration, latency = np.array(durations, float), np.array(latencies, float)
-    finish = graph.earliest(duration, latency)
+    graph, *weights = drawn
+    duration, latency, hold = (np.array(one, float) for one in weights)
+    finish = graph.earliest(duration, latency, hold)
     spans = graph.spans(finish)
-    slack = graph.latest(duration, latency, spans) - finish
+    slack = graph.latest(duration, latency, hold, spans) - finish
     assert (slack >= 0).all()
     task = data.draw(st.integers(0, len(duration) - 1))
     duration[task] += slack[task]
-    assert graph.spans(graph.earliest(duration, latency)).tolist() == spans.tolist()
+    assert graph.spans(graph.earliest(duration, latency, hold)).tolist() == spans.tolist()
     duration[task] += 1
-    later = graph.spans(graph.earliest(duration, latency))[graph.pipeline[task]]
+    later = graph.spans(graph.earliest(duration, latency, hold))[graph.pipeline[task]]
     assert later == spans[graph.pipeline[task]] + 1
 
 
 def test_tasks_in_a_circle_have_no_time_and_harm_no_other() -> None:
     graph = trace_graph(np.array([0, 0, 0]), np.array([1, 0, NONE]), np.array([NONE] * 3))
-    finish = graph.earliest(np.array([1.0, 2.0, 3.0]), np.zeros(3))
+    finish = graph.earliest(np.array([1.0, 2.0, 3.0]), np.zeros(3), np.zeros(3))
     assert np.isnan(finish[:2]).all() and finish[2] == 3
     assert graph.spans(finish).tolist() == [3]

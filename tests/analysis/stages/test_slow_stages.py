@@ -38,7 +38,7 @@ def test_a_delay_that_slack_absorbs_is_nobodys_fault(played: Play) -> None:
 
 def test_a_slow_transfer_is_the_networks(played: Play) -> None:
     incident = played(links={(5, 0, 2, 3, "forward"): 300 * MS})
-    assert culprits(incident) == [(5, 0, 2, 3, "forward", None, "n2", True)]
+    assert culprits(incident) == [(5, 0, 2, 3, "forward", None, None, True)]
     assert incident.con.execute("SELECT from_stage FROM slow_stages").fetchall() == [(1,)]
 
 

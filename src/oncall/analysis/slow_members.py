@@ -1,0 +1,116 @@
+"""Which ranks of a slow stage: of a slow task the member of its tensor-parallel group that the
+others wait for, of a slow transfer the pair that took longest.
+
+A member that computes slowly has more time of its own than the others, where that is recorded; else
+it enters the calls of the group last, again and again (VenusTrace Fig. 6).
+"""
+
+from __future__ import annotations
+
+from oncall.analysis.stage_vertices import VERTEX_COLUMNS
+from oncall.evidence import relation
+
+OWN_PART = 0.5  # of the excess: more time of its own than the others' makes a rank the cause
+LAST_PART = 0.3  # how much more often than its turn the last member enters last
+
+
+@relation(
+    "slow_members",
+    reads=["slow_tasks", "stage_work"],
+    empty_without=["slow_tasks"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("replica", "INTEGER", "", "the pipeline"),
+        ("stage", "INTEGER", "", "pipeline stage"),
+        ("rank", "INTEGER", "", "a member of its tensor-parallel group"),
+        ("node", "VARCHAR", "", "its host"),
+        ("members", "INTEGER", "ranks", "size of the group"),
+        ("own_lead_ns", "DOUBLE", "ns", "its own time beyond the other members', slow tasks only"),
+        ("late_ns", "BIGINT", "ns", "by how much it entered later than the median member"),
+        ("last_calls", "BIGINT", "calls", "calls that it entered last"),
+        ("calls", "BIGINT", "calls", "calls of the group"),
+        ("last_share", "DOUBLE", "ratio", "share of the calls that it entered last"),
+        ("because", "VARCHAR", "", "own time, entered last, or alone; NULL: it is not this one"),
+    ],
+    source="VenusTrace Fig. 6, Algorithm 2 (line 26)",
+)
+def slow_members() -> str:
+    """The members of groups whose computation was slow, and which of them the others waited for."""
+    return f"""
+        WITH excess AS (
+            SELECT job, replica, stage, sum(excess_ns) AS excess_ns FROM slow_tasks
+            WHERE kind = 'computation' GROUP BY ALL),
+        each AS (
+            SELECT w.job, t.replica, w.stage, w.rank, any_value(w.node) AS node,
+                sum(w.own_ns) AS own_ns, sum(w.late_ns) AS late_ns,
+                sum(w.last_calls) AS last_calls, sum(w.calls) AS calls
+            FROM stage_work w JOIN slow_tasks t ON w.job = t.job AND w.iteration = t.iteration
+                AND coalesce(w.replica, 0) = t.replica AND w.stage = t.stage
+                AND coalesce(w.chunk, 0) = t.chunk AND w.micro_batch = t.micro_batch
+                AND w.task = t.task
+            WHERE t.kind = 'computation' GROUP BY ALL),
+        beside AS (
+            SELECT *, count(*) OVER g AS members,
+                own_ns - (sum(own_ns) OVER g - own_ns) / nullif(count(own_ns) OVER g - 1, 0)
+                    AS own_lead_ns,
+                last_calls / nullif(sum(last_calls) OVER g, 0) AS last_share
+            FROM each WINDOW g AS (PARTITION BY job, replica, stage)),
+        weighed AS (
+            SELECT *, coalesce(last_share - 1 / members, 0) AS beyond_turn
+            FROM beside JOIN excess USING (job, replica, stage))
+        SELECT *, CASE WHEN members = 1 THEN 'alone'
+            WHEN own_lead_ns >= {OWN_PART} * excess_ns
+                AND own_lead_ns = max(own_lead_ns) OVER g THEN 'own time'
+            WHEN coalesce(max(own_lead_ns) OVER g < {OWN_PART} * excess_ns, true)
+                AND (late_ns >= {OWN_PART} * excess_ns OR beyond_turn >= {LAST_PART})
+                AND row_number() OVER (g ORDER BY late_ns DESC NULLS LAST, beyond_turn DESC) = 1
+                THEN 'entered last' END AS because
+        FROM weighed WINDOW g AS (PARTITION BY job, replica, stage)
+    """
+
+
+@relation(
+    "slow_transfers",
+    reads=["slow_tasks", "stage_work"],
+    empty_without=["slow_tasks"],
+    columns=[
+        *VERTEX_COLUMNS,
+        ("sender", "INTEGER", "", "the rank that sends; NULL: not seen"),
+        ("sender_node", "VARCHAR", "", "its host"),
+        ("receiver", "INTEGER", "", "the rank that receives"),
+        ("receiver_node", "VARCHAR", "", "its host"),
+    ],
+    source="VenusTrace Fig. 7, Algorithm 2 (lines 13-15)",
+)
+def slow_transfers() -> str:
+    """The slowest pair of ranks of each slow transfer between stages.
+
+    Each tensor rank sends to the one in its place; the shorter of both sides is the transfer.
+    """
+    return """
+        WITH shape AS (SELECT job, max(stage) + 1 AS pp FROM stage_work GROUP BY job),
+        steps AS (
+            SELECT t.*, pp, t.chunk * pp + t.stage + CASE t.task WHEN 'forward' THEN -1 ELSE 1 END
+                AS sent_from
+            FROM slow_tasks t JOIN shape USING (job) WHERE t.kind = 'transfer'),
+        work AS (
+            SELECT * REPLACE (coalesce(replica, 0) AS replica, coalesce(chunk, 0) AS chunk)
+            FROM stage_work WHERE task IN (
+                'forward_send', 'forward_recv', 'backward_send', 'backward_recv')),
+        pairs AS (
+            SELECT e.*, r.rank AS receiver, r.node AS receiver_node,
+                s.rank AS sender, s.node AS sender_node,
+                least(r.ended_ns - r.started_ns, s.ended_ns - s.started_ns) AS took_ns
+            FROM steps e JOIN work r ON r.job = e.job AND r.iteration = e.iteration
+                AND r.replica = e.replica AND r.stage = e.stage AND r.chunk = e.chunk
+                AND r.micro_batch = e.micro_batch AND r.task = e.task || '_recv'
+            LEFT JOIN work s ON s.job = e.job AND s.iteration = e.iteration
+                AND s.replica = e.replica AND s.stage = e.sent_from % pp
+                AND s.chunk = e.sent_from // pp AND s.micro_batch = e.micro_batch
+                AND s.task = e.task || '_send'
+                AND s.tensor_rank IS NOT DISTINCT FROM r.tensor_rank)
+        SELECT * FROM pairs
+        QUALIFY row_number() OVER (
+            PARTITION BY job, iteration, replica, stage, chunk, micro_batch, task
+            ORDER BY took_ns DESC NULLS LAST) = 1
+    """

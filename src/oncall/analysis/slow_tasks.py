@@ -1,0 +1,69 @@
+"""Which tasks made an iteration slow (VenusTrace Algorithm 2).
+
+Only tasks on the critical path of the slowest pipelines count, only beyond what is expected of
+them, and only of stages that explain a good part of the lost time.
+"""
+
+from __future__ import annotations
+
+from oncall.analysis.stage_vertices import VERTEX, VERTEX_COLUMNS
+from oncall.evidence import relation
+
+BETA = 0.5  # beyond the expectation by this part: anomalous (VenusTrace 3.3)
+SPREADS = 6  # ... or by this many times what such tasks scatter, ...
+SHARE = 0.05  # ... and this part of what they take
+EXPLAINS = 0.2  # of an iteration's lost time: below, a stage is one of many
+LEAST_SAVED = 0.01  # of the iteration: a stage that costs less is not worth naming
+ON_PATH = 0.1  # of its excess: with less slack nearly all of it lengthens the iteration
+
+
+@relation(
+    "slow_tasks",
+    reads=["stage_graph", "stage_costs", "training_iterations"],
+    empty_without=["stage_costs"],
+    columns=[
+        *VERTEX_COLUMNS,
+        ("kind", "VARCHAR", "", "computation, or transfer: of what it works on"),
+        ("started_ns", "BIGINT", "ns", "when it could begin, common time"),
+        ("duration_ns", "BIGINT", "ns", "what it took, or its transfer"),
+        ("expected_ns", "DOUBLE", "ns", "what that should take"),
+        ("excess_ns", "DOUBLE", "ns", "beyond"),
+        ("slack_ns", "BIGINT", "ns", "how much later it could have begun"),
+        ("decided", "VARCHAR", "", "paper (beyond 50 %), spread, or both"),
+        ("basis", "VARCHAR", "", "what it is compared with"),
+        ("explained", "DOUBLE", "ratio", "of the iteration's lost time, by its stage"),
+        ("saved_ns", "BIGINT", "ns", "of the iteration, had the stage been as expected"),
+        ("clock_error_ns", "BIGINT", "ns", "by how much clocks may be off"),
+    ],
+    source="VenusTrace 3.3, Algorithm 2 (lines 23-25)",
+)
+def slow_tasks() -> str:
+    """Critical tasks beyond expectation, of stages that explain why their iteration was slow."""
+    columns = ", ".join(f"g.{name}" for name in VERTEX)
+    return f"""
+        WITH cost AS (
+            SELECT c.* FROM stage_costs c JOIN training_iterations i USING (job, iteration)
+            WHERE explained >= {EXPLAINS} AND actual_ns - without_ns > greatest(
+                {LEAST_SAVED} * i.duration_ns, CASE WHEN slow THEN {EXPLAINS} * excess_ns END)),
+        judged AS (
+            SELECT {columns}, c.kind, g.started_ns, g.slack_ns, g.basis, g.clock_error_ns,
+                g.spread_ns, c.explained, c.actual_ns - c.without_ns AS saved_ns,
+                CASE c.kind WHEN 'computation' THEN g.duration_ns ELSE g.latency_ns END AS took_ns,
+                CASE c.kind WHEN 'computation' THEN g.expected_ns
+                    ELSE g.usual_latency_ns END AS should_ns,
+                CASE c.kind WHEN 'computation' THEN g.work * g.paper_ns END AS paper_should_ns
+            FROM stage_graph g JOIN cost c USING (job, iteration, replica, stage)),
+        beyond AS (
+            SELECT *, took_ns - should_ns AS excess_ns,
+                took_ns > {1 + BETA} * paper_should_ns AS by_paper,
+                took_ns - should_ns > greatest({SPREADS} * spread_ns, {SHARE} * should_ns)
+                    -- A transfer is judged across clocks: within their error nothing is concluded.
+                    AND (kind = 'computation' OR took_ns - should_ns
+                        > greatest(spread_ns, coalesce(clock_error_ns, 0))) AS by_spread
+            FROM judged)
+        SELECT *, took_ns AS duration_ns, should_ns AS expected_ns,
+            CASE WHEN by_paper AND by_spread THEN 'both' WHEN by_paper THEN 'paper'
+                ELSE 'spread' END AS decided
+        FROM beyond
+        WHERE excess_ns > 0 AND (by_paper OR by_spread) AND slack_ns < {ON_PATH} * excess_ns
+    """
