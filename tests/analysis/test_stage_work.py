@@ -33,3 +33,34 @@ def test_told_tasks_come_with_node_place_and_common_time() -> None:
             "FROM stage_work ORDER BY rank"
         ).fetchall()
     assert rows == [(0, "a", 0, 0, 1_000, 1_100, 3), (7, "b", 1, 1, 2_000, None, 7)]
+
+
+def test_the_order_of_ranks_places_them_where_nothing_else_does() -> None:
+    with Incident.empty() as incident:
+        incident.append("jobs", {"job": "j", "world_size": [16], "tp": 2, "pp": 2})
+        incident.append("ranks", {"job": "j", "rank": list(range(16)), "node": "a"})
+        incident.require(["stage_layout"])
+        rows = incident.con.execute(
+            "SELECT stage, replica, tensor_rank FROM stage_layout ORDER BY rank"
+        ).fetchall()
+    assert rows == [(s, d, t) for s in range(2) for d in range(4) for t in range(2)]
+
+
+def test_a_place_in_a_named_group_goes_before_the_order_of_ranks() -> None:
+    with Incident.empty() as incident:
+        incident.append("jobs", {"job": "j", "world_size": [4], "tp": 1, "pp": 2})
+        incident.append("ranks", {"job": "j", "rank": list(range(4)), "node": "a"})
+        incident.append(
+            "comms",
+            {
+                "job": "j",
+                "comm": [1, 1, 2, 2],
+                "rank": [0, 1, 2, 3],
+                "comm_rank": [1, 0, 0, 1],
+                "size": 2,
+                "role": "PIPELINE_MODEL_PARALLEL_GROUP",
+            },
+        )
+        incident.require(["stage_layout"])
+        rows = incident.con.execute("SELECT stage FROM stage_layout ORDER BY rank").fetchall()
+    assert rows == [(1,), (0,), (0,), (1,)]

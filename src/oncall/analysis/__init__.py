@@ -52,6 +52,8 @@ from oncall.analysis import contributors
 from oncall.analysis import flow_routes
 from oncall.analysis import host_pauses
 from oncall.analysis import clock_offsets
+from oncall.analysis import labelled_tasks
+from oncall.analysis import stage_layout
 from oncall.analysis import stage_work
 from oncall.analysis import training_iterations
 from oncall.analysis import stage_vertices

@@ -1,0 +1,103 @@
+"""One number for an iteration on all ranks of a node, though each saw another part of it all.
+
+Ranks leave the calls between two iterations together, as most of those are of all ranks. So blocks
+that began together are one iteration, and the numbers need no communicator's count: counts begin
+anew with every process, and differ between communicators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from oncall.analysis.iteration_bounds import Block
+from oncall.analysis.schedules import Array
+
+NOT_NUMBERED = int(np.iinfo(np.int64).min)
+_TOGETHER = 0.25  # of an iteration; pipelines leave their ranks no further apart
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A rank's blocks; arrays (blocks,).
+
+    `trains`: with tasks of training; `whole`: all of an iteration's; `count`: the number of its
+    first call on a communicator that every block uses, -1 unknown.
+    """
+
+    blocks: Sequence[Block]
+    trains: Array
+    whole: Array
+    count: Array
+
+
+def number_blocks(ranks: Sequence[Numbered]) -> list[Array]:
+    """The iteration of each block of each rank, 0 the first that some rank saw whole.
+
+    Where every recorder lost calls, their numbers tell how many iterations are missing, else the
+    usual duration does.
+    """
+    if not ranks:
+        return []
+    starts = np.concatenate([_starts(one) for one in ranks])
+    numbers = np.full(len(starts), NOT_NUMBERED)
+    known = np.flatnonzero(starts != NOT_NUMBERED)
+    if len(known):
+        usual_ns = _usual(ranks, [_starts(one) for one in ranks])
+        order = known[np.argsort(starts[known], kind="stable")]
+        steps = np.diff(starts[order], prepend=starts[order[0]])
+        opens = (steps > _TOGETHER * usual_ns) | (np.arange(len(order)) == 0)
+        place = np.full(len(starts), -1)
+        place[order] = np.cumsum(opens) - 1
+        apart = np.maximum(1, np.round(np.diff(starts[order[opens]]) / usual_ns))
+        _count_apart(ranks, place, apart)
+        numbers[known] = np.concatenate([[0], np.cumsum(apart)])[place[known]].astype(np.int64)
+        whole = np.concatenate([one.whole for one in ranks]) & (numbers != NOT_NUMBERED)
+        numbers[known] -= numbers[whole].min() if whole.any() else 0
+    parts = _split(ranks, numbers)
+    return [_before(one, part) for one, part in zip(ranks, parts, strict=True)]
+
+
+def _split(ranks: Sequence[Numbered], values: Array) -> list[Array]:
+    """Values of all blocks by rank."""
+    return np.split(values, np.cumsum([len(one.blocks) for one in ranks])[:-1])
+
+
+def _count_apart(ranks: Sequence[Numbered], place: Array, apart: Array) -> None:
+    """Write how many iterations lie between each two places in time, where calls count them."""
+    for one, mine in zip(ranks, _split(ranks, place), strict=True):
+        at = np.flatnonzero((mine >= 0) & (one.count >= 0))
+        usual = _usual([one], [one.count])
+        calls = np.diff(one.count[at])
+        adjacent = (np.diff(mine[at]) == 1) & (calls > 0) & (usual < np.inf)
+        apart[mine[at][:-1][adjacent]] = np.maximum(1, np.round(calls[adjacent] / usual))
+
+
+def _starts(one: Numbered) -> Array:
+    """When each block of training began, where that is known."""
+    started = np.array([b.started_ns for b in one.blocks], dtype=np.int64)
+    torn = np.array([b.torn_before for b in one.blocks], dtype=np.bool_)
+    return np.asarray(np.where(one.trains & (started >= 0) & ~torn, started, NOT_NUMBERED))
+
+
+def _usual(ranks: Sequence[Numbered], values: Sequence[Array]) -> float:
+    """The usual step of the values from one whole iteration to the next; endless of none."""
+    steps = [np.zeros(0)]
+    for one, mine in zip(ranks, values, strict=True):
+        torn = np.array([b.torn_before or b.torn_after for b in one.blocks], dtype=np.bool_)
+        through = ~torn[:-1] & ~torn[1:] & one.trains[:-1] & one.trains[1:]
+        through &= (mine[:-1] >= 0) & (mine[1:] >= 0)
+        steps.append((mine[1:] - mine[:-1])[through])
+    every = np.concatenate(steps)
+    return float(np.median(every)) if len(every) else np.inf
+
+
+def _before(one: Numbered, numbers: Array) -> Array:
+    """A block torn at its begin is the one before the block behind it."""
+    for i in range(len(numbers) - 2, -1, -1):
+        behind = numbers[i + 1] != NOT_NUMBERED and not one.blocks[i + 1].torn_before
+        if numbers[i] == NOT_NUMBERED and behind and one.trains[i]:
+            numbers[i] = numbers[i + 1] - 1
+    return numbers

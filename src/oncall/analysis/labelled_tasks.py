@@ -1,0 +1,302 @@
+"""Each rank's calls as tasks: iteration, micro-batch, forward or backward (VenusTrace 3.3).
+
+Computed from the operations of one node alone, so that nodes answer with tasks instead of calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from oncall.analysis.iteration_bounds import Block, find_blocks
+from oncall.analysis.iteration_numbers import NOT_NUMBERED, Numbered, number_blocks
+from oncall.analysis.pipeline_places import Place, Told, directions, find_place
+from oncall.analysis.rank_calls import RECV, TASK, UNKNOWN, RankCalls, read_calls
+from oncall.analysis.schedules import Array
+from oncall.analysis.task_lateness import Late, lateness
+from oncall.analysis.task_positions import Tasks, calls_inside, place_alone, place_tasks
+from oncall.analysis.task_times import time_tasks
+from oncall.evidence import relation
+from oncall.evidence.columns import Words
+from oncall.evidence.schema import BY_NAME
+
+TASK_COLUMNS = [(c.name, c.type, c.unit, c.meaning) for c in BY_NAME["stage_tasks"].columns]
+_TASKS = (
+    "forward",
+    "backward",
+    "forward_recv",
+    "backward_recv",
+    "forward_send",
+    "backward_send",
+    "evaluation",
+)
+_EVALUATION = _TASKS.index("evaluation")
+
+
+@relation(
+    "labelled_tasks",
+    reads=["operations", "members"],
+    optional=["in_flight", "jobs", "ranks"],
+    columns=TASK_COLUMNS,
+    source="VenusTrace 3.3",
+    at="node",
+)
+def labelled_tasks(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """The tasks of every rank of which all operations are here; none where calls do not tell."""
+    return label(con)
+
+
+def label(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """Columns of stage_tasks from relations operations, members, in_flight and table jobs."""
+    found = [_Found(calls, find_blocks(calls)) for calls in read_calls(con)]
+    told = _told(con)
+    seats = _seats(con)
+    sizes = dict(
+        con.execute(
+            "SELECT comm, greatest(max(size), count(*)) FROM members WHERE comm IS NOT NULL "
+            "GROUP BY comm"
+        ).fetchall()
+    )
+    by_job: dict[str, list[_Found]] = {}
+    for one in found:
+        by_job.setdefault(one.calls.job, []).append(one)
+    parts = [
+        columns
+        for job, ranks in by_job.items()
+        for columns in _label_job(ranks, told.get(job, Told()), seats, sizes)
+    ]
+    return _columns(parts)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A rank's calls and the blocks in them."""
+
+    calls: RankCalls
+    blocks: list[Block]
+
+
+def _told(con: duckdb.DuckDBPyConnection) -> dict[str, Told]:
+    rows = con.execute(
+        "SELECT job, any_value(pp), any_value(micro_batches), any_value(chunks), "
+        "any_value(schedule) FROM jobs GROUP BY job"
+    ).fetchall()
+    return {job: Told(*values) for job, *values in rows}
+
+
+def _seats(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], tuple[int, int]]:
+    """Stage and number of stages of ranks, by their place in the pipeline's communicator, else in
+    the usual order of ranks: the pipeline outermost."""
+    rows = con.execute(
+        """
+        WITH chains AS (
+            SELECT job, rank, comm_rank, size FROM members
+            WHERE lower(role) = 'pp' OR lower(coalesce(role, name)) LIKE '%pipeline%'),
+        seated AS (
+            SELECT job, rank, any_value(comm_rank) AS stage, any_value(size) AS stages FROM chains
+            WHERE comm_rank IS NOT NULL AND size IS NOT NULL GROUP BY ALL HAVING count(*) = 1),
+        sizes AS (
+            SELECT job, any_value(pp) AS pp, any_value(world_size) AS world FROM jobs GROUP BY job)
+        SELECT job, rank, stage, stages FROM seated
+        UNION ALL
+        SELECT m.job, m.rank, m.rank // (s.world // s.pp), s.pp
+        FROM (SELECT DISTINCT job, rank FROM operations) m JOIN sizes s USING (job)
+        ANTI JOIN seated USING (job, rank) WHERE s.world % s.pp = 0
+        """
+    ).fetchall()
+    return {(job, rank): (stage, stages) for job, rank, stage, stages in rows}
+
+
+def _label_job(
+    ranks: Sequence[_Found],
+    told: Told,
+    seats: Mapping[tuple[str, int], tuple[int, int]],
+    sizes: Mapping[int, int],
+) -> list[dict[str, Any]]:
+    """Columns of the tasks of the ranks of one job that are here, some for each rank."""
+    placed = _pipeline_length([_place(one, told, seats) for one in ranks])
+    labelled = [
+        _Labelled(one.calls, one.blocks, place, _tasks(one, place, told))
+        for one, place in zip(ranks, placed, strict=True)
+    ]
+    labelled = [one for one in labelled if len(one.tasks)]
+    numbers = number_blocks([_numbered(one) for one in labelled])
+    late = lateness([one.calls for one in labelled], sizes)
+    parts = []
+    for one, number, mine in zip(labelled, numbers, late, strict=True):
+        parts += _rows(one, number, mine)
+    return parts
+
+
+def _numbered(one: _Labelled) -> Numbered:
+    """What tells the iterations of a rank's blocks."""
+    n, tasks, calls = len(one.blocks), one.tasks, one.calls
+    trains, whole = np.zeros((2, n), dtype=np.bool_)
+    trains[tasks.block[~tasks.evaluation]] = True
+    whole[tasks.block[tasks.complete & ~tasks.evaluation]] = True
+    counting = np.flatnonzero(calls.use == TASK)
+    count = np.full(n, UNKNOWN, dtype=np.int64)
+    if len(counting):
+        counting = counting[calls.comm[counting] == np.bincount(calls.comm[counting]).argmax()]
+        first = np.searchsorted(counting, [block.begin for block in one.blocks])
+        until = np.array([block.end for block in one.blocks])
+        there = np.append(counting, len(calls))[first]
+        count = np.where(there < until, np.append(calls.seq, UNKNOWN)[there], UNKNOWN)
+    return Numbered(one.blocks, trains, whole, count)
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """A rank's tasks; `stage` is NULL where nothing tells how long the pipeline is."""
+
+    calls: RankCalls
+    blocks: list[Block]
+    place: Place | None
+    tasks: Tasks
+
+
+def _place(
+    one: _Found, told: Told, seats: Mapping[tuple[str, int], tuple[int, int]]
+) -> Place | None:
+    calls = one.calls
+    if not (calls.use <= RECV).any():
+        return None
+    seat = seats.get((calls.job, calls.rank))
+    return find_place(calls, one.blocks, directions(calls, seat), told, seat)
+
+
+def _pipeline_length(places: Sequence[Place | None]) -> list[Place | None]:
+    """Where nothing tells how many stages there are, the first stage knows how many follow it."""
+    known = [place for place in places if place is not None]
+    if not any(place.is_first for place in known):
+        return list(places)
+    stages = 1 + max(place.behind for place in known)
+    return [
+        replace(place, stages=stages) if place is not None and place.stages is None else place
+        for place in places
+    ]
+
+
+def _tasks(one: _Found, place: Place | None, told: Told) -> Tasks:
+    if place is not None:
+        seat = None if place.stage is None else (place.stage, place.stages or 0)
+        return place_tasks(one.calls, one.blocks, place, directions(one.calls, seat))
+    if (one.calls.use == TASK).any() and told.stages in (None, 1):
+        return place_alone(one.calls, one.blocks, told.micro_batches)
+    return place_alone(one.calls, [], None)
+
+
+# ------------------------------------------------------------------------ rows
+
+
+def _rows(one: _Labelled, number: Array, late: Late) -> list[dict[str, Any]]:
+    """The rank's tasks, and what they received and sent."""
+    calls, tasks = one.calls, one.tasks
+    inside = calls_inside(calls, tasks)
+    times = time_tasks(calls, one.blocks, tasks, inside)
+    stage = UNKNOWN if one.place is None else one.place.stage
+    iteration = np.ma.MaskedArray(number[tasks.block], mask=number[tasks.block] == NOT_NUMBERED)
+    iteration[tasks.evaluation] = np.ma.masked
+    shared: dict[str, Any] = {
+        "job": calls.job,
+        "rank": calls.rank,
+        "stage": (0 if one.place is None else None) if stage in (None, UNKNOWN) else stage,
+        "source": "calls",
+    }
+    numbered = (number[tasks.block] != NOT_NUMBERED) | tasks.evaluation
+    kept = numbered & times.seen
+    late_ns, last_calls = late.of(inside)
+    task = {
+        "iteration": iteration,
+        "task": np.where(tasks.evaluation, _EVALUATION, tasks.backward),
+        "chunk": tasks.chunk,
+        "micro_batch": tasks.micro_batch,
+        "comm": _comm(calls, inside.positions, inside.first, inside.last > inside.first),
+        "started_ns": _known(times.started_ns),
+        "ended_ns": _known(times.ended_ns),
+        "first_call_ns": _known(times.first_call_ns),
+        "last_call_ns": _known(times.last_call_ns),
+        "calls": times.calls,
+        "own_ns": _known(times.own_ns),
+        "late_ns": _known(late_ns),
+        "last_calls": _known(last_calls),
+        "whole": inside.whole & (times.ended_ns >= 0),
+    }
+    parts = [shared | {name: values[kept] for name, values in task.items()}]
+    for name, at in (("recv", tasks.recv_at), ("send", tasks.send_at)):
+        mine = np.flatnonzero(numbered & (at >= 0))
+        parts.append(shared | _transfers(calls, tasks, iteration, mine, at[mine], name))
+    return parts
+
+
+def _transfers(
+    calls: RankCalls, tasks: Tasks, iteration: Any, mine: Array, at: Array, name: str
+) -> dict[str, Any]:
+    """Rows of the Sends or Recvs of the tasks `mine`, at the positions `at`."""
+    ended = calls.ended_ns[at]
+    codes = {False: _TASKS.index(f"forward_{name}"), True: _TASKS.index(f"backward_{name}")}
+    return {
+        "iteration": iteration[mine],
+        "task": np.where(tasks.backward[mine], codes[True], codes[False]),
+        "chunk": tasks.chunk[mine],
+        "micro_batch": tasks.micro_batch[mine],
+        "peer": _known(calls.peer[at]),
+        "comm": _comm(calls, np.arange(len(calls)), at, np.ones(len(at), dtype=np.bool_)),
+        "started_ns": calls.entered_ns[at],
+        "ended_ns": _known(ended),
+        "calls": np.zeros(len(at), dtype=np.int64),
+        "whole": ended >= 0,
+    }
+
+
+def _comm(calls: RankCalls, positions: Array, index: Array, wanted: Array) -> Any:
+    """The communicator of the call at each index of `positions`; NULL where not wanted."""
+    names = np.array([comm or 0 for comm in calls.comms], dtype=np.uint64)
+    named = np.array([comm is not None for comm in calls.comms])
+    if not len(positions):
+        return np.ma.MaskedArray(np.zeros(len(index), dtype=np.uint64), mask=True)
+    place = calls.comm[positions[np.clip(index, 0, len(positions) - 1)]]
+    return np.ma.MaskedArray(names[place], mask=~(wanted & named[place]))
+
+
+def _known(values: Array) -> Any:
+    return np.ma.MaskedArray(values, mask=values < 0)
+
+
+def _columns(parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """All parts' rows as columns of stage_tasks."""
+    sizes = [len(part["started_ns"]) for part in parts]
+    if not sum(sizes):
+        return {name: [] for name, *_ in TASK_COLUMNS}
+    joined: dict[str, Any] = {}
+    for name, *_ in TASK_COLUMNS:
+        pieces = [_piece(part.get(name), n) for part, n in zip(parts, sizes, strict=True)]
+        if name in ("job", "source"):
+            words = sorted({part[name] for part in parts})
+            codes = [words.index(part[name]) for part in parts]
+            joined[name] = Words(np.repeat(codes, sizes).astype(np.int32), words)
+        elif name == "task":
+            joined[name] = Words(np.concatenate(pieces).astype(np.int32), _TASKS)
+        else:
+            joined[name] = _concatenate(pieces)
+    return joined
+
+
+def _concatenate(pieces: Sequence[Any]) -> Any:
+    """Arrays in a row, masked where they are."""
+    values = np.concatenate([np.ma.getdata(piece) for piece in pieces])
+    mask = np.concatenate([np.ma.getmaskarray(piece) for piece in pieces])
+    return np.ma.MaskedArray(values, mask=mask)
+
+
+def _piece(values: Any, n: int) -> Any:
+    """One part's values of a column, for every row; NULL where there are none."""
+    if values is None:
+        return np.ma.MaskedArray(np.zeros(n, dtype=np.int64), mask=True)
+    if isinstance(values, str):
+        return np.zeros(n, dtype=np.int64)
+    return np.full(n, values) if np.ndim(values) == 0 else values

@@ -1,0 +1,393 @@
+"""Which of a rank's calls belong to which task: the transfers by their order, the others by place.
+
+In an iteration the n-th Send is that of the n-th task that sends, whatever the schedule; so an
+iteration that is complete needs nothing but counting. One that the recorder tore is counted from
+the end that is whole. Calls between two transfers belong to the task between them; where two tasks
+follow one another without any transfer, the usual lengths of the tasks tell them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from oncall.analysis.iteration_bounds import Block
+from oncall.analysis.pipeline_places import Place
+from oncall.analysis.rank_calls import SEND, TASK, UNKNOWN, RankCalls
+from oncall.analysis.schedules import (
+    FORWARD_ONLY,
+    INTERLEAVED,
+    ONE_FORWARD_ONE_BACKWARD,
+    Array,
+    Order,
+    task_order,
+)
+from oncall.analysis.tensor_patterns import period, split, usual
+
+NOWHERE = -2  # before the first call is -1
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Tasks of one rank in the order they ran; arrays (t,), positions of calls, -1 none.
+
+    `block` is the block of each. Tasks of one `group` follow one another without a transfer; a
+    group's calls lie between the positions `low` and `high` (the calls there not included).
+    `complete`: the whole iteration was counted.
+    """
+
+    block: Array
+    backward: Array
+    chunk: Array
+    micro_batch: Array
+    receives: Array
+    sends: Array
+    recv_at: Array
+    send_at: Array
+    group: Array
+    low: Array
+    high: Array
+    evaluation: Array
+    complete: Array
+
+    def __len__(self) -> int:
+        return len(self.block)
+
+
+def place_tasks(
+    calls: RankCalls, blocks: Sequence[Block], place: Place, forward: Array | None
+) -> Tasks:
+    """The tasks of all blocks that can be counted."""
+    parts = []
+    for number, block in enumerate(blocks):
+        counted = _count(calls, block, place, forward)
+        if counted is not None:
+            parts.append((number, *counted))
+    together = place.schedule == INTERLEAVED and _together(calls, blocks, parts, forward)
+    return _join(
+        [_in_block(calls, blocks[n], n, order(together), forward, end) for n, order, end in parts]
+    )
+
+
+@dataclass(frozen=True)
+class _Ordered:
+    """A schedule still to be asked for; called with whether exchanges are made together."""
+
+    schedule: str
+    place: Place
+    micro_batches: int
+
+    def __call__(self, together: bool) -> Order:
+        stages, stage = self.place.template
+        return task_order(
+            self.schedule,
+            stages,
+            stage,
+            self.micro_batches,
+            self.place.chunks,
+            exchanged_together=together,
+        )
+
+
+def _count(
+    calls: RankCalls, block: Block, place: Place, forward: Array | None
+) -> tuple[_Ordered, int] | None:
+    """The schedule that fits a block, and from where to count: 1 its begin, -1 its end, 0 both
+    agree; None if none fits."""
+    events = block.events
+    send = calls.use[events] == SEND
+    sends, receives = int(send.sum()), len(events) - int(send.sum())
+    usually = place.micro_batches
+    each = place.transfers_each
+    even = sends == receives and sends % each == 0
+    torn = block.torn_before or block.torn_after
+    if forward is not None and bool(forward[events].all()) and not torn:
+        passes = max(sends, receives) // place.chunks
+        return _Ordered(FORWARD_ONLY, place, passes), 0
+    if even and (not torn or sends // each == usually):
+        micro_batches = sends // each
+        if micro_batches != usually and not torn and forward is None:
+            alone = _only_forward(calls, block, place)
+            if alone is not None:
+                return alone, 0
+        return _Ordered(place.schedule, place, micro_batches), 0
+    if not torn:
+        alone = _only_forward(calls, block, place) if forward is None else None
+        return None if alone is None else (alone, 0)
+    if usually is None or (block.torn_before and block.torn_after):
+        return None
+    if max(sends, receives) > each * usually:
+        return None
+    return _Ordered(place.schedule, place, usually), 1 if block.torn_after else -1
+
+
+def _only_forward(calls: RankCalls, block: Block, place: Place) -> _Ordered | None:
+    """The block as passes without backwards: what comes in goes out, never with a gradient."""
+    send = calls.use[block.events] == SEND
+    sends, receives = int(send.sum()), int((~send).sum())
+    wanted = (0, 1) if place.is_last else (1, 0) if place.is_first else (1, 1)
+    if place.chunks > 1 or place.schedule != ONE_FORWARD_ONE_BACKWARD:
+        return None
+    if (sends > 0, receives > 0) != (wanted[0] > 0, wanted[1] > 0):
+        return None
+    if not (place.is_first or place.is_last) and not (send[1::2].all() and not send[::2].any()):
+        return None
+    between = np.cumsum(calls.use == TASK)[block.events]
+    if bool((send[:-1] & ~send[1:] & (between[:-1] == between[1:])).any()) and between[-1]:
+        groups = calls.group[block.events]
+        if bool((groups[:-1] == groups[1:])[send[:-1] & ~send[1:]].any()):
+            return None
+    return _Ordered(FORWARD_ONLY, place, max(sends, receives))
+
+
+def _together(
+    calls: RankCalls,
+    blocks: Sequence[Block],
+    parts: Sequence[tuple[int, _Ordered, int]],
+    forward: Array | None,
+) -> bool:
+    """Whether forwards and backwards of the steady state exchange in one group call after both:
+    then a forward's Send comes after the gradient that the backward behind it needs."""
+    whole = [part for part in parts if part[2] == 0]
+    if not whole:
+        return False
+    number, order, end = whole[len(whole) // 2]
+    tasks = _in_block(calls, blocks[number], number, order(False), forward, end)
+    inverted = (tasks.send_at >= 0) & (tasks.send_at < tasks.low)
+    late = (tasks.low > NOWHERE) & (tasks.high >= 0) & (tasks.high < tasks.low)
+    return bool((inverted | late).mean() > 0.05)
+
+
+def _in_block(
+    calls: RankCalls, block: Block, number: int, order: Order, forward: Array | None, end: int
+) -> Tasks:
+    """The tasks of a block with their transfers and bounds."""
+    events = block.events
+    send = calls.use[events] == SEND
+    recv_at = np.full(len(order), UNKNOWN, dtype=np.int64)
+    send_at = recv_at.copy()
+    if forward is None:
+        _fill(recv_at, np.flatnonzero(order.receives), events[~send], end)
+        _fill(send_at, np.flatnonzero(order.sends), events[send], end)
+    else:
+        onward = forward[events]
+        for backward in (False, True):
+            mine, turned = order.backward == backward, onward != backward
+            _fill(recv_at, np.flatnonzero(order.receives & mine), events[~send & turned], end)
+            _fill(send_at, np.flatnonzero(order.sends & mine), events[send & turned], end)
+    group = np.concatenate([[0], np.cumsum(~order.joined[:-1])]) if len(order) else recv_at
+    low, high = _bounds(block, recv_at, send_at, group, from_begin=end >= 0)
+    return Tasks(
+        block=np.full(len(order), number),
+        backward=order.backward,
+        chunk=order.chunk,
+        micro_batch=order.micro_batch,
+        receives=order.receives,
+        sends=order.sends,
+        recv_at=recv_at,
+        send_at=send_at,
+        group=group,
+        low=low,
+        high=high,
+        evaluation=np.full(len(order), not order.backward.any()),
+        complete=np.full(len(order), end == 0),
+    )
+
+
+def _fill(target: Array, tasks: Array, positions: Array, end: int) -> None:
+    """Give the positions to the tasks in order, counted from the begin or (-1) from the end."""
+    n = min(len(tasks), len(positions))
+    if n and end < 0:
+        target[tasks[-n:]] = positions[-n:]
+    elif n:
+        target[tasks[:n]] = positions[:n]
+
+
+def _bounds(
+    block: Block, recv_at: Array, send_at: Array, group: Array, *, from_begin: bool
+) -> tuple[Array, Array]:
+    """Between which positions each task's group has its calls (tasks,); NOWHERE if not known."""
+    groups = int(group[-1]) + 1 if len(group) else 0
+    far = np.iinfo(np.int64).max
+    last_recv, last_send = np.full((2, groups), NOWHERE)
+    first_recv, first_send = np.full((2, groups), far)
+    for at, lowest, highest in ((recv_at, first_recv, last_recv), (send_at, first_send, last_send)):
+        known = at >= 0
+        np.minimum.at(lowest, group[known], at[known])
+        np.maximum.at(highest, group[known], at[known])
+    opening = block.begin - 1 if from_begin else NOWHERE
+    low = np.maximum(last_recv, np.concatenate([[opening], last_send[:-1]]))
+    closing = far if from_begin and block.torn_after else block.end
+    high = np.where(first_send < far, first_send, np.append(first_recv[1:], closing))
+    # What nothing bounds from behind ends with the block, if the rank has begun it.
+    later = np.maximum.accumulate((high < far)[::-1])[::-1]
+    begun = ~later & (low > NOWHERE)
+    high = np.where(begun, block.end, np.where(high == far, NOWHERE, high))
+    return low[group], high[group]
+
+
+def _join(parts: Sequence[Tasks]) -> Tasks:
+    """All blocks' tasks; groups keep being told apart."""
+    offset, moved = 0, []
+    for part in parts:
+        moved.append(part.group + offset)
+        offset += int(part.group[-1]) + 1 if len(part) else 0
+    fields = Tasks.__dataclass_fields__
+    empty = np.zeros(0, dtype=np.int64)
+    joined = {
+        name: np.concatenate([getattr(part, name) for part in parts]) if parts else empty
+        for name in fields
+    }
+    return Tasks(**(joined | {"group": np.concatenate(moved) if moved else empty}))
+
+
+# ---------------------------------------------------------- without a pipeline
+
+
+def place_alone(calls: RankCalls, blocks: Sequence[Block], micro_batches: int | None) -> Tasks:
+    """The tasks where there is one stage: the calls repeat with every micro-batch."""
+    if not blocks:
+        return _join([])
+    words = calls.word[np.concatenate([block.events for block in blocks])]
+    starts = np.cumsum([0] + [len(block.events) for block in blocks[:-1]])
+    length = period(words, starts)
+    each = usual(np.array([len(block.events) for block in blocks]))
+    if length is None and each:
+        length = each // (micro_batches or 1)
+    parts = [_alone(block, number, length) for number, block in enumerate(blocks) if length]
+    return _join(parts)
+
+
+def _alone(block: Block, number: int, length: int) -> Tasks:
+    count = len(block.events) // length
+    # A torn block is counted from the end that is whole.
+    skipped = len(block.events) - count * length if block.torn_before else 0
+    firsts = block.events[skipped : skipped + count * length : length]
+    lasts = block.events[skipped + length - 1 : skipped + count * length : length]
+    group = np.repeat(np.arange(count), 2)
+    none = np.full(2 * count, UNKNOWN, dtype=np.int64)
+    no = np.zeros(2 * count, dtype=np.bool_)
+    return Tasks(
+        block=np.full(2 * count, number),
+        backward=np.tile([False, True], count),
+        chunk=np.zeros(2 * count, dtype=np.int64),
+        micro_batch=group,
+        receives=no,
+        sends=no,
+        recv_at=none,
+        send_at=none,
+        group=group,
+        low=np.repeat(firsts - 1, 2),
+        high=np.repeat(lasts + 1, 2),
+        evaluation=no,
+        complete=np.full(2 * count, not (block.torn_before or block.torn_after)),
+    )
+
+
+# ------------------------------------------------------------ calls within tasks
+
+
+@dataclass(frozen=True)
+class Inside:
+    """The calls within each task (t,): the first and, not included, the last of `positions`;
+    `whole`: as many as usual, and none was lost."""
+
+    positions: Array
+    first: Array
+    last: Array
+    whole: Array
+
+
+def calls_inside(calls: RankCalls, tasks: Tasks) -> Inside:
+    """Which calls belong to each task."""
+    positions = np.flatnonzero(calls.use == TASK)
+    bounded = (tasks.low > NOWHERE) & (tasks.high >= 0) & (tasks.high > tasks.low)
+    first = np.where(bounded, np.searchsorted(positions, tasks.low, side="right"), 0)
+    last = np.where(bounded, np.searchsorted(positions, tasks.high), 0)
+    last = np.maximum(first, last)
+    lengths = _Lengths(calls, tasks, positions, first, last)
+    first, last, expected = lengths.parts()
+    lost = np.concatenate([[0], np.cumsum(calls.lost)])
+    torn = lost[np.maximum(tasks.high, 0)] > lost[np.maximum(tasks.low + 1, 0)]
+    return Inside(positions, first, last, bounded & ~torn & (last - first == expected))
+
+
+class _Lengths:
+    """How the calls of a group are shared out to its tasks, by kind of task."""
+
+    def __init__(
+        self, calls: RankCalls, tasks: Tasks, positions: Array, first: Array, last: Array
+    ) -> None:
+        self.calls, self.tasks, self.positions = calls, tasks, positions
+        self.first, self.last = first, last
+        self.kind = 2 * tasks.chunk + tasks.backward
+        starts = np.flatnonzero(np.diff(tasks.group, prepend=-1))
+        self.starts, self.sizes = starts, np.diff(np.append(starts, len(tasks)))
+        self.usual = self._alone()
+
+    def _alone(self) -> dict[int, int]:
+        """The usual length of each kind of task, where it stands alone."""
+        alone = self.starts[self.sizes == 1]
+        lengths = self.last - self.first
+        found = {
+            kind: usual(lengths[mine])
+            for kind in np.unique(self.kind).tolist()
+            if len(mine := alone[(self.kind[alone] == kind) & (lengths[alone] > 0)])
+        }
+        return {kind: length for kind, length in found.items() if length}
+
+    def parts(self) -> tuple[Array, Array, Array]:
+        """First and last call of each task, and how many there should be (t,)."""
+        first, last = self.first.copy(), self.last.copy()
+        expected = np.zeros(len(first), dtype=np.int64)
+        pairs = self.starts[self.sizes == 2]
+        for kinds in np.unique(self.kind[pairs] * 10_000 + self.kind[pairs + 1]).tolist():
+            one, other = divmod(kinds, 10_000)
+            mine = pairs[(self.kind[pairs] == one) & (self.kind[pairs + 1] == other)]
+            lengths = self._pair(mine, one, other)
+            first[mine], last[mine + 1] = self.first[mine], self.last[mine]
+            if lengths is None:
+                last[mine], first[mine + 1] = self.last[mine], self.last[mine]
+                continue
+            # A part that the recorder lost is missed from the middle; each end tells its own task.
+            last[mine] = np.minimum(self.first[mine] + lengths[0], self.last[mine])
+            first[mine + 1] = np.maximum(last[mine], self.last[mine] - lengths[1])
+            expected[mine], expected[mine + 1] = lengths
+        alone = self.starts[self.sizes == 1]
+        for kind, length in self.usual.items():
+            mine = alone[self.kind[alone] == kind]
+            expected[mine] = length
+            self._trim(first, last, mine, length)
+        return first, last, expected
+
+    def _trim(self, first: Array, last: Array, mine: Array, length: int) -> None:
+        """Take what is too much at the ends of iterations: their first task keeps its last calls,
+        others their first."""
+        much = mine[last[mine] - first[mine] > length]
+        opening = much[np.diff(self.tasks.block, prepend=-1)[much] != 0]
+        closing = np.setdiff1d(much, opening)
+        first[opening] = last[opening] - length
+        last[closing] = first[closing] + length
+
+    def _pair(self, mine: Array, one: int, other: int) -> tuple[int, int] | None:
+        """The lengths of two kinds of tasks that follow one another."""
+        lengths = self.last[mine] - self.first[mine]
+        both = usual(lengths[lengths > 0])
+        if both is None:
+            return None
+        if one in self.usual and other in self.usual:
+            return self.usual[one], self.usual[other]
+        if one in self.usual and self.usual[one] < both:
+            return self.usual[one], both - self.usual[one]
+        if other in self.usual and self.usual[other] < both:
+            return both - self.usual[other], self.usual[other]
+        return self._by_word(mine[lengths == both], both)
+
+    def _by_word(self, mine: Array, length: int) -> tuple[int, int]:
+        """By what the calls are and how they follow one another, of pairs of equal length."""
+        at = self.positions[self.first[mine][:, None] + np.arange(length)]
+        gaps = np.median(np.diff(self.calls.entered_ns[at], axis=1), axis=0)
+        begin = split(self.calls.size_bytes[at[0]], self.calls.sums[at[0]], gaps)
+        return begin, length - begin

@@ -1,0 +1,150 @@
+"""When each task could begin and when it was done, and what of that the rank computed itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from oncall.analysis.iteration_bounds import Block
+from oncall.analysis.rank_calls import UNKNOWN, RankCalls
+from oncall.analysis.schedules import Array
+from oncall.analysis.task_positions import Inside, Tasks
+
+# A backward computes the gradients of inputs and of weights, each as much as the forward does.
+_BACKWARD_SHARE = 2 / 3
+
+
+@dataclass(frozen=True)
+class Times:
+    """All arrays (tasks,), ns on the node's clock, -1 unknown. `seen`: some of it is recorded."""
+
+    started_ns: Array
+    ended_ns: Array
+    first_call_ns: Array
+    last_call_ns: Array
+    calls: Array
+    own_ns: Array
+    seen: Array
+
+
+def time_tasks(calls: RankCalls, blocks: list[Block], tasks: Tasks, inside: Inside) -> Times:
+    """The times of every task."""
+    count = inside.last - inside.first
+    any_call = count > 0
+    first = _at(calls.entered_ns, _pick(inside.positions, inside.first, any_call))
+    final = _pick(inside.positions, inside.last - 1, any_call)
+    last = _at(calls.entered_ns, final)
+    done = _done(calls, final)
+    ended = _ended(calls, tasks, any_call, done)
+    started = _started(calls, blocks, tasks, ended, first)
+    started, ended = _shared(tasks, any_call, started, ended)
+    # A task that never saw its input has not begun, nor is it over.
+    seen = (tasks.recv_at >= 0) | (tasks.send_at >= 0) | any_call | ((started >= 0) & (ended >= 0))
+    own = _own(calls, started, ended)
+    return Times(started, ended, first, last, count, own, seen)
+
+
+def _pick(positions: Array, index: Array, wanted: Array) -> Array:
+    if not len(positions):
+        return np.full(len(index), UNKNOWN, dtype=np.int64)
+    return np.where(wanted, positions[np.clip(index, 0, len(positions) - 1)], UNKNOWN)
+
+
+def _at(values: Array, positions: Array) -> Array:
+    """`values` at the positions, -1 where there is none."""
+    if not len(values):
+        return np.full(len(positions), UNKNOWN, dtype=np.int64)
+    found = values[np.clip(positions, 0, len(values) - 1)]
+    return np.asarray(np.where(positions >= 0, found, UNKNOWN))
+
+
+def _done(calls: RankCalls, final: Array) -> Array:
+    """When the last calls of tasks were done. Where only calls are told, that is when the rank
+    went on to call something else: it waits for its device before."""
+    if calls.knows_ends:
+        return np.maximum(_at(calls.ended_ns, final), _at(calls.entered_ns, final))
+    following = np.where((final >= 0) & (final + 1 < len(calls)), final + 1, final)
+    return _at(calls.entered_ns, following)
+
+
+def _is_last(tasks: Tasks) -> Array:
+    """The last task of its group (t,)."""
+    return np.asarray(np.diff(tasks.group, append=-1) != 0)
+
+
+def _ended(calls: RankCalls, tasks: Tasks, any_call: Array, done: Array) -> Array:
+    """A task is done when it sends, else with its last call, else when the next one begins."""
+    last = _is_last(tasks)
+    sent = np.where(last, _at(calls.entered_ns, tasks.send_at), UNKNOWN)
+    closed = last & (tasks.high >= 0) & (tasks.high < len(calls)) & ~tasks.sends
+    following = np.where(closed, _at(calls.entered_ns, np.where(closed, tasks.high, -1)), UNKNOWN)
+    over = any_call & (~last | closed | (tasks.send_at >= 0))
+    return np.asarray(np.where(sent >= 0, sent, np.where(over, done, following)))
+
+
+def _started(
+    calls: RankCalls, blocks: list[Block], tasks: Tasks, ended: Array, first: Array
+) -> Array:
+    """A task can begin when what it needs has come and the task before it is done.
+
+    Where the recorder tells calls alone, a Recv does not tell when it was over: then the first
+    call within the task stands for its begin.
+    """
+    begin_ns = np.array([block.started_ns for block in blocks], dtype=np.int64)
+    opening = np.diff(tasks.block, prepend=-1) != 0
+    free = np.concatenate([[UNKNOWN], ended[:-1]]) if len(ended) else ended
+    free = np.where(opening, begin_ns[tasks.block] if len(tasks) else free, free)
+    came = _at(calls.ended_ns, tasks.recv_at)
+    waited = np.where(came >= 0, np.maximum(came, free), UNKNOWN if calls.knows_ends else first)
+    return np.where(tasks.receives, waited, np.where(free >= 0, free, first))
+
+
+def _shared(tasks: Tasks, any_call: Array, started: Array, ended: Array) -> tuple[Array, Array]:
+    """Where no call tells two tasks of a group apart, their time is shared as such tasks share
+    theirs elsewhere on the rank, else as computation does."""
+    started, ended = started.copy(), ended.copy()
+    head = np.flatnonzero(~_is_last(tasks) & ~any_call & (started >= 0))
+    head = head[head + 1 < len(tasks)]
+    tail = head + 1
+    known = ended[tail] >= 0
+    head, tail = head[known], tail[known]
+    if not len(head):
+        return started, ended
+    alone = _is_last(tasks) & (np.diff(tasks.group, prepend=-1) != 0)
+    took = np.where((started >= 0) & (ended >= 0), ended - started, UNKNOWN)
+    usual = [
+        float(np.median(took[mine]))
+        if (mine := alone & (tasks.backward == b) & (took >= 0)).any()
+        else None
+        for b in (False, True)
+    ]
+    share = _BACKWARD_SHARE
+    if usual[0] is not None and usual[1] is not None and usual[0] + usual[1] > 0:
+        share = usual[1] / (usual[0] + usual[1])
+    first_share = np.where(tasks.backward[head], share, 1 - share)
+    middle = started[head] + ((ended[tail] - started[head]) * first_share).astype(np.int64)
+    ended[head] = middle
+    started[tail] = middle
+    return started, ended
+
+
+def _own(calls: RankCalls, started: Array, ended: Array) -> Array:
+    """Of each span, the time in which the rank was in no operation; -1 where ends are not told."""
+    known = (started >= 0) & (ended >= started)
+    if not calls.knows_ends or not known.any():
+        return np.full(len(started), UNKNOWN, dtype=np.int64)
+    told = calls.ended_ns >= 0
+    order = np.argsort(calls.entered_ns[told], kind="stable")
+    begin = calls.entered_ns[told][order]
+    end = np.maximum.accumulate(calls.ended_ns[told][order])
+    # Outside all operations by the begin of each, measured from the first one's.
+    idle = np.maximum(0, begin[1:] - end[:-1])
+    outside = np.concatenate([[0], np.cumsum(idle)])
+
+    def until(instant: Array) -> Array:
+        place = np.clip(np.searchsorted(begin, instant, side="right") - 1, 0, len(begin) - 1)
+        return np.asarray(outside[place] + np.maximum(0, instant - end[place]))
+
+    own = until(np.where(known, ended, begin[0])) - until(np.where(known, started, begin[0]))
+    return np.where(known, own, UNKNOWN)
