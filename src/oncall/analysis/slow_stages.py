@@ -43,7 +43,7 @@ def slow_stages() -> str:
     """Tasks that made an iteration slow, each with its culprit."""
     return """
         WITH placed AS (
-            SELECT job, replica, stage, max(max(stage)) OVER (PARTITION BY job) + 1 AS pp,
+            SELECT job, replica, stage, max(stage) OVER (PARTITION BY job) + 1 AS pp,
                 CASE WHEN count(DISTINCT node) = 1 THEN min(node) END AS node
             FROM stage_vertices GROUP BY ALL)
         SELECT t.*, coalesce(m.rank, x.sender) AS rank,
