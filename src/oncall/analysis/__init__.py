@@ -64,3 +64,5 @@ from oncall.analysis import stage_costs
 from oncall.analysis import slow_tasks
 from oncall.analysis import slow_members
 from oncall.analysis import slow_stages
+from oncall.analysis import stage_lags
+from oncall.analysis import stage_what_if

@@ -43,9 +43,11 @@ def slow_stages() -> str:
     """Tasks that made an iteration slow, each with its culprit."""
     return """
         WITH placed AS (
-            SELECT job, replica, stage, (SELECT max(stage) + 1 FROM stage_vertices v WHERE v.job = p.job) AS pp,
+            SELECT job, replica, stage, any_value(pp) AS pp,
                 CASE WHEN count(DISTINCT node) = 1 THEN min(node) END AS node
-            FROM stage_vertices p GROUP BY job, replica, stage)
+            FROM stage_vertices
+            JOIN (SELECT job, max(stage) + 1 AS pp FROM stage_vertices GROUP BY job) USING (job)
+            GROUP BY job, replica, stage)
         SELECT t.*, coalesce(m.rank, x.sender) AS rank,
             CASE WHEN t.kind = 'transfer' THEN x.sender_node ELSE coalesce(m.node, p.node) END
                 AS node,

@@ -1,0 +1,64 @@
+"""How much a rank or a transfer held the training up over the whole recording.
+
+Slow states that last a few seconds and come back minutes later cost little each time and a lot
+together; each alone may pass for chance.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+
+@relation(
+    "stage_lags",
+    reads=["slow_stages", "stage_costs", "training_iterations"],
+    empty_without=["slow_stages"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("replica", "INTEGER", "", "the pipeline"),
+        ("stage", "INTEGER", "", "pipeline stage"),
+        ("rank", "INTEGER", "", "the rank; NULL: none of its group stands out"),
+        ("node", "VARCHAR", "", "its host"),
+        ("network", "BOOLEAN", "", "the transfers to the stage, not its computation"),
+        ("iterations", "INTEGER", "", "iterations that were judged"),
+        ("slow_iterations", "INTEGER", "", "of those, the ones that it made longer"),
+        ("episodes", "INTEGER", "", "how often that began: runs of iterations one after the other"),
+        ("first_ns", "BIGINT", "ns", "when it was first seen"),
+        ("last_ns", "BIGINT", "ns", "when it was last seen"),
+        ("lag_ns", "BIGINT", "ns", "by how much it made them longer, together"),
+        ("share_of_lost", "DOUBLE", "ratio", "of all that iterations of the job lost"),
+        ("share_of_time", "DOUBLE", "ratio", "of the time of all iterations"),
+    ],
+    source="VenusTrace 2.2 (slow states that come and go), Algorithm 2",
+)
+def stage_lags() -> str:
+    """Each culprit with what it cost over all iterations."""
+    return """
+        WITH numbered AS (
+            SELECT job, iteration, duration_ns,
+                row_number() OVER (PARTITION BY job ORDER BY iteration) AS place
+            FROM training_iterations WHERE NOT warm_up),
+        total AS (
+            SELECT job, count(*) AS iterations, sum(duration_ns) AS time_ns
+            FROM numbered GROUP BY job),
+        lost AS (
+            SELECT job, sum(lost_ns) AS lost_ns FROM (
+                SELECT job, iteration, max(actual_ns - normal_ns) AS lost_ns
+                FROM stage_costs GROUP BY ALL) GROUP BY job),
+        each AS (
+            SELECT job, replica, stage, rank, network, iteration, any_value(node) AS node,
+                max(saved_ns) AS saved_ns, min(started_ns) AS at_ns
+            FROM slow_stages GROUP BY ALL),
+        placed AS (
+            SELECT e.*, n.place - lag(n.place) OVER (
+                PARTITION BY e.job, e.replica, e.stage, e.rank, e.network ORDER BY n.place) AS since
+            FROM each e JOIN numbered n USING (job, iteration))
+        SELECT p.job, p.replica, p.stage, p.rank, p.network, any_value(p.node) AS node,
+            any_value(t.iterations) AS iterations, count(*) AS slow_iterations,
+            count(*) FILTER (since IS NULL OR since > 1) AS episodes,
+            min(at_ns) AS first_ns, max(at_ns) AS last_ns, sum(saved_ns) AS lag_ns,
+            sum(saved_ns) / any_value(l.lost_ns) AS share_of_lost,
+            sum(saved_ns) / any_value(t.time_ns) AS share_of_time
+        FROM placed p JOIN total t USING (job) JOIN lost l USING (job)
+        GROUP BY p.job, p.replica, p.stage, p.rank, p.network
+    """
