@@ -20,7 +20,8 @@ from statistics import median, quantiles
 import numpy as np
 
 from oncall import native
-from oncall.collect.epochs import EPOCH_NS, Recent, spans, spread
+from oncall.collect.epochs import EPOCH_NS, spans, spread
+from oncall.collect.recent_traffic import Flow, RecentTraffic
 from oncall.collect.windows import Runs, windows
 
 REPOSITORY = Path(__file__).parents[1]
@@ -101,7 +102,8 @@ def collector() -> dict[str, float]:
     began = time.process_time_ns()
     sent = spans(flow, posted, completed, bytes_, none)
     epochs = spread(sent)
-    Recent(16 * 2**20).add(epochs, int(completed.max()) // EPOCH_NS)
+    pairs = [Flow("wr", "n", "mlx5_0", qpn, "j", 0) for qpn in range(FLOWS)]
+    RecentTraffic(2**24).add(pairs, epochs, int(completed.max()))
     spread_ns = time.process_time_ns() - began
     began = time.process_time_ns()
     ones = np.ones(len(flow), np.int64)

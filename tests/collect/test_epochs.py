@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.collect.epochs import EPOCH_NS, Recent, Sent, added_up, spans, spread
+from oncall.collect.epochs import EPOCH_NS, Sent, added_up, spans, spread
 
 START_NS = 1_795_000_000_000_000_000  # a Unix time: arithmetic must not lose its digits
 
@@ -96,18 +96,3 @@ def test_what_stood_still_goes_out_at_the_end() -> None:
     told = spread(sent)
     assert len(told.epoch) <= 4096 and told.bytes.sum() == 1 << 30
     assert told.epoch.max() == (START_NS + hour_ns - 1) // EPOCH_NS
-
-
-def test_recent_epochs_stay_within_their_memory_and_their_minute() -> None:
-    recent = Recent(most_bytes=24 * 100)
-    one = added_up(*(np.ones(10, np.int64) * k for k in (1, 1, 1)))
-    first = START_NS // EPOCH_NS
-    for k in range(200):
-        at = np.full(1, first + k, np.int64)
-        recent.add(added_up(np.ones(1, np.int64), at, at), first + k)
-    assert recent.forgotten == 100
-    assert recent.between(first, first + 1000).epoch[0] == first + 100
-    minute = 60_000_000_000 // EPOCH_NS
-    recent.add(one, first + 500 + minute)
-    assert len(recent.between(first, first + 200).flow) == 0
-    assert recent.forgotten == 100

@@ -23,7 +23,9 @@ SealedRows = Callable[[str], list[tuple[Any, ...]]]
 
 @pytest.fixture
 def agent(make_agent: MakeAgent) -> Agent:
-    return make_agent(sources=("verbs",), verbs_every_ns=10_000_000, verbs_timeout_ns=100_000_000)
+    return make_agent(
+        sources=("verbs", "traffic"), verbs_every_ns=10_000_000, verbs_timeout_ns=100_000_000
+    )
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def test_a_request_that_stands_still_is_told_with_the_traffic_around_it(
 ) -> None:
     process.tell("pair 7 8 128", *["post 7 10 1000", "poll"] * 20)
     process.tell("hold 7", "post 7 3 1000")
-    until(lambda: agent.step() or rows_so_far(agent) >= 4)  # epochs come last
+    until(lambda: agent.step() or agent._accounts["traffic"].rows)  # epochs come last
     agent.finish()
     stuck = sealed_rows(
         "SELECT outstanding, oldest_ns, end_ns - start_ns FROM wr_windows WHERE oldest_ns NOTNULL"

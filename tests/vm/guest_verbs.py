@@ -139,8 +139,16 @@ def rows(path: Path) -> Iterator[dict[str, int]]:
 def kept(agent: Agent, pids: set[int]) -> list[Epochs]:
     """The epochs that the collector keeps of these processes."""
     source = agent._sources[0]._source  # type: ignore[attr-defined]
-    processes = [each for each in source._processes.values() if each.reader.header.pid in pids]
-    return [each.recent.between(0, 1 << 60) for each in processes]
+    sent = source._recent.between(0, 1 << 60).columns
+    found = []
+    for process in source._processes.values():
+        header = process.reader.header
+        if header.pid in pids:
+            # Earlier processes had the same ranks.
+            mine = (sent["rank"] == header.rank) & (sent["start_ns"] >= header.process_started_ns)
+            epoch = sent["start_ns"][mine] // EPOCH_NS
+            found.append(Epochs(np.zeros_like(epoch), epoch, sent["bytes"][mine]))
+    return found
 
 
 def kept_bytes(agent: Agent, pids: set[int]) -> list[int]:

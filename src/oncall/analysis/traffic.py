@@ -58,6 +58,8 @@ OP_TRAFFIC_COLUMNS = [
     ("epoch_ns", "BIGINT", "ns", "length of the epochs it was found in"),
     ("source", "VARCHAR", "", "dpa, wr or proxy"),
     ("undercount", "BOOLEAN", "", "events were lost: bytes are a lower bound"),
+    ("nic", "VARCHAR", "", "RDMA device of the first queue pair by which it went"),
+    ("qpn", "UINTEGER", "", "number of that queue pair, which tells the peer; NULL: not known"),
 ]
 
 
@@ -67,8 +69,10 @@ _EXPECTED = """
         coalesce(ended_ns, -1) AS done_ns, coalesce(done, false) AS done,
         dense_rank() OVER (ORDER BY job, comm, rank, group_id,
             CASE WHEN group_id IS NULL THEN kind END, CASE WHEN group_id IS NULL THEN seq END)
-            AS round
-    FROM expected_traffic ANTI JOIN (SELECT DISTINCT job, comm, rank FROM op_traffic)
+            AS round, node
+    FROM expected_traffic
+    LEFT JOIN (SELECT DISTINCT ON (job, rank) job, rank, node FROM members) USING (job, rank)
+    ANTI JOIN (SELECT DISTINCT job, comm, rank FROM op_traffic)
         USING (job, comm, rank)
     WHERE called_ns IS NOT NULL ORDER BY lane, called_ns, seq
 """
@@ -83,7 +87,8 @@ _CARRIERS = """
 _LANES = f"""
     WITH {_CARRIERS}
     SELECT lane, any_value(node) AS node, any_value(source) AS source,
-        max(max(epoch_ns)) OVER () AS epoch_ns
+        max(max(epoch_ns)) OVER () AS epoch_ns, min(nic) AS nic,
+        arg_min(qpn, concat_ws(' ', nic, qpn)) AS qpn
     FROM carriers GROUP BY lane ORDER BY lane
 """
 _EPOCHS = f"""
@@ -99,7 +104,7 @@ _TOLD = ("job", "comm", "seq", "kind", "rank", "peer", "op", "group_id", "algo",
 @relation(
     "segmented_traffic",
     reads=["epochs", "expected_traffic"],
-    optional=["flow_epochs", "flow_ends", "flow_comms", "op_traffic"],
+    optional=["flow_epochs", "flow_ends", "flow_comms", "op_traffic", "members"],
     empty_without=["epochs"],
     columns=OP_TRAFFIC_COLUMNS,
     source="Pulse 5.2, Algorithm 1",
@@ -133,13 +138,26 @@ def segmented_traffic(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     kept, columns = cut(operations, epochs)
     place = np.searchsorted(lanes["lane"], expected["lane"][kept])
     place = np.minimum(place, len(lanes["lane"]) - 1)
+    unseen = lanes["lane"][place] != expected["lane"][kept]
+    of_lane = {
+        name: np.ma.MaskedArray(lanes[name][place], mask=unseen | _null(lanes[name])[place])
+        for name in ("source", "nic", "qpn")
+    }
+    node = np.where(unseen, expected["node"][kept], lanes["node"][place])
     return {
         **{name: expected[name][kept] for name in _TOLD},
         **columns,
-        "node": lanes["node"][place],
-        "source": lanes["source"][place],
+        **of_lane,
+        "node": node,
         "epoch_ns": epoch_ns,
     }
+
+
+def _null(values: NDArray[Any]) -> Truths:
+    """Where a column of strings or numbers is NULL (n,)."""
+    if values.dtype == object:
+        return np.array([value is None for value in values.tolist()], dtype=bool)
+    return np.ma.getmaskarray(values)
 
 
 @dataclass(frozen=True)
@@ -228,6 +246,9 @@ def _pieces(operations: Operations, epochs: Epochs, lossy: Truths) -> _Pieces:
     called = operations.lane * lane_slots + slot(operations.called_ns)
     quiet = lossy & (operations.device_ns < 0)
     quiet &= _in_pause(called, place, GAP_NS // epochs.epoch_ns)
+    # Nothing of a lane's first operation was sent before it was called.
+    is_first = np.diff(operations.lane, prepend=-1) != 0
+    quiet |= is_first & (operations.device_ns < 0)
     at_ns = np.where(quiet, operations.called_ns, operations.device_ns)
     # An epoch may have begun just before the operation that it carries.
     begin = operations.lane * lane_slots + np.where(at_ns >= 0, slot(at_ns) - 1, 0)
@@ -302,7 +323,7 @@ def _rank_active_ns(round_: Ints, traffic: Traffic, segments: Segments) -> Ints:
 @relation(
     "traffic",
     reads=["op_traffic|epochs"],
-    optional=["op_traffic", "segmented_traffic"],
+    optional=["op_traffic", "segmented_traffic", "queue_pairs"],
     empty_without=["op_traffic|epochs"],
     columns=[
         *OP_TRAFFIC_COLUMNS,
@@ -311,11 +332,21 @@ def _rank_active_ns(round_: Ints, traffic: Traffic, segments: Segments) -> Ints:
     source="Pulse 5, 6.2",
 )
 def traffic() -> str:
-    """What each rank sent to each peer in each operation: as its node found it, or found here."""
+    """What each rank sent to each peer in each operation: as its node found it, or found here. Of
+    what a node told while it was under way the last counts; peers that it does not know are known
+    by their queue pairs."""
     names = ", ".join(name for name, *_ in OP_TRAFFIC_COLUMNS)
     return f"""
-        SELECT *, CASE WHEN bytes >= expected_bytes THEN true
-            WHEN NOT coalesce(undercount, false) THEN false END AS complete
-        FROM (SELECT {names} FROM op_traffic
-              UNION ALL BY NAME SELECT {names} FROM segmented_traffic)
+        WITH told AS (
+            SELECT {names} FROM op_traffic
+            QUALIFY row_number() OVER (
+                PARTITION BY job, comm, kind, seq, rank, op, coalesce(peer, qpn), nic
+                ORDER BY ended_ns IS NULL, bytes DESC) = 1
+            UNION ALL BY NAME SELECT {names} FROM segmented_traffic),
+        peers AS (SELECT node, nic, qpn, any_value(peer) AS pair_peer FROM queue_pairs
+                  WHERE peer IS NOT NULL GROUP BY ALL HAVING count(DISTINCT peer) = 1)
+        SELECT t.* REPLACE (coalesce(peer, pair_peer) AS peer),
+            CASE WHEN bytes >= expected_bytes THEN true
+                 WHEN NOT coalesce(undercount, false) THEN false END AS complete
+        FROM told t LEFT JOIN peers USING (node, nic, qpn)
     """

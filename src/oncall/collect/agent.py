@@ -17,7 +17,7 @@ from oncall.collect.config import PROBES, RATES, Configuration
 from oncall.collect.log import Log
 from oncall.collect.own_thread import OwnThread
 from oncall.collect.recorder import Recorder
-from oncall.collect.source import Clock, Collected, Instant, Source, read_clock, say_bug
+from oncall.collect.source import Clock, Collected, Instant, Source, Watcher, read_clock, say_bug
 from oncall.shards.batch import Batch
 from oncall.shards.bookmarks import Bookmark
 from oncall.units import NS_PER_S, format_number
@@ -40,6 +40,7 @@ class Agent:
     ) -> None:
         self._config = config
         self._sources = sources
+        self._watchers = [source for source in sources if isinstance(source, Watcher)]
         self._recorder = recorder
         self._log = log
         self._clock = clock
@@ -162,6 +163,7 @@ class Agent:
                 collected = Collected((), account.dropped, (say_bug(error),), before, account.notes)
             account.cpu_ns += time.thread_time_ns() - began_ns + collected.cpu_ns
             self._recorder.add(collected.batches)
+            self._show(collected.batches)
             count = sum(batch.rows for batch in collected.batches)
             account.rows += count
             account.dropped = collected.dropped
@@ -187,7 +189,13 @@ class Agent:
             except Exception as error:
                 account = self._accounts[source.name]
                 self._note(account, (say_bug(error),), account.notes)
+        self._show(batches)
         return batches
+
+    def _show(self, batches: Sequence[Batch]) -> None:
+        """To those sources that watch the others."""
+        for watcher in self._watchers:
+            watcher.see(batches)
 
     def _commit(self, now: Instant) -> None:
         self._commit_at_ns = now.monotonic_ns + self._config.commit_every_ns

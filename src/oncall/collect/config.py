@@ -26,7 +26,7 @@ from oncall.units import NS_PER_S, parse_quantity
 
 SOURCES = (  # by name, as `sources.py` makes them
     *("rings", "rdma_nics", "rdma_resources", "gpus", "hosts", "host_processes", "kernel_log"),
-    *("probes", "dpa", "verbs"),
+    *("probes", "dpa", "verbs", "traffic"),
 )
 
 
@@ -113,6 +113,10 @@ class Configuration:
         default=(),
         metadata=_key("nodes", "the RDMA devices it is started for, such as mlx5_[0-7]"),
     )
+    dpa_all_epochs: bool = field(
+        default=False,
+        metadata=_key("truth", "whether every epoch of them is stored"),
+    )
     verbs_every_ns: int = field(
         default=NS_PER_S // 10,
         metadata=_key("duration", "how often posted work requests are read"),
@@ -124,13 +128,19 @@ class Configuration:
         default=NS_PER_S // 2,
         metadata=_key("duration", "a request outstanding for longer is worth a probe"),
     )
-    verbs_memory_bytes: int = field(
-        default=16 * 2**20,
-        metadata=_key("bytes", "what epochs of the last minute may take, of one process"),
-    )
     verbs_all_epochs: bool = field(
         default=False,
-        metadata=_key("truth", "whether every epoch is stored, not only around what is stuck"),
+        metadata=_key(
+            "truth", "whether every epoch is stored, not only around what is stuck or late"
+        ),
+    )
+    traffic_every_ns: int = field(
+        default=5 * NS_PER_S,
+        metadata=_key("duration", "how often operations are looked for in what was sent"),
+    )
+    traffic_memory_bytes: int = field(
+        default=48 * 2**20,
+        metadata=_key("bytes", "what epochs of the last minute may take, of all queue pairs"),
     )
     drain_every_ns: int = field(
         default=NS_PER_S // 5, metadata=_key("duration", "how often the rings are emptied")
@@ -179,7 +189,7 @@ RATES = tuple(f"{name}_every_ns" for name in SOURCES if name != "rings")
 PROBES = tuple(
     each.name
     for each in fields(Configuration)
-    if each.name.startswith(("probes_", "dpa_", "verbs_"))
+    if each.name.startswith(("probes_", "dpa_", "verbs_", "traffic_"))
 )
 _KEYS = {key_of(declared.name): declared for declared in fields(Configuration)}
 

@@ -1,7 +1,7 @@
 """Source `dpa`: what every queue pair sent in each 32 us, measured on the NIC itself (Pulse 4).
 
 A poller (dpa/poller.c) runs for each NIC that is configured; without one, there is nothing to see,
-and that is said. Rows go into `epochs`; empty epochs are absent.
+and that is said. Epochs stay in memory (recent_traffic.py), where operations are found in them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from oncall.collect.dpa_pages import CLIPPED, UNDERCOUNT, Batches, Page
 from oncall.collect.dpa_poller import PAUSES_S, Poller
+from oncall.collect.epochs import Epochs
 from oncall.collect.nic_clock import NicClock
 from oncall.collect.nic_functions import AskQueuePairs, NicFunctions
 from oncall.collect.rdma_netlink import queue_pairs
+from oncall.collect.recent_traffic import Flow, RecentTraffic, epoch_rows
 from oncall.collect.source import Collected, Instant
 from oncall.shards.batch import Batch
 from oncall.units import NS_PER_S
@@ -34,24 +36,28 @@ class DpaSource:
         program: Path | None,
         nics: Sequence[str],
         node: str,
+        recent: RecentTraffic,
         every_ns: int = NS_PER_S,
+        all_epochs: bool = False,
         ask: AskQueuePairs = queue_pairs,
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
-        """`program`: the poller, None where there is none; `pauses_s`: before it is started again
-        after so many failures."""
-        self._node = node
+        """`program`: the poller, None where there is none; `all_epochs`: whether each is stored;
+        `pauses_s`: before it is started again after so many failures."""
+        self._recent = recent
+        self._all_epochs = all_epochs
         every_ms = every_ns // 1_000_000
         self._nics = [
-            _Nic(Poller(program, nic, every_ms, pauses_s), ask) for nic in nics if program
+            _Nic(Poller(program, nic, every_ms, pauses_s), node, ask) for nic in nics if program
         ]
         self._why_not: tuple[str, ...] = ()
         if not self._nics:
             what = "dpa_nics names none" if program else "dpa_poller is not set"
             self._why_not = (f"no NIC measures its queue pairs: {what}",)
 
-    def collect(self, now: Instant) -> Collected:  # noqa: ARG002
-        batches = [batch for nic in self._nics for batch in nic.collect(self._node)]
+    def collect(self, now: Instant) -> Collected:
+        told = [batch for nic in self._nics for batch in nic.collect(self._recent, now.realtime_ns)]
+        batches = told if self._all_epochs else []
         problems = tuple(problem for nic in self._nics for problem in nic.problems)
         notes = tuple(note for nic in self._nics for note in nic.notes)
         dropped = sum(nic.dropped for nic in self._nics)
@@ -68,8 +74,9 @@ class DpaSource:
 class _Nic:
     """One NIC: its poller, its clock, and what has come of a poll that is not over."""
 
-    def __init__(self, poller: Poller, ask: AskQueuePairs) -> None:
+    def __init__(self, poller: Poller, node: str, ask: AskQueuePairs) -> None:
         self.poller = poller
+        self._node = node
         self._clock = NicClock()
         self._functions = NicFunctions(poller.nic, ask)
         self._unfinished: list[Batches] = []
@@ -89,8 +96,8 @@ class _Nic:
         own = (f"{self.poller.nic}: {self._problem}",) if self._problem else ()
         return (*own, *self._functions.problems)
 
-    def collect(self, node: str) -> list[Batch]:
-        """Rows of the polls that are over."""
+    def collect(self, recent: RecentTraffic, now_ns: int) -> list[Batch]:
+        """Have the epochs of the polls that are over remembered; returns their rows."""
         told = self.poller.take()
         self._problem = told.problem
         rows = []
@@ -104,7 +111,7 @@ class _Nic:
                 kept = first_of(batches, _MOST_BATCHES)
                 self._left_out += len(batches) - len(kept)
                 if len(kept):
-                    rows.append(self._rows(kept, page, node))
+                    rows.append(self._remember(kept, page, recent, now_ns))
         return rows
 
     def _account(self, page: Page) -> None:
@@ -117,23 +124,24 @@ class _Nic:
         estimated = "bytes of some long bursts are estimated from their packets"
         self.notes = (f"{self.poller.nic}: {estimated}",) if page.estimated else ()
 
-    def _rows(self, batches: Batches, page: Page, node: str) -> Batch:
+    def _remember(self, batches: Batches, page: Page, recent: RecentTraffic, now_ns: int) -> Batch:
         epochs = merge(batches)
         # On the grid that all sources share: at most half an epoch from where it was.
         shift = round(self._clock.offset_ns / page.epoch_ns)
-        start_ns = (epochs["epoch"].astype(np.int64) + shift) * page.epoch_ns
-        names = self._functions.names(epochs["vhca"], epochs["qpn"])
-        columns = {
-            "node": node,
-            "nic": names,
-            "qpn": epochs["qpn"],
-            "start_ns": start_ns,
-            "epoch_ns": page.epoch_ns,
-            "bytes": epochs["units"].astype(np.int64) * page.unit_bytes,
-            "source": "dpa",
-            "undercount": (epochs["flags"] & (UNDERCOUNT | CLIPPED)) != 0,
-        }
-        return Batch("epochs", len(epochs), columns)
+        pairs, place = np.unique(epochs[["vhca", "qpn"]], return_inverse=True)
+        names = self._functions.names(pairs["vhca"], pairs["qpn"])
+        flows = [
+            Flow("dpa", self._node, names.vocabulary[code] if code >= 0 else None, qpn)
+            for code, qpn in zip(names.codes.tolist(), pairs["qpn"].tolist(), strict=True)
+        ]
+        sent = Epochs(
+            flow=place,
+            epoch=epochs["epoch"].astype(np.int64) + shift,
+            bytes=epochs["units"].astype(np.int64) * page.unit_bytes,
+        )
+        lossy = (epochs["flags"] & (UNDERCOUNT | CLIPPED)) != 0
+        recent.add(flows, sent, now_ns, page.epoch_ns, lossy)
+        return epoch_rows(flows, sent, page.epoch_ns, lossy)
 
 
 _EPOCH = np.dtype(

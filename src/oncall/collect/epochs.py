@@ -10,7 +10,6 @@ that, sums are exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ Ints = NDArray[np.int64]
 EPOCH_NS = 32_000  # Pulse 4: fine enough for operations, coarse enough to keep
 # After a stall longer than these, what is lost is sent again: it goes out at the end.
 _MOST_EPOCHS = 4096
-_BYTES_A_ROW = 24  # of Recent
 
 
 @dataclass(frozen=True)
@@ -108,39 +106,3 @@ def _is_ordered(flow: Ints, epoch: Ints) -> bool:
     """By flow, then by epoch: as spans of one reading are, for they follow one another."""
     later = (flow[1:] > flow[:-1]) | ((flow[1:] == flow[:-1]) & (epoch[1:] >= epoch[:-1]))
     return bool(later.all())
-
-
-class Recent:
-    """The newest epochs of a minute, in at most `most_bytes` of memory; beyond that the oldest
-    go, and `forgotten` counts them."""
-
-    def __init__(self, most_bytes: int, keep_ns: int = 60_000_000_000) -> None:
-        self.forgotten = 0
-        self._most_rows = most_bytes // _BYTES_A_ROW
-        self._keep = keep_ns // EPOCH_NS
-        self._kept: list[Epochs] = []
-        self._rows = 0
-
-    def add(self, epochs: Epochs, now_epoch: int) -> None:
-        """Keep these too, and forget what is too old or too much."""
-        if len(epochs.flow):
-            self._kept.append(epochs)
-            self._rows += len(epochs.flow)
-        while self._kept and int(self._kept[0].epoch.max()) < now_epoch - self._keep:
-            self._rows -= len(self._kept.pop(0).flow)
-        while self._rows > self._most_rows:
-            oldest = self._kept.pop(0)
-            self._rows -= len(oldest.flow)
-            self.forgotten += len(oldest.flow)
-
-    def between(self, first: int, last: int) -> Epochs:
-        """Those of epochs `first` to `last`."""
-        parts: list[tuple[Any, ...]] = []
-        for epochs in self._kept:
-            inside = (epochs.epoch >= first) & (epochs.epoch <= last)
-            if inside.any():
-                parts.append((epochs.flow[inside], epochs.epoch[inside], epochs.bytes[inside]))
-        if not parts:
-            return NOTHING
-        flow, epoch, bytes_ = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return added_up(flow, epoch, bytes_)

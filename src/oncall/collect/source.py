@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from oncall.shards.batch import Batch
 from oncall.shards.bookmarks import Bookmark
@@ -61,6 +61,14 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of files; nothing more is asked."""
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """A source that is told of the rows of the others, too."""
+
+    def see(self, batches: Sequence[Batch]) -> None:
+        """Rows on their way into the store; called from the agent's thread, must not wait."""
 
 
 class FailedSource:

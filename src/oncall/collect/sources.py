@@ -6,7 +6,9 @@ What is polled is made as `Source(root, node, every_ns)` and asked in a thread o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.collect.config import Configuration
@@ -16,10 +18,12 @@ from oncall.collect.gpus import GpuSource
 from oncall.collect.host_processes import HostProcessSource
 from oncall.collect.hosts import HostSource
 from oncall.collect.kernel_log import KernelLogSource
+from oncall.collect.operation_traffic import TrafficSource, TrafficThread
 from oncall.collect.own_thread import OwnThread
 from oncall.collect.probes import ProbeSource
 from oncall.collect.rdma_nics import RdmaNicSource
 from oncall.collect.rdma_resources import RdmaResourceSource
+from oncall.collect.recent_traffic import RecentTraffic
 from oncall.collect.rings import RingSource
 from oncall.collect.source import FailedSource, Source, say_bug
 from oncall.collect.verbs import VerbsSource
@@ -31,66 +35,90 @@ from oncall.shards.places import rings_dir
 Bookmarks = Mapping[str, Bookmark]
 
 
-def _rings(config: Configuration, bookmarks: Bookmarks) -> Source:
-    return RingSource(rings_dir(config.run_dir), config.node, config.ring_grace_ns, bookmarks)
+@dataclass(frozen=True)
+class Node:
+    """What sources are made of: the configuration, what their predecessors left, and the memory
+    that those who measure traffic share."""
+
+    config: Configuration
+    bookmarks: Bookmarks
+    recent: RecentTraffic
 
 
-def _probes(config: Configuration, _: Bookmarks) -> Source:
-    return ProbeSource(config)
+def _rings(of: Node) -> Source:
+    return RingSource(
+        rings_dir(of.config.run_dir), of.config.node, of.config.ring_grace_ns, of.bookmarks
+    )
 
 
-def _rdma_nics(config: Configuration, _: Bookmarks) -> Source:
-    return OwnThread(RdmaNicSource(config.root, config.node, config.rdma_nics_every_ns))
+def _probes(of: Node) -> Source:
+    return ProbeSource(of.config)
 
 
-def _rdma_resources(config: Configuration, _: Bookmarks) -> Source:
-    rings = rings_dir(config.run_dir)
-    every_ns = config.rdma_resources_every_ns
-    return OwnThread(RdmaResourceSource(config.root, config.node, every_ns, rings))
+def _rdma_nics(of: Node) -> Source:
+    return OwnThread(RdmaNicSource(of.config.root, of.config.node, of.config.rdma_nics_every_ns))
 
 
-def _gpus(config: Configuration, _: Bookmarks) -> Source:
-    return OwnThread(GpuSource(config.root, config.node, config.gpus_every_ns))
+def _rdma_resources(of: Node) -> Source:
+    rings = rings_dir(of.config.run_dir)
+    every_ns = of.config.rdma_resources_every_ns
+    return OwnThread(RdmaResourceSource(of.config.root, of.config.node, every_ns, rings))
 
 
-def _hosts(config: Configuration, _: Bookmarks) -> Source:
-    return OwnThread(HostSource(config.root, config.node, config.hosts_every_ns))
+def _gpus(of: Node) -> Source:
+    return OwnThread(GpuSource(of.config.root, of.config.node, of.config.gpus_every_ns))
 
 
-def _host_processes(config: Configuration, _: Bookmarks) -> Source:
-    rings, every_ns = rings_dir(config.run_dir), config.host_processes_every_ns
-    return OwnThread(HostProcessSource(config.root, rings, config.node, every_ns))
+def _hosts(of: Node) -> Source:
+    return OwnThread(HostSource(of.config.root, of.config.node, of.config.hosts_every_ns))
 
 
-def _kernel_log(config: Configuration, bookmarks: Bookmarks) -> Source:
-    every_ns = config.kernel_log_every_ns
-    return OwnThread(KernelLogSource(config.root, config.node, every_ns, bookmarks))
+def _host_processes(of: Node) -> Source:
+    rings, every_ns = rings_dir(of.config.run_dir), of.config.host_processes_every_ns
+    return OwnThread(HostProcessSource(of.config.root, rings, of.config.node, every_ns))
 
 
-def _dpa(config: Configuration, _: Bookmarks) -> Source:
+def _kernel_log(of: Node) -> Source:
+    every_ns = of.config.kernel_log_every_ns
+    return OwnThread(KernelLogSource(of.config.root, of.config.node, every_ns, of.bookmarks))
+
+
+def _dpa(of: Node) -> Source:
+    config = of.config
     program = Path(config.dpa_poller) if config.dpa_poller else None
-    return DpaSource(program, config.dpa_nics, config.node, config.dpa_every_ns)
+    return DpaSource(
+        program,
+        config.dpa_nics,
+        config.node,
+        of.recent,
+        config.dpa_every_ns,
+        config.dpa_all_epochs,
+    )
 
 
-def _verbs(config: Configuration, _: Bookmarks) -> Source:
+def _verbs(of: Node) -> Source:
     limits = Limits(
-        config.verbs_window,
-        config.verbs_timeout_ns,
-        config.verbs_memory_bytes,
-        config.verbs_all_epochs,
+        of.config.verbs_window,
+        of.config.verbs_timeout_ns,
+        of.config.verbs_all_epochs,
     )
     source = VerbsSource(
-        rings_dir(config.run_dir),
-        config.node,
-        config.verbs_every_ns,
+        rings_dir(of.config.run_dir),
+        of.config.node,
+        of.config.verbs_every_ns,
         limits,
-        config.ring_grace_ns,
-        EmptyProbes(config.probes_port, config.root),
+        of.config.ring_grace_ns,
+        of.recent,
+        EmptyProbes(of.config.probes_port, of.config.root),
     )
     return OwnThread(source)
 
 
-_MAKE: dict[str, Callable[[Configuration, Bookmarks], Source]] = {
+def _traffic(of: Node) -> Source:
+    return TrafficThread(TrafficSource(of.recent, of.config.traffic_every_ns))
+
+
+_MAKE: dict[str, Callable[[Node], Source]] = {
     "rings": _rings,
     "rdma_nics": _rdma_nics,
     "rdma_resources": _rdma_resources,
@@ -101,16 +129,18 @@ _MAKE: dict[str, Callable[[Configuration, Bookmarks], Source]] = {
     "probes": _probes,
     "verbs": _verbs,
     "dpa": _dpa,
+    "traffic": _traffic,
 }
 
 
 def make_sources(config: Configuration, bookmarks: Bookmarks) -> list[Source]:
     """The sources that the configuration names, going on where their predecessors stopped. One
     that cannot be made says so in its account; the others go on."""
+    recent = RecentTraffic(config.traffic_memory_bytes, whole_since_ns=time.time_ns())
     sources: list[Source] = []
     for name in config.sources:
         try:
-            sources.append(_MAKE[name](config, under(f"{name}/", bookmarks)))
+            sources.append(_MAKE[name](Node(config, under(f"{name}/", bookmarks), recent)))
         except (OncallError, OSError) as error:
             sources.append(FailedSource(name, str(error)))
         except Exception as error:  # a bug in one source must not cost us the others

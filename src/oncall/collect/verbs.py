@@ -1,8 +1,8 @@
 """Source `verbs`: what training processes on this node post to their RDMA NICs.
 
 The preloaded shim only stamps and counts (hooks/oncall_verbs.h). Here its records become windows
-of requests (VenusTrace 3.2.2) and bytes an epoch (Pulse 4). Epochs of the last minute are kept in
-memory; they are stored around a trigger only: a queue pair that stands still, or stays full.
+of requests (VenusTrace 3.2.2) and bytes an epoch (Pulse 4). Epochs stay in memory
+(recent_traffic.py); a queue pair that stands still, or stays full, has them stored.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oncall.collect.empty_probe import EmptyProbes
+from oncall.collect.recent_traffic import RecentTraffic
 from oncall.collect.shared_files import SharedFiles
 from oncall.collect.source import Collected, Instant
 from oncall.collect.verbs_file import VerbsReader
@@ -33,11 +34,13 @@ class VerbsSource:
         every_ns: int,
         limits: Limits,
         grace_ns: int,
+        recent: RecentTraffic,
         probes: EmptyProbes | None = None,
     ) -> None:
         self.every_ns = every_ns
         self._node = node
         self._limits = limits
+        self._recent = recent
         self._probes = probes
         self._processes = SharedFiles(folder, ".verbs", grace_ns, self._open)
         self._waiting: list[tuple[VerbsProcess, Stuck]] = []  # for what its probe will tell
@@ -77,7 +80,7 @@ class VerbsSource:
             self._probes.close()
 
     def _open(self, path: Path) -> VerbsProcess:
-        return VerbsProcess(VerbsReader.open(path), self._node, self._limits)
+        return VerbsProcess(VerbsReader.open(path), self._node, self._limits, self._recent)
 
     # ------------------------------------------------------------ empty probes
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.collect.epochs import EPOCH_NS, NOTHING, Epochs, Recent, spans, spread
+from oncall.collect.epochs import Epochs, spans, spread
+from oncall.collect.recent_traffic import Flow, RecentTraffic, epoch_rows, in_parts
 from oncall.collect.source import Instant
 from oncall.collect.verbs_file import VerbsReader
 from oncall.collect.verbs_layout import QUEUE_PAIR, QueuePairState
@@ -29,9 +30,7 @@ _STATES: dict[int, str] = {
 }
 _RELIABLE = 2  # IBV_QPT_RC: others have no peer, or no completion that tells of it
 _MOST_BYTES = 1 << 40  # of one run: more is garbage
-_KEEP_BEFORE_NS, _KEEP_AFTER_NS = 2 * NS_PER_S, NS_PER_S // 2  # of raw epochs, around a trigger
-_REST_NS = 60 * NS_PER_S  # between two triggers of one process
-_ROWS_AT_ONCE, _BATCHES_AT_ONCE = 5_000, 2  # of raw epochs, handed over by a reading
+_BATCHES_AT_ONCE = 2  # of raw epochs, handed over by a reading
 _MOST_BATCHES = 40  # that wait to be
 
 
@@ -41,7 +40,6 @@ class Limits:
 
     window: int  # requests
     timeout_ns: int
-    memory_bytes: int
     all_epochs: bool = False  # store every epoch, and not only those around what is stuck
 
 
@@ -63,10 +61,12 @@ class VerbsProcess:
 
     end_told = True  # its records and boards tell all there is
 
-    def __init__(self, reader: VerbsReader, node: str, limits: Limits) -> None:
+    def __init__(
+        self, reader: VerbsReader, node: str, limits: Limits, recent: RecentTraffic
+    ) -> None:
         self.reader = reader
         self.gone_since: Instant | None = None  # when it was first seen dead or closed
-        self.recent = Recent(limits.memory_bytes)
+        self._recent = recent
         self._limits = limits
         self._node = node
         self._garbage = 0
@@ -81,9 +81,7 @@ class VerbsProcess:
         self._tell_at_ns = 0
         self._high_since_ns: dict[int, int] = {}
         self._stuck: set[int] = set()
-        self._triggered_ns: int | None = None
-        self._keep_at_ns = 0  # when raw epochs of around it are there; 0: not wanted
-        self._raw: list[Batch] = []
+        self._raw: list[Batch] = []  # epochs, where all are to be stored
         self._unstored = 0  # rows of it that there was no time for
 
     @property
@@ -107,8 +105,8 @@ class VerbsProcess:
         batches += self._windows_batches(now)
         stuck = self._newly_stuck(records, now)
         if stuck:
-            self._trigger(now)
-        batches += self._raw_batches(now)
+            self._recent.trigger(now.realtime_ns)
+        batches += self._raw_batches()
         return [batch for batch in batches if batch.rows], stuck
 
     def standing(self, now: Instant) -> list[Batch]:
@@ -188,9 +186,7 @@ class VerbsProcess:
         offset_ns = now.offset_ns
         gone = spans(flow, posted + offset_ns, completed + offset_ns, sent, before + offset_ns)
         epochs = spread(gone)
-        self.recent.add(epochs, now.realtime_ns // EPOCH_NS)
-        if self._limits.all_epochs:
-            self._raw += self.epochs_batches(epochs)
+        self._remember(epochs, now)
         is_first = np.diff(flow, prepend=-1) != 0
         previous = np.where(is_first, before, np.roll(completed, 1))
         found = windows(
@@ -298,42 +294,27 @@ class VerbsProcess:
         }
         return Batch("wr_windows", len(stuck), of | columns)
 
-    # ------------------------------------------------------------- raw epochs
+    # ----------------------------------------------------------------- epochs
 
-    def _trigger(self, now: Instant) -> None:
-        """Raw epochs of around now are wanted, if they were not just stored."""
-        rested = self._triggered_ns is None or now.monotonic_ns - self._triggered_ns > _REST_NS
-        if rested and not self._limits.all_epochs:
-            self._triggered_ns = now.monotonic_ns
-            self._keep_at_ns = now.monotonic_ns + _KEEP_AFTER_NS
+    def _remember(self, epochs: Epochs, now: Instant) -> None:
+        header = self.reader.header
+        numbers, place = np.unique(epochs.flow, return_inverse=True)
+        flows = [
+            Flow("wr", self._node, *self._by_flow[number], header.job or None, header.rank)
+            for number in numbers.tolist()
+        ]
+        epochs = replace(epochs, flow=place)
+        lossy = self.reader.dropped + self._unstored > 0
+        self._recent.add(flows, epochs, now.realtime_ns, undercount=lossy)
+        if self._limits.all_epochs:
+            self._raw += in_parts(epoch_rows(flows, epochs, undercount=lossy))
 
-    def _raw_batches(self, now: Instant) -> list[Batch]:
-        if 0 < self._keep_at_ns <= now.monotonic_ns:
-            self._keep_at_ns = 0
-            first_ns = now.realtime_ns - _KEEP_AFTER_NS - _KEEP_BEFORE_NS
-            self._raw += self.epochs_batches(
-                self.recent.between(first_ns // EPOCH_NS, now.realtime_ns // EPOCH_NS)
-            )
+    def _raw_batches(self) -> list[Batch]:
+        """Epochs on their way into the store."""
         told, self._raw = self._raw[:_BATCHES_AT_ONCE], self._raw[_BATCHES_AT_ONCE:]
         while len(self._raw) > _MOST_BATCHES:  # the newest are what is asked for
             self._unstored += self._raw.pop(0).rows
         return told
-
-    def epochs_batches(self, epochs: Epochs = NOTHING) -> list[Batch]:
-        """Rows of `epochs`, in batches of a size to be handed over one by one."""
-        batches = []
-        for at in range(0, len(epochs.flow), _ROWS_AT_ONCE):
-            part = slice(at, at + _ROWS_AT_ONCE)
-            flow = epochs.flow[part]
-            columns = {
-                "start_ns": epochs.epoch[part] * EPOCH_NS,
-                "epoch_ns": EPOCH_NS,
-                "bytes": epochs.bytes[part],
-                "source": "wr",
-                "undercount": self.reader.dropped + self._unstored > 0,
-            }
-            batches.append(Batch("epochs", len(flow), self._of(flow) | columns))
-        return batches
 
 
 def outstanding(board: Any) -> int:

@@ -69,6 +69,8 @@ NETWORK_TABLES: tuple[Table, ...] = (
         ("epoch_ns", "BIGINT", "ns", "length of the epochs it was found in"),
         ("source", "VARCHAR", "", "dpa, wr or proxy"),
         ("undercount", "BOOLEAN", "", "events were lost: bytes are a lower bound"),
+        ("nic", "VARCHAR", "", "RDMA device of the first queue pair by which it went"),
+        ("qpn", "UINTEGER", "", "number of that queue pair, which tells the peer; NULL: not known"),
     ),
     table(
         "nics",

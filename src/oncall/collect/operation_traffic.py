@@ -1,0 +1,94 @@
+"""Source `traffic`: operations found in what this node's queue pairs sent, as it comes (Pulse 5.2).
+
+Epochs stay in memory (recent_traffic.py); what the other sources tell of operations, communicators
+and queue pairs is seen as it passes. Every few seconds Algorithm 1 is run over both; what each rank
+sent to each peer in each operation becomes a row of `op_traffic` once its traffic has settled, and
+what is not over is told as it stands. Raw epochs are stored around what is late or stuck only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from oncall.collect.own_thread import OwnThread
+from oncall.collect.recent_traffic import RecentTraffic
+from oncall.collect.segmenting import Segmenting
+from oncall.collect.source import Collected, Instant
+from oncall.shards.batch import Batch
+from oncall.units import NS_PER_S
+
+READ = ("ops", "comms", "ranks", "qps")
+_LOOK_NS = NS_PER_S // 4
+_MOST_WAITING = 100_000  # rows of other sources that wait for the next round
+_MOST_IDLE = 5_000  # ... while nothing is measured
+
+
+class TrafficSource:
+    """Finds operations in the traffic that `recent` keeps; `see` is called by the agent's thread,
+    all else by the source's own."""
+
+    name = "traffic"
+
+    def __init__(self, recent: RecentTraffic, every_ns: int) -> None:
+        self.every_ns = _LOOK_NS
+        self._recent = recent
+        self._round_every_ns = every_ns
+        self._round_at_ns = 0
+        self._segmenting = Segmenting()
+        self._lock = threading.Lock()
+        self._seen: list[Batch] = []
+        self._waiting = 0
+        self._dropped = 0
+        self._open: Sequence[Batch] = ()
+        self._raw: list[Batch] = []
+
+    # --------------------------------------------------------- the agent's thread
+
+    def see(self, batches: Sequence[Batch]) -> None:
+        """Rows of other sources, on their way into the store."""
+        mine = [batch for batch in batches if batch.table in READ]
+        most = _MOST_WAITING if self._recent.bytes else _MOST_IDLE
+        with self._lock:
+            self._seen += mine
+            self._waiting += sum(batch.rows for batch in mine)
+            while self._waiting > most:
+                gone = self._seen.pop(0)
+                self._waiting -= gone.rows
+                self._dropped += gone.rows if self._recent.bytes else 0
+
+    # ------------------------------------------------------------- its own thread
+
+    def collect(self, now: Instant) -> Collected:
+        """Rows of operations whose traffic is over, and raw epochs that are wanted."""
+        self._raw += self._recent.wanted(now.realtime_ns)
+        batches, self._raw = self._raw[:1], self._raw[1:]
+        if now.monotonic_ns >= self._round_at_ns:
+            self._round_at_ns = now.monotonic_ns + self._round_every_ns
+            batches += self._round(now)
+        notes = () if self._recent.bytes else ("no source here measures what queue pairs send",)
+        return Collected(batches, self._dropped, notes=notes)
+
+    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+        """What each operation that is not over has sent so far."""
+        return self._open
+
+    def close(self) -> None:
+        self._segmenting.close()
+
+    def _round(self, now: Instant) -> list[Batch]:
+        with self._lock:
+            seen, self._seen, self._waiting = self._seen, [], 0
+        found = self._segmenting.advance(seen, self._recent, now.realtime_ns)
+        self._open = (found.open,) if found.open.rows else ()
+        if found.is_late:
+            self._recent.trigger(now.realtime_ns)
+        return [found.over] if found.over.rows else []
+
+
+class TrafficThread(OwnThread):
+    """The source `traffic` in a thread of its own, and what it is to see of the others."""
+
+    def __init__(self, source: TrafficSource) -> None:
+        super().__init__(source)
+        self.see = source.see
