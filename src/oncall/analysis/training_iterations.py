@@ -23,12 +23,12 @@ WARM_UP = 2  # the first iterations allocate and compile (VenusTrace 3.3: from t
         ("micro_batches", "INTEGER", "", "micro-batches of each pipeline in it"),
         ("started_ns", "BIGINT", "ns", "its first task began, common time"),
         ("ended_ns", "BIGINT", "ns", "its last task ended, common time"),
-        ("duration_ns", "BIGINT", "ns", "the longest that it took any rank, on that rank's clock"),
+        ("duration_ns", "BIGINT", "ns", "the longest that it took a rank, on that rank's clock"),
         ("usual_ns", "DOUBLE", "ns", "what iterations of as many micro-batches take"),
         ("spread_ns", "DOUBLE", "ns", "by how much the faster ones differ from that"),
         ("excess_ns", "DOUBLE", "ns", "duration beyond usual"),
         ("slow", "BOOLEAN", "", "beyond usual by more than scatter"),
-        ("whole", "BOOLEAN", "", "the recording holds all of it"),
+        ("whole", "BOOLEAN", "", "of some rank the recording holds all of it"),
         ("warm_up", "BOOLEAN", "", "one of the first: not judged"),
     ],
     source="VenusTrace 3.3, Algorithm 2 (line 1)",
@@ -38,29 +38,42 @@ def training_iterations() -> str:
     return f"""
         WITH by_rank AS (
             SELECT job, iteration, rank, min(started_ns) AS started_ns, max(ended_ns) AS ended_ns,
+                max(ended_ns) - min(started_ns) AS duration_ns,
                 count(DISTINCT micro_batch) AS micro_batches,
-                bool_and(coalesce(whole, true)) AND bool_and(ended_ns IS NOT NULL) AS whole
-            FROM stage_work WHERE iteration IS NOT NULL
-                AND task NOT IN ('evaluation', 'checkpoint')
+                bool_and(coalesce(whole, true) AND ended_ns IS NOT NULL)
+                    FILTER (task NOT LIKE '%_recv' AND task NOT LIKE '%_send') AS whole
+            FROM stage_work
+            WHERE iteration IS NOT NULL AND task NOT IN ('evaluation', 'checkpoint')
             GROUP BY job, iteration, rank),
-        one AS (
+        shape AS (
             SELECT job, iteration, max(micro_batches) AS micro_batches,
                 min(started_ns) AS started_ns, max(ended_ns) AS ended_ns,
-                max(ended_ns - started_ns) AS duration_ns, bool_and(whole) AS whole,
                 row_number() OVER (PARTITION BY job ORDER BY iteration) <= {WARM_UP}
                     AND count(*) OVER (PARTITION BY job) > 2 * {WARM_UP} AS warm_up
             FROM by_rank GROUP BY job, iteration),
+        told AS (
+            SELECT s.*, r.rank, r.duration_ns, r.whole
+            FROM shape s JOIN by_rank r USING (job, iteration, micro_batches)),
         usual AS (
-            SELECT job, micro_batches, quantile_cont(duration_ns, 0.25) AS usual_ns,
+            SELECT job, rank, micro_batches, quantile_cont(duration_ns, 0.25) AS usual_ns,
                 median(duration_ns) AS median_ns
-            FROM one WHERE whole AND NOT warm_up GROUP BY ALL),
+            FROM told WHERE whole AND NOT warm_up GROUP BY ALL),
         spread AS (
-            SELECT job, micro_batches, median(abs(duration_ns - usual_ns)) AS spread_ns
-            FROM one JOIN usual USING (job, micro_batches)
-            WHERE whole AND NOT warm_up AND duration_ns <= median_ns GROUP BY ALL)
-        SELECT o.*, u.usual_ns, s.spread_ns, duration_ns - usual_ns AS excess_ns,
-            whole AND NOT warm_up AND coalesce(duration_ns - usual_ns
-                > greatest({SLOW_SHARE} * usual_ns, {SLOW_SPREADS} * spread_ns), false) AS slow
-        FROM one o LEFT JOIN usual u USING (job, micro_batches)
-        LEFT JOIN spread s USING (job, micro_batches)
+            SELECT job, rank, micro_batches, median(abs(duration_ns - usual_ns)) AS spread_ns
+            FROM told JOIN usual USING (job, rank, micro_batches)
+            WHERE whole AND NOT warm_up AND duration_ns <= median_ns GROUP BY ALL),
+        -- An iteration is as late as the rank that it made latest, against that rank's usual time.
+        judged AS (
+            SELECT t.job, t.iteration, max(duration_ns) AS duration_ns,
+                max(duration_ns - usual_ns) AS excess_ns,
+                arg_max(spread_ns, duration_ns - usual_ns) AS spread_ns
+            FROM told t LEFT JOIN usual USING (job, rank, micro_batches)
+            LEFT JOIN spread USING (job, rank, micro_batches)
+            WHERE t.whole GROUP BY t.job, t.iteration)
+        SELECT s.*, j.duration_ns, j.excess_ns, j.spread_ns,
+            j.duration_ns - j.excess_ns AS usual_ns, j.iteration IS NOT NULL AS whole,
+            NOT warm_up AND coalesce(j.excess_ns > greatest(
+                {SLOW_SHARE} * (j.duration_ns - j.excess_ns), {SLOW_SPREADS} * j.spread_ns), false)
+                AS slow
+        FROM shape s LEFT JOIN judged j USING (job, iteration)
     """
