@@ -119,11 +119,8 @@ def _truth(scenario: Any, truth: Any) -> tuple[frozenset[int], frozenset[int], f
     if not truth.faults:
         return frozenset(), frozenset(), 1.0, ""
     (fault,) = truth.faults
-    ends, stages = {fault.ranks[0]}, {fault.stage}
-    if fault.to_stage is not None:
-        ends.add(fault.ranks[0] % (scenario.tp * scenario.lanes)
-                 + fault.to_stage * scenario.tp * scenario.lanes)  # fmt: skip
-        stages.add(fault.to_stage)
+    ends = {*fault.ranks, *fault.peers}
+    stages = {rank // (scenario.tp * scenario.lanes) for rank in ends}
     slowdown = float("inf") if fault.kind == "hang" else fault.slowdown
     cost = "" if fault.kind == "hang" else f", {fault.slowdown:.2f} times as long"
     place = f" {fault.how} of {fault.micro_batch}" if fault.how else ""

@@ -40,6 +40,8 @@ def experiment(kind: str, seed: int) -> PipelineScenario:
         raise UsageError(f"no experiment `{kind}`; known are {', '.join(EXPERIMENTS)}")
     rng = np.random.default_rng([seed, zlib.crc32(f"experiment {kind}".encode())])
     values = _job(rng)
+    # A trainer that tells its tasks knows its groups.
+    values["roles_told"] |= values["recorder"] == "tasks"
     if kind == "design":
         design = _DESIGNS[int(rng.integers(len(_DESIGNS)))]
         return _make(values | {"schedule": "1F1B", "chunks": 1} | design)

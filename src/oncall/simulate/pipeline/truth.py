@@ -22,7 +22,8 @@ from oncall.simulate.truth import FaultTruth, Truth
 class StageTruth(FaultTruth):
     """A fault with its place in the pipeline.
 
-    `iteration` counts whole iterations of the recording from 0. `lengthened_ns`: how much longer
+    `iteration` counts whole iterations of the recording from 0, or as the trainer counts them where
+    it tells its tasks. `peers` are the other ends of a transmission. `lengthened_ns`: how much longer
     its longest iteration took than without it; `slowdown` is that iteration's length against the
     one without. `iterations_longer`: how many took a tenth longer or more. Unknown for a hang.
     """
@@ -32,7 +33,7 @@ class StageTruth(FaultTruth):
     micro_batch: int | None = None
     task: str = ""
     iteration: int = 0
-    to_stage: int | None = None
+    peers: tuple[int, ...] = ()
     lengthened_ns: int | None = None
     iterations_longer: int | None = None
 
@@ -71,12 +72,22 @@ def _fault_truth(
         chunk=fault.chunk if fault.strikes_once else None,
         micro_batch=fault.micro_batch if fault.strikes_once else None,
         task=fault.task if fault.strikes_once else "",
-        iteration=fault.iteration - bool(s.starts_in),
-        to_stage=(stage + (-1 if fault.task == "backward_send" else 1)) % s.pp
-        if fault.transmits
-        else None,
+        iteration=fault.iteration - bool(s.starts_in and s.recorder != "tasks"),
+        peers=_peers(scenario, fault, stage),
     )
     return truth if fault.hangs else _with_cost(scenario, played, fault, truth)
+
+
+def _peers(s: PipelineScenario, fault: PipelineFault, stage: int) -> tuple[int, ...]:
+    """To whom the rank sends what is slow or lost."""
+    if not fault.transmits:
+        return ()
+    steps = {"forward_send": (1,), "backward_send": (-1,)}
+    to = [stage + step for step in (steps[fault.task] if fault.strikes_once else (-1, 1))]
+    if s.chunks == 1:
+        to = [one for one in to if 0 <= one < s.pp]
+    of_stage = s.tp * s.lanes
+    return tuple(one % s.pp * of_stage + fault.rank % of_stage for one in to)
 
 
 def _with_cost(
