@@ -22,10 +22,11 @@ from oncall.simulate.truth import FaultTruth, Truth
 class StageTruth(FaultTruth):
     """A fault with its place in the pipeline.
 
-    `iteration` counts whole iterations of the recording from 0, or as the trainer counts them where
-    it tells its tasks. `peers` are the other ends of a transmission. `lengthened_ns`: how much longer
-    its longest iteration took than without it; `slowdown` is that iteration's length against the
-    one without. `iterations_longer`: how many took a tenth longer or more. Unknown for a hang.
+    `iteration` counts whole iterations of the recording from 0, or as the trainer counts them
+    where it tells its tasks. `peers` are the other ends of a transmission. `lengthened_ns`: how
+    much longer its longest iteration took than without it; `slowdown` is that iteration's length
+    against the one without. `iterations_longer`: how many took a tenth longer or more. Unknown
+    for a hang.
     """
 
     stage: int = 0
