@@ -46,6 +46,8 @@ from oncall.analysis import ports_down
 from oncall.analysis import collective_steps
 from oncall.analysis import waiting_graph
 from oncall.analysis import pause_spans
+from oncall.analysis import late_steps
+from oncall.analysis import sender_links
 from oncall.analysis import step_ports
 from oncall.analysis import pause_paths
 from oncall.analysis import provenance

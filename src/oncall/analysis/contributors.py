@@ -51,13 +51,16 @@ def flow_scores(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     for step, view in views(con, net):
         scores = port_scores(base[step[0]], chains[step[0]])
         met = seen[step[0]]
-        near = {port for port, at in met.items() if at.own} | _stopped(view, net)
+        stopped = _stopped(view, net)
+        near = {port for port, at in met.items() if at.own} | stopped
         found: Scores = defaultdict(float)
         where: dict[int, list[str]] = defaultdict(list)
         for port in sorted(near):
             at = met.get(port)
             direct = at.waits_for() if at is not None and at.depth >= QUEUE else {}
-            for flow, score in scores.get(port, {}).items():
+            # Where pauses cost the step next to nothing, who is behind them did it no harm.
+            at_port = scores if port in stopped else base[step[0]]
+            for flow, score in at_port.get(port, {}).items():
                 here = base[step[0]].get(port, {}).get(flow, 0.0)
                 # Where both meet, what was met counts; a queue too short to wait in counts nothing.
                 own = direct.get(flow, 0.0) if at is not None and at.own else here

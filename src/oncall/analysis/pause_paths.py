@@ -18,9 +18,10 @@ import numpy as np
 
 from oncall.analysis.graph import components
 from oncall.analysis.network_paths import Network, label, network_of
+from oncall.analysis.step_ports import LEAST_QUEUE
 from oncall.evidence import relation
 
-QUEUE = 5.0  # packets met on average: less is what two senders' bursts make
+QUEUE = LEAST_QUEUE
 # A queue stops its senders for no longer than a full buffer takes to drain: 12 MB at 100 Gb/s.
 STORM_NS = 1_000_000
 PAUSED = 0.1  # of what a step lost: less does not explain it
@@ -33,7 +34,8 @@ Ports = dict[int, tuple[float, int]]  # port -> stopped for, longest without a b
 class Root:
     """Where a late step's waiting begins.
 
-    `kind`: queue, storm, deadlock, or unseen (of a device whose queues nobody reported). `ports`
+    `kind`: queue, storm, deadlock, unseen (of a device whose queues nobody reported), or overrun
+    (a queue that is no cause; such roots are left out in the end). `ports`
     is the way there from the step's own path, the root's port last; for a storm that is the port
     that was stopped, for a deadlock they are the circle. `weight`: its share of the excess.
     """
@@ -46,7 +48,11 @@ class Root:
 
 @dataclass(frozen=True)
 class View:
-    """What is known while one late step ran. Ports by number."""
+    """What is known while one late step ran. Ports by number.
+
+    `overrun`: ports whose queue holds nothing but different steps of the collective itself. These
+    meet only because one of them is late: a consequence, not a cause.
+    """
 
     paused: Ports
     depth: Mapping[int, float]  # of ports that reported
@@ -55,6 +61,7 @@ class View:
     excess_ns: float
     duration_ns: float
     pauses_told: bool
+    overrun: frozenset[int] = frozenset()
 
 
 _ROOT_COLUMNS = [
@@ -86,7 +93,7 @@ _ROOT_COLUMNS = [
 
 INPUTS = [
     *("step_ports", "step_flows", "step_waits", "ranks", "flows", "pause_spans"),
-    *("switch_meters", "links", "switch_ports", "switch_flows", "switch_pauses"),
+    *("switch_meters", "links", "sender_links", "switch_ports", "switch_flows", "switch_pauses"),
 ]
 
 
@@ -183,6 +190,10 @@ def views(con: duckdb.DuckDBPyConnection, net: Network) -> Iterator[tuple[tuple[
     ).fetchall():
         if (row[1], row[2]) in net.number:
             seen[row[0]].append((net.number[row[1], row[2]], row[3], row[4]))
+    overrun: dict[int, set[int]] = defaultdict(set)
+    for step_id, switch, number in con.execute(_OVERRUN).fetchall():
+        if (switch, number) in net.number:
+            overrun[step_id].add(net.number[switch, number])
     steps = con.execute(
         """SELECT id, job, comm, seq, started_ns, ended_ns, excess_ns, critical, src_host,
         dst_host FROM late_steps ORDER BY id"""
@@ -200,8 +211,27 @@ def views(con: duckdb.DuckDBPyConnection, net: Network) -> Iterator[tuple[tuple[
                 excess_ns=step[6],
                 duration_ns=max(step[5] - step[4], 1),
                 pauses_told=told,
+                overrun=frozenset(overrun[step[0]]),
             ),
         )
+
+
+# Ports where several of the collective's flows were seen, no other, and no two in the same step.
+_OVERRUN = """
+    WITH alone AS (
+        SELECT id, switch, port FROM step_flows GROUP BY ALL
+        HAVING bool_and(member) AND count(DISTINCT flow) > 1),
+    running AS (
+        SELECT f.id, f.switch, f.port, f.flow, w.step, w.started_ns, w.ended_ns
+        FROM step_flows f SEMI JOIN alone USING (id, switch, port) JOIN late_steps l USING (id)
+        JOIN step_waits w ON w.job = l.job AND w.comm = l.comm AND w.seq = l.seq
+            AND w.flow = f.flow AND w.started_ns < l.ended_ns AND w.ended_ns > l.started_ns),
+    met AS (
+        SELECT a.id, a.switch, a.port FROM running a JOIN running b
+            ON a.id = b.id AND a.switch = b.switch AND a.port = b.port AND a.flow < b.flow
+            AND a.step = b.step AND a.started_ns < b.ended_ns AND a.ended_ns > b.started_ns)
+    FROM alone ANTI JOIN met USING (id, switch, port)
+"""
 
 
 def _path(net: Network, src: str | None, dst: str | None, observed: set[int]) -> set[int]:
@@ -237,7 +267,10 @@ def roots(view: View, net: Network) -> list[Root]:
     direct = {
         port: share
         for port, share in view.shared.items()
-        if share > 0 and view.depth.get(port, 0) >= QUEUE and not _stops(view, port)
+        if share > 0
+        and view.depth.get(port, 0) >= QUEUE
+        and not _stops(view, port)
+        and port not in view.overrun
     }
     starts = [port for port in view.path if _stops(view, port)]
     most = max((view.paused[port][0] for port in starts), default=0.0)
@@ -252,6 +285,7 @@ def roots(view: View, net: Network) -> list[Root]:
     ]
     for start in starts:
         found += _ends(view, net, edges, circles, (start,), share)
+    found = [root for root in found if root.kind != "overrun"]
     total = sum(root.weight for root in found)
     best: dict[tuple[str, int], Root] = {}
     for root in sorted(found, key=lambda root: -len(root.ports)):
@@ -324,7 +358,8 @@ def _ends(
         yield Root("storm", port, way, weight)
     elif queues:
         for queue, depth in queues.items():
-            yield Root("queue", queue, (*way, queue), weight * depth / sum(queues.values()))
+            kind = "overrun" if queue in view.overrun else "queue"
+            yield Root(kind, queue, (*way, queue), weight * depth / sum(queues.values()))
     elif net.host_behind(port) or (
         behind and not view.pauses_told and all(q in view.depth for q in behind)
     ):

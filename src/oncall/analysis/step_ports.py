@@ -4,61 +4,14 @@ from __future__ import annotations
 
 from oncall.evidence import relation
 
-# Of one collective, only so many late steps are followed into the network, the worst first: the
-# critical path has few, and beyond some tens they tell nothing new.
-MOST_STEPS = 48
-
-
-@relation(
-    "late_steps",
-    reads=["step_waits"],
-    optional=["ranks", "flows"],
-    columns=[
-        ("id", "INTEGER", "", "number of the step among these"),
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
-        ("seq", "BIGINT", "", "the collective"),
-        ("flow", "BIGINT", "", "its flow"),
-        ("src", "INTEGER", "", "sending rank"),
-        ("dst", "INTEGER", "", "receiving rank"),
-        ("step", "INTEGER", "", "step of the algorithm"),
-        ("started_ns", "BIGINT", "ns", "first byte"),
-        ("ended_ns", "BIGINT", "ns", "last byte"),
-        ("excess_ns", "DOUBLE", "ns", "what it took too long"),
-        ("critical", "BOOLEAN", "", "on the longest path"),
-        ("over", "BOOLEAN", "", "it has ended"),
-        ("src_host", "VARCHAR", "", "host of the sender, as the topology calls it"),
-        ("dst_host", "VARCHAR", "", "host of the receiver"),
-    ],
-    source="Vedrfolnir III-D1",
-)
-def late_steps() -> str:
-    """The late steps of each collective that is late by them, the worst first."""
-    return f"""
-        WITH homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
-        named AS (
-            SELECT flow, any_value(src_host) AS src_host, any_value(dst_host) AS dst_host
-            FROM flows GROUP BY flow),
-        ranked AS (
-            SELECT w.*, row_number() OVER (PARTITION BY job, comm, seq
-                ORDER BY critical DESC, over, excess_ns DESC NULLS LAST, src, step) AS worst
-            FROM step_waits w WHERE late
-            QUALIFY bool_or(critical) OVER (PARTITION BY job, comm, seq))
-        SELECT row_number() OVER (ORDER BY w.job, comm, seq, worst) AS id, w.job, comm, seq, flow,
-            src, dst, step, started_ns, ended_ns,
-            coalesce(greatest(excess_ns, 0), ended_ns - started_ns) AS excess_ns, critical, over,
-            coalesce(a.node, f.src_host) AS src_host, coalesce(b.node, f.dst_host) AS dst_host
-        FROM ranked w LEFT JOIN homes a ON a.job = w.job AND a.rank = w.src
-        LEFT JOIN homes b ON b.job = w.job AND b.rank = w.dst
-        LEFT JOIN named f USING (flow)
-        WHERE worst <= {MOST_STEPS}
-    """
+# What a sender's own link holds back is told by nobody: it counts as the shortest queue that does.
+LEAST_QUEUE = 5.0  # packets met on average: less is what two senders' bursts make
 
 
 @relation(
     "step_ports",
     reads=["late_steps"],
-    optional=["switch_ports", "pause_spans"],
+    optional=["switch_ports", "pause_spans", "sender_links"],
     empty_without=["late_steps", "switch_ports|pause_spans"],
     columns=[
         ("id", "INTEGER", "", "the late step"),
@@ -77,7 +30,7 @@ def step_ports() -> str:
 
     Where no pause is told, a port was stopped for the share of its packets that met it stopped.
     """
-    return """
+    return f"""
         WITH told AS (
             SELECT s.id, p.switch, p.port, sum(p.packets) AS packets,
                 sum(p.packets * p.queue_depth) AS queued,
@@ -85,7 +38,10 @@ def step_ports() -> str:
                 sum(p.epoch_ns) AS seen_ns
             FROM late_steps s JOIN switch_ports p
                 ON p.at_ns > s.started_ns AND p.at_ns - coalesce(p.epoch_ns, 0) < s.ended_ns
-            GROUP BY ALL),
+            GROUP BY ALL
+            UNION ALL
+            SELECT id, switch, port, sum(packets), {LEAST_QUEUE} * sum(packets), NULL, NULL
+            FROM sender_links GROUP BY ALL),
         stopped AS (
             SELECT s.id, p.switch, p.port,
                 sum(least(p.ended_ns, s.ended_ns) - greatest(p.started_ns, s.started_ns))
@@ -106,7 +62,7 @@ def step_ports() -> str:
 @relation(
     "step_flows",
     reads=["late_steps"],
-    optional=["switch_flows", "step_waits", "flows"],
+    optional=["switch_flows", "step_waits", "flows", "sender_links"],
     empty_without=["late_steps", "switch_flows"],
     columns=[
         ("id", "INTEGER", "", "the late step"),
@@ -123,17 +79,22 @@ def step_ports() -> str:
 )
 def step_flows() -> str:
     """Each flow at each port while a late step ran."""
-    return """
+    return f"""
         WITH members AS (
             SELECT DISTINCT job, comm, seq, flow FROM step_waits WHERE flow IS NOT NULL),
-        names AS (SELECT flow, any_value(name) AS name FROM flows GROUP BY flow)
+        names AS (SELECT flow, any_value(name) AS name FROM flows GROUP BY flow),
+        seen AS (
+            SELECT s.id, p.switch, p.port, p.flow, p.packets, p.packets * p.queue_depth AS queued
+            FROM late_steps s JOIN switch_flows p
+                ON p.at_ns > s.started_ns AND p.at_ns - coalesce(p.epoch_ns, 0) < s.ended_ns
+            UNION ALL
+            SELECT id, switch, port, flow, packets, {LEAST_QUEUE} * packets FROM sender_links)
         SELECT s.id, p.switch, p.port, p.flow, sum(p.packets) AS packets,
-            sum(p.packets * p.queue_depth) AS queued,
+            sum(p.queued) AS queued,
             coalesce(bool_or(p.flow = s.flow), false) AS own,
             bool_or(m.flow IS NOT NULL) AS member,
             coalesce(any_value(n.name), 'flow ' || p.flow) AS name
-        FROM late_steps s JOIN switch_flows p
-            ON p.at_ns > s.started_ns AND p.at_ns - coalesce(p.epoch_ns, 0) < s.ended_ns
+        FROM late_steps s JOIN seen p USING (id)
         LEFT JOIN members m
             ON m.job = s.job AND m.comm = s.comm AND m.seq = s.seq AND m.flow = p.flow
         LEFT JOIN names n ON n.flow = p.flow

@@ -39,7 +39,7 @@ def flows(draw: st.DrawFn) -> list[tuple[int, ...]]:
 def test_laws_of_queues(
     paths: list[tuple[int, ...]], storms: list[set[int]], data: st.DataObject
 ) -> None:
-    queues = Queues(legs_of(paths), PORTS, QUANTUM, XOFF, XON)
+    queues = Queues(legs_of(paths), np.full(PORTS, QUANTUM), XOFF, XON)
     sent, came = np.zeros(len(paths)), np.zeros(len(paths))
     # Any switch has as many links as may each be full, and what was under way when it paused them.
     for forced in [*storms, *[set[int]()] * 20]:

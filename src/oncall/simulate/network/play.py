@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -51,13 +51,16 @@ class Played:
         return len(self.plan.routes)
 
 
-def play(scenario: NetworkScenario, plan: Plan) -> Played:
-    """Play until the collective is over, or nothing moves any more."""
-    return _Player(scenario, plan).play()
+def play(scenario: NetworkScenario, plan: Plan, opened: Sequence[int] = ()) -> Played:
+    """Play until the collective is over, or nothing moves any more.
+
+    `opened` ports are so fast that they never have a queue: what would be, were they not to blame?
+    """
+    return _Player(scenario, plan, opened).play()
 
 
 class _Player:
-    def __init__(self, scenario: NetworkScenario, plan: Plan) -> None:
+    def __init__(self, scenario: NetworkScenario, plan: Plan, opened: Sequence[int]) -> None:
         self.scenario, self.plan = scenario, plan
         rng = np.random.default_rng([scenario.seed, 0x91A4])
         messages, others = plan.messages, plan.flows
@@ -66,9 +69,9 @@ class _Player:
         ports = len(plan.tree.device_of)
         self.quantum_bytes = (scenario.xoff_bytes - scenario.xon_bytes) / QUANTA
         self.quantum_ns = self.quantum_bytes / scenario.network_bytes_per_s * 1e9
-        self.queues = Queues(
-            self.legs, ports, self.quantum_bytes, scenario.xoff_bytes, scenario.xon_bytes
-        )
+        service = np.full(ports, self.quantum_bytes)
+        service[list(opened)] *= ports
+        self.queues = Queues(self.legs, service, scenario.xoff_bytes, scenario.xon_bytes)
         number = self.members + len(others)
         self.meter = Meter(self.queues, np.arange(number) < self.members)
         controlled = [scenario.congestion_control] * self.members
@@ -85,7 +88,7 @@ class _Player:
         self.unsent = np.zeros(number)
         self.coming = np.zeros(number)  # bytes that the receiver still waits for
         self.message = np.full(self.members, -1)
-        self.at_ns = np.array([flow.at_ns for flow in others])
+        self.at_ns = np.array([flow.at_ns for flow in others], float)
         self.flow_started_ns = np.full(len(others), np.nan)
         self.flow_ended_ns = np.full(len(others), np.nan)
         self.pauses: list[tuple[float, int, bool]] = []

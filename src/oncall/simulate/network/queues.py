@@ -59,15 +59,16 @@ class Queues:
     """What stands where, and which ports are paused. Bytes; one call of `advance` is a quantum."""
 
     def __init__(
-        self, legs: Legs, ports: int, quantum_bytes: float, xoff_bytes: float, xon_bytes: float
+        self, legs: Legs, service_bytes: Floats, xoff_bytes: float, xon_bytes: float
     ) -> None:
-        self.legs, self.ports = legs, ports
-        self.quantum_bytes = quantum_bytes  # what a port can serve
+        """`service_bytes` (ports,): what each port can serve in a quantum."""
+        self.legs, self.ports = legs, len(service_bytes)
+        self.service_bytes = service_bytes
         self.xoff_bytes, self.xon_bytes = xoff_bytes, xon_bytes
         self.standing = np.zeros(len(legs))
         self.arriving = np.zeros(len(legs))
         self.served = np.zeros(len(legs))
-        self.paused = np.zeros(ports, np.bool_)
+        self.paused = np.zeros(self.ports, np.bool_)
         self._inner = np.ones(len(legs))
         self._inner[legs.first] = 0.0
 
@@ -89,7 +90,7 @@ class Queues:
         waiting = self.standing + self.arriving
         waiting[legs.first] = offered
         total = _sum(legs.port, waiting, self.ports)
-        share = np.minimum(1.0, self.quantum_bytes / np.maximum(total, 1e-9))
+        share = np.minimum(1.0, self.service_bytes / np.maximum(total, 1e-9))
         share[self.paused] = 0.0
         served = waiting * share[legs.port]
         self.standing = (waiting - served) * self._inner

@@ -18,6 +18,7 @@ from oncall.simulate.recorder import EPOCH_NS
 from oncall.simulate.truth import FaultTruth, Truth
 
 LATE = 1.03  # times what the collective takes without the fault; a fault that does less is none
+MAINLY = 0.5  # of what the collective lost: pauses that cost less come with contention
 
 
 def simulate_network(scenario: NetworkScenario) -> tuple[Incident, Truth]:
@@ -45,7 +46,7 @@ def truth_of(played: Played) -> Truth:
     found = tuple(
         _fault(played, injected, slowdown)
         for injected in played.plan.injected
-        if slowdown >= LATE and _came(played, injected)
+        if slowdown >= LATE and _came(played, injected, alone_ns)
     )
     unstruck = len(scenario.faults) - len(found)
     return Truth(scenario.job, scenario.seed, found, (), unstruck)
@@ -57,12 +58,32 @@ def _took_ns(played: Played) -> float:
     return end - float(np.nanmin(progress.started_ns))
 
 
-def _came(played: Played, injected: Injected) -> bool:
+def _came(played: Played, injected: Injected, alone_ns: float) -> bool:
     """Whether what was injected took the form that it is named for."""
     if injected.kind == "PFC_LOOP_DEADLOCK":
         last = {port: paused for _, port, paused in played.pauses}
         return not played.progress.over and all(last.get(port) for port in injected.ports)
+    if injected.kind == "PFC_BACKPRESSURE":
+        relieved_ns = _took_ns(play(played.scenario, played.plan, injected.ports))
+        took_ns = _took_ns(played)
+        return took_ns - relieved_ns >= MAINLY * (took_ns - alone_ns)
     return True
+
+
+def steps_longer_ns(played: Played, name: str) -> float:
+    """By how much some step of the collective is longer than it would be without a flow."""
+    other = flow_names(played).index(name) - played.members
+    injected = tuple(
+        dataclasses.replace(
+            fault, flows=tuple(f for f in fault.flows if f is not played.plan.flows[other])
+        )
+        for fault in played.plan.injected
+    )
+    innocent = tuple(f for f in played.plan.innocent if f is not played.plan.flows[other])
+    fewer = dataclasses.replace(played.plan, injected=injected, innocent=innocent)
+    without = play(played.scenario, fewer).progress
+    took = [p.ended_ns - p.started_ns for p in (played.progress, without)]
+    return float(np.nanmax(took[0] - took[1]))
 
 
 def _fault(played: Played, injected: Injected, slowdown: float) -> FaultTruth:

@@ -1,0 +1,55 @@
+"""The steps that made a collective late: what is followed into the network."""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+# Of one collective, only so many late steps are followed into the network, the worst first: the
+# critical path has few, and beyond some tens they tell nothing new.
+MOST_STEPS = 48
+
+
+@relation(
+    "late_steps",
+    reads=["step_waits"],
+    optional=["ranks", "flows"],
+    columns=[
+        ("id", "INTEGER", "", "number of the step among these"),
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the collective"),
+        ("flow", "BIGINT", "", "its flow"),
+        ("src", "INTEGER", "", "sending rank"),
+        ("dst", "INTEGER", "", "receiving rank"),
+        ("step", "INTEGER", "", "step of the algorithm"),
+        ("started_ns", "BIGINT", "ns", "first byte"),
+        ("ended_ns", "BIGINT", "ns", "last byte"),
+        ("excess_ns", "DOUBLE", "ns", "what it took too long"),
+        ("critical", "BOOLEAN", "", "on the longest path"),
+        ("over", "BOOLEAN", "", "it has ended"),
+        ("src_host", "VARCHAR", "", "host of the sender, as the topology calls it"),
+        ("dst_host", "VARCHAR", "", "host of the receiver"),
+    ],
+    source="Vedrfolnir III-D1",
+)
+def late_steps() -> str:
+    """The late steps of each collective that is late by them, the worst first."""
+    return f"""
+        WITH homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
+        named AS (
+            SELECT flow, any_value(src_host) AS src_host, any_value(dst_host) AS dst_host
+            FROM flows GROUP BY flow),
+        ranked AS (
+            SELECT w.*, row_number() OVER (PARTITION BY job, comm, seq
+                ORDER BY critical DESC, over, excess_ns DESC NULLS LAST, src, step) AS worst
+            FROM step_waits w WHERE late
+            QUALIFY bool_or(critical) OVER (PARTITION BY job, comm, seq))
+        SELECT row_number() OVER (ORDER BY w.job, comm, seq, worst) AS id, w.job, comm, seq, flow,
+            src, dst, step, started_ns, ended_ns,
+            coalesce(greatest(excess_ns, 0), ended_ns - started_ns) AS excess_ns, critical, over,
+            coalesce(a.node, f.src_host) AS src_host, coalesce(b.node, f.dst_host) AS dst_host
+        FROM ranked w LEFT JOIN homes a ON a.job = w.job AND a.rank = w.src
+        LEFT JOIN homes b ON b.job = w.job AND b.rank = w.dst
+        LEFT JOIN named f USING (flow)
+        WHERE worst <= {MOST_STEPS}
+    """
