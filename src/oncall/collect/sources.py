@@ -110,6 +110,7 @@ def _verbs(of: Node) -> Source:
         of.config.ring_grace_ns,
         of.recent,
         EmptyProbes(of.config.probes_port, of.config.root),
+        of.config.root,
     )
     return OwnThread(source)
 

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oncall.collect.empty_probe import EmptyProbes
+from oncall.collect.rdma_nics import link_rate
 from oncall.collect.recent_traffic import RecentTraffic
 from oncall.collect.shared_files import SharedFiles
 from oncall.collect.source import Collected, Instant
+from oncall.collect.system_files import read_text
 from oncall.collect.verbs_file import VerbsReader
 from oncall.collect.verbs_process import Limits, Stuck, VerbsProcess
 from oncall.errors import BadInput
@@ -36,12 +38,14 @@ class VerbsSource:
         grace_ns: int,
         recent: RecentTraffic,
         probes: EmptyProbes | None = None,
+        root: Path = Path("/"),
     ) -> None:
         self.every_ns = every_ns
         self._node = node
         self._limits = limits
         self._recent = recent
         self._probes = probes
+        self._root = root
         self._processes = SharedFiles(folder, ".verbs", grace_ns, self._open)
         self._waiting: list[tuple[VerbsProcess, Stuck]] = []  # for what its probe will tell
 
@@ -80,7 +84,14 @@ class VerbsSource:
             self._probes.close()
 
     def _open(self, path: Path) -> VerbsProcess:
-        return VerbsProcess(VerbsReader.open(path), self._node, self._limits, self._recent)
+        reader = VerbsReader.open(path)
+        return VerbsProcess(reader, self._node, self._limits, self._recent, self._link_rate)
+
+    def _link_rate(self, nic: str, port: int) -> int | None:
+        """What the port's link carries, bytes a second, if the kernel tells."""
+        place = self._root / "sys/class/infiniband" / nic / "ports" / str(port)
+        is_name = "/" not in nic and nic not in ("", ".", "..")  # it comes from a job's process
+        return link_rate(read_text(place / "rate")) if is_name else None
 
     # ------------------------------------------------------------ empty probes
 

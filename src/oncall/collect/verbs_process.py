@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.collect.epochs import Epochs, spans, spread
+from oncall.collect.full_queues import FullQueues, LinkRate, queues_of
 from oncall.collect.recent_traffic import Flow, RecentTraffic, epoch_rows, in_parts
 from oncall.collect.source import Instant
 from oncall.collect.verbs_file import VerbsReader
@@ -62,7 +63,12 @@ class VerbsProcess:
     end_told = True  # its records and boards tell all there is
 
     def __init__(
-        self, reader: VerbsReader, node: str, limits: Limits, recent: RecentTraffic
+        self,
+        reader: VerbsReader,
+        node: str,
+        limits: Limits,
+        recent: RecentTraffic,
+        link_rate: LinkRate = lambda nic, port: None,  # noqa: ARG005
     ) -> None:
         self.reader = reader
         self.gone_since: Instant | None = None  # when it was first seen dead or closed
@@ -79,7 +85,10 @@ class VerbsProcess:
         self._completed_ns: dict[int, int] = {}  # flow -> its last completion (monotonic)
         self._second: list[Windows] = []
         self._tell_at_ns = 0
-        self._high_since_ns: dict[int, int] = {}
+        self._full = FullQueues(limits.window, limits.timeout_ns, link_rate)
+        self._low: list[NDArray[Any]] = []  # numbers of queue pairs that had few outstanding
+        self._boards_read = False  # since `_full` looked at them
+        self._high_boards: Rows = self._boards
         self._stuck: set[int] = set()
         self._raw: list[Batch] = []  # epochs, where all are to be stored
         self._unstored = 0  # rows of it that there was no time for
@@ -121,6 +130,7 @@ class VerbsProcess:
 
     def _see_boards(self) -> None:
         self._boards = self.reader.queue_pairs().rows
+        self._boards_read = True
         new = self._boards[~np.isin(self._boards["number"], self._seen)]
         for board in new:
             self._by_flow[int(board["number"])] = (_text(board["nic"]), int(board["qpn"]))
@@ -239,7 +249,7 @@ class VerbsProcess:
         if self.gone_since is not None:
             return []
         stalled = self._stalled(self._boards, now)
-        high = self._high(self._boards, records, now)
+        high = self._high(records, now)
         newly = [each for each in (*stalled, *high) if each.flow not in self._stuck]
         self._stuck = {each.flow for each in (*stalled, *high)}
         return list({each.flow: each for each in newly}.values())
@@ -250,20 +260,15 @@ class VerbsProcess:
         old = (oldest_ns > 0) & (now.monotonic_ns - oldest_ns > self._limits.timeout_ns)
         return self._as_stuck(boards[old], now)
 
-    def _high(self, boards: Rows, records: Rows, now: Instant) -> list[Stuck]:
-        """Whose outstanding requests did not fall below a window for as long as the timeout."""
-        low = records["number"][records["outstanding"] < self._limits.window]
-        left = boards["posted"].astype(np.int64) - boards["completed"].astype(np.int64)
-        many = boards[(left >= self._limits.window) & ~np.isin(boards["number"], low)]
-        before = self._high_since_ns
-        self._high_since_ns = {
-            int(board["number"]): before.get(int(board["number"]), now.monotonic_ns)
-            for board in many
-        }
-        long_ns = now.monotonic_ns - self._limits.timeout_ns
-        return self._as_stuck(
-            [each for each in many if self._high_since_ns[int(each["number"])] <= long_ns], now
-        )
+    def _high(self, records: Rows, now: Instant) -> list[Stuck]:
+        """Whose outstanding requests did not fall below a window for as long as the timeout,
+        while the NIC could have completed more; as of when the boards were read last."""
+        self._low.append(records["number"][records["outstanding"] < self._limits.window])
+        if self._boards_read:
+            queues = queues_of(self._boards, np.concatenate(self._low))
+            self._high_boards = self._boards[self._full.look(queues, now.monotonic_ns)]
+            self._low, self._boards_read = [], False
+        return self._as_stuck(self._high_boards, now)
 
     def _as_stuck(self, boards: Iterable[Any], now: Instant) -> list[Stuck]:
         return [
