@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
 
 NONE = -1
+# An operation that would hold so much of the next one's volume too is cut by volume.
+NEXT_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -58,19 +60,21 @@ def segment(
     operation_flow: Ints,
     expected_bytes: Ints,
     gap_ns: int,
-    next_share: float = 0.5,
+    next_share: float | Floats = NEXT_SHARE,
     enough_bytes: Ints | None = None,
 ) -> Segments:
     """The epochs of each operation, in the order in which its flow carries them.
 
     operation_flow (m,): the flow of each operation, in non-decreasing order; expected_bytes (m,):
     more than zero. A pause is at least `gap_ns` between the starts of two epochs. Where an
-    operation would hold `next_share` of the next one's volume too, it is cut by volume; infinity
-    leaves Algorithm 1 as it is printed. The last operation that began takes what is left.
+    operation would hold `next_share`, of all or of each (m,), of the next one's volume too, it is
+    cut by volume; infinity leaves Algorithm 1 as it is printed. The last operation that began
+    takes what is left.
     enough_bytes (m,): what completes an operation before a pause, where some of it was not counted.
     """
     enough = expected_bytes if enough_bytes is None else enough_bytes
     m = len(operation_flow)
+    least_spare = np.asarray(next_share) * np.append(expected_bytes[1:], 1)[:m]
     first = np.full(m, NONE, dtype=np.int64)
     last = np.full(m, NONE, dtype=np.int64)
     complete, cut = np.zeros(m, dtype=bool), np.zeros(m, dtype=bool)
@@ -97,10 +101,9 @@ def segment(
         done = reached < stop
         reached = np.minimum(reached, stop - 1)
         until = np.where(done, pauses[np.searchsorted(pauses, reached)], stop - 1)
-        follows = np.minimum(at + 1, m - 1)
         has_next = (at + 1 < own[left + 1]) & done & (until > reached)
         spare = sent[until + 1] - sent[begun] - due
-        too_much = has_next & (spare >= next_share * expected_bytes[follows])
+        too_much = has_next & (spare >= least_spare[at])
         until = np.where(too_much, _reached(sent, begun, due), until)
         first[at], last[at], complete[at], cut[at] = begun, until, done, too_much
         owed[left] = np.where(too_much, sent[until + 1] - sent[begun] - due, 0)

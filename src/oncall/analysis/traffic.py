@@ -17,8 +17,9 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.analysis.buffered import begins_late
+from oncall.analysis.buffered import begins_late, begins_within
 from oncall.analysis.segmentation import (
+    NEXT_SHARE,
     NONE,
     Segments,
     Traffic,
@@ -37,6 +38,8 @@ Truths = NDArray[np.bool_]
 GAP_NS = 1_000_000
 # Of a lane in which events were lost, this part of the volume will do: the pause then decides.
 UNDERCOUNTED = 0.9
+# Sources that count what was posted, without headers or what was sent again.
+_EXACT = ("wr", "proxy")
 
 OP_TRAFFIC_COLUMNS = [
     ("job", "VARCHAR", "", "the job"),
@@ -128,12 +131,15 @@ def segmented_traffic(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             if name != "lane"
         },
     )
+    exact = np.zeros(len(known), dtype=bool)
+    exact[np.searchsorted(known, lanes["lane"])] = np.isin(lanes["source"].astype(str), _EXACT)
     epochs = Epochs(
         lane=np.searchsorted(known, found["lane"]),
         start_ns=found["slot"] * epoch_ns,
         bytes=found["bytes"],
         undercount=found["undercount"],
         epoch_ns=epoch_ns,
+        exact=exact,
     )
     kept, columns = cut(operations, epochs)
     place = np.searchsorted(lanes["lane"], expected["lane"][kept])
@@ -176,13 +182,15 @@ class Operations:
 
 @dataclass(frozen=True)
 class Epochs:
-    """What was sent: arrays (n,), by lane, then by time."""
+    """What was sent: arrays (n,), by lane, then by time. Of each lane (l,), whether its bytes are
+    those of operations and nothing more."""
 
     lane: Ints
     start_ns: Ints
     bytes: Ints
     undercount: Truths
     epoch_ns: int
+    exact: Truths
 
 
 def cut(operations: Operations, epochs: Epochs) -> tuple[Ints, dict[str, Any]]:
@@ -199,7 +207,8 @@ def cut(operations: Operations, epochs: Epochs) -> tuple[Ints, dict[str, Any]]:
     )
     whole = operations.expected_bytes
     enough = np.ceil(np.where(lossy[operations.lane], UNDERCOUNTED, 1.0) * whole).astype(np.int64)
-    segments = segment(traffic, pieces.of_operation, whole, GAP_NS, enough_bytes=enough)
+    share = np.where(epochs.exact[operations.lane], 0.0, NEXT_SHARE)
+    segments = segment(traffic, pieces.of_operation, whole, GAP_NS, share, enough_bytes=enough)
     measured = measure(traffic, segments)
 
     there = segments.first >= 0
@@ -256,9 +265,8 @@ def _pieces(operations: Operations, epochs: Epochs, lossy: Truths) -> _Pieces:
     opens = np.diff(so_far, prepend=-1) > 0
     sent = np.concatenate([[0], np.cumsum(epochs.bytes)])  # before each epoch, over all lanes
     first = np.searchsorted(place, so_far)
-    opens[opens] = (
-        ~_is_buffered(operations, np.flatnonzero(opens), sent[first], sent[-1]) | lossy[opens]
-    )
+    at = np.flatnonzero(opens)
+    opens[at] = ~_is_buffered(operations, epochs, at, first[at], sent) | lossy[at]
     at = np.flatnonzero(opens)
     of_operation = np.cumsum(opens) - 1
     last = np.append(at[1:], len(opens)) - 1
@@ -272,15 +280,21 @@ def _pieces(operations: Operations, epochs: Epochs, lossy: Truths) -> _Pieces:
     return _Pieces(of_operation, np.where(there, piece, NONE))
 
 
-def _is_buffered(operations: Operations, at: Ints, sent_before: Ints, all_sent: int) -> Truths:
-    """Whether the pieces that begin `at` (p,) operations begin with what those before left."""
-    lane, sent = operations.lane[at], sent_before[at]
+def _is_buffered(
+    operations: Operations, epochs: Epochs, at: Ints, first: Ints, sent: Ints
+) -> Truths:
+    """Whether the pieces that begin `at` (p,) operations, with epoch `first`, do not begin with
+    their own data."""
+    lane = operations.lane[at]
     ends_lane = np.append(np.diff(lane) > 0, True)
-    whole = _volumes(operations, at)
+    stop = np.where(
+        ends_lane, np.searchsorted(epochs.lane, lane, side="right"), np.append(first[1:], 0)
+    )
+    sent_within, whole = sent[stop] - sent[first], _volumes(operations, at)
     # What is in flight at the end owes nothing.
-    in_flight = ~operations.done[np.append(at[1:], len(operations.done)) - 1]
-    whole[ends_lane & in_flight] = 0
-    return begins_late(lane, whole, np.diff(sent, append=all_sent))
+    is_open = ends_lane & ~operations.done[np.append(at[1:], len(operations.done)) - 1]
+    exactly = epochs.exact[lane] & begins_within(lane, whole, sent_within, is_open)
+    return exactly | begins_late(lane, np.where(is_open, 0, whole), sent_within)
 
 
 def _volumes(operations: Operations, at: Ints) -> Ints:
