@@ -30,12 +30,14 @@ class TrafficSource:
 
     name = "traffic"
 
-    def __init__(self, recent: RecentTraffic, every_ns: int) -> None:
+    def __init__(
+        self, recent: RecentTraffic, every_ns: int, segmenting: Segmenting | None = None
+    ) -> None:
         self.every_ns = _LOOK_NS
         self._recent = recent
         self._round_every_ns = every_ns
         self._round_at_ns = 0
-        self._segmenting = Segmenting()
+        self._segmenting = segmenting or Segmenting()
         self._lock = threading.Lock()
         self._seen: list[Batch] = []
         self._waiting = 0

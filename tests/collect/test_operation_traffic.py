@@ -1,0 +1,111 @@
+"""The source `traffic` in a collector: what it sees of the others, and what comes into a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from oncall.collect.agent import Agent
+from oncall.collect.config import Configuration
+from oncall.collect.epochs import EPOCH_NS, Epochs
+from oncall.collect.log import Log
+from oncall.collect.operation_traffic import TrafficSource, TrafficThread
+from oncall.collect.recent_traffic import Flow, RecentTraffic
+from oncall.collect.recorder import Recorder
+from oncall.collect.segmenting import Segmenting
+from oncall.collect.source import Collected, Instant, read_clock
+from oncall.shards.batch import Batch
+from oncall.units import NS_PER_S
+
+SealedRows = Callable[[str], list[tuple[object, ...]]]
+Until = Callable[[Callable[[], object]], None]
+OPERATIONS, EPOCHS, BYTES = 5, 10, 10**6
+EVERY_NS = NS_PER_S // 10
+NODE, JOB, COMM, RANK = "gpu017", "j", 7, 3
+
+
+class Job:
+    """A rank that adds something up with another one over its NIC, and its NIC that counts: what
+    the sources `rings`, `verbs` and `dpa` would tell. The last operation stands still half way."""
+
+    name = "job"
+
+    def __init__(self, recent: RecentTraffic) -> None:
+        self.began_ns = read_clock().realtime_ns - OPERATIONS * EVERY_NS
+        self._recent = recent
+        self._told = False
+
+    def collect(self, now: Instant) -> Collected:
+        if self._told:
+            return Collected()
+        self._told = True
+        self._send(now)
+        number = np.arange(OPERATIONS)
+        called_ns = self.began_ns + number * EVERY_NS
+        over = number < OPERATIONS - 1
+        ops = {
+            "job": JOB, "comm": COMM, "rank": RANK, "seq": number + 1, "kind": ["coll"] * 5,
+            "op": ["AllReduce"] * OPERATIONS, "bytes": BYTES, "enqueued_ns": called_ns,
+            "started_ns": called_ns, "done": over,
+            "ended_ns": np.ma.MaskedArray(called_ns + EPOCHS * EPOCH_NS, mask=~over),
+        }  # fmt: skip
+        comms = {"job": JOB, "comm": COMM, "rank": [RANK], "comm_rank": 0, "size": 2}
+        ranks = {"job": JOB, "rank": [RANK], "node": NODE}
+        pair = {"job": JOB, "node": NODE, "nic": "mlx5_0", "qpn": [9], "rank": RANK,
+                "peer_gid": "::2", "peer_qpn": 8, "created_ns": 0}  # fmt: skip
+        rows = {"comms": comms, "ranks": ranks, "qps": pair}
+        batches = [Batch("ops", OPERATIONS, ops)]
+        return Collected([*batches, *(Batch(name, 1, told) for name, told in rows.items())])
+
+    def _send(self, now: Instant) -> None:
+        first = (self.began_ns + np.arange(OPERATIONS) * EVERY_NS) // EPOCH_NS + 1
+        epoch = (first[:, None] + np.arange(EPOCHS)).ravel()[: -EPOCHS // 2]
+        sent = np.full(len(epoch), BYTES // EPOCHS)
+        epochs = Epochs(np.zeros_like(epoch), epoch, sent)
+        self._recent.add([Flow("dpa", NODE, "mlx5_0", 9)], epochs, now.realtime_ns)
+
+    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+        return ()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.fixture
+def agent(config: Configuration) -> Agent:
+    recent = RecentTraffic(most_bytes=2**20)
+    segmenting = Segmenting(settle_ns=NS_PER_S // 10, learn_ns=0)
+    traffic = TrafficThread(TrafficSource(recent, NS_PER_S // 10, segmenting))
+    return Agent(config, [Job(recent), traffic], Recorder(config, Log()), Log())
+
+
+def test_what_was_sent_in_each_operation_is_in_a_shard_and_raw_epochs_are_where_one_is_late(
+    agent: Agent, until: Until, sealed_rows: SealedRows
+) -> None:
+    traffic = agent._accounts["traffic"]
+    until(
+        lambda: agent.step() or traffic.rows >= OPERATIONS - 1 + OPERATIONS * EPOCHS - EPOCHS // 2
+    )
+    agent.finish()
+    found = sealed_rows(
+        "SELECT seq, rank, nic, qpn, source, algo, bytes, expected_bytes, active_ns, "
+        "ended_ns IS NULL FROM op_traffic ORDER BY seq, ended_ns IS NULL"
+    )
+    whole = (RANK, "mlx5_0", 9, "dpa", "RING", BYTES, BYTES, EPOCHS * EPOCH_NS, False)
+    half = (RANK, "mlx5_0", 9, "dpa", "RING", BYTES // 2, BYTES, EPOCHS // 2 * EPOCH_NS, True)
+    assert found[:-1] == [(number + 1, *whole) for number in range(OPERATIONS - 1)]
+    assert found[-1] == (OPERATIONS, *half)
+    assert sealed_rows("SELECT sum(bytes), any_value(qpn) FROM epochs") == [
+        ((OPERATIONS - 1) * BYTES + BYTES // 2, 9)
+    ]
+
+
+def test_without_anything_that_measures_it_says_so() -> None:
+    source = TrafficSource(RecentTraffic(most_bytes=2**20), NS_PER_S)
+    source.see([Batch("ops", 10_000, {"rank": np.arange(10_000)})])
+    told = source.collect(read_clock())
+    source.close()
+    assert told.notes == ("no source here measures what queue pairs send",)
+    assert not told.batches and not told.dropped
