@@ -24,6 +24,7 @@ class Block:
     `events` are the positions of what tells tasks in it. `torn_before`, `torn_after`: calls may
     be missing there, as the recorder lost them or the recording began or ended. `started_ns`: when
     the rank left the bound before it; `until`: the position at which the next block begins.
+    `passes`: so many passes forward, of an evaluation; 0: of training.
     """
 
     begin: int
@@ -33,6 +34,7 @@ class Block:
     torn_before: bool
     torn_after: bool
     started_ns: int
+    passes: int = 0
 
 
 def find_blocks(calls: RankCalls) -> list[Block]:

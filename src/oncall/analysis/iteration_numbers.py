@@ -54,10 +54,11 @@ def number_blocks(ranks: Sequence[Numbered]) -> list[Array]:
         apart = np.maximum(1, np.round(np.diff(starts[order[opens]]) / usual_ns))
         _count_apart(ranks, place, apart)
         numbers[known] = np.concatenate([[0], np.cumsum(apart)])[place[known]].astype(np.int64)
-        whole = np.concatenate([one.whole for one in ranks]) & (numbers != NOT_NUMBERED)
-        numbers[known] -= numbers[whole].min() if whole.any() else 0
-    parts = _split(ranks, numbers)
-    return [_before(one, part) for one, part in zip(ranks, parts, strict=True)]
+    for one, mine in zip(ranks, _split(ranks, numbers), strict=True):
+        _before(one, mine)
+    whole = np.concatenate([one.whole for one in ranks]) & (numbers != NOT_NUMBERED)
+    numbers[numbers != NOT_NUMBERED] -= numbers[whole].min() if whole.any() else 0
+    return _split(ranks, numbers)
 
 
 def _split(ranks: Sequence[Numbered], values: Array) -> list[Array]:
@@ -73,6 +74,12 @@ def _count_apart(ranks: Sequence[Numbered], place: Array, apart: Array) -> None:
         calls = np.diff(one.count[at])
         adjacent = (np.diff(mine[at]) == 1) & (calls > 0) & (usual < np.inf)
         apart[mine[at][:-1][adjacent]] = np.maximum(1, np.round(calls[adjacent] / usual))
+    for one, mine in zip(ranks, _split(ranks, place), strict=True):
+        at = np.flatnonzero(mine >= 0)
+        torn = np.cumsum([block.torn_after for block in one.blocks])
+        through = (np.diff(mine[at]) == 1) & (torn[at[1:] - 1] == torn[at[:-1]])
+        through &= ~np.array([one.blocks[i].torn_after for i in at[:-1]], dtype=np.bool_)
+        apart[mine[at][:-1][through]] = 1
 
 
 def _starts(one: Numbered) -> Array:
@@ -94,10 +101,9 @@ def _usual(ranks: Sequence[Numbered], values: Sequence[Array]) -> float:
     return float(np.median(every)) if len(every) else np.inf
 
 
-def _before(one: Numbered, numbers: Array) -> Array:
-    """A block torn at its begin is the one before the block behind it."""
+def _before(one: Numbered, numbers: Array) -> None:
+    """Number the blocks torn at their begin: each is the one before the block behind it."""
     for i in range(len(numbers) - 2, -1, -1):
         behind = numbers[i + 1] != NOT_NUMBERED and not one.blocks[i + 1].torn_before
         if numbers[i] == NOT_NUMBERED and behind and one.trains[i]:
             numbers[i] = numbers[i + 1] - 1
-    return numbers

@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from oncall.analysis.evaluation_blocks import split_evaluations
 from oncall.analysis.iteration_bounds import Block, find_blocks
 from oncall.analysis.iteration_numbers import NOT_NUMBERED, Numbered, number_blocks
 from oncall.analysis.pipeline_places import Place, Told, directions, find_place
@@ -119,10 +120,7 @@ def _label_job(
 ) -> list[dict[str, Any]]:
     """Columns of the tasks of the ranks of one job that are here, some for each rank."""
     placed = _pipeline_length([_place(one, told, seats) for one in ranks])
-    labelled = [
-        _Labelled(one.calls, one.blocks, place, _tasks(one, place, told))
-        for one, place in zip(ranks, placed, strict=True)
-    ]
+    labelled = [_tasks(one, place, told) for one, place in zip(ranks, placed, strict=True)]
     labelled = [one for one in labelled if len(one.tasks)]
     numbers = number_blocks([_numbered(one) for one in labelled])
     late = lateness([one.calls for one in labelled], sizes)
@@ -181,13 +179,17 @@ def _pipeline_length(places: Sequence[Place | None]) -> list[Place | None]:
     ]
 
 
-def _tasks(one: _Found, place: Place | None, told: Told) -> Tasks:
+def _tasks(one: _Found, place: Place | None, told: Told) -> _Labelled:
+    """The tasks of a rank, with the blocks they are in."""
+    calls, blocks = one.calls, one.blocks
     if place is not None:
         seat = None if place.stage is None else (place.stage, place.stages or 0)
-        return place_tasks(one.calls, one.blocks, place, directions(one.calls, seat))
-    if (one.calls.use == TASK).any() and told.stages in (None, 1):
-        return place_alone(one.calls, one.blocks, told.micro_batches)
-    return place_alone(one.calls, [], None)
+        forward = directions(calls, seat)
+        blocks = split_evaluations(calls, blocks, place, forward)
+        return _Labelled(calls, blocks, place, place_tasks(calls, blocks, place, forward))
+    alone = (calls.use == TASK).any() and told.stages in (None, 1)
+    tasks = place_alone(calls, blocks if alone else [], told.micro_batches)
+    return _Labelled(calls, blocks, None, tasks)
 
 
 # ------------------------------------------------------------------------ rows

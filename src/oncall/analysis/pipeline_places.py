@@ -66,6 +66,11 @@ class Place:
         """How often it sends, and receives, for each micro-batch of an iteration."""
         return 2 * self.chunks - (self.is_first or self.is_last)
 
+    @property
+    def transfers_forward(self) -> int:
+        """Sends and receives of one pass forward."""
+        return 2 * self.chunks - (self.is_first or self.is_last)
+
 
 def directions(calls: RankCalls, told_place: tuple[int, int] | None) -> Array | None:
     """For each call whether the pipeline's transfer goes with forwards: to the next stage or from
@@ -109,7 +114,7 @@ def find_place(
 ) -> Place | None:
     """The place of a rank that sends or receives; None where its calls do not tell it."""
     whole = [block for block in blocks if not (block.torn_before or block.torn_after)]
-    shapes = [_shape(calls, block, forward) for block in (whole or blocks)]
+    shapes = [shape_of(calls, block, forward) for block in (whole or blocks)]
     shapes = [shape for shape in shapes if shape.sends and shape.receives]
     if not shapes:
         return None
@@ -138,13 +143,14 @@ def find_place(
         place = replace(place, micro_batches=transfers // place.transfers_each)
     elif told.micro_batches:
         place = replace(place, micro_batches=told.micro_batches)
-    if told.schedule is None and place.micro_batches and _is_gpipe(shape, place):
+    all_first = forward is not None and _is_gpipe(shape, place)
+    if all_first and (told.schedule is None or chunks > 1):
         place = replace(place, schedule=GPIPE)
     return place
 
 
 @dataclass(frozen=True)
-class _Shape:
+class Shape:
     """A block's transfers: how many, and the Sends before the first that comes with a Recv."""
 
     sends: int
@@ -154,33 +160,36 @@ class _Shape:
     joint: bool
 
 
-def _shape(calls: RankCalls, block: Block, forward: Array | None) -> _Shape:
+def shape_of(calls: RankCalls, block: Block, forward: Array | None) -> Shape:
     events = block.events
     send = calls.use[events] == SEND
-    # Megatron exchanges a forward's output and a gradient in one group call, the Send before it.
+    # Megatron exchanges a forward's output and a gradient in one group call.
     group = calls.group[events]
-    joint = send[:-1] & ~send[1:]
     if (group >= 0).all():
-        joint &= group[:-1] == group[1:]
+        joint = (send[:-1] != send[1:]) & (group[:-1] == group[1:])
     else:
         between = np.cumsum(calls.use > RECV)[events]
-        joint &= between[:-1] == between[1:]
+        joint = send[:-1] & ~send[1:] & (between[:-1] == between[1:])
     if forward is not None:
         gradients = np.flatnonzero(~forward[events])
         first = gradients[0] if len(gradients) else len(events)
-        together = first > 0 and joint[first - 1] and send[first - 1]
+        together = 0 < first < len(events) and joint[first - 1] and send[first - 1]
         sent_alone = int(send[:first].sum()) - bool(together)
     else:
         firsts = np.flatnonzero(joint)
         sent_alone = int(send[: firsts[0]].sum()) if len(firsts) else int(send.sum())
-    return _Shape(int(send.sum()), int((~send).sum()), bool(send[0]), sent_alone, bool(joint.any()))
+    return Shape(int(send.sum()), int((~send).sum()), bool(send[0]), sent_alone, bool(joint.any()))
 
 
-def _is_gpipe(shape: _Shape, place: Place) -> bool:
-    """All forwards come before all backwards, though 1F1B would not do so."""
-    if place.chunks > 1 or place.micro_batches is None or place.is_last:
+def _is_gpipe(shape: Shape, place: Place) -> bool:
+    """All forwards come before all backwards, though 1F1B would not do so.
+
+    Interleaved, some versions of Megatron do that for as many micro-batches as there are stages.
+    """
+    if place.micro_batches is None or place.stages is None:
         return False
     stages, stage = place.template
-    fewest = warm_up(ONE_FORWARD_ONE_BACKWARD, stages, stage, place.micro_batches)
-    forwards = place.micro_batches
-    return fewest < forwards and shape.sent_alone >= forwards and place.stages is not None
+    fewest = warm_up(ONE_FORWARD_ONE_BACKWARD, stages, stage, place.micro_batches, place.chunks)
+    forwards = place.micro_batches * place.chunks
+    sent = forwards - place.micro_batches * place.is_last
+    return fewest < forwards and 0 < sent <= shape.sent_alone

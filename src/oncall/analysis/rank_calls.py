@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import duckdb
 import numpy as np
@@ -43,7 +44,7 @@ _ROLES = {"pp": SEND, "tp": TASK, "ep": TASK, "cp": TASK, "dp": REPLICAS, "world
 # Rows of an operation written while in flight and again when it ended count once.
 _CALLS = """
     WITH numbered AS (
-        SELECT job, comm, row_number() OVER (ORDER BY job, comm) - 1 AS place
+        SELECT job, comm, row_number() OVER (PARTITION BY job ORDER BY comm) - 1 AS place
         FROM (SELECT DISTINCT job, comm FROM operations)),
     seats AS (SELECT DISTINCT ON (job, comm, comm_rank) job, comm, comm_rank, rank FROM members)
     SELECT o.rank, n.place, o.kind = 'p2p' AS p2p, o.op = 'Send' AS send,
@@ -99,31 +100,28 @@ class RankCalls:
 def read_calls(con: duckdb.DuckDBPyConnection) -> Iterator[RankCalls]:
     """The calls of every rank of which all were kept; from relations operations, members and
     in_flight."""
-    jobs = con.execute("SELECT DISTINCT job FROM operations ORDER BY job").fetchall()
+    comms: dict[str, list[int | None]] = {}
+    for job, comm in con.execute(
+        "SELECT DISTINCT job, comm FROM operations ORDER BY job, comm"
+    ).fetchall():
+        comms.setdefault(job, []).append(comm)
     thinned = set(
         con.execute(
             "SELECT DISTINCT job, rank FROM operations WHERE stands_for IS NOT NULL"
         ).fetchall()
     )
     names = _names(con)
-    for (job,) in jobs:
-        found = con.execute(
-            _CALLS.format(element=_ASSUMED_ELEMENT_BYTES), {"job": job}
-        ).fetchnumpy()
-        columns = {name: np.ma.getdata(values) for name, values in found.items()}
-        comms = con.execute(
-            "SELECT comm FROM (SELECT DISTINCT job, comm FROM operations) "
-            "QUALIFY job = ? ORDER BY row_number() OVER (ORDER BY job, comm)",
-            [job],
-        ).fetchall()
-        first = int(columns["place"].min(initial=0))
-        named = {place + first: names.get((job, comm)) for place, (comm,) in enumerate(comms)}
-        every = (None,) * first + tuple(comm for (comm,) in comms)
-        ends = np.flatnonzero(np.diff(columns["rank"], append=-1)) + 1
-        for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+    for job, mine in comms.items():
+        found = con.execute(_CALLS.format(element=_ASSUMED_ELEMENT_BYTES), {"job": job})
+        columns = {name: np.ma.getdata(values) for name, values in found.fetchnumpy().items()}
+        named = {
+            place: names.get((job, comm)) for place, comm in enumerate(mine) if comm is not None
+        }
+        begins = np.flatnonzero(np.diff(columns["rank"], prepend=-1))
+        for begin, end in pairwise([*begins.tolist(), len(columns["rank"])]):
             part = {name: values[begin:end] for name, values in columns.items()}
             if (job, int(part["rank"][0])) not in thinned:
-                yield _of_rank(job, part, every, named)
+                yield _of_rank(job, part, tuple(mine), named)
 
 
 def _names(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], int]:
@@ -181,7 +179,7 @@ def _lost(part: dict[str, Array]) -> Array:
     A recorder that loses calls loses those of all communicators; each shows it at its next call.
     """
     lane = part["place"] * 2 + part["p2p"]
-    order = np.lexsort((np.arange(len(lane)), lane))
+    order = np.lexsort((part["seq"], lane))  # those of one group call are called in any order
     jumps = (np.diff(lane[order]) == 0) & (np.diff(part["seq"][order]) > 1)
     before, behind = order[:-1][jumps], order[1:][jumps]
     first = np.argsort(behind, kind="stable")

@@ -19,7 +19,6 @@ from oncall.analysis.rank_calls import SEND, TASK, UNKNOWN, RankCalls
 from oncall.analysis.schedules import (
     FORWARD_ONLY,
     INTERLEAVED,
-    ONE_FORWARD_ONE_BACKWARD,
     Array,
     Order,
     task_order,
@@ -96,50 +95,24 @@ def _count(
 ) -> tuple[_Ordered, int] | None:
     """The schedule that fits a block, and from where to count: 1 its begin, -1 its end, 0 both
     agree; None if none fits."""
-    events = block.events
-    send = calls.use[events] == SEND
-    sends, receives = int(send.sum()), len(events) - int(send.sum())
-    usually = place.micro_batches
-    each = place.transfers_each
+    if block.passes:
+        return _Ordered(FORWARD_ONLY, place, block.passes), 0
+    events, each, usually = block.events, place.transfers_each, place.micro_batches
+    sends = int((calls.use[events] == SEND).sum())
+    receives = len(events) - sends
     even = sends == receives and sends % each == 0
-    torn = block.torn_before or block.torn_after
-    if forward is not None and bool(forward[events].all()) and not torn:
-        passes = max(sends, receives) // place.chunks
-        return _Ordered(FORWARD_ONLY, place, passes), 0
+    # What was cut off lacks forwards at its begin, or backwards at its end; not so on the last
+    # stage, where each forward is followed by its backward.
+    balanced = forward is not None and 2 * int(forward[events].sum()) == len(events)
+    whole = even and balanced and not place.is_last
+    torn = (block.torn_before or block.torn_after) and not whole
     if even and (not torn or sends // each == usually):
-        micro_batches = sends // each
-        if micro_batches != usually and not torn and forward is None:
-            alone = _only_forward(calls, block, place)
-            if alone is not None:
-                return alone, 0
-        return _Ordered(place.schedule, place, micro_batches), 0
-    if not torn:
-        alone = _only_forward(calls, block, place) if forward is None else None
-        return None if alone is None else (alone, 0)
-    if usually is None or (block.torn_before and block.torn_after):
+        return _Ordered(place.schedule, place, sends // each), 0
+    if not torn or usually is None or (block.torn_before and block.torn_after):
         return None
     if max(sends, receives) > each * usually:
         return None
     return _Ordered(place.schedule, place, usually), 1 if block.torn_after else -1
-
-
-def _only_forward(calls: RankCalls, block: Block, place: Place) -> _Ordered | None:
-    """The block as passes without backwards: what comes in goes out, never with a gradient."""
-    send = calls.use[block.events] == SEND
-    sends, receives = int(send.sum()), int((~send).sum())
-    wanted = (0, 1) if place.is_last else (1, 0) if place.is_first else (1, 1)
-    if place.chunks > 1 or place.schedule != ONE_FORWARD_ONE_BACKWARD:
-        return None
-    if (sends > 0, receives > 0) != (wanted[0] > 0, wanted[1] > 0):
-        return None
-    if not (place.is_first or place.is_last) and not (send[1::2].all() and not send[::2].any()):
-        return None
-    between = np.cumsum(calls.use == TASK)[block.events]
-    if bool((send[:-1] & ~send[1:] & (between[:-1] == between[1:])).any()) and between[-1]:
-        groups = calls.group[block.events]
-        if bool((groups[:-1] == groups[1:])[send[:-1] & ~send[1:]].any()):
-            return None
-    return _Ordered(FORWARD_ONLY, place, max(sends, receives))
 
 
 def _together(
@@ -256,12 +229,14 @@ def place_alone(calls: RankCalls, blocks: Sequence[Block], micro_batches: int | 
     each = usual(np.array([len(block.events) for block in blocks]))
     if length is None and each:
         length = each // (micro_batches or 1)
-    parts = [_alone(block, number, length) for number, block in enumerate(blocks) if length]
-    return _join(parts)
+    if not length or not each:
+        return _join([])
+    return _join([_alone(block, number, length, each) for number, block in enumerate(blocks)])
 
 
-def _alone(block: Block, number: int, length: int) -> Tasks:
+def _alone(block: Block, number: int, length: int, usually: int) -> Tasks:
     count = len(block.events) // length
+    torn = block.torn_before or block.torn_after
     # A torn block is counted from the end that is whole.
     skipped = len(block.events) - count * length if block.torn_before else 0
     firsts = block.events[skipped : skipped + count * length : length]
@@ -282,7 +257,7 @@ def _alone(block: Block, number: int, length: int) -> Tasks:
         low=np.repeat(firsts - 1, 2),
         high=np.repeat(lasts + 1, 2),
         evaluation=no,
-        complete=np.full(2 * count, not (block.torn_before or block.torn_after)),
+        complete=np.full(2 * count, not torn or len(block.events) == usually),
     )
 
 
