@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from oncall.console.session import Lane
+from oncall.console.stages import StagesView, TaskCard
 from oncall.console.traffic import TrafficView
 from oncall.console.world import (
     CommunicatorView,
@@ -33,7 +34,9 @@ from oncall.console.world import (
     World,
 )
 from oncall.errors import OncallError, UsageError
+from oncall.report.stages.timeline import Box
 
+from .iterations import LAST, stages_view, task_card
 from .worlds import FAULT_NS, FIRST_NS, JOB, LAST_NS, hang_world, healthy_world
 
 RULE = """\
@@ -187,6 +190,18 @@ class FakeSession:
                 Series(f"rank {rank} of dp", "ops/s", at_ns, value, (18.5, 21.5), rank == 5, "dp")
             )
         return tuple(series)
+
+    def stages(
+        self, iteration: int | None = None, pipeline: int | None = None, every_rank: bool = False
+    ) -> StagesView:
+        self._ask("stages", (iteration, pipeline, every_rank))
+        if iteration is not None and not 0 <= iteration <= LAST:
+            raise UsageError(f"there is no iteration {iteration}; they are 0 to {LAST}")
+        return stages_view(iteration, pipeline, every_rank)
+
+    def stage_task(self, rank: int, iteration: int, box: Box) -> TaskCard:
+        self._ask("stage_task", (rank, iteration, box))
+        return task_card(rank, iteration, box)
 
     def probe(self, nodes: tuple[str, ...]) -> str:
         self._ask("probe", nodes)

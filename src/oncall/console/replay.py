@@ -24,6 +24,7 @@ from oncall.console.rates import series_of
 from oncall.console.session import Lane
 from oncall.console.shared import Shared
 from oncall.console.shelf import Shelf
+from oncall.console.stages import StagesView, TaskCard, stages_of, task_of
 from oncall.console.traffic import TrafficView, traffic_of
 from oncall.console.world import (
     CommunicatorView,
@@ -43,6 +44,7 @@ from oncall.console.world import (
 from oncall.diagnose import diagnose, judges
 from oncall.errors import OncallError, UsageError
 from oncall.evidence.incident import Incident
+from oncall.report.stages.timeline import Box
 from oncall.rules.rulebook import Rulebook
 from oncall.rules.site import Rulebooks
 
@@ -220,6 +222,16 @@ class Replay:
     def traffic(self, comm: int, seq: int | None = None) -> TrafficView:
         with self._question() as (present, _):
             return traffic_of(present.incident, present.world.diagnosis, comm, seq)
+
+    def stages(
+        self, iteration: int | None = None, pipeline: int | None = None, every_rank: bool = False
+    ) -> StagesView:
+        with self._question() as (present, _):
+            return stages_of(present.incident, iteration, pipeline, every_rank)
+
+    def stage_task(self, rank: int, iteration: int, box: Box) -> TaskCard:
+        with self._question() as (present, _):
+            return task_of(present.incident, rank, iteration, box)
 
     def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
         with self._question() as (present, task):

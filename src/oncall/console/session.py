@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Protocol
 
+from oncall.console.stages import StagesView, TaskCard
 from oncall.console.traffic import TrafficView
 from oncall.console.world import (
     CommunicatorView,
@@ -26,6 +27,7 @@ from oncall.console.world import (
     Table,
     World,
 )
+from oncall.report.stages.timeline import Box
 
 Lane = Literal["worlds", "questions", "probes"]
 
@@ -67,6 +69,16 @@ class Session(Protocol):
     def traffic(self, comm: int, seq: int | None = None) -> TrafficView:
         """What each member transmitted in an operation, in microseconds, and to whom. Raises
         UsageError where it was not measured."""
+
+    def stages(
+        self, iteration: int | None = None, pipeline: int | None = None, every_rank: bool = False
+    ) -> StagesView:
+        """One iteration of the training (None: the worst) as a timeline of a pipeline (None: the
+        one that others wait for), a lane a stage or a rank. Raises UsageError where none is known,
+        or that one is not there."""
+
+    def stage_task(self, rank: int, iteration: int, box: Box) -> TaskCard:
+        """A task of a timeline in full: what it waits for, its group, its calls."""
 
     def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
         """Rates over time: of `suspects` first, of `ranks`, of `nics`; or of one thing as finely as

@@ -31,6 +31,8 @@ _NAMES = {
     "right_square_bracket": "]",
     "left_curly_bracket": "{",
     "right_curly_bracket": "}",
+    "left_parenthesis": "(",
+    "right_parenthesis": ")",
     "less_than_sign": "<",
     "greater_than_sign": ">",
     "full_stop": ".",

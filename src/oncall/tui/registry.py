@@ -119,6 +119,13 @@ SCREENS: tuple[ScreenEntry, ...] = (
         ("rule",),
     ),
     ScreenEntry(
+        "stages",
+        "Stages",
+        "6",
+        "oncall.tui.screens.stages:StagesScreen",
+        "One training iteration: what each pipeline stage did when, and the critical path.",
+    ),
+    ScreenEntry(
         "log",
         "Log",
         "9",

@@ -30,7 +30,7 @@ def boxes(draw: st.DrawFn) -> Box:
 
 def of(*lane: Box, ended_ns: int | None = 100) -> Timeline:
     row = Lane(0, "a", 0, 0, tuple(sorted(lane, key=lambda box: box.started_ns)))
-    return Timeline("j", 1, 0, ended_ns, None, False, (row,))
+    return Timeline("j", 1, 0, ended_ns, ended_ns, None, False, (row,))
 
 
 def drawn(*lane: Box, columns: int = 10, plain: bool = False) -> str:
@@ -89,6 +89,6 @@ def test_of_many_lanes_those_that_matter_are_kept() -> None:
         Lane(rank, "", rank, 0, (Box("forward", 0, 0, 0, 10, blamed=rank == 5),))
         for rank in range(9)
     )
-    kept = compact(Timeline("j", 1, 0, 10, None, False, lanes), 3)
+    kept = compact(Timeline("j", 1, 0, 10, 10, None, False, lanes), 3)
     assert [lane.rank for lane in kept.lanes] == [0, 1, 5]
     assert kept.left_out == 6

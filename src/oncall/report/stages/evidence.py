@@ -13,7 +13,7 @@ from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.evidence.relations import REGISTRY
 from oncall.report.stages.text import timeline_lines
-from oncall.report.stages.timeline import Box, Lane, Timeline
+from oncall.report.stages.timeline import COMPUTE, Box, Lane, Timeline
 from oncall.report.words import clean, roots
 
 NO_STAGES = (
@@ -114,8 +114,8 @@ def timeline(
     if iteration is None:
         iteration = worst_iteration(incident)
     told = incident.con.execute(
-        "SELECT job, started_ns, CASE WHEN whole THEN ended_ns END, usual_ns::BIGINT, "
-        "coalesce(slow, false) FROM training_iterations WHERE iteration = ?",
+        "SELECT job, started_ns, ended_ns, duration_ns, usual_ns::BIGINT, coalesce(slow, false) "
+        "FROM training_iterations WHERE iteration = ?",
         [iteration],
     ).fetchall()
     if not told:
@@ -129,13 +129,15 @@ def timeline(
     lanes = _lanes(incident, iteration, list(replicas), every_rank)
     if not lanes:
         raise UsageError(f"iteration {iteration} has no pipeline {', '.join(map(str, replicas))}")
-    job, started_ns, ended_ns, usual_ns, slow = told[0]
+    job, started_ns, ended_ns, duration_ns, usual_ns, slow = told[0]
     pipelines, chunks, error_ns, seen_ns = _about(incident, iteration)
+    over = _is_over(incident, iteration, lanes)
     return Timeline(
         job=clean(job or ""),
         iteration=iteration,
         started_ns=started_ns,
-        ended_ns=ended_ns,
+        ended_ns=ended_ns if over else None,
+        duration_ns=duration_ns if over else None,
         usual_ns=usual_ns,
         slow=slow,
         lanes=lanes[:MOST_LANES],
@@ -143,8 +145,22 @@ def timeline(
         chunks=chunks,
         left_out=max(len(lanes) - MOST_LANES, 0),
         clock_error_ns=error_ns,
-        cut_ns=seen_ns if ended_ns is None else None,
+        cut_ns=None if over else seen_ns,
     )
+
+
+def _is_over(incident: Incident, iteration: int, lanes: tuple[Lane, ...]) -> bool:
+    """Whether its ranks went on to the next one, or have done all tasks that others have."""
+    ((later,),) = incident.con.execute(
+        "SELECT count(*) FROM stage_work WHERE iteration > ? AND list_contains(?, rank)",
+        [iteration, [lane.rank for lane in lanes]],
+    ).fetchall()
+    done = {
+        sum(box.task in COMPUTE and box.ended_ns is not None for box in lane.boxes)
+        for lane in lanes
+    }
+    is_open = any(box.ended_ns is None for lane in lanes for box in lane.boxes)
+    return bool(later) or (len(done) == 1 and not is_open)
 
 
 def _about(incident: Incident, iteration: int) -> tuple[int, int, int | None, int | None]:

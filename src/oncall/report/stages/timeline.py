@@ -97,13 +97,15 @@ class Lane:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One iteration. `usual_ns` is what an iteration of this job takes, if there were others;
-    `shown_ns` the instants between which it is drawn."""
+    """One iteration. `duration_ns` is what it took the rank that it made latest, `usual_ns` what
+    iterations take that rank, if there were others; None where it is not over. `shown_ns` are the
+    instants between which it is drawn."""
 
     job: str
     iteration: int
     started_ns: int
     ended_ns: int | None
+    duration_ns: int | None
     usual_ns: int | None
     slow: bool
     lanes: tuple[Lane, ...]
@@ -120,10 +122,6 @@ class Timeline:
         first = min([self.started_ns, *starts])
         last = max([first + 1, *ends, *starts, self.ended_ns or 0, self.cut_ns or 0])
         return first, last
-
-    @property
-    def duration_ns(self) -> int | None:
-        return None if self.ended_ns is None else self.ended_ns - self.started_ns
 
     @property
     def replicas(self) -> tuple[int, ...]:

@@ -107,7 +107,7 @@ class CommunicatorsScreen(ConsoleScreen):
                     _needs_communicator, bar=True),
         ActionEntry("communicators.traffic", "t", "Traffic",
                     "Show what each member transmitted in this round, in microseconds.",
-                    _needs_traffic),
+                    _needs_traffic, bar=True),
     )  # fmt: skip
 
     def compose_body(self) -> ComposeResult:

@@ -85,10 +85,11 @@ class FleetScreen(ConsoleScreen):
                     _needs_fault, bar=True),
         ActionEntry("fleet.previous_fault", "b", "Fault before", "Go to the rank at fault before.",
                     _needs_fault),
-        ActionEntry("fleet.probe", "p", "Probe",
-                    "Have this rank's node and some others ping one another, now.", _needs_node),
         ActionEntry("fleet.communicator", "c", "Communicator",
                     "Show the communicator that this rank stands in.", _needs_operation, bar=True),
+        ActionEntry("fleet.probe", "p", "Probe",
+                    "Have this rank's node and some others ping one another, now.", _needs_node,
+                    bar=True),
     )  # fmt: skip
 
     def compose_body(self) -> ComposeResult:

@@ -51,7 +51,7 @@ ACTIONS: tuple[ActionEntry, ...] = (
     ActionEntry("incident.rank", "r", "Rank", "Go to the first rank that is blamed.", _no_rank),
     ActionEntry("incident.probe", "p", "Probe",
                 "Have the nodes that are blamed and some others ping one another, now.",
-                _no_node),
+                _no_node, bar=True),
     ActionEntry("incident.fold", "o", "Unfold",
                 "Show the findings that this one explains, or fold them away.",
                 _nothing_folded),

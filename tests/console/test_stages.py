@@ -1,0 +1,77 @@
+"""A session tells iterations of a pipeline, under the time cursor too, and a task's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oncall.console.opening import open_recording
+from oncall.console.session import Session
+from oncall.errors import UsageError
+from oncall.evidence.incident import Incident
+from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    """Rank 4 (stage 2 of two pipelines) delays a backward of iteration 3."""
+    fault = PipelineFault("delay", rank=4, iteration=3, task="backward", micro_batch=1,
+                          delay_ns=400_000_000)  # fmt: skip
+    scenario = PipelineScenario(
+        tp=1, micro_batches=4, iterations=5, recorder="tasks", faults=(fault,)
+    )
+    incident, _ = simulate_pipeline(scenario)
+    with incident:
+        incident.save(tmp_path / "slow.oncall")
+    opened = open_recording([tmp_path / "slow.oncall"], None)
+    yield opened
+    opened.close()
+
+
+def test_the_worst_iteration_and_those_beside_it(session: Session) -> None:
+    session.world()
+    view = session.stages()
+    assert [one.iteration for one in view.iterations] == list(range(5))
+    assert (view.timeline.iteration, view.timeline.replicas, view.pipelines) == (3, (0,), (0, 1))
+    ((lane, box),) = view.timeline.blamed()
+    assert view.timeline.lanes[lane].rank == 4
+    card = session.stage_task(4, 3, box)
+    facts = [f"{label} {value}" for label, value in card.facts]
+    assert any(fact.startswith("waits for backward 1 on stage 3, rank 6") for fact in facts)
+    assert any(fact.startswith("waited for by backward 1 on stage 1, rank 2") for fact in facts)
+    assert session.stages(1, 1).timeline.replicas == (1,)
+    with pytest.raises(UsageError, match="no iteration 9"):
+        session.stages(9)
+
+
+def test_under_the_time_cursor_an_iteration_is_cut(session: Session) -> None:
+    session.world()
+    view = session.stages(3)
+    ((_, box),) = view.timeline.blamed()
+    assert box.ended_ns is not None
+    session.world(box.ended_ns - 100_000_000)
+    cut = session.stages(3, 0).timeline
+    assert cut.ended_ns is None
+    lane = next(one for one in cut.lanes if one.rank == 4)
+    assert lane.boxes[-1].task == "backward" and lane.boxes[-1].ended_ns is None
+    with pytest.raises(UsageError, match="no iteration 4"):
+        session.stages(4)
+
+
+def test_no_pipeline_is_a_reason(tmp_path: Path) -> None:
+    with Incident.empty() as incident:
+        incident.append(
+            "ops",
+            {"job": "j", "comm": 1, "seq": 0, "rank": [0, 1], "kind": "coll", "op": "AllReduce",
+             "started_ns": 10**18, "ended_ns": 10**18 + 10**6},
+        )  # fmt: skip
+        incident.save(tmp_path / "none.oncall")
+    opened = open_recording([tmp_path / "none.oncall"], None)
+    try:
+        opened.world()
+        with pytest.raises(UsageError, match="no iteration of a pipeline is known"):
+            opened.stages()
+    finally:
+        opened.close()

@@ -1,0 +1,90 @@
+"""Words and places of the stage screen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncall.report.stages.timeline import Box, Lane
+from oncall.tui.models import stages as model
+
+from ..iterations import MS, SLOW, stages_view, timeline
+
+
+@given(st.integers(0, 300), st.integers(1, 120), st.data())
+def test_the_iteration_shown_is_always_in_the_strip(
+    count: int, width: int, data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, max(count - 1, 0)))
+    first, last = model.window(count, width, at)
+    assert 0 <= first <= last <= count and last - first <= width
+    assert not count or first <= at < last
+
+
+def test_a_strip_is_higher_where_it_took_longer() -> None:
+    glyphs = model.strip(stages_view(), 80)
+    heights = [model.BLOCKS.index(glyph) for glyph, _, _ in glyphs]
+    assert heights.index(max(heights)) == SLOW
+    assert [look for _, look, _ in glyphs].count("slow") == 1
+    assert [here for _, _, here in glyphs].index(True) == SLOW
+    assert all(glyph.isascii() for glyph, _, _ in model.strip(stages_view(), 5, plain=True))
+
+
+def test_what_is_not_over_has_no_height() -> None:
+    view = stages_view()
+    lines = (*view.iterations[:-1], replace(view.iterations[-1], duration_ns=None, whole=False))
+    assert model.strip(replace(view, iterations=lines), 80)[-1][:2] == ("?", "open")
+
+
+def test_neighbours_end_with_the_recording() -> None:
+    assert model.neighbour(stages_view(0), -1) is None
+    assert model.neighbour(stages_view(0), 1) == 1
+    assert model.neighbour(stages_view(11), 1) is None
+
+
+def test_pipelines_go_around_and_one_alone_does_not() -> None:
+    assert model.next_pipeline(stages_view(3, 0)) == 1
+    assert model.next_pipeline(stages_view(3, 1)) == 0
+    assert model.next_pipeline(replace(stages_view(), pipelines=(0,))) is None
+
+
+def test_the_cursor_finds_the_task_of_an_instant_before_a_transfer() -> None:
+    wait = Box("forward_recv", 0, 0, 0, 100)
+    work = Box("forward", 0, 0, 50, 120)
+    lane = Lane(0, "", 0, 0, (wait, work))
+    assert [model.box_at(lane, at) for at in (10, 60, 110, 500)] == [0, 1, 1, 1]
+
+
+def test_a_lane_begins_at_what_matters_on_it() -> None:
+    drawn = timeline()
+    number = model.first_box(drawn.lanes[2])
+    assert drawn.lanes[2].boxes[number].blamed
+    plain = timeline(3)
+    assert plain.lanes[1].boxes[model.first_box(plain.lanes[1])].task == "forward"
+
+
+def test_a_task_says_its_time_its_slack_and_what_it_means() -> None:
+    drawn = timeline()
+    box = Box("forward", 1, 2, drawn.started_ns + 5 * MS, drawn.started_ns + 45 * MS,
+              slack_ns=12 * MS, wait_ns=3 * MS, expected_ns=40 * MS)  # fmt: skip
+    assert model.box_line(drawn.lanes[0], box) == (
+        "forward of micro-batch 2, chunk 1 on rank 0: 40 ms, expected 40 ms, slack 12 ms"
+    )
+    assert list(model.box_remarks(box, drawn)) == [
+        "could take 12 ms longer without harm",
+        "began at 5 ms",
+        "3 ms of bubble before it",
+    ]
+    hanging = replace(box, ended_ns=None, blamed=True)
+    assert "not over" in model.box_line(drawn.lanes[0], hanging)
+    assert next(model.box_remarks(hanging, drawn)).startswith("the first task that does not end")
+
+
+@given(st.integers(1, 90))
+def test_lines_of_a_task_fit(width: int) -> None:
+    drawn = timeline()
+    box = drawn.lanes[2].boxes[0]
+    for line in model.task_lines(drawn.lanes[2], box, drawn, None, width):
+        assert sum(len(text) for _, text in line) <= width

@@ -1,0 +1,197 @@
+"""The stage screen, key by key."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Static
+
+from oncall.errors import UsageError
+from oncall.tui.widgets.stage_lanes import StageLanes
+
+from .console import Running, console, piloted
+from .fake_session import FakeSession
+from .pictures import check_picture
+from .until import until
+
+
+def lanes(running: Running) -> StageLanes:
+    return running.app.screen.query_one(StageLanes)
+
+
+def told(running: Running, place: str = "#task") -> str:
+    return str(running.app.screen.query_one(place, Static).content)
+
+
+async def opened(running: Running) -> None:
+    """The screen, once the task under its cursor is read."""
+    await running.press("6")
+    await until(running, lambda: "in its group" in told(running))
+
+
+@piloted
+async def test_begins_at_the_task_that_made_the_worst_iteration_slow() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        assert "Iteration 7, pipeline 0 of 2: 1.81 s" in running.line(1)
+        assert "usually 1.4 s" in running.line(1)
+        assert "iterations 0 to 11, 1 slow" in running.line(2)
+        row, box = lanes(running).row, lanes(running).box
+        assert row is not None and box is not None
+        assert (row.stage, box.task, box.micro_batch, box.blamed) == (2, "backward", 3, True)
+        assert told(running).startswith(
+            "backward of micro-batch 3 on rank 8: 480 ms, expected 80 ms, no slack"
+        )
+        assert "it made the iteration longer" in told(running)
+        assert "AllReduce  tp 8-9" in told(running)
+
+
+@piloted
+async def test_the_cursor_walks_over_tasks_and_keeps_its_time_between_lanes() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        await running.press("l")
+        box = lanes(running).box
+        assert box is not None and (box.task, box.micro_batch) == ("forward", 5)
+        await running.press("h", "h")
+        box = lanes(running).box
+        assert box is not None and (box.task, box.micro_batch) == ("forward", 4)
+        before = box.started_ns
+        await running.press("k")
+        row, box = lanes(running).row, lanes(running).box
+        assert row is not None and box is not None and row.stage == 1
+        assert abs(box.started_ns - before) < 200 * 10**6
+        assert told(running).startswith(f"{box.name} on rank {row.rank}")
+
+
+@piloted
+async def test_iterations_are_chosen_and_left_again() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        await running.press("left_parenthesis")
+        assert "Iteration 6," in running.line(1) and "slow" in running.line(2)
+        await running.press("right_parenthesis", "right_parenthesis")
+        assert "Iteration 8," in running.line(1)
+        await running.press("escape")
+        assert "Iteration 7," in running.line(1) and running.app.current_mode == "stages"
+        await running.press("w")
+        assert "the worst iteration is what is shown" in running.text()
+
+
+@piloted
+async def test_ends_of_the_recording_say_so() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        for _ in range(5):
+            await running.press("right_parenthesis")
+        assert "this is the last iteration that was recorded" in running.text()
+
+
+@piloted
+async def test_pipelines_and_ranks_are_chosen() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        await running.press("v")
+        assert len(lanes(running).rows) == 8
+        await running.press("v", "p")
+        assert "Iteration 7, pipeline 1 of 2" in running.line(1)
+        assert [lane.rank for lane in lanes(running).rows] == [2, 6, 10, 14]
+        await running.press("c")
+        assert "the critical path of this iteration is not known" in running.text()
+
+
+@piloted
+async def test_the_critical_path_is_walked() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        seen = []
+        for _ in range(4):
+            await running.press("c")
+            row, box = lanes(running).row, lanes(running).box
+            assert row is not None and box is not None
+            assert box.critical
+            seen.append((row.stage, box.micro_batch))
+        assert seen == [(3, 7), (2, 7), (1, 7), (0, 7)]
+        await running.press("c")
+        box = lanes(running).box
+        assert box is not None and box.blamed  # around again
+
+
+@piloted
+async def test_a_task_is_given_room_and_a_rank_is_gone_to() -> None:
+    async with console(size=(80, 24)) as running:
+        await opened(running)
+        await running.press("enter")
+        assert "1.2 ms" in running.text()
+        await running.press("escape")
+        assert running.app.current_mode == "stages"
+        await running.press("r")
+        assert running.app.current_mode == "fleet"
+
+
+@piloted
+async def test_what_is_not_known_says_why() -> None:
+    session = FakeSession()
+    session.fails["stages"] = UsageError("no iteration of a pipeline is known here")
+    async with console(session) as running:
+        await running.press("6")
+        assert "no iteration of a pipeline is known here" in running.line(1)
+        await running.press("c")
+        assert "no iteration of a pipeline is known here" in running.text().splitlines()[-2]
+
+
+@piloted
+async def test_an_iteration_that_is_not_there_any_more_gives_way_to_the_worst() -> None:
+    session = FakeSession()
+    async with console(session, size=(120, 40)) as running:
+        await opened(running)
+        await running.press("right_parenthesis")
+        assert "Iteration 8," in running.line(1)
+        real = session.stages
+
+        def gone(iteration=None, pipeline=None, every_rank=False):  # type: ignore[no-untyped-def]
+            if iteration == 8:
+                raise UsageError("there is no iteration 8; they are 0 to 7")
+            return real(iteration, pipeline, every_rank)
+
+        session.stages = gone  # type: ignore[method-assign]
+        await running.press("left_square_bracket")
+        await until(running, lambda: "Iteration 7," in running.line(1))
+
+
+@piloted
+async def test_the_moment_shown_is_asked_for_again() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        asked = len([1 for name, _ in running.session.asked if name == "stages"])
+        await running.press("left_square_bracket")
+        assert len([1 for name, _ in running.session.asked if name == "stages"]) == asked + 1
+
+
+@piloted
+async def test_a_terminal_without_utf8_gets_ascii() -> None:
+    async with console(size=(100, 30), ascii_only=True) as running:
+        await opened(running)
+        assert running.text().isascii()
+        (line,) = (line for line in running.text().splitlines() if "stage 2 rank 8" in line)
+        assert "B3=####" in line
+
+
+@piloted
+async def test_the_task_and_the_iteration_can_be_copied() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        screen = running.app.console_screen
+        assert screen is not None
+        task, iteration, rank = screen.copies()
+        assert str(task.text).startswith("backward of micro-batch 3 on rank 8")
+        assert str(iteration.text).startswith("Iteration 7,") and "████" in str(iteration.text)
+        assert rank.text == "rank 8"
+
+
+@pytest.mark.parametrize("theme", ["oncall-dark", "oncall-light"])
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+@piloted
+async def test_picture(size: tuple[int, int], theme: str) -> None:
+    async with console(size=size, theme=theme) as running:
+        await opened(running)
+        check_picture(running.app, f"stages-{size[0]}x{size[1]}-{theme.removeprefix('oncall-')}")
