@@ -1,0 +1,29 @@
+"""Pipelines that share experts or context wait for one another: only the cause is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+
+
+@pytest.mark.parametrize("shared", [{"ep": 2}, {"cp": 2, "dp": 1}])
+@pytest.mark.parametrize("task", ["forward", "backward_send"])
+def test_of_replicas_that_meet_inside_a_task_the_late_one_is_named(
+    shared: dict[str, Any], task: str
+) -> None:
+    fault = PipelineFault("delay", 5, 6, task, micro_batch=3, delay_ns=10**9)
+    scenario = PipelineScenario(recorder="tasks", iterations=9, faults=(fault,), **shared)
+    incident, truth = simulate_pipeline(scenario)
+    (told,) = truth.faults
+    with incident:
+        incident.provide(["slow_stages", "coupled_tasks"])
+        rows = incident.con.execute("SELECT rank, iteration FROM slow_stages").fetchall()
+        waiting = incident.con.execute("SELECT iteration, replica FROM coupled_tasks").fetchall()
+    assert told.slowdown is not None
+    assert told.slowdown > 1.1
+    assert {rank for rank, _ in rows} == {5}
+    assert {iteration for _, iteration in rows} == {6}
+    assert {iteration for iteration, _ in waiting} <= {6}
