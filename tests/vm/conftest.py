@@ -1,4 +1,4 @@
-"""The virtual machine: built once and kept under build/vm, run once for all tests."""
+"""The virtual machine: built once and kept under build/vm, run once for each script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oncall import native
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
 IMAGE = PROJECT / "build" / "vm"
-LIMIT_S = 300
+LIMIT_S = 540
 PROGRAMS = (
     *("qemu-system-x86_64", "debootstrap", "mksquashfs", "cpio", "busybox", "modprobe"),
     *("dpkg", "apt-get"),
@@ -26,14 +26,18 @@ PROGRAMS = (
 
 @dataclass(frozen=True)
 class Guest:
-    """What the machine left: its results, and the folder with its shards."""
+    """What the machine left: its results, and the folder with its shards beside them."""
 
     results: dict[str, Any]
-    data: Path
+    control: Path
+
+    @property
+    def data(self) -> Path:
+        return self.control / "data"
 
 
-@pytest.fixture(scope="session")
-def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
+def boot(script: str, tmp_path_factory: pytest.TempPathFactory) -> Guest:
+    """Run a script in the machine, which is built if it has to be."""
     if "ONCALL_VM" not in os.environ:
         pytest.skip("takes minutes and builds a virtual machine: `make test-vm` runs it")
     if missing := [program for program in PROGRAMS if shutil.which(program) is None]:
@@ -46,8 +50,10 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
             pytest.skip("apt knows no linux-image-amd64 here: the machine runs Debian's kernel")
     subprocess.run([HERE / "build_image.sh", IMAGE], check=True, timeout=600)
     control = tmp_path_factory.mktemp("control")
-    shutil.copy(native.verbs_library(), control)
-    command = [HERE / "run.sh", IMAGE, PROJECT, HERE / "guest.sh", str(LIMIT_S)]
+    for library in (native.hooks_library(), native.verbs_library()):
+        shutil.copy(library, control)
+    shutil.copytree(native.standin_folder(), control / "standin")
+    command = [HERE / "run.sh", IMAGE, PROJECT, HERE / script, str(LIMIT_S)]
     done = subprocess.run(
         command, env={**os.environ, "CONTROL": str(control)}, timeout=LIMIT_S + 60, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -56,4 +62,16 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
     results = json.loads((control / "results.json").read_text())
     if kept := os.environ.get("ONCALL_VM_RESULTS"):
         shutil.copy(control / "results.json", kept)
-    return Guest(results, control / "data")
+    return Guest(results, control)
+
+
+@pytest.fixture(scope="session")
+def guest(tmp_path_factory: pytest.TempPathFactory) -> Guest:
+    """Two NICs: pings, probes, the collector, perftest under the verbs shim."""
+    return boot("guest.sh", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Guest:
+    """Four nodes: jobs of a rank on each, sound and broken."""
+    return boot("guest_collectives.sh", tmp_path_factory)

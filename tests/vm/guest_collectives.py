@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from guest_sizes import MIX, RANKS, ROUNDS
 from wire import Wire
 
 from oncall.collect.agent import Agent
@@ -24,39 +25,39 @@ from oncall.collect.config import Configuration
 from oncall.collect.log import Log
 from oncall.collect.own_thread import OwnThread
 from oncall.collect.recorder import Recorder
+from oncall.collect.segmenting import LEARN_NS, SETTLE_NS
 from oncall.collect.service import make_folders
 from oncall.collect.sources import make_sources
 from oncall.shards.digest import prepare
 from oncall.units import NS_PER_S
 
 CONTROL = Path("/control")
-NATIVE = CONTROL / "native"
-RANKS = 4
 PATIENCE_S = 120.0
+# Until a node knows whose its queue pairs are, and all epochs of an operation are there.
+SETTLED_S = (LEARN_NS + SETTLE_NS) / NS_PER_S
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program of the stand-in, and what is broken. It runs to its end, or for so long."""
+    """A program of the stand-in, and what is broken: in it, or on the way to the switch. It runs
+    to its end, or for so long."""
 
     command: Sequence[str]
     fault: str = ""
+    disturb: str = ""  # a queueing discipline of nic1, as tc has it
     for_s: float | None = None
 
 
-# Values of four bytes: of the whole, of a rank's part of it, and to the next rank.
-MIX = tuple(
-    f"{operation}:{count}"
-    for _ in range(3)
-    for operation, count in (
-        ("all_reduce", 131072),
-        ("reduce_scatter", 32768),
-        ("all_gather", 32768),
-        ("neighbours", 65536),
-    )
+CHECKED = tuple(f"{name}:{count}" for _ in range(ROUNDS) for name, count in MIX.items())
+TRAIN = (
+    *("train", "--dp", "4", "--layers", "1", "--micro-batches", "1", "--distributed-optimizer"),
+    *("--compute-us", "20000", "--gradient-bytes", "262144", "--quiet"),
 )
 CASES = {
-    "collectives": Case(("collectives", *MIX)),
+    "collectives": Case(("collectives", *CHECKED)),
+    "slow_receiver": Case((*TRAIN, "--steps", "16"), "slow-gpu,rank=2,op=13,delay_us=100000"),
+    "slow_network": Case((*TRAIN, "--steps", "16"), disturb="netem rate 4mbit limit 1000"),
+    "stalled_rank": Case(TRAIN, "stall-gpu,rank=2,comm=dp,op=21,channel=0,step=3", for_s=20),
 }
 
 
@@ -70,16 +71,25 @@ def run(folder: Path, case: Case) -> dict[str, Any]:
     began = time.monotonic()
     collectors = [Collector(folder, rank) for rank in range(RANKS)]
     wires = [Wire(f"nic{rank}") for rank in range(RANKS)]
+    if case.disturb:
+        subprocess.run(f"tc qdisc add dev nic1 root {case.disturb}".split(), check=True)
     processes = [start(folder, case, rank) for rank in range(RANKS)]
-    collect(collectors, lambda: all(process.poll() is not None for process in processes), case)
+    collect(
+        collectors,
+        lambda: all(process.poll() is not None for process in processes),
+        case.for_s or PATIENCE_S,
+    )
     ran_s = time.monotonic() - began
     for rank, wire in enumerate(wires):
         wire.save(folder / f"wire{rank}.npz")
+    collect(collectors, lambda: False, SETTLED_S)
     for collector in collectors:
         collector.finish()
     for process in processes:
         process.kill()
         process.wait()
+    if case.disturb:
+        subprocess.run(["tc", "qdisc", "del", "dev", "nic1", "root"], check=True)
     ended = [process.returncode for process in processes]
     return {"ended": ended, "ran_s": ran_s, "took_s": time.monotonic() - began}
 
@@ -92,28 +102,31 @@ class Collector:
         node = f"node{rank}"
         config = replace(
             Configuration(node=node, data_dir=folder / node, run_dir=run_dir(folder, rank)),
-            sources=("rings", "verbs"),
+            sources=("rings", "verbs", "traffic"),
             seal_every_ns=3600 * NS_PER_S,
+            traffic_every_ns=20 * NS_PER_S,
             keep_free_bytes=0,
         )
         make_folders(config)
-        rings, verbs = make_sources(config, {})
-        assert isinstance(verbs, OwnThread)
-        self._verbs: Any = verbs._source
+        sources = make_sources(config, {})
+        bare = [each._source if isinstance(each, OwnThread) else each for each in sources]
+        self._traffic: Any = bare[-1]
         self._recorder = Recorder(config, Log(), prepare)
-        self.agent = Agent(config, [rings, self._verbs], self._recorder, Log())
+        self.agent = Agent(config, bare, self._recorder, Log())
 
     def finish(self) -> None:
         """Seal what was recorded, with every epoch of the last minute."""
         self.agent.step()
-        self._recorder.add([self._verbs._recent.between(0, 1 << 60)])
+        self._traffic._round_at_ns = 0  # what is over has settled
+        self.agent.step()
+        self._recorder.add([self._traffic._recent.between(0, time.time_ns())])
         self.agent.finish()
 
 
-def collect(collectors: Sequence[Collector], is_over: Callable[[], bool], case: Case) -> None:
+def collect(collectors: Sequence[Collector], is_over: Callable[[], bool], most_s: float) -> None:
     """Have the collectors work until it is over."""
     began = time.monotonic()
-    while not is_over() and time.monotonic() - began < (case.for_s or PATIENCE_S):
+    while not is_over() and time.monotonic() - began < most_s:
         for collector in collectors:
             collector.agent.step()
         time.sleep(0.2)
@@ -125,7 +138,7 @@ def run_dir(folder: Path, rank: int) -> Path:
 
 def start(folder: Path, case: Case, rank: int) -> subprocess.Popen[bytes]:
     program, *options = case.command
-    hooks, verbs = NATIVE / "liboncall_hooks.so", NATIVE / "liboncall_verbs.so"
+    hooks, verbs = CONTROL / "liboncall_hooks.so", CONTROL / "liboncall_verbs.so"
     environment = {
         "RANK": str(rank),
         "WORLD_SIZE": str(RANKS),
@@ -143,7 +156,7 @@ def start(folder: Path, case: Case, rank: int) -> subprocess.Popen[bytes]:
     }
     rendezvous = run_dir(folder, 0) / "id"
     return subprocess.Popen(
-        [str(NATIVE / "standin" / program), "--unique-id-file", str(rendezvous), *options],
+        [str(CONTROL / "standin" / program), "--unique-id-file", str(rendezvous), *options],
         env={**os.environ, **environment},
         stdout=sys.stderr,
     )

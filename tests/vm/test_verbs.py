@@ -51,7 +51,7 @@ def test_epochs_hold_every_byte_and_follow_the_interface(guest: Guest, case: str
 
 
 def test_queue_pairs_and_windows_are_in_a_shard(guest: Guest) -> None:
-    with open_shards(sealed_shards(guest.data.parent / "verbs")) as shards:
+    with open_shards(sealed_shards(guest.control / "verbs")) as shards:
         pairs = shards.con.execute(
             "SELECT DISTINCT rank, nic, peer_gid, job FROM qps ORDER BY rank"
         ).fetchall()

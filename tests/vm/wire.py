@@ -23,10 +23,10 @@ _FRAME = np.dtype(
     {
         "names": [
             *("status", "second", "nanosecond", "packet_type"),
-            *("udp_port", "udp_bytes", "opcode", "flags", "qpn", "psn"),
+            *("receiver", "udp_port", "udp_bytes", "opcode", "flags", "qpn", "psn"),
         ],
-        "formats": ["<u4", "<u4", "<u4", "u1", ">u2", ">u2", "u1", "u1", ">u4", ">u4"],
-        "offsets": [0, 16, 20, 42, 102, 104, 108, 109, 112, 116],
+        "formats": ["<u4", "<u4", "<u4", "u1", ">u4", ">u2", ">u2", "u1", "u1", ">u4", ">u4"],
+        "offsets": [0, 16, 20, 42, 96, 102, 104, 108, 109, 112, 116],
         "itemsize": _FRAME_BYTES,
     }
 )
@@ -49,7 +49,8 @@ class Wire:
         self._socket.bind((interface, _ETH_P_ALL))
 
     def save(self, path: Path) -> None:
-        """at_ns (Unix time), qpn (of the receiver), psn, bytes of payload, of each packet."""
+        """at_ns (Unix time), receiver (IPv4 address) and its qpn, psn, bytes of payload, of each
+        packet."""
         _, lost = struct.unpack("2I", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
         assert lost == 0, "the ring was too small"
         frames = np.frombuffer(self._frames, _FRAME)
@@ -60,6 +61,7 @@ class Wire:
         np.savez(
             path,
             at_ns=frames["second"].astype(np.int64) * 10**9 + frames["nanosecond"],
+            receiver=frames["receiver"].astype(np.uint32),
             qpn=frames["qpn"] & 0xFFFFFF,
             psn=frames["psn"] & 0xFFFFFF,
             bytes=frames["udp_bytes"].astype(np.int64)
