@@ -1,8 +1,8 @@
-"""The pictures of the console in docs/guide/console.md, made by the program itself.
+"""The pictures of docs/guide/console.md and stages.md, made by the program itself.
 
     python docs/pictures/make.py        # or: make pictures
 
-A simulated job hangs, its evidence is opened, and keys are pressed as in the guide.
+Simulated jobs hang or lose time, their evidence is opened, and keys are pressed as in the guide.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.console.opening import open_recording
-from oncall.simulate import Scenario, simulate, write
+from oncall.evidence.incident import Incident
+from oncall.report.stages.evidence import timeline
+from oncall.report.stages.svg import timeline_svg
+from oncall.simulate import write
+from oncall.simulate.load import load, run
 from oncall.tui.app import ConsoleApp
 
 HERE = Path(__file__).resolve().parent
@@ -30,6 +34,7 @@ class Picture:
     keys: str
     size: tuple[int, int] = EASY
     theme: str = "oncall-dark"
+    job: str = "llama-70b"
 
 
 PICTURES = (
@@ -42,6 +47,7 @@ PICTURES = (
     Picture("rates", "4"),
     Picture("rule", "5 enter" + " down" * 11 + " end" + " backspace" * 5 + " <1 h> ctrl+r"),
     Picture("help", "question_mark"),
+    Picture("stages", "6", job="late-backward"),
 )
 
 
@@ -67,18 +73,26 @@ async def take(picture: Picture, recording: Path) -> str:
     return re.sub(r"terminal-\d+", "terminal", svg)
 
 
+def simulated(job: str) -> Path:
+    """The saved incident of a scenario beside this file, in the folder one is in."""
+    incident, truth = run(load(HERE / f"{job}.yaml"))
+    with incident:
+        write(incident, truth, Path(f"{job}-simulated"))
+    return Path(f"{job}-simulated/evidence.oncall").rename(f"{job}.oncall")
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # so that no path of this machine is in a picture
         os.environ["XDG_STATE_HOME"] = folder
-        incident, truth = simulate(Scenario.load(HERE / "llama-70b.yaml"))
-        with incident:
-            write(incident, truth, Path("simulated"))
-        Path("simulated/evidence.oncall").rename("llama-70b.oncall")
+        jobs = {job: simulated(job) for job in dict.fromkeys(one.job for one in PICTURES)}
         for picture in PICTURES:
-            svg = asyncio.run(take(picture, Path("llama-70b.oncall")))
+            svg = asyncio.run(take(picture, jobs[picture.job]))
             (HERE / f"{picture.name}.svg").write_text(svg)
             print(f"{picture.name}.svg")
+        with Incident.open(jobs["late-backward"]) as incident:
+            (HERE.parent / "guide" / "stages.svg").write_text(timeline_svg(timeline(incident)))
+            print("stages.svg, the timeline")
 
 
 if __name__ == "__main__":

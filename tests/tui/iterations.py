@@ -120,7 +120,7 @@ def task_card(rank: int, iteration: int, box: Box) -> TaskCard:
         ("in its group", f"rank {rank + 1}: 79.6 ms of its own"),
     )
     calls = tuple(
-        ("AllReduce", "tp 8-9", f"{at} ms", "1.2 ms", "33,554,432 B") for at in (20, 40, 440, 480)
+        ("AllReduce", "tp 8-9", f"{at} ms", "1.2 ms", "32 MiB") for at in (20, 40, 440, 480)
     )
     columns = ("call", "communicator", "after", "took", "size")
     return TaskCard(rank, iteration, box, facts, Table(columns, calls, 4))

@@ -13,7 +13,7 @@ from oncall.report.stages import evidence
 from oncall.report.stages.evidence import IterationLine
 from oncall.report.stages.timeline import COMPUTE, Box, Timeline
 from oncall.report.words import clean
-from oncall.units import format_duration
+from oncall.units import format_bytes, format_duration
 
 _CALLS = ("call", "communicator", "after", "took", "size")
 _MOST_CALLS = 200
@@ -161,7 +161,7 @@ def _calls(incident: Incident, rank: int, box: Box) -> Table:
                 clean(str(name or role or "")),
                 format_duration(after_ns) if after_ns else "0",
                 took,
-                "" if size is None else f"{size:,} B",
+                "" if size is None else format_bytes(size),
             )
         )
     return Table(_CALLS, tuple(told), rows[0][-1] if rows else 0)

@@ -98,10 +98,16 @@ def _box(timeline: Timeline, lane: Lane, box: Box, top: float) -> Iterator[str]:
         f'<rect x="{x:.1f}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 4}" '
         f'fill="{fill}" {edge}>{hint}</rect>'
     )
+    if not box.blamed:
+        yield from _lettered(timeline, box, x, width, top)
+
+
+def _lettered(timeline: Timeline, box: Box, x: float, width: float, top: float) -> Iterator[str]:
+    """The box's letter and number in the middle of a room, if that is wide enough."""
     text = label(box, timeline.chunks)
     if width >= len(text) * _LETTER_WIDTH + 3:
-        weight = bool(box.critical)
-        yield _text(x + width / 2, top + 21, text, size=11, bold=weight, anchor="middle")
+        middle = x + width / 2
+        yield _text(middle, top + 21, text, size=11, bold=box.critical, anchor="middle")
 
 
 def _blamed(timeline: Timeline, lane: Lane, top: float) -> Iterator[str]:
@@ -110,12 +116,15 @@ def _blamed(timeline: Timeline, lane: Lane, top: float) -> Iterator[str]:
         if not box.blamed:
             continue
         x, width = _place(timeline, box)
-        if box.expected_ns is not None:
+        if box.expected_ns is None:
+            yield from _lettered(timeline, box, x, width, top)
+        else:
             due = min(max(_x(timeline, box.started_ns + box.expected_ns) - x, 0), width)
             yield (
                 f'<rect x="{x + due:.1f}" y="{top + 2}" width="{width - due:.1f}" '
                 f'height="{_ROW - 4}" fill="url(#beyond)"/>'
             )
+            yield from _lettered(timeline, box, x, due, top)
         yield (
             f'<rect x="{x - 1:.1f}" y="{top - 1}" width="{width + 2:.1f}" height="{_ROW + 2}" '
             f'fill="none" stroke="{_RED}" stroke-width="3"/>'
