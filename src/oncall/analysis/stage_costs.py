@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.analysis.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
+from oncall.analysis.stage_paths import sent_to
 from oncall.evidence import relation
 
 SLOWEST = 0.5  # of what the slowest pipeline lost: one that lost less ends well before it
@@ -40,17 +40,11 @@ class Lost:
     hold: Times
     usual_hold: Times
 
-    @cached_property
-    def sent(self) -> Integers:
-        """The task (n,) that gets what the task before each on its rank sends, or NONE."""
-        graph = self.graph
-        return np.where(graph.previous == NONE, NONE, graph.receiver[graph.previous])
-
     def spans(self, tasks: NDArray[np.bool_], transfers: NDArray[np.bool_]) -> Times:
         """The time of each pipeline (p,) with those tasks and transfers (n,) as expected."""
         took = np.where(tasks, np.fmin(self.took, self.expected), self.took)
         latency = np.where(transfers, np.minimum(self.latency, self.usual_latency), self.latency)
-        sends = np.append(transfers, False)[self.sent]
+        sends = np.append(transfers, False)[sent_to(self.graph)]
         hold = np.where(sends, np.minimum(self.hold, self.usual_hold), self.hold)
         return self.graph.spans(self.graph.earliest(took, latency, hold))
 

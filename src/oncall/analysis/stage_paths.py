@@ -47,13 +47,12 @@ class Tasks:
     clock_error: Times
     recv_ns: Times  # what receiving its input took, with waiting for the sender
     send_ns: Times  # what sending its result took, with waiting for the receiver
-    sent: Times
+    held: NDArray[np.bool_]  # it began only when the send of the task before it was over
 
 
 @relation(
     "stage_paths",
     reads=["stage_vertices", "stage_expectation"],
-    optional=["stage_transfers"],
     empty_without=["stage_vertices"],
     columns=[
         ("vertex", "BIGINT", "", "the task"),
@@ -80,10 +79,9 @@ def stage_paths(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     graph = pipeline_graph(tasks)
     work = work_ratio(tasks)
     usual_latency, latency = latencies(tasks, graph)
-    held = holding(tasks, graph)
-    hold, usual_hold = (
-        np.where(held, one[sent_by(graph)], 0.0) for one in (latency, usual_latency)
-    )
+    sent = sent_to(graph)
+    held = tasks.held & (sent != NONE)
+    hold, usual_hold = (np.where(held, one[sent], 0.0) for one in (latency, usual_latency))
     finish = graph.earliest(tasks.work_ns, latency, hold)
     spans = graph.spans(finish)
     # A pipeline that ends before the others can be late without anybody waiting for it.
@@ -123,10 +121,9 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
             chunk * pp + stage AS position, last AS last_position, micro_batch,
             task = 'backward' AS backward, started_ns AS started, ended_ns AS ended,
             v.duration_ns AS work_ns, e.usual_ns, clock_error_ns AS clock_error, recv_ns, send_ns,
-            sent_ns AS sent
+            held
         FROM stage_vertices v JOIN shape USING (job)
         LEFT JOIN stage_expectation e USING (job, replica, stage, chunk, task)
-        LEFT JOIN stage_transfers t USING (vertex)
         WHERE started_ns IS NOT NULL AND ended_ns IS NOT NULL
         ORDER BY pipeline, stage, started_ns, backward"""
     ).fetchnumpy()
@@ -137,12 +134,13 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
         if name in ("vertex", "iteration", "pipeline", "lane", "stage", "position")
         or name in ("last_position", "micro_batch")
     }
-    for name in ("started", "ended", "sent"):  # nanoseconds since 1970 do not fit a float
+    for name in ("started", "ended"):  # nanoseconds since 1970 do not fit a float
         since = np.ma.masked_array(found[name], dtype=np.int64) - origin
         columns[name] = np.ma.filled(since.astype(np.float64), np.nan)
     for name in ("work_ns", "usual_ns", "clock_error", "recv_ns", "send_ns"):
         columns[name] = np.ma.filled(np.ma.masked_array(found[name], dtype=np.float64), np.nan)
-    return Tasks(backward=np.asarray(found["backward"], np.bool_), **columns)
+    flags = {name: np.asarray(found[name], np.bool_) for name in ("backward", "held")}
+    return Tasks(**columns, **flags)
 
 
 def pipeline_graph(tasks: Tasks) -> TraceGraph:
@@ -209,15 +207,9 @@ def work_ratio(tasks: Tasks) -> Times:
     return work
 
 
-def sent_by(graph: TraceGraph) -> Integers:
+def sent_to(graph: TraceGraph) -> Integers:
     """The task (n,) that gets what the task before each on its rank sends, or NONE."""
     return np.where(graph.previous == NONE, NONE, graph.receiver[graph.previous])
-
-
-def holding(tasks: Tasks, graph: TraceGraph) -> NDArray[np.bool_]:
-    """Whether a rank began a task (n,) only when the result of the one before was sent."""
-    waits = tasks.started >= tasks.sent[graph.previous]
-    return np.asarray(waits & (sent_by(graph) != NONE), np.bool_)
 
 
 def latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:

@@ -21,6 +21,11 @@ VERTEX_COLUMNS = [
 ]
 
 
+BLOCKING = 0.99  # of tasks begin after the send before them is over: then sends hold ranks up
+TOGETHER = 0.05  # of a task: by so little the end of a send may be told later than its begin
+_WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
+
+
 @relation(
     "stage_vertices",
     reads=["stage_work"],
@@ -38,61 +43,61 @@ VERTEX_COLUMNS = [
         ("last_calls", "INTEGER", "calls", "calls in which it was the last to enter"),
         ("calls", "INTEGER", "calls", "calls of the group in the task"),
         ("whole", "BOOLEAN", "", "all of its calls were recorded and made"),
-        ("clock_error_ns", "BIGINT", "ns", "by how much its instants may be off"),
-    ],
-    source="VenusTrace 3.3 (trace model), Fig. 6",
-)
-def stage_vertices() -> str:
-    """Each forward and backward of each pipeline, its tensor-parallel group as one."""
-    # Who decides: the member with the most time of its own, else the one that enters last.
-    decides = "coalesce(own_ns, late_ns, last_calls, ended_ns - started_ns, 0)"
-    return f"""
-        SELECT row_number() OVER () - 1 AS vertex, job, iteration, coalesce(replica, 0) AS replica,
-            stage, coalesce(chunk, 0) AS chunk, micro_batch, task,
-            arg_max(rank, {decides}) AS rank, arg_max(node, {decides}) AS node,
-            count(*) AS ranks, max(started_ns) AS started_ns,
-            CASE WHEN bool_and(ended_ns IS NOT NULL) THEN max(ended_ns) END AS ended_ns,
-            greatest(CASE WHEN bool_and(ended_ns IS NOT NULL) THEN max(ended_ns) END
-                - max(started_ns), 0) AS duration_ns,
-            arg_max(late_ns, {decides}) AS late_ns,
-            arg_max(last_calls, {decides}) AS last_calls, max(calls) AS calls,
-            bool_and(coalesce(whole, true)) AS whole, max(clock_error_ns) AS clock_error_ns
-        FROM stage_work
-        WHERE task IN ('forward', 'backward') AND iteration IS NOT NULL AND stage IS NOT NULL
-            AND micro_batch IS NOT NULL
-        GROUP BY job, iteration, coalesce(replica, 0), stage, coalesce(chunk, 0), micro_batch, task
-    """
-
-
-@relation(
-    "stage_transfers",
-    reads=["stage_vertices", "stage_work"],
-    empty_without=["stage_vertices"],
-    columns=[
-        ("vertex", "BIGINT", "", "the task"),
         ("recv_ns", "BIGINT", "ns", "what receiving its input took; NULL: not seen"),
         ("send_ns", "BIGINT", "ns", "what sending its result took; NULL: not seen"),
-        ("sent_ns", "BIGINT", "ns", "when that was done, common time"),
+        ("held", "BOOLEAN", "", "it began only when the send of the task before it was over"),
+        ("clock_error_ns", "BIGINT", "ns", "by how much its instants may be off"),
     ],
-    source="VenusTrace 3.2.1 (pipeline communication), Fig. 7",
+    source="VenusTrace 3.2.1, 3.3 (trace model), Fig. 6, Fig. 7",
 )
-def stage_transfers() -> str:
-    """What tasks receive and send. Whichever side comes second sees what the transfer itself takes,
-    on its own clock; the other waits for it, too."""
-    return """
-        WITH one AS (
-            SELECT job, iteration, coalesce(replica, 0) AS replica, stage,
-                coalesce(chunk, 0) AS chunk, micro_batch, split_part(task, '_', 1) AS task,
-                split_part(task, '_', 2) AS side, max(ended_ns - started_ns) AS took_ns,
-                max(ended_ns) AS ended_ns
+def stage_vertices() -> str:
+    """Each forward and backward of each pipeline, its tensor-parallel group as one.
+
+    Of a transfer, the side that comes second sees what the transfer itself takes, on its own
+    clock; the other waits for that side, too. Where sends block, a task that needs no input begins
+    when the send before it is over.
+    """
+    # Who decides: the member with the most time of its own, else the one that enters last.
+    decides = "coalesce(own_ns, late_ns, last_calls, ended_ns - started_ns, 0)"
+    # Both ends of what is sent and received together are told apart by less than that.
+    after = f"sent_before_ns - started_ns < {TOGETHER} * (ended_ns - started_ns)"
+    return f"""
+        WITH work AS (
+            SELECT * REPLACE (coalesce(replica, 0) AS replica, coalesce(chunk, 0) AS chunk)
             FROM stage_work
+            WHERE iteration IS NOT NULL AND stage IS NOT NULL AND micro_batch IS NOT NULL),
+        tasks AS (
+            SELECT {_WHERE}, arg_max(rank, {decides}) AS rank, arg_max(node, {decides}) AS node,
+                count(*) AS ranks, max(started_ns) AS started_ns,
+                CASE WHEN bool_and(ended_ns IS NOT NULL) THEN max(ended_ns) END AS ended_ns,
+                arg_max(late_ns, {decides}) AS late_ns,
+                arg_max(last_calls, {decides}) AS last_calls, max(calls) AS calls,
+                bool_and(coalesce(whole, true)) AS whole, max(clock_error_ns) AS clock_error_ns
+            FROM work WHERE task IN ('forward', 'backward') GROUP BY ALL),
+        transfers AS (
+            SELECT * REPLACE (split_part(task, '_', 1) AS task), split_part(task, '_', 2) AS side,
+                ended_ns - started_ns AS took_ns
+            FROM work
             WHERE task IN ('forward_send', 'backward_send', 'forward_recv', 'backward_recv')
-                AND started_ns IS NOT NULL AND ended_ns >= started_ns
-            GROUP BY ALL)
-        SELECT v.vertex, max(took_ns) FILTER (side = 'recv') AS recv_ns,
-            max(took_ns) FILTER (side = 'send') AS send_ns,
-            max(o.ended_ns) FILTER (side = 'send') AS sent_ns
-        FROM one o JOIN stage_vertices v
-            USING (job, iteration, replica, stage, chunk, micro_batch, task)
-        GROUP BY v.vertex
+                AND ended_ns >= started_ns),
+        sides AS (
+            SELECT {_WHERE}, max(took_ns) FILTER (side = 'recv') AS recv_ns,
+                max(took_ns) FILTER (side = 'send') AS send_ns,
+                max(ended_ns) FILTER (side = 'send') AS sent_ns
+            FROM transfers GROUP BY ALL),
+        ordered AS (
+            SELECT t.*, recv_ns, send_ns, lag(sent_ns) OVER (
+                PARTITION BY job, iteration, replica, stage ORDER BY started_ns) AS sent_before_ns
+            FROM tasks t LEFT JOIN sides USING ({_WHERE})),
+        habits AS (
+            SELECT job, avg(({after})::INTEGER) >= {BLOCKING} AS blocking
+            FROM ordered WHERE recv_ns IS NOT NULL AND sent_before_ns IS NOT NULL GROUP BY job),
+        begun AS (
+            SELECT * REPLACE (CASE WHEN blocking THEN greatest(started_ns, sent_before_ns)
+                ELSE started_ns END AS started_ns)
+            FROM ordered LEFT JOIN habits USING (job))
+        SELECT row_number() OVER () - 1 AS vertex, *, greatest(ended_ns - started_ns, 0)
+                AS duration_ns,
+            coalesce({after}, false) AS held
+        FROM begun
     """
