@@ -87,13 +87,13 @@ def test_raw_epochs_are_wanted_around_a_trigger_and_once_a_minute() -> None:
     second = NS_PER_S // EPOCH_NS
     for at in range(-5, 5):
         recent.add(FLOWS[:1], epochs((0, FIRST + at * second, 1)), NOW_NS)
-    recent.trigger(NOW_NS)
+    recent.trigger(NOW_NS, NOW_NS)
     assert recent.wanted(NOW_NS) == []
     (batch,) = recent.wanted(NOW_NS + NS_PER_S // 2)
     assert [round((row[0] - NOW_NS) / NS_PER_S) for row in told(batch)] == [-2, -1, 0]
-    recent.trigger(NOW_NS + NS_PER_S)
+    recent.trigger(NOW_NS + NS_PER_S, NOW_NS)
     assert recent.wanted(NOW_NS + 10 * NS_PER_S) == []
-    recent.trigger(NOW_NS + REST_NS + 1)
+    recent.trigger(NOW_NS + REST_NS + 1, NOW_NS + REST_NS)
     assert recent.wanted(NOW_NS + 2 * REST_NS) == []  # there is nothing any more
 
 
@@ -104,7 +104,7 @@ def test_of_too_many_wanted_the_newest_are_told_in_parts() -> None:
         recent.add(FLOWS[:1] * 2, Epochs(np.full(2**16, 1), at, at), NOW_NS)
     more = Epochs(np.zeros(2**16, np.int64), FIRST - np.arange(2**16) % 9, np.full(2**16, 5))
     recent.add(FLOWS[:1], more, NOW_NS)
-    recent.trigger(NOW_NS)
+    recent.trigger(NOW_NS, NOW_NS)
     parts = recent.wanted(NOW_NS + NS_PER_S)
     assert sum(part.rows for part in parts) == MOST_RAW and max(p.rows for p in parts) == 5_000
     assert sum((part.columns["bytes"] == 5).sum() for part in parts) == 2**16

@@ -110,4 +110,5 @@ def test_what_stands_still_is_told_as_it_stands_and_is_late() -> None:
         found = rounds(incident, RecentTraffic(most_bytes=2**24))
         wanted = [row for row in all_at_once(incident) if row[8] is None]
     assert wanted and rows(found[-1].open) == wanted
-    assert found[-1].is_late and not found[1].is_late
+    assert found[-1].late_since_ns == min(row[7] for row in wanted if row[7])
+    assert found[1].late_since_ns is None

@@ -135,7 +135,7 @@ class Configuration:
         ),
     )
     traffic_every_ns: int = field(
-        default=5 * NS_PER_S,
+        default=2 * NS_PER_S,
         metadata=_key("duration", "how often operations are looked for in what was sent"),
     )
     traffic_memory_bytes: int = field(

@@ -44,6 +44,7 @@ class TrafficSource:
         self._dropped = 0
         self._open: Sequence[Batch] = ()
         self._raw: list[Batch] = []
+        self._crowded = False
 
     # --------------------------------------------------------- the agent's thread
 
@@ -68,8 +69,7 @@ class TrafficSource:
         if now.monotonic_ns >= self._round_at_ns:
             self._round_at_ns = now.monotonic_ns + self._round_every_ns
             batches += self._round(now)
-        notes = () if self._recent.bytes else ("no source here measures what queue pairs send",)
-        return Collected(batches, self._dropped, notes=notes)
+        return Collected(batches, self._dropped, notes=self._notes())
 
     def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         """What each operation that is not over has sent so far."""
@@ -78,13 +78,20 @@ class TrafficSource:
     def close(self) -> None:
         self._segmenting.close()
 
+    def _notes(self) -> tuple[str, ...]:
+        if not self._recent.bytes:
+            return ("no source here measures what queue pairs send",)
+        many = "more is sent than can be searched at once: what some operations sent is not told"
+        return (many,) if self._crowded else ()
+
     def _round(self, now: Instant) -> list[Batch]:
         with self._lock:
             seen, self._seen, self._waiting = self._seen, [], 0
         found = self._segmenting.advance(seen, self._recent, now.realtime_ns)
         self._open = (found.open,) if found.open.rows else ()
-        if found.is_late:
-            self._recent.trigger(now.realtime_ns)
+        self._crowded = found.is_crowded
+        if found.late_since_ns is not None:
+            self._recent.trigger(now.realtime_ns, found.late_since_ns)
         return [found.over] if found.over.rows else []
 
 

@@ -9,7 +9,7 @@ An epoch takes 12 bytes, and only epochs with bytes are kept.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 
 KEEP_NS = 60 * NS_PER_S
-BEFORE_NS, AFTER_NS = 2 * NS_PER_S, NS_PER_S // 2  # of raw epochs, around a trigger
+BEFORE_NS, AFTER_NS = 2 * NS_PER_S, NS_PER_S // 2  # of raw epochs, around what a trigger tells
 REST_NS = 60 * NS_PER_S  # between two triggers
 MOST_RAW = 200_000  # rows for one trigger, the newest
 ROWS_AT_ONCE = 5_000  # of raw epochs
@@ -77,7 +77,7 @@ class RecentTraffic:
         self._flows: dict[Flow, int] = {}
         self._next = 0
         self._trigger_ns: int | None = None
-        self._keep_at_ns = 0  # when what is around the trigger is there; 0: nothing is wanted
+        self._wanted: tuple[int, int] | None = None  # from when to when raw epochs are
         self._lock = threading.Lock()
 
     @property
@@ -118,47 +118,76 @@ class RecentTraffic:
                 self._next += 1
         return np.array([self._flows[flow] for flow in flows], np.int64)
 
-    def between(self, first_ns: int, last_ns: int, most_rows: int | None = None) -> Batch:
-        """Rows of `epochs` that begin in that time; of too many the newest."""
+    def between(
+        self,
+        first_ns: int,
+        last_ns: int,
+        most_rows: int | None = None,
+        together: Mapping[Flow, Flow] | None = None,
+    ) -> Batch:
+        """Rows of `epochs` that begin in that time; of too many the newest. Flows that another one
+        stands for (`together`) are added up with it."""
         with self._lock:
             pieces, flows = list(self._pieces), {n: flow for flow, n in self._flows.items()}
+        stands_for = self._stand_ins(together or {})
         parts: list[tuple[Any, ...]] = []
+        rows_so_far = 0
         for piece in reversed(pieces):
             start_ns = (piece.rows["since"].astype(np.int64) + piece.base) * piece.epoch_ns
             inside = (start_ns >= first_ns) & (start_ns <= last_ns)
-            if inside.any():
-                rows = piece.rows[inside]
-                length = np.full(len(rows), piece.epoch_ns, np.int64)
-                parts.append((start_ns[inside], rows["flow"], rows["bytes"], length))
-            if most_rows and sum(len(part[0]) for part in parts) >= most_rows:
+            if not inside.any():
+                continue
+            rows = piece.rows[inside]
+            number, lossy = (rows["flow"] & ~_LOSSY).astype(np.int64), rows["flow"] >= _LOSSY
+            part = (number, start_ns[inside], rows["bytes"].astype(np.int64), lossy)
+            if len(stands_for):
+                part = _added_up(stands_for[number], *part[1:])
+            parts.append((*part, np.full(len(part[0]), piece.epoch_ns, np.int64)))
+            rows_so_far += len(part[0])
+            if most_rows and rows_so_far >= most_rows:
                 break
         if not parts:
             return Batch("epochs", 0, {})
-        start_ns, flow, bytes_, epoch_ns = (
+        number, start_ns, bytes_, lossy, epoch_ns = (
             np.concatenate(each)[:most_rows] for each in zip(*parts, strict=True)
         )
-        numbers, place = np.unique(flow & ~_LOSSY, return_inverse=True)
-        of = [flows[number] for number in numbers.tolist()]
-        lossy = (flow & _LOSSY) != 0
-        return _batch(of, place, start_ns, epoch_ns, bytes_.astype(np.int64), lossy)
+        numbers, place = np.unique(number, return_inverse=True)
+        of = [flows[each] for each in numbers.tolist()]
+        return _batch(of, place, start_ns, epoch_ns, bytes_, lossy)
+
+    def _stand_ins(self, together: Mapping[Flow, Flow]) -> Ints:
+        """The number that stands for each flow's number; empty if each stands for itself."""
+        with self._lock:
+            pairs = [
+                (self._flows[flow], self._flows[other])
+                for flow, other in together.items()
+                if flow in self._flows and other in self._flows
+            ]
+            numbers = np.arange(self._next)
+        if not pairs:
+            return numbers[:0]
+        own, other = np.array(pairs, np.int64).T
+        numbers[own] = other
+        return numbers
 
     # ------------------------------------------------------------- raw epochs
 
-    def trigger(self, now_ns: int) -> None:
-        """Raw epochs of around now are wanted in the store, if they were not just stored."""
+    def trigger(self, now_ns: int, since_ns: int) -> None:
+        """Raw epochs since then are wanted in the store, and a little before and after, if there
+        was no trigger lately."""
         with self._lock:
             if self._trigger_ns is None or now_ns - self._trigger_ns > REST_NS:
                 self._trigger_ns = now_ns
-                self._keep_at_ns = now_ns + AFTER_NS
+                self._wanted = (since_ns - BEFORE_NS, now_ns + AFTER_NS)
 
     def wanted(self, now_ns: int) -> list[Batch]:
         """What a trigger asked for, once it is there, in batches to be handed over one by one;
         told once."""
         with self._lock:
-            if not 0 < self._keep_at_ns <= now_ns:
+            if self._wanted is None or now_ns < self._wanted[1]:
                 return []
-            until_ns, self._keep_at_ns = self._keep_at_ns, 0
-        return in_parts(self.between(until_ns - AFTER_NS - BEFORE_NS, until_ns, MOST_RAW))
+            (first_ns, last_ns), self._wanted = self._wanted, None
+        return in_parts(self.between(first_ns, last_ns, MOST_RAW))
 
     # ------------------------------------------------------------- forgetting
 
@@ -214,6 +243,23 @@ def _batch(
             mask = np.array([value is None for value in values])
             columns[field.name] = np.ma.MaskedArray(array[place], mask=mask[place])
     return Batch("epochs", len(place), columns)
+
+
+def _added_up(
+    flow: Ints, start_ns: Ints, bytes_: Ints, lossy: Truths
+) -> tuple[Ints, Ints, Ints, Truths]:
+    """One row for each flow and start, their bytes added up."""
+    order = np.lexsort((start_ns, flow))
+    flow, start_ns = flow[order], start_ns[order]
+    at = np.flatnonzero(
+        (np.diff(flow, prepend=flow[:1] - 1) != 0) | (np.diff(start_ns, prepend=-1) != 0)
+    )
+    return (
+        flow[at],
+        start_ns[at],
+        np.add.reduceat(bytes_[order], at),
+        np.logical_or.reduceat(lossy[order], at),
+    )
 
 
 def in_parts(batch: Batch, rows: int = ROWS_AT_ONCE) -> list[Batch]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oncall.collect.epochs import EPOCH_NS
-from oncall.collect.recent_traffic import KEEP_NS, RecentTraffic
+from oncall.collect.recent_traffic import KEEP_NS, Flow, RecentTraffic
 from oncall.evidence.columns import create_table_sql, insert
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME, TABLES
@@ -23,11 +23,11 @@ from oncall.shards.database import Limits, connect
 from oncall.units import NS_PER_S
 
 SETTLE_NS = 5 * NS_PER_S // 2  # until all of a moment's epochs are here: a poll, and its way
-CONTEXT_NS = 10 * NS_PER_S  # that operations stay after they were told
+CONTEXT_NS = 4 * NS_PER_S  # that operations stay after they were told
 LEARN_NS = 10 * NS_PER_S  # until it is settled to which communicator a new queue pair belongs
 LATE_NS, LATE_TIMES = NS_PER_S, 5  # open for longer, and so many times its longest: late
-MOST_EPOCHS = 2_000_000  # of a round; beyond, the oldest operations are not known
-_LIMITS = Limits(memory_bytes=192 * 2**20)
+MOST_EPOCHS = 300_000  # of a round; beyond, the oldest operations are not known
+_LIMITS = Limits(memory_bytes=96 * 2**20)
 FROZEN_NS = 3600 * NS_PER_S  # that what stands still is told as it last was
 EARLY_NS = 100_000  # a NIC's clock against the host's
 _KEPT = {  # of each table the rows that are one
@@ -40,12 +40,13 @@ _KEPT = {  # of each table the rows that are one
 
 @dataclass(frozen=True)
 class Found:
-    """Rows of `op_traffic`: of operations newly over, and of those under way; whether one of
-    these is late."""
+    """Rows of `op_traffic`: of operations newly over, and of those under way; when the first of
+    these began that are late; whether there were more epochs than one round can hold."""
 
     over: Batch
     open: Batch
-    is_late: bool
+    late_since_ns: int | None
+    is_crowded: bool
 
 
 class Segmenting:
@@ -76,16 +77,15 @@ class Segmenting:
         """One more round, with the rows of `_KEPT` since the last one."""
         self._keep(seen, now_ns)
         self._con.execute("DELETE FROM found")
-        if recent.bytes:
-            self._segment(recent, now_ns)
+        is_crowded = bool(recent.bytes) and self._segment(recent, now_ns)
         over = self._batch("found WHERE is_over AND NOT is_told")
         lateness = {"now": now_ns, "late": LATE_NS, "times": LATE_TIMES}
-        ((is_late,),) = self._con.execute(_IS_LATE, lateness).fetchall()
+        ((late_since_ns,),) = self._con.execute(_LATE_SINCE, lateness).fetchall()
         self._con.execute(_TELL)
         self._con.execute(_LONGEST)
         self._forget(now_ns)
         under_way = self._batch("(FROM found UNION ALL FROM frozen) WHERE NOT is_over")
-        return Found(over, under_way, bool(is_late))
+        return Found(over, under_way, late_since_ns, is_crowded)
 
     def _keep(self, seen: Sequence[Batch], now_ns: int) -> None:
         for batch in joined(seen):
@@ -99,16 +99,16 @@ class Segmenting:
         self._con.execute(_THAWED, [now_ns - FROZEN_NS])
         self._con.execute(_TOO_OLD, [now_ns - KEEP_NS])
 
-    def _segment(self, recent: RecentTraffic, now_ns: int) -> None:
-        """Make `found` of all operations that are kept."""
+    def _segment(self, recent: RecentTraffic, now_ns: int) -> bool:
+        """Make `found` of all operations that are kept; whether the oldest were too many."""
         import oncall.analysis  # noqa: F401  (registers the relations; a node without traffic needs none)
 
         ((first_ns,),) = self._con.execute(f"SELECT min(called_ns) FROM ({_FLOORED})").fetchall()
         if first_ns is None:
-            return
-        epochs = recent.between(first_ns - EARLY_NS, now_ns, MOST_EPOCHS)
+            return False
+        epochs = recent.between(first_ns - EARLY_NS, now_ns, MOST_EPOCHS, self._together())
         if not epochs.rows:
-            return
+            return False
         whole_ns = recent.whole_since_ns
         if epochs.rows == MOST_EPOCHS:
             whole_ns = max(whole_ns, int(epochs.columns["start_ns"].min()))
@@ -126,6 +126,16 @@ class Segmenting:
             self._con.execute(_MEET, [now_ns])
             self._con.execute(_LEARN, [now_ns - self._learn_ns])
             self._con.execute(_FIND, {"settled": now_ns - self._settle_ns})
+        return bool(epochs.rows == MOST_EPOCHS)
+
+    def _together(self) -> dict[Flow, Flow]:
+        """Queue pairs whose bytes are of the same operations, and the one that stands for them."""
+        found = self._con.execute(_TOGETHER).fetchall()
+        return {
+            Flow(source, node, nic, qpn, *own): Flow(source, node, other_nic, other_qpn, *own)
+            for node, nic, qpn, other_nic, other_qpn, job, rank in found
+            for source, own in (("dpa", ()), ("wr", (job, rank)))
+        }
 
     @contextmanager
     def _alone(self) -> Iterator[Incident]:
@@ -177,7 +187,7 @@ _PAIRS = """
 """
 _MEET = """
     INSERT INTO memory.main.pairs
-    SELECT e.job, e.rank, e.node, e.nic, e.qpn, max(q.created_ns), NULL, ?
+    SELECT e.job, e.rank, e.node, e.nic, e.qpn, max(q.created_ns), NULL, NULL, ?
     FROM flow_ends e JOIN qps q USING (node, nic, qpn)
     WHERE e.comm IS NULL AND e.rank IS NOT NULL AND NOT EXISTS (FROM memory.main.pairs p
         WHERE p.node = e.node AND p.nic = e.nic AND p.qpn = e.qpn
@@ -185,9 +195,25 @@ _MEET = """
     GROUP BY e.job, e.rank, e.node, e.nic, e.qpn
 """
 _LEARN = """
-    UPDATE memory.main.pairs p SET comm = f.comm
-    FROM (SELECT node, nic, qpn, c.comm FROM flow_ends JOIN flow_comms c USING (flow)) f
+    UPDATE memory.main.pairs p SET comm = f.comm, side = f.side
+    FROM (
+        -- Without a side are those that only tell the sender of free buffers.
+        SELECT node, nic, qpn, c.comm, CASE WHEN bytes >= 0.02 * max(bytes) OVER (
+            PARTITION BY e.job, e.rank, c.comm, e.peer_side) THEN peer_side END AS side
+        FROM flow_ends e JOIN flow_comms c USING (flow)) f
     WHERE p.node = f.node AND p.nic = f.nic AND p.qpn = f.qpn AND p.comm IS NULL AND met_ns <= ?
+"""
+# Only where each side has as many of them, as their number tells how volumes are shared.
+_TOGETHER = """
+    WITH sides AS (
+        SELECT *, count(*) OVER lane AS many, first_value(nic) OVER ordered AS other_nic,
+            first_value(qpn) OVER ordered AS other_qpn
+        FROM pairs WHERE side IS NOT NULL AND comm IS NOT NULL
+        WINDOW lane AS (PARTITION BY job, rank, comm, side),
+            ordered AS (PARTITION BY job, rank, comm, side ORDER BY nic, qpn))
+    SELECT node, nic, qpn, other_nic, other_qpn, job, rank FROM sides
+    QUALIFY min(many) OVER (PARTITION BY job, comm) = max(many) OVER (PARTITION BY job, comm)
+        AND many > 1
 """
 _FIND = """
     INSERT INTO memory.main.found BY NAME
@@ -214,13 +240,14 @@ _STATE = f"""
     CREATE TABLE told ({_CALL}, call BIGINT, ended_ns BIGINT);
     CREATE TABLE floors ({_CALL}, floor_ns BIGINT);
     CREATE TABLE pairs (job VARCHAR, rank INTEGER, node VARCHAR, nic VARCHAR, qpn UINTEGER,
-        created_ns BIGINT, comm UBIGINT, met_ns BIGINT);
+        created_ns BIGINT, comm UBIGINT, side UBIGINT, met_ns BIGINT);
     CREATE TABLE longest (job VARCHAR, comm UBIGINT, op VARCHAR, longest_ns BIGINT)
 """
-_IS_LATE = """
-    SELECT coalesce(bool_or($now - coalesce(started_ns, called_ns)
-        > greatest($late, $times * longest_ns)), false)
-    FROM found JOIN longest USING (job, comm, op) WHERE NOT is_over
+_LATE_SINCE = """
+    SELECT min(coalesce(started_ns, called_ns))
+    FROM found JOIN longest USING (job, comm, op)
+    WHERE NOT is_over
+        AND $now - coalesce(started_ns, called_ns) > greatest($late, $times * longest_ns)
 """
 _TELL = """
     INSERT INTO told SELECT job, comm, rank, kind, call, max(ended_ns) FROM found

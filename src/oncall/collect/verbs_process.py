@@ -114,7 +114,7 @@ class VerbsProcess:
         batches += self._windows_batches(now)
         stuck = self._newly_stuck(records, now)
         if stuck:
-            self._recent.trigger(now.realtime_ns)
+            self._recent.trigger(now.realtime_ns, min(each.since_ns for each in stuck))
         batches += self._raw_batches()
         return [batch for batch in batches if batch.rows], stuck
 
