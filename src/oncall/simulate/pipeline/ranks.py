@@ -61,9 +61,11 @@ class Ranks:
         return factors
 
     def collective(
-        self, stage: int, role: str, op: str, size_bytes: int, entered: Floats
-    ) -> Floats:
-        """A collective of groups within a stage; returns when each rank leaves it."""
+        self, stage: int, role: str, op: str, size_bytes: int, entered: Floats,
+        called: Floats | None = None,
+    ) -> Floats:  # fmt: skip
+        """A collective of groups within a stage; returns when each rank leaves it. `called`: by
+        the host, where the device enters later."""
         groups = self.layout.groups[role]
         call = Call(role, op, size_bytes)
         took = transfer_ns(self.scenario, call, groups.members.shape[1], groups.crosses[stage])
@@ -72,7 +74,7 @@ class Ranks:
         seq = self.numbers(role, stage, 1)[0]
         self.calls.collectives(
             self.layout.grid[stage], groups.comm[stage], seq, OPS.index(op), size_bytes,
-            entered, entered, ended,
+            entered if called is None else called, entered, ended,
         )  # fmt: skip
         return ended
 

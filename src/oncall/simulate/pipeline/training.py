@@ -120,7 +120,7 @@ class _Training:
                 full = np.where(done, start, np.inf)
                 full = full + share * np.where(done, end - np.where(done, start, 0.0), 0.0)
             entered = np.maximum(now, full) if bucket else full
-            now = ranks.collective(stage, "dp", op, passed, entered)
+            now = ranks.collective(stage, "dp", op, passed, entered, called=full)
         ranks.free_ns[stage] = np.maximum(now, began)
         grid = self.layout.grid[stage]
         self.tasks.add("gradients", stage, grid, began, ranks.free_ns[stage])
