@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 import oncall.analysis  # noqa: F401  (registers the relations)
 from oncall.evidence.incident import Incident
+from oncall.shards.catalog import sealed_shards
+from oncall.shards.reader import open_shards
 
 from .conftest import Guest
 from .guest_sizes import MIX, RANKS, ROUNDS
@@ -121,6 +123,7 @@ def distance(told: Sent, truth: Sent) -> float:
     ("case", "verdicts", "node"),
     [
         ("stalled_rank", {"COMP_FAIL_STOP", "H3"}, "node2"),
+        ("slow_network", {"COMM_FAIL_SLOW", "W5"}, "node1"),
     ],
 )
 def test_the_diagnosis_names_who(
@@ -131,3 +134,15 @@ def test_the_diagnosis_names_who(
     first = said["findings"][0]
     assert first["verdict"] in verdicts
     assert {blamed.get("node") for blamed in first["blame"]} == {node}
+
+
+def test_a_receiver_that_is_slow_to_consume_is_seen_in_its_steps(job: Guest) -> None:
+    """What came waits for the GPU of rank 2, which a fault makes slow; elsewhere for the wire."""
+    folders = [job.control / "slow_receiver" / f"node{rank}" for rank in range(RANKS)]
+    with open_shards([shard for folder in folders for shard in sealed_shards(folder)]) as shards:
+        waited = dict(
+            shards.con.execute(
+                "SELECT rank, sum(gpu_wait_ns) FROM transfers WHERE direction = 'recv' GROUP BY ALL"
+            ).fetchall()
+        )
+    assert min(waited[2] / waited[rank] for rank in (0, 1, 3)) > 3
