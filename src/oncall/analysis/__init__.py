@@ -65,7 +65,7 @@ from oncall.analysis import stage_paths
 from oncall.analysis import stage_graph
 from oncall.analysis import stage_costs
 from oncall.analysis import slow_tasks
-from oncall.analysis import coupled_tasks
+from oncall.analysis import caused_tasks
 from oncall.analysis import slow_members
 from oncall.analysis import slow_stages
 from oncall.analysis import stage_lags

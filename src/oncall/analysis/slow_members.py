@@ -16,8 +16,8 @@ LAST_PART = 0.3  # how much more often than its turn the last member enters last
 
 @relation(
     "slow_members",
-    reads=["slow_tasks", "stage_work"],
-    empty_without=["slow_tasks"],
+    reads=["caused_tasks", "stage_work"],
+    empty_without=["caused_tasks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("replica", "INTEGER", "", "the pipeline"),
@@ -38,13 +38,13 @@ def slow_members() -> str:
     """The members of groups whose computation was slow, and which of them the others waited for."""
     return f"""
         WITH excess AS (
-            SELECT job, replica, stage, sum(excess_ns) AS excess_ns FROM slow_tasks
+            SELECT job, replica, stage, sum(excess_ns) AS excess_ns FROM caused_tasks
             WHERE kind = 'computation' GROUP BY ALL),
         each AS (
             SELECT w.job, t.replica, w.stage, w.rank, any_value(w.node) AS node,
                 sum(w.own_ns) AS own_ns, sum(w.late_ns) AS late_ns,
                 sum(w.last_calls) AS last_calls, sum(w.calls) AS calls
-            FROM stage_work w JOIN slow_tasks t ON w.job = t.job AND w.iteration = t.iteration
+            FROM stage_work w JOIN caused_tasks t ON w.job = t.job AND w.iteration = t.iteration
                 AND coalesce(w.replica, 0) = t.replica AND w.stage = t.stage
                 AND coalesce(w.chunk, 0) = t.chunk AND w.micro_batch = t.micro_batch
                 AND w.task = t.task
@@ -71,8 +71,8 @@ def slow_members() -> str:
 
 @relation(
     "slow_transfers",
-    reads=["slow_tasks", "stage_work"],
-    empty_without=["slow_tasks"],
+    reads=["caused_tasks", "stage_work"],
+    empty_without=["caused_tasks"],
     columns=[
         *VERTEX_COLUMNS,
         ("sender", "INTEGER", "", "the rank that sends; NULL: not seen"),
@@ -92,7 +92,7 @@ def slow_transfers() -> str:
         steps AS (
             SELECT t.*, pp, t.chunk * pp + t.stage + CASE t.task WHEN 'forward' THEN -1 ELSE 1 END
                 AS sent_from
-            FROM slow_tasks t JOIN shape USING (job) WHERE t.kind = 'transfer'),
+            FROM caused_tasks t JOIN shape USING (job) WHERE t.kind = 'transfer'),
         work AS (
             SELECT * REPLACE (coalesce(replica, 0) AS replica, coalesce(chunk, 0) AS chunk)
             FROM stage_work WHERE task IN (

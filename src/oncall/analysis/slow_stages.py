@@ -8,9 +8,9 @@ from oncall.evidence import relation
 
 @relation(
     "slow_stages",
-    reads=["slow_tasks", "training_iterations"],
-    optional=["coupled_tasks", "slow_members", "slow_transfers", "stage_vertices"],
-    empty_without=["slow_tasks"],
+    reads=["caused_tasks", "training_iterations"],
+    optional=["slow_members", "slow_transfers", "stage_vertices"],
+    empty_without=["caused_tasks"],
     columns=[
         *VERTEX_COLUMNS,
         ("rank", "INTEGER", "", "whom its group waited for; NULL: no member stands out"),
@@ -40,8 +40,7 @@ from oncall.evidence import relation
     source="VenusTrace 3.3, Algorithm 2",
 )
 def slow_stages() -> str:
-    """Tasks that made an iteration slow, each with its culprit; not those that waited for it in
-    other pipelines."""
+    """Tasks that made an iteration slow, each with its culprit."""
     return """
         WITH placed AS (
             SELECT job, replica, stage, any_value(pp) AS pp,
@@ -60,8 +59,7 @@ def slow_stages() -> str:
             i.duration_ns AS iteration_ns, i.usual_ns AS usual_iteration_ns,
             count(DISTINCT t.iteration) OVER (
                 PARTITION BY t.job, t.replica, t.stage, t.kind) AS iterations_slow
-        FROM slow_tasks t JOIN training_iterations i USING (job, iteration)
-        ANTI JOIN coupled_tasks USING (job, iteration, replica, stage, chunk, micro_batch, task)
+        FROM caused_tasks t JOIN training_iterations i USING (job, iteration)
         LEFT JOIN (FROM slow_members WHERE because IS NOT NULL) m
             ON m.job = t.job AND m.replica = t.replica AND m.stage = t.stage
             AND t.kind = 'computation'

@@ -17,24 +17,27 @@ LEAST_SAVED = 0.01  # of the iteration: a stage that costs less is not worth nam
 ON_PATH = 0.1  # of its excess: with less slack nearly all of it lengthens the iteration
 
 
+SLOW_TASK_COLUMNS = [
+    *VERTEX_COLUMNS,
+    ("kind", "VARCHAR", "", "computation, or transfer: of what it works on"),
+    ("started_ns", "BIGINT", "ns", "when it could begin, common time"),
+    ("duration_ns", "BIGINT", "ns", "what it took, or its transfer"),
+    ("expected_ns", "DOUBLE", "ns", "what that should take"),
+    ("excess_ns", "DOUBLE", "ns", "beyond"),
+    ("slack_ns", "BIGINT", "ns", "how much later it could have begun"),
+    ("decided", "VARCHAR", "", "paper (beyond 50 %), spread, or both"),
+    ("basis", "VARCHAR", "", "what it is compared with"),
+    ("explained", "DOUBLE", "ratio", "of the iteration's lost time, by its stage"),
+    ("saved_ns", "BIGINT", "ns", "of the iteration, had the stage been as expected"),
+    ("clock_error_ns", "BIGINT", "ns", "by how much clocks may be off"),
+]
+
+
 @relation(
     "slow_tasks",
     reads=["stage_graph", "stage_costs", "training_iterations"],
     empty_without=["stage_costs"],
-    columns=[
-        *VERTEX_COLUMNS,
-        ("kind", "VARCHAR", "", "computation, or transfer: of what it works on"),
-        ("started_ns", "BIGINT", "ns", "when it could begin, common time"),
-        ("duration_ns", "BIGINT", "ns", "what it took, or its transfer"),
-        ("expected_ns", "DOUBLE", "ns", "what that should take"),
-        ("excess_ns", "DOUBLE", "ns", "beyond"),
-        ("slack_ns", "BIGINT", "ns", "how much later it could have begun"),
-        ("decided", "VARCHAR", "", "paper (beyond 50 %), spread, or both"),
-        ("basis", "VARCHAR", "", "what it is compared with"),
-        ("explained", "DOUBLE", "ratio", "of the iteration's lost time, by its stage"),
-        ("saved_ns", "BIGINT", "ns", "of the iteration, had the stage been as expected"),
-        ("clock_error_ns", "BIGINT", "ns", "by how much clocks may be off"),
-    ],
+    columns=SLOW_TASK_COLUMNS,
     source="VenusTrace 3.3, Algorithm 2 (lines 23-25)",
 )
 def slow_tasks() -> str:
