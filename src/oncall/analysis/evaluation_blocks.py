@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from oncall.analysis.iteration_bounds import Block
 from oncall.analysis.pipeline_places import Place, shape_of
-from oncall.analysis.rank_calls import SEND, UNKNOWN, RankCalls
+from oncall.analysis.rank_calls import RECV, SEND, UNKNOWN, RankCalls
 from oncall.analysis.schedules import GPIPE, Array
 
 
@@ -32,8 +34,8 @@ def _split(calls: RankCalls, block: Block, passes: int, place: Place) -> list[Bl
     cut = passes * place.transfers_forward
     if passes <= 0 or cut > len(events):
         return [block]
-    if cut == len(events):
-        return [replace(block, passes=passes)]
+    if cut >= len(events) - 1:  # one more may have come in
+        return [replace(block, passes=-(-len(events) // place.transfers_forward))]
     last = events[cut - 1]
     at = int(last + 1 if calls.use[last] == SEND else events[cut])
     ended_ns = int(calls.ended_ns[last])
@@ -44,6 +46,7 @@ def _split(calls: RankCalls, block: Block, passes: int, place: Place) -> list[Bl
             begin=at,
             events=events[cut:],
             torn_before=False,
+            is_bounded=False,
             started_ns=ended_ns if ended_ns != UNKNOWN else int(calls.entered_ns[last]),
         ),
     ]
@@ -51,8 +54,10 @@ def _split(calls: RankCalls, block: Block, passes: int, place: Place) -> list[Bl
 
 def _passes(calls: RankCalls, block: Block, place: Place, forward: Array | None) -> int:
     """How many passes without a backward a block begins with."""
-    if block.torn_before or block.torn_after:
+    if block.torn_before:
         return 0
+    if block.torn_after:
+        return _passes_begun(calls, block, place, forward)
     shape = shape_of(calls, block, forward)
     if forward is not None:
         onward = int(forward[block.events].sum())
@@ -65,3 +70,18 @@ def _passes(calls: RankCalls, block: Block, place: Place, forward: Array | None)
     if place.micro_batches is None or place.micro_batches <= place.behind:
         return 0  # no exchange of both kinds at once that evaluations would lack
     return shape.sends if not shape.joint else max(0, shape.sent_alone - place.behind)
+
+
+def _passes_begun(calls: RankCalls, block: Block, place: Place, forward: Array | None) -> int:
+    """The same where the recording ends in the block: more forwards than any iteration begins
+    with."""
+    if forward is None or place.chunks > 1 or place.schedule == GPIPE:
+        return 0
+    events = block.events
+    onward = forward[events] & (calls.use[events] == (RECV if place.is_last else SEND))
+    gradients = np.flatnonzero(~forward[events])
+    leading = int(onward[: gradients[0]].sum() if len(gradients) else onward.sum())
+    most = place.behind + 1
+    if leading <= most:
+        return 0
+    return leading - most if len(gradients) else leading

@@ -24,7 +24,8 @@ class Block:
     `events` are the positions of what tells tasks in it. `torn_before`, `torn_after`: calls may
     be missing there, as the recorder lost them or the recording began or ended. `started_ns`: when
     the rank left the bound before it; `until`: the position at which the next block begins.
-    `passes`: so many passes forward, of an evaluation; 0: of training.
+    `passes`: so many passes forward, of an evaluation; 0: of training. `is_bounded`: a bound lies
+    before it.
     """
 
     begin: int
@@ -35,6 +36,7 @@ class Block:
     torn_after: bool
     started_ns: int
     passes: int = 0
+    is_bounded: bool = True
 
 
 def find_blocks(calls: RankCalls) -> list[Block]:
@@ -57,6 +59,7 @@ def find_blocks(calls: RankCalls) -> list[Block]:
     behind = np.searchsorted(positions, events[lasts])
     padded = np.concatenate([positions, [len(calls)]])
     begins = np.where(before >= 0, padded[np.maximum(before, 0)] + 1, 0)
+    begins = _after_parameters(calls, begins)
     begins[1:] = np.maximum(begins[1:], events[lasts[:-1]] + 1)
     ends = np.minimum(padded[behind], np.append(events[firsts[1:]], len(calls)))
     torn_between = [True, *torn[cuts].tolist(), True]
@@ -72,11 +75,18 @@ def find_blocks(calls: RankCalls) -> list[Block]:
             torn_after=torn_between[i + 1]
             and (i + 1 < len(firsts) or behind[-1] >= len(positions)),
             started_ns=int(left_ns[begins[i] - 1])
-            if begins[i] and bounding[begins[i] - 1]
+            if before[i] >= 0 and not (torn_between[i] and i)
             else UNKNOWN,
         )
         for i in range(len(firsts))
     ]
+
+
+def _after_parameters(calls: RankCalls, begins: Array) -> Array:
+    """The begins, each behind what replicas exchange right there: parameters, once the optimizer
+    is done. Gathered later, they come while the first forward runs."""
+    apart = np.append(np.flatnonzero(calls.use != REPLICAS), len(calls))
+    return np.asarray(np.where(begins > 0, apart[np.searchsorted(apart, begins)], begins))
 
 
 def telling(calls: RankCalls) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def number_blocks(ranks: Sequence[Numbered]) -> list[Array]:
         _count_apart(ranks, place, apart)
         numbers[known] = np.concatenate([[0], np.cumsum(apart)])[place[known]].astype(np.int64)
     for one, mine in zip(ranks, _split(ranks, numbers), strict=True):
-        _before(one, mine)
+        _fill_in(one, mine)
     whole = np.concatenate([one.whole for one in ranks]) & (numbers != NOT_NUMBERED)
     numbers[numbers != NOT_NUMBERED] -= numbers[whole].min() if whole.any() else 0
     return _split(ranks, numbers)
@@ -67,7 +68,8 @@ def _split(ranks: Sequence[Numbered], values: Array) -> list[Array]:
 
 
 def _count_apart(ranks: Sequence[Numbered], place: Array, apart: Array) -> None:
-    """Write how many iterations lie between each two places in time, where calls count them."""
+    """Write how many iterations lie between each two places in time, where a rank tells that: by
+    its count of calls, or as it saw them all."""
     for one, mine in zip(ranks, _split(ranks, place), strict=True):
         at = np.flatnonzero((mine >= 0) & (one.count >= 0))
         usual = _usual([one], [one.count])
@@ -76,34 +78,44 @@ def _count_apart(ranks: Sequence[Numbered], place: Array, apart: Array) -> None:
         apart[mine[at][:-1][adjacent]] = np.maximum(1, np.round(calls[adjacent] / usual))
     for one, mine in zip(ranks, _split(ranks, place), strict=True):
         at = np.flatnonzero(mine >= 0)
-        torn = np.cumsum([block.torn_after for block in one.blocks])
-        through = (np.diff(mine[at]) == 1) & (torn[at[1:] - 1] == torn[at[:-1]])
-        through &= ~np.array([one.blocks[i].torn_after for i in at[:-1]], dtype=np.bool_)
-        apart[mine[at][:-1][through]] = 1
+        trained = _trained(one, at)
+        seen = (np.diff(mine[at]) == 1) & (trained > 0)
+        apart[mine[at][:-1][seen]] = trained[seen]
+
+
+def _trained(one: Numbered, at: Array) -> Array:
+    """From each of the blocks `at` to the next of them: how many iterations, 0 where calls were
+    lost in between."""
+    torn = np.cumsum([0, *(block.torn_after for block in one.blocks)])
+    trained = np.cumsum([0, *one.trains.tolist()])
+    return np.asarray(np.where(np.diff(torn[at]) == 0, np.diff(trained[at]), 0))
 
 
 def _starts(one: Numbered) -> Array:
-    """When each block of training began, where that is known."""
+    """When each block of training began, where ranks began it together."""
     started = np.array([b.started_ns for b in one.blocks], dtype=np.int64)
-    torn = np.array([b.torn_before for b in one.blocks], dtype=np.bool_)
-    return np.asarray(np.where(one.trains & (started >= 0) & ~torn, started, NOT_NUMBERED))
+    together = np.array([b.is_bounded and not b.torn_before for b in one.blocks], dtype=np.bool_)
+    return np.asarray(np.where(one.trains & (started >= 0) & together, started, NOT_NUMBERED))
 
 
 def _usual(ranks: Sequence[Numbered], values: Sequence[Array]) -> float:
-    """The usual step of the values from one whole iteration to the next; endless of none."""
+    """The usual step of the values from one iteration to the next; endless of none."""
     steps = [np.zeros(0)]
     for one, mine in zip(ranks, values, strict=True):
-        torn = np.array([b.torn_before or b.torn_after for b in one.blocks], dtype=np.bool_)
-        through = ~torn[:-1] & ~torn[1:] & one.trains[:-1] & one.trains[1:]
-        through &= (mine[:-1] >= 0) & (mine[1:] >= 0)
-        steps.append((mine[1:] - mine[:-1])[through])
+        at = np.flatnonzero(one.trains & (mine >= 0))
+        trained = _trained(one, at)
+        steps.append(np.diff(mine[at])[trained > 0] / trained[trained > 0])
     every = np.concatenate(steps)
     return float(np.median(every)) if len(every) else np.inf
 
 
-def _before(one: Numbered, numbers: Array) -> None:
-    """Number the blocks torn at their begin: each is the one before the block behind it."""
-    for i in range(len(numbers) - 2, -1, -1):
-        behind = numbers[i + 1] != NOT_NUMBERED and not one.blocks[i + 1].torn_before
-        if numbers[i] == NOT_NUMBERED and behind and one.trains[i]:
-            numbers[i] = numbers[i + 1] - 1
+def _fill_in(one: Numbered, numbers: Array) -> None:
+    """Number the blocks of which the begin was not seen: each is the one before the block behind
+    it, or the one after the block before it, where nothing was lost in between."""
+    blocks, trained = one.blocks, np.flatnonzero(one.trains)
+    for i, j in reversed(list(pairwise(trained.tolist()))):
+        if numbers[i] == NOT_NUMBERED != numbers[j] and not blocks[j].torn_before:
+            numbers[i] = numbers[j] - 1
+    for i, j in pairwise(trained.tolist()):
+        if numbers[j] == NOT_NUMBERED != numbers[i] and not blocks[j].torn_before:
+            numbers[j] = numbers[i] + 1

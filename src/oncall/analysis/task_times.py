@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oncall.analysis.iteration_bounds import Block
-from oncall.analysis.rank_calls import UNKNOWN, RankCalls
+from oncall.analysis.rank_calls import REPLICAS, UNKNOWN, RankCalls
 from oncall.analysis.schedules import Array
 from oncall.analysis.task_positions import Inside, Tasks
 
@@ -78,7 +78,10 @@ def _ended(calls: RankCalls, tasks: Tasks, any_call: Array, done: Array) -> Arra
     last = _is_last(tasks)
     sent = np.where(last, _at(calls.entered_ns, tasks.send_at), UNKNOWN)
     closed = last & (tasks.high >= 0) & (tasks.high < len(calls)) & ~tasks.sends
-    following = np.where(closed, _at(calls.entered_ns, np.where(closed, tasks.high, -1)), UNKNOWN)
+    # The last gradients are reduced as soon as they are there, before the bound.
+    reduces = np.append(calls.use == REPLICAS, False)[np.maximum(tasks.high - 1, 0)]
+    before = np.where(closed, tasks.high - (reduces & (tasks.high - 1 > tasks.low)), UNKNOWN)
+    following = _at(calls.entered_ns, before)
     over = any_call & (~last | closed | (tasks.send_at >= 0))
     return np.asarray(np.where(sent >= 0, sent, np.where(over, done, following)))
 

@@ -1,0 +1,162 @@
+"""Calls as tasks: against what simulated trainers say of their tasks, and on a real recording."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oncall.analysis
+from oncall.evidence.incident import Incident
+from oncall.ingest import detect
+from oncall.simulate.pipeline.fault import PipelineFault
+from oncall.simulate.pipeline.scenario import PipelineScenario
+from oncall.simulate.pipeline.simulation import simulate_pipeline
+
+assert oncall.analysis
+
+MEGATRACE = Path(__file__).parents[2].parent / "shared" / "data" / "megatrace"
+MEGATRACE /= "log_rank2_slow.tar.xz"
+SHORT = PipelineScenario(iterations=4, clock_offset_ns=0, clock_error_ns=0)
+
+Key = tuple[int, int, str, int, int, int]  # rank, iteration, task, stage, chunk, micro-batch
+_KEYS = "rank, iteration, task, stage, chunk, micro_batch"
+
+
+def tasks(incident: Incident, table: str, columns: str = "started_ns, ended_ns") -> dict[Key, Any]:
+    rows = incident.con.execute(
+        f"SELECT {_KEYS}, {columns} FROM {table} WHERE task IN ('forward', 'backward')"
+    ).fetchall()
+    return {row[:6]: row[6:] for row in rows}
+
+
+def labelled(scenario: PipelineScenario, columns: str = "started_ns, ended_ns") -> dict[Key, Any]:
+    incident, _ = simulate_pipeline(scenario)
+    with incident:
+        incident.require(["labelled_tasks"])
+        return tasks(incident, "labelled_tasks", columns)
+
+
+def told(scenario: PipelineScenario, columns: str = "started_ns, ended_ns") -> dict[Key, Any]:
+    whole = replace(scenario, recorder="tasks", holes=0.0, starts_in=0.0)
+    incident, _ = simulate_pipeline(whole)
+    with incident:
+        return tasks(incident, "stage_tasks", columns)
+
+
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "1F1B": {},
+    "two stages": {"pp": 2},
+    "GPipe": {"schedule": "GPipe"},
+    "interleaved": {"schedule": "interleaved", "chunks": 2},
+    "interleaved, as many micro-batches as stages": {
+        "schedule": "interleaved",
+        "chunks": 2,
+        "micro_batches": 4,
+    },
+    "fewer micro-batches than stages": {"micro_batches": 2},
+    "one stage": {"pp": 1},
+    "no tensor parallelism": {"tp": 1},
+    "sequence parallel": {"sequence_parallel": True},
+    "context parallel": {"cp": 2},
+    "expert parallel": {"ep": 2},
+    "gradients reduced meanwhile": {"overlap_gradients": True},
+    "sends that do not wait": {"overlap_p2p": True},
+    "a host far ahead": {"host_ahead": True},
+    "evaluations and checkpoints": {"evaluate_every": 2, "checkpoint_every": 3},
+    "nothing told": {"roles_told": False, "configuration_told": False},
+    "calls alone": {"recorder": "calls"},
+    "calls alone, nothing told": {
+        "recorder": "calls",
+        "roles_told": False,
+        "configuration_told": False,
+    },
+}
+
+
+@pytest.mark.parametrize("change", CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
+def test_every_task_is_found_under_its_own_name(change: dict[str, Any]) -> None:
+    scenario = replace(SHORT, **change)
+    assert labelled(scenario).keys() == told(scenario).keys()
+
+
+@pytest.mark.parametrize("change", [{}, {"schedule": "interleaved", "chunks": 2}, {"tp": 1}])
+def test_tasks_begin_and_end_when_the_trainer_says(change: dict[str, Any]) -> None:
+    """But for what the two tasks do between their calls, where no transfer parts them."""
+    scenario = replace(SHORT, **change)
+    true = told(scenario)
+    for key, (started_ns, ended_ns) in labelled(scenario).items():
+        took_ns = true[key][1] - true[key][0]
+        parted = 0 < key[3] < scenario.pp - 1
+        if started_ns is None:
+            assert key[3:] == (0, 0, 0)  # nothing was seen before it
+            continue
+        assert abs(started_ns - true[key][0]) < (0.02 if parted else 0.8) * took_ns
+        assert abs(ended_ns - true[key][1]) < (0.02 if parted else 0.4) * took_ns
+
+
+def test_a_ramp_of_micro_batches_is_followed() -> None:
+    scenario = replace(SHORT, iterations=6, micro_batches_from=4, ramp_every=2)
+    true, found = told(scenario), labelled(scenario)
+    # The first iteration of the last stage might be the end of a longer one.
+    assert {key for key in true if key[1] > 0} == {key for key in found if key[1] > 0}
+
+
+def test_holes_of_the_recorder_cost_what_was_lost_and_shift_nothing() -> None:
+    scenario = replace(SHORT, iterations=8, holes=0.02)
+    true, found = told(scenario), labelled(scenario, "whole, started_ns")
+    assert found.keys() <= true.keys()
+    assert len(found) > 0.9 * len(true)
+    assert not all(whole for whole, _ in found.values())
+
+
+def test_a_recording_that_begins_in_the_middle_counts_from_its_first_whole_iteration() -> None:
+    scenario = replace(SHORT, starts_in=0.4)
+    true, found = told(scenario), labelled(scenario)
+    shifted = {(rank, iteration + 1, *rest) for rank, iteration, *rest in found}
+    assert shifted <= true.keys()
+    assert {key for key in true if key[1] > 0} <= shifted
+    assert min(key[1] for key in found) == -1
+
+
+@pytest.mark.parametrize("task", ["forward", "backward"])
+def test_the_task_that_hangs_is_begun_and_not_ended(task: str) -> None:
+    fault = PipelineFault("hang", rank=6, iteration=2, task=task, micro_batch=3)
+    found = labelled(replace(SHORT, faults=(fault,)), "started_ns, ended_ns, whole")
+    # Only rank 6 is itself at work; its peers within the group began the task, too.
+    begun, ended, whole = found[6, 2, task, 1, 0, 3]
+    assert begun is not None
+    assert ended is None
+    assert not whole
+    later = [key for key in found if key[0] == 6 and key[1] > 2]
+    assert not later
+
+
+def test_how_late_a_rank_comes_is_told_within_its_group() -> None:
+    fault = PipelineFault("slow", rank=3, iteration=1, factor=2.0)
+    found = labelled(replace(SHORT, faults=(fault,)), "late_ns, last_calls, calls")
+    slow = [row for key, row in found.items() if key[0] == 3 and key[1] > 1]
+    peer = [row for key, row in found.items() if key[0] == 2 and key[1] > 1]
+    assert all(last == calls and late > 0 for late, last, calls in slow)
+    assert all(last == 0 and late == 0 for late, last, _ in peer)
+
+
+@pytest.mark.skipif(not MEGATRACE.exists(), reason="the recording is not here")
+def test_a_real_recording_with_holes_is_labelled_alike_on_all_stages() -> None:
+    with Incident.empty() as incident:
+        detect.load([MEGATRACE], incident, None)
+        incident.require(["labelled_tasks"])
+        found = tasks(incident, "labelled_tasks", "whole")
+    stages = {key[0]: key[3] for key in found}
+    assert stages == {rank: rank // 2 for rank in range(8)}
+    seen: dict[tuple[int, int], set[tuple[str, int]]] = {}
+    for (rank, iteration, task, _, _, micro_batch), (whole,) in found.items():
+        assert micro_batch in range(8)
+        if whole:
+            seen.setdefault((rank, iteration), set()).add((task, micro_batch))
+    full = {key: len(names) for key, names in seen.items() if len(names) == 16}
+    # Numbers of operations tell: 40 iterations and what came of the 41st, with two lost.
+    assert {iteration for _, iteration in full} == {0, *range(3, 41)}
+    assert len(full) >= 0.97 * len(seen)
