@@ -67,6 +67,7 @@ class FakeSession:
         self.asked: list[tuple[str, Any]] = []
         self.closed = False
         self.so_far = ""
+        self.last = LAST  # iteration
         self.hosts_troubles: tuple[HostTrouble, ...] = ()
         self.saved: dict[str, str] = {}
         self._jobs = jobs
@@ -195,8 +196,8 @@ class FakeSession:
         self, iteration: int | None = None, pipeline: int | None = None, every_rank: bool = False
     ) -> StagesView:
         self._ask("stages", (iteration, pipeline, every_rank))
-        if iteration is not None and not 0 <= iteration <= LAST:
-            raise UsageError(f"there is no iteration {iteration}; they are 0 to {LAST}")
+        if iteration is not None and not 0 <= iteration <= self.last:
+            raise UsageError(f"there is no iteration {iteration}; they are 0 to {self.last}")
         return stages_view(iteration, pipeline, every_rank)
 
     def stage_task(self, rank: int, iteration: int, box: Box) -> TaskCard:

@@ -25,6 +25,7 @@ def ns(*when: int) -> int:
         ("gpu017", Target("node", "gpu017")),
         ("rank 137", Target("rank", 137)),
         ("137", Target("rank", 137)),
+        ("iteration 41", Target("iteration", 41)),
         ("rule H1", Target("rule", "H1")),
         ("H1", Target("rule", "H1")),
         ("F2", Target("finding", "F2")),

@@ -75,15 +75,57 @@ async def test_iterations_are_chosen_and_left_again() -> None:
         assert "Iteration 7," in running.line(1) and running.app.current_mode == "stages"
         await running.press("w")
         assert "the worst iteration is what is shown" in running.text()
+        await running.press("colon")
+        await running.type("iteration 11")
+        assert "Iteration 11," in running.line(1)
+        await running.press("right_parenthesis")
+        assert "this is the last iteration that was recorded" in running.text()
+        await running.press("colon")
+        await running.type("iteration 12")
+        assert "there is no iteration 12; they are 0 to 11" in running.text()
+        assert "Iteration 7," in running.line(1)
 
 
 @piloted
-async def test_ends_of_the_recording_say_so() -> None:
+async def test_the_screen_follows_the_time_cursor() -> None:
     async with console(size=(120, 40)) as running:
         await opened(running)
-        for _ in range(5):
-            await running.press("right_parenthesis")
-        assert "this is the last iteration that was recorded" in running.text()
+        await running.press("right_parenthesis")
+        running.session.last = 7  # at the moment before, the eighth has not begun
+        await running.press("left_square_bracket")
+        assert "Iteration 7," in running.line(1)
+        assert "there is no iteration 8; they are 0 to 7" in running.text()
+
+
+@piloted
+async def test_a_filter_and_faults_only_leave_lanes_out_at_the_same_scale() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        await running.press("f")
+        assert [lane.stage for lane in lanes(running).rows] == [2]
+        assert "1.81 s" in running.line(5)
+        await running.press("f", "slash")
+        await running.type("gpu017")
+        assert [lane.stage for lane in lanes(running).rows] == [0, 1]
+
+
+@piloted
+async def test_in_ascii_a_task_is_given_room_copied_and_its_rank_gone_to() -> None:
+    async with console(size=(80, 24), ascii_only=True) as running:
+        await opened(running)
+        assert running.text().isascii()
+        (line,) = (line for line in running.text().splitlines() if "stage 2 rank 8" in line)
+        assert "B3=####" in line
+        await running.press("enter")
+        assert "1.2 ms" in running.text()
+        screen = running.app.console_screen
+        assert screen is not None
+        task, iteration, rank = screen.copies()
+        assert str(task.text).startswith("backward of micro-batch 3 on rank 8")
+        assert str(iteration.text).startswith("Iteration 7,") and "████" in str(iteration.text)
+        assert rank.text == "rank 8"
+        await running.press("escape", "r")
+        assert running.app.current_mode == "fleet"
 
 
 @piloted
@@ -117,18 +159,6 @@ async def test_the_critical_path_is_walked() -> None:
 
 
 @piloted
-async def test_a_task_is_given_room_and_a_rank_is_gone_to() -> None:
-    async with console(size=(80, 24)) as running:
-        await opened(running)
-        await running.press("enter")
-        assert "1.2 ms" in running.text()
-        await running.press("escape")
-        assert running.app.current_mode == "stages"
-        await running.press("r")
-        assert running.app.current_mode == "fleet"
-
-
-@piloted
 async def test_what_is_not_known_says_why() -> None:
     session = FakeSession()
     session.fails["stages"] = UsageError("no iteration of a pipeline is known here")
@@ -137,55 +167,6 @@ async def test_what_is_not_known_says_why() -> None:
         assert "no iteration of a pipeline is known here" in running.line(1)
         await running.press("c")
         assert "no iteration of a pipeline is known here" in running.text().splitlines()[-2]
-
-
-@piloted
-async def test_an_iteration_that_is_not_there_any_more_gives_way_to_the_worst() -> None:
-    session = FakeSession()
-    async with console(session, size=(120, 40)) as running:
-        await opened(running)
-        await running.press("right_parenthesis")
-        assert "Iteration 8," in running.line(1)
-        real = session.stages
-
-        def gone(iteration=None, pipeline=None, every_rank=False):  # type: ignore[no-untyped-def]
-            if iteration == 8:
-                raise UsageError("there is no iteration 8; they are 0 to 7")
-            return real(iteration, pipeline, every_rank)
-
-        session.stages = gone  # type: ignore[method-assign]
-        await running.press("left_square_bracket")
-        await until(running, lambda: "Iteration 7," in running.line(1))
-
-
-@piloted
-async def test_the_moment_shown_is_asked_for_again() -> None:
-    async with console(size=(120, 40)) as running:
-        await opened(running)
-        asked = len([1 for name, _ in running.session.asked if name == "stages"])
-        await running.press("left_square_bracket")
-        assert len([1 for name, _ in running.session.asked if name == "stages"]) == asked + 1
-
-
-@piloted
-async def test_a_terminal_without_utf8_gets_ascii() -> None:
-    async with console(size=(100, 30), ascii_only=True) as running:
-        await opened(running)
-        assert running.text().isascii()
-        (line,) = (line for line in running.text().splitlines() if "stage 2 rank 8" in line)
-        assert "B3=####" in line
-
-
-@piloted
-async def test_the_task_and_the_iteration_can_be_copied() -> None:
-    async with console(size=(120, 40)) as running:
-        await opened(running)
-        screen = running.app.console_screen
-        assert screen is not None
-        task, iteration, rank = screen.copies()
-        assert str(task.text).startswith("backward of micro-batch 3 on rank 8")
-        assert str(iteration.text).startswith("Iteration 7,") and "████" in str(iteration.text)
-        assert rank.text == "rank 8"
 
 
 @pytest.mark.parametrize("theme", ["oncall-dark", "oncall-light"])

@@ -15,6 +15,7 @@ KINDS = {
     "rank": "a rank by number, `:rank 137`",
     "rule": "a rulebook or verdict, `:rule H1`",
     "comm": "a communicator by hash, `:comm 0x1f2e`",
+    "iteration": "an iteration of the training, `:iteration 41`",
     "finding": "a finding, `:finding F1`",
     "time": "an instant in UTC, `:time 03:10:00`",
     "job": "a job, `:job llama-70b`",
@@ -54,6 +55,8 @@ def parse_target(text: str, day_ns: int | None = None) -> Target:
     match kind:
         case "rank":
             return Target(kind, _number(rest, 10, "a rank is a number, such as 137"))
+        case "iteration":
+            return Target(kind, _number(rest, 10, "an iteration is a number, such as 41"))
         case "comm":
             return Target(kind, _number(rest, 16, "a communicator is a hash, such as 0x1f2e"))
         case "time":

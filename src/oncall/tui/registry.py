@@ -124,6 +124,7 @@ SCREENS: tuple[ScreenEntry, ...] = (
         "6",
         "oncall.tui.screens.stages:StagesScreen",
         "One training iteration: what each pipeline stage did when, and the critical path.",
+        ("iteration",),
     ),
     ScreenEntry(
         "log",

@@ -114,9 +114,12 @@ class Timeline:
     left_out: int = 0  # lanes
     clock_error_ns: int | None = None
     cut_ns: int | None = None  # the instant up to which evidence goes, where it is not over
+    whole_ns: tuple[int, int] | None = None  # of the timeline that these lanes were taken from
 
     @cached_property
     def shown_ns(self) -> tuple[int, int]:
+        if self.whole_ns is not None:
+            return self.whole_ns
         ends = [box.ended_ns for box in self.boxes() if box.ended_ns is not None]
         starts = [box.started_ns for box in self.boxes()]
         first = min([self.started_ns, *starts])
@@ -181,5 +184,6 @@ def compact(timeline: Timeline, most: int) -> Timeline:
     return replace(
         timeline,
         lanes=tuple(timeline.lanes[number] for number in kept),
+        whole_ns=timeline.shown_ns,
         left_out=timeline.left_out + len(timeline.lanes) - most,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from oncall.console.stages import StagesView, TaskCard
@@ -70,6 +71,18 @@ def next_pipeline(view: StagesView) -> int | None:
     here = view.timeline.replicas[0]
     later = [one for one in view.pipelines if one > here]
     return later[0] if later else view.pipelines[0]
+
+
+def chosen(timeline: Timeline, text: str = "", faults_only: bool = False) -> Timeline:
+    """Only lanes whose stage, rank or node holds every word, and that hold something blamed."""
+    words = text.lower().split()
+    lanes = tuple(
+        lane
+        for lane in timeline.lanes
+        if all(word in f"{lane.title} {lane.node}".lower() for word in words)
+        and (lane.blamed or not faults_only)
+    )
+    return replace(timeline, lanes=lanes, whole_ns=timeline.shown_ns)
 
 
 # ---------------------------------------------------------------------- cursor

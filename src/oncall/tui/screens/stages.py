@@ -139,8 +139,12 @@ class StagesScreen(ConsoleScreen):
         return self._iteration is not None or self._pipeline is not None
 
     def show(self, state: State, before: State | None) -> None:
-        if state.world is not None and (before is None or before.world is not state.world):
+        if state.world is None:
+            return
+        if before is None or before.world is not state.world:
             self._ask_stages()
+        elif (state.filter, state.faults_only) != (before.filter, before.faults_only):
+            self._show_lanes()
 
     def _ask_stages(self) -> None:
         iteration, pipeline, every = self._iteration, self._pipeline, self._every
@@ -156,22 +160,27 @@ class StagesScreen(ConsoleScreen):
             self._tell_task()
             return
         self._view = message.value
-        self.query_one(StageLanes).show_timeline(message.value.timeline)
-        self.call_after_refresh(self._tell)
+        self._show_lanes()
 
     def on_refused(self, message: Refused) -> None:
         if message.question.group == "stages.task":
             self.tell(clean(str(message.error)))
             return
-        if self.chosen:  # it is not there at this moment
-            self._iteration = self._pipeline = None
-            self._ask_stages()
+        if self.chosen:  # it is not there, or not at this moment
+            self.tell(clean(str(message.error)))
+            self.action_worst()
             return
         self._view, self._why = None, clean(str(message.error))
         self.query_one(StageLanes).show(())
         self.query_one("#iteration", Static).update(Text(self._why, theme_style(self.app, "muted")))
         self.query_one("#task", Static).update("")
         self.query_one(StageAxis).update("")
+
+    def _show_lanes(self) -> None:
+        if self._view is not None:
+            shown = model.chosen(self._view.timeline, self.state.filter, self.state.faults_only)
+            self.query_one(StageLanes).show_timeline(shown)
+            self.call_after_refresh(self._tell)
 
     def _tell(self) -> None:
         """All that is around the lanes."""
@@ -264,8 +273,9 @@ class StagesScreen(ConsoleScreen):
     # ----------------------------------------------------------------- actions
 
     def go_to(self, target: Target) -> str | None:
-        lanes = self.query_one(StageLanes)
-        return None if lanes.go_to(target.value) else "it has no line here; v shows every rank"
+        self._iteration = int(target.value)
+        self._ask_stages()
+        return None
 
     def copies(self) -> tuple[Copy, ...]:
         lanes = self.query_one(StageLanes)
@@ -318,9 +328,10 @@ class StagesScreen(ConsoleScreen):
         lanes = self.query_one(StageLanes)
         if self._view is None or lanes.row is None or lanes.box is None:
             return
-        place = self._view.timeline.lanes.index(lanes.row)
-        if (found := model.next_critical(self._view.timeline, place, lanes.box)) is not None:
-            lanes.go_to_box(*found)
+        if (shown := lanes.timeline) is not None:
+            found = model.next_critical(shown, shown.lanes.index(lanes.row), lanes.box)
+            if found is not None:
+                lanes.go_to_box(*found)
 
     def action_pipeline(self) -> None:
         if self._view is not None:
