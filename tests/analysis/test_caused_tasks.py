@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import oncall.analysis  # noqa: F401 - registers the relations
 from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 

@@ -12,6 +12,7 @@ from oncall.evidence import relation
 
 _PLACE = ("job", "iteration", "stage", "chunk", "micro_batch", "task")
 OWN_PART = 0.5  # of a task's excess: with less of it as time of its own, it waited
+LEAST_PART = 0.2  # of it: less of another pipeline's is no cause
 
 
 def _same(other: str) -> str:
@@ -42,7 +43,8 @@ def caused_tasks() -> str:
                 AND coalesce(w.chunk, 0) = k.chunk AND w.task = k.task
             GROUP BY ALL),
         usual AS (
-            SELECT job, replica, stage, chunk, task, median(own_ns) AS usual_ns
+            SELECT job, replica, stage, chunk, task,
+                quantile_cont(own_ns, 0.25) AS usual_ns  -- as of iterations
             FROM own GROUP BY ALL),
         there AS (
             SELECT g.*, own_ns - usual_ns AS own_excess_ns,
@@ -59,7 +61,9 @@ def caused_tasks() -> str:
             JOIN there m ON {_same("m")} AND m.replica = t.replica
                 AND m.own_excess_ns < {OWN_PART} * t.excess_ns
             JOIN there c ON {_same("c")} AND c.replica <> t.replica
-                AND greatest(c.own_excess_ns, c.late_ns) >= {OWN_PART} * t.excess_ns
+                -- What it began later is waited for, too, but has its reason elsewhere.
+                AND greatest(c.own_excess_ns, c.late_ns) >= greatest({LEAST_PART} * t.excess_ns,
+                    {OWN_PART} * (t.excess_ns - greatest(c.started_ns - t.started_ns, 0)))
             WHERE t.kind = 'computation'
             QUALIFY row_number() OVER (
                 PARTITION BY t.job, t.iteration, t.replica, t.stage, t.chunk, t.micro_batch, t.task
