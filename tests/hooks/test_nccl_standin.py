@@ -114,6 +114,22 @@ def _check_transfers(ring: Any) -> None:
         assert ended[int(number)]["bytes"] == sends["bytes"].sum()
 
 
+def test_the_stand_in_computes_what_nccl_would(tmp_path: Path) -> None:
+    """Each value of each operation; how slices and channels fall is of no account."""
+    command = [
+        str(native.standin_folder() / "collectives"),
+        "--unique-id-file",
+        str(tmp_path / "id"),
+    ]
+    command += ["all_reduce:50003", "reduce_scatter:20001", "all_gather:7", "broadcast:30000"]
+    command += ["neighbours:40000"]
+    processes = [
+        subprocess.Popen(command, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(_RANKS)})
+        for rank in range(_RANKS)
+    ]
+    assert [process.wait(timeout=120) for process in processes] == [0] * _RANKS
+
+
 def test_shim_and_plugin_name_communicators_alike(tmp_path: Path, recorded: Recorded) -> None:
     for ring in map(recorded, _train(tmp_path, shim=True, plugin=True)):
         boards = ring.communicators()
