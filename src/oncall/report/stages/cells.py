@@ -100,7 +100,7 @@ def _box_runs(
     box: Box, place: int, width: int, limit: int, chunks: int, glyphs: Glyphs
 ) -> Iterator[Run]:
     if box.task in TRANSFERS:
-        yield Run(glyphs.transfer * width, box)
+        yield Run((glyphs.beyond if box.blamed else glyphs.transfer) * width, box, box.blamed)
         return
     within = min(max(limit - place, 1), width)
     # A number cut short would be another micro-batch; the chunk can be left out.

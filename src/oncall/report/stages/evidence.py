@@ -31,6 +31,8 @@ _RELATIONS = (
     "slow_stages",
     "incomplete_stages",
 )
+# Every recording ends within an iteration: it hangs if nothing happens for as long as one takes.
+_STUCK = "FROM incomplete_stages WHERE first AND coalesce(silent_ns > usual_ns, true)"
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def has_stages(incident: Incident) -> bool:
         incident.con.execute(
             "CREATE TABLE IF NOT EXISTS incomplete_stages (iteration BIGINT, replica INTEGER, "
             "stage INTEGER, chunk INTEGER, micro_batch INTEGER, task VARCHAR, rank INTEGER, "
-            "first BOOLEAN)"
+            "first BOOLEAN, network BOOLEAN, silent_ns BIGINT, usual_ns DOUBLE)"
         )
     incident.provide([name for name in _RELATIONS if name in REGISTRY])
     return incident.rows("training_iterations") > 0
@@ -73,7 +75,7 @@ def worst_iteration(incident: Incident) -> int:
     Raises UsageError if none is known.
     """
     for sql in (
-        "SELECT min(iteration) FROM incomplete_stages",
+        f"SELECT min(iteration) FROM ({_STUCK})",
         "SELECT arg_max(iteration, excess_ns) FROM training_iterations WHERE slow",
         "SELECT coalesce(max(iteration) FILTER (whole), max(iteration)) FROM training_iterations",
     ):
@@ -86,7 +88,7 @@ def worst_iteration(incident: Incident) -> int:
 def worst_replica(incident: Incident, iteration: int) -> int | None:
     """The pipeline that keeps the others waiting: with a blamed task, else the last one to end."""
     for sql in (
-        "SELECT min(replica) FROM incomplete_stages WHERE iteration = $iteration AND first",
+        f"SELECT min(replica) FROM ({_STUCK}) WHERE iteration = $iteration",
         "SELECT arg_max(replica, excess_ns) FROM slow_stages WHERE iteration = $iteration",
         "SELECT arg_max(replica, ended_ns) FROM stage_graph WHERE iteration = $iteration",
         "SELECT min(replica) FROM stage_work WHERE iteration = $iteration",
@@ -146,7 +148,15 @@ def timeline(
         left_out=max(len(lanes) - MOST_LANES, 0),
         clock_error_ns=error_ns,
         cut_ns=None if over else seen_ns,
+        silent_ns=None if over else _silent_ns(incident, iteration),
     )
+
+
+def _silent_ns(incident: Incident, iteration: int) -> int | None:
+    ((silent_ns,),) = incident.con.execute(
+        f"SELECT max(silent_ns) FROM ({_STUCK}) WHERE iteration = ?", [iteration]
+    ).fetchall()
+    return None if silent_ns is None else int(silent_ns)
 
 
 def _is_over(incident: Incident, iteration: int, lanes: tuple[Lane, ...]) -> bool:
@@ -181,7 +191,7 @@ def _lanes(
     incident: Incident, iteration: int, replicas: list[int], every_rank: bool
 ) -> tuple[Lane, ...]:
     rows = incident.con.execute(
-        """
+        f"""
         WITH work AS (
             SELECT * REPLACE (coalesce(replica, 0) AS replica, coalesce(chunk, 0) AS chunk,
                 coalesce(stage, 0) AS stage)
@@ -194,8 +204,9 @@ def _lanes(
             WHERE iteration = $iteration),
         guilty AS (
             SELECT replica, stage, chunk, micro_batch, task, rank FROM slow WHERE NOT moved
-            UNION SELECT replica, stage, chunk, micro_batch, task, rank FROM incomplete_stages
-            WHERE iteration = $iteration AND first),
+            UNION SELECT replica, stage, chunk, micro_batch,
+                task || CASE WHEN network THEN '_send' ELSE '' END, rank
+            FROM ({_STUCK}) WHERE iteration = $iteration),
         shown AS (
             SELECT rank, node, stage, replica, tensor_rank, task, chunk, micro_batch, started_ns,
                 ended_ns, peer, NULL AS expected_ns FROM work
@@ -254,9 +265,9 @@ def told_iteration(incident: Incident, finding: Finding) -> tuple[int, int | Non
             return int(where["iteration"]), None if replica is None else int(replica)
     ranks = [int(where["rank"]) for where in named if where.get("rank") is not None]
     rows = incident.con.execute(
-        """
+        f"""
         SELECT iteration, replica FROM (
-            SELECT iteration, replica, rank, 1e18 AS weight FROM incomplete_stages WHERE first
+            SELECT iteration, replica, rank, 1e18 AS weight FROM ({_STUCK})
             UNION ALL SELECT iteration, replica, rank, excess_ns FROM slow_stages)
         ORDER BY list_contains($ranks, rank) DESC, weight DESC, iteration LIMIT 1
         """,

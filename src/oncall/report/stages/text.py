@@ -58,6 +58,9 @@ def title(timeline: Timeline) -> str:
     which = f", pipeline {fold_ranks(replicas)} of {timeline.pipelines}" if replicas else ""
     what = f"Iteration {timeline.iteration}{which if timeline.pipelines > 1 else ''}"
     taken = timeline.duration_ns
+    if timeline.silent_ns is not None:
+        still = format_duration(timeline.silent_ns)
+        return f"{what}: stands still for {still}{_usually(timeline, None)}"
     if taken is None:
         since = timeline.shown_ns[1] - timeline.started_ns
         return f"{what}: not over after {format_duration(since)}{_usually(timeline, None)}"

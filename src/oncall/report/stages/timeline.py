@@ -114,6 +114,7 @@ class Timeline:
     left_out: int = 0  # lanes
     clock_error_ns: int | None = None
     cut_ns: int | None = None  # the instant up to which evidence goes, where it is not over
+    silent_ns: int | None = None  # for how long nothing has happened, where it stands still
     whole_ns: tuple[int, int] | None = None  # of the timeline that these lanes were taken from
 
     @cached_property

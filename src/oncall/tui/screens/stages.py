@@ -81,6 +81,7 @@ class StagesScreen(ConsoleScreen):
     CSS = """
     StagesScreen #iteration { height: 3; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     StagesScreen StageLanes { height: auto; max-height: 60%; }
+    StagesScreen #task { text-wrap: nowrap; text-overflow: ellipsis; }
     StagesScreen #card { height: 1fr; padding: 0 1; margin-top: 1; scrollbar-size-vertical: 1; }
     StagesScreen.opened StageLanes { max-height: 4; }
     """

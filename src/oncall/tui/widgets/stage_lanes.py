@@ -149,7 +149,8 @@ what is blamed. At the right the share of its time without a task."""
     @property
     def columns(self) -> int:
         """Columns of the picture."""
-        return max(self.size.width - 1 - self.label_columns - _IDLE - 1, 1)
+        room = self.scrollable_content_region.width  # what a scroll bar leaves
+        return max(room - 1 - self.label_columns - _IDLE - 1, 1)
 
     # ----------------------------------------------------------------- drawing
 
