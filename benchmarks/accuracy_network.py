@@ -11,7 +11,8 @@ have the right verdict, no innocent flow may be named, and no second root cause.
 
 A flow must be named if ports served it, while the collective waited there, for at least a twentieth
 of a step. It is innocent if they did for less than a two-hundredth, and no step of the collective
-would be shorter by as much without it (the case is played again without it).
+would be shorter by as much without it (the case is played again without it). The flows of an incast
+are no innocents, whichever of them it is that fills the queue.
 """
 
 from __future__ import annotations
@@ -144,6 +145,9 @@ def innocent(played: Any, truth: Any, named: frozenset[str]) -> frozenset[str]:
 
     least = INNOCENT * step_ns(played)
     served = served_ns(truth)
+    # Of an incast, any one could be missing and the others would do the same together.
+    if truth.faults and truth.faults[0].kind != "CONTENTION":
+        served = dict.fromkeys(served, least)
     doubtful = [flow for flow in named if served.get(flow, 0.0) < least]
     return frozenset(flow for flow in doubtful if steps_longer_ns(played, flow) < least)
 

@@ -35,7 +35,7 @@ class Root:
     """Where a late step's waiting begins.
 
     `kind`: queue, storm, deadlock, unseen (of a device whose queues nobody reported), or overrun
-    (a queue that is no cause; such roots are left out in the end). `ports`
+    (a queue that is no cause; such roots count only where there is no other). `ports`
     is the way there from the step's own path, the root's port last; for a storm that is the port
     that was stopped, for a deadlock they are the circle. `weight`: its share of the excess.
     """
@@ -69,7 +69,7 @@ _ROOT_COLUMNS = [
     ("job", "VARCHAR", "", "the job"),
     ("comm", "UBIGINT", "", "communicator"),
     ("seq", "BIGINT", "", "the collective"),
-    ("kind", "VARCHAR", "", "contention, backpressure, storm or deadlock"),
+    ("kind", "VARCHAR", "", "contention, backpressure, storm, deadlock or overrun"),
     ("seen", "BOOLEAN", "", "the queue was reported; else it was inferred from pauses alone"),
     ("switch", "VARCHAR", "", "device of the root"),
     ("port", "INTEGER", "", "its port: with the queue, or that sends pauses without one"),
@@ -267,14 +267,11 @@ def roots(view: View, net: Network) -> list[Root]:
     direct = {
         port: share
         for port, share in view.shared.items()
-        if share > 0
-        and view.depth.get(port, 0) >= QUEUE
-        and not _stops(view, port)
-        and port not in view.overrun
+        if share > 0 and view.depth.get(port, 0) >= QUEUE and not _stops(view, port)
     }
     starts = [port for port in view.path if _stops(view, port)]
     most = max((view.paused[port][0] for port in starts), default=0.0)
-    found = [Root("queue", port, (port,), share) for port, share in direct.items()]
+    found = [Root(_queue(view, port), port, (port,), share) for port, share in direct.items()]
     stopped = most / view.duration_ns
     share = stopped / len(starts) if starts else 0.0
     edges = _edges(view, net)
@@ -285,7 +282,8 @@ def roots(view: View, net: Network) -> list[Root]:
     ]
     for start in starts:
         found += _ends(view, net, edges, circles, (start,), share)
-    found = [root for root in found if root.kind != "overrun"]
+    causes = [root for root in found if root.kind != "overrun"]
+    found = causes or found
     total = sum(root.weight for root in found)
     best: dict[tuple[str, int], Root] = {}
     for root in sorted(found, key=lambda root: -len(root.ports)):
@@ -295,6 +293,10 @@ def roots(view: View, net: Network) -> list[Root]:
         ports = old.ports if old else root.ports
         best[key] = Root(root.kind, root.port, ports, weight)
     return sorted(best.values(), key=lambda root: (-root.weight, root.port))
+
+
+def _queue(view: View, port: int) -> str:
+    return "overrun" if port in view.overrun else "queue"
 
 
 def _stops(view: View, port: int) -> bool:
@@ -314,13 +316,12 @@ def _edges(view: View, net: Network) -> dict[int, list[int]]:
             if view.paused.get(other, (0.0, 0))[0] >= SPREADS * stopped
         ]
         if longest >= STORM_NS:
-            # Traffic in a circle is on no shortest path; ports that stand still show it.
+            # Traffic in a circle is on no shortest path; ports that stand still show it. Both ends
+            # of a link stop each other only where packets are sent back as they came: in a loop.
             after += [
                 other
                 for other in net.of_device.get(int(net.towards[port]), [])
-                if other not in after
-                and net.towards[other] != net.device_of[port]
-                and view.paused.get(other, (0.0, 0))[1] >= STORM_NS
+                if other not in after and view.paused.get(other, (0.0, 0))[1] >= STORM_NS
             ]
         edges[port] = after
     return edges
@@ -358,8 +359,8 @@ def _ends(
         yield Root("storm", port, way, weight)
     elif queues:
         for queue, depth in queues.items():
-            kind = "overrun" if queue in view.overrun else "queue"
-            yield Root(kind, queue, (*way, queue), weight * depth / sum(queues.values()))
+            share = weight * depth / sum(queues.values())
+            yield Root(_queue(view, queue), queue, (*way, queue), share)
     elif net.host_behind(port) or (
         behind and not view.pauses_told and all(q in view.depth for q in behind)
     ):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from oncall.diagnose import diagnose
 from oncall.errors import BadInput, UsageError
+from oncall.evidence.incident import Incident
 from oncall.rules.load import load_file, shipped_folder
 from oncall.simulate.load import load, run
 from oncall.simulate.network import NetworkFault, NetworkScenario, simulate_network
 from oncall.simulate.network.plan import plan
 from oncall.simulate.network.play import Played, play
+from oncall.simulate.truth import Truth
 
 STEP = 20_000_000
 
@@ -24,17 +29,33 @@ def played(*faults: NetworkFault, **values: object) -> Played:
 
 
 @pytest.mark.parametrize(
-    "kind", ["CONTENTION", "INCAST", "PFC_STORM", "PFC_BACKPRESSURE", "LOAD_IMBALANCE"]
+    ("kind", "values"),
+    [
+        ("CONTENTION", {}),
+        ("INCAST", {}),
+        ("PFC_STORM", {}),
+        ("PFC_BACKPRESSURE", {"fat_tree": 6, "members": 6, "congestion_control": False}),
+        ("PFC_LOOP_DEADLOCK", {}),
+        ("FORWARDING_LOOP", {}),
+        ("LOAD_IMBALANCE", {}),
+    ],
 )
-def test_the_shipped_rules_find_it(kind: str) -> None:
-    scenario = NetworkScenario(seed=1, step_bytes=STEP, faults=(NetworkFault(kind, 1_000_000),))
-    incident, truth = simulate_network(scenario)
+def test_the_shipped_rules_find_it(kind: str, values: dict[str, Any]) -> None:
+    fault = NetworkFault(kind, 1_000_000, count=6 if kind == "PFC_BACKPRESSURE" else 0)
+    incident, truth = first_that_delays(NetworkScenario(step_bytes=STEP, faults=(fault,), **values))
     books = [load_file(shipped_folder() / f"{name}.yaml") for name in ("pfc", "contention")]
     with incident:
         diagnosis = diagnose(incident, books)
     assert [f.verdict for f in diagnosis.findings if f.explained_by is None] == [kind]
     (fault,) = truth.faults
     assert fault.slowdown is not None and fault.slowdown > 1.03
+
+
+def first_that_delays(scenario: NetworkScenario) -> tuple[Incident, Truth]:
+    for seed in range(2, 22):
+        with contextlib.suppress(UsageError):
+            return simulate_network(dataclasses.replace(scenario, seed=seed))
+    raise AssertionError("no seed delays the collective")
 
 
 def test_a_storm_stops_its_port_for_as_long_as_it_lasts() -> None:

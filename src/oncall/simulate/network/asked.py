@@ -35,7 +35,9 @@ def asked(played: Played) -> NDArray[np.bool_]:
         for ask_ns in progress.started_ns[message] + took * np.linspace(0.2, 1.0, TIMES):
             now = min(int(ask_ns // epoch_ns), len(told) - 1)
             epochs = slice(max(0, now - EPOCHS + 1), now + 1)
-            told[epochs, _reached(played, path, np.logical_or.reduce(stopped[epochs]))] = True
+            told[epochs, _reached(played, path, np.logical_or.reduce(stopped[epochs]), epochs)] = (
+                True
+            )
     told[:, [tree.is_host(device) for device in tree.device_of.tolist()]] = False
     return told
 
@@ -56,15 +58,18 @@ def _stopped(played: Played, epoch_ns: float) -> NDArray[np.bool_]:
     return stopped
 
 
-def _reached(played: Played, path: tuple[int, ...], stopped: NDArray[np.bool_]) -> list[int]:
-    """The ports of a way, and those of every switch that pauses one of them, and so on."""
-    tree = played.plan.tree
+def _reached(
+    played: Played, path: tuple[int, ...], stopped: NDArray[np.bool_], epochs: slice
+) -> list[int]:
+    """The ports of a way; where one is paused, those that its traffic goes on to, and so on."""
+    legs = played.legs
+    moving = np.flatnonzero((played.counts.arrived[epochs] > 0).any(axis=0))
     reached, front = set(path), list(path)
     while front:
         port = front.pop()
         if stopped[port]:
-            of_switch = np.flatnonzero(tree.device_of == tree.towards[port]).tolist()
-            fresh = [other for other in of_switch if other not in reached and other != port ^ 1]
-            reached.update(fresh)
+            onward = legs.port[moving[legs.came_by[moving] == port]].tolist()
+            fresh = set(onward) - reached
+            reached |= fresh
             front += fresh
     return sorted(reached)

@@ -44,6 +44,9 @@ def _scenario(kind: str, seed: int, rng: np.random.Generator) -> NetworkScenario
     if kind != "healthy":
         at_ns = 0 if kind == "LOAD_IMBALANCE" else int(rng.uniform(0.1, 2.5) * step_ns)
         faults = (NetworkFault(kind, at_ns),)
+    if kind == "PFC_BACKPRESSURE" and rng.random() < 0.75:
+        # Senders that give way are slowed by their marks rather than by pauses.
+        network["congestion_control"] = False
     sight: dict[str, Any] = {
         # Whether a link was idle is known only of switches that report by themselves.
         "reports": "always" if kind == "LOAD_IMBALANCE" or rng.random() < 0.6 else "asked",

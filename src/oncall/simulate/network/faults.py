@@ -7,6 +7,7 @@ again after they went down.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -144,8 +145,8 @@ def _backpressure(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:
     """An incast to a host without part in the collective; its senders heed no marks.
 
     Pauses reach the collective where a way of the incast and one of its own lead over the same
-    port, short of the last one. Of many draws that one is taken where the fewest do, so that
-    pauses cost more than what flows take from each other there.
+    port, short of the last one. Of many draws that one is taken where the fewest do, and where
+    the incast's own ways meet latest: so pauses cost more than what flows take from each other.
     """
     best: tuple[float, Injected] | None = None
     for _ in range(_TRIES // 4):
@@ -153,12 +154,19 @@ def _backpressure(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:
         root = place.tree.between[place.tree.edge_of(target), target]
         brought = _converging(fault, place, target, place.others, (root,))
         shared = sum(len(place.used.intersection(flow.path)) for flow in brought.flows)
-        if shared and (best is None or shared / len(brought.flows) < best[0]):
-            best = shared / len(brought.flows), brought
+        cost = (shared + _merging(brought.flows)) / len(brought.flows)
+        if shared and (best is None or cost < best[0]):
+            best = cost, brought
     if best is None:
         raise UsageError("faults: no incast of other hosts comes near the collective")
     flows = tuple(replace(flow, controlled=False) for flow in best[1].flows)
     return replace(best[1], flows=flows), place.routes
+
+
+def _merging(flows: Sequence[Flow]) -> int:
+    """Ports, short of the last one, that several of these flows pass."""
+    times = Counter(port for flow in flows for port in flow.path[:-1])
+    return sum(number > 1 for number in times.values())
 
 
 def _storm(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:

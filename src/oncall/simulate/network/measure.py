@@ -52,10 +52,11 @@ class Meter:
         `unsent` (flows,): bytes that a sender offered and its own port did not take.
         """
         queues, legs = self.queues, self.queues.legs
-        depth = queues.depth()
         arrived, met, paused = self._now
         arrived += queues.arriving
-        met += queues.arriving * depth[legs.port]
+        if not (queues.standing.any() or unsent.any()):
+            return
+        met += queues.arriving * queues.depth()[legs.port]
         paused += queues.arriving * queues.paused[legs.port]
         waiting = queues.standing.copy()
         waiting[legs.first] = unsent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from oncall.simulate.network.collective import Progress
 from oncall.simulate.network.congestion import Rates
-from oncall.simulate.network.flow import Storm
 from oncall.simulate.network.measure import Counts, Meter
 from oncall.simulate.network.plan import Plan
 from oncall.simulate.network.queues import Legs, Queues, legs_of
@@ -86,12 +85,13 @@ class _Player:
         )
         self.pace = 1 - rng.uniform(0, scenario.jitter, len(messages))
         self.unsent = np.zeros(number)
-        self.coming = np.zeros(number)  # bytes that the receiver still waits for
+        self.coming = np.full(number, np.inf)  # what a receiver still waits for; inf: for nothing
         self.message = np.full(self.members, -1)
-        self.at_ns = np.array([flow.at_ns for flow in others], float)
+        self.to_come = sorted(range(len(others)), key=lambda n: others[n].at_ns, reverse=True)
         self.flow_started_ns = np.full(len(others), np.nan)
         self.flow_ended_ns = np.full(len(others), np.nan)
         self.pauses: list[tuple[float, int, bool]] = []
+        self._none = np.zeros(ports, np.bool_)
 
     def play(self) -> Played:
         window_quanta = max(1, round(WINDOW_NS / self.quantum_ns))
@@ -107,16 +107,18 @@ class _Player:
             self.coming -= out
             self.meter.quantum(offered - sent)
             self._end(now_ns + self.quantum_ns)
-            for port in np.flatnonzero(paused != self.queues.paused).tolist():
-                self.pauses.append((now_ns + self.quantum_ns, port, bool(self.queues.paused[port])))
-            paused = self.queues.paused
+            if not np.array_equal(paused, self.queues.paused):
+                self._tell(paused, now_ns + self.quantum_ns)
+                paused = self.queues.paused
             if quantum % window_quanta == 0:
                 self._mark()
             if quantum % epoch_quanta == epoch_quanta - 1:
                 self.meter.close()
-            if out[: self.members].sum() > 1.0 or np.isnan(self.progress.started_ns).all():
+            if out[: self.members].sum() > 1.0:
                 moved_ns = now_ns
-            if self.progress.over or now_ns - moved_ns > STILL_NS + self._storms_left_ns(moved_ns):
+            elif now_ns - moved_ns > STILL_NS + self._storms_left_ns(moved_ns):
+                break
+            if self.progress.over:
                 break
         return Played(
             self.scenario,
@@ -138,20 +140,26 @@ class _Player:
             self.message[flow] = message
             self.unsent[flow] = self.coming[flow] = float(self.plan.messages.bytes[message])
             self.most[flow] = self.pace[message]
-        for number in np.flatnonzero(self.at_ns <= now_ns).tolist():
+        while self.to_come and self.plan.flows[self.to_come[-1]].at_ns <= now_ns:
+            number = self.to_come.pop()
             self.flow_started_ns[number] = now_ns
-            self.at_ns[number] = np.inf
             size = self.plan.flows[number].bytes
             self.unsent[self.members + number] = self.coming[self.members + number] = size
 
     def _end(self, now_ns: float) -> None:
-        for flow in np.flatnonzero(
-            (self.message >= 0) & (self.coming[: self.members] < 1)
-        ).tolist():
-            self.progress.end(int(self.message[flow]), now_ns)
-            self.message[flow] = -1
-        over = (self.coming[self.members :] < 1) & ~np.isnan(self.flow_started_ns)
-        self.flow_ended_ns[over & np.isnan(self.flow_ended_ns)] = now_ns
+        if self.coming.min() >= 1:
+            return
+        for flow in np.flatnonzero(self.coming < 1).tolist():
+            self.coming[flow] = np.inf
+            if flow < self.members:
+                self.progress.end(int(self.message[flow]), now_ns)
+            else:
+                self.flow_ended_ns[flow - self.members] = now_ns
+
+    def _tell(self, before: Flags, at_ns: float) -> None:
+        now = self.queues.paused
+        for port in np.flatnonzero(before != now).tolist():
+            self.pauses.append((at_ns, port, bool(now[port])))
 
     def _mark(self) -> None:
         deep = self.queues.depth() > self.scenario.marking_bytes
@@ -160,12 +168,11 @@ class _Player:
         self.rates.adapt(flows)
 
     def _forced(self, now_ns: float) -> Flags:
-        forced = np.zeros(self.queues.ports, np.bool_)
-        forced[[storm.port for storm in self._acting(now_ns)]] = True
+        if not self.plan.storms:
+            return self._none
+        forced = self._none.copy()
+        forced[[s.port for s in self.plan.storms if s.at_ns <= now_ns < s.until_ns]] = True
         return forced
-
-    def _acting(self, now_ns: float) -> Iterator[Storm]:
-        return (s for s in self.plan.storms if s.at_ns <= now_ns < s.until_ns)
 
     def _storms_left_ns(self, now_ns: float) -> float:
         return max([0.0, *(storm.until_ns - now_ns for storm in self.plan.storms)])
