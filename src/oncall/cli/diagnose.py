@@ -17,6 +17,7 @@ import typer
 from oncall.cli.instant import parse_instant
 from oncall.cli.interrupt import interruptible
 from oncall.cli.rulebooks import More, WithSite, rulebooks_in_force
+from oncall.cli.training import ToldTraining, read_training
 from oncall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def diagnose(
             metavar="RULE.NAME=VALUE", help="A parameter, e.g. hang.hang_after=30s. Repeatable."
         ),
     ] = None,
+    training: ToldTraining = None,
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.TEXT,  # noqa: A002
     explain: Annotated[
         bool,
@@ -116,15 +118,17 @@ def diagnose(
             "recordings are read, or nodes are asked: give PATH... or --hosts, not both"
         )
     overrides = parse_overrides(param or ())
+    told = read_training(training)
     if save is not None:
         check_target("--save", save)
 
     from oncall import diagnose as use_case
+    from oncall.evidence.told import tell
 
     read = rulebooks_in_force(rules, site_rules, overrides)
     rulebooks = read.in_force
     with ExitStack() as stack:
-        shards = _shards(paths or ())
+        shards = shards_in(paths or ())
         if paths and not shards:
             incident = stack.enter_context(read_evidence(paths, job))
         else:
@@ -138,6 +142,8 @@ def diagnose(
             incident, job = stack.enter_context(answer.incident), answer.job
             since = None  # only that was asked for
         stack.enter_context(interruptible(incident.con))
+        if told is not None:
+            tell(incident, told, job)
         if save is not None:
             incident.save(save)
         _look_at(incident, since, at)
@@ -208,7 +214,7 @@ def read_evidence(paths: Sequence[str], job: str | None) -> Incident:
     return Incident.open(saved[0])
 
 
-def _shards(paths: Sequence[str]) -> dict[str, Path]:
+def shards_in(paths: Sequence[str]) -> dict[str, Path]:
     """The nodes whose shards lie in the one folder that is given, with the folder of each."""
     place = Path(paths[0]) if len(paths) == 1 else None
     if place is None or not place.is_dir():

@@ -21,7 +21,9 @@ _TRACE, _GRAPH, _DOT = ".trace.json", ".json", ".dot"
 def stages(
     path: Annotated[
         Path,
-        typer.Argument(metavar="PATH", help="A saved incident, or a recording of one job."),
+        typer.Argument(
+            metavar="PATH", help="A saved incident, a recording, or a folder of nodes' shards."
+        ),
     ],
     job: Annotated[str | None, typer.Option(help="The job, if there are several.")] = None,
     iteration: Annotated[
@@ -54,12 +56,11 @@ def stages(
     slow is marked. Graphs are of all pipelines, unless some are named; a .trace.json holds all
     iterations, unless one is named.
     """
-    from oncall.cli.diagnose import read_evidence
     from oncall.evidence import window
 
     if output is not None:
         check_target(output, (SVG, PNG, _DOT, _GRAPH))
-    with read_evidence([str(path)], job) as incident, interruptible(incident.con):
+    with _evidence(path, job) as incident, interruptible(incident.con):
         window.keep_job(incident.con, job)
         if output is not None and not output.name.endswith((SVG, PNG)):
             _write_graph(incident, output, iteration, pipeline)
@@ -67,6 +68,20 @@ def stages(
             _draw(incident, output, iteration, pipeline, ranks)
     if output is not None:
         typer.echo(str(output))
+
+
+def _evidence(path: Path, job: str | None) -> Incident:
+    """What lies there; of shards what the rulebooks in force would ask the nodes for."""
+    from oncall.cli.diagnose import read_evidence, shards_in
+
+    shards = shards_in([str(path)])
+    if not shards:
+        return read_evidence([str(path)], job)
+    from oncall.cli.gathering import Wanted, read_shards
+    from oncall.cli.rulebooks import rulebooks_in_force
+
+    rulebooks = rulebooks_in_force((), True, {}).in_force
+    return read_shards(shards, Wanted(job), rulebooks).incident
 
 
 def _draw(
