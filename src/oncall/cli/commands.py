@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from oncall import __version__
 from oncall.cli.rulebooks import More, WithSite
+from oncall.cli.training import ToldTraining
 from oncall.errors import ExitCode, OncallError, RulebookError, UsageError
 
 # name -> module and attribute: a Typer application or a function
@@ -101,6 +102,7 @@ def oncall(
         list[str] | None,
         typer.Option(metavar="RULE.NAME=VALUE", help="A parameter of a rulebook. Repeatable."),
     ] = None,
+    training: ToldTraining = None,
     version: Annotated[  # noqa: ARG001 - its callback leaves
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="The version."),
@@ -117,7 +119,7 @@ def oncall(
     if command is None:
         from oncall.cli.console import watch
 
-        watch(job, hosts, inventory, rules or (), site_rules, param or ())
+        watch(job, hosts, inventory, rules or (), site_rules, param or (), training)
     elif (
         any(one is not None for one in (job, hosts, inventory)) or rules or param or not site_rules
     ):

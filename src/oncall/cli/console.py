@@ -13,6 +13,7 @@ import typer
 
 from oncall.cli.diagnose import parse_overrides
 from oncall.cli.rulebooks import More, WithSite
+from oncall.cli.training import ToldTraining, read_training
 from oncall.configuration import configuration_files
 from oncall.errors import BadInput, UsageError
 from oncall.rules.site_folder import site_folder
@@ -38,6 +39,7 @@ def open_(
             metavar="RULE.NAME=VALUE", help="A parameter, e.g. hang.hang_after=30s. Repeatable."
         ),
     ] = None,
+    training: ToldTraining = None,
 ) -> None:
     """Look into a saved incident, or recordings, in the console.
 
@@ -47,12 +49,13 @@ def open_(
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")
     overrides = parse_overrides(param or ())
+    told = read_training(training)
     site, problems = _site(site_rules)
 
     def opener() -> Session:
         from oncall.console.opening import open_recording
 
-        return open_recording(paths, job, rules or (), overrides, site)
+        return open_recording(paths, job, rules or (), overrides, site, told)
 
     recording = paths[0] if len(paths) == 1 and paths[0].is_file() else None
     _show(opener, job, recording, problems)
@@ -65,15 +68,17 @@ def watch(
     rules: Sequence[Path],
     site_rules: bool,
     param: Sequence[str],
+    training: str | None = None,
 ) -> None:
     """The console on the fleet. Does not return, but for errors before it is shown."""
     overrides: Mapping[str, str] = parse_overrides(param)
+    told = read_training(training)
     site, problems = _site(site_rules)
 
     def opener() -> Session:
         from oncall.console.opening import open_fleet
 
-        return open_fleet(hosts, inventory, job, rules, overrides, site)
+        return open_fleet(hosts, inventory, job, rules, overrides, site, told)
 
     _show(opener, job, None, problems)
 

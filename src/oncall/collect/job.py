@@ -1,11 +1,17 @@
-"""A job's configuration as its launcher told it: "tp=2 pp=2 dp=2 micro_batches=8"."""
+"""A job's configuration: as its launcher told it ("tp=2 pp=2 dp=2 micro_batches=8"), or as the
+arguments of the training process say. Its environment, where secrets lie, is not read."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from oncall.shards.batch import Batch, one_row
+from oncall.training import from_arguments
 
 _NUMBERS = ("tp", "pp", "dp", "ep", "cp", "micro_batches")
 _WORDS = ("schedule", "framework")
+_MOST_BYTES = 256 * 1024
 
 
 def parse_configuration(text: str) -> dict[str, int | str]:
@@ -21,7 +27,30 @@ def parse_configuration(text: str) -> dict[str, int | str]:
     return told
 
 
-def job_row(job: str, world_size: int | None, configuration: str, framework: str) -> Batch:
-    """One row of `jobs`."""
-    told = {"framework": framework or None} | parse_configuration(configuration)
+def job_row(
+    job: str,
+    world_size: int | None,
+    configuration: str,
+    framework: str,
+    arguments: Sequence[str] = (),
+) -> Batch:
+    """One row of `jobs`. What the launcher told goes before the arguments of the process."""
+    started = from_arguments(arguments, "command line")
+    told: dict[str, int | bool | str | None] = {"framework": framework or None}
+    if started is not None:
+        told = {**started.complete(world_size), "origin": started.origin}
+        told["framework"] = framework or told.get("framework")
+    launched = parse_configuration(configuration)
+    if launched:
+        told |= {**launched, "origin": "launcher"}
+    told.pop("world_size", None)
     return one_row("jobs", job=job, world_size=world_size, **told)
+
+
+def arguments_of(pid: int, root: Path = Path("/")) -> tuple[str, ...]:
+    """The arguments of a living process, none where they cannot be read."""
+    try:
+        content = (root / "proc" / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return ()
+    return tuple(content[:_MOST_BYTES].decode(errors="replace").split("\0"))

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from oncall.collect.communicators import STATES, Communicators
-from oncall.collect.job import job_row
+from oncall.collect.job import arguments_of, job_row
 from oncall.collect.operations import OPERATION, Advance, Tracker, unpack
 from oncall.collect.pairs import PairNumbers
 from oncall.collect.ring import RingReader
@@ -51,6 +51,7 @@ class Process:
         self._forgotten = 0  # operations in flight among too many
         self.lost = self._cut_off  # records that are known to be lost, ever
         self._node = node
+        self._arguments: tuple[str, ...] = ()  # of the process, once it was seen alive
         self._pairs = PairNumbers(counts)
         self._tracker = Tracker(self._pairs)
         if in_flight is not None:
@@ -155,7 +156,16 @@ class Process:
 
     def _who(self, scale: Scale) -> Iterable[Batch]:
         header = self.reader.header
-        yield job_row(scale.job, header.world_size, header.configuration, header.framework)
+        pid = self.reader.pid_here
+        if pid and not self._arguments:
+            self._arguments = arguments_of(pid)
+        yield job_row(
+            scale.job,
+            header.world_size,
+            header.configuration,
+            header.framework,
+            self._arguments,
+        )
         yield one_row(
             "ranks",
             job=scale.job,

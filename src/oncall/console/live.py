@@ -29,6 +29,7 @@ from oncall.fleet.gather import Window
 from oncall.fleet.reach import Reach
 from oncall.rules.rulebook import Rulebook
 from oncall.rules.starts import started_communicators
+from oncall.training import Training
 from oncall.units import NS_PER_S
 
 SINCE_NS = 600 * NS_PER_S
@@ -230,9 +231,10 @@ class LiveSession(Replay):
         live: bool = True,
         since_ns: int | None = SINCE_NS,
         min_coverage: float = 0.9,
+        training: Training | None = None,
     ) -> None:
         """Nothing is asked before the first question."""
         fleet = Fleet(
             reach, lambda: shelf.rulebooks, job, title=title, live=live, since_ns=since_ns
         )
-        super().__init__(fleet, shelf, min_coverage)
+        super().__init__(fleet, shelf, min_coverage, training)

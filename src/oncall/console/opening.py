@@ -11,6 +11,7 @@ from oncall.console.session import Session
 from oncall.console.shelf import Shelf
 from oncall.fleet.local import nodes_in
 from oncall.fleet.reach import reach_fleet, reach_shards
+from oncall.training import Training
 
 
 def open_recording(
@@ -19,6 +20,7 @@ def open_recording(
     rules: Sequence[Path] = (),
     overrides: Mapping[str, str] | None = None,
     site: Path | None = None,
+    training: Training | None = None,
 ) -> Session:
     """A session on a saved incident, a folder of shards, or recordings.
 
@@ -30,10 +32,11 @@ def open_recording(
         folders = nodes_in(only)
         if folders:
             title = only.resolve().name
+            reach = reach_shards(folders)
             return LiveSession(
-                reach_shards(folders), shelf, job, title=title, live=False, since_ns=None
+                reach, shelf, job, title=title, live=False, since_ns=None, training=training
             )
-    return RecordingSession(paths, shelf, job)
+    return RecordingSession(paths, shelf, job, training=training)
 
 
 def open_fleet(
@@ -43,10 +46,11 @@ def open_fleet(
     rules: Sequence[Path] = (),
     overrides: Mapping[str, str] | None = None,
     site: Path | None = None,
+    training: Training | None = None,
 ) -> Session:
     """A session on running nodes. Raises UsageError where none are named, BadInput, RulebookError.
 
     Nothing is asked yet.
     """
     shelf = Shelf(rules, overrides, site)
-    return LiveSession(reach_fleet(hosts, inventory), shelf, job)
+    return LiveSession(reach_fleet(hosts, inventory), shelf, job, training=training)

@@ -23,6 +23,7 @@ from oncall.evidence.incident import Incident
 from oncall.ingest import detect
 from oncall.nodeset import fold_hosts
 from oncall.report.words import clean
+from oncall.training import Training
 
 SUFFIX = ".oncall"
 
@@ -128,10 +129,15 @@ class RecordingSession(Replay):
     """A session on recordings."""
 
     def __init__(
-        self, paths: Sequence[Path], shelf: Shelf, job: str | None = None, min_coverage: float = 0.9
+        self,
+        paths: Sequence[Path],
+        shelf: Shelf,
+        job: str | None = None,
+        min_coverage: float = 0.9,
+        training: Training | None = None,
     ) -> None:
         """Reads the recordings. Raises BadInput, UsageError."""
-        super().__init__(Recording(paths, job), shelf, min_coverage)
+        super().__init__(Recording(paths, job), shelf, min_coverage, training)
 
 
 def saved_incident(paths: Sequence[Path]) -> Path | None:

@@ -44,9 +44,11 @@ from oncall.console.world import (
 from oncall.diagnose import diagnose, judges
 from oncall.errors import OncallError, UsageError
 from oncall.evidence.incident import Incident
+from oncall.evidence.told import tell
 from oncall.report.stages.timeline import Box
 from oncall.rules.rulebook import Rulebook
 from oncall.rules.site import Rulebooks
+from oncall.training import Training
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,20 @@ class _Present:
 class Replay:
     """A session (oncall.console.session) on a source of evidence."""
 
-    def __init__(self, source: Source, shelf: Shelf, min_coverage: float = 0.9) -> None:
+    def __init__(
+        self,
+        source: Source,
+        shelf: Shelf,
+        min_coverage: float = 0.9,
+        training: Training | None = None,
+    ) -> None:
+        """`training` is what the user tells of the job's configuration."""
         self.title = source.title
         self.live = source.live
         self._source = source
         self._shelf = shelf
         self._min_coverage = min_coverage
+        self._training = training
         self._cancellations: dict[Lane, Cancellation] = {
             "worlds": Cancellation(),
             "questions": Cancellation(),
@@ -175,6 +185,8 @@ class Replay:
 
     def _judged(self, evidence: Evidence, read: Rulebooks) -> _Present:
         incident = evidence.incident
+        if self._training is not None:
+            tell(incident, self._training, evidence.job)
         timings: dict[str, float] = {}
         diagnosis = diagnose(
             incident,

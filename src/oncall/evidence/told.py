@@ -1,0 +1,27 @@
+"""What people tell of a job, put into its evidence: above what the recording says itself."""
+
+from __future__ import annotations
+
+from oncall.evidence.incident import Incident
+from oncall.evidence.schema import BY_NAME
+from oncall.training import Training
+
+
+def tell(incident: Incident, training: Training, job: str | None = None) -> None:
+    """Write the configuration into table `jobs`, of the job or of all of them."""
+    con = incident.con
+    rows = con.execute(
+        "SELECT job, max(world_size) FROM (SELECT job, world_size FROM jobs UNION ALL "
+        "SELECT job, max(rank) + 1 FROM ranks GROUP BY job UNION ALL "
+        "SELECT job, max(rank) + 1 FROM ops GROUP BY job) "
+        "WHERE job IS NOT NULL AND coalesce(job = ?, true) GROUP BY job ORDER BY job",
+        [job],
+    ).fetchall()
+    known = set(BY_NAME["jobs"].column_names)
+    for name, world_size in rows:
+        told = {**training.complete(world_size), "origin": training.origin}
+        told = {column: value for column, value in told.items() if column in known}
+        if not con.execute("SELECT 1 FROM jobs WHERE job = ?", [name]).fetchall():
+            incident.append("jobs", {"job": [name], "world_size": world_size})
+        assignments = ", ".join(f"{column} = ?" for column in told)
+        con.execute(f"UPDATE jobs SET {assignments} WHERE job = ?", [*told.values(), name])

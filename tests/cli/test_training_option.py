@@ -1,0 +1,86 @@
+"""--training: told settings go above what the recording says; wrong ones are told, not guessed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oncall.cli.training import read_training
+from oncall.errors import BadInput, UsageError
+from oncall.evidence.incident import Incident
+from oncall.evidence.told import tell
+
+
+def told_columns(text: str) -> dict[str, object]:
+    training = read_training(text)
+    assert training is not None
+    with Incident.empty() as incident:
+        incident.append("ranks", {"job": "j", "rank": [0, 15]})
+        tell(incident, training)
+        names = ["world_size", "tp", "pp", "dp", "micro_batches", "origin"]
+        row = incident.con.execute(f"SELECT {', '.join(names)} FROM jobs").fetchall()
+    (values,) = row
+    return dict(zip(names, values, strict=True))
+
+
+def test_settings_and_what_follows_from_the_ranks() -> None:
+    assert told_columns("tp=2,pp=4,micro_batches=8") == {
+        "world_size": 16,
+        "tp": 2,
+        "pp": 4,
+        "dp": 2,
+        "micro_batches": 8,
+        "origin": "command line",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("job.yaml", "tp: 2\npp: 4\nmicro_batches: 8\n"),
+        ("meta.yaml", "tp_size: 2\npp_size: 4\nmicro_batches: 8\nrun_id: 0\n"),
+        (
+            "train.sh",
+            "#!/bin/sh\ntorchrun train.py --tensor-model-parallel-size 2 "
+            "--pipeline-model-parallel-size 4 \\\n --global-batch-size 16 --micro-batch-size 1\n",
+        ),
+    ],
+)
+def test_files_of_every_form(tmp_path: Path, name: str, content: str) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    told = told_columns(str(path))
+    assert (told["tp"], told["pp"], told["dp"], told["micro_batches"]) == (2, 4, 2, 8)
+    assert told["origin"] == name
+
+
+def test_what_the_recording_says_stays_where_nothing_is_told() -> None:
+    training = read_training("pp=2")
+    assert training is not None
+    with Incident.empty() as incident:
+        incident.append("jobs", {"job": ["j"], "world_size": 8, "tp": 2, "pp": 4, "layers": 48})
+        tell(incident, training, "j")
+        rows = incident.con.execute("SELECT tp, pp, layers FROM jobs").fetchall()
+    assert rows == [(2, 2, 48)]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("tensor_parallel: 2\n", "no setting `tensor_parallel`"),
+        ("hello world\n", "tells no configuration"),
+        ("- tp\n", "tells no configuration"),
+    ],
+)
+def test_a_file_that_tells_nothing_is_bad_input(tmp_path: Path, content: str, problem: str) -> None:
+    path = tmp_path / "x"
+    path.write_text(content)
+    with pytest.raises(BadInput, match=problem):
+        read_training(str(path))
+
+
+@pytest.mark.parametrize("text", ["nowhere.yaml", "tp=x", "--fast"])
+def test_what_is_neither_settings_nor_a_file_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="--training"):
+        read_training(text)
