@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oncall.analysis.iteration_bounds import Block
-from oncall.analysis.rank_calls import REPLICAS, UNKNOWN, RankCalls
+from oncall.analysis.rank_calls import REPLICAS, TASK, UNKNOWN, RankCalls
 from oncall.analysis.schedules import Array
 from oncall.analysis.task_positions import Inside, Tasks
 
@@ -100,7 +100,20 @@ def _started(
     free = np.where(opening, begin_ns[tasks.block] if len(tasks) else free, free)
     came = _at(calls.ended_ns, tasks.recv_at)
     waited = np.where(came >= 0, np.maximum(came, free), UNKNOWN if calls.knows_ends else first)
-    return np.where(tasks.receives, waited, np.where(free >= 0, free, first))
+    started = np.where(tasks.receives, waited, np.where(free >= 0, free, first))
+    return _after_the_optimizer(tasks, opening & ~tasks.receives, started, first)
+
+
+def _after_the_optimizer(tasks: Tasks, opening: Array, started: Array, first: Array) -> Array:
+    """Between the last call of an iteration and the first of the next a rank updates its
+    parameters, too: of that time the first forward has as much as forwards need up to their first
+    call elsewhere."""
+    known = ~tasks.backward & (started >= 0) & (first >= started)
+    other = known & ~opening
+    if not other.any():
+        return started
+    lead = int(np.median(first[other] - started[other]))
+    return np.where(opening & known, np.maximum(started, first - lead), started)
 
 
 def _shared(tasks: Tasks, any_call: Array, started: Array, ended: Array) -> tuple[Array, Array]:
@@ -133,11 +146,14 @@ def _shared(tasks: Tasks, any_call: Array, started: Array, ended: Array) -> tupl
 
 
 def _own(calls: RankCalls, started: Array, ended: Array) -> Array:
-    """Of each span, the time in which the rank was in no operation; -1 where ends are not told."""
+    """Of each span, the time in which the rank was in no call of its tasks; -1 where ends are not
+    told. Sends and gradients may be under way while it computes, and count for nothing here."""
     known = (started >= 0) & (ended >= started)
     if not calls.knows_ends or not known.any():
         return np.full(len(started), UNKNOWN, dtype=np.int64)
-    told = calls.ended_ns >= 0
+    told = (calls.ended_ns >= 0) & (calls.use == TASK)
+    if not told.any():
+        return np.where(known, ended - started, UNKNOWN)
     order = np.argsort(calls.entered_ns[told], kind="stable")
     begin = calls.entered_ns[told][order]
     end = np.maximum.accumulate(calls.ended_ns[told][order])

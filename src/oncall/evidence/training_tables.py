@@ -230,7 +230,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
         ("first_call_ns", "BIGINT", "ns", "its first call within its tensor-parallel group"),
         ("last_call_ns", "BIGINT", "ns", "its last call there"),
         ("calls", "INTEGER", "calls", "calls there; 0 without tensor parallelism"),
-        ("own_ns", "BIGINT", "ns", "of its time, what the rank spent outside all operations"),
+        ("own_ns", "BIGINT", "ns", "of its time, what the rank spent outside its calls"),
         ("late_ns", "BIGINT", "ns", "sum over its calls: how much later than the median member"),
         ("last_calls", "INTEGER", "calls", "calls in which it was the last member to enter"),
         ("whole", "BOOLEAN", "", "all of its calls were recorded and made"),
