@@ -65,8 +65,9 @@ from oncall.analysis import stage_paths
 from oncall.analysis import stage_graph
 from oncall.analysis import stage_costs
 from oncall.analysis import slow_tasks
-from oncall.analysis import caused_tasks
 from oncall.analysis import slow_members
 from oncall.analysis import slow_stages
 from oncall.analysis import stage_lags
 from oncall.analysis import stage_what_if
+from oncall.analysis import incomplete_stages
+from oncall.analysis import caused_tasks

@@ -1,0 +1,177 @@
+"""Where a training that stopped stands: the first task that does not end (VenusTrace Algorithm 1).
+
+In the incomplete graph of the newest iteration a stage that others wait for, and that itself waits
+for nobody, is where it began: it computes, or nothing was heard of it. Where every stage waits, the
+transfer stands whose both ends are in it. Of several such stages, and of the ranks of one, calls
+tell that are missing in their groups.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+
+@relation(
+    "incomplete_stages",
+    reads=["stage_work", "training_iterations"],
+    optional=["operations", "hang_roots"],
+    empty_without=["stage_work"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("iteration", "BIGINT", "", "the iteration that does not end"),
+        ("replica", "INTEGER", "", "the pipeline"),
+        ("stage", "INTEGER", "", "pipeline stage"),
+        ("chunk", "INTEGER", "", "model chunk"),
+        ("micro_batch", "INTEGER", "", "micro-batch of the task; NULL: none is known"),
+        ("task", "VARCHAR", "", "the stage's first task that has not ended"),
+        ("rank", "INTEGER", "", "of its ranks the one that is behind, or that sends"),
+        ("node", "VARCHAR", "", "its host"),
+        ("peer", "INTEGER", "", "the other end of a transfer that stands"),
+        ("peer_stage", "INTEGER", "", "its stage"),
+        ("waits_in", "VARCHAR", "", "Recv from a stage, Send to a stage, its own computation"),
+        ("since_ns", "BIGINT", "ns", "since when, common time"),
+        ("silent_ns", "BIGINT", "ns", "for how long no task of the job has begun or ended"),
+        ("usual_ns", "DOUBLE", "ns", "what an iteration takes"),
+        ("missing_calls", "INTEGER", "calls", "that its rank lacks against its parallel group"),
+        ("members", "INTEGER", "ranks", "ranks of the stage that were seen"),
+        ("network", "BOOLEAN", "", "both ends of the transfer are in it"),
+        ("first", "BOOLEAN", "", "where it began"),
+    ],
+    source="VenusTrace 3.3, Algorithm 1, Fig. 15",
+)
+def incomplete_stages() -> str:
+    """Every stage of a pipeline whose newest iteration does not end, and which was the first."""
+    return """
+        WITH shape AS (
+            SELECT job, max(stage) + 1 AS pp, max(iteration) AS iteration FROM stage_work
+            WHERE started_ns IS NOT NULL GROUP BY job),
+        work AS (
+            SELECT w.* REPLACE (coalesce(replica, 0) AS replica, coalesce(chunk, 0) AS chunk), pp
+            FROM stage_work w JOIN shape USING (job, iteration)),
+        -- Where a recorder tells no ends, a call is open if its rank made none later.
+        calls AS (
+            SELECT *, ended_ns IS NULL AND started_ns IS NOT NULL AND (
+                    coalesce(bool_or(ended_ns IS NOT NULL AND task LIKE '%_recv') OVER (
+                        PARTITION BY job), false)
+                    OR started_ns >= max(started_ns) OVER (PARTITION BY job, rank)) AS open
+            FROM work),
+        tasks AS (
+            SELECT job, replica, stage, chunk, micro_batch, task, min(started_ns) AS since_ns,
+                arg_min(rank, calls) AS rank, arg_min(node, calls) AS node,
+                max(calls) - min(calls) AS missing_calls
+            FROM work WHERE task IN ('forward', 'backward')
+            GROUP BY job, replica, stage, chunk, micro_batch, task
+            HAVING NOT bool_and(ended_ns IS NOT NULL)),
+        -- Of a stage that did not get to begin one: the one that came next the last time.
+        before AS (
+            SELECT *, row_number() OVER (PARTITION BY job, replica, stage ORDER BY at_ns) AS place
+            FROM (
+                SELECT job, coalesce(replica, 0) AS replica, stage, coalesce(chunk, 0) AS chunk,
+                    micro_batch, task, min(started_ns) AS at_ns
+                FROM stage_work w JOIN shape h USING (job)
+                WHERE w.iteration = h.iteration - 1 AND task IN ('forward', 'backward')
+                GROUP BY ALL)),
+        done AS (
+            SELECT job, replica, stage, count(DISTINCT (chunk, micro_batch, task)) FILTER (
+                task IN ('forward', 'backward') AND ended_ns IS NOT NULL) AS ended
+            FROM work GROUP BY job, replica, stage),
+        nexts AS (
+            SELECT b.job, b.replica, b.stage, chunk, micro_batch, task, NULL AS since_ns,
+                NULL AS rank, NULL AS node, NULL AS missing_calls
+            FROM before b LEFT JOIN done d USING (job, replica, stage)
+            WHERE place = coalesce(ended, 0) + 1),
+        pending AS (
+            FROM (FROM tasks UNION ALL BY NAME FROM nexts)
+            QUALIFY row_number() OVER (PARTITION BY job, replica, stage
+                ORDER BY since_ns NULLS LAST, rank NULLS LAST, task DESC, micro_batch) = 1),
+        transfers AS (
+            SELECT job, replica, stage, any_value(iteration) AS iteration,
+                bool_or(open AND task = 'forward_recv') AS takes_forward,
+                bool_or(open AND task = 'backward_recv') AS takes_backward,
+                bool_or(open AND task = 'forward_send') AS gives_forward,
+                bool_or(open AND task = 'backward_send') AS gives_backward,
+                count(DISTINCT rank) AS members
+            FROM calls GROUP BY job, replica, stage),
+        places AS (
+            SELECT DISTINCT job, coalesce(replica, 0) AS replica, stage, pp
+            FROM stage_work JOIN shape USING (job) WHERE stage IS NOT NULL),
+        stages AS (
+            SELECT p.*, t.* EXCLUDE (job, replica, stage) FROM places p
+            LEFT JOIN transfers t USING (job, replica, stage)),
+        around AS (
+            SELECT s.*, coalesce(s.takes_forward OR s.takes_backward OR s.gives_forward
+                    OR s.gives_backward, false) AS waiting,
+                coalesce(n.takes_forward, false) OR coalesce(n.gives_backward, false)
+                    OR coalesce(b.gives_forward, false) OR coalesce(b.takes_backward, false)
+                    AS awaited,
+                coalesce(s.gives_forward AND n.takes_forward, false) AS stands_forward,
+                coalesce(s.gives_backward AND b.takes_backward, false) AS stands_backward
+            FROM stages s
+            LEFT JOIN stages n ON n.job = s.job AND n.replica = s.replica
+                AND n.stage = (s.stage + 1) % s.pp AND s.pp > 1
+            LEFT JOIN stages b ON b.job = s.job AND b.replica = s.replica
+                AND b.stage = (s.stage + s.pp - 1) % s.pp AND s.pp > 1),
+        judged AS (
+            SELECT a.*, NOT waiting AND (awaited OR p.since_ns IS NOT NULL) AS computes,
+                p.* EXCLUDE (job, replica, stage)
+            FROM around a LEFT JOIN pending p USING (job, replica, stage)),
+        -- Who makes the calls that others wait for, across all communicators.
+        missing AS (
+            SELECT DISTINCT r.job, coalesce(w.replica, 0) AS replica, w.stage, r.rank, w.node
+            FROM hang_roots r JOIN (SELECT DISTINCT job, rank, replica, stage, node FROM stage_work)
+                w USING (job, rank) WHERE r.how <> 'together'),
+        told AS (
+            SELECT *, NOT bool_or(computes) OVER one AND (stands_forward OR stands_backward)
+                    AS network,
+                CASE WHEN stands_forward THEN 1 ELSE -1 END AS way
+            FROM judged WINDOW one AS (PARTITION BY job, replica)),
+        senders AS (
+            SELECT job, replica, stage, split_part(task, '_', 1) AS task, rank, node, micro_batch,
+                chunk, peer, started_ns, tensor_rank
+            FROM calls WHERE open AND task IN ('forward_send', 'backward_send')),
+        receivers AS (
+            SELECT job, replica, stage, split_part(task, '_', 1) AS task, rank, tensor_rank,
+                started_ns
+            FROM calls WHERE open AND task IN ('forward_recv', 'backward_recv')),
+        pairs AS (
+            SELECT t.job, t.replica, t.stage, s.task, s.rank, s.node, s.micro_batch, s.chunk,
+                r.rank AS peer, r.stage AS peer_stage,
+                greatest(s.started_ns, r.started_ns) AS since_ns
+            FROM told t JOIN senders s USING (job, replica, stage)
+            JOIN receivers r ON r.job = t.job AND r.replica = t.replica
+                AND r.stage = (t.stage + way + pp) % pp AND r.task = s.task
+                AND r.tensor_rank IS NOT DISTINCT FROM s.tensor_rank
+            WHERE network AND s.task = CASE way WHEN 1 THEN 'forward' ELSE 'backward' END
+            QUALIFY row_number() OVER (PARTITION BY t.job, t.replica, t.stage
+                ORDER BY greatest(s.started_ns, r.started_ns)) = 1),
+        activity AS (
+            SELECT job, max(greatest(started_ns, ended_ns)) AS last_ns FROM work GROUP BY job),
+        observed AS (SELECT job, max(observed_ns) AS now_ns FROM operations GROUP BY job),
+        usual AS (SELECT job, median(usual_ns) AS usual_ns FROM training_iterations GROUP BY job)
+        SELECT t.job, coalesce(t.iteration, h.iteration) AS iteration, t.replica, t.stage,
+            coalesce(x.chunk, t.chunk) AS chunk,
+            coalesce(x.micro_batch, t.micro_batch) AS micro_batch,
+            coalesce(x.task, t.task) AS task, coalesce(x.rank, m.rank, t.rank) AS rank,
+            coalesce(x.node, m.node, t.node) AS node, x.peer, x.peer_stage,
+            CASE WHEN x.peer IS NOT NULL THEN 'Send to stage ' || x.peer_stage
+                WHEN takes_forward THEN 'Recv from stage ' || (t.stage + pp - 1) % pp
+                WHEN takes_backward THEN 'Recv from stage ' || (t.stage + 1) % pp
+                WHEN gives_forward THEN 'Send to stage ' || (t.stage + 1) % pp
+                WHEN gives_backward THEN 'Send to stage ' || (t.stage + pp - 1) % pp
+                WHEN t.since_ns IS NOT NULL THEN 'its own computation' END AS waits_in,
+            coalesce(x.since_ns, t.since_ns) AS since_ns, now_ns - last_ns AS silent_ns,
+            u.usual_ns, t.missing_calls, t.members,
+            x.peer IS NOT NULL AS network,
+            CASE WHEN bool_or(computes AND m.rank IS NOT NULL) OVER every
+                    THEN computes AND m.rank IS NOT NULL
+                WHEN bool_or(x.peer IS NOT NULL) OVER every THEN x.peer IS NOT NULL
+                WHEN bool_or(computes AND awaited) OVER every THEN computes AND awaited
+                ELSE computes END AS first
+        FROM told t JOIN (SELECT job, iteration FROM shape) h USING (job)
+        LEFT JOIN pairs x USING (job, replica, stage)
+        LEFT JOIN missing m ON m.job = t.job AND m.replica = t.replica AND m.stage = t.stage
+            AND NOT network
+        LEFT JOIN activity USING (job) LEFT JOIN observed USING (job) LEFT JOIN usual u USING (job)
+        WHERE waiting OR computes
+        WINDOW every AS (PARTITION BY t.job)
+    """
