@@ -263,15 +263,19 @@ def told_iteration(incident: Incident, finding: Finding) -> tuple[int, int | Non
         if where.get("iteration") is not None:
             replica = where.get("replica")
             return int(where["iteration"]), None if replica is None else int(replica)
-    ranks = [int(where["rank"]) for where in named if where.get("rank") is not None]
+    ranks, stages = (
+        [int(where[name]) for where in named if where.get(name) is not None]
+        for name in ("rank", "stage")
+    )
     rows = incident.con.execute(
         f"""
         SELECT iteration, replica FROM (
-            SELECT iteration, replica, rank, 1e18 AS weight FROM ({_STUCK})
-            UNION ALL SELECT iteration, replica, rank, excess_ns FROM slow_stages)
-        ORDER BY list_contains($ranks, rank) DESC, weight DESC, iteration LIMIT 1
+            SELECT iteration, replica, stage, rank, 1e18 AS weight FROM ({_STUCK})
+            UNION ALL SELECT iteration, replica, stage, rank, excess_ns FROM slow_stages)
+        ORDER BY list_contains($ranks, rank) DESC, list_contains($stages, stage) DESC,
+            weight DESC, iteration LIMIT 1
         """,
-        {"ranks": ranks},
+        {"ranks": ranks, "stages": stages},
     ).fetchall()
     return next(((int(iteration), replica) for iteration, replica in rows), None)
 
