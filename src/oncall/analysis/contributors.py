@@ -47,6 +47,7 @@ def flow_scores(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     net = network_of(con)
     base, chains = _edges(con)
     seen = _seen(con)
+    begins = _where_waiting_begins(con)
     rows: list[tuple[Any, ...]] = []
     for step, view in views(con, net):
         scores = port_scores(base[step[0]], chains[step[0]])
@@ -71,6 +72,7 @@ def flow_scores(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             (*step[:4], step[7], flow, score, bool(where[flow]), where[flow])
             for flow, score in found.items()
             if score > 0
+            and (where[flow] or _stands(flow, begins.get(step[0], set()), base[step[0]]))
         ]
     return {column[0]: [row[i] for row in rows] for i, column in enumerate(_COLUMNS)}
 
@@ -183,7 +185,7 @@ class _Meeting:
 
     def __init__(self) -> None:
         self.own = False
-        self.queued = self.all_queued = self.packets = 0.0
+        self.all_queued = self.packets = 0.0
         self.others: Scores = {}
 
     @property
@@ -192,25 +194,45 @@ class _Meeting:
 
     def waits_for(self) -> Scores:
         """w(cf, f): of the packets that the step's flow met, each other flow's part."""
-        if not self.own or not self.packets:
-            return {}
-        return {flow: self.queued * n / self.packets for flow, n in self.others.items()}
+        return {flow: met for flow, met in self.others.items() if self.own and met > 0}
 
 
 def _seen(con: duckdb.DuckDBPyConnection) -> dict[int, dict[Port, _Meeting]]:
     meetings: dict[int, dict[Port, _Meeting]] = defaultdict(lambda: defaultdict(_Meeting))
     rows = con.execute(
-        "SELECT id, switch, port, flow, packets, queued, own, member FROM step_flows"
+        "SELECT id, switch, port, flow, packets, queued, met, own, member FROM step_flows"
     ).fetchall()
-    for step, switch, port, flow, packets, queued, own, member in rows:
+    for step, switch, port, flow, packets, queued, met, own, member in rows:
         meeting = meetings[step][switch, port]
         meeting.packets += packets
         meeting.all_queued += queued or 0.0
         if own:
-            meeting.own, meeting.queued = True, meeting.queued + (queued or 0.0)
+            meeting.own = True
         elif not member:
-            meeting.others[flow] = packets
+            meeting.others[flow] = met or 0.0
     return meetings
+
+
+def _where_waiting_begins(con: duckdb.DuckDBPyConnection) -> dict[int, set[Port] | None]:
+    """The ports with the queues that each late step waits for; None: one of them is not known."""
+    rows = con.execute(
+        """SELECT id, switch, port, seen FROM network_roots
+        WHERE kind IN ('contention', 'backpressure')"""
+    ).fetchall()
+    begins: dict[int, set[Port] | None] = {}
+    for step, switch, port, seen in rows:
+        ports = begins.setdefault(step, set())
+        if ports is not None:
+            begins[step] = ports | {(switch, port)} if seen else None
+    return begins
+
+
+def _stands(flow: int, begins: set[Port] | None, base: Mapping[Port, Scores]) -> bool:
+    """Whether a flow that does not meet the step's own fills a queue where its waiting begins.
+
+    Flows that only wait in a port that was stopped are victims as the step is.
+    """
+    return begins is None or any(base.get(port, {}).get(flow, 0.0) > 0 for port in begins)
 
 
 def _edges(

@@ -1,8 +1,9 @@
 """The provenance graph: which flow waits for which port, and which flows and ports it waits for.
 
 Built for each late step over the epochs that its time touches. Weights are packets: of those that
-a flow's packets met in a queue, each other flow has the share it has of the port's packets, as
-flows that share a queue interleave (the paper replays each packet, which takes more than reports).
+a flow's packets met in a queue, each other flow has the share it has of the port's packets in that
+epoch, as flows that share a queue interleave (the paper replays each packet, which takes more than
+reports).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def provenance_edges() -> str:
         FROM step_flows f JOIN ports p USING (id, switch, port)
         UNION ALL
         SELECT f.id, 'port_flow', f.flow, f.switch, f.port, NULL, NULL,
-            f.packets / q.packets * q.queued, f.member
+            coalesce(f.part, f.packets / q.packets * q.queued), f.member
         FROM step_flows f JOIN queues q USING (id, switch, port)
         UNION ALL
         SELECT id, 'port_port', NULL, switch, port, next_switch, next_port, weight, NULL

@@ -71,6 +71,8 @@ def step_ports() -> str:
         ("flow", "BIGINT", "", "a flow seen there"),
         ("packets", "DOUBLE", "packets", "its packets"),
         ("queued", "DOUBLE", "packets", "packets that those met, summed"),
+        ("part", "DOUBLE", "packets", "its part of all queues met there, epoch by epoch"),
+        ("met", "DOUBLE", "packets", "its part of the queues that the late step's packets met"),
         ("own", "BOOLEAN", "", "it is the late step's flow"),
         ("member", "BOOLEAN", "", "it is a flow of the collective"),
         ("name", "VARCHAR", "", "what to call it"),
@@ -84,20 +86,29 @@ def step_flows() -> str:
             SELECT DISTINCT job, comm, seq, flow FROM step_waits WHERE flow IS NOT NULL),
         names AS (SELECT flow, any_value(name) AS name FROM flows GROUP BY flow),
         seen AS (
-            SELECT s.id, p.switch, p.port, p.flow, p.packets, p.packets * p.queue_depth AS queued
+            SELECT s.id, p.switch, p.port, p.at_ns, p.flow, p.packets,
+                p.packets * p.queue_depth AS queued
             FROM late_steps s JOIN switch_flows p
                 ON p.at_ns > s.started_ns AND p.at_ns - coalesce(p.epoch_ns, 0) < s.ended_ns
+            WHERE p.packets > 0
             UNION ALL
-            SELECT id, switch, port, flow, packets, {LEAST_QUEUE} * packets FROM sender_links)
+            SELECT id, switch, port, 0, flow, packets, {LEAST_QUEUE} * packets FROM sender_links),
+        -- Who passed at a time without a queue has no part in that of another time.
+        epochs AS (
+            SELECT p.id, p.switch, p.port, p.at_ns, sum(p.packets) AS packets,
+                sum(p.queued) AS queued, sum(p.queued) FILTER (p.flow = s.flow) AS own_queued
+            FROM seen p JOIN late_steps s USING (id) GROUP BY ALL)
         SELECT s.id, p.switch, p.port, p.flow, sum(p.packets) AS packets,
-            sum(p.queued) AS queued,
+            sum(p.queued) AS queued, sum(e.queued * p.packets / e.packets) AS part,
+            sum(e.own_queued * p.packets / e.packets) AS met,
             coalesce(bool_or(p.flow = s.flow), false) AS own,
             bool_or(m.flow IS NOT NULL) AS member,
             coalesce(any_value(n.name), 'flow ' || p.flow) AS name
         FROM late_steps s JOIN seen p USING (id)
+        JOIN epochs e ON e.id = p.id AND e.switch = p.switch AND e.port = p.port
+            AND e.at_ns = p.at_ns
         LEFT JOIN members m
             ON m.job = s.job AND m.comm = s.comm AND m.seq = s.seq AND m.flow = p.flow
         LEFT JOIN names n ON n.flow = p.flow
-        WHERE p.packets > 0
         GROUP BY s.id, p.switch, p.port, p.flow
     """
