@@ -27,6 +27,7 @@ TREE = TrafficScenario(
     distributed_optimizer=False, faults=(TrafficFault("nic_down", rank=5, iteration=1),),
 )  # fmt: skip
 EXPERTS = TrafficScenario(workload="mixtral", tp=2, iterations=2)
+PROXY = TrafficScenario(workload="mixtral", tp=2, iterations=2, source="proxy")
 
 
 @contextmanager
@@ -43,7 +44,8 @@ def rows(incident: Incident, relation: str, node: str, columns: str = FOUND) -> 
 
 
 @pytest.mark.parametrize(
-    ("scenario", "peers"), [(RING, "told"), (TREE, "by address"), (EXPERTS, "by address")]
+    ("scenario", "peers"),
+    [(RING, "told"), (TREE, "by address"), (EXPERTS, "by address"), (PROXY, "by place")],
 )
 def test_a_node_alone_finds_what_all_nodes_find(
     scenario: TrafficScenario, peers: str, tmp_path: Path
@@ -52,6 +54,11 @@ def test_a_node_alone_finds_what_all_nodes_find(
     wanted = rows(everything, "traffic", "gpu002")
     if peers == "by address":  # what verbs tell; who is there is told by its own node only
         everything.con.execute("UPDATE qps SET peer_rank = NULL")
+    if peers == "by place":  # what a proxy knows: a rank within the communicator
+        everything.con.execute(
+            "UPDATE epochs SET comm_peer = c.comm_rank, peer = NULL FROM comms c "
+            "WHERE (c.job, c.comm, c.rank) = (epochs.job, epochs.comm, epochs.peer)"
+        )
     write_shards(everything, tmp_path)
     with node_alone(tmp_path / "gpu002") as alone:
         assert wanted and rows(alone, "segmented_traffic", "gpu002") == wanted

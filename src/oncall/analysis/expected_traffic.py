@@ -17,6 +17,7 @@ import duckdb
 
 from oncall.analysis.active_peers import RING, TREE, inferred_algorithm
 from oncall.analysis.collective_volume import RING_OPERATIONS, double_tree, ring_share
+from oncall.analysis.flows import receiver_side
 from oncall.evidence import relation
 
 _SHARES = [
@@ -241,7 +242,7 @@ def untold_algorithms() -> str:
 )
 def expected_traffic() -> str:
     """Each operation's volume between nodes, by sender and receiver."""
-    return """
+    return f"""
         WITH ops AS (
             SELECT job, comm, kind, seq, rank, op, bytes, root, group_id, comm_peer,
                 coalesce(peer, -1) AS told_peer,
@@ -265,7 +266,7 @@ def expected_traffic() -> str:
         SELECT o.job, o.comm, o.kind, o.seq, o.rank,
             coalesce(to_.rank, nullif(told_peer, -1), s.peer),
             coalesce(s.peer_side, hash(coalesce(to_.rank, nullif(told_peer, -1))::VARCHAR),
-                hash('receiver', o.comm_peer)),
+                {receiver_side("o.comm_peer")}),
             o.op, o.group_id, NULL, o.bytes, o.started_ns, o.called_ns, o.ended_ns, o.done
         FROM ops o
         LEFT JOIN placed to_ ON to_.job = o.job AND to_.comm = o.comm

@@ -17,8 +17,15 @@ import numpy as np
 from oncall.analysis.ordering import Ints
 from oncall.evidence import relation
 
+
+def receiver_side(comm_peer: str) -> str:
+    """SQL: what tells receivers apart that are known by their number in the communicator."""
+    return f"hash('receiver', {comm_peer})"
+
+
 # What tells a flow: its queue pair in one life, or what the source itself knows.
-_FLOW = """hash(e.job, e.node, e.nic, e.qpn, e.rank, e.comm, e.peer, e.channel, q.created_ns)"""
+_FLOW = """hash(e.job, e.node, e.nic, e.qpn, e.rank, e.comm, e.peer, e.comm_peer, e.channel,
+    q.created_ns)"""
 # One source a queue pair, the most direct: the NIC's own count, then posts. What the proxy's steps
 # tell counts where the rank has neither. A NIC knows no ranks, but the queue pair tells.
 _CHOSEN = """
@@ -67,7 +74,7 @@ def flow_epochs() -> str:
 @relation(
     "flow_ends",
     reads=["epochs"],
-    optional=["queue_pairs"],
+    optional=["queue_pairs", "members"],
     columns=[
         ("flow", "UBIGINT", "", "the flow"),
         ("job", "VARCHAR", "", "the job"),
@@ -78,6 +85,7 @@ def flow_epochs() -> str:
         ("peer", "INTEGER", "", "receiving rank; NULL: not known"),
         ("peer_side", "UBIGINT", "", "tells receivers apart, known or not"),
         ("comm", "UBIGINT", "", "communicator, as told"),
+        ("comm_peer", "INTEGER", "", "receiving rank within it, as told"),
         ("channel", "INTEGER", "", "channel, as told"),
         ("bytes", "BIGINT", "bytes", "sent in all"),
         ("epoch_ns", "BIGINT", "ns", "length of its epochs"),
@@ -89,16 +97,24 @@ def flow_epochs() -> str:
 def flow_ends() -> str:
     """What is told of each flow by its source and its queue pair."""
     return f"""
-        SELECT {_FLOW} AS flow, coalesce(any_value(e.job), any_value(q.job)) AS job,
-            any_value(e.node) AS node, any_value(e.nic) AS nic, any_value(e.qpn) AS qpn,
-            coalesce(any_value(e.rank), any_value(q.rank)) AS rank,
-            coalesce(any_value(e.peer), any_value(q.peer)) AS peer,
-            CASE WHEN any_value(e.peer) IS NOT NULL THEN hash(any_value(e.peer)::VARCHAR)
-                 ELSE coalesce(any_value(q.peer_side), hash(any_value(e.qpn))) END AS peer_side,
-            coalesce(any_value(e.comm), any_value(q.comm)) AS comm,
-            coalesce(any_value(e.channel), any_value(q.channel)) AS channel,
-            sum(e.bytes) AS bytes, max(e.epoch_ns) AS epoch_ns, any_value(e.source) AS source
-        FROM {_SOURCE} GROUP BY 1
+        WITH ends AS (
+            SELECT {_FLOW} AS flow, coalesce(any_value(e.job), any_value(q.job)) AS job,
+                any_value(e.node) AS node, any_value(e.nic) AS nic, any_value(e.qpn) AS qpn,
+                coalesce(any_value(e.rank), any_value(q.rank)) AS rank,
+                any_value(e.peer) AS told_peer, any_value(q.peer) AS pair_peer,
+                any_value(q.peer_side) AS pair_side,
+                coalesce(any_value(e.comm), any_value(q.comm)) AS comm,
+                any_value(e.comm_peer) AS comm_peer,
+                coalesce(any_value(e.channel), any_value(q.channel)) AS channel,
+                sum(e.bytes) AS bytes, max(e.epoch_ns) AS epoch_ns, any_value(e.source) AS source
+            FROM {_SOURCE} GROUP BY 1)
+        SELECT e.*, coalesce(told_peer, m.rank, pair_peer) AS peer,
+            CASE WHEN coalesce(told_peer, m.rank) IS NOT NULL
+                 THEN hash(coalesce(told_peer, m.rank)::VARCHAR)
+                 WHEN e.comm_peer IS NOT NULL THEN {receiver_side("e.comm_peer")}
+                 ELSE coalesce(pair_side, hash(qpn)) END AS peer_side
+        FROM ends e LEFT JOIN (FROM members WHERE comm_rank IS NOT NULL) m
+            ON m.job = e.job AND m.comm = e.comm AND m.comm_rank = e.comm_peer
     """
 
 

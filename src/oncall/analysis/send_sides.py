@@ -51,7 +51,7 @@ _SPANS = """
     FROM operation_spans WHERE kind = 'p2p' ORDER BY ALL
 """
 _SIDES = """
-    SELECT e.job, c.comm, e.rank, e.peer_side, e.peer, list(flow ORDER BY flow)
+    SELECT e.job, c.comm, e.rank, e.peer_side, e.peer, e.comm_peer, list(flow ORDER BY flow)
     FROM flow_ends e JOIN flow_comms c USING (flow)
     WHERE c.comm IS NOT NULL AND e.rank IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
@@ -70,6 +70,7 @@ class _Receiver:
 class _Side:
     side: int
     peer: int | None
+    comm_peer: int | None
     flows: Sequence[int]
 
 

@@ -11,6 +11,8 @@ from oncall.collect.communicators import STATES, Communicators
 from oncall.collect.job import arguments_of, job_row
 from oncall.collect.operations import OPERATION, Advance, Tracker, unpack
 from oncall.collect.pairs import PairNumbers
+from oncall.collect.proxy_epochs import proxy_traffic
+from oncall.collect.recent_traffic import RecentTraffic
 from oncall.collect.ring import RingReader
 from oncall.collect.ring_layout import CommunicatorState
 from oncall.collect.rows import (
@@ -38,8 +40,15 @@ _LOST = ("dropped", "lost_operations", "lost_communicators", "lost_transfers", "
 class Process:
     """A ring being drained, and what is known of its process so far."""
 
-    def __init__(self, reader: RingReader, node: str, marks: Mapping[str, Bookmark]) -> None:
-        """`marks`: the `bookmarks` that an earlier collector committed; empty if there was none."""
+    def __init__(
+        self,
+        reader: RingReader,
+        node: str,
+        marks: Mapping[str, Bookmark],
+        recent: RecentTraffic | None = None,
+    ) -> None:
+        """`marks`: the `bookmarks` that an earlier collector committed; empty if there was none.
+        `recent`: where what proxies sent is remembered, if anywhere."""
         drained, in_flight, counts = _told_apart(marks)
         self.reader = reader
         self.position = reader.tail  # records drained, by us or before us
@@ -52,6 +61,7 @@ class Process:
         self.lost = self._cut_off  # records that are known to be lost, ever
         self._node = node
         self._arguments: tuple[str, ...] = ()  # of the process, once it was seen alive
+        self._recent = recent
         self._pairs = PairNumbers(counts)
         self._tracker = Tracker(self._pairs)
         if in_flight is not None:
@@ -140,7 +150,18 @@ class Process:
                     advance.transfers, advance.transfers_of, self._communicators, scale
                 )
             )
+            self._remember(advance.transfers, advance.transfers_of, scale, now)
         return batches
+
+    def _remember(self, transfers: Array, of: Array, scale: Scale, now: Instant) -> None:
+        """Keep what the proxy sent in these (TRANSFER_OVER), if nothing nearer measures that."""
+        sent = (transfers["is_send"] != 0) & (transfers["bytes"] > 0) & (of["operation"] != 0)
+        if self._recent is None or self._recent.is_measured(now.realtime_ns):
+            return
+        comms = np.ma.filled(self._communicators.identities(of["communicator"]), 0)
+        sent &= comms != 0
+        flows, epochs = proxy_traffic(transfers[sent], comms[sent], scale, self._node)
+        self._recent.add(flows, epochs, now.realtime_ns)
 
     def _failures(self, failed: Array, scale: Scale) -> Batch:
         """Calls that NCCL refused, in its own words."""

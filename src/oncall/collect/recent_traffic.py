@@ -28,6 +28,7 @@ KEEP_NS = 60 * NS_PER_S
 BEFORE_NS, AFTER_NS = 2 * NS_PER_S, NS_PER_S // 2  # of raw epochs, around what a trigger tells
 REST_NS = 60 * NS_PER_S  # between two triggers
 MOST_RAW = 200_000  # rows for one trigger, the newest
+MEASURED_NS = 10 * NS_PER_S
 ROWS_AT_ONCE = 5_000  # of raw epochs
 _MOST_FLOWS = 1 << 16  # known at once; beyond that those without epochs are forgotten
 _MOST_BYTES = 2**32 - 1  # in an epoch: more than any port can send in it
@@ -48,6 +49,7 @@ class Flow:
     comm: int | None = None
     peer: int | None = None
     channel: int | None = None
+    comm_peer: int | None = None
 
 
 _STRINGS = ("source", "node", "nic", "job")
@@ -76,9 +78,14 @@ class RecentTraffic:
         self._rows = 0
         self._flows: dict[Flow, int] = {}
         self._next = 0
+        self._measured_ns = 0  # when somebody nearer to the wire than proxies told something
         self._trigger_ns: int | None = None
         self._wanted: tuple[int, int] | None = None  # from when to when raw epochs are
         self._lock = threading.Lock()
+
+    def is_measured(self, now_ns: int) -> bool:
+        """Whether the NIC or posts tell what is sent: then what proxies tell is not needed."""
+        return now_ns - self._measured_ns < MEASURED_NS
 
     @property
     def bytes(self) -> int:
@@ -96,6 +103,8 @@ class RecentTraffic:
         """Keep these (n,) too, and forget what is too old or too much; `epochs.flow` are places
         in `flows`."""
         with self._lock:
+            if flows and flows[0].source != "proxy":
+                self._measured_ns = max(self._measured_ns, now_ns)
             if len(epochs.flow):
                 base = int(epochs.epoch.min())
                 rows = np.empty(len(epochs.flow), _ROW)

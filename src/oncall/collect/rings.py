@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from oncall.collect.process import Process
+from oncall.collect.recent_traffic import RecentTraffic
 from oncall.collect.ring import RingReader
 from oncall.collect.ring_room import why_no_ring
 from oncall.collect.shared_files import SharedFiles
@@ -26,10 +27,17 @@ class RingSource:
     name = "rings"
 
     def __init__(
-        self, folder: Path, node: str, grace_ns: int, bookmarks: Mapping[str, Bookmark]
+        self,
+        folder: Path,
+        node: str,
+        grace_ns: int,
+        bookmarks: Mapping[str, Bookmark],
+        recent: RecentTraffic | None = None,
     ) -> None:
+        """`recent`: where what proxies sent is remembered, if anywhere."""
         self._folder = folder
         self._bookmarks = bookmarks
+        self._recent = recent
         self._node = node
         self._processes = SharedFiles(folder, ".ring", grace_ns, self._open)
         self._folder_problem: str | None = None
@@ -86,7 +94,7 @@ class RingSource:
 
     def _open(self, path: Path) -> Process:
         marks = under(f"{path.name}/", self._bookmarks)
-        return Process(RingReader.open(path), self._node, marks)
+        return Process(RingReader.open(path), self._node, marks, self._recent)
 
     def _problems(self) -> tuple[str, ...]:
         folder = (self._folder_problem,) if self._folder_problem else ()

@@ -46,8 +46,9 @@ class Node:
 
 
 def _rings(of: Node) -> Source:
+    config = of.config
     return RingSource(
-        rings_dir(of.config.run_dir), of.config.node, of.config.ring_grace_ns, of.bookmarks
+        rings_dir(config.run_dir), config.node, config.ring_grace_ns, of.bookmarks, of.recent
     )
 
 

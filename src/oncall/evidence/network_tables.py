@@ -40,6 +40,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
         ("peer", "INTEGER", "", "receiving rank, where the source knows it; else see qps"),
         ("channel", "INTEGER", "", "NCCL channel, where the source knows it"),
         ("undercount", "BOOLEAN", "", "events were lost: bytes are a lower bound"),
+        ("comm_peer", "INTEGER", "", "receiver as rank within the communicator, where known"),
     ),
     table(
         "op_traffic",
