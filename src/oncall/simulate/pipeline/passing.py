@@ -153,9 +153,6 @@ class Passes:
             return
         mail.posted.add((stage, exchange))
         self._groups += 1
-        for message in exchange.receives:
-            mail.wanted[message] = now
-            mail.numbers[message, "Recv"] = self._number(stage)
         for message in exchange.sends:
             mail.sent[message] = now
             mail.numbers[message, "Send"] = self._number(stage)
@@ -163,6 +160,9 @@ class Passes:
             pair = stage, message.to_virtual() % self.scenario.pp
             self._pairs[pair] += 1
             mail.pairs[message] = self._pairs[pair]
+        for message in exchange.receives:
+            mail.wanted[message] = now
+            mail.numbers[message, "Recv"] = self._number(stage)
 
     def _number(self, stage: int) -> tuple[int, int]:
         """A Send's or Recv's number on its communicator, and its group call's."""

@@ -156,8 +156,8 @@ class _Recorder:
         rng = rng_of(self.scenario, "host")
         lead = rng.uniform(0.1, 1.0, len(rows["rank"])) * HOST_LEAD_NS
         moment = rows["called_ns"] - lead
-        order = np.lexsort((rows["called_ns"], rows["rank"]))
-        # Nobody calls twice at once, nor out of order.
+        # Nobody calls out of order, nor those of one group call.
+        order = np.lexsort((rows["seq"], rows["called_ns"], rows["rank"]))
         of_rank, sorted_ns = rows["rank"][order], moment[order]
         begins = np.append(True, of_rank[1:] != of_rank[:-1])
         base = float(sorted_ns.max(initial=0.0)) * 2 + 1e9
