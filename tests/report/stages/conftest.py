@@ -33,3 +33,19 @@ def held_up() -> Iterator[Incident]:
                           delay_ns=400_000_000)  # fmt: skip
     with simulated(fault) as incident:
         yield incident
+
+
+@pytest.fixture(scope="package")
+def hanging() -> Iterator[Incident]:
+    """Rank 5 never ends the forward of micro-batch 2 of iteration 4."""
+    fault = PipelineFault("hang", rank=5, iteration=4, task="forward", micro_batch=2)
+    with simulated(fault, recorder="hooks") as incident:
+        yield incident
+
+
+@pytest.fixture(scope="package")
+def torn() -> Iterator[Incident]:
+    """What rank 5 sends forward of micro-batch 2 of iteration 4 never arrives."""
+    fault = PipelineFault("hang", rank=5, iteration=4, task="forward_send", micro_batch=2)
+    with simulated(fault, recorder="hooks") as incident:
+        yield incident

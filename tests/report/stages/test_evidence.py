@@ -54,6 +54,28 @@ def test_a_late_transfer_is_drawn_where_it_is_waited_for(held_up: Incident) -> N
     assert any(told in line for line in timeline_lines(drawn, 120))
 
 
+def test_a_hang_is_drawn_where_it_began(hanging: Incident) -> None:
+    drawn = timeline(hanging)
+    assert (drawn.iteration, drawn.replicas, drawn.ended_ns) == (4, (1,), None)
+    ((lane, box),) = drawn.blamed()
+    assert (drawn.lanes[lane].rank, box.task, box.micro_batch, box.ended_ns) == (
+        5, "forward", 2, None,
+    )  # fmt: skip
+    lines = timeline_lines(drawn, 80)
+    assert "stands still for 5 min" in lines[0]
+    (marked,) = (line for line in lines if line.startswith("▶ stage"))
+    assert "stage 2 rank 5" in marked and "─▶" in marked
+    assert any(line.endswith("stage 2, rank 5 (gpu001): not over") for line in lines)
+
+
+def test_a_transfer_that_stands_is_drawn_at_its_sender(torn: Incident) -> None:
+    drawn = timeline(torn)
+    ((lane, box),) = drawn.blamed()
+    assert (drawn.lanes[lane].rank, box.task, box.ended_ns) == (5, "forward_send", None)
+    (marked,) = (line for line in timeline_lines(drawn, 80) if line.startswith("▶ stage"))
+    assert "████" in marked
+
+
 def test_pipelines_and_ranks_are_chosen(delayed: Incident) -> None:
     assert [lane.rank for lane in timeline(delayed, 4, [0]).lanes] == [0, 2, 4, 6]
     both = timeline(delayed, 3, [0, 1])

@@ -11,7 +11,6 @@ import oncall.analysis  # noqa: F401 - registers the relations
 from oncall.diagnosis import Diagnosis, Finding
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.evidence.relations import REGISTRY
 from oncall.report.stages.text import timeline_lines
 from oncall.report.stages.timeline import COMPUTE, Box, Lane, Timeline
 from oncall.report.words import clean, roots
@@ -32,7 +31,7 @@ _RELATIONS = (
     "incomplete_stages",
 )
 # Every recording ends within an iteration: it hangs if nothing happens for as long as one takes.
-_STUCK = "FROM incomplete_stages WHERE first AND coalesce(silent_ns > usual_ns, true)"
+_STUCK = "FROM incomplete_stages WHERE first AND silent_ns > coalesce(usual_ns, 0)"
 
 
 @dataclass(frozen=True)
@@ -49,13 +48,7 @@ class IterationLine:
 
 def has_stages(incident: Incident) -> bool:
     """Whether any rank's tasks are known; makes ready what is read here."""
-    if "incomplete_stages" not in REGISTRY:  # SHIM
-        incident.con.execute(
-            "CREATE TABLE IF NOT EXISTS incomplete_stages (iteration BIGINT, replica INTEGER, "
-            "stage INTEGER, chunk INTEGER, micro_batch INTEGER, task VARCHAR, rank INTEGER, "
-            "first BOOLEAN, network BOOLEAN, silent_ns BIGINT, usual_ns DOUBLE)"
-        )
-    incident.provide([name for name in _RELATIONS if name in REGISTRY])
+    incident.provide(_RELATIONS)
     return incident.rows("training_iterations") > 0
 
 
