@@ -27,7 +27,8 @@ TREE = TrafficScenario(
     distributed_optimizer=False, faults=(TrafficFault("nic_down", rank=5, iteration=1),),
 )  # fmt: skip
 EXPERTS = TrafficScenario(workload="mixtral", tp=2, iterations=2)
-PROXY = TrafficScenario(workload="mixtral", tp=2, iterations=2, source="proxy")
+# Even volumes: only who is told to receive tells receivers apart.
+PROXY = TrafficScenario(workload="mixtral", tp=2, iterations=2, source="proxy", imbalance=0)
 
 
 @contextmanager

@@ -115,9 +115,16 @@ def send_sides(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
 
 
 def _by_rank(receivers: Mapping[int, _Receiver], sides: Sequence[_Side]) -> dict[int, int]:
-    """The side of each receiver whose rank both know."""
+    """The side of each receiver whose rank both know, in the job or in the communicator."""
     of_rank = {side.peer: side.side for side in sides if side.peer is not None}
-    return {name: of_rank[each.peer] for name, each in receivers.items() if each.peer in of_rank}
+    of_place = {side.comm_peer: side.side for side in sides if side.comm_peer is not None}
+    found = {}
+    for name, each in receivers.items():
+        if each.peer in of_rank:
+            found[name] = of_rank[each.peer]
+        elif each.peer is None and name in of_place:
+            found[name] = of_place[name]
+    return found
 
 
 def _spans(con: duckdb.DuckDBPyConnection) -> dict[Sender, dict[int, tuple[int, int]]]:
