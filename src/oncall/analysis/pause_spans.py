@@ -8,7 +8,7 @@ from oncall.evidence import relation
 @relation(
     "pause_spans",
     reads=["switch_pauses"],
-    optional=["links", "flow_steps"],
+    optional=["links", "flow_steps", "switch_ports"],
     columns=[
         ("switch", "VARCHAR", "", "the device that had to stop"),
         ("port", "INTEGER", "", "its port"),
@@ -37,6 +37,8 @@ def pause_spans() -> str:
             SELECT greatest(
                 (SELECT max(at_ns) FROM switch_pauses),
                 (SELECT max(coalesce(ended_ns, started_ns)) FROM flow_steps
+                 WHERE EXISTS (FROM flow_steps WHERE ended_ns IS NULL)),
+                (SELECT max(at_ns) FROM switch_ports
                  WHERE EXISTS (FROM flow_steps WHERE ended_ns IS NULL))) AS at_ns),
         ends AS (
             SELECT a AS switch, a_port AS port, b AS by_switch, b_port AS by_port FROM links

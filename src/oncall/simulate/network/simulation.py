@@ -18,6 +18,7 @@ from oncall.simulate.recorder import EPOCH_NS
 from oncall.simulate.truth import FaultTruth, Truth
 
 LATE = 1.03  # times what the collective takes without the fault; a fault that does less is none
+STOOD_NS = 4e6  # a circle that does not open again; others open and close for a while
 MAINLY = 0.5  # of what the collective lost: pauses that cost less come with contention
 
 
@@ -61,8 +62,9 @@ def _took_ns(played: Played) -> float:
 def _came(played: Played, injected: Injected, alone_ns: float) -> bool:
     """Whether what was injected took the form that it is named for."""
     if injected.kind == "PFC_LOOP_DEADLOCK":
-        last = {port: paused for _, port, paused in played.pauses}
-        return not played.progress.over and all(last.get(port) for port in injected.ports)
+        last = {port: at_ns if paused else np.inf for at_ns, port, paused in played.pauses}
+        stood_ns = [played.until_ns - last.get(port, np.inf) for port in injected.ports]
+        return not played.progress.over and min(stood_ns) >= STOOD_NS
     if injected.kind == "PFC_BACKPRESSURE":
         relieved_ns = _took_ns(play(played.scenario, played.plan, injected.ports))
         took_ns = _took_ns(played)
