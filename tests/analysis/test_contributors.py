@@ -93,3 +93,17 @@ def test_without_pause_frames_shallow_queues_behind_make_a_storm() -> None:
 
 def test_pauses_too_short_to_explain_the_loss_explain_nothing() -> None:
     assert roots(view(paused={S2: (1e5, 8000)}), NET) == []
+
+
+def test_steps_of_the_collective_that_only_meet_are_no_root_beside_another() -> None:
+    met = {"shared": {A3: 0.5, B1: 0.5}, "depth": {A3: 50.0, B1: 50.0}}
+    beside = roots(view(**met, overrun=frozenset({A3})), NET)
+    assert [(root.kind, root.port) for root in beside] == [("queue", B1)]
+    alone = roots(view(**met, overrun=frozenset({A3, B1})), NET)
+    assert {(root.kind, root.port) for root in alone} == {("overrun", A3), ("overrun", B1)}
+
+
+def test_both_ends_of_a_link_that_stop_each_other_are_a_circle() -> None:
+    back = int(NET.back[A3])
+    seen = view(paused={A3: (5e6, 5_000_000), back: (5e6, 5_000_000)})
+    assert [(root.kind, set(root.ports)) for root in roots(seen, NET)] == [("deadlock", {A3, back})]

@@ -12,7 +12,7 @@ LEAST_QUEUE = 5.0  # packets met on average: less is what two senders' bursts ma
     "step_ports",
     reads=["late_steps"],
     optional=["switch_ports", "pause_spans", "sender_links"],
-    empty_without=["late_steps", "switch_ports|pause_spans"],
+    empty_without=["late_steps", "switch_ports|pause_spans|sender_links"],
     columns=[
         ("id", "INTEGER", "", "the late step"),
         ("switch", "VARCHAR", "", "a device"),
