@@ -13,8 +13,10 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import resource
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,17 +58,29 @@ def _line(
 
 
 def _alone(way: Callable[[Any], None], tables: tuple[int, int]) -> tuple[float, float]:
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_measure, (way, tables))
+    """The tables are made in another process, so that they leave no peak behind."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "graphs.oncall"
+        for function, arguments in ((_write, (file, tables)), (_measure, (way, file))):
+            with context.Pool(1) as pool:
+                result: Any = pool.apply(function, arguments)
+    return result
 
 
-def _measure(way: Callable[[Any], None], tables: tuple[int, int]) -> tuple[float, float]:
+def _write(file: Path, tables: tuple[int, int]) -> None:
+    with written(*tables) as incident:
+        incident.save(file)
+
+
+def _measure(way: Callable[[Any], None], file: Path) -> tuple[float, float]:
     """Processor seconds, and bytes that the peak of resident memory rose by."""
     import networkx  # noqa: F401 - not the time of its import
 
     import oncall.analysis  # noqa: F401 - registers the relations
+    from oncall.evidence.incident import Incident
 
-    with written(*tables) as incident:
+    with Incident.open(file) as incident:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         began = time.process_time()
         way(incident)
