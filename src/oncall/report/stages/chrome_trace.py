@@ -49,26 +49,36 @@ def chrome_trace(incident: Incident, iteration: int | None = None) -> Iterator[s
     if not has_stages(incident):
         raise UsageError(NO_STAGES)
     incident.provide(["stage_edges"])
-    where = "true" if iteration is None else f"iteration = {int(iteration)}"
-    ((first_ns, job),) = incident.con.execute(
-        f"SELECT min(started_ns), any_value(job) FROM stage_work WHERE {where}"
-    ).fetchall()
-    if first_ns is None:
+    wanted = [
+        number
+        for (number,) in incident.con.execute(
+            "SELECT DISTINCT iteration FROM stage_work WHERE started_ns IS NOT NULL "
+            "AND iteration IS NOT NULL AND ($only IS NULL OR iteration = $only) ORDER BY iteration",
+            {"only": iteration},
+        ).fetchall()
+    ]
+    if not wanted:
         raise UsageError(f"there is no iteration {iteration}")
+    ((first_ns, job),) = incident.con.execute(
+        "SELECT min(started_ns), any_value(job) FROM stage_work "
+        "WHERE list_contains(?::BIGINT[], iteration)",
+        [wanted],
+    ).fetchall()
     about = {"job": clean(job or ""), "origin_unix_ns": first_ns}
     yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)},\n"traceEvents": [\n'
     separator = ""
-    for event in _events(incident, where, first_ns):
+    for event in _events(incident, wanted, first_ns):
         yield f"{separator}{json.dumps(event)}"
         separator = ",\n"
     yield "\n]}\n"
 
 
-def _events(incident: Incident, where: str, first_ns: int) -> Iterator[_Event]:
+def _events(incident: Incident, iterations: list[int], first_ns: int) -> Iterator[_Event]:
     processes = _processes(incident)
     yield from _names(incident, processes)
-    yield from _tasks(incident, where, first_ns, processes)
-    yield from _sends(incident, where, first_ns, processes)
+    for iteration in iterations:  # one at a time, so that not all are held
+        yield from _tasks(incident, iteration, first_ns, processes)
+        yield from _sends(incident, iteration, first_ns, processes)
 
 
 def _processes(incident: Incident) -> dict[str | None, int]:
@@ -85,12 +95,15 @@ def _names(incident: Incident, processes: dict[str | None, int]) -> Iterator[_Ev
         "SELECT DISTINCT replica FROM stage_graph ORDER BY replica"
     ).fetchall():
         yield _name("thread_name", _PATHS_PROCESS, replica, f"pipeline {replica}")
-    for node, rank, stage, replica in incident.con.execute(
+    ranks = incident.con.execute(
         "SELECT node, rank, any_value(stage), any_value(replica) FROM stage_work "
-        "GROUP BY node, rank ORDER BY node, any_value(replica), any_value(stage), rank"
-    ).fetchall():
-        pipeline = "" if replica is None else f", pipeline {replica}"
-        yield _name("thread_name", processes[node], rank, f"rank {rank}: stage {stage}{pipeline}")
+        "GROUP BY node, rank ORDER BY any_value(replica), any_value(stage), rank"
+    ).fetchall()
+    for place, (node, rank, stage, replica) in enumerate(ranks):
+        pid, pipeline = processes[node], "" if replica is None else f", pipeline {replica}"
+        yield _name("thread_name", pid, rank, f"rank {rank}: stage {stage}{pipeline}")
+        order = {"sort_index": place}
+        yield {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": rank, "args": order}
 
 
 def _name(kind: str, pid: int, tid: int, name: str) -> _Event:
@@ -98,7 +111,7 @@ def _name(kind: str, pid: int, tid: int, name: str) -> _Event:
 
 
 def _tasks(
-    incident: Incident, where: str, first_ns: int, processes: dict[str | None, int]
+    incident: Incident, iteration: int, first_ns: int, processes: dict[str | None, int]
 ) -> Iterator[_Event]:
     # What is not over yet reaches to the last instant that is known. Of a thread's events one must
     # not reach into the next: clocks of calls and of computation differ by microseconds.
@@ -107,8 +120,9 @@ def _tasks(
         WITH seen AS (SELECT max(greatest(started_ns, ended_ns)) AS last_ns FROM stage_work),
         work AS (
             SELECT *, task LIKE '%!_send' ESCAPE '!' OR task LIKE '%!_recv' ESCAPE '!' AS moves,
-                coalesce(ended_ns, last_ns) AS until_ns
-            FROM stage_work CROSS JOIN seen WHERE {where} AND started_ns IS NOT NULL),
+                greatest(coalesce(ended_ns, last_ns), started_ns) AS until_ns
+            FROM stage_work CROSS JOIN seen
+            WHERE iteration = $iteration AND started_ns IS NOT NULL),
         placed AS (
             SELECT *, lead(started_ns) OVER next AS next_ns, lead(until_ns) OVER next AS after_ns
             FROM work
@@ -123,7 +137,8 @@ def _tasks(
             = (w.job, w.iteration, coalesce(w.replica, 0), w.stage, coalesce(w.chunk, 0),
                w.micro_batch, w.task)
         ORDER BY w.started_ns, w.rank, w.until_ns DESC
-        """
+        """,
+        {"iteration": iteration},
     ).fetchall()
     for number, row in enumerate(found):
         yield from _task(number, _Task(*row), processes)
@@ -149,7 +164,10 @@ def _task(number: int, row: _Task, processes: dict[str | None, int]) -> Iterator
         "args": {key: value for key, value in about.items() if value is not None},
     }
     if row.moves:
-        event |= {"id": f"{row.rank} {row.task} {number}", "name": f"rank {row.rank} {name}"}
+        event |= {
+            "id": f"{row.iteration}.{row.rank}.{row.task}.{number}",
+            "name": f"rank {row.rank} {name}",
+        }
         yield event | {"ph": "b"}
         yield event | {"ph": "e", "ts": row.until_ns / 1000}
         return
@@ -164,7 +182,7 @@ def _task(number: int, row: _Task, processes: dict[str | None, int]) -> Iterator
 
 
 def _sends(
-    incident: Incident, where: str, first_ns: int, processes: dict[str | None, int]
+    incident: Incident, iteration: int, first_ns: int, processes: dict[str | None, int]
 ) -> Iterator[_Event]:
     """A flow from the end of the task that sends to the start of the one that waits for it."""
     key = ("stage", "chunk", "micro_batch", "task")
@@ -177,11 +195,12 @@ def _sends(
     found = incident.con.execute(
         f"SELECT a.node, a.rank, a.ended_ns - {first_ns}, b.node, b.rank, "
         f"b.started_ns - {first_ns}, e.from_task || ' ' || e.from_micro_batch FROM "
-        f"(FROM stage_edges WHERE kind = 'send' AND {where}) e {joins} "
-        "WHERE a.ended_ns IS NOT NULL ORDER BY a.ended_ns, a.rank"
+        f"(FROM stage_edges WHERE kind = 'send' AND iteration = $iteration) e {joins} "
+        "WHERE a.ended_ns IS NOT NULL ORDER BY a.ended_ns, a.rank",
+        {"iteration": iteration},
     ).fetchall()
     for number, (node, rank, sent_ns, to_node, to_rank, got_ns, name) in enumerate(found):
-        flow = {"cat": "send", "name": f"send of {name}", "id": number}
+        flow = {"cat": "send", "name": f"send of {name}", "id": f"{iteration}.{number}"}
         # A flow begins within its slice, the last nanosecond of it; and it ends at one's start.
         yield flow | {
             "ph": "s",
