@@ -104,7 +104,7 @@ class Collector:
             Configuration(node=node, data_dir=folder / node, run_dir=run_dir(folder, rank)),
             sources=("rings", "verbs", "traffic"),
             seal_every_ns=3600 * NS_PER_S,
-            traffic_every_ns=20 * NS_PER_S,
+            traffic_every_ns=3 * NS_PER_S,
             keep_free_bytes=0,
         )
         make_folders(config)
