@@ -14,7 +14,7 @@ from oncall.evidence import relation
 @relation(
     "incomplete_stages",
     reads=["stage_work", "training_iterations"],
-    optional=["operations", "hang_roots"],
+    optional=["operations", "in_flight", "hang_roots"],
     empty_without=["stage_work"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -116,10 +116,19 @@ def incomplete_stages() -> str:
                 p.* EXCLUDE (job, replica, stage)
             FROM around a LEFT JOIN pending p USING (job, replica, stage)),
         -- Who makes the calls that others wait for, across all communicators.
+        seats AS (
+            SELECT DISTINCT job, rank, coalesce(replica, 0) AS replica, stage, node
+            FROM stage_work WHERE stage IS NOT NULL),
+        -- Where hosts run ahead, whose GPU has entered none of the calls that are open.
+        idle AS (
+            SELECT job, rank FROM in_flight GROUP BY job, rank HAVING NOT bool_or(on_device)),
+        entered AS (SELECT DISTINCT job FROM in_flight WHERE on_device),
         missing AS (
-            SELECT DISTINCT r.job, coalesce(w.replica, 0) AS replica, w.stage, r.rank, w.node
-            FROM hang_roots r JOIN (SELECT DISTINCT job, rank, replica, stage, node FROM stage_work)
-                w USING (job, rank) WHERE r.how <> 'together'),
+            SELECT DISTINCT job, replica, stage, rank, node FROM seats
+            JOIN hang_roots r USING (job, rank) WHERE r.how <> 'together'
+            UNION
+            SELECT job, replica, stage, rank, node FROM seats
+            SEMI JOIN idle USING (job, rank) SEMI JOIN entered USING (job)),
         told AS (
             SELECT *, NOT bool_or(computes) OVER one AND (stands_forward OR stands_backward)
                     AS network,
