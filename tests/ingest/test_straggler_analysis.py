@@ -13,6 +13,7 @@ import pytest
 from oncall.errors import BadInput
 from oncall.evidence.incident import Incident
 from oncall.ingest.detect import load
+from oncall.simulate.pipeline import PipelineScenario, simulate_pipeline
 
 HEADER = "dp_rank,stage,rank,step,optype,start_ts,duration,seq_id,mc,mb_id,gmc"
 META = (
@@ -257,3 +258,44 @@ def test_the_real_trace(incident: Incident) -> None:
         "WHERE s.task = 'forward_send' AND r.task = 'forward_recv' "
         "AND s.peer = r.rank AND r.peer = s.rank",
     ) == [(768, True)]
+
+
+@pytest.mark.parametrize("schedule", ["1F1B", "interleaved"])
+def test_what_a_simulated_trainer_tells_comes_back(
+    tmp_path: Path, incident: Incident, schedule: str
+) -> None:
+    """Sends and receives lose their micro-batch in the trace, and find it again."""
+    chunks = 2 if schedule == "interleaved" else 1
+    scenario = PipelineScenario(
+        schedule=schedule, chunks=chunks, tp=1, pp=4, dp=2, iterations=3, recorder="tasks"
+    )
+    simulated, _ = simulate_pipeline(scenario)
+    names = {"forward": "forward-compute", "backward": "backward-compute", "optimizer": "optimizer"}
+    names |= {f"{way}_{end}": f"{way}-{end}" for way in names for end in ("send", "recv")}
+    with simulated:
+        tasks = rows(
+            simulated,
+            "SELECT rank, iteration, task, stage, chunk, micro_batch, peer, started_ns, ended_ns "
+            f"FROM stage_tasks WHERE task IN {tuple(names)} ORDER BY rank, started_ns",
+        )
+    lines = []
+    for number, (rank, iteration, task, stage, chunk, micro_batch, _, start, end) in enumerate(
+        tasks
+    ):
+        computes = task in ("forward", "backward")
+        of = (chunk, micro_batch, chunk * 4 + stage) if computes else (-1, -1, -1)
+        lines.append(
+            f"{rank % 2},{stage},{rank},{iteration},{names[task]},{start / 1e9 % 1e6:.9f},"
+            f"{(end - start) / 1e9:.9f},{number},{','.join(map(str, of))}"
+        )
+    write(tmp_path, *lines, chunks=chunks)
+    load([tmp_path], incident)
+    again = rows(
+        incident,
+        "SELECT rank, iteration, task, stage, chunk, micro_batch, peer FROM stage_tasks",
+    )
+    expected = [row[:7] for row in tasks]
+    assert sorted(again, key=str) == sorted(
+        ((*row[:4], None, None, None) if row[2] == "optimizer" else row for row in expected),
+        key=str,
+    )

@@ -71,32 +71,48 @@ _PLACES = """
     FROM (SELECT rank, min(dp_rank) AS dp_rank, min(stage) AS stage FROM told GROUP BY rank)
 """
 
-# Sends and receives carry no micro-batch. The recorder notes one for each computation of their
-# direction, in order; those of the ends of the pipeline, which move nothing, it may note or not:
-# extra ones before the first or after the last computation, or the very first receive not.
+# Sends and receives carry no micro-batch. The recorder notes them in the order of the computations
+# of their direction: one for each, also at the model's ends, where nothing moves, but perhaps not
+# the very first receive or last send; or only those that move something. Others, before the first
+# computation or after the last, move nothing either.
 _MOVES = """
     CREATE TABLE moves AS
-    WITH computed AS (
-        SELECT *, optype[:-9] AS direction, row_number() OVER mine AS n, count(*) OVER whole AS of,
-            min(ended_ns) OVER whole AS first_end_ns, max(started_ns) OVER whole AS last_start_ns
-        FROM told WHERE optype IN ('forward-compute', 'backward-compute')
+    WITH ends AS (SELECT max(gmc) AS last_gmc FROM told),
+    computed AS (
+        SELECT rank, step, optype[:-9] AS direction, mc, mb_id, gmc,
+            row_number() OVER mine AS n, count(*) OVER whole AS computations,
+            min(ended_ns) OVER whole AS first_end_ns, max(started_ns) OVER whole AS last_start_ns,
+            gmc IS DISTINCT FROM CASE direction WHEN 'forward' THEN last_gmc ELSE 0 END AS sends,
+            gmc IS DISTINCT FROM CASE direction WHEN 'forward' THEN 0 ELSE last_gmc END AS receives
+        FROM told, ends WHERE optype IN ('forward-compute', 'backward-compute')
         WINDOW whole AS (PARTITION BY rank, step, optype),
             mine AS (PARTITION BY rank, step, optype ORDER BY started_ns, seq_id)),
+    both_ways AS (
+        SELECT *, 'send' AS way, sends AS moves FROM computed
+        UNION ALL SELECT *, 'recv', receives FROM computed),
+    claims AS (
+        SELECT *, count(*) FILTER (moves) OVER (whole ORDER BY n) AS moving_n,
+            count(*) FILTER (moves) OVER whole AS moving
+        FROM both_ways WINDOW whole AS (PARTITION BY rank, step, direction, way)),
     extent AS (
-        SELECT DISTINCT rank, step, direction, of, first_end_ns, last_start_ns FROM computed),
-    moved AS (
-        SELECT told.rank, told.step, optype, extent.direction, optype[-4:] AS way, extent.of,
-            started_ns, ended_ns, seq_id, row_number() OVER mine AS n, count(*) OVER whole AS moves
-        FROM told JOIN extent ON told.rank = extent.rank AND told.step = extent.step
-            AND told.optype IN (direction || '-send', direction || '-recv')
-        WHERE CASE optype[-4:] WHEN 'recv' THEN started_ns <= last_start_ns + 50000
+        SELECT DISTINCT rank, step, direction, way, computations, moving, first_end_ns,
+            last_start_ns
+        FROM claims),
+    noted AS (
+        SELECT t.rank, t.step, optype, direction, way, computations, moving, started_ns, seq_id,
+            row_number() OVER mine AS n, count(*) OVER whole AS number
+        FROM told t JOIN extent e ON t.rank = e.rank AND t.step = e.step
+            AND t.optype = direction || '-' || way
+        WHERE CASE way WHEN 'recv' THEN started_ns <= last_start_ns + 50000
             ELSE ended_ns >= first_end_ns - 50000 END
-        WINDOW whole AS (PARTITION BY told.rank, told.step, optype),
-            mine AS (PARTITION BY told.rank, told.step, optype ORDER BY started_ns, seq_id))
-    SELECT m.rank, m.step, m.optype, m.seq_id, m.started_ns, c.mc, c.mb_id, c.gmc
-    FROM moved m LEFT JOIN computed c ON c.rank = m.rank AND c.step = m.step
-        AND c.direction = m.direction AND m.moves IN (m.of, m.of - 1)
-        AND c.n = m.n + CASE WHEN m.way = 'recv' THEN m.of - m.moves ELSE 0 END
+        WINDOW whole AS (PARTITION BY t.rank, t.step, optype),
+            mine AS (PARTITION BY t.rank, t.step, optype ORDER BY started_ns, seq_id))
+    SELECT o.rank, o.step, o.optype, o.seq_id, o.started_ns, c.mc, c.mb_id, c.gmc
+    FROM noted o LEFT JOIN claims c
+        ON (c.rank, c.step, c.direction, c.way) = (o.rank, o.step, o.direction, o.way)
+        AND CASE WHEN number IN (o.computations, o.computations - 1)
+            THEN c.n = o.n + CASE WHEN o.way = 'recv' THEN o.computations - number ELSE 0 END
+            WHEN number = o.moving THEN c.moves AND c.moving_n = o.n END
 """
 # What is not in `moves` at all was before the first or after the last computation.
 _EMPTY = """
