@@ -42,6 +42,8 @@ def experiment(kind: str, seed: int) -> PipelineScenario:
     values = _job(rng)
     # A trainer that tells its tasks knows its groups.
     values["roles_told"] |= values["recorder"] == "tasks"
+    if kind == "hang":
+        values["recorder"] = "hooks"  # who tells tasks alone does not tell when that was read
     if kind == "design":
         design = _DESIGNS[int(rng.integers(len(_DESIGNS)))]
         return _make(values | {"schedule": "1F1B", "chunks": 1} | design)
