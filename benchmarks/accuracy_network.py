@@ -1,6 +1,6 @@
 """How often contention and pfc are right: Vedrfolnir's experiments over fresh seeds (IV-A, Fig. 9).
 
-    python benchmarks/accuracy_network.py [--first 1] [--share 1.0] [--kinds INCAST,...] [--jobs 2]
+    python benchmarks/accuracy_network.py [--first 1] [--share 1.0] [--kinds INCAST,...] [--asks 3]
 
 Each case is a collective on a simulated network (`oncall.simulate.network`) with one fault, in the
 paper's counts, diagnosed with the rulebooks as they are shipped. By the paper: a contention or an
@@ -18,6 +18,7 @@ are no innocents, whichever of them it is that fills the queue.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import multiprocessing
 import time
 from collections import Counter
@@ -68,15 +69,15 @@ class Case:
         return "FP" if self.paper == "TP" and not right else self.paper
 
 
-def run_one(task: tuple[str, int]) -> Case:
-    """Draw, simulate and diagnose one case: (kind, seed)."""
+def run_one(task: tuple[str, int, int]) -> Case:
+    """Draw, simulate and diagnose one case: (kind, seed, asks)."""
     from oncall.diagnose import diagnose
     from oncall.rules.load import load_rulebooks, shipped_folder
     from oncall.simulate.network.record import record
 
-    kind, seed = task
+    kind, seed, asks = (*task, 0)[:3]
     began = time.perf_counter()
-    played, truth = draw(kind, seed)
+    played, truth = draw(kind, seed, asks)
     simulated = time.perf_counter()
     books = [b for b in load_rulebooks([shipped_folder()]) if b.name in ("pfc", "contention")]
     with record(played) as incident:
@@ -103,7 +104,7 @@ def run_one(task: tuple[str, int]) -> Case:
     )
 
 
-def draw(kind: str, seed: int) -> tuple[Any, Any]:
+def draw(kind: str, seed: int, asks: int = 0) -> tuple[Any, Any]:
     """The first attempt of a seed in which the fault delays the collective, with its truth."""
     from oncall.errors import UsageError
     from oncall.simulate.network.draw import attempts
@@ -111,7 +112,8 @@ def draw(kind: str, seed: int) -> tuple[Any, Any]:
     from oncall.simulate.network.play import play
     from oncall.simulate.network.simulation import truth_of
 
-    for scenario in attempts(kind, seed):
+    for drawn in attempts(kind, seed):
+        scenario = dataclasses.replace(drawn, asks=asks) if asks else drawn
         try:
             played = play(scenario, plan(scenario))
         except UsageError:  # no place for it in this network
@@ -180,10 +182,11 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1, help="seeds count from here")
     parser.add_argument("--share", type=float, default=1.0, help="of the paper's counts")
     parser.add_argument("--kinds", default=",".join(COUNTS))
+    parser.add_argument("--asks", type=int, default=0, help="of a late sender; 0: as drawn")
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args()
     tasks = [
-        (kind, seed)
+        (kind, seed, asked.asks)
         for kind in asked.kinds.split(",")
         for seed in range(asked.first, asked.first + max(1, round(COUNTS[kind] * asked.share)))
     ]

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from oncall.simulate.network.play import Played
 
-TIMES = 3  # a late step
 TOLERATED = 1.1  # of what a step should take at most, when it is first asked for
 EPOCHS = 2
 
@@ -32,7 +31,9 @@ def asked(played: Played) -> NDArray[np.bool_]:
             continue
         path = plan.routes[int(plan.messages.flow[message])]
         # A packet's round trip tells at once that it waits; the step's end is not waited for.
-        for ask_ns in progress.started_ns[message] + took * np.linspace(0.2, 1.0, TIMES):
+        for ask_ns in progress.started_ns[message] + took * np.linspace(
+            0.2, 1.0, played.scenario.asks
+        ):
             now = min(int(ask_ns // epoch_ns), len(told) - 1)
             epochs = slice(max(0, now - EPOCHS + 1), now + 1)
             told[epochs, _reached(played, path, np.logical_or.reduce(stopped[epochs]), epochs)] = (

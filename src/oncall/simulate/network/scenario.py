@@ -77,6 +77,7 @@ class NetworkScenario:
     # How it is seen.
     epoch_ns: int = _quantity("1 ms")
     reports: str = "always"  # asked: only where and when a sender noticed that it is late
+    asks: int = 3  # of a sender in one late step
     expectation: bool = True  # hosts tell what a step should take
     pauses: bool = True  # pauses are told one by one
 
@@ -124,6 +125,8 @@ def _problems(s: NetworkScenario) -> Iterable[str]:
         yield f"`placement: {s.placement}` is none of {', '.join(PLACEMENTS)}"
     if s.reports not in REPORTS:
         yield f"`reports: {s.reports}` is none of {', '.join(REPORTS)}"
+    if s.asks < 1:
+        yield f"`asks: {s.asks}` must be at least 1"
     if min(s.network_bytes_per_s, s.step_bytes, s.epoch_ns) <= 0:
         yield "`network`, `step_bytes` and `epoch` must be positive"
     if not 0 < s.xon_bytes < s.xoff_bytes:
