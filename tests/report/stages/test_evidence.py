@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
+from oncall.diagnosis import Blame, Coverage, Diagnosis, Finding
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.report.stages.evidence import iterations, timeline
+from oncall.report.stages.evidence import drawings, iterations, timeline
 from oncall.report.stages.svg import timeline_svg
 from oncall.report.stages.text import timeline_lines
 
@@ -110,6 +112,21 @@ def test_the_svg_is_well_formed_and_marks_who_is_blamed(delayed: Incident) -> No
     )
     boxes = [one for one in root.iter("{http://www.w3.org/2000/svg}rect") if len(one)]
     assert len(boxes) == sum(len(lane.boxes) for lane in drawn.lanes)
+
+
+def test_a_finding_is_drawn_in_the_iteration_in_which_it_shows(delayed: Incident) -> None:
+    blame = (Blame("rank", {"rank": 5, "node": "gpu001", "stage": 2}),)
+    finding = Finding(
+        "F1", "stages", "STAGE_SLOW", "", "slow", "warning", 0.9, None, blame, {}, ()
+    )  # fmt: skip
+    told = Diagnosis("pipeline", None, None, Coverage(1, 1, 8, 8), (finding,))
+    lines = drawings(delayed, told, plain=True)["F1"]
+    assert lines[0].startswith("Iteration 4, pipeline 1 of 2")
+    assert any(line.startswith("> stage 2 rank 5") for line in lines)
+    other = Diagnosis(
+        "pipeline", None, None, Coverage(1, 1, 8, 8), (replace(finding, rulebook="slow"),)
+    )
+    assert drawings(delayed, other, plain=True) == {}
 
 
 def test_without_tasks_it_says_what_would_tell() -> None:

@@ -20,6 +20,7 @@ NO_STAGES = (
     "or a trace that names its tasks"
 )
 RULEBOOK = "stages"  # whose findings are about iterations
+_NOTHING_TO_SEE = ("CONFIGURATION",)
 MOST_LANES = 64
 _MOST_DRAWN = 3  # of findings; more would bury the report
 _COMPACT_WIDTH, _COMPACT_LANES = 76, 16
@@ -264,7 +265,8 @@ def told_iteration(incident: Incident, finding: Finding) -> tuple[int, int | Non
         f"""
         SELECT iteration, replica FROM (
             SELECT iteration, replica, stage, rank, 1e18 AS weight FROM ({_STUCK})
-            UNION ALL SELECT iteration, replica, stage, rank, excess_ns FROM slow_stages)
+            UNION ALL SELECT iteration, replica, stage, rank, sum(excess_ns) FROM slow_stages
+            GROUP BY ALL)
         ORDER BY list_contains($ranks, rank) DESC, list_contains($stages, stage) DESC,
             weight DESC, iteration LIMIT 1
         """,
@@ -274,14 +276,18 @@ def told_iteration(incident: Incident, finding: Finding) -> tuple[int, int | Non
 
 
 def drawings(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[str, list[str]]:
-    """Lines for each root cause that is about a stage: the iteration in which it shows."""
-    causes = [one for one in roots(diagnosis) if one.rulebook == RULEBOOK and one.blame]
+    """Lines for each root cause that is about a stage: the iteration in which it shows; where
+    nobody in particular is at fault, the worst one."""
+    causes = [
+        one
+        for one in roots(diagnosis)
+        if one.rulebook == RULEBOOK and one.verdict not in _NOTHING_TO_SEE
+    ]
     if not causes or not has_stages(incident):
         return {}
     shown: dict[str, list[str]] = {}
     for cause in causes[:_MOST_DRAWN]:
-        if (told := told_iteration(incident, cause)) is not None:
-            iteration, replica = told
-            drawn = timeline(incident, iteration, None if replica is None else [replica])
-            shown[cause.id] = timeline_lines(drawn, _COMPACT_WIDTH, _COMPACT_LANES, plain=plain)
+        iteration, replica = told_iteration(incident, cause) or (None, None)
+        drawn = timeline(incident, iteration, None if replica is None else [replica])
+        shown[cause.id] = timeline_lines(drawn, _COMPACT_WIDTH, _COMPACT_LANES, plain=plain)
     return shown
