@@ -17,6 +17,7 @@ from oncall.simulate.pipeline.training import Played
 from oncall.simulate.recorder import EPOCH_NS, STARTUP_NS
 
 HOST_LEAD_NS = 200e3  # how far the host's call is ahead of the device, at most
+BETWEEN_CALLS_NS = 1e3  # at least
 MEAN_RUN = 40  # calls a recorder loses at a time
 _P2P = tuple(OPS.index(op) for op in ("Send", "Recv"))
 _TELLING_NAMES = {"embedding": "embd", "model": "mp"}  # as Megatron-LM calls them
@@ -156,14 +157,15 @@ class _Recorder:
         rng = rng_of(self.scenario, "host")
         lead = rng.uniform(0.1, 1.0, len(rows["rank"])) * HOST_LEAD_NS
         moment = rows["called_ns"] - lead
-        # Nobody calls out of order, nor those of one group call.
+        # Nobody calls twice at once or out of order, nor those of one group call.
         order = np.lexsort((rows["seq"], rows["called_ns"], rows["rank"]))
         of_rank, sorted_ns = rows["rank"][order], moment[order]
         begins = np.append(True, of_rank[1:] != of_rank[:-1])
-        base = float(sorted_ns.max(initial=0.0)) * 2 + 1e9
-        shifted = np.maximum.accumulate(sorted_ns + base * np.cumsum(begins))
+        ramp = BETWEEN_CALLS_NS * np.arange(len(order))
+        far = 2 * float(sorted_ns.max(initial=0.0)) + 1e9 + len(ramp) * BETWEEN_CALLS_NS
+        apart = far * np.cumsum(begins) - ramp  # one rank's calls are no other's
         result = np.empty_like(moment)
-        result[order] = shifted - base * np.cumsum(begins)
+        result[order] = np.maximum.accumulate(sorted_ns + apart) - apart
         return result
 
     def _on_the_device(self, rows: dict[str, NDArray[Any]], p2p: Bools) -> dict[str, Any]:
