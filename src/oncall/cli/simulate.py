@@ -26,13 +26,17 @@ def simulate(
     """
     from dataclasses import replace
 
+    from oncall.errors import UsageError
     from oncall.simulate import write
     from oncall.simulate.load import load, run
+    from oncall.simulate.network import NetworkScenario
     from oncall.units import format_number
 
     wanted = load(scenario)
     if seed is not None:
         wanted = replace(wanted, seed=seed)
+    if shards and isinstance(wanted, NetworkScenario):
+        raise UsageError("--shards: what switches report lies on no node; leave it out")
     incident, truth = run(wanted)
     with incident:
         write(incident, truth, output, shards=shards)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oncall.cli.simulate import simulate
 from oncall.diagnose import diagnose
 from oncall.errors import BadInput, UsageError
 from oncall.evidence.incident import Incident
@@ -123,3 +124,10 @@ def test_a_fault_that_delays_nothing_is_no_truth() -> None:
     late = NetworkFault("CONTENTION", at_ns=10**10, count=1)
     with pytest.raises(UsageError, match="no fault delays the collective"):
         simulate_network(NetworkScenario(step_bytes=10**6, faults=(late,)))
+
+
+def test_switch_reports_are_no_shards_of_nodes(tmp_path: Path) -> None:
+    file = tmp_path / "network.yaml"
+    file.write_text("fat_tree: 4\nstep_bytes: 1 MB\n")
+    with pytest.raises(UsageError, match="lies on no node"):
+        simulate(file, tmp_path / "out", shards=True)
