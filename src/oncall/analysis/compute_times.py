@@ -51,6 +51,7 @@ def alike_ranks() -> str:
         ("turn", "BIGINT", "", "the operation that follows, as in rank_traffic"),
         ("started_ns", "BIGINT", "ns", "when that began to send"),
         ("own_ns", "BIGINT", "ns", "time since the rank last sent, or was sent, something"),
+        ("error_ns", "BIGINT", "ns", "by which clocks of two hosts may make that wrong"),
         (
             "work",
             "DOUBLE",
@@ -58,6 +59,7 @@ def alike_ranks() -> str:
             "what it was sent before, against its class: tokens to compute",
         ),
         ("times", "DOUBLE", "ratio", "own time for that work, against the median of its class"),
+        ("least_times", "DOUBLE", "ratio", "... if clocks are off by all of that error"),
     ],
     source="Pulse 6.2, 7.2.4, 7.2.6",
 )
@@ -65,24 +67,37 @@ def compute_times() -> str:
     """A rank's own time before each operation, and how that compares with ranks of its class."""
     return """
         WITH clock AS (
-            SELECT DISTINCT ON (node) node, offset_ns FROM clocks ORDER BY node, at_ns DESC),
+            SELECT DISTINCT ON (node) node, offset_ns, error_ns FROM clocks
+            ORDER BY node, at_ns DESC),
+        sent AS (
+            SELECT job, rank, ended_ns AS at_ns FROM rank_traffic WHERE ended_ns IS NOT NULL),
         arrived AS (
-            SELECT t.job, t.peer AS rank, t.ended_ns - coalesce(c.offset_ns, 0) AS at_ns
+            SELECT t.job, t.peer AS rank, t.ended_ns - coalesce(c.offset_ns, 0) AS at_ns,
+                coalesce(c.error_ns, 0) AS error_ns
             FROM traffic t LEFT JOIN clock c USING (node)
-            WHERE t.ended_ns IS NOT NULL AND t.peer IS NOT NULL
-            UNION ALL
-            SELECT job, rank, ended_ns FROM rank_traffic WHERE ended_ns IS NOT NULL),
+            WHERE t.ended_ns IS NOT NULL AND t.peer IS NOT NULL),
         begun AS (
             SELECT r.job, r.comm, r.rank, r.node, r.kind, r.turn, r.is_custom, r.started_ns,
-                coalesce(p.parallelism, 'none') AS role,
+                coalesce(r.error_ns, 0) AS clock_ns, coalesce(p.parallelism, 'none') AS role,
                 lag(r.received_bytes) OVER (
                     PARTITION BY r.job, r.comm, r.rank ORDER BY r.started_ns) AS received_bytes
             FROM rank_traffic r LEFT JOIN parallelism p USING (job, comm)
             WHERE r.started_ns IS NOT NULL),
+        -- Of what came as the rank went on, clocks do not tell whether it was waited for.
+        waited AS (
+            SELECT b.*, b.started_ns - s.at_ns AS since_sent_ns,
+                b.started_ns - a.at_ns AS since_came_ns, clock_ns + a.error_ns AS apart_ns
+            FROM begun b
+            ASOF LEFT JOIN sent s
+                ON s.job = b.job AND s.rank = b.rank AND b.started_ns >= s.at_ns
+            ASOF LEFT JOIN arrived a ON a.job = b.job AND a.rank = b.rank
+                AND b.started_ns + b.clock_ns >= a.at_ns - a.error_ns),
         own AS (
-            SELECT b.*, b.started_ns - a.at_ns AS own_ns
-            FROM begun b ASOF JOIN arrived a
-                ON a.job = b.job AND a.rank = b.rank AND b.started_ns >= a.at_ns),
+            SELECT *, least(since_sent_ns, since_came_ns) AS own_ns,
+                CASE WHEN since_came_ns <= since_sent_ns + apart_ns
+                    OR since_sent_ns IS NULL THEN apart_ns ELSE 0 END AS error_ns
+            FROM waited WHERE own_ns IS NOT NULL
+                AND coalesce(since_came_ns >= apart_ns, true)),
         placed AS (
             SELECT own.*, coalesce(k.class, own.comm) AS class,
                 CASE WHEN is_custom THEN received_bytes / nullif(median(received_bytes) OVER w, 0)
@@ -90,6 +105,8 @@ def compute_times() -> str:
                 median(own_ns) OVER w AS usual_ns, count(*) OVER w AS members
             FROM own LEFT JOIN alike_ranks k USING (job, rank)
             WINDOW w AS (PARTITION BY own.job, coalesce(k.class, own.comm), role, kind, turn))
-        SELECT *, own_ns / nullif(usual_ns, 0) / coalesce(nullif(work, 0), 1) AS times
+        SELECT *, own_ns / nullif(usual_ns, 0) / coalesce(nullif(work, 0), 1) AS times,
+            (own_ns - error_ns) / nullif(usual_ns + error_ns, 0) / coalesce(nullif(work, 0), 1)
+                AS least_times
         FROM placed WHERE members > 1
     """
