@@ -246,7 +246,7 @@ def _transfers(
         "task": np.where(tasks.backward[mine], codes[True], codes[False]),
         "chunk": tasks.chunk[mine],
         "micro_batch": tasks.micro_batch[mine],
-        "peer": _known(calls.peer[at]),
+        "peer": np.ma.MaskedArray(calls.peer[at], mask=~calls.peer_told[at].astype(np.bool_)),
         "comm": _comm(calls, np.arange(len(calls)), at, np.ones(len(at), dtype=np.bool_)),
         "started_ns": calls.entered_ns[at],
         "ended_ns": _known(ended),

@@ -52,10 +52,13 @@ _CALLS = """
         coalesce(o.bytes, o.count * {element}, 0)::BIGINT AS size_bytes,
         o.op IN ('ReduceScatter', 'AllReduce', 'Reduce') AS reduces, o.op = 'AllReduce' AS sums,
         coalesce(o.seq, -1) AS seq, coalesce(o.group_id, -1) AS group_id,
-        coalesce(o.peer, s.rank, -1) AS peer, o.called_ns, o.entered_ns,
+        coalesce(o.peer, s.rank, o.rank + o.comm_peer - own.comm_rank, -1) AS peer,
+        coalesce(o.peer, s.rank) IS NOT NULL AS peer_told, o.called_ns, o.entered_ns,
         coalesce(o.ended_ns, o.entered_ns + o.duration_ns, -1) AS ended_ns
     FROM operations o JOIN numbered n ON n.job = o.job AND n.comm IS NOT DISTINCT FROM o.comm
     LEFT JOIN seats s ON s.job = o.job AND s.comm = o.comm AND s.comm_rank = o.comm_peer
+        AND o.peer IS NULL AND o.comm_peer IS NOT NULL
+    LEFT JOIN members own ON own.job = o.job AND own.comm = o.comm AND own.rank = o.rank
         AND o.peer IS NULL AND o.comm_peer IS NOT NULL
     WHERE o.job = $job AND o.called_ns IS NOT NULL
         AND (o.done IS NOT false OR EXISTS (FROM in_flight f WHERE f.ops_row = o.ops_row))
@@ -68,6 +71,7 @@ class RankCalls:
     """One rank's calls; arrays (n,) in the order of the calls, times in ns, -1 unknown.
 
     `use`: SEND and RECV of the pipeline, TASK (within forwards and backwards), REPLICAS, OUTSIDE.
+    `peer` is the other side's rank where `peer_told`; else it lies on the same side of this one.
     `word` is equal for equal calls; `lost` tells that calls are missing just before this one.
     """
 
@@ -82,6 +86,7 @@ class RankCalls:
     seq: Array
     group: Array
     peer: Array
+    peer_told: Array
     called_ns: Array
     entered_ns: Array
     ended_ns: Array
@@ -165,6 +170,7 @@ def _of_rank(
         seq=part["seq"],
         group=part["group_id"],
         peer=part["peer"].astype(np.int64),
+        peer_told=part["peer_told"],
         called_ns=part["called_ns"],
         entered_ns=part["entered_ns"],
         ended_ns=part["ended_ns"],

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, get_args
 
@@ -29,6 +30,7 @@ from oncall.shards.answer import answer, jobs_seen, shows
 from oncall.shards.catalog import Shard, sealed_shards
 from oncall.shards.database import Limits, connect, reason
 from oncall.shards.digest import CANDIDATES
+from oncall.shards.labelled import LabelledTasks
 from oncall.shards.parts import ReceivedPart, load_parts
 from oncall.shards.places import data_dir, run_dir, socket_path
 from oncall.shards.reader import Shards, open_shards
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 LIMITS = Limits(memory_bytes=512 * 2**20, threads=2)
 COLLECTOR_TIMEOUT_S = 5.0
+_TASKS = "stage_tasks"
 _NEWEST_SHARDS = 20  # that tell which jobs run, where nobody says how far back to look
 
 
@@ -234,7 +237,27 @@ def _sealed_parts(node: Node, request: Request, into: _Folder) -> list[str]:
     for opened in _opened(sealed, request):
         _answer_into(opened, request, into)
         gaps += [str(gap) for gap in opened.gaps]
+    if request.ask == "digest" and sealed and (not request.tables or _TASKS in request.tables):
+        gaps += _label(node, sealed, request, into)
     return gaps
+
+
+def _label(node: Node, sealed: Sequence[Shard], request: Request, into: _Folder) -> list[str]:
+    """Put the tasks of training into the folder, as the shards' operations tell them."""
+    with open_shards(sealed, LIMITS, into.folder) as opened:
+        tasks, shards = _labelled(node.data), opened.shards
+        try:
+            if part := tasks.part(opened.con, shards, request.job, into.folder):
+                into.take(iter([part]))
+        except duckdb.Error as error:
+            return [f"tasks of training: {reason(error)}"]
+    return []
+
+
+@cache
+def _labelled(data: Path) -> LabelledTasks:  # noqa: ARG001 - one for each folder
+    """The tasks in the shards of that folder, kept as long as this process lives."""
+    return LabelledTasks()
 
 
 def _opened(sealed: Sequence[Shard], request: Request) -> Iterator[Shards]:
