@@ -70,4 +70,5 @@ from oncall.analysis import slow_stages
 from oncall.analysis import stage_lags
 from oncall.analysis import stage_what_if
 from oncall.analysis import incomplete_stages
+from oncall.analysis import stage_imbalance
 from oncall.analysis import caused_tasks

@@ -139,8 +139,8 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
         columns[name] = np.ma.filled(since.astype(np.float64), np.nan)
     for name in ("work_ns", "usual_ns", "clock_error", "recv_ns", "send_ns"):
         columns[name] = np.ma.filled(np.ma.masked_array(found[name], dtype=np.float64), np.nan)
-    flags = {name: np.asarray(found[name], np.bool_) for name in ("backward", "held")}
-    return Tasks(**columns, **flags)
+    columns |= {name: np.asarray(found[name], np.bool_) for name in ("backward", "held")}
+    return Tasks(**columns)
 
 
 def pipeline_graph(tasks: Tasks) -> TraceGraph:

@@ -237,9 +237,9 @@ def evidence(tests: TestFile, test: TestCase) -> Incident:
 
 
 def _simulated(scenario: Mapping[str, Any]) -> Incident:
-    from oncall.simulate import Scenario, simulate
+    from oncall.simulate.load import run, scenario_of
 
-    incident, _ = simulate(Scenario.from_mapping(scenario))
+    incident, _ = run(scenario_of(scenario))
     return incident
 
 

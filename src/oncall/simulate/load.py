@@ -17,22 +17,23 @@ from oncall.simulate.truth import Truth
 AnyScenario: TypeAlias = Scenario | PipelineScenario | TrafficScenario | NetworkScenario
 
 
-def load(path: Path) -> AnyScenario:
-    """The scenario in a YAML file; one that names a `schedule` is of a pipeline, one that names a
-    `workload` of traffic, one that names a `fat_tree` of a network.
+def scenario_of(mapping: Mapping[str, Any]) -> AnyScenario:
+    """The scenario that a mapping tells; one that names a `schedule` is of a pipeline, one that
+    names a `workload` of traffic, one that names a `fat_tree` of a network.
 
-    Raises BadInput naming the file and the key or line.
+    Raises UsageError naming the key.
     """
+    if "fat_tree" in mapping:
+        return NetworkScenario.from_mapping(mapping)
+    if "schedule" in mapping:
+        return PipelineScenario.from_mapping(mapping)
+    kind = TrafficScenario if "workload" in mapping else Scenario
+    return kind.from_mapping(mapping)
 
-    def read(mapping: Mapping[str, Any]) -> AnyScenario:
-        if "fat_tree" in mapping:
-            return NetworkScenario.from_mapping(mapping)
-        if "schedule" in mapping:
-            return PipelineScenario.from_mapping(mapping)
-        kind = TrafficScenario if "workload" in mapping else Scenario
-        return kind.from_mapping(mapping)
 
-    return load_mapping(path, read)
+def load(path: Path) -> AnyScenario:
+    """The scenario in a YAML file. Raises BadInput naming the file and the key or line."""
+    return load_mapping(path, scenario_of)
 
 
 def run(scenario: AnyScenario) -> tuple[Incident, Truth]:

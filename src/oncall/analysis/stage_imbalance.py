@@ -1,0 +1,84 @@
+"""What makes a training slower than it might be, by design and through nobody's fault.
+
+Uneven stages are slow alike in every pipeline and every iteration; longer sequences make a
+micro-batch longer in all stages; garbage collection and the routing of tokens strike ranks in turn.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+UNEVEN = 1.1  # times the other stages, or other micro-batches: below that nobody would move layers
+OFTEN = 0.05  # of the micro-batches: fewer long ones are an event, not a habit
+IN_TURN = 4  # as many ranks, each with less than half of what was lost
+
+
+@relation(
+    "stage_imbalance",
+    reads=["stage_vertices", "stage_expectation"],
+    optional=["stage_paths", "stage_work", "stage_lags", "jobs", "training_iterations"],
+    empty_without=["stage_expectation"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("kind", "VARCHAR", "", "stages, sequence lengths, garbage collection, or experts"),
+        ("detail", "VARCHAR", "", "which stage, how many ranks, ..."),
+        ("ratio", "DOUBLE", "ratio", "against what is usual"),
+        ("cost_ns", "BIGINT", "ns", "about what an iteration takes longer for it"),
+        ("iteration_ns", "DOUBLE", "ns", "what an iteration takes"),
+    ],
+    source="OSDI '25 (causes of stragglers); VenusTrace 3.3",
+)
+def stage_imbalance() -> str:
+    """Imbalances of the job as a whole."""
+    return f"""
+        WITH shape AS (
+            SELECT job, max(micro_batch) + 1 AS micro_batches FROM stage_vertices GROUP BY job),
+        stages AS (
+            SELECT job, replica, stage, sum(own_ns) AS own_ns
+            FROM stage_expectation GROUP BY job, replica, stage),
+        beside AS (
+            SELECT *, median(own_ns) OVER others AS others_ns, avg(own_ns) OVER pipeline AS mean_ns
+            FROM stages WINDOW pipeline AS (PARTITION BY job, replica),
+                others AS (PARTITION BY job, replica ROWS BETWEEN UNBOUNDED PRECEDING
+                    AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW)),
+        uneven AS (
+            SELECT job, 'stages' AS kind, 'stage ' || stage AS detail,
+                median(own_ns / others_ns) AS ratio,
+                median(own_ns - mean_ns) * any_value(micro_batches) AS cost_ns
+            FROM beside JOIN shape USING (job)
+            GROUP BY job, stage HAVING min(own_ns / others_ns) > {UNEVEN}
+            QUALIFY ratio = max(ratio) OVER (PARTITION BY job)),
+        batches AS (
+            SELECT v.job, v.iteration, v.replica, v.micro_batch, max(p.work) AS work,
+                max((p.work - 1) * p.expected_ns / p.work) AS more_ns
+            FROM stage_paths p JOIN stage_vertices v USING (vertex)
+            JOIN training_iterations i USING (job, iteration) WHERE NOT i.warm_up
+            GROUP BY v.job, v.iteration, v.replica, v.micro_batch),
+        lengths AS (
+            SELECT job, 'sequence lengths' AS kind,
+                round(100 * avg((work > {UNEVEN})::INTEGER))::INTEGER
+                    || ' % of the micro-batches' AS detail,
+                quantile_cont(work, 0.95) AS ratio,
+                sum(more_ns) / count(DISTINCT (iteration, replica)) AS cost_ns
+            FROM batches GROUP BY job HAVING avg((work > {UNEVEN})::INTEGER) >= {OFTEN}),
+        garbage AS (
+            SELECT job, 'garbage collection' AS kind,
+                count(DISTINCT rank) || ' ranks collect in '
+                    || count(DISTINCT iteration) || ' iterations' AS detail,
+                NULL AS ratio, median(ended_ns - started_ns) AS cost_ns
+            FROM stage_work WHERE task = 'garbage' AND ended_ns > started_ns
+            GROUP BY job HAVING count(*) > 1),
+        expert_parallel AS (SELECT job, max(ep) AS ep FROM jobs GROUP BY job),
+        in_turn AS (
+            SELECT l.job,
+                CASE WHEN any_value(ep) > 1 THEN 'experts' ELSE 'garbage collection' END AS kind,
+                count(*) || ' ranks, one after the other' AS detail, NULL AS ratio,
+                sum(lag_ns) / any_value(iterations) AS cost_ns
+            FROM stage_lags l LEFT JOIN expert_parallel USING (job) WHERE NOT network
+            GROUP BY l.job HAVING count(*) >= {IN_TURN} AND max(share_of_lost) < 0.5),
+        usual AS (
+            SELECT job, median(usual_ns) AS iteration_ns FROM training_iterations GROUP BY job)
+        SELECT f.*, u.iteration_ns FROM (
+            FROM uneven UNION ALL FROM lengths UNION ALL FROM garbage UNION ALL FROM in_turn) f
+        LEFT JOIN usual u USING (job)
+    """
