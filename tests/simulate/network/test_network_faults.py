@@ -48,8 +48,8 @@ def test_the_shipped_rules_find_it(kind: str, values: dict[str, Any]) -> None:
     with incident:
         diagnosis = diagnose(incident, books)
     assert [f.verdict for f in diagnosis.findings if f.explained_by is None] == [kind]
-    (fault,) = truth.faults
-    assert fault.slowdown is not None and fault.slowdown > 1.03
+    (found,) = truth.faults
+    assert found.slowdown is not None and found.slowdown > 1.03
 
 
 def first_that_delays(scenario: NetworkScenario) -> tuple[Incident, Truth]:

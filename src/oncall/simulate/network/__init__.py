@@ -6,7 +6,8 @@ collective         messages that wait for messages
 flow, faults       what others send, and what a fault brings; plan: all of it, definite
 queues, congestion bytes as a fluid, priority flow control, senders that give way
 measure, play      what switches count; the run
-record, truth      evidence rows, and the answer
+record, asked      evidence rows: all reports, or those that late senders asked for
+simulation         the answer: what would be without the fault
 """
 
 from __future__ import annotations

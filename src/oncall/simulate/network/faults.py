@@ -86,11 +86,14 @@ def inject(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:
 def innocent(place: Place, count: int) -> list[Flow]:
     """Flows of others that share no port with the collective, at any time of it."""
     used = place.used
+
+    def apart(flow: Flow) -> bool:
+        return not used & set(flow.path)
+
     found = []
     for _ in range(count):
         size = int(place.rng.uniform(0.1, 2) * place.scenario.step_bytes)
         at_ns = float(place.rng.uniform(0, 20e6))
-        apart = lambda flow: not used & set(flow.path)  # noqa: E731
         try:
             found.append(place.flow_where(place.others, place.others, apart, size, at_ns))
         except UsageError:
@@ -104,6 +107,10 @@ def innocent(place: Place, count: int) -> list[Flow]:
 def _contention(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:
     """1 to 6 flows, each on a port of the collective, beginning at different times (IV-A)."""
     rng, used = place.rng, place.used
+
+    def meets(flow: Flow) -> bool:
+        return bool(used & set(flow.path[1:-1]))
+
     count = fault.count or int(rng.integers(1, 7))
     length_ns = _length_ns(place)
     everybody = range(place.tree.hosts)
@@ -111,7 +118,6 @@ def _contention(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:
     for number in range(count):
         size = fault.bytes or int(rng.uniform(20, 1000) / 360 * place.scenario.step_bytes)
         at_ns = fault.at_ns if number == 0 else float(rng.uniform(0, 0.8 * length_ns))
-        meets = lambda flow: bool(used & set(flow.path[1:-1]))  # noqa: E731
         flows.append(place.flow_where(everybody, everybody, meets, size, at_ns))
     first = min(flow.at_ns for flow in flows)
     return Injected(fault.kind, first, tuple(flows)), place.routes
