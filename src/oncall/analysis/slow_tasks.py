@@ -35,7 +35,7 @@ SLOW_TASK_COLUMNS = [
 
 @relation(
     "slow_tasks",
-    reads=["stage_graph", "stage_costs", "training_iterations"],
+    reads=["stage_graph", "stage_paths", "stage_costs", "training_iterations"],
     empty_without=["stage_costs"],
     columns=SLOW_TASK_COLUMNS,
     source="VenusTrace 3.3, Algorithm 2 (lines 23-25)",
@@ -48,14 +48,22 @@ def slow_tasks() -> str:
             SELECT c.* FROM stage_costs c JOIN training_iterations i USING (job, iteration)
             WHERE explained >= {EXPLAINS} AND actual_ns - without_ns > greatest(
                 {LEAST_SAVED} * i.duration_ns, CASE WHEN slow THEN {EXPLAINS} * excess_ns END)),
+        -- A slow transfer also holds up what its sender does next.
+        held AS (
+            SELECT p.vertex, min(h.slack_ns) AS slack_ns
+            FROM stage_paths p JOIN stage_paths h ON h.previous = p.source
+            WHERE h.hold_ns > 0 GROUP BY p.vertex),
         judged AS (
-            SELECT {columns}, c.kind, g.started_ns, g.slack_ns, g.basis, g.clock_error_ns,
+            SELECT {columns}, c.kind, g.started_ns, g.basis, g.clock_error_ns,
+                CASE c.kind WHEN 'computation' THEN g.slack_ns
+                    ELSE least(g.slack_ns, h.slack_ns) END::BIGINT AS slack_ns,
                 g.spread_ns, c.explained, c.actual_ns - c.without_ns AS saved_ns,
                 CASE c.kind WHEN 'computation' THEN g.duration_ns ELSE g.latency_ns END AS took_ns,
                 CASE c.kind WHEN 'computation' THEN g.expected_ns
                     ELSE g.usual_latency_ns END AS should_ns,
                 CASE c.kind WHEN 'computation' THEN g.work * g.paper_ns END AS paper_should_ns
-            FROM stage_graph g JOIN cost c USING (job, iteration, replica, stage)),
+            FROM stage_graph g JOIN cost c USING (job, iteration, replica, stage)
+            LEFT JOIN held h ON h.vertex = g.vertex),
         beyond AS (
             SELECT *, took_ns - should_ns AS excess_ns,
                 took_ns > {1 + BETA} * paper_should_ns AS by_paper,

@@ -67,7 +67,7 @@ def _job(rng: np.random.Generator) -> dict[str, Any]:
         "chunks": int(rng.choice((2, 2, 3))) if schedule == "interleaved" else 1,
         "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep,
         "micro_batches": int(rng.choice((4, 8, 8, 12, 16))),
-        "micro_batches_from": int(rng.random() < 0.1) * 4,
+        "micro_batches_from": int(rng.random() < 0.1),  # does it begin with half of them?
         "layers": int(rng.choice((1, 2, 3))),
         "iterations": int(rng.integers(10, 16)),
         "sequence_parallel": bool(rng.random() < 0.5),
@@ -103,6 +103,7 @@ def _make(values: dict[str, Any]) -> PipelineScenario:
         values["micro_batches"] = pp * max(1, values["micro_batches"] // pp)
         values["micro_batches_from"] = 0
     values["micro_batches"] = max(pp, values["micro_batches"])
+    values["micro_batches_from"] *= values["micro_batches"] // 2
     return PipelineScenario(**{**values, "layers": values["layers"] * pp * chunks})
 
 
