@@ -11,9 +11,10 @@ import pytest
 
 import oncall.analysis  # noqa: F401  (registers the relations)
 from oncall.evidence import Incident
+from oncall.evidence.incident import create_table_sql
+from oncall.evidence.schema import TABLES
 from oncall.shards.catalog import sealed_shards
 from oncall.shards.reader import open_shards
-from oncall.shards.traffic import evidence_of
 from oncall.simulate.shards import write_shards
 from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
 
@@ -34,8 +35,12 @@ PROXY = TrafficScenario(workload="mixtral", tp=2, iterations=2, source="proxy", 
 @contextmanager
 def node_alone(folder: Path) -> Iterator[Incident]:
     """What the shards of one node hold, as an incident."""
-    with open_shards(sealed_shards(folder)) as shards, evidence_of(shards.con) as incident:
-        yield incident
+    with open_shards(sealed_shards(folder)) as shards:
+        shards.con.execute("ATTACH ':memory:' AS alone; USE alone")
+        shards.con.execute(";".join(create_table_sql(each.name, each.columns) for each in TABLES))
+        for table in ("ranks", "comms", "qps", "ops", "epochs"):
+            shards.con.execute(f"INSERT INTO {table} SELECT DISTINCT * FROM memory.main.{table}")
+        yield Incident(shards.con)
 
 
 def rows(incident: Incident, relation: str, node: str, columns: str = FOUND) -> list[Any]:

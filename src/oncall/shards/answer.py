@@ -23,6 +23,7 @@ from oncall.shards.digest import (
     thin_transfers,
 )
 from oncall.shards.measured import READ, select_measured
+from oncall.shards.traffic import THINNED, thinned_traffic
 from oncall.shards.wire import End, Part, Request, WireError
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def _parts(
     """The rows of one table that go, as Parquet of at most `ROWS_IN_A_PART` rows; none if none."""
     if not con.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall():
         return  # most are empty, and selecting nothing costs as much as selecting something
-    selection = _selection(table)
+    selection = _selection(table, request)
     if table in MEASURED:
         con.execute(f"CREATE OR REPLACE TEMP TABLE digest_readings AS {selection}")
         budget = request.budget_rows if request.ask == "detail" else None
@@ -180,7 +181,7 @@ def _parts(
         yield Part(table, min(rows - first, ROWS_IN_A_PART), path.read_bytes())
 
 
-def _selection(table: str) -> str:
+def _selection(table: str, request: Request) -> str:
     """The rows of `table` that go, as SQL."""
     names = BY_NAME[table].column_names
     columns = ", ".join(f"t.{name}" for name in names)
@@ -208,9 +209,9 @@ def _selection(table: str) -> str:
     if table in TRAFFIC:
         instant, most = TRAFFIC[table]
         in_window = _IN_WINDOW.replace("at_ns", instant)
-        return (
-            f"SELECT {columns} FROM {table} t WHERE {of_job} AND {in_window} "
-            f"ORDER BY t.{instant} DESC NULLS LAST LIMIT {most}"
-        )
+        all_of_it = f"SELECT {columns} FROM {table} t WHERE {of_job} AND {in_window}"
+        if request.ask == "digest" and table in THINNED:
+            return thinned_traffic(table, all_of_it)
+        return f"{all_of_it} ORDER BY t.{instant} DESC NULLS LAST LIMIT {most}"
     in_window = _IN_WINDOW if "at_ns" in names else "true"
     return f"SELECT DISTINCT {columns} FROM {table} t WHERE {of_job} AND {in_window}"

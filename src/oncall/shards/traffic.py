@@ -1,39 +1,63 @@
-"""Operations found in traffic, beside the shards: the same relations that a console computes.
+"""What a digest carries of traffic: enough to judge ten minutes by, in some hundred kilobytes.
 
-A connection to a node's evidence, live or sealed, is lent a database in memory; what the relations
-read is copied there, they are computed there, and nothing of it stays.
+Of collectives' traffic one round in 2^k goes, the same rounds on every node (evidence/sampling.py),
+and whatever they are those that are not over and each rank's longest of a minute. Group calls have
+no number that all ranks share, so their newest go. Of windows of requests go those of what stands
+still, and of each queue pair the fullest of a minute; of raw epochs the newest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from oncall.evidence.sampling import is_sampled
 
-from oncall.evidence.columns import create_table_sql
-from oncall.evidence.incident import Incident
-from oncall.evidence.schema import TABLES
-
-if TYPE_CHECKING:
-    import duckdb
-
-READ = ("ranks", "comms", "qps", "ops", "epochs")  # of these what segmentation needs
-_DATABASE = "traffic_alone"
+THINNED = ("op_traffic", "wr_windows", "epochs")
+ROUNDS, CALLS = 8_000, 8_000  # rows of op_traffic: of collectives, of Sends
+STUCK = 4_000  # rows of wr_windows
+EPOCHS = 50_000
+_MINUTE_NS = 60 * 10**9
 
 
-@contextmanager
-def evidence_of(con: duckdb.DuckDBPyConnection) -> Iterator[Incident]:
-    """An incident in memory with the evidence of traffic that `con` shows, while this lasts."""
-    import oncall.analysis  # noqa: F401  (registers the relations)
+def thinned_traffic(table: str, source: str) -> str:
+    """SQL: the rows that go of `source`, SQL of rows shaped as `table`."""
+    match table:
+        case "op_traffic":
+            return _operations(source)
+        case "wr_windows":
+            return _windows(source)
+    return f"SELECT * FROM ({source}) ORDER BY start_ns DESC LIMIT {EPOCHS}"
 
-    ((database, schema),) = con.execute("SELECT current_database(), current_schema()").fetchall()
-    con.execute(f"ATTACH ':memory:' AS {_DATABASE}; USE {_DATABASE}")
-    try:
-        con.execute(";".join(create_table_sql(table.name, table.columns) for table in TABLES))
-        for table in READ:
-            con.execute(
-                f'INSERT INTO {table} SELECT DISTINCT * FROM "{database}"."{schema}".{table}'
-            )
-        yield Incident(con)
-    finally:
-        con.execute(f'USE "{database}"."{schema}"; DETACH {_DATABASE}')
+
+def _operations(source: str) -> str:
+    sampled = is_sampled("coalesce(seq, 0)", "step")
+    a_minute = f"job, comm, rank, kind, op, started_ns // {_MINUTE_NS}"
+    return f"""
+        -- What was told while it was under way does not count once it was told to be over.
+        WITH told AS (
+            FROM ({source})
+            QUALIFY row_number() OVER (
+                PARTITION BY job, comm, kind, seq, rank, op, coalesce(peer, qpn), nic
+                ORDER BY ended_ns IS NULL, bytes DESC) = 1),
+        steps AS (
+            SELECT (2 ** greatest(0, ceil(log2(greatest(count(*), 1) / {ROUNDS}))))::BIGINT AS step
+            FROM told WHERE kind IS DISTINCT FROM 'p2p')
+        SELECT * EXCLUDE (step, nth) FROM (
+            SELECT *, row_number() OVER (PARTITION BY kind ORDER BY started_ns DESC) AS nth
+            FROM told, steps)
+        WHERE ended_ns IS NULL
+            OR CASE WHEN kind = 'p2p' THEN nth <= {CALLS} ELSE {sampled} END
+        UNION
+        SELECT * FROM told
+        QUALIFY row_number() OVER (PARTITION BY {a_minute} ORDER BY active_ns DESC) = 1
+    """
+
+
+def _windows(source: str) -> str:
+    return f"""
+        WITH told AS ({source})
+        SELECT * FROM (SELECT * FROM told WHERE oldest_ns IS NOT NULL
+                       ORDER BY end_ns DESC LIMIT {STUCK})
+        UNION
+        SELECT * FROM told
+        QUALIFY row_number() OVER (
+            PARTITION BY node, nic, qpn, end_ns // {_MINUTE_NS} ORDER BY outstanding DESC) = 1
+    """
