@@ -100,7 +100,8 @@ class Segmenting:
         self._con.execute(_TOO_OLD, [now_ns - KEEP_NS])
 
     def _segment(self, recent: RecentTraffic, now_ns: int) -> bool:
-        """Make `found` of all operations that are kept; whether the oldest were too many."""
+        """Make `found` of all operations that are kept; whether there were too many
+        epochs to know all."""
         import oncall.analysis  # noqa: F401  (registers the relations; a node without traffic needs none)
 
         ((first_ns,),) = self._con.execute(f"SELECT min(called_ns) FROM ({_FLOORED})").fetchall()
@@ -126,7 +127,8 @@ class Segmenting:
             self._con.execute(_MEET, [now_ns])
             self._con.execute(_LEARN, [now_ns - self._learn_ns])
             self._con.execute(_FIND, {"settled": now_ns - self._settle_ns})
-        return bool(epochs.rows == MOST_EPOCHS)
+        is_short = recent.forgotten > 0 and recent.whole_since_ns > now_ns - 2 * self._settle_ns
+        return bool(epochs.rows == MOST_EPOCHS) or is_short
 
     def _together(self) -> dict[Flow, Flow]:
         """Queue pairs whose bytes are of the same operations, and the one that stands for them."""
