@@ -314,6 +314,8 @@ def _edges(view: View, net: Network) -> dict[int, list[int]]:
             other
             for other in net.follows(port)
             if view.paused.get(other, (0.0, 0))[0] >= SPREADS * stopped
+            # One long pause is not made of the short ones of a queue that fills and drains.
+            and (longest < STORM_NS or view.paused[other][1] >= SPREADS * longest)
         ]
         if longest >= STORM_NS:
             # Traffic in a circle is on no shortest path; ports that stand still show it. Both ends
