@@ -64,3 +64,18 @@ def test_a_place_in_a_named_group_goes_before_the_order_of_ranks() -> None:
         incident.require(["stage_layout"])
         rows = incident.con.execute("SELECT stage FROM stage_layout ORDER BY rank").fetchall()
     assert rows == [(1,), (0,), (0,), (1,)]
+
+
+def test_iterations_of_nodes_that_began_to_count_apart_are_one() -> None:
+    with Incident.empty() as incident:
+        incident.append("ranks", {"job": "j", "rank": [0, 1], "node": ["a", "b"]})
+        tasks = {"job": "j", "task": "forward", "stage": 0, "whole": True, "source": "calls"}
+        for rank, first in ((0, 0), (1, 2)):
+            start = [100 * k for k in range(first, 6)]
+            times = {"started_ns": start, "ended_ns": [at + 60 + rank for at in start]}
+            incident.append(
+                "stage_tasks", tasks | times | {"rank": rank, "iteration": list(range(6 - first))}
+            )
+        incident.require(["stage_work"])
+        rows = incident.con.execute("SELECT iteration, started_ns FROM stage_work").fetchall()
+    assert all(started_ns == 100 * iteration for iteration, started_ns in rows)
