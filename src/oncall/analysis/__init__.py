@@ -57,6 +57,7 @@ from oncall.analysis import host_pauses
 from oncall.analysis import clock_offsets
 from oncall.analysis import labelled_tasks
 from oncall.analysis import stage_layout
+from oncall.analysis import job_configuration
 from oncall.analysis import stage_work
 from oncall.analysis import training_iterations
 from oncall.analysis import stage_vertices
@@ -65,10 +66,10 @@ from oncall.analysis import stage_paths
 from oncall.analysis import stage_graph
 from oncall.analysis import stage_costs
 from oncall.analysis import slow_tasks
+from oncall.analysis import caused_tasks
 from oncall.analysis import slow_members
 from oncall.analysis import slow_stages
 from oncall.analysis import stage_lags
 from oncall.analysis import stage_what_if
 from oncall.analysis import incomplete_stages
 from oncall.analysis import stage_imbalance
-from oncall.analysis import caused_tasks
