@@ -169,10 +169,11 @@ async def test_what_is_not_known_says_why() -> None:
         assert "no iteration of a pipeline is known here" in running.text().splitlines()[-2]
 
 
-@pytest.mark.parametrize("theme", ["oncall-dark", "oncall-light"])
-@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+@pytest.mark.parametrize(
+    ("width", "height", "theme"), [(80, 24, "dark"), (160, 48, "dark"), (160, 48, "light")]
+)
 @piloted
-async def test_picture(size: tuple[int, int], theme: str) -> None:
-    async with console(size=size, theme=theme) as running:
+async def test_picture(width: int, height: int, theme: str) -> None:
+    async with console(size=(width, height), theme=f"oncall-{theme}") as running:
         await opened(running)
-        check_picture(running.app, f"stages-{size[0]}x{size[1]}-{theme.removeprefix('oncall-')}")
+        check_picture(running.app, f"stages-{width}x{height}-{theme}")
