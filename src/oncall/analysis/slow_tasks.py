@@ -53,8 +53,11 @@ def slow_tasks() -> str:
             SELECT p.vertex, min(h.slack_ns) AS slack_ns
             FROM stage_paths p JOIN stage_paths h ON h.previous = p.source
             WHERE h.hold_ns > 0 GROUP BY p.vertex),
+        placed AS (
+            SELECT *, lead(started_ns) OVER (PARTITION BY job, iteration, replica, stage
+                ORDER BY started_ns) IS NULL AS closes FROM stage_graph),
         judged AS (
-            SELECT {columns}, c.kind, g.started_ns, g.basis, g.clock_error_ns,
+            SELECT {columns}, c.kind, g.closes, g.started_ns, g.basis, g.clock_error_ns,
                 CASE c.kind WHEN 'computation' THEN g.slack_ns
                     ELSE least(g.slack_ns, h.slack_ns) END::BIGINT AS slack_ns,
                 g.spread_ns, c.explained, c.actual_ns - c.without_ns AS saved_ns,
@@ -62,7 +65,7 @@ def slow_tasks() -> str:
                 CASE c.kind WHEN 'computation' THEN g.expected_ns
                     ELSE g.usual_latency_ns END AS should_ns,
                 CASE c.kind WHEN 'computation' THEN g.work * g.paper_ns END AS paper_should_ns
-            FROM stage_graph g JOIN cost c USING (job, iteration, replica, stage)
+            FROM placed g JOIN cost c USING (job, iteration, replica, stage)
             LEFT JOIN held h ON h.vertex = g.vertex),
         beyond AS (
             SELECT *, took_ns - should_ns AS excess_ns,
@@ -77,4 +80,7 @@ def slow_tasks() -> str:
                 ELSE 'spread' END AS decided
         FROM beyond
         WHERE excess_ns > 0 AND (by_paper OR by_spread) AND slack_ns < {ON_PATH} * excess_ns
+        -- After their last task pipelines wait for one another: that is the late one's doing.
+        QUALIFY coalesce(bool_or(NOT closes) OVER (PARTITION BY job, iteration, replica)
+            OR NOT bool_or(NOT closes) OVER (PARTITION BY job, iteration), true)
     """

@@ -72,6 +72,7 @@ def stage_vertices() -> str:
                 CASE WHEN bool_and(ended_ns IS NOT NULL) THEN max(ended_ns) END AS ended_ns,
                 arg_max(late_ns, {decides}) AS late_ns,
                 arg_max(last_calls, {decides}) AS last_calls, max(calls) AS calls,
+                max(own_ns) AS own_ns,
                 bool_and(coalesce(whole, true)) AS whole, max(clock_error_ns) AS clock_error_ns
             FROM work WHERE task IN ('forward', 'backward') GROUP BY ALL),
         transfers AS (
@@ -86,15 +87,20 @@ def stage_vertices() -> str:
                 max(ended_ns) FILTER (side = 'send') AS sent_ns
             FROM transfers GROUP BY ALL),
         ordered AS (
-            SELECT t.*, recv_ns, send_ns, lag(sent_ns) OVER (
-                PARTITION BY job, iteration, replica, stage ORDER BY started_ns) AS sent_before_ns
-            FROM tasks t LEFT JOIN sides USING ({_WHERE})),
+            SELECT t.*, recv_ns, send_ns, lag(sent_ns) OVER rank AS sent_before_ns,
+                -- After the last task all replicas wait for one another, which is not its time.
+                send_ns IS NULL AND calls = 0 AND own_ns > 0 AND lead(started_ns) OVER rank IS NULL
+                    AS closes
+            FROM tasks t LEFT JOIN sides USING ({_WHERE})
+            WINDOW rank AS (PARTITION BY job, iteration, replica, stage ORDER BY started_ns)),
         habits AS (
             SELECT job, avg(({after})::INTEGER) >= {BLOCKING} AS blocking
             FROM ordered WHERE recv_ns IS NOT NULL AND sent_before_ns IS NOT NULL GROUP BY job),
         begun AS (
             SELECT * REPLACE (CASE WHEN blocking THEN greatest(started_ns, sent_before_ns)
-                ELSE started_ns END AS started_ns)
+                ELSE started_ns END AS started_ns,
+                CASE WHEN closes THEN least(ended_ns, started_ns + own_ns) ELSE ended_ns END
+                    AS ended_ns)
             FROM ordered LEFT JOIN habits USING (job))
         SELECT row_number() OVER () - 1 AS vertex, *, greatest(ended_ns - started_ns, 0)
                 AS duration_ns,
