@@ -21,10 +21,13 @@ def row(batch: Batch) -> dict[str, object]:
 
 
 def test_the_arguments_of_a_process_that_lives_are_read(tmp_path: Path) -> None:
-    program = "import sys; sys.stdin.read()"
+    program = "import sys; print(flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", program, "--context-parallel-size", "2"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-        assert arguments_of(process.pid)[-3:-1] == ("--context-parallel-size", "2")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has begun
+        assert arguments_of(process.pid)[-2:] == ("--context-parallel-size", "2")
         process.communicate(b"")
     assert arguments_of(process.pid, tmp_path) == ()
 

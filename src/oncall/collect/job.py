@@ -53,4 +53,5 @@ def arguments_of(pid: int, root: Path = Path("/")) -> tuple[str, ...]:
         content = (root / "proc" / str(pid) / "cmdline").read_bytes()
     except OSError:
         return ()
-    return tuple(content[:_MOST_BYTES].decode(errors="replace").split("\0"))
+    text = content[:_MOST_BYTES].decode(errors="replace").rstrip("\0")
+    return tuple(text.split("\0")) if text else ()  # a process that just begins has none yet
