@@ -160,7 +160,8 @@ def incomplete_stages() -> str:
         SELECT t.job, coalesce(t.iteration, h.iteration) AS iteration, t.replica, t.stage,
             coalesce(x.chunk, t.chunk) AS chunk,
             coalesce(x.micro_batch, t.micro_batch) AS micro_batch,
-            coalesce(x.task, t.task) AS task, coalesce(x.rank, m.rank, t.rank) AS rank,
+            coalesce(x.task, t.task) AS task, coalesce(x.rank, m.rank,
+                CASE WHEN t.missing_calls > 0 OR t.members = 1 THEN t.rank END) AS rank,
             coalesce(x.node, m.node, t.node) AS node, x.peer, x.peer_stage,
             CASE WHEN x.peer IS NOT NULL THEN 'Send to stage ' || x.peer_stage
                 WHEN takes_forward THEN 'Recv from stage ' || (t.stage + pp - 1) % pp
