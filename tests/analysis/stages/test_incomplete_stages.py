@@ -1,0 +1,52 @@
+"""Algorithm 1 on simulated hangs: the stage, the task and the rank; and what is no hang."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import oncall.analysis
+from oncall.evidence import Incident
+from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+
+assert oncall.analysis  # imported for the relations that it registers
+
+
+def stopped(task: str, **fields: Any) -> Incident:
+    fault = PipelineFault(kind="hang", rank=9, iteration=5, task=task, micro_batch=3)
+    scenario = PipelineScenario(seed=3, iterations=8, faults=(fault,), **fields)
+    incident, _ = simulate_pipeline(scenario)
+    incident.require(["incomplete_stages"])
+    return incident
+
+
+@pytest.mark.parametrize("task", ["forward", "backward", "forward_send"])
+def test_the_first_task_that_does_not_end_is_named(task: str) -> None:
+    with stopped(task) as incident:
+        first = incident.con.execute(
+            """SELECT rank, stage, micro_batch, task, network, silent_ns > 2 * usual_ns
+            FROM incomplete_stages WHERE first"""
+        ).fetchall()
+        kind, _, sends = task.partition("_")
+        assert first == [(9, 2, 3, kind, bool(sends), True)]
+
+
+def test_the_others_are_told_with_what_they_wait_in() -> None:
+    with stopped("forward") as incident:
+        waits = incident.con.execute(
+            """SELECT stage, waits_in FROM incomplete_stages WHERE NOT first AND replica = 0
+            ORDER BY stage"""
+        ).fetchall()
+        assert waits == [
+            (0, "Recv from stage 1"),
+            (1, "Recv from stage 2"),
+            (3, "Recv from stage 2"),
+        ]
+
+
+def test_a_training_that_ends_has_no_stage_that_waits() -> None:
+    incident, _ = simulate_pipeline(PipelineScenario(seed=3, iterations=4))
+    with incident:
+        incident.require(["incomplete_stages"])
+        assert incident.con.execute("FROM incomplete_stages WHERE first").fetchall() == []
