@@ -1,0 +1,6 @@
+"""When a closer look at the network is worth it: few looks, where and when a step is held up.
+
+After Vedrfolnir III-C2: a threshold of round trips for each step, a budget of detections spread
+over the time that the step should take, what is left handed to the flow that is waited for, and a
+flow that stands still detected at once. Pure: time is told, and packets are sent by others.
+"""

@@ -1,0 +1,123 @@
+"""One flow of a collective, watched step by step: events in, captures and handovers out.
+
+Vedrfolnir III-C2, figure 8. No clock, no packets: whoever owns a monitor tells it what happened and
+when, and carries out what it returns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from oncall.collect.triggers.budget import Budget
+from oncall.collect.triggers.step_queues import Message
+from oncall.units import NS_PER_S
+
+Reason: TypeAlias = Literal["rtt", "stall"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How much a step may cost."""
+
+    detections: int = 3  # of a step: one may fall between two pauses (Vedrfolnir figure 12)
+    most: int = 24  # with what others hand over, whoever they are
+    stall_ns: float = NS_PER_S / 2  # no byte for so long is a standstill, however short the step
+    stall_times: float = 1.0  # ... and for so many times what the whole step should take
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A step begins: when, what it should take, and the round trip it should not exceed."""
+
+    step: int
+    at_ns: float
+    expected_ns: float
+    threshold_ns: float
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A closer look is worth it, for this reason. `value_ns`: the round trip, or the time without
+    a byte; `limit_ns`: what it exceeds."""
+
+    step: int
+    at_ns: float
+    reason: Reason
+    value_ns: float
+    limit_ns: float
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Detections for the flow whose message is waited for."""
+
+    message: Message
+    detections: int
+
+
+class Monitor:
+    """The step that a flow is in. `captures` are never more than its budget, and one stall."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self._policy = policy or Policy()
+        self._now: Begun | None = None
+        self._budget: Budget | None = None
+        self._moved_ns = 0.0
+        self._awaited: tuple[int, Message] | None = None  # after which step, and what
+
+    def begin(self, begun: Begun) -> None:
+        """A step begins; the one before is over, whether or not that was told."""
+        self._now, self._awaited = begun, None
+        self._moved_ns = begun.at_ns
+        self._budget = Budget(begun.expected_ns, self._policy.detections, self._policy.most)
+
+    def measured(self, at_ns: float, rtt_ns: float) -> Capture | None:
+        """A packet of the flow's way took so long."""
+        if self._now is None or self._budget is None or rtt_ns <= self._now.threshold_ns:
+            return None
+        if not self._budget.take(at_ns):
+            return None
+        return Capture(self._now.step, at_ns, "rtt", rtt_ns, self._now.threshold_ns)
+
+    def moved(self, at_ns: float) -> None:
+        """Bytes of the step went out."""
+        self._moved_ns = max(self._moved_ns, at_ns)
+
+    def look(self, at_ns: float) -> Capture | None:
+        """Time has passed: does the flow stand still?"""
+        if self._now is None or self._budget is None:
+            return None
+        limit_ns = max(self._policy.stall_ns, self._policy.stall_times * self._now.expected_ns)
+        still_ns = at_ns - self._moved_ns
+        if still_ns <= limit_ns or not self._budget.take_for_stall(at_ns):
+            return None
+        return Capture(self._now.step, at_ns, "stall", still_ns, limit_ns)
+
+    def end(self, awaited: tuple[Message, ...]) -> Handover | None:
+        """The step is over; what is left of its budget goes to the flow that is waited for now
+        (figure 7: node 0 hands it to host 3, whose message it needs). Without one it lapses."""
+        if self._now is None or self._budget is None:
+            return None
+        left = self._budget.hand_over()
+        self._awaited = (self._now.step, awaited[0]) if awaited else None
+        self._now = self._budget = None
+        return self._forward(left)
+
+    def came(self, message: Message) -> None:
+        """What was waited for is here: nothing more is handed to its flow."""
+        if self._awaited is not None and self._awaited[1] == message:
+            self._awaited = None
+
+    def handed(self, step: int, detections: int) -> Handover | None:
+        """Others left so many for this step. A step that is over passes them on."""
+        if self._now is not None and self._budget is not None and self._now.step == step:
+            self._budget.add(detections)
+            return None
+        is_just_over = self._awaited is not None and self._awaited[0] == step
+        return self._forward(min(detections, self._policy.most)) if is_just_over else None
+
+    def _forward(self, detections: int) -> Handover | None:
+        if self._awaited is None or detections < 1:
+            return None
+        return Handover(self._awaited[1], detections)
