@@ -1,0 +1,37 @@
+"""Real recordings with known truth; skipped where they are not at hand."""
+
+from __future__ import annotations
+
+import lzma
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from oncall.evidence import Incident
+from oncall.ingest import megatrace
+from oncall.rules.engine import run
+from oncall.rules.load import load_rulebooks, shipped_folder
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+MEGATRACE = DATA / "megatrace" / "log_rank2_slow.tar.xz"
+SLOW_FROM_NS, SLOW_UNTIL_NS = (1_755_590_104 + 67) * 10**9, (1_755_590_104 + 101) * 10**9
+
+
+@pytest.mark.skipif(not MEGATRACE.exists(), reason="the recording is not at hand")
+def test_the_rank_that_interference_slowed_is_found_with_its_stage(tmp_path: Path) -> None:
+    with lzma.open(MEGATRACE) as packed, tarfile.open(fileobj=packed) as archive:
+        archive.extractall(tmp_path, filter="data")
+    with Incident.empty() as incident:
+        megatrace.read(sorted(tmp_path.rglob("*.log")), incident, "j")
+        found = run(incident, load_rulebooks([shipped_folder()]), {}).findings
+        slow = incident.con.execute(
+            """SELECT DISTINCT rank, stage FROM slow_stages
+            WHERE started_ns BETWEEN ? AND ?""",
+            [SLOW_FROM_NS, SLOW_UNTIL_NS],
+        ).fetchall()
+    assert slow == [(2, 1)]
+    (root,) = [finding for finding in found if finding.explained_by is None]
+    assert root.verdict == "STAGE_SLOW"
+    assert [blame.where["rank"] for blame in root.blame] == [2]
+    assert root.at_ns is not None and SLOW_FROM_NS <= root.at_ns < SLOW_UNTIL_NS
