@@ -5,8 +5,9 @@
 
 A simulated training of TP x PP and as many replicas as the ranks make, 8 micro-batches (16 of 16
 stages), with one delay; its tasks are there as nodes tell them. `all` analyses every pipeline of
-every iteration; `slowest` the eight pipelines that took longest in the slowest iteration, which
-is all that is left to ask for when nodes have told how long each iteration took them. Each measurement is a process of its own, with its highest memory.
+every iteration; `slowest` the eight pipelines that took longest in the slowest iteration, which is
+all that is left to ask for when nodes have told how long each iteration took them. Each measurement
+is a process of its own, with its highest memory.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ _KEEP_SLOWEST = """
             SELECT replica, iteration, max(ended_ns) - min(started_ns) AS took_ns
             FROM stage_tasks JOIN stage_layout USING (job, rank)
             WHERE task IN ('forward', 'backward') GROUP BY ALL),
-        slow AS (SELECT iteration FROM each GROUP BY iteration ORDER BY max(took_ns) DESC LIMIT 1),
+        slow AS (
+            SELECT iteration FROM each WHERE iteration >= 2  -- the first ones are slow anyway
+            GROUP BY iteration ORDER BY max(took_ns) DESC LIMIT 1),
         pipelines AS (
             SELECT replica FROM each WHERE iteration IN (FROM slow)
             ORDER BY took_ns DESC LIMIT $slowest)
