@@ -176,7 +176,10 @@ def incomplete_stages() -> str:
                     THEN computes AND m.rank IS NOT NULL
                 WHEN bool_or(x.peer IS NOT NULL) OVER every THEN x.peer IS NOT NULL
                 WHEN bool_or(computes AND awaited) OVER every THEN computes AND awaited
-                ELSE computes END AS first
+                ELSE computes END
+                -- Where all members stand in one operation, its transfers tell which of them.
+                AND (x.rank IS NOT NULL OR m.rank IS NOT NULL OR t.missing_calls > 0
+                    OR t.job NOT IN (SELECT job FROM hang_roots WHERE how = 'together')) AS first
         FROM told t JOIN (SELECT job, iteration FROM shape) h USING (job)
         LEFT JOIN pairs x USING (job, replica, stage)
         LEFT JOIN missing m ON m.job = t.job AND m.replica = t.replica AND m.stage = t.stage
