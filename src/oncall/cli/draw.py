@@ -7,6 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from oncall.cli.draw_network import network, provenance, waiting
 from oncall.cli.draw_stages import stages
 from oncall.cli.draw_traffic import traffic
 
@@ -21,7 +22,8 @@ class _Kinds(TyperGroup):
 
 app = typer.Typer(
     cls=_Kinds,
-    help="Draw what was recorded: what ranks sent (traffic), or an iteration's pipelines (stages).",
+    help="Draw what was recorded: what ranks sent (traffic), an iteration's pipelines (stages), "
+    "who waited in a collective (waiting), what held it up in the network (network, provenance).",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -29,3 +31,6 @@ app = typer.Typer(
 )
 app.command()(traffic)
 app.command()(stages)
+app.command()(waiting)
+app.command()(network)
+app.command()(provenance)

@@ -60,7 +60,7 @@ def stages(
 
     if output is not None:
         check_target(output, (SVG, PNG, _DOT, _GRAPH))
-    with _evidence(path, job) as incident, interruptible(incident.con):
+    with evidence_of(path, job) as incident, interruptible(incident.con):
         window.keep_job(incident.con, job)
         if output is not None and not output.name.endswith((SVG, PNG)):
             _write_graph(incident, output, iteration, pipeline)
@@ -70,7 +70,7 @@ def stages(
         typer.echo(str(output))
 
 
-def _evidence(path: Path, job: str | None) -> Incident:
+def evidence_of(path: Path, job: str | None) -> Incident:
     """What lies there; of shards what the rulebooks in force would ask the nodes for."""
     from oncall.cli.diagnose import read_evidence, shards_in
 

@@ -29,6 +29,7 @@ from oncall.units import NS_PER_S, format_duration
 GLYPHS: dict[Severity, str] = {"critical": "✖", "warning": "▲", "info": "●"}
 HEALTHY_GLYPH, UNSEEN_GLYPH = "✔", "?"
 
+_DRAWN = {"stages": "Timeline", "contention": "Network", "pfc": "Network"}
 _MOST_NAMES = 4
 _MOST_FOLDED = 48  # characters of a folded set before it is cut
 _CONTROL = re.compile(
@@ -308,4 +309,4 @@ def checked_phrase(diagnosis: Diagnosis) -> str:
 
 def drawn(finding: Finding) -> str:
     """What the lines drawn with a finding show, as a heading."""
-    return "Timeline" if finding.rulebook == "stages" else "Traffic"
+    return _DRAWN.get(finding.rulebook, "Traffic")
