@@ -71,16 +71,23 @@ class Case:
 
 def run_one(task: tuple[str, int, int]) -> Case:
     """Draw, simulate and diagnose one case: (kind, seed, asks)."""
+    kind, seed, asks = (*task, 0)[:3]
+    began = time.perf_counter()
+    played, truth = draw(kind, seed, asks)
+    return judge(kind, seed, played, truth, time.perf_counter() - began)
+
+
+def judge(
+    kind: str, seed: int, played: Any, truth: Any, simulation_s: float = 0.0, told: Any = None
+) -> Case:
+    """Diagnose a case. `told` (epochs, ports): what switches reported, if not as drawn."""
     from oncall.diagnose import diagnose
     from oncall.rules.load import load_rulebooks, shipped_folder
     from oncall.simulate.network.record import record
 
-    kind, seed, asks = (*task, 0)[:3]
-    began = time.perf_counter()
-    played, truth = draw(kind, seed, asks)
     simulated = time.perf_counter()
     books = [b for b in load_rulebooks([shipped_folder()]) if b.name in ("pfc", "contention")]
-    with record(played) as incident:
+    with record(played, told) as incident:
         diagnosis = diagnose(incident, books)
     diagnosed = time.perf_counter()
     roots = [f for f in diagnosis.findings if f.explained_by is None]
@@ -99,7 +106,7 @@ def run_one(task: tuple[str, int, int]) -> Case:
         frozenset(where["port"] for where in blames if where.get("port")),
         (fault.slowdown or 0.0) if fault else 1.0,
         f"k={s.fat_tree} {s.members} {s.algorithm} {s.op} {s.reports}",
-        simulated - began,
+        simulation_s,
         diagnosed - simulated,
     )
 

@@ -7,21 +7,27 @@ to the switch that pauses it. A report holds the epoch that runs and the one bef
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
 from oncall.simulate.network.play import Played
 
+Ask: TypeAlias = tuple[int, float]  # a flow of the collective, and when in ns
 TOLERATED = 1.1  # of what a step should take at most, when it is first asked for
 EPOCHS = 2
 
 
 def asked(played: Played) -> NDArray[np.bool_]:
     """(epochs, ports): who reported what."""
-    plan, progress, tree = played.plan, played.progress, played.plan.tree
-    told = np.zeros((len(played.counts), len(tree.device_of)), np.bool_)
-    epoch_ns = max(1, round(played.scenario.epoch_ns / played.quantum_ns)) * played.quantum_ns
-    stopped = _stopped(played, epoch_ns)
+    return reported(played, _late(played))
+
+
+def _late(played: Played) -> Iterator[Ask]:
+    """When senders whose step takes too long ask."""
+    plan, progress = played.plan, played.progress
     alone = plan.messages.bytes / played.scenario.network_bytes_per_s * 1e9
     for message in np.flatnonzero(~np.isnan(progress.started_ns)).tolist():
         ended_ns = progress.ended_ns[message]
@@ -29,16 +35,25 @@ def asked(played: Played) -> NDArray[np.bool_]:
         took = ended_ns - progress.started_ns[message]
         if took <= TOLERATED * alone[message]:
             continue
-        path = plan.routes[int(plan.messages.flow[message])]
         # A packet's round trip tells at once that it waits; the step's end is not waited for.
         for ask_ns in progress.started_ns[message] + took * np.linspace(
             0.2, 1.0, played.scenario.asks
         ):
-            now = min(int(ask_ns // epoch_ns), len(told) - 1)
-            epochs = slice(max(0, now - EPOCHS + 1), now + 1)
-            told[epochs, _reached(played, path, np.logical_or.reduce(stopped[epochs]), epochs)] = (
-                True
-            )
+            yield int(plan.messages.flow[message]), float(ask_ns)
+
+
+def reported(played: Played, asks: Iterable[Ask]) -> NDArray[np.bool_]:
+    """(epochs, ports): what switches report when these flows of the collective ask."""
+    tree = played.plan.tree
+    told = np.zeros((len(played.counts), len(tree.device_of)), np.bool_)
+    epoch_ns = max(1, round(played.scenario.epoch_ns / played.quantum_ns)) * played.quantum_ns
+    stopped = _stopped(played, epoch_ns)
+    for flow, ask_ns in asks:
+        now = min(int(ask_ns // epoch_ns), len(told) - 1)
+        epochs = slice(max(0, now - EPOCHS + 1), now + 1)
+        path = played.plan.routes[flow]
+        ports = _reached(played, path, np.logical_or.reduce(stopped[epochs]), epochs)
+        told[epochs, ports] = True
     told[:, [tree.is_host(device) for device in tree.device_of.tolist()]] = False
     return told
 

@@ -23,9 +23,10 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-def record(played: Played) -> Incident:
-    """All evidence; equal runs give equal rows."""
-    recorder = _Recorder(played)
+def record(played: Played, told: NDArray[np.bool_] | None = None) -> Incident:
+    """All evidence; equal runs give equal rows. `told` (epochs, ports): who reported what, if it
+    is another than the scenario says."""
+    recorder = _Recorder(played, told)
     incident = Incident.empty()
     for table, rows in recorder.tables():
         if len(next(iter(rows.values()))):
@@ -47,7 +48,8 @@ def flow_names(played: Played) -> list[str]:
 
 
 class _Recorder:
-    def __init__(self, played: Played) -> None:
+    def __init__(self, played: Played, told: NDArray[np.bool_] | None) -> None:
+        self.told = told
         self.played, self.plan, self.tree = played, played.plan, played.plan.tree
         self.scenario = played.scenario
         self.rng = np.random.default_rng([self.scenario.seed, 0x4EC])
@@ -157,7 +159,7 @@ class _Recorder:
     def _reports(self) -> list[tuple[str, dict[str, Any]]]:
         """Ports, flows and meters of the epochs and ports that reported anything."""
         legs, counts = self.played.legs, self.played.counts
-        told = asked(self.played) if self.scenario.reports == "asked" else self._all()
+        told = self.told if self.told is not None else self._told()
         epochs, numbers = np.nonzero((counts.arrived > 0) & told[:, legs.port])
         port = legs.port[numbers]
         arrived, met, paused = (
@@ -215,7 +217,9 @@ class _Recorder:
             "paused_packets": np.rint(met_paused).astype(np.int64),
         }
 
-    def _all(self) -> NDArray[np.bool_]:
+    def _told(self) -> NDArray[np.bool_]:
+        if self.scenario.reports == "asked":
+            return asked(self.played)
         return np.broadcast_to(self.switch, (len(self.played.counts), len(self.switch)))
 
     def _epoch_ns(self) -> float:
