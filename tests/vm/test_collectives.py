@@ -42,7 +42,7 @@ EXPECTED = [
 FOUND = """
     SELECT op, rank, peer, count(*), min(bytes), max(bytes), min(expected_bytes),
         max(expected_bytes), count(*) FILTER (ended_ns IS NULL)
-    FROM segmented_traffic GROUP BY ALL ORDER BY ALL
+    FROM {} GROUP BY ALL ORDER BY ALL
 """
 
 
@@ -55,14 +55,19 @@ def diagnosed(folder: Path, into: Path) -> tuple[dict[str, Any], Incident]:
     return json.loads(said.stdout), Incident.open(into)
 
 
-def test_every_operation_is_found_with_its_peer_and_its_volume(job: Guest, tmp_path: Path) -> None:
-    """By the console, from every epoch; what nodes found by then is set aside."""
+@pytest.mark.parametrize("by", ["the console", "the node"])
+def test_every_operation_is_found_with_its_peer_and_its_volume(
+    job: Guest, by: str, tmp_path: Path
+) -> None:
+    """By the console from every epoch, what nodes found set aside; and by the nodes as it came."""
     assert job.results["collectives"]["ended"] == [0] * RANKS  # every value was right
+    table = "segmented_traffic" if by == "the console" else "op_traffic"
     _, incident = diagnosed(job.control / "collectives", tmp_path / "saved.oncall")
     with incident:
-        incident.con.execute("DELETE FROM op_traffic")
-        incident.require(["segmented_traffic"])
-        found = incident.con.execute(FOUND).fetchall()
+        if by == "the console":
+            incident.con.execute("DELETE FROM op_traffic")
+            incident.require(["segmented_traffic"])
+        found = incident.con.execute(FOUND.format(table)).fetchall()
     assert found == sorted(
         (op, rank, peer, count, bytes_, bytes_, bytes_, bytes_, 0)
         for op, rank, peer, count, bytes_ in EXPECTED

@@ -24,7 +24,7 @@ from oncall.units import NS_PER_S
 
 SETTLE_NS = 5 * NS_PER_S // 2  # until all of a moment's epochs are here: a poll, and its way
 CONTEXT_NS = 4 * NS_PER_S  # that operations stay after they were told
-LEARN_NS = 10 * NS_PER_S  # until it is settled to which communicator a new queue pair belongs
+LEARN_NS = 10 * NS_PER_S  # of sending, until a queue pair's communicator is settled
 LATE_NS, LATE_TIMES = NS_PER_S, 5  # open for longer, and so many times its longest: late
 MOST_EPOCHS = 300_000  # of a round; beyond, the oldest operations are not known
 _LIMITS = Limits(memory_bytes=96 * 2**20)
@@ -124,9 +124,10 @@ class Segmenting:
             )
             incident.append("epochs", epochs.columns)
             incident.provide(["segmented_traffic"])
-            self._con.execute(_MEET, [now_ns])
+            self._con.execute(_MEET)
             self._con.execute(_LEARN, [now_ns - self._learn_ns])
-            self._con.execute(_FIND, {"settled": now_ns - self._settle_ns})
+            settled_ns, learned_ns = now_ns - self._settle_ns, now_ns - self._learn_ns
+            self._con.execute(_FIND, {"settled": settled_ns, "learned": learned_ns})
         is_short = recent.forgotten > 0 and recent.whole_since_ns > now_ns - 2 * self._settle_ns
         return bool(epochs.rows == MOST_EPOCHS) or is_short
 
@@ -180,7 +181,8 @@ _FLOORED = """
     LEFT JOIN memory.main.floors USING (job, comm, rank, kind)
 """
 # What a queue pair sent in one round may be another's, which began at the same time: it is watched
-# for a while, nothing of its rank is told meanwhile, and then it keeps its communicator.
+# for a while since it first sent, and then it keeps its communicator. Operations of its rank wait
+# meanwhile, but none for longer: a job may open queue pairs again and again.
 _PAIRS = """
     INSERT INTO qps SELECT q.* REPLACE (coalesce(q.comm, p.comm) AS comm)
     FROM memory.main.qps q LEFT JOIN memory.main.pairs p
@@ -189,8 +191,9 @@ _PAIRS = """
 """
 _MEET = """
     INSERT INTO memory.main.pairs
-    SELECT e.job, e.rank, e.node, e.nic, e.qpn, max(q.created_ns), NULL, NULL, ?
+    SELECT e.job, e.rank, e.node, e.nic, e.qpn, max(q.created_ns), NULL, NULL, min(f.since_ns)
     FROM flow_ends e JOIN qps q USING (node, nic, qpn)
+    JOIN (SELECT flow, min(start_ns) AS since_ns FROM flow_epochs GROUP BY flow) f USING (flow)
     WHERE e.comm IS NULL AND e.rank IS NOT NULL AND NOT EXISTS (FROM memory.main.pairs p
         WHERE p.node = e.node AND p.nic = e.nic AND p.qpn = e.qpn
         AND p.created_ns IS NOT DISTINCT FROM q.created_ns)
@@ -203,7 +206,7 @@ _LEARN = """
         SELECT node, nic, qpn, c.comm, CASE WHEN bytes >= 0.02 * max(bytes) OVER (
             PARTITION BY e.job, e.rank, c.comm, e.peer_side) THEN peer_side END AS side
         FROM flow_ends e JOIN flow_comms c USING (flow)) f
-    WHERE p.node = f.node AND p.nic = f.nic AND p.qpn = f.qpn AND p.comm IS NULL AND met_ns <= ?
+    WHERE p.node = f.node AND p.nic = f.nic AND p.qpn = f.qpn AND p.comm IS NULL AND since_ns <= ?
 """
 # Only where each side has as many of them, as their number tells how volumes are shared.
 _TOGETHER = """
@@ -223,9 +226,11 @@ _FIND = """
         SELECT job, comm, rank, kind, coalesce(group_id, -seq) AS call, max(ended_ns) AS ended_ns,
             min(coalesce(started_ns, enqueued_ns)) AS called_ns
         FROM ops GROUP BY ALL),
+    watched AS (
+        SELECT job, rank FROM memory.main.pairs WHERE comm IS NULL AND since_ns > $learned),
     rows AS (
-        SELECT s.*, called_ns, (s.job, s.rank) NOT IN (
-                SELECT (job, rank) FROM memory.main.pairs WHERE comm IS NULL)
+        SELECT s.*, called_ns,
+            (s.ended_ns < $learned OR (s.job, s.rank) NOT IN (SELECT (job, rank) FROM watched))
             AND s.ended_ns < $settled AND (s.bytes >= s.expected_bytes
             OR coalesce(c.ended_ns < $settled, true)) AS is_settled
         FROM (SELECT *, coalesce(group_id, -seq) AS call FROM segmented_traffic) s
@@ -242,7 +247,7 @@ _STATE = f"""
     CREATE TABLE told ({_CALL}, call BIGINT, ended_ns BIGINT);
     CREATE TABLE floors ({_CALL}, floor_ns BIGINT);
     CREATE TABLE pairs (job VARCHAR, rank INTEGER, node VARCHAR, nic VARCHAR, qpn UINTEGER,
-        created_ns BIGINT, comm UBIGINT, side UBIGINT, met_ns BIGINT);
+        created_ns BIGINT, comm UBIGINT, side UBIGINT, since_ns BIGINT);
     CREATE TABLE longest (job VARCHAR, comm UBIGINT, op VARCHAR, longest_ns BIGINT)
 """
 _LATE_SINCE = """
