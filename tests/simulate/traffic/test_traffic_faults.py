@@ -67,7 +67,7 @@ def test_a_busy_cpu_leaves_gaps_for_all_and_activity_as_usual() -> None:
 
 @pytest.mark.parametrize("workload", ["gpt2", "mixtral"])
 def test_only_threads_of_a_busy_host_look_late_at_their_own_flushes(workload: str) -> None:
-    """Steps of the proxy: as many and as large as what was sent, and late where the CPU is short."""
+    """Steps of the proxy: as many and as large as what was sent; late where the CPU is short."""
     fault = TrafficFault("cpu_contention", 3, iteration=0)
     scenario = TrafficScenario(
         workload=workload, tp=2, iterations=2, dp_bytes=64 * 2**20, micro_batches=1, source="wr",
@@ -86,6 +86,21 @@ def test_only_threads_of_a_busy_host_look_late_at_their_own_flushes(workload: st
     late = {node for node, flush_ns in flushes if flush_ns > 20e3}
     assert late == {"gpu002"} and len(flushes) == scenario.nodes
     assert unknown == 0 and moved == pytest.approx(sent, rel=0.01)
+
+
+@pytest.mark.parametrize("rank", [0, 7])
+def test_a_rank_that_never_called_tells_nothing_of_what_arrives_there(rank: int) -> None:
+    """Its peers fill its buffers all the same; with the last rank no later call stands for it."""
+    scenario = TrafficScenario(
+        workload="mixtral", tp=2, iterations=2, dp_bytes=64 * 2**20, micro_batches=1, source="wr",
+        device_times=True, faults=(TrafficFault("gpu_error", rank, iteration=1),),
+    )  # fmt: skip
+    with simulate_traffic(scenario)[0] as incident:
+        told, without_call = incident.con.execute(
+            "SELECT count(*), count(*) FILTER (o.rank IS NULL) FROM transfers t LEFT JOIN "
+            "(SELECT DISTINCT comm, kind, seq, rank FROM ops) o USING (comm, kind, seq, rank)"
+        ).fetchall()[0]
+    assert told and not without_call
 
 
 def test_a_throttled_gpu_delays_the_operations_of_its_node() -> None:

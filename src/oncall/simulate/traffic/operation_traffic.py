@@ -94,7 +94,8 @@ def calls_of(
     calls: Calls, operation: Ints, rank: Ints, peer: Ints, world: int, sends: Bools | None = None
 ) -> Ints:
     """The row of each rank's call that sent to `peer`, or received from it where it does not send:
-    its collective, or its Send or Recv."""
+    its collective, or its Send or Recv; -1 where it never called, as what is sent to a rank that
+    is stuck arrives all the same."""
     known_recv = calls.op == "Recv"
     known = np.flatnonzero(calls.operation >= 0)
 
@@ -106,4 +107,5 @@ def calls_of(
     single = np.isin(operation, calls.operation[known][calls.peer[known] >= 0])
     receives = single & ~sends if sends is not None else np.zeros(len(rank), dtype=np.bool_)
     wanted = key(operation, rank, np.where(single, peer, -1), receives)
-    return known[order[np.searchsorted(keys[order], wanted)]]
+    place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+    return np.where(keys[order][place] == wanted, known[order[place]], -1)

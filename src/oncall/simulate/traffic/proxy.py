@@ -43,6 +43,12 @@ class ProxySteps:
     started_ns: Floats
     ended_ns: Floats
 
+    def where(self, chosen: NDArray[np.bool_]) -> ProxySteps:
+        """Those of them."""
+        return ProxySteps(
+            **{item.name: getattr(self, item.name)[chosen] for item in fields(ProxySteps)}
+        )
+
 
 def noticed(slices: Slices, links: Links, rng: np.random.Generator) -> Slices:
     """The same slices, completed when their senders' threads look. Parts of one request are

@@ -163,10 +163,12 @@ class _Recorder:
         self.incident.append("ops", rows)
 
     def _transfers(self, steps: ProxySteps) -> None:
-        """Proxy operations that were completed; of what stands still nothing is told here."""
+        """Proxy operations that were completed; of what stands still nothing is told here, nor of
+        a rank that never called."""
         calls = self.played.calls
         call = calls_of(calls, steps.operation, steps.rank, steps.peer, self.cluster.world_size,
                         sends=steps.sends)  # fmt: skip
+        steps, call = steps.where(call >= 0), call[call >= 0]
         is_p2p = calls.peer[call] >= 0
         self.incident.append(
             "transfers",
