@@ -22,7 +22,7 @@ ROLES = ("tp", "cp", "ep", "dp", "pp", "embedding", "model", "world")
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of one role. comm, size, place: (pp, lanes, tp), 0 where a rank is in none.
+    """Groups of one role. comm: (pp, lanes, tp), 0 where a rank is in none.
     crosses: does a group go over the network?"""
 
     role: str
