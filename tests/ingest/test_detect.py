@@ -152,7 +152,7 @@ def test_odd_file_names(fr, tmp_path):
     ("content", "problem"),
     [
         (None, "No such file"),
-        (b"hello", "not a recording that oncall knows; oncall reads PyTorch Flight Recorder"),
+        (b"hello", "not a recording that oncall knows; oncall reads PyTorch profiler traces"),
         (b"", "empty or unreadable file"),
         (b"\x80\x04cos\nsystem\n", "a pickle, but not one of the Flight Recorder"),
         (b"\x80\x02}(X\x09\0\0\0pg_config", "truncated or damaged pickle"),

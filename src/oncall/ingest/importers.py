@@ -10,8 +10,10 @@ from typing import Protocol, cast
 
 from oncall.evidence.incident import Incident
 
-# Module, and what it reads in an engineer's words. Content decides, in this order.
+# Module, and what it reads in an engineer's words. Content decides, in this order: a profiler's
+# trace, too, lists process groups as a Flight Recorder dump does.
 _TABLE = {
+    "oncall.ingest.kineto": "PyTorch profiler traces (Kineto, JSON)",
     "oncall.ingest.flight_recorder": "PyTorch Flight Recorder dumps (pickle or JSON)",
     "oncall.ingest.nccl_ras": "NCCL RAS output (text or JSON, or ras://HOST:PORT)",
     "oncall.ingest.nccl_inspector": "NCCL Inspector JSON lines",

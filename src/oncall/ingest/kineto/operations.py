@@ -1,0 +1,145 @@
+"""The calls of one trace joined with their kernels: one row an operation."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from oncall.ingest.flight_recorder.names import COALESCED, DTYPE_BYTES
+from oncall.ingest.kineto.trace import Call, Kernel, Launches, Trace
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of a rank: its first call, what all its calls moved, and when it ran."""
+
+    call: Call
+    op: str
+    seq: int
+    count: int | None
+    bytes: int | None
+    started_ns: int | None
+    ended_ns: int | None
+    stream: int | None
+    group_id: int | None
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The operations of a trace in the order of their calls, and what the joining showed."""
+
+    operations: list[Operation]
+    counted: bool  # collectives carry no numbers: they were counted
+    by_launch: int  # kernels joined by when and where they were launched
+    lost: int  # kernels of no call
+
+
+def join(trace: Trace) -> Joined:
+    """Operations of a trace.
+
+    Calls of one number on one group are one operation: a coalesced one, or a barrier with the
+    all-reduce inside it. Sends and receives are numbered in the rank's own order, as their numbers
+    mean different things in different releases of PyTorch.
+    """
+    calls = sorted(trace.calls, key=lambda call: (call.at_ns, -call.until_ns))
+    kernels, by_launch, lost = _kernels_of(calls, trace.kernels, trace.launches)
+    counted = any(call.seq is None for call in calls if not call.p2p)
+    parts: dict[tuple[str, bool, int], list[int]] = defaultdict(list)
+    numbers: dict[tuple[str, bool], int] = defaultdict(int)
+    for index, call in enumerate(calls):
+        lane = call.group, call.p2p
+        numbers[lane] += 1
+        told = not call.p2p and not counted and call.seq is not None
+        parts[*lane, call.seq if told and call.seq is not None else numbers[lane]].append(index)
+    operations = [
+        _operation([calls[i] for i in part], seq, [k for i in part for k in kernels.get(i, ())])
+        for (_, _, seq), part in parts.items()
+    ]
+    operations.sort(key=lambda one: one.call.at_ns)
+    return Joined(operations, counted and bool(operations), by_launch, lost)
+
+
+def _operation(calls: Sequence[Call], seq: int, kernels: Sequence[Kernel]) -> Operation:
+    first = calls[0]
+    nested = [call for call in calls[1:] if call.until_ns <= first.until_ns]
+    moving = [call for call in calls if call not in nested]
+    op = first.op if len({call.op for call in moving}) == 1 else COALESCED
+    counts = [call.elements for call in moving if call.elements is not None]
+    width = DTYPE_BYTES.get(first.dtype or "")
+    count = sum(counts) if counts and op != "Barrier" else 0 if op == "Barrier" else None
+    shared = kernels[0].correlation if len(calls) == 1 and first.p2p and kernels else None
+    return Operation(
+        call=first,
+        op=op,
+        seq=seq,
+        count=count,
+        bytes=count * width if count is not None and width is not None else None,
+        started_ns=min((kernel.started_ns for kernel in kernels), default=None),
+        ended_ns=max((kernel.ended_ns for kernel in kernels), default=None),
+        stream=kernels[0].stream if kernels else None,
+        group_id=shared,
+    )
+
+
+# -------------------------------------------------------------------- kernels
+
+
+def _kernels_of(
+    calls: Sequence[Call], kernels: Iterable[Kernel], launches: Launches
+) -> tuple[Mapping[int, list[Kernel]], int, int]:
+    """Kernels by the index of their call; how many were joined by their launch, and not at all."""
+    by_id = {call.external_id: index for index, call in enumerate(calls)}
+    joined: dict[int, list[Kernel]] = defaultdict(list)
+    unlinked = []
+    for kernel in kernels:
+        index = by_id.get(kernel.external_id or 0)
+        if index is None:
+            unlinked.append(kernel)
+        else:
+            joined[index].append(kernel)
+    placed = _by_launch(calls, unlinked, launches, joined)
+    return joined, placed, len(unlinked) - placed
+
+
+def _by_launch(
+    calls: Sequence[Call],
+    kernels: Sequence[Kernel],
+    launches: Launches,
+    joined: dict[int, list[Kernel]],
+) -> int:
+    """Give kernels without a link to the calls before their launch on the same thread.
+
+    A group call (batched sends and receives) launches one kernel after all its calls: it is of
+    every call since the last one that has a kernel. Returns how many found their calls.
+    """
+    if not kernels:
+        return 0
+    launched = _launches_of(kernels, launches)
+    by_thread: dict[int, list[int]] = defaultdict(list)
+    for index, call in enumerate(calls):
+        by_thread[call.thread].append(index)
+    placed = 0
+    for kernel in sorted(kernels, key=lambda one: launched.get(one.correlation or -1, (0, 0))[1]):
+        thread, at_ns = launched.get(kernel.correlation or -1, (0, 0))
+        mine = by_thread.get(thread, [])
+        last = bisect_right(mine, at_ns, key=lambda index: calls[index].at_ns) - 1
+        found = []
+        while last >= 0 and mine[last] not in joined:
+            found.append(mine[last])
+            last -= 1
+        for index in found:
+            joined[index].append(kernel)
+        placed += bool(found)
+    return placed
+
+
+def _launches_of(kernels: Sequence[Kernel], launches: Launches) -> dict[int, tuple[int, int]]:
+    """Thread and instant of the launch of each kernel, by correlation."""
+    wanted = np.array([one.correlation for one in kernels if one.correlation is not None])
+    correlation = np.frombuffer(launches.correlation, dtype=np.int64)
+    rows = np.flatnonzero(np.isin(correlation, wanted)).tolist()
+    return {launches.correlation[row]: (launches.thread[row], launches.at_ns[row]) for row in rows}

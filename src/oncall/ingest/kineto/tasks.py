@@ -1,0 +1,191 @@
+"""Tasks that the program named itself, by `torch.profiler.record_function`.
+
+Names are those of Megatron-LM's timers (`forward-compute`, `backward-send`, ...) and of
+torch.distributed.pipelining (`PP:2F0`: stage 2, forward, micro-batch 0). Times are the device's
+where it ran anything for the task, else the host's.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from oncall.ingest.kineto.trace import Annotation, Call, Trace
+
+_STEP = re.compile(r"ProfilerStep#(\d+)")
+_OPTIMIZER = re.compile(r"Optimizer\.step#")
+_NUMBERED = re.compile(
+    r"(?P<name>[a-z-]+?)(?:[-_ :#]*(?:mb|micro[-_ ]?batch)?[-_ :#]*(?P<mb>\d+))?"
+)
+_PIPELINING = re.compile(
+    r"PP:(?P<stage>\d+)(?P<action>F|B|I|SEND_F|RECV_F|SEND_B|RECV_B)(?P<mb>\d+)"
+)
+_ACTIONS = {
+    "F": "forward",
+    "B": "backward",
+    "I": "backward",  # the input's half, which the next stage waits for
+    "SEND_F": "forward_send",
+    "RECV_F": "forward_recv",
+    "SEND_B": "backward_send",
+    "RECV_B": "backward_recv",
+}
+_NAMES = {
+    "forward-compute": "forward",
+    "backward-compute": "backward",
+    "forward-send": "forward_send",
+    "forward-recv": "forward_recv",
+    "backward-send": "backward_send",
+    "backward-recv": "backward_recv",
+    "all-grads-sync": "gradients",
+    "grads-all-reduce": "gradients",
+    "grads-reduce-scatter": "gradients",
+    "layernorm-grads-all-reduce": "gradients",
+    "params-all-gather": "parameters",
+    "embedding-grads-all-reduce": "embedding",
+    "optimizer": "optimizer",
+    "gc": "garbage",
+    "evaluate": "evaluation",
+    "save-checkpoint": "checkpoint",
+}
+_OF_MICRO_BATCH = {"forward", "backward", *_ACTIONS.values()}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of an iteration. `call` is the send or receive in it."""
+
+    iteration: int
+    task: str
+    chunk: int | None
+    micro_batch: int | None
+    started_ns: int
+    ended_ns: int
+    stage: int | None = None
+    call: Call | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """The tasks of a trace in the order of the program, and what was inferred."""
+
+    tasks: list[Task]
+    notes: list[str]
+
+
+def tasks_of(trace: Trace) -> Told:
+    """What the annotations of a trace name; nothing, if they name no task."""
+    annotations = sorted(trace.annotations, key=lambda one: one.at_ns)
+    named = [(one, found) for one in annotations if (found := _meaning(one.name))]
+    if not any(found.task in ("forward", "backward") for _, found in named):
+        return Told([], [])
+    steps = [(one, _STEP.match(one.name)) for one in annotations]
+    numbered = [(one, int(match[1])) for one, match in steps if match]
+    notes = []
+    if not numbered:
+        notes.append("its iterations are counted by the optimizer's steps")
+    transfers = _Transfers(trace.calls)
+    found_tasks: list[Task] = []
+    of_host = 0
+    for one, meaning in named:
+        iteration = _iteration(one, numbered, named)
+        call = transfers.within(one) if meaning.task.endswith(("send", "recv")) else None
+        if iteration is None or (call is None and transfers.any and meaning.transfers):
+            continue  # outside of the steps, or at an end of the pipeline where nothing moves
+        span = trace.device_spans.get(one.external_id or 0)
+        of_host += span is None
+        started_ns, ended_ns = span or (one.at_ns, one.until_ns)
+        found_tasks.append(
+            Task(
+                iteration,
+                meaning.task,
+                None,
+                meaning.micro_batch,
+                started_ns,
+                ended_ns,
+                meaning.stage,
+                call,
+            )
+        )
+    if of_host:
+        notes.append(f"the times of {of_host:,} tasks are the host's, not the device's")
+    if any(one.micro_batch is None and one.task in _OF_MICRO_BATCH for one in found_tasks):
+        notes.append("its micro-batches are counted in the order of its tasks")
+    return Told(_counted(_chunked(found_tasks)), notes)
+
+
+@dataclass(frozen=True)
+class _Meaning:
+    task: str
+    micro_batch: int | None
+    stage: int | None = None
+
+    @property
+    def transfers(self) -> bool:
+        return self.task.endswith(("send", "recv"))
+
+
+def _meaning(name: str) -> _Meaning | None:
+    if found := _PIPELINING.fullmatch(name):
+        return _Meaning(_ACTIONS[found["action"]], int(found["mb"]), int(found["stage"]))
+    if _OPTIMIZER.match(name):
+        return _Meaning("optimizer", None)
+    found = _NUMBERED.fullmatch(name)
+    task = _NAMES.get(found["name"]) if found else None
+    if found is None or task is None:
+        return None
+    return _Meaning(task, int(found["mb"]) if found["mb"] and task in _OF_MICRO_BATCH else None)
+
+
+def _iteration(
+    one: Annotation,
+    numbered: Sequence[tuple[Annotation, int]],
+    named: Sequence[tuple[Annotation, _Meaning]],
+) -> int | None:
+    """The profiler's step that a task began in; without steps, how many optimizer steps ended."""
+    if not numbered:
+        ends = [other.until_ns for other, meaning in named if meaning.task == "optimizer"]
+        return bisect_right(ends, one.at_ns)
+    at = bisect_right(numbered, one.at_ns, key=lambda pair: pair[0].at_ns) - 1
+    step, number = numbered[max(at, 0)]
+    return number if step.at_ns <= one.at_ns < step.until_ns else None
+
+
+class _Transfers:
+    """The sends and receives of a rank, to be found by when they were called."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._calls = sorted((call for call in calls if call.p2p), key=lambda call: call.at_ns)
+        self.any = bool(self._calls)
+
+    def within(self, one: Annotation) -> Call | None:
+        at = bisect_left(self._calls, one.at_ns, key=lambda call: call.at_ns)
+        call = self._calls[at] if at < len(self._calls) else None
+        return call if call is not None and call.at_ns <= one.until_ns else None
+
+
+def _chunked(tasks: Sequence[Task]) -> list[Task]:
+    """Of several stages told on one rank, each is a chunk; the rank's own stage is the first."""
+    stages = sorted({one.stage for one in tasks if one.stage is not None})
+    return [
+        replace(one, stage=stages[0], chunk=stages.index(one.stage))
+        if one.stage is not None
+        else replace(one, chunk=0 if one.task in _OF_MICRO_BATCH else None)
+        for one in tasks
+    ]
+
+
+def _counted(tasks: Sequence[Task]) -> list[Task]:
+    """Micro-batches that no name tells: the n-th task of its kind is that of micro-batch n."""
+    seen: dict[tuple[int, str, int | None], int] = defaultdict(int)
+    counted = []
+    for one in tasks:
+        if one.micro_batch is None and one.task in _OF_MICRO_BATCH:
+            key = one.iteration, one.task, one.chunk
+            counted.append(replace(one, micro_batch=seen[key]))
+            seen[key] += 1
+        else:
+            counted.append(one)
+    return counted

@@ -1,0 +1,293 @@
+"""One profiler trace: what a rank called, when the device ran it, and what the program named.
+
+Argument names are those of PyTorch's `ParamCommsDebugInfo` (torch/csrc/profiler/util.h); kernels
+carry the `External id` of the call that launched them (libkineto, output_json.cpp).
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from oncall.ingest.flight_recorder.names import operation
+from oncall.ingest.kineto.stream import TraceStream
+from oncall.ingest.printable import printable
+
+_NO_COMMUNICATION = {"wait", "init", ""}
+_RANK_IN_NAME = re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
+# tensorboard_trace_handler calls a file HOST_PID.INSTANT.pt.trace.json, older ones without INSTANT.
+_HOST_IN_NAME = re.compile(r"(?P<host>[A-Za-z][\w.-]*?)_(?P<pid>\d+)(?:\.\d+)?\.pt\.trace\.json")
+
+
+class Call(NamedTuple):
+    """One `record_param_comms`. `group` is the group's name on this rank; `seq` counts from 1.
+
+    `members` are as the call lists them: empty where it does not list them all.
+    """
+
+    external_id: int
+    thread: int
+    at_ns: int
+    until_ns: int
+    op: str
+    group: str
+    description: str
+    group_size: int
+    members: tuple[int, ...]
+    seq: int | None
+    peer: int | None
+    dtype: str | None
+    elements: int | None
+
+    @property
+    def p2p(self) -> bool:
+        return self.op in ("Send", "Recv")
+
+
+class Kernel(NamedTuple):
+    """One NCCL kernel on the device."""
+
+    external_id: int | None
+    correlation: int | None
+    started_ns: int
+    ended_ns: int
+    stream: int | None
+
+
+class Annotation(NamedTuple):
+    """What the program named: on its thread, and from the first to the last kernel within it."""
+
+    name: str
+    external_id: int | None
+    at_ns: int
+    until_ns: int
+
+
+@dataclass
+class Launches:
+    """Kernel launches: correlation, thread and instant, as three columns."""
+
+    correlation: array[int] = field(default_factory=lambda: array("q"))
+    thread: array[int] = field(default_factory=lambda: array("q"))
+    at_ns: array[int] = field(default_factory=lambda: array("q"))
+
+
+@dataclass
+class Trace:
+    """What was read of one file; `problem` says what was not."""
+
+    path: Path
+    rank: int | None = None
+    world_size: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    gpu: int | None = None
+    version: str | None = None
+    config: list[Mapping[str, Any]] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    launches: Launches = field(default_factory=Launches)
+    annotations: list[Annotation] = field(default_factory=list)
+    device_spans: dict[int, tuple[int, int]] = field(default_factory=dict)
+    undescribed: int = 0
+    problem: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def span_ns(self) -> tuple[int, int] | None:
+        """From the first to the last instant of what was kept."""
+        spans = [(one.at_ns, one.until_ns) for one in self.calls]
+        spans += [(one.at_ns, one.until_ns) for one in self.annotations]
+        return (min(a for a, _ in spans), max(b for _, b in spans)) if spans else None
+
+
+def read_trace(path: Path) -> Trace:
+    """Read one file; what is damaged becomes its `problem`."""
+    trace = Trace(path)
+    stream = TraceStream(path)
+    try:
+        for event in stream:
+            take = _TAKE.get(event.get("cat", ""))
+            if take is not None:
+                try:
+                    take(event, trace)
+                except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError):
+                    trace.undescribed += 1
+    except OSError as error:
+        trace.problem = error.strerror or str(error)
+        return trace
+    trace.problem = stream.problem
+    _identify(trace, stream.header)
+    _to_common_time(trace, stream.header.get("baseTimeNanoseconds"))
+    return trace
+
+
+# --------------------------------------------------------------------- events
+
+
+def _take_call(event: Mapping[str, Any], trace: Trace) -> None:
+    if event["name"] != "record_param_comms":
+        return
+    said = event.get("args", {})
+    name = said.get("Collective name")
+    if name is None:
+        trace.undescribed += 1
+        return
+    if name in _NO_COMMUNICATION:
+        return
+    op = operation(name)
+    at_ns = _nanoseconds(event["ts"])
+    size = int(said.get("Group size", 0))
+    peer = said.get("Dst Rank" if op == "Send" else "Src Rank")
+    trace.calls.append(
+        Call(
+            external_id=int(said.get("External id", 0)),
+            thread=_thread(event),
+            at_ns=at_ns,
+            until_ns=at_ns + _nanoseconds(event.get("dur", 0)),
+            op=printable(op),
+            group=str(said.get("Process Group Name", "")),
+            description=str(said.get("Process Group Description", "")),
+            group_size=size,
+            members=_members(said, size),
+            seq=_number(said.get("Seq")),
+            peer=_number(peer) if op in ("Send", "Recv") else None,
+            dtype=said.get("dtype"),
+            elements=_number(said.get("In msg nelems")),
+        )
+    )
+
+
+def _take_kernel(event: Mapping[str, Any], trace: Trace) -> None:
+    if "nccl" not in event["name"]:
+        return
+    said = event.get("args", {})
+    started_ns = _nanoseconds(event["ts"])
+    trace.gpu = _number(said.get("device")) if trace.gpu is None else trace.gpu
+    trace.kernels.append(
+        Kernel(
+            external_id=_number(said.get("External id")),
+            correlation=_number(said.get("correlation")),
+            started_ns=started_ns,
+            ended_ns=started_ns + _nanoseconds(event["dur"]),
+            stream=_number(said.get("stream")),
+        )
+    )
+
+
+def _take_launch(event: Mapping[str, Any], trace: Trace) -> None:
+    if "Launch" in event["name"]:
+        correlation, thread, at_ns = (
+            int(event["args"]["correlation"]),
+            _thread(event),
+            _nanoseconds(event["ts"]),
+        )
+        trace.launches.correlation.append(correlation)
+        trace.launches.thread.append(thread)
+        trace.launches.at_ns.append(at_ns)
+
+
+def _take_annotation(event: Mapping[str, Any], trace: Trace) -> None:
+    at_ns = _nanoseconds(event["ts"])
+    until_ns = at_ns + _nanoseconds(event["dur"])
+    external_id = _number(event.get("args", {}).get("External id"))
+    trace.annotations.append(Annotation(event["name"], external_id, at_ns, until_ns))
+
+
+def _take_device_span(event: Mapping[str, Any], trace: Trace) -> None:
+    """A range on one stream; Kineto draws it 1 ns wider on each side."""
+    external_id = _number(event.get("args", {}).get("External id"))
+    if external_id is not None:
+        start_ns = _nanoseconds(event["ts"]) + 1
+        end_ns = start_ns + _nanoseconds(event["dur"]) - 2
+        first, last = trace.device_spans.get(external_id, (start_ns, end_ns))
+        trace.device_spans[external_id] = min(first, start_ns), max(last, end_ns)
+
+
+_TAKE: dict[str, Callable[[Mapping[str, Any], Trace], None]] = {
+    "cpu_op": _take_call,
+    "kernel": _take_kernel,
+    "cuda_runtime": _take_launch,
+    "cuda_driver": _take_launch,
+    "user_annotation": _take_annotation,
+    "gpu_user_annotation": _take_device_span,
+}
+
+
+def _nanoseconds(microseconds: Any) -> int:
+    """Exact: a whole number, or the text of one with a fraction."""
+    if isinstance(microseconds, int):
+        return microseconds * 1000
+    return round(Decimal(microseconds) * 1000)
+
+
+def _thread(event: Mapping[str, Any]) -> int:
+    return int(event.get("tid", 0))
+
+
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _members(said: Mapping[str, Any], size: int) -> tuple[int, ...]:
+    """Global ranks in group order. Long lists are cut (`...`); even ones have start and stride."""
+    listed = said.get("Process Group Ranks", "")
+    if "..." not in listed and (words := listed.strip("[] ")):
+        return tuple(map(int, words.split(",")))
+    start, stride = _number(said.get("Global rank start")), _number(said.get("Global rank stride"))
+    if listed and start is not None and stride is not None and stride > 0 and size > 0:
+        return tuple(range(start, start + stride * size, stride))
+    return ()
+
+
+# --------------------------------------------------------------------- header
+
+
+def _identify(trace: Trace, header: Mapping[str, Any]) -> None:
+    """Rank, job size and groups as told; what is not told, by the file's name."""
+    told = header.get("distributedInfo")
+    told = told if isinstance(told, dict) else {}
+    name = trace.path.name
+    try:
+        trace.rank, trace.world_size = _number(told.get("rank")), _number(told.get("world_size"))
+        trace.config = [one for one in told.get("pg_config") or () if isinstance(one, dict)]
+    except (TypeError, ValueError):
+        trace.notes.append("its distributedInfo is malformed")
+    version = header.get("schemaVersion")
+    trace.version = None if version is None else printable(str(version))
+    if trace.rank is None and (found := _RANK_IN_NAME.search(name)):
+        trace.rank = int(found[1])
+        trace.notes.append("its rank is that in the file's name")
+    if found := _HOST_IN_NAME.fullmatch(name.removesuffix(".gz")):
+        trace.host, trace.pid = found["host"], int(found["pid"])
+        trace.notes.append("its node is that in the file's name")
+
+
+def _to_common_time(trace: Trace, base_ns: Any) -> None:
+    """Add the time base; without one, instants count from 1970 or from an unknown beginning."""
+    if not isinstance(base_ns, int) or not base_ns:
+        first = trace.span_ns
+        if first is not None and first[0] < 10**18:
+            trace.notes.append("its times count from an instant that it does not tell")
+        return
+    trace.calls = [
+        call._replace(at_ns=call.at_ns + base_ns, until_ns=call.until_ns + base_ns)
+        for call in trace.calls
+    ]
+    trace.kernels = [
+        kernel._replace(started_ns=kernel.started_ns + base_ns, ended_ns=kernel.ended_ns + base_ns)
+        for kernel in trace.kernels
+    ]
+    trace.annotations = [
+        one._replace(at_ns=one.at_ns + base_ns, until_ns=one.until_ns + base_ns)
+        for one in trace.annotations
+    ]
+    trace.launches.at_ns = array("q", (at_ns + base_ns for at_ns in trace.launches.at_ns))
+    trace.device_spans = {
+        key: (first + base_ns, last + base_ns) for key, (first, last) in trace.device_spans.items()
+    }
