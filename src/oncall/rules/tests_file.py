@@ -13,6 +13,7 @@ the row's own value, and columns that measure take quantities (`400 s`, `64 MiB`
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -263,18 +264,42 @@ def _expand(declared: tuple[Column, ...], row: Mapping[str, Any]) -> Iterator[di
         yield values
 
 
+_LIMITS = {
+    "INTEGER": (-(2**31), 2**31 - 1),
+    "BIGINT": (-(2**63), 2**63 - 1),
+    "UINTEGER": (0, 2**32 - 1),
+    "UBIGINT": (0, 2**64 - 1),
+}
+
+
 def _values(column: Column, value: Any) -> list[Any]:
     """The values that one written value stands for. Raises UsageError if it fits no way."""
+    values = _written(column, value)
+    if not all(one is None or _fits(column.type, one) for one in values):
+        raise UsageError(f"`{value}` is no value for {column.name} ({column.type})")
+    return values
+
+
+def _written(column: Column, value: Any) -> list[Any]:
     if not isinstance(value, str) or column.type in ("VARCHAR", "VARCHAR[]", "BOOLEAN"):
         return [value]
     if column.name == "comm":
         return [communicator(value)]
     if column.unit not in ("ns", "bytes") and _SPANS.fullmatch(value):
         return list(expand_ranks(value))
-    quantity = parse_quantity(value)
-    if isinstance(quantity.value, str):
-        raise UsageError(f"`{value}` is no value for {column.name} ({column.type})")
-    return [quantity.value]
+    return [parse_quantity(value).value]
+
+
+def _fits(type_: str, value: Any) -> bool:
+    """Whether a column of that type holds the value as it is."""
+    if type_.endswith("[]"):
+        return isinstance(value, list) and all(_fits(type_[:-2], one) for one in value)
+    if type_ in ("VARCHAR", "BOOLEAN"):
+        return isinstance(value, str if type_ == "VARCHAR" else bool)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    least, most = _LIMITS.get(type_, (-math.inf, math.inf))
+    return least <= value <= most and (type_ == "DOUBLE" or float(value).is_integer())
 
 
 def communicator(name: str) -> int:
