@@ -26,7 +26,7 @@ from oncall.units import NS_PER_S, parse_quantity
 
 SOURCES = (  # by name, as `sources.py` makes them
     *("rings", "rdma_nics", "rdma_resources", "gpus", "hosts", "host_processes", "kernel_log"),
-    *("probes", "dpa", "verbs", "traffic"),
+    *("probes", "dpa", "verbs", "traffic", "triggers"),
 )
 
 
@@ -142,6 +142,18 @@ class Configuration:
         default=48 * 2**20,
         metadata=_key("bytes", "what epochs of the last minute may take, of all queue pairs"),
     )
+    triggers_capture: bool = field(
+        default=False,
+        metadata=_key("truth", "whether the network is looked at closely where a step is held up"),
+    )
+    triggers_every_ns: int = field(
+        default=NS_PER_S // 20,
+        metadata=_key("duration", "how often it is asked whether what ranks send stands still"),
+    )
+    triggers_stall_ns: int = field(
+        default=NS_PER_S // 2,
+        metadata=_key("duration", "nothing acknowledged for so long is a standstill"),
+    )
     drain_every_ns: int = field(
         default=NS_PER_S // 5, metadata=_key("duration", "how often the rings are emptied")
     )
@@ -189,7 +201,7 @@ RATES = tuple(f"{name}_every_ns" for name in SOURCES if name != "rings")
 PROBES = tuple(
     each.name
     for each in fields(Configuration)
-    if each.name.startswith(("probes_", "dpa_", "verbs_", "traffic_"))
+    if each.name.startswith(("probes_", "dpa_", "verbs_", "traffic_", "triggers_"))
 )
 _KEYS = {key_of(declared.name): declared for declared in fields(Configuration)}
 

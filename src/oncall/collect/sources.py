@@ -26,6 +26,7 @@ from oncall.collect.rdma_resources import RdmaResourceSource
 from oncall.collect.recent_traffic import RecentTraffic
 from oncall.collect.rings import RingSource
 from oncall.collect.source import FailedSource, Source, say_bug
+from oncall.collect.triggers.source import TriggerSource, TriggerThread
 from oncall.collect.verbs import VerbsSource
 from oncall.collect.verbs_process import Limits
 from oncall.errors import OncallError
@@ -120,6 +121,10 @@ def _traffic(of: Node) -> Source:
     return TrafficThread(TrafficSource(of.recent, of.config.traffic_every_ns))
 
 
+def _triggers(of: Node) -> Source:
+    return TriggerThread(TriggerSource(of.config, of.recent))
+
+
 _MAKE: dict[str, Callable[[Node], Source]] = {
     "rings": _rings,
     "rdma_nics": _rdma_nics,
@@ -132,6 +137,7 @@ _MAKE: dict[str, Callable[[Node], Source]] = {
     "verbs": _verbs,
     "dpa": _dpa,
     "traffic": _traffic,
+    "triggers": _triggers,
 }
 
 
