@@ -134,7 +134,7 @@ def test_a_call_and_its_kernel_are_one_operation(
     ) == [
         (
             *(5, 0, "coll", "AllReduce", "BFloat16", 1024, 2048, 20),
-            *(BASE_NS + 100_500, BASE_NS + 150_250, BASE_NS + 190_375, None),
+            *(BASE_NS + 100_500, BASE_NS + 150_250, BASE_NS + 190_375, True),
         )
     ]
     assert rows(incident, "SELECT world_size FROM jobs") == [(4,)]
@@ -303,3 +303,32 @@ def test_a_trace_without_described_collectives_says_so(tmp_path: Path, incident:
     path = write(tmp_path, document([event("cpu_op", "aten::mm", 1, 2)]))
     with pytest.raises(BadInput, match="none of its collectives is described"):
         load([path], incident)
+
+
+def test_behind_the_last_kernel_a_trace_on_demand_knows_nothing(
+    tmp_path: Path, incident: Incident
+) -> None:
+    told = document([call(1, 10), call(2, 20), kernel(30, 5, 2), call(3, 40)])
+    told["distributedInfo"] = told.pop("distributedInfo")  # behind the events
+    write(tmp_path, told)
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT seq, done, ended_ns IS NULL FROM ops ORDER BY seq") == [
+        (1, True, True),
+        (2, True, False),
+    ]
+    assert "1 operations at its end left out" in note(incident)
+
+
+def test_windows_of_one_rank_add_up_and_repeats_do_not(tmp_path: Path, incident: Incident) -> None:
+    def window(at_us: int) -> dict[str, Any]:
+        return document([call(1, at_us, "send", Dst_Rank=1), call(at_us, at_us + 50)])
+
+    for name, at_us in (("a.json", 1000), ("b.json", 2000), ("copy.json", 2000)):
+        write(tmp_path, window(at_us), name)
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT kind, seq FROM ops ORDER BY kind, seq") == [
+        *(("coll", 1000), ("coll", 2000), ("p2p", 1), ("p2p", 2)),
+    ]
+    assert rows(incident, "SELECT problem FROM recordings WHERE path LIKE '%copy.json'") == [
+        ("left out: b.json is of rank 0 at the same time",)
+    ]

@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oncall.ingest.flight_recorder.groups import Group, infer_members, listed_groups
 from oncall.ingest.kineto.trace import Trace
+
+if TYPE_CHECKING:
+    from oncall.ingest.kineto.reading import Reading
 
 
 def groups_of(trace: Trace) -> dict[str, Group]:
@@ -26,7 +29,7 @@ def groups_of(trace: Trace) -> dict[str, Group]:
             call.group, {"name": call.group, "desc": call.description, "ranks": []}
         )
         if not known["ranks"]:
-            known["ranks"] = call.members or _everyone(call.group_size, trace.world_size)
+            known["ranks"] = call.members or _everyone(call.group_size, trace.identity.world_size)
     listed = {group.name: group for group in listed_groups(config)}
     used = {call.group for call in trace.calls}
     return listed | {
@@ -36,16 +39,16 @@ def groups_of(trace: Trace) -> dict[str, Group]:
     }
 
 
-def known_groups(
-    traces: Mapping[int, Sequence[dict[str, Group]]], sizes: Mapping[Group, int]
-) -> dict[Group, Group]:
+def known_groups(by_rank: Mapping[int, Sequence[Reading]]) -> dict[Group, Group]:
     """Every group as some rank knows it -> with members; of unlisted ones they are inferred."""
     carriers: dict[Group, set[int]] = defaultdict(set)
-    for rank, many in traces.items():
-        for groups in many:
-            for group in groups.values():
+    sizes: dict[Group, int] = {}
+    for rank, windows in by_rank.items():
+        for one in windows:
+            sizes |= one.sizes
+            for group in one.groups.values():
                 carriers[group].add(rank)
-    inferred = infer_members(carriers, sizes, traces)
+    inferred = infer_members(carriers, sizes, by_rank)
     return {group: inferred.get(group, group) for group in carriers}
 
 

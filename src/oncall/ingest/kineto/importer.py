@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,115 +11,88 @@ import numpy as np
 from oncall.errors import BadInput
 from oncall.evidence.incident import Incident
 from oncall.ingest.flight_recorder.groups import Group, communicator
-from oncall.ingest.kineto.groups import groups_of, known_groups
-from oncall.ingest.kineto.operations import Joined, join
-from oncall.ingest.kineto.tasks import Task, Told, tasks_of
-from oncall.ingest.kineto.trace import Trace, read_trace
+from oncall.ingest.kineto.groups import known_groups
+from oncall.ingest.kineto.reading import Reading, read_files
+from oncall.ingest.kineto.tasks import Task
 from oncall.ingest.printable import printable
 
 KIND = "kineto"
 
-_UNDESCRIBED = (
-    "none of its collectives is described (record_param_comms without arguments, or none): PyTorch "
-    "describes those of NCCL since 2.3"
-)
-
-
-@dataclass(frozen=True)
-class _Rank:
-    """One readable trace: whose, its groups by name, its operations and tasks."""
-
-    trace: Trace
-    rank: int
-    groups: dict[str, Group]
-    joined: Joined
-    told: Told
-
 
 def import_traces(paths: Sequence[Path], incident: Incident, job: str) -> None:
     """See `kineto.read`."""
-    traces = [read_trace(path) for path in sorted(paths)]
-    _leave_out_repeats(traces)
-    ranks = [
-        _Rank(trace, trace.rank, groups_of(trace), join(trace), tasks_of(trace))
-        for trace in traces
-        if trace.rank is not None and trace.span_ns is not None
-    ]
-    _refuse_mixture(ranks)
-    known = _communicators(ranks)
-    if ranks:
-        _append_job(ranks, known, incident, job)
-    for one in ranks:
-        _append_operations(one, known, incident, job)
-        _append_tasks(one, known, incident, job)
-    _append_recordings(traces, ranks, incident, job)
+    readings = _without_repeats(list(read_files(sorted(paths))))
+    by_rank: dict[int, list[Reading]] = defaultdict(list)
+    for one in readings:
+        if one.identity.rank is not None and one.rows:
+            by_rank[one.identity.rank].append(one)
+    _refuse_mixture(readings)
+    known = known_groups(by_rank)
+    if by_rank:
+        _append_job(by_rank, known, incident, job)
+    comm = {group: communicator(whole) for group, whole in known.items()}
+    for rank, windows in sorted(by_rank.items()):
+        _append_operations(rank, windows, comm, incident, job)
+        _append_tasks(rank, windows, comm, incident, job)
+    _append_recordings(readings, incident, job)
 
 
 # ------------------------------------------------------------------- one job
 
 
-def _leave_out_repeats(traces: Sequence[Trace]) -> None:
-    """A rank traced twice over the same time would count twice; the first trace is kept."""
+def _without_repeats(readings: Sequence[Reading]) -> list[Reading]:
+    """A rank traced twice over the same time would count twice; of such traces the first counts."""
     kept: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
-    for trace in traces:
-        span = trace.span_ns
-        if span is None:
-            continue
-        if trace.rank is None:
-            trace.problem = "neither it nor its file's name tells its rank"
-            continue
-        begin, end = span
-        twin = next((name for b, e, name in kept[trace.rank] if begin <= e and b <= end), None)
-        if twin is None:
-            kept[trace.rank].append((begin, end, trace.path.name))
-        else:
-            trace.problem = f"left out: {twin} is of rank {trace.rank} at the same time"
-            trace.calls, trace.annotations = [], []
+    found = []
+    for one in sorted(readings, key=lambda reading: reading.span_ns or (0, 0)):
+        rank = one.identity.rank
+        if rank is not None and one.span_ns is not None:
+            begin, end = one.span_ns
+            twin = next((name for b, e, name in kept[rank] if begin <= e and b <= end), None)
+            if twin is not None:
+                problem = f"left out: {twin} is of rank {rank} at the same time"
+                found.append(one.without_rows(problem))
+                continue
+            kept[rank].append((begin, end, one.path.name))
+        found.append(one)
+    return found
 
 
-def _refuse_mixture(ranks: Sequence[_Rank]) -> None:
+def _refuse_mixture(readings: Sequence[Reading]) -> None:
     told: dict[int, Path] = {}
-    for one in ranks:
-        if one.trace.world_size is not None:
-            told.setdefault(one.trace.world_size, one.trace.path)
+    for one in readings:
+        if one.identity.world_size is not None:
+            told.setdefault(one.identity.world_size, one.path)
     if len(told) > 1:
         said = "; ".join(f"{path.name}: {size} ranks" for size, path in told.items())
         folder = str(next(iter(told.values())).parent)
-        raise BadInput(
-            folder, f"the traces disagree about the job's size ({said}); two jobs mixed?"
-        )
-
-
-def _communicators(ranks: Sequence[_Rank]) -> dict[Group, Group]:
-    by_rank: dict[int, list[dict[str, Group]]] = defaultdict(list)
-    sizes: dict[Group, int] = {}
-    for one in ranks:
-        by_rank[one.rank].append(one.groups)
-        for call in one.trace.calls:
-            if call.group_size:
-                sizes[one.groups[call.group]] = call.group_size
-    return known_groups(by_rank, sizes)
+        problem = f"the traces disagree about the job's size ({said}); two jobs mixed?"
+        raise BadInput(folder, problem)
 
 
 # -------------------------------------------------------------------- tables
 
 
 def _append_job(
-    ranks: Sequence[_Rank], known: Mapping[Group, Group], incident: Incident, job: str
+    by_rank: Mapping[int, Sequence[Reading]],
+    known: Mapping[Group, Group],
+    incident: Incident,
+    job: str,
 ) -> None:
+    """jobs, ranks, comms: every member of every group, those that left no trace included."""
+    identity = {rank: windows[0].identity for rank, windows in sorted(by_rank.items())}
+    told = [one.world_size for one in identity.values() if one.world_size is not None]
     members = {member for group in known.values() for member in group.members}
-    told = [one.trace.world_size for one in ranks if one.trace.world_size is not None]
-    world_size = told[0] if told else max([*members, *(one.rank for one in ranks)]) + 1
+    world_size = told[0] if told else max(members | set(by_rank)) + 1
     incident.append("jobs", {"job": [job], "world_size": [world_size]})
-    first = {one.rank: one.trace for one in reversed(ranks)}
     incident.append(
         "ranks",
         {
             "job": job,
-            "rank": list(first),
-            "node": [trace.host for trace in first.values()],
-            "gpu": [trace.gpu for trace in first.values()],
-            "pid": [trace.pid for trace in first.values()],
+            "rank": list(identity),
+            "node": [one.host for one in identity.values()],
+            "gpu": [one.gpu for one in identity.values()],
+            "pid": [one.pid for one in identity.values()],
         },
     )
     rows = [
@@ -145,104 +117,88 @@ def _append_job(
 
 
 def _append_operations(
-    one: _Rank, known: Mapping[Group, Group], incident: Incident, job: str
+    rank: int, windows: Sequence[Reading], comm: Mapping[Group, int], incident: Incident, job: str
 ) -> None:
-    operations = one.joined.operations
-    if not operations:
-        return
-    comm = {name: communicator(known[group]) for name, group in one.groups.items()}
-    incident.append(
-        "ops",
-        {
-            "job": job,
-            "comm": np.array([comm[it.call.group] for it in operations], dtype=np.uint64),
-            "seq": [it.seq for it in operations],
-            "rank": one.rank,
-            "kind": ["p2p" if it.call.p2p else "coll" for it in operations],
-            "op": [it.op for it in operations],
-            "dtype": [it.call.dtype and printable(it.call.dtype) for it in operations],
-            "count": [it.count for it in operations],
-            "bytes": [it.bytes for it in operations],
-            "peer": [it.call.peer for it in operations],
-            "stream": [it.stream for it in operations],
-            "group_id": [it.group_id for it in operations],
-            "enqueued_ns": [it.call.at_ns for it in operations],
-            "started_ns": [it.started_ns for it in operations],
-            "ended_ns": [it.ended_ns for it in operations],
-        },
-    )
+    """Operations of a rank, one window after another; what was counted is counted on."""
+    last: dict[tuple[int, bool], int] = defaultdict(int)
+    for one in windows:
+        operations = one.joined.operations
+        if not operations:
+            continue
+        comms = [comm[one.groups[it.call.group]] for it in operations]
+        lanes = [(key, it.call.p2p) for key, it in zip(comms, operations, strict=True)]
+        counted = [it.call.p2p or one.joined.counted for it in operations]
+        seq = [
+            it.seq + (last[lane] if on else 0)
+            for it, lane, on in zip(operations, lanes, counted, strict=True)
+        ]
+        last |= dict(zip(lanes, seq, strict=True))
+        incident.append(
+            "ops",
+            {
+                "job": job,
+                "comm": np.array(comms, dtype=np.uint64),
+                "seq": seq,
+                "rank": rank,
+                "kind": ["p2p" if it.call.p2p else "coll" for it in operations],
+                "op": [it.op for it in operations],
+                "dtype": [it.call.dtype and printable(it.call.dtype) for it in operations],
+                "count": [it.count for it in operations],
+                "bytes": [it.bytes for it in operations],
+                "peer": [it.call.peer for it in operations],
+                "stream": [it.stream for it in operations],
+                "group_id": [it.group_id for it in operations],
+                "enqueued_ns": [it.call.at_ns for it in operations],
+                "started_ns": [it.started_ns for it in operations],
+                "ended_ns": [it.ended_ns for it in operations],
+                "done": [it.done for it in operations],
+            },
+        )
 
 
-def _append_tasks(one: _Rank, known: Mapping[Group, Group], incident: Incident, job: str) -> None:
-    tasks = one.told.tasks
-    if not tasks:
-        return
-
-    def comm(task: Task) -> int | None:
-        return communicator(known[one.groups[task.call.group]]) if task.call else None
-
-    incident.append(
-        "stage_tasks",
-        {
-            "job": job,
-            "rank": one.rank,
-            "iteration": [task.iteration for task in tasks],
-            "task": [task.task for task in tasks],
-            "stage": [task.stage for task in tasks],
-            "chunk": [task.chunk for task in tasks],
-            "micro_batch": [task.micro_batch for task in tasks],
-            "peer": [task.call.peer if task.call else None for task in tasks],
-            "comm": [comm(task) for task in tasks],
-            "started_ns": [task.started_ns for task in tasks],
-            "ended_ns": [task.ended_ns for task in tasks],
-            "whole": True,
-            "source": "told",
-        },
-    )
-
-
-def _append_recordings(
-    traces: Sequence[Trace], ranks: Sequence[_Rank], incident: Incident, job: str
+def _append_tasks(
+    rank: int, windows: Sequence[Reading], comm: Mapping[Group, int], incident: Incident, job: str
 ) -> None:
-    read = {id(one.trace): one for one in ranks}
-    notes, rows = [], []
-    for trace in traces:
-        one = read.get(id(trace))
-        rows.append(len(one.joined.operations) + len(one.told.tasks) if one else 0)
-        notes.append("; ".join(_notes(trace, one)) or None)
-        if not trace.calls and trace.problem is None:
-            trace.problem = _UNDESCRIBED
+    for one in windows:
+        tasks = one.told.tasks
+        if not tasks:
+            continue
+        incident.append(
+            "stage_tasks",
+            {
+                "job": job,
+                "rank": rank,
+                "iteration": [task.iteration for task in tasks],
+                "task": [task.task for task in tasks],
+                "stage": [task.stage for task in tasks],
+                "chunk": [task.chunk for task in tasks],
+                "micro_batch": [task.micro_batch for task in tasks],
+                "peer": [task.call.peer if task.call else None for task in tasks],
+                "comm": [_comm(task, one, comm) for task in tasks],
+                "started_ns": [task.started_ns for task in tasks],
+                "ended_ns": [task.ended_ns for task in tasks],
+                "whole": True,
+                "source": "told",
+            },
+        )
+
+
+def _comm(task: Task, one: Reading, comm: Mapping[Group, int]) -> int | None:
+    return comm[one.groups[task.call.group]] if task.call else None
+
+
+def _append_recordings(readings: Sequence[Reading], incident: Incident, job: str) -> None:
+    notes = ["; ".join(one.notes) for one in readings]
     incident.append(
         "recordings",
         {
             "job": job,
-            "path": [printable(str(trace.path)) for trace in traces],
+            "path": [printable(str(one.path)) for one in readings],
             "kind": KIND,
-            "rank": [trace.rank for trace in traces],
-            "version": [trace.version for trace in traces],
-            "rows": rows,
-            "problem": [trace.problem and printable(trace.problem) for trace in traces],
-            "note": [note and printable(note) for note in notes],
+            "rank": [one.identity.rank for one in readings],
+            "version": [one.identity.version for one in readings],
+            "rows": [one.rows for one in readings],
+            "problem": [one.problem and printable(one.problem) for one in readings],
+            "note": [printable(note) or None for note in notes],
         },
     )
-
-
-def _notes(trace: Trace, one: _Rank | None) -> list[str]:
-    """What was inferred in reading a trace, and what it leaves open."""
-    notes = list(trace.notes)
-    if one is None:
-        return notes
-    joined = one.joined
-    if trace.undescribed:
-        notes.append(f"{trace.undescribed:,} events without what describes them were left out")
-    if joined.counted:
-        notes.append(
-            "its collectives carry no numbers: they are counted from the trace's beginning"
-        )
-    if joined.by_launch:
-        notes.append(f"{joined.by_launch:,} kernels were joined by when they were launched")
-    if joined.lost:
-        notes.append(f"{joined.lost:,} NCCL kernels are of no call in it (CUDA graphs?)")
-    if trace.calls and not trace.kernels:
-        notes.append("no NCCL kernel is in it: when the device ran the operations is not known")
-    return notes + one.told.notes

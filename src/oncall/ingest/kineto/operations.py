@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ class Operation:
     ended_ns: int | None
     stream: int | None
     group_id: int | None
+    done: bool | None
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,10 @@ class Joined:
     """The operations of a trace in the order of their calls, and what the joining showed."""
 
     operations: list[Operation]
-    counted: bool  # collectives carry no numbers: they were counted
-    by_launch: int  # kernels joined by when and where they were launched
-    lost: int  # kernels of no call
+    counted: bool = False  # collectives carry no numbers: they were counted
+    by_launch: int = 0  # kernels joined by when and where they were launched
+    lost: int = 0  # kernels of no call
+    left_out: int = 0  # operations of which the trace cannot know whether they were over
 
 
 def join(trace: Trace) -> Joined:
@@ -60,7 +62,28 @@ def join(trace: Trace) -> Joined:
         for (_, _, seq), part in parts.items()
     ]
     operations.sort(key=lambda one: one.call.at_ns)
-    return Joined(operations, counted and bool(operations), by_launch, lost)
+    kept = _settled(operations, trace)
+    return Joined(kept, counted, by_launch, lost, len(operations) - len(kept))
+
+
+def _settled(operations: Sequence[Operation], trace: Trace) -> list[Operation]:
+    """The operations of which it is known that they are over.
+
+    NCCL runs those of one group in order: what precedes one that ran has run. Behind the last one a
+    trace that was cut off knows nothing, and a call that it does not see end is no hang.
+    """
+    if trace.synchronised:
+        return [replace(one, done=True) for one in operations]
+    if not trace.kernels:
+        return list(operations)
+    lanes = [(one.call.group, one.call.p2p) for one in operations]
+    ran = zip(lanes, operations, strict=True)
+    last = {lane: one.call.at_ns for lane, one in ran if one.ended_ns is not None}
+    return [
+        replace(one, done=True)
+        for lane, one in zip(lanes, operations, strict=True)
+        if one.call.at_ns <= last.get(lane, -1)
+    ]
 
 
 def _operation(calls: Sequence[Call], seq: int, kernels: Sequence[Kernel]) -> Operation:
@@ -82,6 +105,7 @@ def _operation(calls: Sequence[Call], seq: int, kernels: Sequence[Kernel]) -> Op
         ended_ns=max((kernel.ended_ns for kernel in kernels), default=None),
         stream=kernels[0].stream if kernels else None,
         group_id=shared,
+        done=None,
     )
 
 
@@ -114,7 +138,7 @@ def _by_launch(
     """Give kernels without a link to the calls before their launch on the same thread.
 
     A group call (batched sends and receives) launches one kernel after all its calls: it is of
-    every call since the last one that has a kernel. Returns how many found their calls.
+    every call on their group since the last one that has a kernel. Returns how many found theirs.
     """
     if not kernels:
         return 0
@@ -127,8 +151,10 @@ def _by_launch(
         thread, at_ns = launched.get(kernel.correlation or -1, (0, 0))
         mine = by_thread.get(thread, [])
         last = bisect_right(mine, at_ns, key=lambda index: calls[index].at_ns) - 1
-        found = []
+        found: list[int] = []
         while last >= 0 and mine[last] not in joined:
+            if found and calls[mine[last]].group != calls[found[0]].group:
+                break
             found.append(mine[last])
             last -= 1
         for index in found:

@@ -64,7 +64,7 @@ class _TornError(Exception):
 class TraceStream:
     """Iterates over the events of one trace.
 
-    Afterwards `header` holds what stands beside the events, before and behind them, and `problem`
+    Afterwards `header` and `trailer` hold what stands before and behind the events, and `problem`
     what could not be read: where, and after how many events. Numbers with a fraction come as text,
     as a float cannot hold microseconds since 1970 to the nanosecond. Raises OSError if the file
     cannot be opened.
@@ -72,6 +72,7 @@ class TraceStream:
 
     def __init__(self, path: Path) -> None:
         self.header: dict[str, Any] = {}
+        self.trailer: dict[str, Any] = {}
         self.problem: str | None = None
         self.events = 0
         self._path = path
@@ -105,14 +106,16 @@ class TraceStream:
 
     def _document(self) -> Iterator[dict[str, Any]]:
         self._expect("{")
+        beside = self.header
         while self._next() != "}":
             name = self._value()
             self._expect(":")
             if name == "traceEvents" and self._next() == "[":
                 self._at += 1
                 yield from self._array()
+                beside = self.trailer
             else:
-                self.header[str(name)] = self._value()
+                beside[str(name)] = self._value()
 
     def _array(self) -> Iterator[dict[str, Any]]:
         while self._next() != "]":

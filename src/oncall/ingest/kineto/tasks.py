@@ -72,7 +72,7 @@ class Told:
     """The tasks of a trace in the order of the program, and what was inferred."""
 
     tasks: list[Task]
-    notes: list[str]
+    notes: tuple[str, ...] = ()
 
 
 def tasks_of(trace: Trace) -> Told:
@@ -80,7 +80,7 @@ def tasks_of(trace: Trace) -> Told:
     annotations = sorted(trace.annotations, key=lambda one: one.at_ns)
     named = [(one, found) for one in annotations if (found := _meaning(one.name))]
     if not any(found.task in ("forward", "backward") for _, found in named):
-        return Told([], [])
+        return Told([])
     steps = [(one, _STEP.match(one.name)) for one in annotations]
     numbered = [(one, int(match[1])) for one, match in steps if match]
     notes = []
@@ -113,7 +113,7 @@ def tasks_of(trace: Trace) -> Told:
         notes.append(f"the times of {of_host:,} tasks are the host's, not the device's")
     if any(one.micro_batch is None and one.task in _OF_MICRO_BATCH for one in found_tasks):
         notes.append("its micro-batches are counted in the order of its tasks")
-    return Told(_counted(_chunked(found_tasks)), notes)
+    return Told(_counted(_chunked(found_tasks)), tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -169,10 +169,10 @@ class _Transfers:
 def _chunked(tasks: Sequence[Task]) -> list[Task]:
     """Of several stages told on one rank, each is a chunk; the rank's own stage is the first."""
     stages = sorted({one.stage for one in tasks if one.stage is not None})
+    chunks = {stage: chunk for chunk, stage in enumerate(stages)} | {None: 0}
+    own = stages[0] if stages else None
     return [
-        replace(one, stage=stages[0], chunk=stages.index(one.stage))
-        if one.stage is not None
-        else replace(one, chunk=0 if one.task in _OF_MICRO_BATCH else None)
+        replace(one, stage=own, chunk=chunks[one.stage] if one.task in _OF_MICRO_BATCH else None)
         for one in tasks
     ]
 

@@ -77,17 +77,29 @@ class Launches:
     at_ns: array[int] = field(default_factory=lambda: array("q"))
 
 
-@dataclass
-class Trace:
-    """What was read of one file; `problem` says what was not."""
+@dataclass(frozen=True)
+class Identity:
+    """Whose trace it is; None is not known."""
 
-    path: Path
     rank: int | None = None
     world_size: int | None = None
     host: str | None = None
     pid: int | None = None
     gpu: int | None = None
     version: str | None = None
+
+
+@dataclass
+class Trace:
+    """What was read of one file; `problem` says what was not.
+
+    `synchronised`: all that was called had run on the device when the trace was closed.
+    """
+
+    path: Path
+    synchronised: bool = False
+    identity: Identity = Identity()
+    gpu: int | None = None
     config: list[Mapping[str, Any]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
@@ -122,7 +134,10 @@ def read_trace(path: Path) -> Trace:
         trace.problem = error.strerror or str(error)
         return trace
     trace.problem = stream.problem
-    _identify(trace, stream.header)
+    # torch.profiler tells of the job first, and synchronises the device before it stops; a trace
+    # taken on demand from outside ends at any moment, and what it tells was gathered on the way.
+    trace.synchronised = "distributedInfo" in stream.header
+    _identify(trace, stream.trailer | stream.header)
     _to_common_time(trace, stream.header.get("baseTimeNanoseconds"))
     return trace
 
@@ -252,20 +267,28 @@ def _identify(trace: Trace, header: Mapping[str, Any]) -> None:
     """Rank, job size and groups as told; what is not told, by the file's name."""
     told = header.get("distributedInfo")
     told = told if isinstance(told, dict) else {}
-    name = trace.path.name
+    rank = world_size = None
     try:
-        trace.rank, trace.world_size = _number(told.get("rank")), _number(told.get("world_size"))
+        rank, world_size = _number(told.get("rank")), _number(told.get("world_size"))
         trace.config = [one for one in told.get("pg_config") or () if isinstance(one, dict)]
     except (TypeError, ValueError):
         trace.notes.append("its distributedInfo is malformed")
-    version = header.get("schemaVersion")
-    trace.version = None if version is None else printable(str(version))
-    if trace.rank is None and (found := _RANK_IN_NAME.search(name)):
-        trace.rank = int(found[1])
+    name = trace.path.name.removesuffix(".gz")
+    if rank is None and (in_name := _RANK_IN_NAME.search(name)):
+        rank = int(in_name[1])
         trace.notes.append("its rank is that in the file's name")
-    if found := _HOST_IN_NAME.fullmatch(name.removesuffix(".gz")):
-        trace.host, trace.pid = found["host"], int(found["pid"])
+    process = _HOST_IN_NAME.fullmatch(name)
+    if process:
         trace.notes.append("its node is that in the file's name")
+    version = header.get("schemaVersion")
+    trace.identity = Identity(
+        rank=rank,
+        world_size=world_size,
+        host=printable(process["host"]) if process else None,
+        pid=int(process["pid"]) if process else None,
+        gpu=trace.gpu,
+        version=None if version is None else printable(str(version)),
+    )
 
 
 def _to_common_time(trace: Trace, base_ns: Any) -> None:

@@ -1,0 +1,113 @@
+"""What one file gives: read, joined and named in one go, so that processes share the files."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from oncall.errors import BadInput
+from oncall.ingest.flight_recorder.groups import Group
+from oncall.ingest.kineto.groups import groups_of
+from oncall.ingest.kineto.operations import Joined, join
+from oncall.ingest.kineto.tasks import Told, tasks_of
+from oncall.ingest.kineto.trace import Identity, Trace, read_trace
+
+_SMALL_BYTES = 16 << 20  # starting processes costs as much as reading about this much
+
+_UNDESCRIBED = (
+    "none of its collectives is described (record_param_comms without arguments, or none): PyTorch "
+    "describes those of NCCL since 2.3"
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One trace: whose, from when to when, its groups by name, its operations and tasks.
+
+    `problem` tells what was not read, `notes` what was inferred. `span_ns` is None where there is
+    nothing in it.
+    """
+
+    path: Path
+    identity: Identity
+    span_ns: tuple[int, int] | None
+    groups: dict[str, Group]
+    sizes: dict[Group, int]
+    joined: Joined
+    told: Told
+    problem: str | None
+    notes: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        return len(self.joined.operations) + len(self.told.tasks)
+
+    def without_rows(self, problem: str) -> Reading:
+        """The same file, left out."""
+        return replace(self, joined=Joined([]), told=Told([]), problem=problem, notes=())
+
+
+def read_files(paths: Sequence[Path]) -> Iterator[Reading]:
+    """Read traces in their order, many or large ones on all cores.
+
+    Raises BadInput if a reading process dies.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    sizes = [path.stat().st_size if path.is_file() else 0 for path in paths]
+    workers = min(cores or 1, len(paths), sum(sizes) // _SMALL_BYTES)
+    if workers < 2:
+        yield from map(read_file, paths)
+        return
+    # Spawned, not forked: a database with threads lives in this process.
+    context = multiprocessing.get_context("spawn")
+    try:
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            yield from pool.map(read_file, paths)
+    except BrokenProcessPool as error:
+        problem = "a process that read traces was killed: out of memory?"
+        raise BadInput(str(paths[0]), problem) from error
+
+
+def read_file(path: Path) -> Reading:
+    """Read one trace; what is damaged becomes its problem."""
+    trace = read_trace(path)
+    groups, joined, told = groups_of(trace), join(trace), tasks_of(trace)
+    problem = trace.problem
+    if problem is None and not trace.calls:
+        problem = _UNDESCRIBED
+    if problem is None and trace.identity.rank is None:
+        problem = "neither it nor its file's name tells its rank"
+    return Reading(
+        path=path,
+        identity=trace.identity,
+        span_ns=trace.span_ns,
+        groups=groups,
+        sizes={groups[call.group]: call.group_size for call in trace.calls if call.group_size},
+        joined=joined,
+        told=told,
+        problem=problem,
+        notes=tuple(_notes(trace, joined, told)),
+    )
+
+
+def _notes(trace: Trace, joined: Joined, told: Told) -> Iterator[str]:
+    """What was inferred in reading a trace, and what it leaves open."""
+    yield from trace.notes
+    if trace.undescribed:
+        yield f"{trace.undescribed:,} events without what describes them were left out"
+    if joined.counted:
+        yield "its collectives carry no numbers: they are counted from the trace's beginning"
+    if joined.by_launch:
+        yield f"{joined.by_launch:,} kernels were joined by when they were launched"
+    if joined.lost:
+        yield f"{joined.lost:,} NCCL kernels are of no call in it (CUDA graphs?)"
+    if joined.left_out:
+        yield f"{joined.left_out:,} operations at its end left out: they may not have been over"
+    if trace.calls and not trace.kernels:
+        yield "no NCCL kernel is in it: when the device ran the operations is not known"
+    yield from told.notes
