@@ -43,6 +43,7 @@ from oncall.analysis import compute_times
 from oncall.analysis import cpu_states
 from oncall.analysis import proxy_waits
 from oncall.analysis import ports_down
+from oncall.analysis import node_flow_steps
 from oncall.analysis import collective_steps
 from oncall.analysis import waiting_graph
 from oncall.analysis import pause_spans

@@ -2,7 +2,8 @@
 
 Host agents and simulators tell each step. Our own collectors tell what a rank sent to a peer in an
 operation: of a ring's or tree's pipeline that is one long step, which waits for nobody and should
-take what the same message took at its best. It is looked at only where switches tell more.
+take what the same message took at its best. Where epochs of all its flows are there, a ring's steps
+are found in them. Both are looked at only where switches tell more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ BEST = 0.1  # quantile: undisturbed, yet not the one luckiest
 @relation(
     "collective_steps",
     reads=["flow_steps|op_traffic", "flow_steps|switch_ports|switch_pauses"],
-    optional=["ranks", "flows"],
+    optional=["ranks", "flows", "node_flow_steps"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -49,13 +50,31 @@ def collective_steps() -> str:
             WHERE t.kind = 'coll' AND t.peer IS NOT NULL
                 AND NOT EXISTS (FROM flow_steps)
                 -- Within a host nothing passes a switch.
-                AND a.node IS DISTINCT FROM b.node)
+                AND a.node IS DISTINCT FROM b.node),
+        -- Part of a collective's steps beside the whole of others would wait for nobody.
+        inside AS (
+            SELECT s.job, s.comm, s.seq FROM sent s
+            LEFT JOIN (SELECT DISTINCT job, comm, seq, src, dst FROM node_flow_steps) n
+                ON n.job = s.job AND n.comm = s.comm AND n.seq = s.seq
+                AND n.src = s.rank AND n.dst = s.peer
+            GROUP BY ALL HAVING count(n.src) = count(*)),
+        alone AS (
+            SELECT *, quantile_disc(ended_ns - started_ns, {BEST})
+                OVER (PARTITION BY job, comm, src, dst, bytes) AS best_ns
+            FROM node_flow_steps SEMI JOIN inside USING (job, comm, seq))
         SELECT job, comm, seq, flow, src, dst, step, bytes, started_ns, ended_ns, waits_for_flow,
             expected_ns
         FROM flow_steps WHERE started_ns IS NOT NULL AND step IS NOT NULL
         UNION ALL
         SELECT s.job, s.comm, s.seq, n.flow, s.rank, s.peer, 1, s.bytes, s.started_ns, s.ended_ns,
             NULL, s.best_ns
-        FROM sent s LEFT JOIN named n ON n.src_host = s.src_node AND n.dst_host = s.dst_node
+        FROM sent s ANTI JOIN inside USING (job, comm, seq)
+        LEFT JOIN named n ON n.src_host = s.src_node AND n.dst_host = s.dst_node
         WHERE s.started_ns IS NOT NULL
+        UNION ALL
+        SELECT s.job, s.comm, s.seq, n.flow, s.src, s.dst, s.step, s.bytes, s.started_ns,
+            s.ended_ns, NULL, s.best_ns
+        FROM alone s LEFT JOIN homes a ON a.job = s.job AND a.rank = s.src
+        LEFT JOIN homes b ON b.job = s.job AND b.rank = s.dst
+        LEFT JOIN named n ON n.src_host = a.node AND n.dst_host = b.node
     """

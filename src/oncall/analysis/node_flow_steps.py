@@ -1,0 +1,90 @@
+"""The steps inside a ring's collective, as one node's own traffic shows them.
+
+Every rank of a ring sends as much in each step, one step after the other (Vedrfolnir III-B). So
+where the bytes of an operation cross the k-th share of its volume, step k is over. A collective
+that is larger than the buffers goes round several times, and its rounds overlap: it is left out,
+as is one whose ranks share hosts, where steps are passed on out of sight.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+# What a channel passes on at once: half of its buffer of 4 MiB (NCCL's SIMPLE protocol; smaller of
+# the others, which are not for messages of this size). A collective with a larger step goes round
+# more than once.
+MOST_STEP_BYTES = 2 << 20
+COUNTED = 0.9  # of the volume found in its epochs, or else what is missing moves all steps
+EPOCHS_A_STEP = 3  # at least, or begin and end of it are lost in the epochs' length
+
+
+@relation(
+    "node_flow_steps",
+    reads=["op_traffic", "epochs", "ops"],
+    optional=["members", "flow_ends", "flow_comms", "flow_epochs"],
+    empty_without=["members", "flow_ends", "flow_comms", "flow_epochs"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the collective"),
+        ("src", "INTEGER", "", "sending rank"),
+        ("dst", "INTEGER", "", "receiving rank"),
+        ("step", "INTEGER", "", "step of the ring, from 1"),
+        ("bytes", "BIGINT", "bytes", "sent in the step"),
+        ("started_ns", "BIGINT", "ns", "first byte, to an epoch"),
+        ("ended_ns", "BIGINT", "ns", "last byte, to an epoch"),
+    ],
+    source="Vedrfolnir III-B, III-C1; Pulse 5.2",
+)
+def node_flow_steps() -> str:
+    """Each step of each ring's flow that was measured in epochs and went round once."""
+    return f"""
+        WITH apart AS (
+            SELECT job, comm, max(size) AS size FROM members
+            GROUP BY ALL HAVING count(DISTINCT node) = count(*) AND count(*) > 1),
+        told AS (
+            SELECT job, comm, seq, rank, any_value(channels) AS channels FROM ops
+            WHERE kind = 'coll' AND coalesce(proto, 'SIMPLE') = 'SIMPLE' GROUP BY ALL),
+        calls AS (
+            SELECT t.job, t.comm, t.seq, t.rank, t.peer, t.bytes, t.started_ns, t.ended_ns,
+                t.epoch_ns, CASE t.op WHEN 'AllReduce' THEN 2 ELSE 1 END * (size - 1) AS steps
+            FROM op_traffic t JOIN apart USING (job, comm) JOIN told o USING (job, comm, seq, rank)
+            WHERE t.kind = 'coll' AND t.algo = 'RING' AND t.peer IS NOT NULL
+                AND t.op IN ('AllReduce', 'AllGather', 'ReduceScatter')
+                AND t.ended_ns IS NOT NULL AND NOT coalesce(t.undercount, false)
+                AND t.bytes <= {MOST_STEP_BYTES} * o.channels * steps
+                AND t.ended_ns - t.started_ns >= {EPOCHS_A_STEP} * t.epoch_ns * steps),
+        -- What a proxy tells is spread evenly over a transfer: no step is seen in it.
+        flows_ AS (
+            SELECT e.flow, e.job, e.rank, c.comm, e.peer FROM flow_ends e JOIN flow_comms c
+                USING (flow) WHERE e.source <> 'proxy'),
+        sent AS (
+            SELECT c.*, e.start_ns, sum(e.bytes)::BIGINT AS here
+            FROM calls c JOIN flows_ f ON f.job = c.job AND f.rank = c.rank AND f.comm = c.comm
+                AND coalesce(f.peer = c.peer, true)
+            JOIN flow_epochs e ON e.flow = f.flow
+                AND e.start_ns >= c.started_ns AND e.start_ns < c.ended_ns
+            GROUP BY ALL),
+        summed AS (
+            SELECT *, sum(here) OVER (w ORDER BY start_ns) AS after, sum(here) OVER w AS total
+            FROM sent WINDOW w AS (PARTITION BY job, comm, seq, rank, peer)),
+        whole AS (FROM summed WHERE total >= {COUNTED} * bytes),
+        edges AS (
+            SELECT DISTINCT job, comm, seq, rank, peer, steps, total, bytes,
+                unnest(range(1, steps + 1)) AS step,
+            FROM whole),
+        ends AS (
+            SELECT *, (step - 1) * total / steps AS first_byte, step * total / steps AS last_byte
+            FROM edges),
+        begun AS (
+            SELECT s.*, e.start_ns + (e.epoch_ns * greatest(0, s.first_byte - (e.after - e.here))
+                / e.here)::BIGINT AS started_ns
+            FROM ends s ASOF JOIN whole e ON e.job = s.job AND e.comm = s.comm AND e.seq = s.seq
+                AND e.rank = s.rank AND e.peer = s.peer AND s.first_byte < e.after)
+        SELECT s.job, s.comm, s.seq, s.rank AS src, s.peer AS dst, s.step,
+            (s.bytes / s.steps)::BIGINT AS bytes, s.started_ns,
+            e.start_ns + ceil(e.epoch_ns * least(1, (s.last_byte - (e.after - e.here)) / e.here)
+                )::BIGINT AS ended_ns
+        FROM begun s ASOF JOIN whole e ON e.job = s.job AND e.comm = s.comm AND e.seq = s.seq
+            AND e.rank = s.rank AND e.peer = s.peer AND s.last_byte <= e.after
+    """
