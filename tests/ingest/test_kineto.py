@@ -206,7 +206,7 @@ def test_calls_without_numbers_are_counted_and_said_so(tmp_path: Path, incident:
 
 
 def test_long_groups_are_made_whole(tmp_path: Path, incident: Incident) -> None:
-    cut = {
+    cut: dict[str, Any] = {
         "Process_Group_Name": "8",
         "Process_Group_Description": "DATA_PARALLEL_GROUP",
         "Process_Group_Ranks": "[0, 8, ..., 504]",
