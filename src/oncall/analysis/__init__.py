@@ -73,4 +73,5 @@ from oncall.analysis import slow_stages
 from oncall.analysis import stage_lags
 from oncall.analysis import stage_what_if
 from oncall.analysis import incomplete_stages
+from oncall.analysis import hang_stages
 from oncall.analysis import stage_imbalance

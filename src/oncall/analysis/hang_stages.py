@@ -1,0 +1,82 @@
+"""Which pipeline stage a hang stands in, where no task tells it.
+
+Where tasks of the iteration that does not end could not be labelled, or were labelled as those of
+another stage than the rank's pipeline communicator tells, the rank that everybody waits for is
+known all the same, and so is its place in the job.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+
+@relation(
+    "hang_stages",
+    reads=["stage_work"],
+    optional=["hang_roots", "stage_layout", "in_flight", "operations", "training_iterations"],
+    empty_without=["hang_roots", "stage_work"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("replica", "INTEGER", "", "the pipeline"),
+        ("stage", "INTEGER", "", "pipeline stage"),
+        ("rank", "INTEGER", "", "for which others wait, or that sends"),
+        ("node", "VARCHAR", "", "its host"),
+        ("peer", "INTEGER", "", "the rank that receives, of a transfer that stands"),
+        ("peer_stage", "INTEGER", "", "its stage"),
+        ("waits_in", "VARCHAR", "", "Send to a stage; NULL: not in a call"),
+        ("since_ns", "BIGINT", "ns", "when the last task of the job began or ended, common time"),
+        ("silent_ns", "BIGINT", "ns", "for how long no task of the job has begun or ended"),
+        ("usual_ns", "DOUBLE", "ns", "what an iteration takes"),
+        ("network", "BOOLEAN", "", "both ends of the transfer are in it"),
+    ],
+    source="VenusTrace 3.3, Algorithm 1; CCL-D 4.2.2",
+)
+def hang_stages() -> str:
+    """Ranks where a chain of waiting ends, each with its place in the pipeline."""
+    return """
+        WITH pipelines AS (
+            SELECT job FROM stage_layout GROUP BY job HAVING max(stage) > 0),
+        ranks AS (
+            SELECT DISTINCT job, rank, NULL::INTEGER AS peer FROM hang_roots
+            WHERE how = 'absent' AND rank IS NOT NULL
+            UNION
+            SELECT r.job, i.rank, i.peer
+            FROM hang_roots r JOIN in_flight i USING (job, comm)
+            WHERE r.how = 'together' AND r.kind = 'p2p' AND i.op = 'Send' AND len(r.ends) = 2
+                AND list_contains(r.ends, i.rank) AND list_contains(r.ends, i.peer)
+            QUALIFY row_number() OVER (
+                PARTITION BY r.job, r.comm, r.seq ORDER BY i.entered_ns, i.rank) = 1),
+        activity AS (
+            SELECT job, max(greatest(started_ns, ended_ns)) AS last_ns FROM stage_work
+            GROUP BY job),
+        observed AS (SELECT job, max(observed_ns) AS now_ns FROM operations GROUP BY job),
+        usual AS (SELECT job, median(usual_ns) AS usual_ns FROM training_iterations GROUP BY job)
+        SELECT r.job, coalesce(l.replica, 0) AS replica, l.stage, r.rank, l.node, r.peer,
+            p.stage AS peer_stage, 'Send to stage ' || p.stage AS waits_in, last_ns AS since_ns,
+            now_ns - last_ns AS silent_ns, u.usual_ns, r.peer IS NOT NULL AS network
+        FROM ranks r SEMI JOIN pipelines USING (job)
+        JOIN stage_layout l USING (job, rank)
+        LEFT JOIN stage_layout p ON p.job = r.job AND p.rank = r.peer
+        LEFT JOIN activity USING (job) LEFT JOIN observed USING (job) LEFT JOIN usual u USING (job)
+        WHERE l.stage IS NOT NULL
+    """
+
+
+@relation(
+    "hang_groups",
+    reads=["stage_work"],
+    optional=["hang_roots", "members"],
+    empty_without=["hang_roots", "members"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "a member"),
+        ("comm", "UBIGINT", "", "a communicator whose members all stand in one operation"),
+    ],
+    source="CCL-D 4.2.2",
+)
+def hang_groups() -> str:
+    """Ranks of communicators where a hang ends without telling which of the members it is."""
+    return """
+        SELECT DISTINCT job, rank, comm FROM members SEMI JOIN (
+            FROM hang_roots WHERE how = 'together') USING (job, comm)
+    """
