@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from oncall.console.network import NetworkView, Opened, StepView
 from oncall.console.session import Lane
 from oncall.console.stages import StagesView, TaskCard
 from oncall.console.traffic import TrafficView
@@ -34,9 +35,11 @@ from oncall.console.world import (
     World,
 )
 from oncall.errors import OncallError, UsageError
+from oncall.report.network.waiting import Collective, Step
 from oncall.report.stages.timeline import Box
 
 from .iterations import LAST, stages_view, task_card
+from .networks import network_rows, network_view, step_view
 from .worlds import FAULT_NS, FIRST_NS, JOB, LAST_NS, hang_world, healthy_world
 
 RULE = """\
@@ -203,6 +206,18 @@ class FakeSession:
     def stage_task(self, rank: int, iteration: int, box: Box) -> TaskCard:
         self._ask("stage_task", (rank, iteration, box))
         return task_card(rank, iteration, box)
+
+    def network(self, key: tuple[int, int] | None = None) -> NetworkView:
+        self._ask("network", key)
+        return network_view(key)
+
+    def network_step(self, collective: Collective, step: Step) -> StepView:
+        self._ask("network_step", (collective, step))
+        return step_view(step)
+
+    def network_rows(self, opened: Opened) -> Table:
+        self._ask("network_rows", opened)
+        return network_rows(opened)
 
     def probe(self, nodes: tuple[str, ...]) -> str:
         self._ask("probe", nodes)

@@ -18,6 +18,14 @@ import duckdb
 from oncall.console.cancellation import Cancellation, Task
 from oncall.console.card import card_of
 from oncall.console.communicators import summaries_of, view_of
+from oncall.console.network import (
+    NetworkView,
+    Opened,
+    StepView,
+    network_rows,
+    network_view,
+    step_view,
+)
 from oncall.console.questions import dry_run, fact_rows, step_rows
 from oncall.console.ranks import ranks_of
 from oncall.console.rates import series_of
@@ -45,6 +53,7 @@ from oncall.diagnose import diagnose, judges
 from oncall.errors import OncallError, UsageError
 from oncall.evidence.incident import Incident
 from oncall.evidence.told import tell
+from oncall.report.network.waiting import Collective, Step
 from oncall.report.stages.timeline import Box
 from oncall.rules.rulebook import Rulebook
 from oncall.rules.site import Rulebooks
@@ -244,6 +253,18 @@ class Replay:
     def stage_task(self, rank: int, iteration: int, box: Box) -> TaskCard:
         with self._question() as (present, _):
             return task_of(present.incident, rank, iteration, box)
+
+    def network(self, key: tuple[int, int] | None = None) -> NetworkView:
+        with self._question() as (present, _):
+            return network_view(present.incident, key)
+
+    def network_step(self, collective: Collective, step: Step) -> StepView:
+        with self._question() as (present, _):
+            return step_view(present.incident, collective, step)
+
+    def network_rows(self, opened: Opened) -> Table:
+        with self._question() as (present, _):
+            return network_rows(present.incident, opened)
 
     def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
         with self._question() as (present, task):

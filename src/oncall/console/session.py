@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Protocol
 
+from oncall.console.network import NetworkView, Opened, StepView
 from oncall.console.stages import StagesView, TaskCard
 from oncall.console.traffic import TrafficView
 from oncall.console.world import (
@@ -27,6 +28,7 @@ from oncall.console.world import (
     Table,
     World,
 )
+from oncall.report.network.waiting import Collective, Step
 from oncall.report.stages.timeline import Box
 
 Lane = Literal["worlds", "questions", "probes"]
@@ -79,6 +81,17 @@ class Session(Protocol):
 
     def stage_task(self, rank: int, iteration: int, box: Box) -> TaskCard:
         """A task of a timeline in full: what it waits for, its group, its calls."""
+
+    def network(self, key: tuple[int, int] | None = None) -> NetworkView:
+        """A collective (comm, seq) in the network; None: the one that lost most: who waited for
+        whose step, who contributed, what latencies hosts have. Raises UsageError where no steps
+        are known."""
+
+    def network_step(self, collective: Collective, step: Step) -> StepView:
+        """The way of a late step through the network, to where its waiting begins."""
+
+    def network_rows(self, opened: Opened) -> Table:
+        """The rows behind a step, a flow, or a node's latencies."""
 
     def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
         """Rates over time: of `suspects` first, of `ranks`, of `nics`; or of one thing as finely as

@@ -67,7 +67,7 @@ def span(con: duckdb.DuckDBPyConnection) -> tuple[int | None, int | None]:
 
 def cut_after(con: duckdb.DuckDBPyConnection, until_ns: int) -> None:
     """Look at the evidence as it stood at `until_ns`: what began later is not there yet, and an
-    operation that ended later is still in flight, its progress unknown."""
+    operation, task or flow that ended later is still in flight, its progress unknown."""
     for table, columns in TIMED.items():
         con.execute(
             f"DELETE FROM {table} WHERE least({', '.join((*columns, 'NULL'))}) > ?", [until_ns]
@@ -83,6 +83,8 @@ def cut_after(con: duckdb.DuckDBPyConnection, until_ns: int) -> None:
         "last_call_ns = CASE WHEN last_call_ns <= $at THEN last_call_ns END WHERE ended_ns > $at",
         {"at": until_ns},
     )
+    for table in ("flow_steps", "flows"):
+        con.execute(f"UPDATE {table} SET ended_ns = NULL WHERE ended_ns > ?", [until_ns])
     # Counts and stacks without an instant describe the end of the recording, which is cut off.
     con.execute("DELETE FROM launches WHERE at_ns IS NULL")
     con.execute(

@@ -127,6 +127,13 @@ SCREENS: tuple[ScreenEntry, ...] = (
         ("iteration",),
     ),
     ScreenEntry(
+        "network",
+        "Network",
+        "7",
+        "oncall.tui.screens.network:NetworkScreen",
+        "One collective's steps, what held up a late one in the network, and whose flows did.",
+    ),
+    ScreenEntry(
         "log",
         "Log",
         "9",

@@ -27,10 +27,17 @@ class _Placed:
 def topology_lines(shown: Topology, width: int = 80, *, plain: bool = False) -> list[str]:
     """Tiers from the top down to hosts, then the way port by port."""
     lines = [line for text in title(shown) for line in wrapped(text, width)]
+    lines += [*tier_lines(shown, width, plain=plain), "", *way_lines(shown, width, plain=plain)]
+    return [line.replace("µs", "us") for line in lines] if plain else lines
+
+
+def tier_lines(shown: Topology, width: int, *, plain: bool = False) -> list[str]:
+    """The tiers alone, with what their signs mean."""
     placed = [
         _place(tier, left_out, width)
         for tier, left_out in zip(shown.tiers, shown.left_out, strict=True)
     ]
+    lines: list[str] = []
     for tier in range(len(placed) - 1, -1, -1):
         lines.append(_tier_line(tier, placed[tier], width))
         if tier:
@@ -38,8 +45,7 @@ def topology_lines(shown: Topology, width: int = 80, *, plain: bool = False) -> 
             lines += track_lines(tracks, width, plain=plain) if tracks else [""]
     if shown.tiers:
         lines += [line for text in _legend(shown, plain) for line in wrapped(text, width)]
-    lines += ["", *way_lines(shown, width, plain=plain)]
-    return [line.replace("µs", "us") for line in lines] if plain else lines
+    return lines
 
 
 def title(shown: Topology) -> Iterator[str]:

@@ -135,11 +135,11 @@ def times_phrase(link: Link) -> str:
 def wait_phrase(step: Step) -> str:
     """What a step waited for before it began."""
     if step.after is None:
-        return "it waited for nobody"
+        return "waited for nobody"
     src, dst, number = step.after
-    gap = f", and began {format_duration(step.gap_ns)} later" if step.gap_ns else ""
-    why = "its data" if step.waited_for == "data" else "its sender to be done"
-    return f"it waited for {why}: step {number} from {src} to {dst}{gap}"
+    gap = f", began {format_duration(step.gap_ns)} later" if step.gap_ns else ""
+    own = " (its sender's)" if step.waited_for == "previous" else ""
+    return f"waited for step {number} from {src} to {dst}{own}{gap}"
 
 
 def wrapped(text: str, width: int) -> Iterator[str]:

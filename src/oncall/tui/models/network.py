@@ -1,0 +1,209 @@
+"""A collective in the network in the console: which one, where the cursor is, words of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from textwrap import wrap
+from typing import Literal
+
+from oncall.console.network import NetworkView, NodeLatency, StepView
+from oncall.console.world import Table
+from oncall.report.network.provenance_text import provenance_lines
+from oncall.report.network.step_evidence import Contributor
+from oncall.report.network.topology_text import tier_lines, title, way_lines
+from oncall.report.network.waiting import Collective, Lane, Step, WaitingGraph
+from oncall.report.network.waiting_text import wait_phrase
+from oncall.tui.models.card import aligned
+from oncall.tui.models.cells import cell_len, cut, padded
+from oncall.units import format_duration
+
+Look = Literal["usual", "late", "open"]
+Pane = Literal["way", "map", "ports"]
+PANES: tuple[Pane, ...] = ("way", "map", "ports")
+BLOCKS, BLOCKS_ASCII = "▁▂▃▄▅▆▇█", "_.,-~=*#"
+_MOST_ROWS = 60
+_BAR = 10
+
+
+# ----------------------------------------------------------------- collectives
+
+
+def strip(view: NetworkView, width: int, plain: bool = False) -> list[tuple[str, Look, bool]]:
+    """A glyph for each collective by what share of its time it lost, its look, and whether it is
+    the one shown. The last ones that fit, and the shown one always."""
+    here = place(view)
+    first = max(0, min(max(0, len(view.collectives) - width), here - width // 4))
+    shown = view.collectives[first : first + width]
+    blocks = BLOCKS_ASCII if plain else BLOCKS
+    glyphs: list[tuple[str, Look, bool]] = []
+    for number, one in enumerate(shown, first):
+        share = one.lost_ns / one.took_ns if one.took_ns else 0.0
+        look: Look = "open" if not one.over else "late" if share > 0 else "usual"
+        glyph = blocks[min(max(int(share * 2 * len(blocks)), 0), len(blocks) - 1)]
+        glyphs.append((glyph, look, number == here))
+    return glyphs
+
+
+def strip_phrase(view: NetworkView) -> str:
+    """`3 of 12 collectives, 2 late`."""
+    late = sum(one.lost_ns > 0 for one in view.collectives)
+    count = len(view.collectives)
+    of = f"{place(view) + 1:,} of {count:,} collectives" if count > 1 else "1 collective"
+    return f"{of}, {late:,} late" if count > 1 else of
+
+
+def place(view: NetworkView) -> int:
+    """Which of the collectives is shown."""
+    keys = [one.key for one in view.collectives]
+    key = view.graph.collective.key
+    return keys.index(key) if key in keys else 0
+
+
+def neighbour(view: NetworkView, step: int) -> Collective | None:
+    """The collective before (-1) or after (1) the one shown; None at the end."""
+    at = place(view) + step
+    return view.collectives[at] if 0 <= at < len(view.collectives) else None
+
+
+# ---------------------------------------------------------------------- cursor
+
+
+def chosen(graph: WaitingGraph, text: str = "", faults_only: bool = False) -> WaitingGraph:
+    """Only senders whose rank or node holds every word, and that made the collective late."""
+    words = text.lower().split()
+    lanes = tuple(
+        lane
+        for lane in graph.lanes
+        if all(word in f"rank {lane.rank} {lane.node}".lower() for word in words)
+        and (lane.blamed or not faults_only)
+    )
+    return replace(graph, lanes=lanes)
+
+
+def first_step(lane: Lane) -> Step | None:
+    """Where the cursor begins on a lane: what lost most of the path, else late, else critical."""
+    return max(
+        lane.steps,
+        key=lambda step: (step.critical and step.late, step.late, step.excess_ns * step.late,
+                          step.critical),
+        default=None,
+    )  # fmt: skip
+
+
+def step_at(lane: Lane, at_ns: int) -> Step | None:
+    """The step that ran at an instant, or the nearest one."""
+    return min(
+        lane.steps,
+        key=lambda step: max(step.started_ns - at_ns, at_ns - step.ended_ns, 0),
+        default=None,
+    )
+
+
+def next_critical(graph: WaitingGraph, here: Step | None) -> tuple[int, Step] | None:
+    """The next step of the path that is drawn, from its end to its beginning again."""
+    drawn = {step.key: number for number, lane in enumerate(graph.lanes) for step in lane.steps}
+    path = [step for step in graph.path if step.key in drawn]
+    if not path:
+        return None
+    later = [step for step in path if here is not None and step.started_ns > here.started_ns]
+    found = later[0] if later else path[0]
+    return drawn[found.key], found
+
+
+# ----------------------------------------------------------------------- words
+
+
+def step_line(step: Step) -> str:
+    """`Step 4 from rank 13 to 14: 9.24 ms, 4.1 ms too long; it waited for its data: ...`."""
+    took = format_duration(step.took_ns) + ("" if step.over else ", not over")
+    beyond = ", as expected"
+    if step.late:
+        beyond = f", {format_duration(step.excess_ns)} too long"
+    elif step.expected_ns is None:
+        beyond = ""
+    path = ", on the critical path" if step.critical else ""
+    return f"Step {step.step} from rank {step.src} to {step.dst}: {took}{beyond}{path}"
+
+
+def waits_line(step: Step) -> str:
+    """What it waited for, and how many waited for it."""
+    steps = "step" if step.waiters == 1 else "steps"
+    after = f"; {step.waiters:,} {steps} waited for it" if step.waiters else ""
+    return f"It {wait_phrase(step)}{after}"
+
+
+def step_lines(
+    view: StepView, pane: Pane, width: int, height: int, *, plain: bool = False
+) -> list[str]:
+    """What the switches tell of a step: the way port by port, the topology with it, or the flows
+    at each port; all of them where there is room."""
+    if view.why_not is not None:
+        return wrap(f"{view.why_not[0].upper()}{view.why_not[1:]}.", width)
+    ways = _panes(view, width, plain)
+    whole = [line for name in PANES for line in (*ways[name], "")]
+    if len(whole) <= height or (pane == "way" and not ways[pane]):
+        return whole
+    if pane == "way" and len(ways["way"]) + len(ways["map"]) < height:
+        return [*ways["way"], "", *ways["map"]]
+    return ways[pane] or ["Nothing of it was reported."]
+
+
+def _panes(view: StepView, width: int, plain: bool) -> dict[Pane, list[str]]:
+    shown, graph = view.topology, view.provenance
+    found: dict[Pane, list[str]] = {"way": [], "map": [], "ports": []}
+    if shown is not None:
+        says = [line for text in title(shown) for line in wrap(text, width)]
+        found["way"] = [*says, *way_lines(shown, width, plain=plain)]
+        found["map"] = tier_lines(shown, width, plain=plain)
+    if graph is not None:
+        found["ports"] = provenance_lines(graph, width, plain=plain)
+    return {
+        name: [line.replace("µs", "us") if plain else line for line in lines]
+        for name, lines in found.items()
+    }
+
+
+def row_lines(table: Table, width: int) -> list[str]:
+    """A table's rows, aligned and cut."""
+    if not table.rows:
+        return ["No row of it was recorded."]
+    lines = [cut(line, width) for line in aligned(table, _MOST_ROWS)]
+    more = table.total - min(len(table.rows), _MOST_ROWS)
+    return lines + [f"and {more:,} more"] * (more > 0)
+
+
+def flow_words(one: Contributor, width: int, plain: bool = False) -> tuple[str, str, str]:
+    """A contributor as name, bar and share with score: `18->14`, `████`, `25 %`."""
+    share = "    -" if one.share is None else f"{100 * one.share:3.0f} %"
+    bar = ("#" if plain else "█") * round((one.share or 0) * _BAR)
+    room = max(width - _BAR - len(share) - 6, 6)
+    return f"{one.place:>2} {padded(cut(one.name, room), room)}", f"{bar:<{_BAR}}", share
+
+
+def flow_lines(one: Contributor, width: int) -> list[str]:
+    """A contributor in full."""
+    meets = "shares a queue with it" if one.meets else "fills a queue that holds it back"
+    ports = f" at {', '.join(one.ports)}" if one.ports else ""
+    ends = f"{one.src_host} to {one.dst_host}, " if one.src_host and one.dst_host else ""
+    return wrap(f"{ends}{meets}{ports}; {one.score:,.0f} packets met", width)
+
+
+def latency_lines(latencies: Sequence[NodeLatency], width: int, most: int) -> list[str]:
+    """Each NIC's share of latencies, in the network and inside the host, the slowest first."""
+    if not latencies:
+        return wrap("No pings: `oncall collect` measures them between nodes.", width)
+    shown = latencies[: max(most - 2, 1)]
+    names = [f"{one.node} {one.nic}".rstrip() for one in shown]
+    wide = min(max(map(cell_len, names)), max(width - 20, 8))
+    lines = [f"{'':<{wide}}  {'network':>8}  {'in host':>8}"]
+    lines += [
+        f"{padded(cut(name, wide), wide)}  {_told(one.network_ns):>8}  {_told(one.host_ns):>8}"
+        for name, one in zip(names, shown, strict=True)
+    ]
+    more = len(latencies) - len(shown)
+    return [cut(line, width) for line in lines] + [f"and {more:,} faster ones"] * (more > 0)
+
+
+def _told(duration_ns: float | None) -> str:
+    return "-" if duration_ns is None else format_duration(duration_ns)

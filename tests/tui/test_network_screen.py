@@ -1,0 +1,169 @@
+"""The network screen, key by key."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Static
+
+from oncall.errors import UsageError
+from oncall.tui.widgets.network_flows import NetworkFlows
+from oncall.tui.widgets.network_lanes import NetworkLanes
+
+from .console import Running, console, piloted
+from .fake_session import FakeSession
+from .networks import LATE
+from .pictures import check_picture
+from .until import until
+
+
+def lanes(running: Running) -> NetworkLanes:
+    return running.app.screen.query_one(NetworkLanes)
+
+
+def told(running: Running, place: str = "#step") -> str:
+    return str(running.app.screen.query_one(place, Static).content)
+
+
+async def opened(running: Running) -> None:
+    """The screen, once the way of the step under its cursor is read."""
+    await running.press("7")
+    await until(running, lambda: "leaf3P1" in told(running))
+
+
+@piloted
+async def test_begins_at_the_step_that_made_the_worst_collective_late() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        assert "AllGather 14 of 0xd9: 39 ms, its critical path lost 4 ms (10 %)" in running.line(1)
+        assert "15 of 18 collectives, 1 late" in running.line(2)
+        step = lanes(running).step
+        assert step is not None and (step.src - 8, step.step) == LATE
+        assert told(running).startswith("Step 4 from rank 13 to 14: 9 ms, 4 ms too long")
+        assert "Its waiting begins at leaf3P1, the port to gpu026" in told(running)
+        assert "▶ leaf3P1" in told(running) and "[leaf3]" in told(running)
+        assert "gpu031->gpu026" in running.text() and "41 %" in running.text()
+        assert "58.7 µs" in told(running, "#latencies")
+
+
+@piloted
+async def test_the_cursor_walks_over_steps_and_what_was_in_time_says_so() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        await running.press("l")
+        step = lanes(running).step
+        assert step is not None and step.step == 5
+        await until(running, lambda: "took as long as expected" in told(running))
+        await running.press("h", "j")
+        step = lanes(running).step
+        assert step is not None and step.src == 14
+
+
+@piloted
+async def test_the_critical_path_is_walked_around() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        seen = []
+        for _ in range(7):
+            await running.press("c")
+            step = lanes(running).step
+            assert step is not None and step.critical
+            seen.append(step.step)
+        assert seen == [5, 6, 7, 1, 2, 3, 4]
+
+
+@piloted
+async def test_rows_are_opened_and_left() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        await running.press("enter")
+        assert "paused_ns" in told(running) and "3,698,915" in told(running)
+        await running.press("escape")
+        assert "paused_ns" not in told(running)
+        await running.press("t")
+        assert running.app.screen.query_one(NetworkFlows).has_focus
+        await running.press("j", "enter")
+        asked = running.session.asked[-1]
+        assert asked[0] == "network_rows" and (asked[1].kind, asked[1].flow) == ("flow", 102)
+        assert "440,000" in told(running)
+
+
+@piloted
+async def test_the_topology_and_the_ports_take_the_place_of_the_way() -> None:
+    async with console(size=(100, 30)) as running:
+        await opened(running)
+        assert "was stopped for 2.97 ms by spine1" in told(running)
+        assert "Ports that held up" not in told(running)
+        await running.press("v")
+        assert "[leaf3]" in told(running) and "▼" in told(running)
+        await running.press("v")
+        assert "Ports that held up step 4" in told(running) and "(this step)" in told(running)
+        assert "▼" not in told(running)
+        await running.press("v")
+        assert "was stopped for 2.97 ms by spine1" in told(running)
+
+
+@piloted
+async def test_collectives_are_chosen_and_left_again() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        await running.press("right_parenthesis")
+        assert "AllGather 15" in running.line(1)
+        assert "no step of its critical path was late" in running.line(1)
+        await running.press("right_parenthesis", "right_parenthesis", "right_parenthesis")
+        assert "this is the last collective whose steps are known" in running.text()
+        await running.press("escape")
+        assert "AllGather 14" in running.line(1)
+        await running.press("w")
+        assert "the collective that lost most is what is shown" in running.text()
+
+
+@piloted
+async def test_a_filter_and_faults_only_leave_senders_out() -> None:
+    async with console(size=(120, 40)) as running:
+        await opened(running)
+        await running.press("f")
+        assert [lane.rank for lane in lanes(running).rows] == [13]
+        await running.press("f", "slash")
+        await running.type("gpu02 1")
+        assert len(lanes(running).rows) > 1
+
+
+@piloted
+async def test_in_ascii_on_a_small_terminal_flows_take_the_place_of_the_way() -> None:
+    async with console(size=(80, 24), ascii_only=True) as running:
+        await opened(running)
+        assert running.text().isascii()
+        assert "> leaf3P1" in told(running)
+        await running.press("t")
+        assert "gpu031->gpu026" in running.text() and running.text().isascii()
+        await running.press("escape")
+        assert lanes(running).has_focus
+        screen = running.app.console_screen
+        assert screen is not None
+        text, step, graph = screen.copies()
+        assert "Its waiting begins at" in str(text.text)
+        assert str(step.text).startswith("Step 4 from rank 13")
+        assert str(graph.text).startswith("AllGather 14")
+        await running.press("r")
+        assert running.app.current_mode == "fleet"
+
+
+@piloted
+async def test_what_is_not_known_says_why() -> None:
+    session = FakeSession()
+    session.fails["network"] = UsageError("no step of a collective's flows is known here")
+    async with console(session) as running:
+        await running.press("7")
+        assert "no step of a collective's flows is known here" in running.line(1)
+        await running.press("c")
+        assert "no step of a collective's flows is known here" in running.text().splitlines()[-2]
+
+
+@pytest.mark.parametrize(
+    ("size", "theme"), [((80, 24), "oncall-dark"), ((160, 48), "oncall-light")]
+)
+@piloted
+async def test_picture(size: tuple[int, int], theme: str) -> None:
+    async with console(size=size, theme=theme) as running:
+        await opened(running)
+        check_picture(running.app, f"network-{size[0]}x{size[1]}-{theme.removeprefix('oncall-')}")
