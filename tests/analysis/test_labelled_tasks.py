@@ -134,6 +134,31 @@ def test_the_task_that_hangs_is_begun_and_not_ended(task: str) -> None:
     assert not later
 
 
+@pytest.mark.parametrize("rank", [6, 12])
+@pytest.mark.parametrize("task", ["forward", "backward", "forward_send"])
+def test_where_training_stops_nothing_ends_before_it_begins_nor_is_begun_unfed(
+    task: str, rank: int
+) -> None:
+    if task == "forward_send" and rank == 12:
+        task = "backward_send"
+    fault = PipelineFault("hang", rank=rank, iteration=2, task=task, micro_batch=3)
+    scenario = replace(SHORT, iterations=3, faults=(fault,))
+    found, true = labelled(scenario), told(scenario)
+    # What came while the rank still stands in the Send beside it can begin, and does not.
+    unfed = [span for key, span in found.items() if key not in true]
+    assert all(begun is not None and ended is None for begun, ended in unfed)
+    # A backward that has not called anything yet is not told from the forward before it.
+    assert {key[3] for key in true.keys() - found.keys()} <= {3}
+    assert all(None in span or span[0] <= span[1] for span in found.values())
+    assert all(true[key][1] is not None for key in found.keys() & true.keys() if found[key][1])
+
+
+def test_evaluations_at_the_end_of_an_interleaved_recording_are_no_iteration() -> None:
+    change: dict[str, Any] = {"schedule": "interleaved", "chunks": 2, "evaluate_every": 3}
+    scenario = replace(SHORT, iterations=3, dp=1, tp=1, **change)
+    assert labelled(scenario).keys() == told(scenario).keys()
+
+
 def test_how_late_a_rank_comes_is_told_within_its_group() -> None:
     fault = PipelineFault("slow", rank=3, iteration=1, factor=2.0)
     found = labelled(replace(SHORT, faults=(fault,)), "late_ns, last_calls, calls")

@@ -14,7 +14,7 @@ import numpy as np
 from oncall.analysis.iteration_bounds import Block
 from oncall.analysis.pipeline_places import Place, shape_of
 from oncall.analysis.rank_calls import RECV, SEND, UNKNOWN, RankCalls
-from oncall.analysis.schedules import GPIPE, Array
+from oncall.analysis.schedules import GPIPE, INTERLEAVED, Array, warm_up
 
 
 def split_evaluations(
@@ -75,13 +75,18 @@ def _passes(calls: RankCalls, block: Block, place: Place, forward: Array | None)
 def _passes_begun(calls: RankCalls, block: Block, place: Place, forward: Array | None) -> int:
     """The same where the recording ends in the block: more forwards than any iteration begins
     with."""
-    if forward is None or place.chunks > 1 or place.schedule == GPIPE:
+    if forward is None or place.schedule == GPIPE:
+        return 0
+    if place.chunks > 1 and (place.stages is None or place.micro_batches is None):
         return 0
     events = block.events
     onward = forward[events] & (calls.use[events] == (RECV if place.is_last else SEND))
     gradients = np.flatnonzero(~forward[events])
     leading = int(onward[: gradients[0]].sum() if len(gradients) else onward.sum())
-    most = place.behind + 1
+    most = 1 + place.behind
+    if place.chunks > 1:
+        stages, stage = place.template
+        most = 2 + warm_up(INTERLEAVED, stages, stage, place.micro_batches or 0, place.chunks)
     if leading <= most:
         return 0
-    return leading - most if len(gradients) else leading
+    return (leading - most if len(gradients) else leading) // place.chunks

@@ -36,11 +36,13 @@ def time_tasks(calls: RankCalls, blocks: list[Block], tasks: Tasks, inside: Insi
     final = _pick(inside.positions, inside.last - 1, any_call)
     last = _at(calls.entered_ns, final)
     done = _done(calls, final)
-    ended = _ended(calls, tasks, any_call, done)
+    ended = _ended(calls, tasks, inside, any_call, done)
     started = _started(calls, blocks, tasks, ended, first)
     started, ended = _shared(tasks, any_call, started, ended)
-    # A task that never saw its input has not begun, nor is it over.
-    seen = (tasks.recv_at >= 0) | (tasks.send_at >= 0) | any_call | ((started >= 0) & (ended >= 0))
+    # What ends later than its rank goes on, as Sends that nobody waits for, holds up no task.
+    started = np.where((first >= 0) & (started > first), first, started)
+    ended = np.where((ended >= 0) & (ended < started), started, ended)
+    seen = _begun(calls, tasks, any_call, started, ended)
     own = _own(calls, started, ended)
     return Times(started, ended, first, last, count, own, seen)
 
@@ -60,12 +62,26 @@ def _at(values: Array, positions: Array) -> Array:
 
 
 def _done(calls: RankCalls, final: Array) -> Array:
-    """When the last calls of tasks were done. Where only calls are told, that is when the rank
-    went on to call something else: it waits for its device before."""
+    """When the last calls of tasks were done, -1 where they are not. Where only calls are told,
+    that is when the rank went on to call something else: it waits for its device before."""
     if calls.knows_ends:
-        return np.maximum(_at(calls.ended_ns, final), _at(calls.entered_ns, final))
-    following = np.where((final >= 0) & (final + 1 < len(calls)), final + 1, final)
+        newest = np.flatnonzero(calls.ended_ns >= 0)[-1]
+        entered = np.where(final < newest, _at(calls.entered_ns, final), UNKNOWN)
+        return np.asarray(np.maximum(_at(calls.ended_ns, final), entered))
+    following = np.where((final >= 0) & (final + 1 < len(calls)), final + 1, UNKNOWN)
     return _at(calls.entered_ns, following)
+
+
+def _begun(calls: RankCalls, tasks: Tasks, any_call: Array, started: Array, ended: Array) -> Array:
+    """Which tasks the rank has begun, that is, which have what they need (t,)."""
+    came = _at(calls.ended_ns, tasks.recv_at) >= 0
+    if not calls.knows_ends:
+        came = tasks.recv_at >= 0
+    # One that needs nothing follows the task before it at once.
+    free = np.append(False, (ended >= 0)[:-1] & any_call[:-1])[: len(tasks)]
+    free &= (np.diff(tasks.group, prepend=-1) == 0) & (started >= 0)
+    known = (started >= 0) & (ended >= 0)
+    return np.asarray(came | free | (tasks.send_at >= 0) | any_call | known)
 
 
 def _is_last(tasks: Tasks) -> Array:
@@ -73,8 +89,9 @@ def _is_last(tasks: Tasks) -> Array:
     return np.asarray(np.diff(tasks.group, append=-1) != 0)
 
 
-def _ended(calls: RankCalls, tasks: Tasks, any_call: Array, done: Array) -> Array:
-    """A task is done when it sends, else with its last call, else when the next one begins."""
+def _ended(calls: RankCalls, tasks: Tasks, inside: Inside, any_call: Array, done: Array) -> Array:
+    """A task is done when it sends, else with its last call, else when the next one begins. Of
+    what nothing bounds from behind all calls must be there, and one that comes after them."""
     last = _is_last(tasks)
     sent = np.where(last, _at(calls.entered_ns, tasks.send_at), UNKNOWN)
     closed = last & (tasks.high >= 0) & (tasks.high < len(calls)) & ~tasks.sends
@@ -82,7 +99,11 @@ def _ended(calls: RankCalls, tasks: Tasks, any_call: Array, done: Array) -> Arra
     reduces = np.append(calls.use == REPLICAS, False)[np.maximum(tasks.high - 1, 0)]
     before = np.where(closed, tasks.high - (reduces & (tasks.high - 1 > tasks.low)), UNKNOWN)
     following = _at(calls.entered_ns, before)
-    over = any_call & (~last | closed | (tasks.send_at >= 0))
+    bounded = (tasks.high >= 0) & (tasks.high < len(calls))
+    left = ~last & (bounded | np.append(any_call[1:], False)[: len(tasks)])
+    final = _pick(inside.positions, inside.last - 1, any_call)
+    gone_on = inside.whole & ~tasks.sends & (final < len(calls) - 1)
+    over = any_call & (left | closed | gone_on | (tasks.send_at >= 0))
     return np.asarray(np.where(sent >= 0, sent, np.where(over, done, following)))
 
 
