@@ -332,3 +332,43 @@ def test_windows_of_one_rank_add_up_and_repeats_do_not(tmp_path: Path, incident:
     assert rows(incident, "SELECT problem FROM recordings WHERE path LIKE '%copy.json'") == [
         ("left out: b.json is of rank 0 at the same time",)
     ]
+
+
+def test_folders_of_ranks_are_one_job_and_other_hours_another(
+    tmp_path: Path, incident: Incident
+) -> None:
+    for rank in range(4):
+        (tmp_path / f"rank{rank}").mkdir()
+        write(tmp_path / f"rank{rank}", document([call(1, 10.0 + rank)], rank))
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT count(*), count(DISTINCT rank) FROM ops") == [(4, 4)]
+    later = document([call(1, 10)], baseTimeNanoseconds=BASE_NS + 2 * 3600 * 10**9)
+    (tmp_path / "rerun").mkdir()
+    write(tmp_path / "rerun", later)
+    with pytest.raises(BadInput, match="choose one with --job"):
+        load([tmp_path], incident)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"baseTimeNanoseconds": 1 << 80},
+        {"distributedInfo": {"rank": "none"}},
+        {"distributedInfo": {"rank": 0, "world_size": 4, "pg_config": [{"ranks": [-1]}]}},
+        {"distributedInfo": {"rank": 1 << 40}},
+    ],
+)
+def test_a_header_that_no_profiler_writes_is_refused(
+    tmp_path: Path, incident: Incident, told: dict[str, Any]
+) -> None:
+    path = write(tmp_path, document([call(1, 10)], **told))
+    with pytest.raises(BadInput, match="not what the profiler writes"):
+        load([path], incident)
+
+
+def test_an_event_with_impossible_numbers_is_left_out(tmp_path: Path, incident: Incident) -> None:
+    wrong = [call(1, 10, In_msg_nelems=1 << 70), call(2, 10**30), call(3, 10, Seq="x")]
+    write(tmp_path, document([*wrong, call(4, 20)]))
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT seq FROM ops") == [(4,)]
+    assert "3 events without what describes them" in note(incident)

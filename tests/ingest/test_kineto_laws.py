@@ -20,6 +20,7 @@ from oncall.errors import BadInput
 from oncall.evidence.incident import Incident
 from oncall.ingest.detect import load
 from oncall.ingest.kineto import stream
+from oncall.ingest.kineto.reading import read_file
 from oncall.rules.load import load_rulebooks, shipped_folder
 from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
@@ -205,6 +206,27 @@ def test_of_a_torn_trace_what_precedes_the_tear_comes_back(
     assert called == [row[:8] for row in expected[: len(called)]]
     assert problem is not None
     assert "torn after" in problem
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    made=st.lists(MADE, min_size=1, max_size=3),
+    damage=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=9)), min_size=1, max_size=4),
+)
+def test_damage_anywhere_is_told_not_suffered(
+    made: list[Made], damage: list[tuple[float, bytes]]
+) -> None:
+    text, _ = written(made)
+    content = bytearray(text.encode())
+    for share, junk in damage:
+        at = int(share * len(content))
+        content[at : at + len(junk)] = junk
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "trace_rank2.json")
+        path.write_bytes(content)
+        reading = read_file(path)
+    assert reading.problem is not None or len(reading.joined.operations) <= len(made)
+    assert all(one.ended_ns is None or one.done for one in reading.joined.operations)
 
 
 NAMES = {"forward": "forward-compute", "backward": "backward-compute", "optimizer": "optimizer"} | {

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from oncall.ingest.kineto.stream import GZIP, first_bytes
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
+    from oncall.ingest.kineto.identity import Identity
 
 KIND = "kineto"
 
@@ -45,3 +46,17 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     from oncall.ingest.kineto.importer import import_traces
 
     import_traces(paths, incident, job)
+
+
+def identify(paths: Sequence[Path]) -> Identity:
+    """What tells this set of traces from another."""
+    from oncall.ingest.kineto import identity
+
+    return identity.identify(paths)
+
+
+def relate(one: Identity, other: Identity) -> Literal["copy", "part"] | None:
+    """Whether two sets of traces are copies of each other, parts of one job, or unrelated."""
+    from oncall.ingest.kineto import identity
+
+    return identity.relate(one, other)

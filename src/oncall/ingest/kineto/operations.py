@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from oncall.ingest.flight_recorder.names import COALESCED, DTYPE_BYTES
-from oncall.ingest.kineto.trace import Call, Kernel, Launches, Trace
+from oncall.ingest.kineto.trace import Call, Kernel, Trace
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _operation(calls: Sequence[Call], seq: int, kernels: Sequence[Kernel]) -> Op
 
 
 def _kernels_of(
-    calls: Sequence[Call], kernels: Iterable[Kernel], launches: Launches
+    calls: Sequence[Call], kernels: Iterable[Kernel], launches: array[int]
 ) -> tuple[Mapping[int, list[Kernel]], int, int]:
     """Kernels by the index of their call; how many were joined by their launch, and not at all."""
     by_id = {call.external_id: index for index, call in enumerate(calls)}
@@ -132,7 +133,7 @@ def _kernels_of(
 def _by_launch(
     calls: Sequence[Call],
     kernels: Sequence[Kernel],
-    launches: Launches,
+    launches: array[int],
     joined: dict[int, list[Kernel]],
 ) -> int:
     """Give kernels without a link to the calls before their launch on the same thread.
@@ -163,9 +164,9 @@ def _by_launch(
     return placed
 
 
-def _launches_of(kernels: Sequence[Kernel], launches: Launches) -> dict[int, tuple[int, int]]:
+def _launches_of(kernels: Sequence[Kernel], launches: array[int]) -> dict[int, tuple[int, int]]:
     """Thread and instant of the launch of each kernel, by correlation."""
     wanted = np.array([one.correlation for one in kernels if one.correlation is not None])
-    correlation = np.frombuffer(launches.correlation, dtype=np.int64)
-    rows = np.flatnonzero(np.isin(correlation, wanted)).tolist()
-    return {launches.correlation[row]: (launches.thread[row], launches.at_ns[row]) for row in rows}
+    columns = np.frombuffer(launches, dtype=np.int64).reshape(-1, 3)
+    mine = columns[np.isin(columns[:, 0], wanted)].tolist()
+    return {correlation: (thread, at_ns) for correlation, thread, at_ns in mine}

@@ -75,8 +75,12 @@ def read_files(paths: Sequence[Path]) -> Iterator[Reading]:
 
 def read_file(path: Path) -> Reading:
     """Read one trace; what is damaged becomes its problem."""
-    trace = read_trace(path)
-    groups, joined, told = groups_of(trace), join(trace), tasks_of(trace)
+    try:
+        trace = read_trace(path)
+        groups, joined, told = groups_of(trace), join(trace), tasks_of(trace)
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        what = f"not what the profiler writes: {type(error).__name__}: {error}"
+        return Reading(path, Identity(), None, {}, {}, Joined([]), Told([]), what, ())
     problem = trace.problem
     if problem is None and not trace.calls:
         problem = _UNDESCRIBED

@@ -14,10 +14,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from oncall.ingest.flight_recorder.groups import MOST_RANKS
 from oncall.ingest.flight_recorder.names import operation
 from oncall.ingest.kineto.stream import TraceStream
 from oncall.ingest.printable import printable
 
+_MOST_NS = 1 << 61  # two of them still fit 64 bits
+_MOST_ELEMENTS = 1 << 53
 _NO_COMMUNICATION = {"wait", "init", ""}
 _RANK_IN_NAME = re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 # tensorboard_trace_handler calls a file HOST_PID.INSTANT.pt.trace.json, older ones without INSTANT.
@@ -68,15 +71,6 @@ class Annotation(NamedTuple):
     until_ns: int
 
 
-@dataclass
-class Launches:
-    """Kernel launches: correlation, thread and instant, as three columns."""
-
-    correlation: array[int] = field(default_factory=lambda: array("q"))
-    thread: array[int] = field(default_factory=lambda: array("q"))
-    at_ns: array[int] = field(default_factory=lambda: array("q"))
-
-
 @dataclass(frozen=True)
 class Identity:
     """Whose trace it is; None is not known."""
@@ -93,7 +87,8 @@ class Identity:
 class Trace:
     """What was read of one file; `problem` says what was not.
 
-    `synchronised`: all that was called had run on the device when the trace was closed.
+    `synchronised`: all that was called had run on the device when the trace was closed. `launches`
+    are (correlation, thread, instant) of each kernel launch, one after another.
     """
 
     path: Path
@@ -103,7 +98,7 @@ class Trace:
     config: list[Mapping[str, Any]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
-    launches: Launches = field(default_factory=Launches)
+    launches: array[int] = field(default_factory=lambda: array("q"))
     annotations: list[Annotation] = field(default_factory=list)
     device_spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     undescribed: int = 0
@@ -119,7 +114,10 @@ class Trace:
 
 
 def read_trace(path: Path) -> Trace:
-    """Read one file; what is damaged becomes its `problem`."""
+    """Read one file; what is damaged becomes its `problem`.
+
+    Raises ValueError or TypeError where what it tells of itself is not what a profiler writes.
+    """
     trace = Trace(path)
     stream = TraceStream(path)
     try:
@@ -138,7 +136,7 @@ def read_trace(path: Path) -> Trace:
     # taken on demand from outside ends at any moment, and what it tells was gathered on the way.
     trace.synchronised = "distributedInfo" in stream.header
     _identify(trace, stream.trailer | stream.header)
-    _to_common_time(trace, stream.header.get("baseTimeNanoseconds"))
+    _to_common_time(trace, time_base_ns(stream.header))
     return trace
 
 
@@ -156,22 +154,22 @@ def _take_call(event: Mapping[str, Any], trace: Trace) -> None:
     if name in _NO_COMMUNICATION:
         return
     op = operation(name)
-    at_ns = _nanoseconds(event["ts"])
-    size = int(said.get("Group size", 0))
+    at_ns = nanoseconds(event["ts"])
+    size = _number(said.get("Group size"), MOST_RANKS) or 0
     peer = said.get("Dst Rank" if op == "Send" else "Src Rank")
     trace.calls.append(
         Call(
             external_id=int(said.get("External id", 0)),
             thread=_thread(event),
             at_ns=at_ns,
-            until_ns=at_ns + _nanoseconds(event.get("dur", 0)),
+            until_ns=at_ns + nanoseconds(event.get("dur", 0)),
             op=printable(op),
             group=str(said.get("Process Group Name", "")),
             description=str(said.get("Process Group Description", "")),
             group_size=size,
             members=_members(said, size),
             seq=_number(said.get("Seq")),
-            peer=_number(peer) if op in ("Send", "Recv") else None,
+            peer=_number(peer, MOST_RANKS) if op in ("Send", "Recv") else None,
             dtype=said.get("dtype"),
             elements=_number(said.get("In msg nelems")),
         )
@@ -182,14 +180,14 @@ def _take_kernel(event: Mapping[str, Any], trace: Trace) -> None:
     if "nccl" not in event["name"]:
         return
     said = event.get("args", {})
-    started_ns = _nanoseconds(event["ts"])
-    trace.gpu = _number(said.get("device")) if trace.gpu is None else trace.gpu
+    started_ns = nanoseconds(event["ts"])
+    trace.gpu = _number(said.get("device"), MOST_RANKS) if trace.gpu is None else trace.gpu
     trace.kernels.append(
         Kernel(
             external_id=_number(said.get("External id")),
             correlation=_number(said.get("correlation")),
             started_ns=started_ns,
-            ended_ns=started_ns + _nanoseconds(event["dur"]),
+            ended_ns=started_ns + nanoseconds(event["dur"]),
             stream=_number(said.get("stream")),
         )
     )
@@ -197,19 +195,14 @@ def _take_kernel(event: Mapping[str, Any], trace: Trace) -> None:
 
 def _take_launch(event: Mapping[str, Any], trace: Trace) -> None:
     if "Launch" in event["name"]:
-        correlation, thread, at_ns = (
-            int(event["args"]["correlation"]),
-            _thread(event),
-            _nanoseconds(event["ts"]),
-        )
-        trace.launches.correlation.append(correlation)
-        trace.launches.thread.append(thread)
-        trace.launches.at_ns.append(at_ns)
+        correlation = int(event["args"]["correlation"])
+        launch = (correlation, _thread(event), nanoseconds(event["ts"]))
+        trace.launches.extend(array("q", launch))
 
 
 def _take_annotation(event: Mapping[str, Any], trace: Trace) -> None:
-    at_ns = _nanoseconds(event["ts"])
-    until_ns = at_ns + _nanoseconds(event["dur"])
+    at_ns = nanoseconds(event["ts"])
+    until_ns = at_ns + nanoseconds(event["dur"])
     external_id = _number(event.get("args", {}).get("External id"))
     trace.annotations.append(Annotation(event["name"], external_id, at_ns, until_ns))
 
@@ -218,8 +211,8 @@ def _take_device_span(event: Mapping[str, Any], trace: Trace) -> None:
     """A range on one stream; Kineto draws it 1 ns wider on each side."""
     external_id = _number(event.get("args", {}).get("External id"))
     if external_id is not None:
-        start_ns = _nanoseconds(event["ts"]) + 1
-        end_ns = start_ns + _nanoseconds(event["dur"]) - 2
+        start_ns = nanoseconds(event["ts"]) + 1
+        end_ns = start_ns + nanoseconds(event["dur"]) - 2
         first, last = trace.device_spans.get(external_id, (start_ns, end_ns))
         trace.device_spans[external_id] = min(first, start_ns), max(last, end_ns)
 
@@ -234,19 +227,25 @@ _TAKE: dict[str, Callable[[Mapping[str, Any], Trace], None]] = {
 }
 
 
-def _nanoseconds(microseconds: Any) -> int:
-    """Exact: a whole number, or the text of one with a fraction."""
-    if isinstance(microseconds, int):
-        return microseconds * 1000
-    return round(Decimal(microseconds) * 1000)
+def nanoseconds(microseconds: Any) -> int:
+    """Exact: of a whole number, or of the text of one with a fraction. Raises ValueError."""
+    whole = isinstance(microseconds, int)
+    exact = microseconds * 1000 if whole else round(Decimal(microseconds) * 1000)
+    return _checked(exact, _MOST_NS)
 
 
 def _thread(event: Mapping[str, Any]) -> int:
     return int(event.get("tid", 0))
 
 
-def _number(value: Any) -> int | None:
-    return None if value is None else int(value)
+def _number(value: Any, most: int = _MOST_ELEMENTS) -> int | None:
+    return None if value is None else _checked(int(value), most)
+
+
+def _checked(number: int, most: int) -> int:
+    if abs(number) > most:
+        raise ValueError(f"{number} is beyond what a profiler writes")
+    return number
 
 
 def _members(said: Mapping[str, Any], size: int) -> tuple[int, ...]:
@@ -263,27 +262,37 @@ def _members(said: Mapping[str, Any], size: int) -> tuple[int, ...]:
 # --------------------------------------------------------------------- header
 
 
+def rank_of(header: Mapping[str, Any], path: Path) -> int | None:
+    """The rank that a trace tells, else the one in its file's name. Raises ValueError."""
+    told = header.get("distributedInfo")
+    rank = _number(told.get("rank"), MOST_RANKS) if isinstance(told, dict) else None
+    found = _RANK_IN_NAME.search(path.name)
+    return int(found[1]) if rank is None and found else rank
+
+
+def time_base_ns(header: Mapping[str, Any]) -> int:
+    """What its times count from, in ns since 1970; 0 if they count from 1970, or it is not told."""
+    base_ns = header.get("baseTimeNanoseconds")
+    return _checked(base_ns, _MOST_NS) if isinstance(base_ns, int) else 0
+
+
 def _identify(trace: Trace, header: Mapping[str, Any]) -> None:
     """Rank, job size and groups as told; what is not told, by the file's name."""
     told = header.get("distributedInfo")
     told = told if isinstance(told, dict) else {}
-    rank = world_size = None
-    try:
-        rank, world_size = _number(told.get("rank")), _number(told.get("world_size"))
-        trace.config = [one for one in told.get("pg_config") or () if isinstance(one, dict)]
-    except (TypeError, ValueError):
-        trace.notes.append("its distributedInfo is malformed")
-    name = trace.path.name.removesuffix(".gz")
-    if rank is None and (in_name := _RANK_IN_NAME.search(name)):
-        rank = int(in_name[1])
+    rank = rank_of(header, trace.path)
+    if rank is not None and told.get("rank") is None:
         trace.notes.append("its rank is that in the file's name")
+    config = told.get("pg_config")
+    trace.config = [one for one in config if isinstance(one, dict)] if config else []
+    name = trace.path.name.removesuffix(".gz")
     process = _HOST_IN_NAME.fullmatch(name)
     if process:
         trace.notes.append("its node is that in the file's name")
     version = header.get("schemaVersion")
     trace.identity = Identity(
         rank=rank,
-        world_size=world_size,
+        world_size=_number(told.get("world_size"), MOST_RANKS),
         host=printable(process["host"]) if process else None,
         pid=int(process["pid"]) if process else None,
         gpu=trace.gpu,
@@ -291,9 +300,9 @@ def _identify(trace: Trace, header: Mapping[str, Any]) -> None:
     )
 
 
-def _to_common_time(trace: Trace, base_ns: Any) -> None:
+def _to_common_time(trace: Trace, base_ns: int) -> None:
     """Add the time base; without one, instants count from 1970 or from an unknown beginning."""
-    if not isinstance(base_ns, int) or not base_ns:
+    if not base_ns:
         first = trace.span_ns
         if first is not None and first[0] < 10**18:
             trace.notes.append("its times count from an instant that it does not tell")
@@ -310,7 +319,7 @@ def _to_common_time(trace: Trace, base_ns: Any) -> None:
         one._replace(at_ns=one.at_ns + base_ns, until_ns=one.until_ns + base_ns)
         for one in trace.annotations
     ]
-    trace.launches.at_ns = array("q", (at_ns + base_ns for at_ns in trace.launches.at_ns))
+    trace.launches[2::3] = array("q", (at_ns + base_ns for at_ns in trace.launches[2::3]))
     trace.device_spans = {
         key: (first + base_ns, last + base_ns) for key, (first, last) in trace.device_spans.items()
     }
