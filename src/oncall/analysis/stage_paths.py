@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.analysis.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
+from oncall.analysis.task_work import work_ratio
 from oncall.evidence import relation
 
 CRITICAL_NS = 1.0  # slack below this is rounding
-LONGER = 1.05  # times what a micro-batch usually takes: below is scatter
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,12 @@ class Tasks:
         ("source", "BIGINT", "", "the task that sent what it works on; NULL: none, or not seen"),
         ("duration_ns", "DOUBLE", "ns", "its own computation"),
         ("expected_ns", "DOUBLE", "ns", "what that should take, for its work"),
-        ("work", "DOUBLE", "ratio", "its micro-batch against others, in all stages alike"),
+        (
+            "work",
+            "DOUBLE",
+            "ratio",
+            "its micro-batch or iteration against others, all stages alike",
+        ),
         ("latency_ns", "DOUBLE", "ns", "from the source's end to its start, as the path counts it"),
         ("usual_latency_ns", "DOUBLE", "ns", "what such a transfer usually takes"),
         ("hold_ns", "DOUBLE", "ns", "how long the transfer of the task before it held the rank"),
@@ -77,7 +82,14 @@ def stage_paths(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """Each task with its predecessors, its slack and whether its pipeline's time hangs on it."""
     tasks = read_tasks(con)
     graph = pipeline_graph(tasks)
-    work = work_ratio(tasks)
+    batches = int(tasks.micro_batch.max(initial=0)) + 1
+    work = work_ratio(
+        tasks.work_ns / np.where(tasks.usual_ns > 0, tasks.usual_ns, np.nan),
+        tasks.iteration,
+        tasks.pipeline,
+        tasks.stage,
+        (tasks.pipeline * batches + tasks.micro_batch) * 2 + tasks.backward,
+    )
     usual_latency, latency = latencies(tasks, graph)
     sent = sent_to(graph)
     held = tasks.held & (sent != NONE)
@@ -184,27 +196,6 @@ def bubbles(tasks: Tasks, graph: TraceGraph) -> Times:
     """Time (n,) each rank stood idle before a task; NaN for its first."""
     idle = tasks.started - tasks.ended[graph.previous]
     return np.where(graph.previous == NONE, np.nan, np.maximum(idle, 0))
-
-
-def work_ratio(tasks: Tasks) -> Times:
-    """By how much a micro-batch is longer in its pipeline's stages than expected (n,), at least 1.
-
-    Longer sequences make all stages slower in that micro-batch, a slow machine one of them: of the
-    stages' ratios the lower middle counts, which one stage cannot lift.
-    """
-    ratio = tasks.work_ns / np.where(tasks.usual_ns > 0, tasks.usual_ns, np.nan)
-    batches = int(tasks.micro_batch.max(initial=0)) + 1
-    key = (tasks.pipeline * batches + tasks.micro_batch) * 2 + tasks.backward
-    known = np.flatnonzero(~np.isnan(ratio))
-    work = np.ones(len(ratio))
-    if not len(known):
-        return work
-    order = known[np.lexsort((ratio[known], key[known]))]
-    first = np.flatnonzero(np.diff(key[order], prepend=NONE))
-    sizes = np.diff(np.append(first, len(order)))
-    middle = np.where(sizes > 1, ratio[order][first + (sizes - 1) // 2], 1.0)
-    work[order] = np.repeat(np.where(middle > LONGER, middle, 1.0), sizes)
-    return work
 
 
 def sent_to(graph: TraceGraph) -> Integers:

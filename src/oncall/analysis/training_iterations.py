@@ -10,6 +10,7 @@ from oncall.evidence import relation
 
 SLOW_SHARE = 0.03  # beyond usual by this part: less is not worth a look
 SLOW_SPREADS = 5  # ... and by this many times what the faster half of the iterations scatters
+WARM_UP_MOST = 8  # caches and pools may take longer; more slow ones in a row are a slow job
 WARM_UP = 2  # the first iterations allocate and compile (VenusTrace 3.3: from the third on)
 
 
@@ -69,11 +70,22 @@ def training_iterations() -> str:
                 arg_max(spread_ns, duration_ns - usual_ns) AS spread_ns
             FROM told t LEFT JOIN usual USING (job, rank, micro_batches)
             LEFT JOIN spread USING (job, rank, micro_batches)
-            WHERE t.whole GROUP BY t.job, t.iteration)
-        SELECT s.*, j.duration_ns, j.excess_ns, j.spread_ns,
-            j.duration_ns - j.excess_ns AS usual_ns, j.iteration IS NOT NULL AS whole,
-            NOT warm_up AND coalesce(j.excess_ns > greatest(
-                {SLOW_SHARE} * (j.duration_ns - j.excess_ns), {SLOW_SPREADS} * j.spread_ns), false)
-                AS slow
-        FROM shape s LEFT JOIN judged j USING (job, iteration)
+            WHERE t.whole GROUP BY t.job, t.iteration),
+        compared AS (
+            SELECT s.*, j.duration_ns, j.excess_ns, j.spread_ns,
+                j.duration_ns - j.excess_ns AS usual_ns, j.iteration IS NOT NULL AS whole,
+                coalesce(j.excess_ns > greatest({SLOW_SHARE} * (j.duration_ns - j.excess_ns),
+                    {SLOW_SPREADS} * j.spread_ns), false) AS slow
+            FROM shape s LEFT JOIN judged j USING (job, iteration)),
+        -- Until the first that is not slow a training may still be warming up.
+        calm AS (
+            SELECT job, min(iteration) FILTER (NOT slow AND NOT warm_up) AS calm,
+                min(iteration) AS first, count(*) > 2 * {WARM_UP_MOST} AS long
+            FROM compared GROUP BY job),
+        judged_from AS (
+            SELECT c.*, warm_up OR coalesce(long AND calm - first <= {WARM_UP_MOST}
+                AND iteration < calm, false) AS early
+            FROM compared c JOIN calm USING (job))
+        SELECT * EXCLUDE (early) REPLACE (early AS warm_up, slow AND NOT early AS slow)
+        FROM judged_from
     """
