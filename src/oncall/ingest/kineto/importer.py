@@ -122,37 +122,17 @@ def _append_operations(
     """Operations of a rank, one window after another; what was counted is counted on."""
     last: dict[tuple[int, bool], int] = defaultdict(int)
     for one in windows:
-        operations = one.joined.operations
-        if not operations:
+        columns = one.operations
+        if not len(columns):
             continue
-        comms = [comm[one.groups[it.call.group]] for it in operations]
-        lanes = [(key, it.call.p2p) for key, it in zip(comms, operations, strict=True)]
-        counted = [it.call.p2p or one.joined.counted for it in operations]
-        seq = [
-            it.seq + (last[lane] if on else 0)
-            for it, lane, on in zip(operations, lanes, counted, strict=True)
-        ]
-        last |= dict(zip(lanes, seq, strict=True))
+        lanes = [(comm[one.groups[name]], p2p) for name, p2p in columns.lanes]
+        behind = [last[lane] if lane[1] or one.counted else 0 for lane in lanes]
+        seq = columns.seq + np.array(behind)[columns.lane]
+        for code, lane in enumerate(lanes):
+            last[lane] = int(seq[columns.lane == code].max())
+        comms = np.array([key for key, _ in lanes], dtype=np.uint64)[columns.lane]
         incident.append(
-            "ops",
-            {
-                "job": job,
-                "comm": np.array(comms, dtype=np.uint64),
-                "seq": seq,
-                "rank": rank,
-                "kind": ["p2p" if it.call.p2p else "coll" for it in operations],
-                "op": [it.op for it in operations],
-                "dtype": [it.call.dtype and printable(it.call.dtype) for it in operations],
-                "count": [it.count for it in operations],
-                "bytes": [it.bytes for it in operations],
-                "peer": [it.call.peer for it in operations],
-                "stream": [it.stream for it in operations],
-                "group_id": [it.group_id for it in operations],
-                "enqueued_ns": [it.call.at_ns for it in operations],
-                "started_ns": [it.started_ns for it in operations],
-                "ended_ns": [it.ended_ns for it in operations],
-                "done": [it.done for it in operations],
-            },
+            "ops", {"job": job, "comm": comms, "seq": seq, "rank": rank, **columns.values}
         )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from oncall.errors import BadInput
 from oncall.ingest.flight_recorder.groups import Group
+from oncall.ingest.kineto.columns import Columns, columns_of
 from oncall.ingest.kineto.groups import groups_of
 from oncall.ingest.kineto.operations import Joined, join
 from oncall.ingest.kineto.tasks import Told, tasks_of
@@ -29,8 +30,8 @@ _UNDESCRIBED = (
 class Reading:
     """One trace: whose, from when to when, its groups by name, its operations and tasks.
 
-    `problem` tells what was not read, `notes` what was inferred. `span_ns` is None where there is
-    nothing in it.
+    `counted`: its collectives carry no numbers of their own. `problem` tells what was not read,
+    `notes` what was inferred. `span_ns` is None where there is nothing in it.
     """
 
     path: Path
@@ -38,18 +39,19 @@ class Reading:
     span_ns: tuple[int, int] | None
     groups: dict[str, Group]
     sizes: dict[Group, int]
-    joined: Joined
+    counted: bool
+    operations: Columns
     told: Told
     problem: str | None
     notes: tuple[str, ...]
 
     @property
     def rows(self) -> int:
-        return len(self.joined.operations) + len(self.told.tasks)
+        return len(self.operations) + len(self.told.tasks)
 
     def without_rows(self, problem: str) -> Reading:
         """The same file, left out."""
-        return replace(self, joined=Joined([]), told=Told([]), problem=problem, notes=())
+        return replace(self, operations=columns_of([]), told=Told([]), problem=problem, notes=())
 
 
 def read_files(paths: Sequence[Path]) -> Iterator[Reading]:
@@ -58,8 +60,7 @@ def read_files(paths: Sequence[Path]) -> Iterator[Reading]:
     Raises BadInput if a reading process dies.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    sizes = [path.stat().st_size if path.is_file() else 0 for path in paths]
-    workers = min(cores or 1, len(paths), sum(sizes) // _SMALL_BYTES)
+    workers = min(cores or 1, len(paths), sum(map(_text_bytes, paths)) // _SMALL_BYTES)
     if workers < 2:
         yield from map(read_file, paths)
         return
@@ -73,6 +74,14 @@ def read_files(paths: Sequence[Path]) -> Iterator[Reading]:
         raise BadInput(str(paths[0]), problem) from error
 
 
+def _text_bytes(path: Path) -> int:
+    """How much there is to read, about: such text is packed to a tenth and less."""
+    try:
+        return path.stat().st_size * (10 if path.suffix == ".gz" else 1)
+    except OSError:
+        return 0
+
+
 def read_file(path: Path) -> Reading:
     """Read one trace; what is damaged becomes its problem."""
     try:
@@ -80,7 +89,7 @@ def read_file(path: Path) -> Reading:
         groups, joined, told = groups_of(trace), join(trace), tasks_of(trace)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         what = f"not what the profiler writes: {type(error).__name__}: {error}"
-        return Reading(path, Identity(), None, {}, {}, Joined([]), Told([]), what, ())
+        return Reading(path, Identity(), None, {}, {}, False, columns_of([]), Told([]), what, ())
     problem = trace.problem
     if problem is None and not trace.calls:
         problem = _UNDESCRIBED
@@ -92,7 +101,8 @@ def read_file(path: Path) -> Reading:
         span_ns=trace.span_ns,
         groups=groups,
         sizes={groups[call.group]: call.group_size for call in trace.calls if call.group_size},
-        joined=joined,
+        counted=joined.counted,
+        operations=columns_of(joined.operations),
         told=told,
         problem=problem,
         notes=tuple(_notes(trace, joined, told)),
