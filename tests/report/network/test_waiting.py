@@ -56,11 +56,12 @@ def test_a_thousand_senders_are_counted_and_those_that_wait_are_drawn(ring_of: R
     assert graph.worst is not None
     assert (graph.worst.src, graph.worst.step) == slow
     ranks = [lane.rank for lane in graph.lanes]
-    assert {500, 501} <= set(ranks) and len(ranks) == 6
-    assert graph.left_out == members - 6
+    assert {500, 501} <= set(ranks) and len(ranks) <= 6
+    assert all(any(step.critical for step in lane.steps) for lane in graph.lanes)
+    assert graph.left_out == members - len(ranks)
     lines = waiting_lines(graph, 80)
     assert max(map(len, lines)) <= 80 and len(lines) < 30
-    assert any("1,018 more ranks" in line for line in lines)
+    assert any(f"{graph.left_out:,} more ranks" in line for line in lines)
     assert sum("step 20 " in line for line in lines) == 1
 
 

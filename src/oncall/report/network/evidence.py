@@ -124,17 +124,26 @@ def _lanes(
             SELECT w.src, max(l.excess_ns) AS lost_ns FROM shown w JOIN shown l
                 ON (w.after_src, w.after_dst, w.after_step) = (l.src, l.dst, l.step)
             WHERE l.late AND l.critical GROUP BY w.src),
-        senders AS (
+        told AS (
             SELECT s.src, max(excess_ns) FILTER (late AND critical) AS lost_ns,
                 bool_or(critical) AS critical, any_value(b.lost_ns) AS waited_ns,
                 max(excess_ns) FILTER (late) AS late_ns, count(*) OVER () AS senders
-            FROM shown s LEFT JOIN blocked b USING (src) GROUP BY s.src
+            FROM shown s LEFT JOIN blocked b USING (src) GROUP BY s.src),
+        senders AS (
+            -- Of many, those that have nothing to do with it would only be in the way.
+            FROM told WHERE senders <= $most OR critical OR waited_ns > 0 OR late_ns > 0
             ORDER BY lost_ns DESC NULLS LAST, critical DESC, waited_ns DESC NULLS LAST,
-                late_ns DESC NULLS LAST, s.src LIMIT {int(most)})
+                late_ns DESC NULLS LAST, src LIMIT {int(most)})
         SELECT {_STEP}, a.node, b.node, n.senders FROM shown w JOIN senders n USING (src) {_NODES}
         ORDER BY w.src, w.started_ns, w.step, w.dst
         """,
-        {"comm": collective.comm, "seq": collective.seq, "first": first, "last": last},
+        {
+            "comm": collective.comm,
+            "seq": collective.seq,
+            "first": first,
+            "last": last,
+            "most": most,
+        },
     ).fetchall()
     steps: dict[int, list[Step]] = {}
     for row in rows:

@@ -15,7 +15,7 @@ from oncall.report.network.topology import Cable, Device, Hop, Role, Root, Topol
 from oncall.report.network.waiting import Collective, Step
 from oncall.report.words import clean
 
-MOST_OF_TIER = 24
+MOST_OF_TIER = 16
 
 
 def topology(
@@ -116,6 +116,7 @@ def _tiers(
     away = net.distances.min(axis=0)
     known = [not name.startswith(UNKNOWN) for name in net.devices]
     place = np.zeros(len(net.devices))
+    near = _near(net, roles)
     tiers: list[tuple[Device, ...]] = []
     left_out = []
     for tier in range(int(away[away < FAR].max()) + 1):
@@ -124,7 +125,7 @@ def _tiers(
         members.sort(key=lambda number: (place[number], natural(net.devices[number])))
         for rank, number in enumerate(members):
             place[number] = rank / max(len(members), 1)
-        kept = _kept([net.devices[number] for number in members], roles)
+        kept = _kept([net.devices[number] for number in members], roles, near)
         tiers.append(tuple(Device(clean(one), tier, roles.get(one, "other")) for one in kept))
         left_out.append(len(members) - len(kept))
     return tuple(tiers), tuple(left_out)
@@ -143,12 +144,23 @@ def _settle(
         place[number] = sum(below) / len(below) if below else 0.0
 
 
-def _kept(names: list[str], roles: Mapping[str, Role]) -> list[str]:
-    """All that have a role, and others as far as there is room."""
+def _near(net: Network, roles: Mapping[str, Role]) -> set[str]:
+    """The devices that are linked to one that has a role."""
+    return {
+        net.devices[int(net.towards[port])]
+        for name in roles
+        if name in net.device
+        for port in net.of_device.get(net.device[name], [])
+    }
+
+
+def _kept(names: list[str], roles: Mapping[str, Role], near: set[str]) -> list[str]:
+    """All that have a role, and as far as there is room those beside them, then others."""
     if len(names) <= MOST_OF_TIER:
         return names
-    ranked = sorted(names, key=lambda name: name not in roles)[:MOST_OF_TIER]
-    return [name for name in names if name in ranked]
+    ranked = sorted(names, key=lambda name: (name not in roles, name not in near))
+    kept = set(ranked[:MOST_OF_TIER])
+    return [name for name in names if name in kept]
 
 
 def _cables(

@@ -82,7 +82,7 @@ def legend(graph: WaitingGraph, *, plain: bool = False) -> Iterator[str]:
         parts.append(f"{glyphs.waits} waits for what it sends on")
     yield "; ".join(parts)
     if graph.left_out:
-        yield f"{graph.left_out:,} more ranks, which these do not wait for, are left out"
+        yield f"{graph.left_out:,} more ranks, which have less to do with it, are left out"
     if graph.before or graph.after:
         parts = [f"{graph.before:,} before"] * bool(graph.before)
         parts += [f"{graph.after:,} after"] * bool(graph.after)
