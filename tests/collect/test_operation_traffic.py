@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
+from ring_writer import RingWriter, operations
 
 from oncall.collect.agent import Agent
 from oncall.collect.config import Configuration
@@ -14,6 +16,7 @@ from oncall.collect.log import Log
 from oncall.collect.operation_traffic import TrafficSource, TrafficThread
 from oncall.collect.recent_traffic import Flow, RecentTraffic
 from oncall.collect.recorder import Recorder
+from oncall.collect.rings import RingSource
 from oncall.collect.segmenting import Segmenting
 from oncall.collect.source import Collected, Instant, read_clock
 from oncall.shards.batch import Batch
@@ -51,13 +54,17 @@ class Job:
             "started_ns": called_ns, "done": over,
             "ended_ns": np.ma.MaskedArray(called_ns + EPOCHS * EPOCH_NS, mask=~over),
         }  # fmt: skip
-        comms = {"job": JOB, "comm": COMM, "rank": [RANK], "comm_rank": 0, "size": 2}
-        ranks = {"job": JOB, "rank": [RANK], "node": NODE}
         pair = {"job": JOB, "node": NODE, "nic": "mlx5_0", "qpn": [9], "rank": RANK,
                 "peer_gid": "::2", "peer_qpn": 8, "created_ns": 0}  # fmt: skip
-        rows = {"comms": comms, "ranks": ranks, "qps": pair}
-        batches = [Batch("ops", OPERATIONS, ops)]
-        return Collected([*batches, *(Batch(name, 1, told) for name, told in rows.items())])
+        return Collected([Batch("ops", OPERATIONS, ops), Batch("qps", 1, pair)])
+
+    def present(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+        """As rings do: who is there comes into the store at a seal only."""
+        comms = {"job": JOB, "comm": COMM, "rank": [RANK], "comm_rank": 0, "size": 2}
+        return [
+            Batch("comms", 1, comms),
+            Batch("ranks", 1, {"job": JOB, "rank": [RANK], "node": NODE}),
+        ]
 
     def _send(self, now: Instant) -> None:
         first = (self.began_ns + np.arange(OPERATIONS) * EVERY_NS) // EPOCH_NS + 1
@@ -100,6 +107,47 @@ def test_what_was_sent_in_each_operation_is_in_a_shard_and_raw_epochs_are_where_
     assert sealed_rows("SELECT sum(bytes), any_value(qpn) FROM epochs") == [
         ((OPERATIONS - 1) * BYTES + BYTES // 2, 9)
     ]
+
+
+class Watching:
+    """A source that keeps what it is shown."""
+
+    name = "watching"
+
+    def __init__(self) -> None:
+        self.seen: list[Batch] = []
+        self.see = self.seen.extend
+
+    def collect(self, now: Instant) -> Collected:  # noqa: ARG002
+        return Collected()
+
+    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+        return ()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_who_is_there_and_what_is_in_flight_is_shown_before_any_seal(
+    config: Configuration, rings: Path, sealed_rows: SealedRows
+) -> None:
+    ring = RingWriter(rings)
+    ring.communicator(0, COMM, rank=RANK)
+    ring.append(operations(1, 2)[:-1])  # the last has not ended
+    watching = Watching()
+    agent = Agent(
+        config,
+        [RingSource(rings, NODE, config.ring_grace_ns, {}), watching],
+        Recorder(config, Log()),
+        Log(),
+    )
+    agent.step()
+    shown = {batch.table: batch for batch in watching.seen}
+    assert shown["comms"].columns["comm"].tolist() == [COMM]
+    assert shown["ranks"].rows == 1
+    assert shown["ops"].columns["seq"].tolist() == [2]
+    agent.finish()
+    assert sealed_rows("SELECT comm FROM comms") == [(COMM,)]
 
 
 def test_without_anything_that_measures_it_says_so() -> None:

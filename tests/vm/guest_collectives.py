@@ -110,6 +110,8 @@ class Collector:
         make_folders(config)
         sources = make_sources(config, {})
         bare = [each._source if isinstance(each, OwnThread) else each for each in sources]
+        rings: Any = bare[0]
+        rings._recent = None  # posts tell every byte: what proxies tell of the same is left out
         self._traffic: Any = bare[-1]
         self._recorder = Recorder(config, Log(), prepare)
         self.agent = Agent(config, bare, self._recorder, Log())

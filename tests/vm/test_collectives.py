@@ -125,6 +125,7 @@ def distance(told: Sent, truth: Sent) -> float:
     [
         ("stalled_rank", {"COMP_FAIL_STOP", "H3"}, "node2"),
         ("slow_network", {"COMM_FAIL_SLOW", "W5"}, "node1"),
+        ("slow_receiver", {"W6"}, "node2"),
     ],
 )
 def test_the_diagnosis_names_who(

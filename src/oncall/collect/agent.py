@@ -17,7 +17,16 @@ from oncall.collect.config import PROBES, RATES, Configuration
 from oncall.collect.log import Log
 from oncall.collect.own_thread import OwnThread
 from oncall.collect.recorder import Recorder
-from oncall.collect.source import Clock, Collected, Instant, Source, Watcher, read_clock, say_bug
+from oncall.collect.source import (
+    Clock,
+    Collected,
+    Instant,
+    Source,
+    Watched,
+    Watcher,
+    read_clock,
+    say_bug,
+)
 from oncall.shards.batch import Batch
 from oncall.shards.bookmarks import Bookmark
 from oncall.units import NS_PER_S, format_number
@@ -48,6 +57,7 @@ class Agent:
         self._own = Account(config.node, "collector")
         self._bookmarks: dict[str, Mapping[str, Bookmark]] = {}
         self._commit_at_ns = 0
+        self._show_at_ns = 0
         self._seal_at_ns = clock().monotonic_ns + config.seal_every_ns
         self._seal_large_at_ns = 0
         self._asked: queue.SimpleQueue[Future[Sequence[Batch]]] = queue.SimpleQueue()
@@ -99,6 +109,7 @@ class Agent:
             self._reconfigure(self._new_config)
         now = self._clock()
         self._drain(now)
+        self._show_present(now)
         if self._must_seal(now):
             self._begin_seal(now)
         elif self._must_commit(now):
@@ -196,6 +207,15 @@ class Agent:
         """To those sources that watch the others."""
         for watcher in self._watchers:
             watcher.see(batches)
+
+    def _show_present(self, now: Instant) -> None:
+        """To watchers, every few seconds: who is there comes into the store at a seal only."""
+        if not self._watchers or now.monotonic_ns < self._show_at_ns:
+            return
+        self._show_at_ns = now.monotonic_ns + self._config.traffic_every_ns
+        for source in self._sources:
+            if isinstance(source, Watched):
+                self._show(source.present(now))
 
     def _commit(self, now: Instant) -> None:
         self._commit_at_ns = now.monotonic_ns + self._config.commit_every_ns

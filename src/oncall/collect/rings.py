@@ -69,6 +69,16 @@ class RingSource:
                 self._processes.refuse(path, error)
         return batches
 
+    def present(self, now: Instant) -> Sequence[Batch]:
+        """Jobs, ranks, communicators and operations in flight, for sources that watch."""
+        batches: list[Batch] = []
+        for path, process in self._processes:
+            try:
+                batches += process.present(now)
+            except (BadInput, OSError) as error:
+                self._processes.refuse(path, error)
+        return batches
+
     def close(self) -> None:
         self._processes.close()
 

@@ -71,6 +71,14 @@ class Watcher(Protocol):
         """Rows on their way into the store; called from the agent's thread, must not wait."""
 
 
+@runtime_checkable
+class Watched(Protocol):
+    """A source whose rows are no use to watchers without who is there."""
+
+    def present(self, now: Instant) -> Sequence[Batch]:
+        """Who is there and what is in flight, every few seconds; nothing of it is stored."""
+
+
 class FailedSource:
     """A source that could not be made, for a reason to be told as long as the collector runs."""
 
