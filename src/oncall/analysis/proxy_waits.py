@@ -49,3 +49,28 @@ def proxy_waits() -> str:
                 AS usual_flush_ns, sent_times
         FROM hosts_
     """
+
+
+@relation(
+    "credit_waits",
+    reads=["op_traffic|epochs"],
+    optional=["transfers"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("rank", "INTEGER", "", "a sender"),
+        ("room_ns", "HUGEINT", "ns", "its steps waited for room in the receiver's buffers"),
+        ("wire_ns", "HUGEINT", "ns", "its steps were on the wire"),
+    ],
+    source="beyond Pulse 6.2: NCCL's proxy steps",
+)
+def credit_waits() -> str:
+    """What keeps a sender's steps in collectives: the wire, or a receiver that takes nothing.
+
+    The latter thins its epochs out over a longer time, and none of that time is its own doing."""
+    return """
+        SELECT job, comm, rank, sum(peer_wait_ns) AS room_ns, sum(wire_wait_ns) AS wire_ns
+        FROM transfers WHERE direction = 'send' AND kind = 'coll' AND ended_ns IS NOT NULL
+        GROUP BY job, comm, rank
+        HAVING sum(peer_wait_ns) IS NOT NULL AND sum(wire_wait_ns) IS NOT NULL
+    """
