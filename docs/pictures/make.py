@@ -1,4 +1,4 @@
-"""The pictures of docs/guide/console.md and stages.md, made by the program itself.
+"""The pictures of docs/guide/console.md, stages.md and network.md, made by the program itself.
 
     python docs/pictures/make.py        # or: make pictures
 
@@ -14,8 +14,15 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from oncall.analysis.network_paths import network_of
 from oncall.console.opening import open_recording
 from oncall.evidence.incident import Incident
+from oncall.report.network.evidence import find_collective, waiting_graph
+from oncall.report.network.provenance_svg import provenance_svg
+from oncall.report.network.step_evidence import provenance
+from oncall.report.network.topology_evidence import topology
+from oncall.report.network.topology_svg import topology_svg
+from oncall.report.network.waiting_svg import waiting_svg
 from oncall.report.stages.evidence import timeline
 from oncall.report.stages.svg import timeline_svg
 from oncall.simulate import write
@@ -48,6 +55,7 @@ PICTURES = (
     Picture("rule", "5 enter" + " down" * 11 + " end" + " backspace" * 5 + " <1 h> ctrl+r"),
     Picture("help", "question_mark"),
     Picture("stages", "6", job="late-backward"),
+    Picture("network", "7", WIDE, job="incast"),
 )
 
 
@@ -81,6 +89,20 @@ def simulated(job: str) -> Path:
     return Path(f"{job}-simulated/evidence.oncall").rename(f"{job}.oncall")
 
 
+def network_pictures(incident: Incident) -> dict[str, str]:
+    """Who waited, the way of the pauses and the flows at its ports, of the worst collective."""
+    graph = waiting_graph(incident, find_collective(incident))
+    of, step, net = graph.collective, graph.worst, network_of(incident.con)
+    assert step is not None
+    way, ports = topology(incident, net, of, step), provenance(incident, net, of, step)
+    assert way is not None and ports is not None
+    return {
+        "network-waiting.svg": waiting_svg(graph),
+        "network-way.svg": topology_svg(way),
+        "network-ports.svg": provenance_svg(ports),
+    }
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # so that no path of this machine is in a picture
@@ -93,6 +115,10 @@ def main() -> None:
         with Incident.open(jobs["late-backward"]) as incident:
             (HERE.parent / "guide" / "stages.svg").write_text(timeline_svg(timeline(incident)))
             print("stages.svg, the timeline")
+        with Incident.open(jobs["incast"]) as incident:
+            for name, svg in network_pictures(incident).items():
+                (HERE.parent / "guide" / name).write_text(svg)
+                print(name)
 
 
 if __name__ == "__main__":
