@@ -308,7 +308,9 @@ def test_a_trace_without_described_collectives_says_so(tmp_path: Path, incident:
 def test_behind_the_last_kernel_a_trace_on_demand_knows_nothing(
     tmp_path: Path, incident: Incident
 ) -> None:
-    told = document([call(1, 10), call(2, 20), kernel(30, 5, 2), call(3, 40)])
+    told = document(
+        [call(1, 10, Rank=1), call(2, 20, Rank=1), kernel(30, 5, 2), call(3, 40, Rank=1)]
+    )
     told["distributedInfo"] = told.pop("distributedInfo")  # behind the events
     write(tmp_path, told)
     load([tmp_path], incident)
@@ -317,6 +319,8 @@ def test_behind_the_last_kernel_a_trace_on_demand_knows_nothing(
         (2, True, False),
     ]
     assert "1 operations at its end left out" in note(incident)
+    # What Kineto then writes as the rank may be the root of a broadcast; the calls know better.
+    assert rows(incident, "SELECT rank FROM ranks") == [(1,)]
 
 
 def test_windows_of_one_rank_add_up_and_repeats_do_not(tmp_path: Path, incident: Incident) -> None:
@@ -372,3 +376,19 @@ def test_an_event_with_impossible_numbers_is_left_out(tmp_path: Path, incident: 
     load([tmp_path], incident)
     assert rows(incident, "SELECT seq FROM ops") == [(4,)]
     assert "3 events without what describes them" in note(incident)
+
+
+def test_without_steps_the_optimizer_ends_an_iteration(tmp_path: Path, incident: Incident) -> None:
+    names = ["forward-compute mb 0", "backward-compute mb 0"]
+    names += ["optimizer", "Optimizer.step#AdamW.step", "Optimizer.step#AdamW.step"]
+    events = [annotation(name, 10 * n, 5, n) for n, name in enumerate(names * 2, 1)]
+    write(tmp_path, document([*events, call(50, 5)]))
+    load([tmp_path], incident)
+    assert rows(
+        incident, "SELECT iteration, task, micro_batch FROM stage_tasks ORDER BY started_ns"
+    ) == [
+        (iteration, task, of)
+        for iteration in (0, 1)
+        for task, of in (("forward", 0), ("backward", 0), ("optimizer", None))
+    ]
+    assert "counted by the optimizer's steps" in note(incident)

@@ -29,7 +29,7 @@ def groups_of(trace: Trace) -> dict[str, Group]:
             call.group, {"name": call.group, "desc": call.description, "ranks": []}
         )
         if not known["ranks"]:
-            known["ranks"] = call.members or _everyone(call.group_size, trace.identity.world_size)
+            known["ranks"] = call.members or _everyone(call.group_size, trace.owner.world_size)
     listed = {group.name: group for group in listed_groups(config)}
     used = {call.group for call in trace.calls}
     return listed | {

@@ -24,8 +24,8 @@ def import_traces(paths: Sequence[Path], incident: Incident, job: str) -> None:
     readings = _without_repeats(list(read_files(sorted(paths))))
     by_rank: dict[int, list[Reading]] = defaultdict(list)
     for one in readings:
-        if one.identity.rank is not None and one.rows:
-            by_rank[one.identity.rank].append(one)
+        if one.owner.rank is not None and one.rows:
+            by_rank[one.owner.rank].append(one)
     _refuse_mixture(readings)
     known = known_groups(by_rank)
     if by_rank:
@@ -45,7 +45,7 @@ def _without_repeats(readings: Sequence[Reading]) -> list[Reading]:
     kept: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     found = []
     for one in sorted(readings, key=lambda reading: reading.span_ns or (0, 0)):
-        rank = one.identity.rank
+        rank = one.owner.rank
         if rank is not None and one.span_ns is not None:
             begin, end = one.span_ns
             twin = next((name for b, e, name in kept[rank] if begin <= e and b <= end), None)
@@ -61,8 +61,8 @@ def _without_repeats(readings: Sequence[Reading]) -> list[Reading]:
 def _refuse_mixture(readings: Sequence[Reading]) -> None:
     told: dict[int, Path] = {}
     for one in readings:
-        if one.identity.world_size is not None:
-            told.setdefault(one.identity.world_size, one.path)
+        if one.owner.world_size is not None:
+            told.setdefault(one.owner.world_size, one.path)
     if len(told) > 1:
         said = "; ".join(f"{path.name}: {size} ranks" for size, path in told.items())
         folder = str(next(iter(told.values())).parent)
@@ -80,8 +80,8 @@ def _append_job(
     job: str,
 ) -> None:
     """jobs, ranks, comms: every member of every group, those that left no trace included."""
-    identity = {rank: windows[0].identity for rank, windows in sorted(by_rank.items())}
-    told = [one.world_size for one in identity.values() if one.world_size is not None]
+    owners = {rank: windows[0].owner for rank, windows in sorted(by_rank.items())}
+    told = [one.world_size for one in owners.values() if one.world_size is not None]
     members = {member for group in known.values() for member in group.members}
     world_size = told[0] if told else max(members | set(by_rank)) + 1
     incident.append("jobs", {"job": [job], "world_size": [world_size]})
@@ -89,10 +89,10 @@ def _append_job(
         "ranks",
         {
             "job": job,
-            "rank": list(identity),
-            "node": [one.host for one in identity.values()],
-            "gpu": [one.gpu for one in identity.values()],
-            "pid": [one.pid for one in identity.values()],
+            "rank": list(owners),
+            "node": [one.host for one in owners.values()],
+            "gpu": [one.gpu for one in owners.values()],
+            "pid": [one.pid for one in owners.values()],
         },
     )
     rows = [
@@ -175,8 +175,8 @@ def _append_recordings(readings: Sequence[Reading], incident: Incident, job: str
             "job": job,
             "path": [printable(str(one.path)) for one in readings],
             "kind": KIND,
-            "rank": [one.identity.rank for one in readings],
-            "version": [one.identity.version for one in readings],
+            "rank": [one.owner.rank for one in readings],
+            "version": [one.owner.version for one in readings],
             "rows": [one.rows for one in readings],
             "problem": [one.problem and printable(one.problem) for one in readings],
             "note": [printable(note) or None for note in notes],

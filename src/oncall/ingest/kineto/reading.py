@@ -16,7 +16,7 @@ from oncall.ingest.kineto.columns import Columns, columns_of
 from oncall.ingest.kineto.groups import groups_of
 from oncall.ingest.kineto.operations import Joined, join
 from oncall.ingest.kineto.tasks import Told, tasks_of
-from oncall.ingest.kineto.trace import Identity, Trace, read_trace
+from oncall.ingest.kineto.trace import Owner, Trace, read_trace
 
 _SMALL_BYTES = 16 << 20  # starting processes costs as much as reading about this much
 
@@ -35,7 +35,7 @@ class Reading:
     """
 
     path: Path
-    identity: Identity
+    owner: Owner
     span_ns: tuple[int, int] | None
     groups: dict[str, Group]
     sizes: dict[Group, int]
@@ -89,15 +89,15 @@ def read_file(path: Path) -> Reading:
         groups, joined, told = groups_of(trace), join(trace), tasks_of(trace)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         what = f"not what the profiler writes: {type(error).__name__}: {error}"
-        return Reading(path, Identity(), None, {}, {}, False, columns_of([]), Told([]), what, ())
+        return Reading(path, Owner(), None, {}, {}, False, columns_of([]), Told([]), what, ())
     problem = trace.problem
     if problem is None and not trace.calls:
         problem = _UNDESCRIBED
-    if problem is None and trace.identity.rank is None:
+    if problem is None and trace.owner.rank is None:
         problem = "neither it nor its file's name tells its rank"
     return Reading(
         path=path,
-        identity=trace.identity,
+        owner=trace.owner,
         span_ns=trace.span_ns,
         groups=groups,
         sizes={groups[call.group]: call.group_size for call in trace.calls if call.group_size},

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from oncall.ingest.kineto.trace import Annotation, Call, Trace
@@ -78,42 +78,56 @@ class Told:
 def tasks_of(trace: Trace) -> Told:
     """What the annotations of a trace name; nothing, if they name no task."""
     annotations = sorted(trace.annotations, key=lambda one: one.at_ns)
-    named = [(one, found) for one in annotations if (found := _meaning(one.name))]
-    if not any(found.task in ("forward", "backward") for _, found in named):
+    named = _named(annotations)
+    if not any(meaning.task in ("forward", "backward") for _, meaning in named):
         return Told([])
-    steps = [(one, _STEP.match(one.name)) for one in annotations]
-    numbered = [(one, int(match[1])) for one, match in steps if match]
-    notes = []
-    if not numbered:
-        notes.append("its iterations are counted by the optimizer's steps")
+    steps = [(one, int(found[1])) for one in annotations if (found := _STEP.match(one.name))]
+    iterations = _iterations_of_steps(named, steps) if steps else _iterations_counted(named)
     transfers = _Transfers(trace.calls)
-    found_tasks: list[Task] = []
-    of_host = 0
-    for one, meaning in named:
-        iteration = _iteration(one, numbered, named)
-        call = transfers.within(one) if meaning.task.endswith(("send", "recv")) else None
-        if iteration is None or (call is None and transfers.any and meaning.transfers):
+    tasks, of_host = [], 0
+    for (one, meaning), iteration in zip(named, iterations, strict=True):
+        call = transfers.within(one) if meaning.transfers else None
+        if iteration is None or (meaning.transfers and call is None and transfers.any):
             continue  # outside of the steps, or at an end of the pipeline where nothing moves
-        span = trace.device_spans.get(one.external_id or 0)
-        of_host += span is None
-        started_ns, ended_ns = span or (one.at_ns, one.until_ns)
-        found_tasks.append(
-            Task(
-                iteration,
-                meaning.task,
-                None,
-                meaning.micro_batch,
-                started_ns,
-                ended_ns,
-                meaning.stage,
-                call,
-            )
-        )
-    if of_host:
-        notes.append(f"the times of {of_host:,} tasks are the host's, not the device's")
-    if any(one.micro_batch is None and one.task in _OF_MICRO_BATCH for one in found_tasks):
-        notes.append("its micro-batches are counted in the order of its tasks")
-    return Told(_counted(_chunked(found_tasks)), tuple(notes))
+        span_ns = trace.device_spans.get(one.external_id or 0)
+        of_host += span_ns is None
+        start_end_ns = span_ns or (one.at_ns, one.until_ns)
+        of = meaning.micro_batch
+        tasks.append(Task(iteration, meaning.task, None, of, *start_end_ns, meaning.stage, call))
+    counted = any(one.micro_batch is None and one.task in _OF_MICRO_BATCH for one in tasks)
+    notes = {
+        "its iterations are counted by the optimizer's steps": not steps,
+        f"the times of {of_host:,} tasks are the host's, not the device's": of_host > 0,
+        "its micro-batches are counted in the order of its tasks": counted,
+    }
+    return Told(_counted(_chunked(tasks)), tuple(note for note, holds in notes.items() if holds))
+
+
+def _named(annotations: Sequence[Annotation]) -> list[tuple[Annotation, _Meaning]]:
+    """The annotations that name a task; PyTorch's own of optimizers only where no other does."""
+    named = [(one, found) for one in annotations if (found := _meaning(one.name))]
+    told = any(one.name == "optimizer" for one, _ in named)
+    return [(one, found) for one, found in named if not (told and _OPTIMIZER.match(one.name))]
+
+
+def _iterations_of_steps(
+    named: Sequence[tuple[Annotation, _Meaning]], steps: Sequence[tuple[Annotation, int]]
+) -> Iterator[int | None]:
+    """The profiler's step that each task began in; None for one outside of them."""
+    for one, _ in named:
+        at = bisect_right(steps, one.at_ns, key=lambda pair: pair[0].at_ns) - 1
+        step, number = steps[max(at, 0)]
+        yield number if step.at_ns <= one.at_ns < step.until_ns else None
+
+
+def _iterations_counted(named: Sequence[tuple[Annotation, _Meaning]]) -> Iterator[int]:
+    """A forward after the optimizer's steps begins the next iteration."""
+    iteration, optimized = 0, False
+    for _, meaning in named:
+        if meaning.task == "forward" and optimized:
+            iteration, optimized = iteration + 1, False
+        optimized |= meaning.task == "optimizer"
+        yield iteration
 
 
 @dataclass(frozen=True)
@@ -137,20 +151,6 @@ def _meaning(name: str) -> _Meaning | None:
     if found is None or task is None:
         return None
     return _Meaning(task, int(found["mb"]) if found["mb"] and task in _OF_MICRO_BATCH else None)
-
-
-def _iteration(
-    one: Annotation,
-    numbered: Sequence[tuple[Annotation, int]],
-    named: Sequence[tuple[Annotation, _Meaning]],
-) -> int | None:
-    """The profiler's step that a task began in; without steps, how many optimizer steps ended."""
-    if not numbered:
-        ends = [other.until_ns for other, meaning in named if meaning.task == "optimizer"]
-        return bisect_right(ends, one.at_ns)
-    at = bisect_right(numbered, one.at_ns, key=lambda pair: pair[0].at_ns) - 1
-    step, number = numbered[max(at, 0)]
-    return number if step.at_ns <= one.at_ns < step.until_ns else None
 
 
 class _Transfers:

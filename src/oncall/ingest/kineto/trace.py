@@ -22,6 +22,7 @@ from oncall.ingest.printable import printable
 _MOST_NS = 1 << 61  # two of them still fit 64 bits
 _MOST_ELEMENTS = 1 << 53
 _NO_COMMUNICATION = {"wait", "init", ""}
+_BY_ALL = {"AllReduce", "AllGather", "ReduceScatter", "AllToAll"}
 _RANK_IN_NAME = re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 # tensorboard_trace_handler calls a file HOST_PID.INSTANT.pt.trace.json, older ones without INSTANT.
 _HOST_IN_NAME = re.compile(r"(?P<host>[A-Za-z][\w.-]*?)_(?P<pid>\d+)(?:\.\d+)?\.pt\.trace\.json")
@@ -72,7 +73,7 @@ class Annotation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Identity:
+class Owner:
     """Whose trace it is; None is not known."""
 
     rank: int | None = None
@@ -93,8 +94,9 @@ class Trace:
 
     path: Path
     synchronised: bool = False
-    identity: Identity = Identity()
+    owner: Owner = Owner()
     gpu: int | None = None
+    called_as: int | None = None  # the rank that its own calls show
     config: list[Mapping[str, Any]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
@@ -156,6 +158,7 @@ def _take_call(event: Mapping[str, Any], trace: Trace) -> None:
     op = operation(name)
     at_ns = nanoseconds(event["ts"])
     size = _number(said.get("Group size"), MOST_RANKS) or 0
+    members = _members(said, size)
     peer = said.get("Dst Rank" if op == "Send" else "Src Rank")
     trace.calls.append(
         Call(
@@ -167,13 +170,16 @@ def _take_call(event: Mapping[str, Any], trace: Trace) -> None:
             group=str(said.get("Process Group Name", "")),
             description=str(said.get("Process Group Description", "")),
             group_size=size,
-            members=_members(said, size),
+            members=members,
             seq=_number(said.get("Seq")),
             peer=_number(peer, MOST_RANKS) if op in ("Send", "Recv") else None,
             dtype=said.get("dtype"),
             elements=_number(said.get("In msg nelems")),
         )
     )
+    # Of a rooted call, `Rank` is the root; of a send or receive, the other side.
+    if op in _BY_ALL and members and (place := _number(said.get("Rank"))) is not None:
+        trace.called_as = members[place]
 
 
 def _take_kernel(event: Mapping[str, Any], trace: Trace) -> None:
@@ -281,7 +287,10 @@ def _identify(trace: Trace, header: Mapping[str, Any]) -> None:
     told = header.get("distributedInfo")
     told = told if isinstance(told, dict) else {}
     rank = rank_of(header, trace.path)
-    if rank is not None and told.get("rank") is None:
+    if not trace.synchronised and trace.called_as is not None:
+        rank = trace.called_as
+        trace.notes.append("its rank is that of its calls")
+    elif rank is not None and told.get("rank") is None:
         trace.notes.append("its rank is that in the file's name")
     config = told.get("pg_config")
     trace.config = [one for one in config if isinstance(one, dict)] if config else []
@@ -290,7 +299,7 @@ def _identify(trace: Trace, header: Mapping[str, Any]) -> None:
     if process:
         trace.notes.append("its node is that in the file's name")
     version = header.get("schemaVersion")
-    trace.identity = Identity(
+    trace.owner = Owner(
         rank=rank,
         world_size=_number(told.get("world_size"), MOST_RANKS),
         host=printable(process["host"]) if process else None,
