@@ -22,13 +22,20 @@ PAUSED_NIC = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An incast delays a collective of eight ranks."""
+    path = tmp_path_factory.mktemp("network") / "incast.oncall"
     scenario = NetworkScenario(step_bytes=20_000_000, faults=(NetworkFault("INCAST", 1_000_000),))
     with first_that_delays(scenario) as incident:
-        incident.save(tmp_path / "incast.oncall")
-    opened = open_recording([tmp_path / "incast.oncall"], None)
+        incident.save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def session(recording: Path) -> Iterator[Session]:
+    opened = open_recording([recording], None)
+    opened.world()
     yield opened
     opened.close()
 
@@ -41,7 +48,6 @@ def first_that_delays(scenario: NetworkScenario) -> Incident:
 
 
 def test_the_late_step_its_way_and_whose_flows(session: Session) -> None:
-    session.world()
     view = session.network()
     assert [one.seq for one in view.collectives] == [view.graph.collective.seq]
     worst = view.graph.worst
@@ -60,7 +66,6 @@ def test_the_late_step_its_way_and_whose_flows(session: Session) -> None:
 
 
 def test_rows_behind_a_step_and_a_flow(session: Session) -> None:
-    session.world()
     view = session.network()
     worst, of = view.graph.worst, view.graph.collective
     assert worst is not None
@@ -77,11 +82,11 @@ def test_rows_behind_a_step_and_a_flow(session: Session) -> None:
 
 
 def test_under_the_time_cursor_a_step_is_not_over(session: Session) -> None:
-    session.world()
     worst = session.network().graph.worst
     assert worst is not None
     session.world(worst.ended_ns - 10**5)
     view = session.network()
+    session.world()
     assert not view.graph.collective.over
     assert max(step.ended_ns for step in view.graph.path) < worst.ended_ns
     (cut,) = (step for lane in view.graph.lanes for step in lane.steps if step.key == worst.key)

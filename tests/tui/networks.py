@@ -189,6 +189,9 @@ def provenance(step: Step) -> Provenance:
 
 
 def network_rows(opened: Opened) -> Table:
+    if opened.kind == "node":
+        columns = ("nic", "target_node", "network_ns", "pings")
+        return Table(columns, (("mlx5_0", "gpu026", 58_000, 40),), 1)
     if opened.kind == "flow":
         columns = ("step", "src", "dst", "port", "packets", "met", "score")
         return Table(columns, ((4, 13, 14, "leaf3P1", 9_120, 440_000, 205_000),), 1)

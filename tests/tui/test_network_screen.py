@@ -46,7 +46,7 @@ async def test_begins_at_the_step_that_made_the_worst_collective_late() -> None:
 
 
 @piloted
-async def test_the_cursor_walks_over_steps_and_what_was_in_time_says_so() -> None:
+async def test_the_cursor_walks_over_steps_and_filters_leave_senders_out() -> None:
     async with console(size=(120, 40)) as running:
         await opened(running)
         await running.press("l")
@@ -56,12 +56,23 @@ async def test_the_cursor_walks_over_steps_and_what_was_in_time_says_so() -> Non
         await running.press("h", "j")
         step = lanes(running).step
         assert step is not None and step.src == 14
+        await running.press("f")
+        assert [lane.rank for lane in lanes(running).rows] == [13]
+        await running.press("f", "slash")
+        await running.type("gpu021")
+        assert [lane.rank for lane in lanes(running).rows] == [9]
 
 
 @piloted
-async def test_the_critical_path_is_walked_around() -> None:
+async def test_rows_are_opened_and_left_and_the_critical_path_is_walked_around() -> None:
     async with console(size=(120, 40)) as running:
         await opened(running)
+        await running.press("enter")
+        assert "paused_ns" in told(running) and "3,698,915" in told(running)
+        await running.press("escape")
+        assert "paused_ns" not in told(running)
+        await running.press("n")
+        assert running.session.asked[-1][1].node == "gpu025" and "58,000" in told(running)
         seen = []
         for _ in range(7):
             await running.press("c")
@@ -69,16 +80,6 @@ async def test_the_critical_path_is_walked_around() -> None:
             assert step is not None and step.critical
             seen.append(step.step)
         assert seen == [5, 6, 7, 1, 2, 3, 4]
-
-
-@piloted
-async def test_rows_are_opened_and_left() -> None:
-    async with console(size=(120, 40)) as running:
-        await opened(running)
-        await running.press("enter")
-        assert "paused_ns" in told(running) and "3,698,915" in told(running)
-        await running.press("escape")
-        assert "paused_ns" not in told(running)
         await running.press("t")
         assert running.app.screen.query_one(NetworkFlows).has_focus
         await running.press("j", "enter")
@@ -115,17 +116,6 @@ async def test_collectives_are_chosen_and_left_again() -> None:
         assert "AllGather 14" in running.line(1)
         await running.press("w")
         assert "the collective that lost most is what is shown" in running.text()
-
-
-@piloted
-async def test_a_filter_and_faults_only_leave_senders_out() -> None:
-    async with console(size=(120, 40)) as running:
-        await opened(running)
-        await running.press("f")
-        assert [lane.rank for lane in lanes(running).rows] == [13]
-        await running.press("f", "slash")
-        await running.type("gpu02 1")
-        assert len(lanes(running).rows) > 1
 
 
 @piloted

@@ -61,6 +61,13 @@ def _needs_choice(screen: ConsoleScreen) -> str | None:
     return None if screen.chosen else "the collective that lost most is what is shown"
 
 
+def _needs_node(screen: ConsoleScreen) -> str | None:
+    if why := _needs_graph(screen):
+        return why
+    step = screen.query_one(NetworkLanes).step
+    return None if step is not None and step.src_node else "the sender's host is not known"
+
+
 class NetworkScreen(ConsoleScreen):
     """A strip of collectives, the senders of one, and what held up the step under the cursor."""
 
@@ -98,6 +105,8 @@ class NetworkScreen(ConsoleScreen):
         ActionEntry("network.flows", "t", "Flows",
                     "Go to the flows of others and the latencies, or back to the steps.",
                     _needs_graph, bar=True),
+        ActionEntry("network.pings", "n", "Pings",
+                    "Show the latencies from the sender's host to others.", _needs_node),
         ActionEntry("network.rank", "r", "Rank", "Show the sender in the fleet.", _needs_graph),
     )  # fmt: skip
 
@@ -354,6 +363,14 @@ class NetworkScreen(ConsoleScreen):
             opened = Opened("step", of, step)
         else:
             return
+        self._open(opened)
+
+    def action_pings(self) -> None:
+        step = self.query_one(NetworkLanes).step
+        if self._view is not None and step is not None:
+            self._open(Opened("node", self._view.graph.collective, node=step.src_node))
+
+    def _open(self, opened: Opened) -> None:
         self.set_class(False, "flows")
         self.ask("rows", lambda session: session.network_rows(opened), "reading rows")
 
