@@ -19,14 +19,23 @@ def sent(operation: int, began_ns: int, posted_ns: int | None) -> InFlight:
     return InFlight(FLOW, operation, began_ns, posted_ns)
 
 
-def test_what_is_posted_and_never_acknowledged_is_captured_once() -> None:
+def test_what_is_posted_and_never_acknowledged_is_captured_at_once_and_now_and_then() -> None:
     triggers = NodeTriggers(Policy(stall_ns=500 * MS))
     captures = [
         (at_ns, capture.reason)
         for at_ns in range(0, 5 * NS_PER_S, 50 * MS)
         for capture in triggers.look([sent(7, 0, 0)], at_ns)
     ]
-    assert captures == [(550 * MS, "stall")]
+    # A third of half a second, as its time is not known, by looks 50 ms apart.
+    assert captures == [(550 * MS, "stall"), (750 * MS, "stall"), (950 * MS, "stall")]
+
+
+def test_flows_that_stand_still_together_are_one_look() -> None:
+    triggers = NodeTriggers(Policy(stall_ns=500 * MS))
+    sending = [InFlight(("a.ring", 0, peer), 7, 0, 0) for peer in range(40)]
+    triggers.look(sending, 0)
+    assert len(triggers.look(sending, 600 * MS)) == 40
+    assert triggers.limited == 0
 
 
 def test_who_waits_for_its_gpu_or_for_the_receiver_does_not_stand_still() -> None:
@@ -42,7 +51,7 @@ def test_a_flow_whose_steps_are_long_stands_still_later() -> None:
     began_ns = 2_100 * MS
     looks = range(began_ns, began_ns + 3 * NS_PER_S, 50 * MS)
     found = [c for at in looks for c in triggers.look([sent(2, began_ns, began_ns)], at)]
-    assert [capture.at_ns - began_ns for capture in found] == [2_050 * MS]
+    assert found[0].at_ns - began_ns == 2_050 * MS
 
 
 def test_a_long_round_trip_counts_while_something_is_sent() -> None:

@@ -85,12 +85,15 @@ class Monitor:
         self._moved_ns = max(self._moved_ns, at_ns)
 
     def look(self, at_ns: float) -> Capture | None:
-        """Time has passed: does the flow stand still?"""
+        """Time has passed: does the flow stand still, or still?"""
         if self._now is None or self._budget is None:
             return None
         limit_ns = max(self._policy.stall_ns, self._policy.stall_times * self._now.expected_ns)
         still_ns = at_ns - self._moved_ns
-        if still_ns <= limit_ns or not self._budget.take_for_stall(at_ns):
+        if still_ns <= limit_ns:
+            return None
+        # No packet comes back to tell how long it goes on: what is left is spent on that, in turn.
+        if not self._budget.take_for_stall(at_ns) and not self._budget.take(at_ns):
             return None
         return Capture(self._now.step, at_ns, "stall", still_ns, limit_ns)
 

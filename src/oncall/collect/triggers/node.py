@@ -76,8 +76,10 @@ class NodeTriggers:
         self._newest = newest
         for flow in self._flows.keys() - {each.flow for each in sending}:
             self._end(self._flows[flow])
-        found = [self._allowed(self._watch(each, now_ns)) for each in sending]
-        return [capture for capture in found if capture is not None]
+        watched = [self._watch(each, now_ns) for each in sending]
+        found = [capture for capture in watched if capture is not None]
+        # Flows that stand still together are one look.
+        return found if found and self._allowed(found[0]) else []
 
     def _watch(self, each: InFlight, now_ns: int) -> Capture | None:
         known = self._flows.get(each.flow)

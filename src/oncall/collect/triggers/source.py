@@ -27,6 +27,7 @@ from oncall.units import NS_PER_S
 
 _MOST_WAITING = 1_000  # batches of pings that wait for the next look
 _COLUMNS = ("node", "at_ns", "source", "code", "text")
+_MOST_TOLD = 16  # flows of one closer look
 _OLD_NS = 10 * NS_PER_S  # of a ping: too late to look closer
 _MS = 1e6
 
@@ -101,7 +102,7 @@ class TriggerSource:
                 *(self._config.node, round(capture.at_ns) + now.offset_ns, "triggers"),
                 *(f"captured_{capture.reason}", sentence(capture)),
             )
-            for capture in captures
+            for capture in captures[:_MOST_TOLD]
         ]
         return of_rows("host_events", _COLUMNS, rows)
 
