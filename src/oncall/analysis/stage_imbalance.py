@@ -16,7 +16,14 @@ IN_TURN = 4  # as many ranks, each with less than half of what was lost
 @relation(
     "stage_imbalance",
     reads=["stage_vertices", "stage_expectation"],
-    optional=["stage_paths", "stage_work", "stage_lags", "jobs", "training_iterations"],
+    optional=[
+        "stage_paths",
+        "stage_work",
+        "stage_lags",
+        "expert_ranks",
+        "jobs",
+        "training_iterations",
+    ],
     empty_without=["stage_expectation"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -32,7 +39,10 @@ def stage_imbalance() -> str:
     """Imbalances of the job as a whole."""
     return f"""
         WITH shape AS (
-            SELECT job, max(micro_batch) + 1 AS micro_batches FROM stage_vertices GROUP BY job),
+            SELECT job, max(micro_batch) + 1 AS micro_batches,
+                -- Where one task ends and the next begins is known to about a call's distance.
+                coalesce(1 / nullif(median(calls), 0), 0) AS unsure
+            FROM stage_vertices GROUP BY job),
         stages AS (
             SELECT job, replica, stage, sum(own_ns) AS own_ns
             FROM stage_expectation GROUP BY job, replica, stage),
@@ -46,7 +56,7 @@ def stage_imbalance() -> str:
                 median(own_ns / others_ns) AS ratio,
                 median(own_ns - mean_ns) * any_value(micro_batches) AS cost_ns
             FROM beside JOIN shape USING (job)
-            GROUP BY job, stage HAVING min(own_ns / others_ns) > {UNEVEN}
+            GROUP BY job, stage HAVING min(own_ns / others_ns) > {UNEVEN} + any_value(unsure)
             QUALIFY ratio = max(ratio) OVER (PARTITION BY job)),
         batches AS (
             SELECT v.job, v.iteration, v.replica, v.micro_batch, max(p.work) AS work,
@@ -68,6 +78,14 @@ def stage_imbalance() -> str:
                 NULL AS ratio, median(ended_ns - started_ns) AS cost_ns
             FROM stage_work WHERE task = 'garbage' AND ended_ns > started_ns
             GROUP BY job HAVING count(*) > 1),
+        routing AS (
+            SELECT job, 'experts' AS kind, count(*) || ' ranks'' work changes by '
+                    || round(100 * median(changes))::INTEGER
+                    || ' % from iteration to iteration, with their whole tensor group' AS detail,
+                median(changes) AS ratio, median(cost_ns) AS cost_ns
+            FROM expert_ranks GROUP BY job
+            HAVING count(*) >= (
+                SELECT count(DISTINCT rank) / 2 FROM stage_work w WHERE w.job = expert_ranks.job)),
         expert_parallel AS (SELECT job, max(ep) AS ep FROM jobs GROUP BY job),
         in_turn AS (
             SELECT l.job,
@@ -75,10 +93,12 @@ def stage_imbalance() -> str:
                 count(*) || ' ranks, one after the other' AS detail, NULL AS ratio,
                 sum(lag_ns) / any_value(iterations) AS cost_ns
             FROM stage_lags l LEFT JOIN expert_parallel USING (job) WHERE NOT network
+                AND l.job NOT IN (SELECT job FROM routing)
             GROUP BY l.job HAVING count(*) >= {IN_TURN} AND max(share_of_lost) < 0.5),
         usual AS (
             SELECT job, median(usual_ns) AS iteration_ns FROM training_iterations GROUP BY job)
         SELECT f.*, u.iteration_ns FROM (
-            FROM uneven UNION ALL FROM lengths UNION ALL FROM garbage UNION ALL FROM in_turn) f
+            FROM uneven UNION ALL FROM lengths UNION ALL FROM garbage UNION ALL FROM routing
+            UNION ALL FROM in_turn) f
         LEFT JOIN usual u USING (job)
     """

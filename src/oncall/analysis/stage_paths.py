@@ -132,7 +132,9 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
             dense_rank() OVER (ORDER BY v.job, replica) - 1 AS lane, stage,
             chunk * pp + stage AS position, last AS last_position, micro_batch,
             task = 'backward' AS backward, started_ns AS started, ended_ns AS ended,
-            v.duration_ns AS work_ns, e.usual_ns, clock_error_ns AS clock_error, recv_ns, send_ns,
+            -- What a recorder lost of a task is not known to be work.
+            CASE WHEN v.whole THEN v.duration_ns ELSE least(v.duration_ns, e.usual_ns) END
+                AS work_ns, e.usual_ns, clock_error_ns AS clock_error, recv_ns, send_ns,
             held
         FROM stage_vertices v JOIN shape USING (job)
         LEFT JOIN stage_expectation e USING (job, replica, stage, chunk, task)

@@ -65,7 +65,10 @@ def stage_vertices() -> str:
         WITH work AS (
             SELECT * REPLACE (coalesce(replica, 0) AS replica, coalesce(chunk, 0) AS chunk)
             FROM stage_work
-            WHERE iteration IS NOT NULL AND stage IS NOT NULL AND micro_batch IS NOT NULL),
+            WHERE iteration IS NOT NULL AND stage IS NOT NULL AND micro_batch IS NOT NULL
+            -- A hole in one member's recording is no delay: its group tells without it.
+            QUALIFY coalesce(whole, true) OR ended_ns IS NULL OR NOT bool_or(coalesce(whole, true))
+                OVER (PARTITION BY {_WHERE}, task)),
         tasks AS (
             SELECT {_WHERE}, arg_max(rank, {decides}) AS rank, arg_max(node, {decides}) AS node,
                 count(*) AS ranks, max(started_ns) AS started_ns,
