@@ -71,7 +71,7 @@ async def test_rows_are_opened_and_left_and_the_critical_path_is_walked_around()
         assert "paused_ns" in told(running) and "3,698,915" in told(running)
         await running.press("escape")
         assert "paused_ns" not in told(running)
-        await running.press("n")
+        await running.press("i")
         assert running.session.asked[-1][1].node == "gpu025" and "58,000" in told(running)
         seen = []
         for _ in range(7):

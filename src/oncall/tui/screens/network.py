@@ -105,7 +105,7 @@ class NetworkScreen(ConsoleScreen):
         ActionEntry("network.flows", "t", "Flows",
                     "Go to the flows of others and the latencies, or back to the steps.",
                     _needs_graph, bar=True),
-        ActionEntry("network.pings", "n", "Pings",
+        ActionEntry("network.pings", "i", "Pings",
                     "Show the latencies from the sender's host to others.", _needs_node),
         ActionEntry("network.rank", "r", "Rank", "Show the sender in the fleet.", _needs_graph),
     )  # fmt: skip
