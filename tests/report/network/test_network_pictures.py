@@ -142,3 +142,20 @@ def test_without_switches_it_is_said_what_would_decide(ring_of: Ring) -> None:
         assert why_unseen(incident, collective, step) == (
             "no switch and no NIC reported of this time; switch data would tell what held it up"
         )
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("FORWARDING_LOOP", "goes round in a circle there"),
+        ("LOAD_IMBALANCE", "leads there as well"),
+    ],
+)
+def test_what_else_is_seen_at_the_root_is_said(
+    network_of_fault: Make, kind: str, says: str
+) -> None:
+    found, _ = read(network_of_fault(kind))
+    assert any(says in note for note in found.notes)
+    assert any(says in line for line in topology_lines(found, 100))
+    assert says in topology_svg(found)
+    assert not read(network_of_fault("INCAST"))[0].notes

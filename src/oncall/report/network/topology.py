@@ -57,13 +57,15 @@ class Root:
 
 @dataclass(frozen=True)
 class Topology:
-    """`tiers` from hosts up, devices in drawing order; `left_out` of each tier are not drawn."""
+    """`tiers` from hosts up, devices in drawing order; `left_out` of each tier are not drawn.
+    `notes`: what else is seen at the root, a sentence each."""
 
     victim: str
     roots: tuple[Root, ...]
     tiers: tuple[tuple[Device, ...], ...]
     cables: tuple[Cable, ...]
     left_out: tuple[int, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def root(self) -> Root | None:

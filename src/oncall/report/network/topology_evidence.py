@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from oncall.report.network.waiting import Collective, Step
 from oncall.report.words import clean
 
 MOST_OF_TIER = 16
+IDLE = 0.1  # of the busy port's packets
 
 
 def topology(
@@ -34,7 +35,30 @@ def topology(
     roles = _roles(step.src_node, roots, [*passed, step.dst_node])
     tiers, left_out = _tiers(net, roles)
     drawn = {device.name for tier in tiers for device in tier}
-    return Topology(step.src_node, roots, tiers, _cables(net, drawn, roots, taken), left_out)
+    cables = _cables(net, drawn, roots, taken)
+    notes = tuple(_notes(incident, collective, roots[0])) if roots else ()
+    return Topology(step.src_node, roots, tiers, cables, left_out, notes)
+
+
+def _notes(incident: Incident, collective: Collective, root: Root) -> Iterator[str]:
+    """Flows that go round in a circle through the root, and links beside it that are idle."""
+    incident.provide(("looping_flows", "parallel_ports"))
+    loops = incident.con.execute(
+        "SELECT name, way FROM looping_flows WHERE list_contains(ports, ?) ORDER BY flow LIMIT 2",
+        [root.label],
+    ).fetchall()
+    for name, way in loops:
+        yield f"{clean(name)} goes round in a circle there: {clean(way)}"
+    beside = incident.con.execute(
+        f"""
+        SELECT label, max(packets)::BIGINT, max(busy_packets)::BIGINT FROM parallel_ports
+        WHERE comm = ? AND seq = ? AND switch || 'P' || port = ?
+        GROUP BY label HAVING max(packets) < {IDLE} * max(busy_packets) ORDER BY 2, 1 LIMIT 2
+        """,
+        [*collective.key, root.label],
+    ).fetchall()
+    for name, packets, busy in beside:
+        yield f"{clean(name)} leads there as well and sent {packets:,} packets, not {busy:,}"
 
 
 def _roots(incident: Incident, net: Network, number: int) -> tuple[Root, ...]:

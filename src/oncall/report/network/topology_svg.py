@@ -46,7 +46,10 @@ def topology_svg(shown: Topology) -> str:
         body.append(picture.text(16, y, hop.label, colour=colour, bold=hop.is_root))
         told_of = hop_phrase(hop, shown.root) if shown.root is not None else ""
         body.append(picture.text(130, y, told_of, colour=colour, bold=hop.is_root))
-    return picture.document(_WIDTH, bottom - 30 + 20 * len(hops), told, body)
+    for number, note in enumerate(shown.notes, len(hops)):
+        body.append(picture.text(16, bottom - 30 + 20 * number, note))
+    height = bottom - 30 + 20 * (len(hops) + len(shown.notes))
+    return picture.document(_WIDTH, height, told, body)
 
 
 def _places(shown: Topology) -> Iterator[tuple[str, tuple[float, float, float]]]:

@@ -72,6 +72,8 @@ def way_lines(shown: Topology, width: int, *, plain: bool = False) -> list[str]:
         lines += wrapped(f"{begin} {hop.label:<{wide}}  {hop_phrase(hop, shown.root)}", width)
     for root in shown.roots[1:4]:
         lines += wrapped(f"  {root.label}: {_share(root)} of its loss leads there", width)
+    for note in shown.notes:
+        lines += wrapped(f"  {note}", width)
     return lines
 
 
