@@ -3,7 +3,8 @@
 Sends name their peer and their size. A collective's volume follows from its algorithm, as told by
 the profiler plugin or as the active peers show; its edges between nodes share that volume by the
 queue pairs that carry it. Operations whose algorithm is not known, or is not one of ring and tree,
-are left out and counted in `untold_algorithms`; operations of zero bytes send nothing.
+are left out and counted in `untold_algorithms`; operations of zero bytes send nothing, and of next
+to nothing it is not known who sends it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from oncall.analysis.active_peers import RING, TREE, inferred_algorithm
 from oncall.analysis.collective_volume import RING_OPERATIONS, double_tree, ring_share
 from oncall.analysis.flows import receiver_side
 from oncall.evidence import relation
+
+# What a rank sends of a collective may fall short of its even share: NCCL rounds the part of a ring
+# that is a rank's up to 16 bytes in each channel (`alignUp`, device/all_reduce.h), and a rank never
+# sends two of these. So much for 32 channels; of less it is not known who sends it at all.
+ROUNDING_BYTES = 2 * 16 * 32
 
 _SHARES = [
     ("job", "VARCHAR", "", "the job"),
@@ -258,7 +264,7 @@ def expected_traffic() -> str:
         FROM ops o JOIN edge_shares s USING (job, comm, op, bytes, rank)
         LEFT JOIN placed p ON p.job = o.job AND p.comm = o.comm AND p.rank = s.peer
         -- What closes the ring carries nothing of a broadcast, and the root sends no reduction.
-        WHERE o.kind = 'coll' AND s.share > 0 AND round(o.bytes * s.share) > 0
+        WHERE o.kind = 'coll' AND round(o.bytes * s.share) > {ROUNDING_BYTES}
             AND NOT (o.op = 'Broadcast' AND coalesce(p.comm_rank = o.root, false))
             AND NOT (o.op = 'Reduce' AND EXISTS (FROM placed r WHERE r.job = o.job
                 AND r.comm = o.comm AND r.rank = o.rank AND r.comm_rank = o.root))

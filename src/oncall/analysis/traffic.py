@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.analysis.buffered import begins_late, begins_within
+from oncall.analysis.expected_traffic import ROUNDING_BYTES
 from oncall.analysis.segmentation import (
     NEXT_SHARE,
     NONE,
@@ -66,9 +67,11 @@ OP_TRAFFIC_COLUMNS = [
 ]
 
 
-_EXPECTED = """
+_ROUNDING = f"CASE kind WHEN 'coll' THEN {ROUNDING_BYTES} ELSE 0 END"
+_EXPECTED = f"""
     SELECT hash(job, comm, rank, peer_side) AS lane, job, comm, kind, seq, rank, peer, op, group_id,
-        algo, expected_bytes, coalesce(started_ns, -1) AS device_ns, called_ns,
+        algo, expected_bytes, {_ROUNDING} AS rounding_bytes,
+        coalesce(started_ns, -1) AS device_ns, called_ns,
         coalesce(ended_ns, -1) AS done_ns, coalesce(done, false) AS done,
         dense_rank() OVER (ORDER BY job, comm, rank, group_id,
             CASE WHEN group_id IS NULL THEN kind END, CASE WHEN group_id IS NULL THEN seq END)
@@ -169,11 +172,13 @@ def _null(values: NDArray[Any]) -> Truths:
 @dataclass(frozen=True)
 class Operations:
     """What is to be found: arrays (m,), by lane, then in the order of the calls. `round` numbers
-    the operations, or group calls, whose lanes belong together; -1 is an unknown instant."""
+    the operations, or group calls, whose lanes belong together; -1 is an unknown instant. Volumes
+    may fall short of what is expected by `rounding_bytes`."""
 
     lane: Ints
     round: Ints
     expected_bytes: Ints
+    rounding_bytes: Ints
     device_ns: Ints
     called_ns: Ints
     done_ns: Ints
@@ -206,7 +211,8 @@ def cut(operations: Operations, epochs: Epochs) -> tuple[Ints, dict[str, Any]]:
         pieces.of_epoch[inside], epochs.start_ns[inside], epochs.bytes[inside], epochs.epoch_ns
     )
     whole = operations.expected_bytes
-    enough = np.ceil(np.where(lossy[operations.lane], UNDERCOUNTED, 1.0) * whole).astype(np.int64)
+    known = np.where(lossy[operations.lane], UNDERCOUNTED, 1.0) * whole
+    enough = np.ceil(known).astype(np.int64) - operations.rounding_bytes
     share = np.where(epochs.exact[operations.lane], 0.0, NEXT_SHARE)
     segments = segment(traffic, pieces.of_operation, whole, GAP_NS, share, enough_bytes=enough)
     measured = measure(traffic, segments)
@@ -360,7 +366,7 @@ def traffic() -> str:
         peers AS (SELECT node, nic, qpn, any_value(peer) AS pair_peer FROM queue_pairs
                   WHERE peer IS NOT NULL GROUP BY ALL HAVING count(DISTINCT peer) = 1)
         SELECT t.* REPLACE (coalesce(peer, pair_peer) AS peer),
-            CASE WHEN bytes >= expected_bytes THEN true
+            CASE WHEN bytes >= expected_bytes - {_ROUNDING} THEN true
                  WHEN NOT coalesce(undercount, false) THEN false END AS complete
         FROM told t LEFT JOIN peers USING (node, nic, qpn)
     """
