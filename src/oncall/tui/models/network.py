@@ -22,6 +22,8 @@ Look = Literal["usual", "late", "open"]
 Pane = Literal["way", "map", "ports"]
 PANES: tuple[Pane, ...] = ("way", "map", "ports")
 BLOCKS, BLOCKS_ASCII = "▁▂▃▄▅▆▇█", "_.,-~=*#"
+# Of a topology: links that were paused, where waiting begins, and devices between.
+PAUSES, ROOT, ON_THE_WAY = r"[┃━┏┓┗┛▲▼]+", r"\[\S+\]", r"(?<= )\([^\s().]+\)(?=\s|$)"
 _MOST_ROWS = 60
 _BAR = 10
 

@@ -289,6 +289,10 @@ class NetworkScreen(ConsoleScreen):
             lines = []
         for line in lines:
             text.append(f"{line}\n", marked if line.startswith(("▶", ">")) else "")
+        if self._rows is None:
+            text.highlight_regex(model.PAUSES, marked)
+            text.highlight_regex(model.ROOT, marked)
+            text.highlight_regex(model.ON_THE_WAY, theme_style(self.app, "warning"))
         self.query_one("#step", Static).update(text)
 
     def on_line_list_moved(self, message: LineList.Moved) -> None:
