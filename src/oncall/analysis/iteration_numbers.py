@@ -47,9 +47,11 @@ def number_blocks(ranks: Sequence[Numbered]) -> list[Array]:
     known = np.flatnonzero(starts != NOT_NUMBERED)
     if len(known):
         usual_ns = _usual(ranks, [_starts(one) for one in ranks])
+        # Checkpoints, however many, only make the way to the next iteration longer.
+        shortest_ns = _usual(ranks, [_starts(one) for one in ranks], quantile=0.25)
         order = known[np.argsort(starts[known], kind="stable")]
         steps = np.diff(starts[order], prepend=starts[order[0]])
-        opens = (steps > _TOGETHER * usual_ns) | (np.arange(len(order)) == 0)
+        opens = (steps > _TOGETHER * shortest_ns) | (np.arange(len(order)) == 0)
         place = np.full(len(starts), -1)
         place[order] = np.cumsum(opens) - 1
         apart = np.maximum(1, np.round(np.diff(starts[order[opens]]) / usual_ns))
@@ -98,7 +100,7 @@ def _starts(one: Numbered) -> Array:
     return np.asarray(np.where(one.trains & (started >= 0) & together, started, NOT_NUMBERED))
 
 
-def _usual(ranks: Sequence[Numbered], values: Sequence[Array]) -> float:
+def _usual(ranks: Sequence[Numbered], values: Sequence[Array], quantile: float = 0.5) -> float:
     """The usual step of the values from one iteration to the next; endless of none."""
     steps = [np.zeros(0)]
     for one, mine in zip(ranks, values, strict=True):
@@ -106,7 +108,7 @@ def _usual(ranks: Sequence[Numbered], values: Sequence[Array]) -> float:
         trained = _trained(one, at)
         steps.append(np.diff(mine[at])[trained > 0] / trained[trained > 0])
     every = np.concatenate(steps)
-    return float(np.median(every)) if len(every) else np.inf
+    return float(np.quantile(every, quantile)) if len(every) else np.inf
 
 
 def _fill_in(one: Numbered, numbers: Array) -> None:

@@ -14,9 +14,11 @@ import numpy as np
 
 from oncall.analysis.evaluation_blocks import split_evaluations
 from oncall.analysis.iteration_bounds import Block, find_blocks
+from oncall.analysis.iteration_ends import Ends, iteration_ends
 from oncall.analysis.iteration_numbers import NOT_NUMBERED, Numbered, number_blocks
 from oncall.analysis.pipeline_places import Place, Told, directions, find_place
-from oncall.analysis.rank_calls import RECV, TASK, UNKNOWN, RankCalls, read_calls
+from oncall.analysis.rank_calls import RECV, REPLICAS, TASK, UNKNOWN, RankCalls, read_calls
+from oncall.analysis.replica_iterations import replica_blocks, whole_blocks
 from oncall.analysis.schedules import Array
 from oncall.analysis.task_lateness import Late, lateness
 from oncall.analysis.task_positions import Tasks, calls_inside, place_alone, place_tasks
@@ -34,6 +36,12 @@ _TASKS = (
     "forward_send",
     "backward_send",
     "evaluation",
+    "gradients",
+    "embedding",
+    "parameters",
+    "optimizer",
+    "checkpoint",
+    "other",
 )
 _EVALUATION = _TASKS.index("evaluation")
 
@@ -121,7 +129,7 @@ def _label_job(
     """Columns of the tasks of the ranks of one job that are here, some for each rank."""
     placed = _pipeline_length([_place(one, told, seats) for one in ranks])
     labelled = [_tasks(one, place, told) for one, place in zip(ranks, placed, strict=True)]
-    labelled = [one for one in labelled if len(one.tasks)]
+    labelled = [one for one in labelled if len(one.tasks) or one.replicas_alone]
     numbers = number_blocks([_numbered(one) for one in labelled])
     late = lateness([one.calls for one in labelled], sizes)
     parts = []
@@ -136,7 +144,9 @@ def _numbered(one: _Labelled) -> Numbered:
     trains, whole = np.zeros((2, n), dtype=np.bool_)
     trains[tasks.block[~tasks.evaluation]] = True
     whole[tasks.block[tasks.complete & ~tasks.evaluation]] = True
-    counting = np.flatnonzero(calls.use == TASK)
+    if one.replicas_alone:
+        trains[:], whole = True, whole_blocks(one.blocks)
+    counting = np.flatnonzero(calls.use == (REPLICAS if one.replicas_alone else TASK))
     count = np.full(n, UNKNOWN, dtype=np.int64)
     if len(counting):
         counting = counting[calls.comm[counting] == np.bincount(calls.comm[counting]).argmax()]
@@ -149,12 +159,16 @@ def _numbered(one: _Labelled) -> Numbered:
 
 @dataclass(frozen=True)
 class _Labelled:
-    """A rank's tasks; `stage` is NULL where nothing tells how long the pipeline is."""
+    """A rank's tasks; `stage` is NULL where nothing tells how long the pipeline is.
+
+    `replicas_alone`: nothing tells forwards and backwards, what replicas exchange the iterations.
+    """
 
     calls: RankCalls
     blocks: list[Block]
     place: Place | None
     tasks: Tasks
+    replicas_alone: bool = False
 
 
 def _place(
@@ -189,15 +203,19 @@ def _tasks(one: _Found, place: Place | None, told: Told) -> _Labelled:
         return _Labelled(calls, blocks, place, place_tasks(calls, blocks, place, forward))
     alone = (calls.use == TASK).any() and told.stages in (None, 1)
     tasks = place_alone(calls, blocks if alone else [], told.micro_batches)
-    return _Labelled(calls, blocks, None, tasks)
+    if alone or told.stages not in (None, 1):
+        return _Labelled(calls, blocks, None, tasks)
+    return _Labelled(calls, replica_blocks(calls), None, tasks, replicas_alone=True)
 
 
 # ------------------------------------------------------------------------ rows
 
 
 def _rows(one: _Labelled, number: Array, late: Late) -> list[dict[str, Any]]:
-    """The rank's tasks, and what they received and sent."""
+    """The rank's tasks, what they received and sent, and the ends of iterations."""
     calls, tasks = one.calls, one.tasks
+    if one.replicas_alone:
+        return _rows_of_replicas(one, number)
     inside = calls_inside(calls, tasks)
     times = time_tasks(calls, one.blocks, tasks, inside)
     stage = UNKNOWN if one.place is None else one.place.stage
@@ -232,7 +250,57 @@ def _rows(one: _Labelled, number: Array, late: Late) -> list[dict[str, Any]]:
     for name, at in (("recv", tasks.recv_at), ("send", tasks.send_at)):
         mine = np.flatnonzero(numbered & (at >= 0))
         parts.append(shared | _transfers(calls, tasks, iteration, mine, at[mine], name))
+    trained = tasks.block[~tasks.evaluation]
+    last, over_ns, next_ns = np.full((3, len(one.blocks)), UNKNOWN)
+    last_call = np.append(inside.positions, UNKNOWN)[np.where(times.calls > 0, inside.last - 1, -1)]
+    for at in (last_call, tasks.send_at, tasks.recv_at):
+        np.maximum.at(last, trained, at[~tasks.evaluation])
+    np.maximum.at(over_ns, trained, times.ended_ns[~tasks.evaluation])
+    opening = np.flatnonzero(np.diff(tasks.block, prepend=-1))
+    next_ns[tasks.block[opening] - 1] = times.started_ns[opening]
+    next_ns[-1] = UNKNOWN
+    for ends in iteration_ends(calls, one.blocks, last, over_ns, next_ns):
+        parts.append(shared | _ends(calls, ends, number))
     return parts
+
+
+def _rows_of_replicas(one: _Labelled, number: Array) -> list[dict[str, Any]]:
+    """Iterations of a rank that exchanges gradients and parameters only: what it computes before
+    the first exchange is not told apart."""
+    calls, blocks = one.calls, one.blocks
+    if not blocks:
+        return []
+    shared = {"job": calls.job, "rank": calls.rank, "stage": 0, "source": "calls"}
+    begins = np.array([block.begin for block in blocks])
+    started = np.array([block.started_ns for block in blocks])
+    exchanged = np.maximum(calls.entered_ns[begins], started)
+    seen = np.flatnonzero((started >= 0) & ~np.array([block.torn_before for block in blocks]))
+    none = np.full(len(seen), UNKNOWN, dtype=np.int64)
+    computed = Ends("other", seen, started[seen], exchanged[seen], none)
+    following = np.append(started[1:], UNKNOWN)
+    found = iteration_ends(calls, blocks, begins - 1, exchanged, following)
+    whole = whole_blocks(blocks)
+    rows = [_ends(calls, ends, number) for ends in (computed, *found)]
+    for ends, row in zip((computed, *found), rows, strict=True):
+        row["whole"] &= whole[ends.block][number[ends.block] != NOT_NUMBERED]
+    return [shared | row for row in rows]
+
+
+def _ends(calls: RankCalls, ends: Ends, number: Array) -> dict[str, Any]:
+    """Rows of tasks at the ends of iterations."""
+    kept = number[ends.block] != NOT_NUMBERED
+    n = int(kept.sum())
+    at = ends.at[kept]
+    return {
+        "iteration": number[ends.block][kept],
+        "task": np.full(n, _TASKS.index(ends.task)),
+        "chunk": np.zeros(n, dtype=np.int64),
+        "comm": _comm(calls, np.arange(len(calls)), at, at >= 0),
+        "started_ns": _known(ends.started_ns[kept]),
+        "ended_ns": _known(ends.ended_ns[kept]),
+        "calls": np.zeros(n, dtype=np.int64),
+        "whole": ends.ended_ns[kept] >= 0,
+    }
 
 
 def _transfers(

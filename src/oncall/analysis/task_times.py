@@ -122,7 +122,9 @@ def _started(
     came = _at(calls.ended_ns, tasks.recv_at)
     waited = np.where(came >= 0, np.maximum(came, free), UNKNOWN if calls.knows_ends else first)
     started = np.where(tasks.receives, waited, np.where(free >= 0, free, first))
-    return _after_the_optimizer(tasks, opening & ~tasks.receives, started, first)
+    fed = opening & ~tasks.receives
+    started = _after_the_optimizer(tasks, fed, started, first)
+    return _after_the_pause(calls, blocks, tasks, fed & (first < 0), started, ended)
 
 
 def _after_the_optimizer(tasks: Tasks, opening: Array, started: Array, first: Array) -> Array:
@@ -135,6 +137,27 @@ def _after_the_optimizer(tasks: Tasks, opening: Array, started: Array, first: Ar
         return started
     lead = int(np.median(first[other] - started[other]))
     return np.where(opening & known, np.maximum(started, first - lead), started)
+
+
+def _after_the_pause(
+    calls: RankCalls, blocks: list[Block], tasks: Tasks, opening: Array, started: Array,
+    ended: Array,
+) -> Array:  # fmt: skip
+    """The same where no call lies within forwards: the first of an iteration begins after what
+    such usually take longer than others, by the call before them. More than that is its own."""
+    took = np.where((started >= 0) & (ended >= started) & ~tasks.backward, ended - started, UNKNOWN)
+    others = took[~opening & (took >= 0) & ~tasks.evaluation]
+    mine = np.flatnonzero(opening & (took >= 0))
+    if not len(others) or not len(mine):
+        return started
+    begins = np.array([block.begin for block in blocks])[tasks.block[mine]]
+    words = np.append(calls.word, 0)[begins - 1]
+    moved = started.copy()
+    for word in np.unique(words).tolist():
+        alike = mine[words == word]
+        pause = np.quantile(took[alike], 0.25) - np.median(others)
+        moved[alike] += np.clip(int(pause), 0, took[alike])
+    return moved
 
 
 def _shared(tasks: Tasks, any_call: Array, started: Array, ended: Array) -> tuple[Array, Array]:
