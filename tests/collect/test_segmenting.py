@@ -17,19 +17,16 @@ from oncall.shards.batch import Batch
 from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
 from oncall.units import NS_PER_S
 
-STEP_NS = NS_PER_S // 5
+STEP_NS = NS_PER_S // 2
 NODE = "gpu002"
 COLUMNS = (
     "comm, kind, seq, rank, peer, op, algo, started_ns, ended_ns, active_ns, rank_active_ns, "
     "bytes, expected_bytes, undercount"
 )
-HOST_CALLS = TrafficScenario(workload="gpt2", tp=2, dp=4, pp=2, iterations=3)
-DEVICE = TrafficScenario(
-    workload="mixtral", tp=2, dp=4, iterations=3, source="wr", device_times=True
-)
-STUCK = TrafficScenario(
-    workload="gpt2", tp=2, dp=4, pp=2, iterations=3, faults=(TrafficFault("nic_down", 5, 2),)
-)
+SMALL: dict[str, Any] = {"tp": 2, "dp": 4, "iterations": 3, "dp_bytes": 64 * 2**20}
+HOST_CALLS = TrafficScenario(workload="gpt2", pp=2, **SMALL)
+DEVICE = TrafficScenario(workload="mixtral", source="wr", device_times=True, **SMALL)
+STUCK = TrafficScenario(workload="gpt2", pp=2, faults=(TrafficFault("nic_down", 5, 2),), **SMALL)
 
 
 def batch(incident: Incident, table: str, where: str = "true") -> Batch:
@@ -112,3 +109,29 @@ def test_what_stands_still_is_told_as_it_stands_and_is_late() -> None:
     assert wanted and rows(found[-1].open) == wanted
     assert found[-1].late_since_ns == min(row[7] for row in wanted if row[7])
     assert found[1].late_since_ns is None
+
+
+def test_a_job_that_keeps_opening_queue_pairs_is_told_all_the_same() -> None:
+    """Each operation goes by a pair of its own, so that there is always one that is watched."""
+    told, recent = 0, RecentTraffic(most_bytes=2**20)
+    segmenting = Segmenting(settle_ns=NS_PER_S // 10, context_ns=NS_PER_S, learn_ns=NS_PER_S)
+    own: dict[str, Any] = {"job": "j", "rank": [3]}
+    for number in range(1, 9):
+        called_ns = (1000 + number) * NS_PER_S
+        ops = own | {"comm": 7, "seq": number, "kind": "coll", "op": "AllReduce", "bytes": 10**6}
+        ops |= {"enqueued_ns": called_ns, "ended_ns": called_ns + 10 * 32_000, "done": True}
+        pair = own | {"node": NODE, "nic": "n0", "qpn": number, "created_ns": called_ns}
+        seen = [
+            Batch("ops", 1, ops),
+            Batch("qps", 1, pair | {"peer_gid": "::2", "peer_qpn": number}),
+            Batch("comms", 1, own | {"comm": 7, "comm_rank": 0, "size": 2}),
+            Batch("ranks", 1, own | {"node": NODE}),
+        ]
+        epochs = Epochs(
+            np.zeros(10, np.int64), called_ns // 32_000 + np.arange(10), np.full(10, 10**5)
+        )
+        now_ns = called_ns + NS_PER_S // 2
+        recent.add([Flow("wr", NODE, "n0", number, "j", 3)], epochs, now_ns)
+        told += segmenting.advance(seen, recent, now_ns).over.rows
+    segmenting.close()
+    assert told >= 6
