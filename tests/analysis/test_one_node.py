@@ -22,10 +22,11 @@ FOUND = (
     "job, comm, seq, kind, rank, op, group_id, algo, started_ns, ended_ns, active_ns, "
     "rank_active_ns, bytes, expected_bytes, undercount"
 )
-RING = TrafficScenario(workload="gpt2", tp=2, dp=4, pp=2, iterations=2)
+RING = TrafficScenario(workload="gpt2", tp=2, dp=4, pp=2, iterations=2, dp_bytes=64 * 2**20)
 TREE = TrafficScenario(
-    workload="gpt2", tp=2, dp=4, pp=2, iterations=2, source="wr", algorithm="tree",
-    distributed_optimizer=False, faults=(TrafficFault("nic_down", rank=5, iteration=1),),
+    workload="gpt2", tp=2, dp=4, pp=2, iterations=2, dp_bytes=64 * 2**20, source="wr",
+    algorithm="tree", distributed_optimizer=False,
+    faults=(TrafficFault("nic_down", rank=5, iteration=1),),
 )  # fmt: skip
 EXPERTS = TrafficScenario(workload="mixtral", tp=2, iterations=2)
 # Even volumes: only who is told to receive tells receivers apart.
