@@ -70,8 +70,10 @@ from oncall.analysis import slow_tasks
 from oncall.analysis import caused_tasks
 from oncall.analysis import slow_members
 from oncall.analysis import slow_stages
+from oncall.analysis import stage_victims
 from oncall.analysis import stage_lags
 from oncall.analysis import stage_what_if
 from oncall.analysis import incomplete_stages
 from oncall.analysis import hang_stages
+from oncall.analysis import expert_ranks
 from oncall.analysis import stage_imbalance

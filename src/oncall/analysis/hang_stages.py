@@ -77,6 +77,7 @@ def hang_stages() -> str:
 def hang_groups() -> str:
     """Ranks of communicators where a hang ends without telling which of the members it is."""
     return """
-        SELECT DISTINCT job, rank, comm FROM members SEMI JOIN (
-            FROM hang_roots WHERE how = 'together') USING (job, comm)
+        SELECT DISTINCT job, m.rank, comm
+        FROM members m JOIN hang_roots r USING (job, comm)
+        WHERE r.how = 'together' AND (r.kind = 'coll' OR list_contains(r.ends, m.rank))
     """

@@ -40,15 +40,22 @@ def slow_members() -> str:
         WITH excess AS (
             SELECT job, replica, stage, sum(excess_ns) AS excess_ns FROM caused_tasks
             WHERE kind = 'computation' GROUP BY ALL),
-        each AS (
-            SELECT w.job, t.replica, w.stage, w.rank, any_value(w.node) AS node,
-                sum(w.own_ns) AS own_ns, sum(w.late_ns) AS late_ns,
-                sum(w.last_calls) AS last_calls, sum(w.calls) AS calls
+        -- Only tasks that every member tells: what one has lost is no time of the others.
+        seen AS (
+            SELECT w.job, t.replica, w.stage, w.rank, w.node, w.own_ns, w.late_ns, w.last_calls,
+                w.calls, count(*) OVER (PARTITION BY w.job, t.replica, w.stage, w.iteration,
+                    t.chunk, w.micro_batch, w.task) AS members
             FROM stage_work w JOIN caused_tasks t ON w.job = t.job AND w.iteration = t.iteration
                 AND coalesce(w.replica, 0) = t.replica AND w.stage = t.stage
                 AND coalesce(w.chunk, 0) = t.chunk AND w.micro_batch = t.micro_batch
                 AND w.task = t.task
-            WHERE t.kind = 'computation' GROUP BY ALL),
+            WHERE t.kind = 'computation'),
+        each AS (
+            SELECT job, replica, stage, rank, any_value(node) AS node,
+                sum(own_ns) AS own_ns, sum(late_ns) AS late_ns,
+                sum(last_calls) AS last_calls, sum(calls) AS calls
+            FROM (FROM seen QUALIFY members = max(members) OVER (PARTITION BY job, replica, stage))
+            GROUP BY ALL),
         beside AS (
             SELECT *, count(*) OVER g AS members,
                 own_ns - (sum(own_ns) OVER g - own_ns) / nullif(count(own_ns) OVER g - 1, 0)
@@ -56,13 +63,17 @@ def slow_members() -> str:
                 last_calls / nullif(sum(last_calls) OVER g, 0) AS last_share
             FROM each WINDOW g AS (PARTITION BY job, replica, stage)),
         weighed AS (
-            SELECT *, coalesce(last_share - 1 / members, 0) AS beyond_turn
-            FROM beside JOIN excess USING (job, replica, stage))
+            SELECT *, coalesce(last_share - 1 / members, 0) AS beyond_turn,
+                -- Later than its group's other members: all of them may have waited elsewhere.
+                late_ns - (sum(late_ns) OVER g - late_ns) / nullif(count(late_ns) OVER g - 1, 0)
+                    AS late_lead_ns
+            FROM beside JOIN excess USING (job, replica, stage)
+            WINDOW g AS (PARTITION BY job, replica, stage))
         SELECT *, CASE WHEN members = 1 THEN 'alone'
             WHEN own_lead_ns >= {OWN_PART} * excess_ns
                 AND own_lead_ns = max(own_lead_ns) OVER g THEN 'own time'
             WHEN coalesce(max(own_lead_ns) OVER g < {OWN_PART} * excess_ns, true)
-                AND (late_ns >= {OWN_PART} * excess_ns OR beyond_turn >= {LAST_PART})
+                AND (late_lead_ns >= {OWN_PART} * excess_ns OR beyond_turn >= {LAST_PART})
                 AND row_number() OVER (g ORDER BY late_ns DESC NULLS LAST, beyond_turn DESC) = 1
                 THEN 'entered last' END AS because
         FROM weighed WINDOW g AS (PARTITION BY job, replica, stage)

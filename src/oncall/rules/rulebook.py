@@ -256,7 +256,10 @@ class Rulebook:
         return used
 
 
-IDENTIFYING = ("rank", "node", "gpu", "nic", "port", "link", "flow", "stage", "comm", "comm_name")
+IDENTIFYING = (
+    "rank", "node", "gpu", "nic", "port", "link", "flow", "comm", "comm_name",
+    "stage", "iteration", "micro_batch", "task",
+)  # fmt: skip
 ROLE_COLUMNS: dict[str, tuple[str, ...]] = {
     "blame": (*IDENTIFYING, "kind", "at_ns"),
     "confidence": ("value", "why", "name"),

@@ -64,12 +64,14 @@ def iterations(incident: Incident) -> tuple[IterationLine, ...]:
 
 
 def worst_iteration(incident: Incident) -> int:
-    """One in which a task does not end, else the slow one that lost most, else the last whole one.
+    """One in which a task does not end, else the one that a stage cost most, which the story tells
+    of, else the slow one that lost most, else the last whole one.
 
     Raises UsageError if none is known.
     """
     for sql in (
         f"SELECT min(iteration) FROM ({_STUCK})",
+        "SELECT arg_max(iteration, (saved_ns, excess_ns)) FROM slow_stages",
         "SELECT arg_max(iteration, excess_ns) FROM training_iterations WHERE slow",
         "SELECT coalesce(max(iteration) FILTER (whole), max(iteration)) FROM training_iterations",
     ):

@@ -1,0 +1,55 @@
+"""Ranks whose work changes from iteration to iteration with that of their whole tensor group.
+
+Experts get as many tokens as the router sends them, which all members of a tensor-parallel group
+share: who is slow there together with its group, now this one and now that one, is no machine.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+CHANGES = 0.05  # of its usual work: jitter of single calls averages out below this
+SHARED = 0.5  # of what its group's work changes: a machine is that much beside its group
+
+
+@relation(
+    "expert_ranks",
+    reads=["stage_work"],
+    optional=["jobs", "job_configuration"],
+    empty_without=["stage_work"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "a rank with an expert-parallel group"),
+        ("changes", "DOUBLE", "ratio", "by which its own time differs from iteration to iteration"),
+        ("beside", "DOUBLE", "ratio", "by which it was ever beyond the rest of its tensor group"),
+        ("cost_ns", "DOUBLE", "ns", "what the busiest group of its stage has beyond the median"),
+    ],
+    source="VenusTrace 5.5 (uneven load is no fault); beyond the paper",
+)
+def expert_ranks() -> str:
+    """Ranks of jobs with experts whose own time changes as that of their tensor group does."""
+    return f"""
+        WITH experts AS (
+            SELECT job FROM jobs WHERE ep > 1 UNION
+            SELECT job FROM job_configuration WHERE ep > 1),
+        own AS (
+            SELECT job, rank, coalesce(replica, 0) AS replica, stage, iteration,
+                sum(own_ns)::DOUBLE AS own_ns
+            FROM stage_work SEMI JOIN experts USING (job)
+            WHERE task IN ('forward', 'backward') AND whole AND own_ns > 0
+            GROUP BY ALL),
+        beside AS (
+            SELECT *, avg(own_ns) OVER g AS group_ns, count(*) OVER g AS members,
+                median(own_ns) OVER (PARTITION BY job, rank) AS usual_ns
+            FROM own WINDOW g AS (PARTITION BY job, replica, stage, iteration)),
+        busiest AS (
+            SELECT job, stage, median(beyond_ns) AS cost_ns FROM (
+                SELECT job, stage, iteration, max(group_ns) - median(group_ns) AS beyond_ns
+                FROM beside GROUP BY ALL) GROUP BY ALL)
+        SELECT b.job, b.rank, median(abs(b.own_ns / usual_ns - 1)) AS changes,
+            max((b.own_ns - group_ns) / usual_ns) AS beside, any_value(cost_ns) AS cost_ns
+        FROM beside b JOIN busiest USING (job, stage)
+        WHERE members > 1
+        GROUP BY b.job, b.rank
+        HAVING changes > {CHANGES} AND beside < {SHARED} * max(abs(b.own_ns / usual_ns - 1))
+    """

@@ -1,0 +1,49 @@
+"""Who was late only because it waited for a slow task of another rank.
+
+Experts and contexts are exchanged inside a task, so that ranks of other pipelines enter their next
+call late, too. Such a rank spends no more time of its own than it usually does.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+OWN_PART = 0.5  # of the culprit's excess: whose own time grew by as much is no victim
+
+
+@relation(
+    "stage_victims",
+    reads=["slow_stages", "stage_work"],
+    empty_without=["slow_stages"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "whose task was slow"),
+        ("victim", "INTEGER", "", "a rank that waited for it"),
+        ("iterations", "INTEGER", "", "slow iterations in which it did"),
+        ("own_more_ns", "DOUBLE", "ns", "by how much its own time ever exceeded its median"),
+    ],
+    source="VenusTrace 3.3 (dependencies within parallel groups)",
+)
+def stage_victims() -> str:
+    """Each slow rank with the ranks whose own time was in no iteration as much beyond usual."""
+    return f"""
+        WITH culprits AS (
+            SELECT job, rank, iteration, max(excess_ns) AS excess_ns FROM slow_stages
+            WHERE rank IS NOT NULL AND NOT network GROUP BY ALL),
+        own AS (
+            SELECT job, rank, iteration, sum(own_ns) AS own_ns FROM stage_work
+            WHERE task IN ('forward', 'backward') AND whole AND own_ns IS NOT NULL
+            GROUP BY ALL),
+        beyond AS (
+            SELECT *, own_ns - median(own_ns) OVER (PARTITION BY job, rank) AS more_ns FROM own),
+        most AS (
+            SELECT job, rank, max(more_ns) AS most_ns FROM beyond GROUP BY job, rank)
+        SELECT c.job, c.rank, b.rank AS victim, count(*) AS iterations,
+            any_value(m.most_ns) AS own_more_ns
+        FROM culprits c JOIN beyond b ON b.job = c.job AND b.iteration = c.iteration
+            AND b.rank <> c.rank
+        JOIN most m ON m.job = b.job AND m.rank = b.rank
+        ANTI JOIN culprits o ON o.job = b.job AND o.rank = b.rank
+        GROUP BY c.job, c.rank, b.rank
+        HAVING own_more_ns < {OWN_PART} * max(c.excess_ns)
+    """
