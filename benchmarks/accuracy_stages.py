@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(EXPERIMENTS))
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("--parameter", default="stages.slow_share")
+    parser.add_argument("--parameter", default="stages.slow_iteration")
     parser.add_argument("--values", default="5 %,10 %,25 %,50 %,75 %,100 %,200 %")
     asked = parser.parse_args()
     kinds, seeds = asked.kinds.split(","), range(asked.first, asked.first + asked.seeds)

@@ -1,4 +1,4 @@
-"""Jobs with experts: what routing does is no machine's fault, and who waits for a slow rank no culprit."""
+"""Jobs with experts: routing is no machine's fault, and who waits for a slow rank no culprit."""
 
 from __future__ import annotations
 
