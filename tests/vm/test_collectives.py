@@ -59,14 +59,16 @@ def diagnosed(folder: Path, into: Path) -> tuple[dict[str, Any], Incident]:
 def test_every_operation_is_found_with_its_peer_and_its_volume(
     job: Guest, by: str, tmp_path: Path
 ) -> None:
-    """By the console from every epoch, what nodes found set aside; and by the nodes as it came."""
+    """By the console from every epoch; and by each node as it came, which knows its peers by their
+    queue pairs only."""
     assert job.results["collectives"]["ended"] == [0] * RANKS  # every value was right
-    table = "segmented_traffic" if by == "the console" else "op_traffic"
+    table, other = "segmented_traffic", "op_traffic"
+    if by == "the node":
+        table, other = "traffic", "epochs"
     _, incident = diagnosed(job.control / "collectives", tmp_path / "saved.oncall")
     with incident:
-        if by == "the console":
-            incident.con.execute("DELETE FROM op_traffic")
-            incident.require(["segmented_traffic"])
+        incident.con.execute(f"DELETE FROM {other}")
+        incident.require([table])
         found = incident.con.execute(FOUND.format(table)).fetchall()
     assert found == sorted(
         (op, rank, peer, count, bytes_, bytes_, bytes_, bytes_, 0)
