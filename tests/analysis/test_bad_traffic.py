@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from oncall.evidence import Incident
@@ -128,3 +129,27 @@ def test_algorithms_whose_volumes_are_not_known_are_stated_and_not_judged(
     ]
     assert told(incident, "SELECT count(*) FROM rank_traffic WHERE bytes > 1000000") == [(0,)]
     assert blamed(incident) == set()
+
+
+def test_small_operations_never_read_as_incomplete() -> None:
+    """Of 1,504 bytes a rank sends as much less as NCCL rounds; of 4 bytes one sends all."""
+    sent = {0: {1: 1488, 3: 10**6}, 1: {1: 1520, 2: 8, 3: 10**6}}  # of each rank, by operation
+    with Incident.empty() as incident:
+        incident.append("ranks", {"job": "j", "rank": [0, 1], "node": ["a", "b"]})
+        incident.append("comms", {"job": "j", "comm": 7, "rank": [0, 1], "size": 2})
+        for rank, volumes in sent.items():
+            number = np.array(list(volumes))
+            incident.append("epochs", {"job": "j", "comm": 7, "rank": rank, "peer": 1 - rank,
+                "node": "ab"[rank], "source": "wr", "epoch_ns": 32_000,
+                "start_ns": number * 32_000_000, "bytes": list(volumes.values())})  # fmt: skip
+            called_ns = np.arange(1, 4) * 32_000_000
+            incident.append("ops", {"job": "j", "comm": 7, "rank": rank, "seq": [1, 2, 3],
+                "kind": "coll", "op": "AllReduce", "bytes": [1504, 4, 10**6], "algo": "RING",
+                "enqueued_ns": called_ns})  # fmt: skip
+        found = told(incident, "SELECT seq, rank, bytes, complete, ended_ns IS NULL FROM traffic")
+    assert sorted(found) == [
+        (1, 0, 1488, True, False),
+        (1, 1, 1520, True, False),
+        (3, 0, 10**6, True, False),
+        (3, 1, 10**6 + 8, True, False),  # nobody knows whose the 8 bytes are
+    ]
