@@ -218,7 +218,8 @@ TRAINING_TABLES: tuple[Table, ...] = (
             "VARCHAR",
             "",
             "forward, backward; forward_recv, forward_send, backward_recv, backward_send; "
-            "gradients, parameters, embedding, optimizer, garbage, evaluation, checkpoint, other",
+            "gradients, parameters, embedding, optimizer, garbage, evaluation, checkpoint, other "
+            "(what is not told apart: the computation of replicas alone, pauses)",
         ),
         ("stage", "INTEGER", "", "pipeline stage of the rank, 0 first"),
         ("chunk", "INTEGER", "", "model chunk on the rank, 0 where there is one"),
@@ -226,7 +227,13 @@ TRAINING_TABLES: tuple[Table, ...] = (
         ("peer", "INTEGER", "", "the other side of a send or receive"),
         COMM,
         ("started_ns", "BIGINT", "ns", "when the rank could begin: what it needed was there"),
-        ("ended_ns", "BIGINT", "ns", "when it was done; NULL: not seen to end"),
+        (
+            "ended_ns",
+            "BIGINT",
+            "ns",
+            "when it was done; NULL: not seen to end. Labelled from calls, the bound between two "
+            "tasks without a transfer between them may be off by a fifth of a forward",
+        ),
         ("first_call_ns", "BIGINT", "ns", "its first call within its tensor-parallel group"),
         ("last_call_ns", "BIGINT", "ns", "its last call there"),
         ("calls", "INTEGER", "calls", "calls there; 0 without tensor parallelism"),
