@@ -38,11 +38,11 @@ from oncall.simulate.network.plan import plan
 from oncall.simulate.network.play import Played, play
 
 SAMPLE_NS = 50_000
-# A production step takes tens of ms and is read twice a second; these take 3 to 8 ms.
-POLICY = Policy(stall_ns=1e6, stall_times=0.25)
+# These steps take 3 to 8 ms, and a circle of pauses is one that stands for 4 ms.
+POLICY = Policy(stall_ns=5e6, stall_times=0.25)
 KINDS = ("CONTENTION", "INCAST", "PFC_STORM", "PFC_BACKPRESSURE", "PFC_LOOP_DEADLOCK", "healthy")
 PORT_BYTES, FLOW_BYTES = 32, 48  # of a report: counters of a port; 5-tuple and counters of a flow
-HEAVY_TAIL = 1.2  # times the base: Vedrfolnir IV-A, of Hawkeye
+FIXED_TOLERATED = 1.2  # times the base: Vedrfolnir IV-A, of Hawkeye
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def each_beyond(limit_ns: Callable[[int], float], played: Played, seen: Sampled)
 def fixed(choose: Callable[[Sequence[float]], float], played: Played, seen: Sampled) -> list[Ask]:
     """One threshold for all flows, as Hawkeye has it."""
     bases = [base_rtt_ns(way_of(played, flow)) for flow in range(played.members)]
-    return each_beyond(lambda _: HEAVY_TAIL * choose(bases), played, seen)
+    return each_beyond(lambda _: FIXED_TOLERATED * choose(bases), played, seen)
 
 
 def stepwise(played: Played, seen: Sampled) -> list[Ask]:
