@@ -73,7 +73,7 @@ def diagnose_scenario(task: tuple[int, tuple[str, ...], bool]) -> Incident:
         outcome = run(incident, load_rulebooks([shipped_folder()]), {})
     found = tuple(
         Found(
-            SAME_CLASS.get(finding.verdict, finding.verdict),
+            class_of(finding, outcome.findings),
             tuple(sorted(b.where["rank"] for b in finding.blame if "rank" in b.where)),
             finding.confidence,
         )
@@ -89,6 +89,13 @@ def diagnose_scenario(task: tuple[int, tuple[str, ...], bool]) -> Incident:
         len(scenario.missing_nodes),
         from_start,
     )
+
+
+def class_of(finding: Any, findings: Iterable[Any]) -> str:
+    """The class of fault a finding stands for; one of a stage that of what it explains."""
+    explained = (f for f in findings if f.explained_by == finding.id)
+    told = next(explained, finding) if finding.rulebook == "stages" else finding
+    return SAME_CLASS.get(told.verdict, told.verdict)
 
 
 def is_located(kind: str, ranks: tuple[int, ...], found: Found) -> bool:
