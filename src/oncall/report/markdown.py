@@ -40,8 +40,8 @@ def _document(
     yield ""
     window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
     yield f"Job {_code(diagnosis.job) if diagnosis.job else 'without a name'}, evidence {window}."
-    for cause in words.roots(diagnosis):
-        yield from _finding(diagnosis, cause, explain, drawings.get(cause.id, ()))
+    for finding in words.in_full(diagnosis, len(diagnosis.findings), explain=explain):
+        yield from _finding(diagnosis, finding, explain, drawings.get(finding.id, ()))
     yield from _coverage(diagnosis)
 
 
@@ -71,6 +71,7 @@ def _finding(
         yield from ("", "### Do next", "")
         for advice in finding.next:
             yield from _advice(advice)
+    yield from _section("Explained by", [finding.explained_by] if finding.explained_by else [])
     yield from _section("Explains", words.consequences(diagnosis, finding))
     yield from _section("Ruled out", words.ruled_out(finding))
     yield from _section("Sources", finding.sources)

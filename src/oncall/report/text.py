@@ -66,8 +66,9 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
         (f"{job} · evidence {words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)}", "dim")
     )
     causes = words.roots(diagnosis)
-    for cause in causes[:_MOST_ROOTS]:
-        _finding(page, diagnosis, cause, titled=len(causes) > 1, explain=explain)
+    told = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)
+    for finding in told:
+        _finding(page, diagnosis, finding, titled=len(told) > 1, explain=explain)
     others = [f"{one.id}  {words.clean(one.title)}: {words.who(one.blame)}" for one in causes]
     page.section("Also found", others[_MOST_ROOTS:])
     page.blank()
@@ -77,7 +78,7 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
 def _finding(
     page: _Page, diagnosis: Diagnosis, finding: Finding, *, titled: bool, explain: bool
 ) -> None:
-    """A root cause. `titled` if the first line of the report does not already say who it is."""
+    """A finding in full. `titled` if the first line of the report does not already say who it is."""
     page.blank()
     about = [finding.id, f"{finding.rulebook} {finding.verdict}", words.case_phrase(finding.case)]
     if titled:
@@ -105,6 +106,8 @@ def _finding(
         for advice in finding.next:
             _advice(page, advice)
     page.blank()
+    if finding.explained_by:
+        page.labelled("Explained by", finding.explained_by)
     page.section("Explains", words.consequences(diagnosis, finding))
     page.section("Ruled out", words.ruled_out(finding))
     page.labelled("Confidence", words.confidence_phrase(finding))

@@ -164,6 +164,17 @@ def roots(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     return tuple(one for one in diagnosis.findings if one.explained_by not in known)
 
 
+def in_full(diagnosis: Diagnosis, most: int, *, explain: bool) -> list[Finding]:
+    """The findings to tell in full: the first roots, each followed, where all is to be explained,
+    by what it explains (`most` of either)."""
+    told: list[Finding] = []
+    for root in roots(diagnosis)[:most]:
+        told.append(root)
+        if explain:
+            told += [one for one in diagnosis.findings if one.explained_by == root.id][:most]
+    return told
+
+
 def headline(diagnosis: Diagnosis) -> tuple[str, Severity | None, str]:
     """The verdict in one line: its glyph, its severity (None without finding) and the sentence."""
     causes = roots(diagnosis)

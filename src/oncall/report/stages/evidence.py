@@ -13,7 +13,7 @@ from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.report.stages.text import timeline_lines
 from oncall.report.stages.timeline import COMPUTE, Box, Lane, Timeline
-from oncall.report.words import clean, roots
+from oncall.report.words import clean, in_full
 
 NO_STAGES = (
     "no iteration of a pipeline is known here: calls of NCCL with their communicators tell them, "
@@ -278,11 +278,11 @@ def told_iteration(incident: Incident, finding: Finding) -> tuple[int, int | Non
 
 
 def drawings(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[str, list[str]]:
-    """Lines for each root cause that is about a stage: the iteration in which it shows; where
+    """Lines for each finding, a root or beneath one, that is about a stage: the iteration in which it shows; where
     nobody in particular is at fault, the worst one."""
     causes = [
         one
-        for one in roots(diagnosis)
+        for one in in_full(diagnosis, len(diagnosis.findings), explain=True)
         if one.rulebook == RULEBOOK and one.verdict not in _NOTHING_TO_SEE
     ]
     if not causes or not has_stages(incident):
