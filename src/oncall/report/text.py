@@ -78,7 +78,7 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
 def _finding(
     page: _Page, diagnosis: Diagnosis, finding: Finding, *, titled: bool, explain: bool
 ) -> None:
-    """A finding in full. `titled` if the first line of the report does not already say who it is."""
+    """A finding in full. `titled` if the first line of the report does not say who it is."""
     page.blank()
     about = [finding.id, f"{finding.rulebook} {finding.verdict}", words.case_phrase(finding.case)]
     if titled:

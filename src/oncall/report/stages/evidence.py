@@ -278,8 +278,8 @@ def told_iteration(incident: Incident, finding: Finding) -> tuple[int, int | Non
 
 
 def drawings(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[str, list[str]]:
-    """Lines for each finding, a root or beneath one, that is about a stage: the iteration in which it shows; where
-    nobody in particular is at fault, the worst one."""
+    """Lines for each finding, root or not, that is about a stage: the iteration in which it
+    shows; where nobody in particular is at fault, the worst one."""
     causes = [
         one
         for one in in_full(diagnosis, len(diagnosis.findings), explain=True)
