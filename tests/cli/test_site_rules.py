@@ -29,7 +29,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job whose rank 5 hangs."""
     folder = tmp_path_factory.mktemp("hang")
     fault = Fault("H1", (5,), at_ns=30 * NS_PER_S)
-    incident, truth = simulate(Scenario(duration_ns=60 * NS_PER_S, faults=(fault,)))
+    incident, truth = simulate(Scenario(duration_ns=60 * NS_PER_S, pp=1, dp=8, faults=(fault,)))
     with incident:
         write(incident, truth, folder)
     return folder / "evidence.oncall"
@@ -71,7 +71,7 @@ def test_what_was_saved_in_the_console_counts_the_next_day(
     assert path == site / "hang.yaml"
     code, out, err = diagnose()
     assert (code, err) == (0, "")
-    assert "Checked  hang (site), slow\n" in out
+    assert "Checked  hang (site), slow, stages\n" in out
     assert diagnose("--no-site-rules")[0] == 1
 
 
@@ -80,7 +80,7 @@ def test_the_documents_name_the_sites_rulebooks(site: Path, diagnose: Diagnose) 
     document = json.loads(diagnose("--format", "json")[1])
     jsonschema.validate(document, schema())
     assert document["site_rulebooks"] == {"hang": str(site / "ours.yaml")}
-    assert "hang (site), slow." in diagnose("--format", "markdown")[1]
+    assert "hang (site), slow, stages." in diagnose("--format", "markdown")[1]
     assert not json.loads(diagnose("--format", "json", "--no-site-rules")[1])["site_rulebooks"]
 
 

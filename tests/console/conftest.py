@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,9 @@ Open = Callable[[Path], RecordingSession]
 
 
 def scenario(*faults: Fault, **changes: object) -> Scenario:
-    return Scenario(duration_ns=60 * NS_PER_S, faults=faults, **changes)  # type: ignore[arg-type]
+    """A job without a pipeline: one rulebook tells of its hang, not two."""
+    shape: dict[str, Any] = {"pp": 1, "dp": 8} | changes
+    return Scenario(duration_ns=60 * NS_PER_S, faults=faults, **shape)
 
 
 HANG = Fault("H1", (CULPRIT,), at_ns=AT_NS)
@@ -27,10 +30,12 @@ SLOW = Fault("S1", (CULPRIT,), at_ns=AT_NS)
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The saved incident of a name: hang, slow, healthy, silent (a node never answered)."""
+    """The saved incident of a name: hang, pipeline (a hang in one), slow, healthy, silent (a node
+    never answered)."""
     folder = tmp_path_factory.mktemp("recorded")
     scenarios = {
         "hang": scenario(HANG),
+        "pipeline": scenario(HANG, pp=2, dp=4),
         "slow": scenario(SLOW),
         "healthy": scenario(),
         "silent": scenario(HANG, missing_nodes=(1,)),

@@ -67,7 +67,7 @@ def test_a_silent_member_is_unknown_not_absent(opened: Open, recorded: Recorded)
 def test_rates_of_suspects_fall_to_zero_and_their_band_does_not(
     opened: Open, recorded: Recorded
 ) -> None:
-    session = opened(recorded("hang"))
+    session = opened(recorded("pipeline"))
     session.world()
     series = session.rates()
     assert series[0].suspect and series[0].subject == f"rank {CULPRIT}"

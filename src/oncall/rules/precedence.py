@@ -81,11 +81,18 @@ class _Index:
             for blame in finding.blame:
                 for column in ("rank", "node", "comm"):
                     self.by[column, blame.where.get(column)].add(number)
+        with_comm = {
+            n for (column, value), of in self.by.items() if column == "comm" and value for n in of
+        }
+        self.of_any_comm = set(range(len(findings))) - with_comm
 
     def matching(self, row: Mapping[str, Any], by: Finding) -> set[int]:
-        """Findings of the same job that match every value of the row; NULLs say nothing."""
+        """Findings of the same job that match every value of the row; NULLs say nothing, and a
+        finding that is of no communicator is not told apart by one."""
         wanted = [
-            self.by.get((column, hex_id(value) if column == "comm" else value), set())
+            self.by.get((column, hex_id(value)), set()) | self.of_any_comm
+            if column == "comm"
+            else self.by.get((column, value), set())
             for column, value in row.items()
             if value is not None
         ]

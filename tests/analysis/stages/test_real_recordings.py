@@ -31,7 +31,9 @@ def test_the_rank_that_interference_slowed_is_found_with_its_stage(tmp_path: Pat
             [SLOW_FROM_NS, SLOW_UNTIL_NS],
         ).fetchall()
     assert slow == [(2, 1)]
-    (root,) = [finding for finding in found if finding.explained_by is None]
-    assert root.verdict == "STAGE_SLOW"
-    assert [blame.where["rank"] for blame in root.blame] == [2]
-    assert root.at_ns is not None and SLOW_FROM_NS <= root.at_ns < SLOW_UNTIL_NS
+    root, stage = found
+    assert (root.verdict, root.explained_by) == ("S1", None)
+    assert (stage.verdict, stage.explained_by) == ("STAGE_SLOW", root.id)
+    for finding in found:
+        assert [blame.where["rank"] for blame in finding.blame] == [2]
+    assert stage.at_ns is not None and SLOW_FROM_NS <= stage.at_ns < SLOW_UNTIL_NS
