@@ -90,7 +90,7 @@ def rounds(incident: Incident, recent: RecentTraffic) -> list[Found]:
     return found
 
 
-@pytest.mark.parametrize("scenario", [HOST_CALLS, DEVICE])
+@pytest.mark.parametrize("scenario", [HOST_CALLS, pytest.param(DEVICE, marks=pytest.mark.slow)])
 def test_round_by_round_is_found_what_is_found_at_once(scenario: TrafficScenario) -> None:
     incident, _ = simulate_traffic(scenario)
     with incident:

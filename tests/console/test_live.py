@@ -290,6 +290,7 @@ def test_cancel_and_close_leave_no_child_and_no_file(
     assert list((tmp_path / "cache").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_hour_of_refreshes_takes_a_bounded_place(shards: Path, shelf: Shelf) -> None:
     """An hour by the clock that the session is given, in sixteen refreshes."""
     now_ns = [time.time_ns()]
