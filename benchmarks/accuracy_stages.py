@@ -1,6 +1,7 @@
 """How often the analysis of pipeline stages is right: VenusTrace's experiments over fresh seeds.
 
     python benchmarks/accuracy_stages.py [--seeds 10] [--first 9000] [--kinds hang,delay] [--jobs 2]
+    python benchmarks/accuracy_stages.py --set configuration_told=false --set recorder=calls
     python benchmarks/accuracy_stages.py thresholds [--seeds 10] [--first 9000]
 
 Each experiment is a simulated pipeline (`oncall.simulate.pipeline.draw`), most of them recorded as
@@ -18,8 +19,8 @@ import argparse
 import multiprocessing
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 COSTS, FREE = 1.10, 1.03
 # VenusTrace 5.2, Figure 8: F1 in percent.
@@ -74,15 +75,24 @@ class Experiment:
         return tuple(c for c in self.claims if c.root and (c.ranks or c.machines))
 
 
-def run_one(task: tuple[str, int, tuple[tuple[str, str], ...]]) -> Experiment:
-    """Simulate and diagnose one experiment: (kind, seed, overrides of parameters)."""
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
+
+
+def run_one(task: tuple[str, int, Pairs, Pairs]) -> Experiment:
+    """Simulate and diagnose one experiment: (kind, seed, rules' parameters, scenario's keys)."""
+    from ruamel.yaml import YAML
+
     from oncall.diagnose import diagnose
     from oncall.rules.load import load_rulebooks, shipped_folder
     from oncall.simulate.pipeline import simulate_pipeline
     from oncall.simulate.pipeline.draw import experiment
+    from oncall.simulate.pipeline.scenario import PipelineScenario
+    from oncall.simulate.scenario import read_fields
 
-    kind, seed, overrides = task
+    kind, seed, overrides, keys = task
     scenario = experiment(kind, seed)
+    told = {key: YAML(typ="safe").load(value) for key, value in keys}
+    scenario = replace(scenario, **read_fields(PipelineScenario, told, place="--set"))
     began = time.perf_counter()
     incident, truth = simulate_pipeline(scenario)
     simulated = time.perf_counter()
@@ -92,7 +102,8 @@ def run_one(task: tuple[str, int, tuple[tuple[str, str], ...]]) -> Experiment:
     ends, stages, slowdown, what = _truth(scenario, truth)
     name = (
         f"{kind} seed {seed}: {scenario.schedule} TP{scenario.tp} PP{scenario.pp} DP{scenario.dp} "
-        f"CP{scenario.cp} EP{scenario.ep} {scenario.recorder}{what}"
+        f"CP{scenario.cp} EP{scenario.ep} {scenario.recorder} "
+        f"{'told' if scenario.configuration_told else 'untold'}{what}"
     )
     ended = time.perf_counter()
     return Experiment(
@@ -172,12 +183,14 @@ def rates(experiments: Iterable[Experiment]) -> tuple[float, float, float]:
     return precision, recall, 2 * true / max(1, 2 * true + false + missed)
 
 
-def thresholds(pool: Any, seeds: Iterable[int], parameter: str, values: Sequence[str]) -> None:
+def thresholds(
+    pool: Any, seeds: Iterable[int], parameter: str, values: Sequence[str], keys: Pairs
+) -> None:
     """Precision and recall of delays over one parameter (Figure 14)."""
     seeds = list(seeds)
     print(f"| {parameter} | precision | recall | F1 |\n|---|---|---|---|")
     for value in values:
-        tasks = [("delay", seed, ((parameter, value),)) for seed in seeds]
+        tasks = [("delay", seed, ((parameter, value),), keys) for seed in seeds]
         found = pool.map(run_one, tasks)
         precision, recall, f1 = rates(found)
         print(f"| {value} | {100 * precision:.1f} % | {100 * recall:.1f} % | {100 * f1:.1f} % |")
@@ -195,14 +208,18 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--parameter", default="stages.slow_iteration")
     parser.add_argument("--values", default="5 %,10 %,25 %,50 %,75 %,100 %,200 %")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     asked = parser.parse_args()
+    keys = tuple((pair.partition("=")[0], pair.partition("=")[2]) for pair in asked.set)
     kinds, seeds = asked.kinds.split(","), range(asked.first, asked.first + asked.seeds)
     experiments = []
     with multiprocessing.get_context("spawn").Pool(asked.jobs, maxtasksperchild=16) as pool:
         if asked.what == "thresholds":
-            thresholds(pool, seeds, asked.parameter, asked.values.split(","))
+            thresholds(pool, seeds, asked.parameter, asked.values.split(","), keys)
             return
-        tasks: list[tuple[str, int, tuple[()]]] = [(k, seed, ()) for k in kinds for seed in seeds]
+        tasks: list[tuple[str, int, Pairs, Pairs]] = [
+            (k, seed, (), keys) for k in kinds for seed in seeds
+        ]
         for e in pool.imap_unordered(run_one, tasks):
             experiments.append(e)
             good = not e.wrong and (not e.is_to_be_found or (e.right and e.right_stage))
