@@ -149,6 +149,22 @@ def test_several_jobs_are_chosen_from(recorded: Recorded, shelf: Shelf, tmp_path
     session.close()
 
 
+def test_calls_on_an_unknown_communicator_do_not_keep_the_others_from_being_listed(
+    opened: Open, tmp_path: Path
+) -> None:
+    """As Megatrace logs whose recorder named no group, where not all could be found out."""
+    with Incident.empty() as incident:
+        for comm in (1, None):
+            incident.append(
+                "ops",
+                {"job": "j", "comm": comm, "seq": 0, "rank": [0, 1], "kind": "coll",
+                 "op": "AllReduce", "started_ns": 10**18, "ended_ns": 10**18 + 10**6},
+            )  # fmt: skip
+        incident.save(tmp_path / "partly.oncall")
+    world = opened(tmp_path / "partly.oncall").world()
+    assert [one.comm for one in world.communicators] == [1]
+
+
 def test_what_cannot_be_read_says_so(shelf: Shelf, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file"):
         RecordingSession([tmp_path / "gone"], shelf)

@@ -55,7 +55,7 @@ _SUMMARIES = """
             CASE WHEN count(DISTINCT rank) > 100 AND max(rank) - min(rank) < count(DISTINCT rank)
                  THEN range(min(rank), max(rank) + 1) ELSE list(DISTINCT rank ORDER BY rank)[:100]
                  END AS ranks
-        FROM members GROUP BY comm)
+        FROM members WHERE comm IS NOT NULL GROUP BY comm)
     SELECT comm, name, role, size, k.ranks, coalesce(p.entered, -1),
         CASE WHEN p.entered IS NULL THEN 0 ELSE p.behind END,
         coalesce(w.ranks, 0), coalesce(w.longest_ns, -1)
