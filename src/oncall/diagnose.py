@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequen
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oncall.diagnosis import Diagnosis, Finding, SkippedRule, Stack
+from oncall.diagnosis import Blame, Diagnosis, Finding, SkippedRule, Stack
 from oncall.errors import ExitCode, MissingEvidence
 from oncall.evidence.coverage import measure
 from oncall.evidence.window import keep_job, span
@@ -64,7 +64,7 @@ def diagnose(
         since_ns=since_ns,
         until_ns=until_ns,
         coverage=replace(coverage, skipped_rules=(*skipped, *set_aside)),
-        findings=_with_stacks(incident.con, outcome.findings),
+        findings=_with_stages(incident, _with_stacks(incident.con, outcome.findings)),
         notes=notes,
         min_coverage=min_coverage,
         checked=checked,
@@ -129,6 +129,27 @@ def _with_stacks(
         )
         for finding in findings
     )
+
+
+def _with_stages(incident: Incident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings, each blamed rank with its pipeline stage, where the job has more than one."""
+    if not any(one.where.get("rank") is not None for f in findings for one in f.blame):
+        return tuple(findings)
+    try:
+        incident.require(["stage_layout"])
+    except MissingEvidence:
+        return tuple(findings)
+    rows = incident.con.execute("SELECT rank, stage FROM stage_layout WHERE stage IS NOT NULL")
+    stages = dict(rows.fetchall())
+    if len(set(stages.values())) < 2:
+        return tuple(findings)
+
+    def placed(one: Blame) -> Blame:
+        stage = stages.get(one.where.get("rank"))
+        known = stage is None or one.where.get("stage") is not None
+        return one if known else replace(one, where={**one.where, "stage": stage})
+
+    return tuple(replace(f, blame=tuple(map(placed, f.blame))) for f in findings)
 
 
 def _blamed_ranks(finding: Finding) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from oncall.report import words
             tuple(Blame("rank", {"rank": r, "node": f"gpu{r // 2:03}"}) for r in (0, 1, 2, 9)),
             "ranks 0-2,9 (4 ranks) on gpu[000-001,004]",
         ),
+        ((Blame("rank", {"rank": 5, "node": "a", "stage": 0}),), "rank 5 on a, stage 0"),
         ((Blame("node", {"node": "a1"}), Blame("node", {"node": "a2"})), "nodes a[1-2]"),
         ((Blame("nic", {"nic": "mlx5_0", "node": "a1"}),), "NIC mlx5_0 on a1"),
         ((Blame("port", {"port": 3, "nic": "mlx5_0"}),), "port 3 of mlx5_0"),

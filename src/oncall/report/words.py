@@ -71,12 +71,15 @@ def hosts_phrase(nodes: Iterable[str]) -> str:
 
 
 def who(blame: Sequence[Blame]) -> str:
-    """All that is blamed, folded: `ranks 3,5 on gpu017`, `NIC mlx5_0 on gpu018`, `stage 2`."""
+    """All that is blamed, folded: `ranks 3,5 on gpu017, stage 2`, `NIC mlx5_0 on gpu018`."""
     phrases: list[str] = []
     ranks = [one for one in blame if one.kind == "rank" and one.where.get("rank") is not None]
     if ranks:
         nodes = {str(one.where["node"]) for one in ranks if one.where.get("node")}
         place = f" on {hosts_phrase(nodes)}" if nodes else ""
+        stages = {one.where.get("stage") for one in ranks}
+        if len(stages) == 1 and None not in stages:
+            place += f", stage {stages.pop()}"
         phrases.append(ranks_phrase(int(one.where["rank"]) for one in ranks) + place)
     nodes = {
         str(one.where["node"]) for one in blame if one.kind == "node" and one.where.get("node")
