@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from oncall.evidence.incident import Incident, Words
 from oncall.simulate.algorithm import Bools, Floats
 from oncall.simulate.cluster import Ints, node_name
+from oncall.simulate.pipeline.call_log import as_logged
 from oncall.simulate.pipeline.log import OPS, TASKS
 from oncall.simulate.pipeline.pace import rng_of
 from oncall.simulate.pipeline.scenario import PipelineScenario
@@ -39,13 +40,14 @@ class _Recorder:
         self.clock_errors = rng.uniform(-1, 1, scenario.nodes) * scenario.clock_error_ns
         self.silent: Bools = np.isin(self.layout.nodes, scenario.missing_nodes)
         self.node_names = [node_name(node) for node in range(scenario.nodes)]
+        self.calls_alone = scenario.recorder == "calls"
         self.incident = Incident.empty()
 
     def record(self) -> Incident:
         self._job()
         self._ranks()
         self._communicators()
-        if self.scenario.clocks_measured:
+        if self.scenario.clocks_measured and not self.calls_alone:
             self._clocks()
         if self.scenario.recorder == "tasks":
             self._tasks()
@@ -73,6 +75,9 @@ class _Recorder:
 
     def _ranks(self) -> None:
         ranks = np.flatnonzero(~self.silent)
+        if self.calls_alone:  # a log of calls names its rank and nothing else
+            self.incident.append("ranks", {"job": self.scenario.job, "rank": ranks})
+            return
         local = ranks % self.scenario.gpus_per_node
         nics = [f"mlx5_{rail}" for rail in range(self.scenario.gpus_per_node)]
         self.incident.append(
@@ -90,7 +95,8 @@ class _Recorder:
         )
 
     def _communicators(self) -> None:
-        """Every member, as each rank that answers knows all members of its communicators."""
+        """Every member, as each rank that answers knows all members of its communicators. Logs of
+        calls tell those that called, by the communicator's hash alone."""
         for role, groups in self.layout.groups.items():
             count, size = groups.members.shape
             rows: dict[str, Any] = {
@@ -100,7 +106,11 @@ class _Recorder:
                 "comm_rank": np.tile(np.arange(size), count),
                 "size": size,
             }
-            if self.scenario.roles_told:
+            if self.calls_alone:
+                called = ~self.silent[rows["rank"]]
+                told_of = {name: rows[name][called] for name in ("comm", "rank", "comm_rank")}
+                rows |= told_of | {"size": None if self.silent.any() else size}
+            elif self.scenario.roles_told:
                 told = _TELLING_NAMES.get(role, role)
                 names = [told if count == 1 else f"{told}_{number}" for number in range(count)]
                 number = np.repeat(np.arange(count, dtype=np.int32), size)
@@ -120,6 +130,8 @@ class _Recorder:
 
     def _operations(self) -> None:
         calls = self.played.calls
+        if self.calls_alone:
+            calls = as_logged(calls, self.scenario.ep)
         called = np.isfinite(calls["called_ns"]) & (calls["called_ns"] <= self.played.until_ns)
         called &= ~self.silent[calls["rank"]] & (calls["called_ns"] >= self._recording_begins())
         lost = self._holes(calls) & called
@@ -133,12 +145,13 @@ class _Recorder:
             "rank": rank,
             "kind": Words(p2p.astype(np.int32), ["coll", "p2p"]),
             "op": Words(rows["op"], OPS),
-            "dtype": "bfloat16",
             "count": rows["bytes"] // 2,
-            "peer": np.ma.MaskedArray(rows["peer"], mask=~p2p),
             "group_id": np.ma.MaskedArray(rows["group"], mask=~p2p),
             "enqueued_ns": self._shown(rank, self._calling(rows)),
         }
+        if not self.calls_alone:
+            columns |= {"dtype": "bfloat16"}
+            columns |= {"peer": np.ma.MaskedArray(rows["peer"], mask=~p2p)}
         if self.scenario.recorder == "hooks":
             columns |= self._on_the_device(rows, p2p)
             self._collectors(rank, calls["rank"][lost])
@@ -156,16 +169,19 @@ class _Recorder:
         """When hosts called: a little ahead of the device, in order."""
         rng = rng_of(self.scenario, "host")
         lead = rng.uniform(0.1, 1.0, len(rows["rank"])) * HOST_LEAD_NS
-        moment = rows["called_ns"] - lead
-        # Nobody calls twice at once or out of order, nor those of one group call.
-        order = np.lexsort((rows["seq"], rows["called_ns"], rows["rank"]))
-        of_rank, sorted_ns = rows["rank"][order], moment[order]
+        # Nobody calls twice at once or out of order; those of one group call follow at once.
+        order = np.lexsort((rows["seq"], rows["group"], rows["called_ns"], rows["rank"]))
+        of_rank, group, called = (rows[name][order] for name in ("rank", "group", "called_ns"))
         begins = np.append(True, of_rank[1:] != of_rank[:-1])
+        apart = begins | (group < 0) | (np.diff(group, prepend=-1) != 0)
+        apart[1:] |= called[1:] != called[:-1]
+        together = np.maximum.accumulate(np.where(apart, np.arange(len(order)), 0))
+        sorted_ns = called - lead[order][together]
         ramp = BETWEEN_CALLS_NS * np.arange(len(order))
         far = 2 * float(sorted_ns.max(initial=0.0)) + 1e9 + len(ramp) * BETWEEN_CALLS_NS
-        apart = far * np.cumsum(begins) - ramp  # one rank's calls are no other's
-        result = np.empty_like(moment)
-        result[order] = np.maximum.accumulate(sorted_ns + apart) - apart
+        offset = far * np.cumsum(begins) - ramp  # one rank's calls are no other's
+        result = np.empty_like(sorted_ns)
+        result[order] = np.maximum.accumulate(sorted_ns + offset) - offset
         return result
 
     def _on_the_device(self, rows: dict[str, NDArray[Any]], p2p: Bools) -> dict[str, Any]:
