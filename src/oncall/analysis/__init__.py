@@ -54,7 +54,8 @@ from oncall.analysis import pause_paths
 from oncall.analysis import provenance
 from oncall.analysis import contributors
 from oncall.analysis import flow_routes
-from oncall.analysis import host_pauses
+from oncall.analysis import late_flows
+from oncall.analysis import late_ends
 from oncall.analysis import clock_offsets
 from oncall.analysis import labelled_tasks
 from oncall.analysis import stage_layout
@@ -76,4 +77,5 @@ from oncall.analysis import stage_what_if
 from oncall.analysis import incomplete_stages
 from oncall.analysis import hang_stages
 from oncall.analysis import expert_ranks
+from oncall.analysis import even_batches
 from oncall.analysis import stage_imbalance

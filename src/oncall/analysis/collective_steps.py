@@ -15,7 +15,7 @@ BEST = 0.1  # quantile: undisturbed, yet not the one luckiest
 
 @relation(
     "collective_steps",
-    reads=["flow_steps|op_traffic", "flow_steps|switch_ports|switch_pauses"],
+    reads=["flow_steps|op_traffic", "flow_steps|switch_ports|switch_pauses|nics"],
     optional=["ranks", "flows", "node_flow_steps"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -30,6 +30,7 @@ BEST = 0.1  # quantile: undisturbed, yet not the one luckiest
         ("ended_ns", "BIGINT", "ns", "last byte; NULL: not over"),
         ("waits_for_flow", "BIGINT", "", "the flow whose step must end before, where told"),
         ("expected_ns", "DOUBLE", "ns", "its time undisturbed"),
+        ("traced", "BOOLEAN", "", "told by who sent it; false: found in a rank's traffic"),
     ],
     source="Vedrfolnir III-B, III-C1; Pulse 5",
 )
@@ -63,17 +64,18 @@ def collective_steps() -> str:
                 OVER (PARTITION BY job, comm, src, dst, bytes) AS best_ns
             FROM node_flow_steps SEMI JOIN inside USING (job, comm, seq))
         SELECT job, comm, seq, flow, src, dst, step, bytes, started_ns, ended_ns, waits_for_flow,
-            expected_ns
+            expected_ns, true AS traced
         FROM flow_steps WHERE started_ns IS NOT NULL AND step IS NOT NULL
         UNION ALL
         SELECT s.job, s.comm, s.seq, n.flow, s.rank, s.peer, 1, s.bytes, s.started_ns, s.ended_ns,
-            NULL, s.best_ns
+            NULL, s.best_ns, false
         FROM sent s ANTI JOIN inside USING (job, comm, seq)
         LEFT JOIN named n ON n.src_host = s.src_node AND n.dst_host = s.dst_node
         WHERE s.started_ns IS NOT NULL
+            AND (EXISTS (FROM switch_ports) OR EXISTS (FROM switch_pauses))
         UNION ALL
         SELECT s.job, s.comm, s.seq, n.flow, s.src, s.dst, s.step, s.bytes, s.started_ns,
-            s.ended_ns, NULL, s.best_ns
+            s.ended_ns, NULL, s.best_ns, false
         FROM alone s LEFT JOIN homes a ON a.job = s.job AND a.rank = s.src
         LEFT JOIN homes b ON b.job = s.job AND b.rank = s.dst
         LEFT JOIN named n ON n.src_host = a.node AND n.dst_host = b.node

@@ -29,6 +29,7 @@ MOST_STEPS = 48
         ("over", "BOOLEAN", "", "it has ended"),
         ("src_host", "VARCHAR", "", "host of the sender, as the topology calls it"),
         ("dst_host", "VARCHAR", "", "host of the receiver"),
+        ("traced", "BOOLEAN", "", "told by who sent it; false: found in a rank's traffic"),
     ],
     source="Vedrfolnir III-D1",
 )
@@ -47,7 +48,8 @@ def late_steps() -> str:
         SELECT row_number() OVER (ORDER BY w.job, comm, seq, worst) AS id, w.job, comm, seq, flow,
             src, dst, step, started_ns, ended_ns,
             coalesce(greatest(excess_ns, 0), ended_ns - started_ns) AS excess_ns, critical, over,
-            coalesce(a.node, f.src_host) AS src_host, coalesce(b.node, f.dst_host) AS dst_host
+            coalesce(a.node, f.src_host) AS src_host, coalesce(b.node, f.dst_host) AS dst_host,
+            traced
         FROM ranked w LEFT JOIN homes a ON a.job = w.job AND a.rank = w.src
         LEFT JOIN homes b ON b.job = w.job AND b.rank = w.dst
         LEFT JOIN named f USING (flow)

@@ -44,6 +44,7 @@ _STEP_COLUMNS = [
     ("expected_ns", "DOUBLE", "ns", "its time alone on the wire, with the usual overhead"),
     ("excess_ns", "DOUBLE", "ns", "what it took beyond that; NULL: nothing to expect"),
     ("late", "BOOLEAN", "", "beyond the scatter of equal steps"),
+    ("traced", "BOOLEAN", "", "told by who sent it; false: found in a rank's traffic"),
     ("waited_for", "VARCHAR", "", "data: what it sends on; previous: its sender; NULL: nobody"),
     ("after_src", "INTEGER", "", "the sender of the step it waited for"),
     ("after_dst", "INTEGER", "", "the receiver of that step"),
@@ -79,6 +80,7 @@ def step_waits(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     return {
         **{name: steps[name] for name in ("job", "comm", "seq", "flow", "src", "dst", "step")},
         "bytes": steps["bytes"],
+        "traced": steps["traced"],
         "started_ns": started,
         "ended_ns": ended,
         "over": over,

@@ -21,7 +21,7 @@ from oncall.report.words import clean
 
 RELATIONS = (
     *("late_steps", "provenance_edges", "pause_edges", "step_ports", "step_flows"),
-    *("network_roots", "contributors", "host_pauses"),
+    *("network_roots", "contributors", "late_ends"),
 )
 MOST_PORTS, MOST_FLOWS = 12, 10
 
@@ -216,9 +216,9 @@ def why_unseen(incident: Incident, collective: Collective, step: Step) -> str | 
     if roots:
         return None
     paused = incident.con.execute(
-        "SELECT node, nic, pauses, tor_port FROM host_pauses WHERE id = ? "
-        "ORDER BY pauses DESC LIMIT 1",
-        [number],
+        "SELECT node, nic, rx_pauses, tor_port FROM late_ends WHERE comm = ? AND seq = ? "
+        "AND side = 'sender' AND node = ? AND rx_pauses > 0 ORDER BY rx_pauses DESC LIMIT 1",
+        [*collective.key, step.src_node],
     ).fetchall()
     for node, nic, frames, port in paused:
         where = f"from upstream of ToR port {clean(port)}" if port else "by its switch"

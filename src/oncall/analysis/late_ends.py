@@ -1,0 +1,126 @@
+"""What the NICs at both ends of a collective's late flows counted meanwhile.
+
+It is the first edge of the provenance graph as hosts see it, and where no switch speaks the last
+one known. A switch that has no room tells a sender's NIC to pause (it *receives* pause frames), a
+host that takes in too slowly tells its switch (its NIC *sends* them), a queue short of that marks
+packets, and the sender is notified. What a NIC counted between two readings is not told more
+closely, so readings count whole that meet a late step.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+
+@relation(
+    "late_ends",
+    reads=["late_steps|late_flows"],
+    optional=["late_steps", "critical_steps", "late_flows", "nic_rates", "links", "ranks"],
+    empty_without=["late_steps|late_flows", "nic_rates"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the collective"),
+        ("whole", "BOOLEAN", "", "its flows are known as a whole only, and not their steps"),
+        ("traced", "BOOLEAN", "", "its steps were told by who sent them"),
+        ("took_ns", "BIGINT", "ns", "the collective"),
+        ("lost_ns", "DOUBLE", "ns", "what it lost on its critical path; whole: its latest flow"),
+        ("side", "VARCHAR", "", "sender, receiver; or elsewhere: a host that sent pauses then"),
+        ("node", "VARCHAR", "", "the host at this end"),
+        ("nic", "VARCHAR", "", "its NIC"),
+        ("tor_port", "VARCHAR", "", "the switch port behind it, where known"),
+        ("rank", "INTEGER", "", "the rank at this end"),
+        ("peer", "INTEGER", "", "the rank at the other end of the latest step"),
+        ("step", "INTEGER", "", "the latest step of its flows; NULL: of the whole flow"),
+        ("started_ns", "BIGINT", "ns", "start of that step"),
+        ("exec_ns", "BIGINT", "ns", "what that step took"),
+        ("excess_ns", "DOUBLE", "ns", "what its late steps took too long, summed"),
+        ("seen_ns", "HUGEINT", "ns", "length of the NIC's readings that meet them"),
+        ("rx_pauses", "HUGEINT", "frames", "pause frames received; NULL: not counted"),
+        ("rx_paused_ns", "DOUBLE", "ns", "it had to pause; NULL: not counted"),
+        ("tx_pauses", "HUGEINT", "frames", "pause frames sent"),
+        ("tx_paused_ns", "DOUBLE", "ns", "it made its switch pause"),
+        ("notified", "HUGEINT", "packets", "congestion notifications that it heeded"),
+        ("marked", "HUGEINT", "packets", "packets that came marked"),
+        ("repeats", "HUGEINT", "packets", "packets sent again, or out of sequence"),
+    ],
+    source="Vedrfolnir III-D1: e(p, p), from the hosts' side; DCQCN; IEEE 802.1Qbb",
+)
+def late_ends() -> str:
+    """The NICs at both ends of each late collective's critical flows, and others that paused.
+
+    Where steps are known, of those on the critical path; else of all its late flows.
+    """
+    return """
+        WITH wires AS (
+            SELECT a AS host, b AS switch, b_port AS port FROM links
+            UNION SELECT b, a, a_port FROM links),
+        tors AS (
+            SELECT host, any_value(switch || 'P' || port) AS tor_port FROM wires
+            GROUP BY host HAVING count(*) = 1),
+        lost AS (
+            SELECT job, comm, seq, any_value(took_ns) AS took_ns, any_value(lost_ns) AS lost_ns
+            FROM critical_steps GROUP BY ALL),
+        late AS (
+            SELECT job, comm, seq, false AS whole, s.traced, l.took_ns, l.lost_ns, s.src, s.dst,
+                s.step, s.src_host, s.dst_host, NULL::VARCHAR AS nic, s.started_ns, s.ended_ns,
+                s.excess_ns
+            FROM late_steps s JOIN lost l USING (job, comm, seq) WHERE s.critical
+            UNION ALL
+            SELECT job, comm, seq, true, false, took_ns, lost_ns, src, dst, NULL, src_host,
+                dst_host, nic, started_ns, ended_ns, excess_ns
+            FROM late_flows ANTI JOIN late_steps USING (job, comm, seq)),
+        own AS (
+            SELECT job, rank, any_value(nic) AS nic FROM ranks GROUP BY ALL HAVING count(nic) = 1),
+        ends AS (
+            SELECT e.* REPLACE (coalesce(e.nic, o.nic) AS nic) FROM (
+                SELECT *, 'sender' AS side, src_host AS node, src AS rank, dst AS peer FROM late
+                UNION ALL
+                SELECT * REPLACE (NULL AS nic), 'receiver', dst_host, dst, src FROM late) e
+            LEFT JOIN own o ON o.job = e.job AND o.rank = e.rank),
+        counted AS (
+            SELECT *, rx_paused * took_ns AS rx_paused_ns, tx_paused * took_ns AS tx_paused_ns,
+                coalesce(retransmits, timeouts, out_of_sequence) IS NOT NULL AS counts_repeats,
+                coalesce(retransmits, 0) + coalesce(timeouts, 0) + coalesce(out_of_sequence, 0)
+                    AS again
+            FROM nic_rates),
+        -- A reading that meets several late steps counts once.
+        readings AS (
+            SELECT DISTINCT e.job, e.comm, e.seq, e.side, e.node, r.nic, r.port, r.at_ns
+            FROM ends e JOIN nic_rates r ON r.node = e.node AND coalesce(r.nic = e.nic, true)
+                AND r.at_ns > e.started_ns AND r.since_ns < e.ended_ns
+            UNION
+            SELECT DISTINCT l.job, l.comm, l.seq, 'elsewhere', r.node, r.nic, r.port, r.at_ns
+            FROM late l JOIN nic_rates r ON r.pfc_tx_pause > 0
+                AND r.at_ns > l.started_ns AND r.since_ns < l.ended_ns
+            ANTI JOIN ends x ON x.job = l.job AND x.comm = l.comm AND x.seq = l.seq
+                AND x.side = 'receiver' AND x.node = r.node AND coalesce(x.nic = r.nic, true)),
+        sums AS (
+            SELECT job, comm, seq, side, node, nic, sum(took_ns) AS seen_ns,
+                sum(pfc_rx_pause) AS rx_pauses, sum(rx_paused_ns) AS rx_paused_ns,
+                sum(pfc_tx_pause) AS tx_pauses, sum(tx_paused_ns) AS tx_paused_ns,
+                sum(cnp_handled) AS notified, sum(ecn_marked) AS marked,
+                sum(again) FILTER (counts_repeats) AS repeats
+            FROM readings JOIN counted USING (node, nic, port, at_ns) GROUP BY ALL),
+        steps AS (
+            SELECT job, comm, seq, side, node, any_value(whole) AS whole,
+                bool_and(traced) AS traced, any_value(took_ns) AS took_ns,
+                any_value(lost_ns) AS lost_ns, arg_max(rank, excess_ns) AS rank,
+                arg_max(peer, excess_ns) AS peer, arg_max(step, excess_ns) AS step,
+                arg_max(started_ns, excess_ns) AS started_ns,
+                arg_max(ended_ns - started_ns, excess_ns) AS exec_ns, sum(excess_ns) AS excess_ns
+            FROM ends GROUP BY job, comm, seq, side, node
+            UNION ALL
+            SELECT job, comm, seq, 'elsewhere', NULL, any_value(whole), bool_and(traced),
+                any_value(took_ns), any_value(lost_ns), NULL, NULL, NULL, min(started_ns), NULL,
+                sum(excess_ns)
+            FROM late GROUP BY job, comm, seq)
+        SELECT s.job, s.comm, s.seq, e.whole, e.traced, e.took_ns, e.lost_ns, s.side, s.node,
+            s.nic, coalesce(a.tor_port, b.tor_port) AS tor_port, e.rank, e.peer, e.step,
+            e.started_ns, e.exec_ns, e.excess_ns, s.seen_ns, s.rx_pauses, s.rx_paused_ns,
+            s.tx_pauses, s.tx_paused_ns, s.notified, s.marked, s.repeats
+        FROM sums s JOIN steps e ON e.job = s.job AND e.comm = s.comm AND e.seq = s.seq
+            AND e.side = s.side AND (e.node = s.node OR s.side = 'elsewhere')
+        LEFT JOIN tors a ON a.host = s.node || '/' || s.nic
+        LEFT JOIN tors b ON b.host = s.node
+    """
