@@ -78,4 +78,5 @@ from oncall.analysis import incomplete_stages
 from oncall.analysis import hang_stages
 from oncall.analysis import expert_ranks
 from oncall.analysis import even_batches
+from oncall.analysis import even_batches
 from oncall.analysis import stage_imbalance

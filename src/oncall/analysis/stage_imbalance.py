@@ -17,6 +17,7 @@ IN_TURN = 4  # as many ranks, each with less than half of what was lost
     "stage_imbalance",
     reads=["stage_vertices", "stage_expectation"],
     optional=[
+        "even_batches",
         "stage_paths",
         "stage_work",
         "stage_lags",
@@ -59,25 +60,32 @@ def stage_imbalance() -> str:
             GROUP BY job, stage HAVING min(own_ns / others_ns) > {UNEVEN} + any_value(unsure)
             QUALIFY ratio = max(ratio) OVER (PARTITION BY job)),
         batches AS (
-            SELECT v.job, v.iteration, v.replica, v.micro_batch, max(p.work) AS work,
-                max((p.work - 1) * p.expected_ns / p.work) AS more_ns
+            SELECT v.job, v.iteration, v.replica, v.micro_batch, max(p.work) AS work
             FROM stage_paths p JOIN stage_vertices v USING (vertex)
             JOIN training_iterations i USING (job, iteration) WHERE NOT i.warm_up
             GROUP BY v.job, v.iteration, v.replica, v.micro_batch),
+        evened AS (
+            SELECT job, median(actual_ns - even_ns) AS cost_ns FROM even_batches GROUP BY job),
         lengths AS (
             SELECT job, 'sequence lengths' AS kind,
                 round(100 * avg((work > {UNEVEN})::INTEGER))::INTEGER
                     || ' % of the micro-batches' AS detail,
                 quantile_cont(work, 0.95) AS ratio,
-                sum(more_ns) / count(DISTINCT (iteration, replica)) AS cost_ns
-            FROM batches GROUP BY job HAVING avg((work > {UNEVEN})::INTEGER) >= {OFTEN}),
-        garbage AS (
-            SELECT job, 'garbage collection' AS kind,
-                count(DISTINCT rank) || ' ranks collect in '
-                    || count(DISTINCT iteration) || ' iterations' AS detail,
-                NULL AS ratio, median(ended_ns - started_ns) AS cost_ns
+                any_value(cost_ns) AS cost_ns
+            FROM batches JOIN evened USING (job) GROUP BY job HAVING avg((work > {UNEVEN})::INTEGER) >= {OFTEN}),
+        collections AS (
+            SELECT job, iteration, count(*) AS collected, list(DISTINCT rank) AS ranks,
+                max(ended_ns - started_ns) AS longest_ns
             FROM stage_work WHERE task = 'garbage' AND ended_ns > started_ns
-            GROUP BY job HAVING count(*) > 1),
+            GROUP BY job, iteration),
+        garbage AS (
+            -- All wait for the longest collection of an iteration.
+            SELECT job, 'garbage collection' AS kind,
+                len(list_distinct(flatten(list(ranks)))) || ' ranks collect in '
+                    || count(c.iteration) || ' of ' || count(*) || ' iterations' AS detail,
+                NULL AS ratio, sum(longest_ns) / count(*) AS cost_ns
+            FROM training_iterations LEFT JOIN collections c USING (job, iteration)
+            GROUP BY job HAVING sum(collected) > 1),
         routing AS (
             SELECT job, 'experts' AS kind, count(*) || ' ranks'' work changes by '
                     || round(100 * median(changes))::INTEGER
