@@ -71,7 +71,8 @@ def step_waits(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     ).fetchnumpy()
     started = _whole(steps["started_ns"])
     over = ~np.ma.getmaskarray(steps["ended_ns"])
-    ended = np.where(over, _whole(steps["ended_ns"]), _newest(con))
+    # What goes on ends after all that is known to have ended.
+    ended = np.where(over, _whole(steps["ended_ns"]), _newest(con) + 1)
     before, by_data = predecessors(steps, started, ended)
     collective = _whole(steps["collective"])
     expected, excess = _beyond_expectation(steps, collective, ended - started)
