@@ -6,7 +6,8 @@ import pytest
 
 from oncall.analysis.contributors import port_scores
 from oncall.analysis.network_paths import network
-from oncall.analysis.pause_paths import Root, View, roots
+from oncall.analysis.pause_paths import Root, roots
+from oncall.analysis.step_views import View
 
 P1, P2, P3 = ("S1", 1), ("S2", 1), ("S3", 1)
 

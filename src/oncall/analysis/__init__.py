@@ -50,7 +50,8 @@ from oncall.analysis import pause_spans
 from oncall.analysis import late_steps
 from oncall.analysis import sender_links
 from oncall.analysis import step_ports
-from oncall.analysis import pause_paths
+from oncall.analysis import network_roots
+from oncall.analysis import pause_edges
 from oncall.analysis import provenance
 from oncall.analysis import contributors
 from oncall.analysis import flow_routes
@@ -77,6 +78,5 @@ from oncall.analysis import stage_what_if
 from oncall.analysis import incomplete_stages
 from oncall.analysis import hang_stages
 from oncall.analysis import expert_ranks
-from oncall.analysis import even_batches
 from oncall.analysis import even_batches
 from oncall.analysis import stage_imbalance

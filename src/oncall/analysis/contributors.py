@@ -16,7 +16,7 @@ import duckdb
 
 from oncall.analysis.graph import components
 from oncall.analysis.network_paths import Network, Port, label, network_of
-from oncall.analysis.pause_paths import INPUTS, PAUSED, QUEUE, View, views
+from oncall.analysis.step_views import INPUTS, PAUSED, QUEUE, View, views
 from oncall.evidence import relation
 
 Scores = dict[int, float]  # flow -> score

@@ -10,7 +10,7 @@ import duckdb
 
 from oncall.analysis.graph import components
 from oncall.analysis.network_paths import label, network_of
-from oncall.analysis.pause_paths import INPUTS
+from oncall.analysis.step_views import INPUTS
 from oncall.evidence import relation
 
 
