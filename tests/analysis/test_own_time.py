@@ -62,9 +62,28 @@ def measured(columns: dict[str, Any]) -> dict[Any, int | None]:
     return {row[:3]: row[3] for row in rows}
 
 
+def held(timeline: list[Op]) -> list[tuple[int, int]]:
+    """From when to when each operation holds its rank up."""
+    meanwhile = [
+        [other for other in timeline if op.start < other.start < op.start + int(0.9 * length)]
+        for op in timeline
+        for length in [op.end - op.start]
+    ]
+    surplus = Counter[tuple[int, str]]()
+    for op, others in zip(timeline, meanwhile, strict=True):
+        surplus[op.comm, op.kind] += len(others)
+        surplus.subtract((other.comm, other.kind) for other in others)
+    return [
+        (max(op.start, others[-1].end) if others and surplus[op.comm, op.kind] > 0 else op.start,
+         op.end)
+        for op, others in zip(timeline, meanwhile, strict=True)
+    ]  # fmt: skip
+
+
 def outside(timeline: list[Op], low: int, high: int) -> int:
-    """Ticks in [low, high) at which none of the operations runs."""
-    return sum(not any(op.start <= t < op.end for op in timeline) for t in range(low, high))
+    """Ticks in [low, high) in which no operation holds the rank up."""
+    spans = held(timeline)
+    return sum(not any(start <= t < end for start, end in spans) for t in range(low, high))
 
 
 @settings(max_examples=20, deadline=None)
@@ -85,6 +104,28 @@ def test_between_first_and_last_own_times_add_up() -> None:
     timeline = [Op(1, "coll", 10 * k, 10 * k + k) for k in range(8)]
     found = own_times([timeline], [UNIX_NS])
     assert sum(own or 0 for own in found.values()) == 70 - sum(range(7))
+
+
+def test_what_goes_on_beside_other_calls_holds_a_rank_up_only_after_the_last_of_them() -> None:
+    """Gradients (2) are reduced while the rank still computes between calls of its task (1)."""
+    tasks = [Op(1, "coll", 10 * k, 10 * k + 2) for k in range(6)]
+    gradients = [Op(2, "coll", 5, 28), Op(2, "coll", 28, 80)]
+    done = Op(3, "coll", 81, 82)
+    timeline = sorted([*tasks, *gradients, done], key=lambda op: op.start)
+    found = own_times([[Op(3, "coll", -5, -1), *timeline]], [UNIX_NS])
+    # The rank may have waited for what ended before its next call, at 28 and at 80.
+    assert [found[0, 1, number] for number in range(2, 7)] == [8, 8, 2, 8, 8]
+    assert found[0, 3, 2] == 1 + 4 * 8 + 2 + 1
+
+
+def test_a_call_of_a_task_is_waited_for_whatever_begins_beside_it() -> None:
+    """One call of the task (1) waits long for a peer, and gradients (2) begin in the meantime."""
+    tasks = [Op(1, "coll", 10 * k, 10 * k + 2) for k in range(6)]
+    tasks += [Op(1, "coll", 60, 160), Op(1, "coll", 170, 172)]
+    gradients = [Op(2, "coll", 5, 28), Op(2, "coll", 28, 70), Op(2, "coll", 100, 110)]
+    timeline = sorted([*tasks, *gradients], key=lambda op: op.start)
+    found = own_times([timeline], [UNIX_NS])
+    assert found[0, 1, 8] == 10
 
 
 def test_own_time_is_unknown_where_an_operation_was_lost() -> None:

@@ -4,6 +4,9 @@ A rank that comes last to one communicator may only have been held up in another
 rounds of a communicator, a rank's time splits into time inside other operations and its own
 time (computing, loading data, collecting garbage). A rank is itself the cause when its own time
 exceeds its peers' by about as much as it came late.
+
+Operations that a rank has in flight while it computes (gradients reduced during the backward, Sends
+that nobody waits for) hold it up only after the last operation that began meanwhile.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ import numpy.typing as npt
 
 from oncall.analysis.ordering import Ints, sorted_by
 from oncall.evidence import relation
+
+MEANWHILE = 0.9  # of an operation: what begins later may do so only by inexact clocks
 
 OWN_TIMES_COLUMNS = [
     ("ops_row", "BIGINT", "", "the call: its row in ops"),
@@ -75,8 +80,10 @@ def timeline(calls: Ints) -> Timeline:
     if not len(rank):
         return Timeline(calls, start, start)
     # The time of an operation that the recorder lost would pass for the rank's own.
-    unknown = _after_hole(2 * member + collective, seq) | _ran_ahead(rank, on_device, start, end)
-    return Timeline(calls, np.cumsum(_idle(rank, start, end)), np.cumsum(unknown))
+    group = 2 * member + collective
+    unknown = _after_hole(group, seq) | _ran_ahead(rank, on_device, start, end)
+    held = np.where(on_device == 1, _held_since(rank, group, start, end), start)
+    return Timeline(calls, _own_until(rank, start, end, held), np.cumsum(unknown))
 
 
 def since_last_round(line: Timeline) -> tuple[Ints, np.ma.MaskedArray[Any, Any]]:
@@ -159,6 +166,40 @@ def own_time() -> str:
         SELECT o.job, o.comm, o.seq, o.rank, t.own_ns
         FROM own_times t JOIN operations o USING (ops_row)
     """
+
+
+def _held_since(rank: Ints, group: Ints, start: Ints, end: Ints) -> Ints:
+    """When each operation (n,) began to hold its rank up; rows are sorted by rank and start.
+
+    At once, but for groups of calls that go on beside others: more begin while one of these lasts
+    than these begin while one of the others does. That is told for the group as a whole, as either
+    may begin during the other.
+    """
+    shift = (rank - rank[0]) * (int(end.max()) - int(start.min()) + 1) - int(start.min())
+    begins = start + shift
+    while_it_lasts = start + (MEANWHILE * (end - start)).astype(np.int64) + shift
+    first = np.searchsorted(begins, begins, side="right")
+    beyond = np.maximum(first, np.searchsorted(begins, while_it_lasts, side="left"))
+    lasting = np.cumsum(np.bincount(first, minlength=len(rank) + 1)
+                        - np.bincount(beyond, minlength=len(rank) + 1))[:-1]  # fmt: skip
+    surplus = np.bincount(group, weights=beyond - first - lasting)
+    beside = (surplus[group] > 0) & (beyond > first)
+    return np.where(beside, np.maximum(start, end[beyond - 1]), start)
+
+
+def _own_until(rank: Ints, start: Ints, end: Ints, held: Ints) -> Ints:
+    """Own time (n,) of each rank by the start of each operation; rows are sorted by rank and start.
+
+    Operations count from `held` (n,) on. Sums run on from rank to rank: differences are meant.
+    """
+    beside = held > start
+    tails = beside & (held < end)
+    ranks, starts = np.append(rank, rank[tails]), np.append(start, held[tails])
+    ends = np.append(np.where(beside, start, end), end[tails])
+    order = sorted_by(ranks, starts)
+    own = np.empty_like(starts)
+    own[order] = np.cumsum(_idle(ranks[order], starts[order], ends[order]))
+    return own[: len(rank)]
 
 
 def _idle(rank: Ints, start: Ints, end: Ints) -> Ints:
