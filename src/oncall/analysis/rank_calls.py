@@ -154,6 +154,9 @@ def _of_rank(
     job: str, part: dict[str, Array], comms: tuple[int | None, ...], named: dict[int, int | None]
 ) -> RankCalls:
     use = _uses(part, named)
+    kept = ~_repeated(part, use)
+    if not kept.all():
+        part, use = {name: values[kept] for name, values in part.items()}, use[kept]
     announced = (use <= RECV) & (part["size_bytes"] < _SHAPE_BYTES) & (part["size_bytes"] > 0)
     if announced.any() and not announced[use <= RECV].all():
         part = {name: values[~announced] for name, values in part.items()}
@@ -177,6 +180,15 @@ def _of_rank(
         lost=_lost(part),
         comms=comms,
     )
+
+
+def _repeated(part: dict[str, Array], use: Array) -> Array:
+    """Sends and Recvs within tasks that belong to the group call of one before them (n,): to each
+    member and from each, they are one exchange."""
+    together = np.zeros(len(use), dtype=np.bool_)
+    together[1:] = (np.diff(part["group_id"]) == 0) & (np.diff(part["place"]) == 0)
+    exchanged = part["p2p"].astype(np.bool_) & (use == TASK) & (part["group_id"] >= 0)
+    return np.asarray(together & exchanged)
 
 
 def _lost(part: dict[str, Array]) -> Array:
@@ -238,11 +250,16 @@ def _pipeline(part: dict[str, Array], named: dict[int, int | None]) -> Array:
 def _is_chain(part: dict[str, Array], mine: Array) -> bool:
     """Sends and Recvs with at most two others, and some that go one way only."""
     peers = np.unique(part["peer"][mine])
-    if (peers == UNKNOWN).any():
-        return True
-    both = len(np.unique(part["group_id"][mine])) * 2 == len(mine)
-    grouped = bool((part["group_id"][mine] >= 0).all())
-    return len(peers) <= 2 and not (grouped and both)
+    told = bool((peers != UNKNOWN).all())
+    return not (told and len(peers) > 2) and not _goes_both_ways(part, mine)
+
+
+def _goes_both_ways(part: dict[str, Array], mine: Array) -> bool:
+    """Every group call has as many Sends as Recvs."""
+    if not (part["group_id"][mine] >= 0).all():
+        return False
+    _, group = np.unique(part["group_id"][mine], return_inverse=True)
+    return not np.bincount(group, np.where(part["send"][mine], 1, -1)).any()
 
 
 @dataclass(frozen=True)
@@ -266,8 +283,12 @@ def _use(part: dict[str, Array], mine: Array, pipeline: Array) -> _Use:
     before_sends = None
     if sends.any():
         upto = np.concatenate([[0], np.cumsum(mine)])
-        since = np.concatenate([[0], events[:-1]])
-        before_sends = float(np.mean((upto[events] > upto[since])[sends]))
+        # What is sent and received in one group call has the same calls before it.
+        first = np.diff(part["group_id"][events], prepend=UNKNOWN - 1) != 0
+        first |= part["group_id"][events] < 0
+        calls = np.where(first, upto[events] - upto[np.concatenate([[0], events[:-1]])], 0)
+        sends_of = np.bincount(np.cumsum(first) - 1, sends)
+        before_sends = float(np.average(calls[first] > 0, weights=sends_of))
     largest = int(part["size_bytes"][mine].max(initial=0))
     return _Use(mine, len(at), largest, before_sends, float(long))
 

@@ -19,11 +19,13 @@ Columns = dict[str, NDArray[Any]]
 
 
 def as_logged(calls: Columns, members: int) -> Columns:
-    """The calls (n,) as logged (m,), m >= n; `members`: of communicators that exchange all to all.
+    """The calls (n,) as logged (m,), m >= n, those of a rank in the order that it made them;
+    `members`: of communicators that exchange all to all.
 
     `seq` is the opCount, and the `group` of what is launched with others.
     """
-    calls = _each_way(calls, members)
+    made = np.lexsort((calls["seq"], calls["group"], calls["called_ns"], calls["rank"]))
+    calls = _each_way({name: column[made] for name, column in calls.items()}, members)
     alone = calls["group"] < 0
     order = np.lexsort((calls["seq"], calls["group"], calls["comm"], calls["rank"]))
     lane = _changes(calls, order, "rank", "comm")
@@ -37,14 +39,11 @@ def as_logged(calls: Columns, members: int) -> Columns:
 
 def _each_way(calls: Columns, members: int) -> Columns:
     """A Send and a Recv for each member instead of an AllToAll."""
-    exchanged = np.flatnonzero(calls["op"] == ALL_TO_ALL)
-    if not len(exchanged):
-        return calls
-    kept = np.flatnonzero(calls["op"] != ALL_TO_ALL)
-    rows = np.concatenate([kept, np.repeat(exchanged, 2 * members)])
+    times = np.where(calls["op"] == ALL_TO_ALL, 2 * members, 1)
+    rows = np.repeat(np.arange(len(times)), times)
+    parts = np.flatnonzero(calls["op"][rows] == ALL_TO_ALL)
     told = {name: column[rows] for name, column in calls.items()}
-    parts = slice(len(kept), None)
-    told["op"][parts] = np.tile([SEND, RECV], members * len(exchanged))
+    told["op"][parts] = np.tile([SEND, RECV], len(parts) // 2)
     told["bytes"][parts] //= members
     told["group"][parts] = told["seq"][parts]
     return told
