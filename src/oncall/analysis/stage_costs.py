@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.analysis.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
-from oncall.analysis.stage_paths import sent_to
+from oncall.analysis.stage_paths import OTHERS_BELOW, sent_to
 from oncall.evidence import relation
 
 SLOWEST = 0.5  # of what the slowest pipeline lost: one that lost less ends well before it
@@ -129,8 +129,12 @@ def _read(con: duckdb.DuckDBPyConnection) -> tuple[Lost, dict[str, Any]]:
     """Pipelines of slow iterations, and of all where one was slow from the beginning; the job,
     iteration and replica of each."""
     found = con.execute(
-        """WITH always AS (
-            SELECT DISTINCT job FROM stage_expectation WHERE basis = 'other pipelines'),
+        f"""WITH always AS (
+            SELECT job FROM stage_expectation WHERE basis = 'other pipelines'
+            UNION
+            SELECT job FROM stage_paths JOIN stage_vertices USING (vertex)
+            GROUP BY job, replica, stage, chunk, task
+            HAVING {OTHERS_BELOW} * median(latency_ns) > median(usual_latency_ns)),
         chosen AS (
             SELECT job, iteration FROM training_iterations i
             WHERE NOT warm_up AND whole

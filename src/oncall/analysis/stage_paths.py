@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.analysis.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
-from oncall.analysis.task_work import work_ratio
+from oncall.analysis.task_work import lower_middle, work_ratio
 from oncall.evidence import relation
 
 CRITICAL_NS = 1.0  # slack below this is rounding
+OTHERS_BELOW = 0.5  # times its own past: ways through a fabric differ by less than a factor of two
 
 
 @dataclass(frozen=True)
@@ -216,8 +217,17 @@ def latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
         return apparent_latencies(tasks, graph)
     known = ~np.isnan(both)
     link = _boundary(tasks, graph.source) * 2 + tasks.backward
-    usual = np.nan_to_num(_quantile(both, link, known, 0.5, _links(tasks))[link])
+    usual = _quantile(both, link, known, 0.5, _links(tasks))
+    usual = np.nan_to_num(beside_others(usual, int(tasks.lane.max()) + 1)[link])
     return usual, np.where(known, both, usual)
+
+
+def beside_others(usual: Times, lanes: int) -> Times:
+    """What each link usually takes (lanes * links,), by its own past, or as the same border in the
+    other pipelines where those are far faster: then it was slow from the beginning."""
+    border = np.tile(np.arange(len(usual) // lanes), lanes)
+    others = lower_middle(usual, border)[0][border]
+    return np.where(others < OTHERS_BELOW * usual, others, usual)
 
 
 def apparent_latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:

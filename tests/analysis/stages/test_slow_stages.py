@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from oncall.analysis.stage_costs import slowest
+from oncall.analysis.stage_paths import beside_others
 from oncall.evidence import Incident
+from oncall.simulate.pipeline import simulate_pipeline
+from oncall.simulate.pipeline.fault import PipelineFault
+from oncall.simulate.pipeline.scenario import PipelineScenario
 
 MS = 1_000_000
 Play = Callable[..., Incident]
@@ -63,6 +68,27 @@ def test_slow_from_the_beginning_is_told_by_the_other_pipelines(played: Play, sl
         "SELECT DISTINCT basis, iterations_slow FROM slow_stages"
     ).fetchall()
     assert (basis, iterations) == ("other pipelines", 6)
+
+
+def test_a_link_that_was_slow_from_the_beginning_is_told_by_the_other_pipelines() -> None:
+    link = PipelineFault("link", 7, 0, factor=100.0)
+    scenario = PipelineScenario(tp=1, pp=2, dp=6, layers=2, iterations=8, recorder="tasks")
+    incident, _ = simulate_pipeline(replace(scenario, faults=(link,)))
+    with incident:
+        incident.require(["slow_stages"])
+        rows = incident.con.execute("SELECT DISTINCT rank, from_stage, network FROM slow_stages")
+        assert rows.fetchall() == [(7, 1, True)]
+
+
+def test_the_usual_of_a_link_is_the_others_where_those_are_far_faster() -> None:
+    nan = np.nan
+    by_lane = np.array([[1.0, 5.0, nan], [1.5, 6.0, nan], [9.0, 5.0, 2.0]])
+    usual = beside_others(by_lane.ravel(), 3).reshape(3, 3)
+    assert usual[2, 0] == 1.5
+    unchanged = np.ones((3, 3), np.bool_)
+    unchanged[2, 0] = False
+    assert np.array_equal(usual[unchanged], by_lane[unchanged], equal_nan=True)
+    assert beside_others(np.array([4.0, 9.0]), 1).tolist() == [4.0, 9.0]
 
 
 @pytest.mark.parametrize(
