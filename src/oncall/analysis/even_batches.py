@@ -55,7 +55,8 @@ def even_batches(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     place = np.full(int(vertex.max(initial=NONE)) + 2, NONE)  # the last one for NONE
     place[vertex] = np.arange(len(vertex))
     graph = trace_graph(pipeline, place[previous], place[source])
-    alike = took / batch_work(took / usual, batch, number)
+    known = np.where(usual > 0, usual, np.nan)
+    alike = took / batch_work(took / known, batch, number)
     iterations, first = np.unique(number, return_index=True)
     _, opening = np.unique(pipeline, return_index=True)
 

@@ -77,8 +77,7 @@ def who(blame: Sequence[Blame]) -> str:
     if ranks:
         nodes = {str(one.where["node"]) for one in ranks if one.where.get("node")}
         place = f" on {hosts_phrase(nodes)}" if nodes else ""
-        # Of a transfer, `stage` is the one it goes to; the rank is where it comes from.
-        stages = {one.where.get("from_stage", one.where.get("stage")) for one in ranks}
+        stages = {one.where.get("stage") for one in ranks}
         if len(stages) == 1 and None not in stages:
             place += f", stage {stages.pop()}"
         phrases.append(ranks_phrase(int(one.where["rank"]) for one in ranks) + place)
