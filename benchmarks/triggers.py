@@ -4,11 +4,14 @@
 
 Cases are those of accuracy_network.py. A capture is what switches report when a flow asks: the
 ports on its way, and behind paused ones those that pause them, of this epoch and the one before.
-The diagnosis then has these reports and no others; single pauses are told in any case. Round trips
+The diagnosis then has these reports, of a collective that is not over one more, and no others;
+single pauses are told in any case. Round trips
 are told every 50 us while a flow moves, from the queues and pauses on its way. Compared (Vedrfolnir
 IV-A):
 
-- adaptive: `oncall.collect.triggers`: a threshold for each step, a budget, handovers, standstills;
+- adaptive: `oncall.collect.triggers`: a threshold for each step, a budget, handovers, standstills
+  by how long pauses may last on that way;
+- kept: the same, and nothing is handed over;
 - threshold only: every round trip beyond that threshold;
 - MinR, MaxR: every one beyond 120 % of the least, or largest, base round trip of all flows, as
   Hawkeye's fixed threshold is set there;
@@ -30,16 +33,15 @@ import numpy as np
 from accuracy_network import Case, draw, judge
 from numpy.typing import NDArray
 
-from oncall.collect.triggers.monitor import Begun, Handover, Monitor, Policy
+from oncall.collect.triggers.monitor import Begun, Handover, Monitor
+from oncall.collect.triggers.notification import NOTIFICATION_BYTES
 from oncall.collect.triggers.step_queues import Message, queues_of
-from oncall.collect.triggers.threshold import Way, base_rtt_ns, threshold_ns
+from oncall.collect.triggers.threshold import Way, base_rtt_ns, longest_pause_ns, threshold_ns
 from oncall.simulate.network.asked import Ask, reported
 from oncall.simulate.network.plan import plan
 from oncall.simulate.network.play import Played, play
 
 SAMPLE_NS = 50_000
-# These steps take 3 to 8 ms, and a circle of pauses is one that stands for 4 ms.
-POLICY = Policy(stall_ns=5e6, stall_times=0.25)
 KINDS = ("CONTENTION", "INCAST", "PFC_STORM", "PFC_BACKPRESSURE", "PFC_LOOP_DEADLOCK", "healthy")
 PORT_BYTES, FLOW_BYTES = 32, 48  # of a report: counters of a port; 5-tuple and counters of a flow
 FIXED_TOLERATED = 1.2  # times the base: Vedrfolnir IV-A, of Hawkeye
@@ -56,11 +58,20 @@ class Sampled:
 
 
 @dataclass(frozen=True)
+class Triggered:
+    """Who asked and when, and how often a monitor handed its budget to another."""
+
+    asks: list[Ask]
+    handovers: int = 0
+
+
+@dataclass(frozen=True)
 class Result:
-    """One case with one kind of trigger."""
+    """One case with one kind of trigger. `bytes`: of reports and of what is handed over."""
 
     how: str
     captures: int
+    handovers: int
     bytes: int
     case: Case
     cpu_us_a_sample: float
@@ -118,47 +129,51 @@ def in_step(played: Played, seen: Sampled) -> Iterator[tuple[int, int, float, fl
                 yield sample, message, at_ns, float(seen.rtt_ns[sample, flow])
 
 
-def each_beyond(limit_ns: Callable[[int], float], played: Played, seen: Sampled) -> list[Ask]:
+def each_beyond(limit_ns: Callable[[int], float], played: Played, seen: Sampled) -> Triggered:
     """Every round trip beyond the limit of its flow."""
     flows = played.plan.messages.flow
-    return [
+    asks = [
         (int(flows[message]), at_ns)
         for _, message, at_ns, rtt_ns in in_step(played, seen)
         if rtt_ns > limit_ns(int(flows[message]))
     ]
+    return Triggered(asks)
 
 
-def fixed(choose: Callable[[Sequence[float]], float], played: Played, seen: Sampled) -> list[Ask]:
+def fixed(choose: Callable[[Sequence[float]], float], played: Played, seen: Sampled) -> Triggered:
     """One threshold for all flows, as Hawkeye has it."""
     bases = [base_rtt_ns(way_of(played, flow)) for flow in range(played.members)]
     return each_beyond(lambda _: FIXED_TOLERATED * choose(bases), played, seen)
 
 
-def stepwise(played: Played, seen: Sampled) -> list[Ask]:
+def stepwise(played: Played, seen: Sampled) -> Triggered:
     """The threshold of each step, and no budget."""
     return each_beyond(lambda flow: threshold_ns(way_of(played, flow)), played, seen)
 
 
-def adaptive(played: Played, seen: Sampled) -> list[Ask]:
+def adaptive(hands_over: bool, played: Played, seen: Sampled) -> Triggered:
     """Monitors of all members, told what each could know when it could know it."""
-    return Group(played).run(seen)
+    group = Group(played, hands_over)
+    group.run(seen)
+    return Triggered(group.asks, group.handovers)
 
 
 class Group:
     """The monitors of a collective's members. What they hand over comes at once."""
 
-    def __init__(self, played: Played) -> None:
+    def __init__(self, played: Played, hands_over: bool) -> None:
         s = played.scenario
         self.played, self.messages = played, played.plan.messages
+        self.hands_over, self.handovers = hands_over, 0
         members = range(s.world_size)
-        self.monitors = [Monitor(POLICY) for _ in members]
+        self.monitors = [Monitor() for _ in members]
         self.queues = [
             queues_of(s.algorithm.upper(), s.op, s.world_size, member) for member in members
         ]
         self.asks: list[Ask] = []
         self.flow_now = [-1] * s.world_size
 
-    def run(self, seen: Sampled) -> list[Ask]:
+    def run(self, seen: Sampled) -> None:
         progress = self.played.progress
         ends = [(at, 0, n) for n, at in enumerate(progress.ended_ns.tolist()) if at == at]
         begins = [(at, 1, n) for n, at in enumerate(progress.started_ns.tolist()) if at == at]
@@ -168,7 +183,6 @@ class Group:
                 self.look(at_ns, seen.rtt_ns[number], seen.moved[number])
             else:
                 (self.begin if what else self.end)(number, at_ns)
-        return self.asks
 
     def begin(self, message: int, at_ns: float) -> None:
         flow, member = int(self.messages.flow[message]), int(self.messages.src[message])
@@ -176,7 +190,8 @@ class Group:
         expected_ns = float(self.messages.bytes[message]) / way.bytes_per_s * 1e9
         step = int(self.messages.step[message])
         self.flow_now[member] = flow
-        self.monitors[member].begin(Begun(step, at_ns, expected_ns, threshold_ns(way)))
+        limits_ns = threshold_ns(way), longest_pause_ns(way)
+        self.monitors[member].begin(Begun(step, at_ns, expected_ns, *limits_ns))
 
     def end(self, message: int, at_ns: float) -> None:  # noqa: ARG002
         src, dst = int(self.messages.src[message]), int(self.messages.dst[message])
@@ -185,8 +200,10 @@ class Group:
         self.queues[dst].came(came)
         self.monitors[dst].came(came)
         self.flow_now[src] = -1
-        handover: Handover | None = self.monitors[src].end(self.queues[src].awaited_after(step))
+        awaited = self.queues[src].awaited_after(step) if self.hands_over else ()
+        handover: Handover | None = self.monitors[src].end(awaited)
         while handover is not None:
+            self.handovers += 1
             to = handover.message
             handover = self.monitors[to.src].handed(to.step, handover.detections)
 
@@ -203,8 +220,9 @@ class Group:
                 self.asks.append((flow, at_ns))
 
 
-HOW: dict[str, Callable[[Played, Sampled], list[Ask]]] = {
-    "adaptive": adaptive,
+HOW: dict[str, Callable[[Played, Sampled], Triggered]] = {
+    "adaptive": partial(adaptive, True),
+    "kept": partial(adaptive, False),
     "threshold only": stepwise,
     "MinR": partial(fixed, min),
     "MaxR": partial(fixed, max),
@@ -212,6 +230,22 @@ HOW: dict[str, Callable[[Played, Sampled], list[Ask]]] = {
 POLLING = "polling"
 
 # ------------------------------------------------------------------- measuring
+
+
+def reports_bytes(played: Played, asks: Sequence[Ask]) -> int:
+    """What all reports weigh. Those that a flow causes within an epoch are alike."""
+    epoch_ns = max(1, round(played.scenario.epoch_ns / played.quantum_ns)) * played.quantum_ns
+    alike = defaultdict(list)
+    for flow, at_ns in asks:
+        alike[flow, int(at_ns // epoch_ns)].append((flow, at_ns))
+    return sum(len(same) * bytes_of(played, reported(played, same[:1])) for same in alike.values())
+
+
+def going_on(played: Played) -> list[Ask]:
+    """Whoever diagnoses a collective that is not over asks the flows that it waits for."""
+    progress = played.progress
+    is_open = ~np.isnan(progress.started_ns) & np.isnan(progress.ended_ns)
+    return [(flow, played.until_ns) for flow in played.plan.messages.flow[is_open].tolist()]
 
 
 def bytes_of(played: Played, told: NDArray[np.bool_]) -> int:
@@ -228,19 +262,21 @@ def results(kind: str, seed: int, hows: Sequence[str]) -> Iterator[Result]:
         if how == POLLING:
             continue
         began = time.process_time()
-        asks = HOW[how](played, seen)
+        triggered = HOW[how](played, seen)
         took_s = time.process_time() - began
+        asks, handovers = [*triggered.asks, *going_on(played)], triggered.handovers
         told = reported(played, asks)
-        weighs = sum(bytes_of(played, reported(played, [ask])) for ask in asks)
+        weighs = reports_bytes(played, asks) + handovers * NOTIFICATION_BYTES
         case = judge(kind, seed, played, truth, told=told)
-        yield Result(how, len(asks), weighs, case, took_s * 1e6 / max(1, seen.rtt_ns.size))
+        sample_us = took_s * 1e6 / max(1, seen.rtt_ns.size)
+        yield Result(how, len(asks), handovers, weighs, case, sample_us)
     if POLLING not in hows:
         return
     tree = played.plan.tree
     told = np.zeros((len(played.counts), len(tree.device_of)), np.bool_)
     told[:, [not tree.is_host(device) for device in tree.device_of.tolist()]] = True
     case = judge(kind, seed, played, truth, told=told)
-    yield Result(POLLING, len(told), bytes_of(played, told), case, 0.0)
+    yield Result(POLLING, len(told), 0, bytes_of(played, told), case, 0.0)
 
 
 def table(found: Sequence[Result]) -> Iterator[str]:
@@ -248,11 +284,15 @@ def table(found: Sequence[Result]) -> Iterator[str]:
     by = defaultdict(list)
     for each in found:
         by[each.case.kind, each.how].append(each)
-    yield "| kind | trigger | captures a case | KB a case | adaptive saves | paper | strictly |"
-    yield "|---|---|---|---|---|---|---|"
+    yield (
+        "| kind | trigger | captures a case | handed over | KB a case | adaptive saves | paper |"
+        " strictly |"
+    )
+    yield "|---|---|---|---|---|---|---|---|"
     for (kind, how), mine in by.items():
-        captures, kb = (
-            sum(getattr(each, name) for each in mine) / len(mine) for name in ("captures", "bytes")
+        captures, handovers, kb = (
+            sum(getattr(each, name) for each in mine) / len(mine)
+            for name in ("captures", "handovers", "bytes")
         )
         ours = sum(each.bytes for each in by[kind, "adaptive"]) / len(mine)
         saved = f"{1 - ours / kb:.0%}" if kb and how != "adaptive" else ""
@@ -263,7 +303,8 @@ def table(found: Sequence[Result]) -> Iterator[str]:
                 [each.case.strict for each in mine],
             )
         ]
-        cells = [kind, how, f"{captures:.1f}", f"{kb / 1e3:.1f}", saved, *scores]
+        counts = [f"{captures:.1f}", f"{handovers:.1f}" if handovers else ""]
+        cells = [kind, how, *counts, f"{kb / 1e3:.1f}", saved, *scores]
         yield f"| {' | '.join(cells)} |"
 
 

@@ -154,6 +154,19 @@ class Configuration:
         default=NS_PER_S // 2,
         metadata=_key("duration", "nothing acknowledged for so long is a standstill"),
     )
+    triggers_secret: str = field(
+        default="",
+        metadata=_key(
+            "name",
+            "a file with what collectors share to hand detections over; empty: they do not",
+        ),
+    )
+    triggers_address: str = field(
+        default="", metadata=_key("name", "the address that takes them; empty: every one")
+    )
+    triggers_port: int = field(
+        default=DEFAULT_PORT + 1, metadata=_key("port", "the UDP port of it, here and there")
+    )
     drain_every_ns: int = field(
         default=NS_PER_S // 5, metadata=_key("duration", "how often the rings are emptied")
     )

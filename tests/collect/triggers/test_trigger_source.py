@@ -18,11 +18,13 @@ from oncall.collect.epochs import EPOCH_NS, Epochs
 from oncall.collect.log import Log
 from oncall.collect.ping import Ping, Target
 from oncall.collect.probes import ProbeSource, pings_batch
-from oncall.collect.recent_traffic import AFTER_NS, Flow, RecentTraffic
+from oncall.collect.recent_traffic import AFTER_NS, RecentTraffic
+from oncall.collect.recent_traffic import Flow as QueuePair
 from oncall.collect.recorder import Recorder
 from oncall.collect.ring_layout import Wait
 from oncall.collect.source import Instant, read_clock
 from oncall.collect.sources import make_sources
+from oncall.collect.triggers.flows import Flow
 from oncall.collect.triggers.in_flight import Boards
 from oncall.collect.triggers.source import TriggerSource
 from oncall.shards.catalog import sealed_shards
@@ -108,15 +110,15 @@ def test_a_flow_that_one_channel_moves_does_not_stand_still(capturing: Configura
     post(ring, 0, Wait.SEND_WIRE, 2 * NS_PER_S)
     post(ring, 1, Wait.SEND_GPU, 3 * NS_PER_S)
     boards = Boards(folder)
-    [step] = boards.read(time.monotonic_ns())
-    assert step.flow == (ring.path.name, 0, 4) and step.operation == 9
-    assert step.posted_ns is None
+    [step] = boards.read(time.monotonic_ns()).sending
+    assert step.flow == Flow(0xC0FFEE, 0, 4) and step.operation == 9
+    assert step.posted_ns is None and not step.starved
     post(ring, 1, Wait.SEND_WIRE, 1 * NS_PER_S)
-    [step] = boards.read(time.monotonic_ns())
+    [step] = boards.read(time.monotonic_ns()).sending
     assert step.posted_ns is not None  # since the last of them moved
     assert 1 * NS_PER_S <= time.monotonic_ns() - step.posted_ns < 2 * NS_PER_S
     ring.header["closed"] = 1
-    assert boards.read(time.monotonic_ns() + 2 * NS_PER_S) == []
+    assert boards.read(time.monotonic_ns() + 2 * NS_PER_S).sending == []
     boards.close()
 
 
@@ -127,7 +129,7 @@ def test_epochs_before_a_long_round_trip_are_wanted(capturing: Configuration) ->
     now = read_clock()
     recent = RecentTraffic(12_000)
     epoch = np.array([now.realtime_ns // EPOCH_NS - 10])
-    flows = [Flow("wr", "gpu017", "mlx5_0", 7)]
+    flows = [QueuePair("wr", "gpu017", "mlx5_0", 7)]
     recent.add(flows, Epochs(np.array([0]), epoch, np.array([4096])), now.realtime_ns)
     target = Target("gpu018", ("127.0.0.1", 1), "mlx5_0")
     with source_of(capturing, recent) as source:
@@ -170,5 +172,5 @@ def test_without_being_told_it_opens_nothing(config: Configuration) -> None:
     with source_of(config) as source:
         source.see([pings_batch("gpu017", [])])
         collected = source.collect(read_clock())
-        assert not collected.batches and not source._boards._rings
+        assert not collected.batches and not len(source._boards)
     assert collected.notes == ("nothing is captured: triggers_capture is not set",)

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 class Budget:
     """Detections of a step that should take `expected_ns`. Time is told, never read.
 
-    Ordinary ones are at least an interval apart. One more is kept for a standstill and waits for
-    nothing; it is neither spent otherwise nor handed over.
+    Ordinary ones are at least an interval apart, and `apart_ns`, as long as one takes. One more is
+    kept for a standstill and waits for nothing; it is neither spent otherwise nor handed over.
     """
 
     expected_ns: float
     detections: int  # of its own
     most: int  # with what others hand over
+    apart_ns: float = 0.0
     left: int = field(init=False)
     spent: int = field(init=False, default=0)
     stall_is_left: bool = field(init=False, default=True)
@@ -33,7 +34,7 @@ class Budget:
     @property
     def interval_ns(self) -> float:
         """The least time between two: its own detections last for the step."""
-        return self.expected_ns / self.detections
+        return max(self.expected_ns / self.detections, self.apart_ns)
 
     def take(self, now_ns: float) -> bool:
         """Whether there may be one now; if so, it is spent."""

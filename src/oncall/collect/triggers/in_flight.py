@@ -1,91 +1,110 @@
-"""What this node's ranks send right now, and since when nothing of it went out.
+"""What this node's ranks send and wait for, from the boards of their rings.
 
-From the boards of their rings, which the profiler plugin keeps: nothing is consumed, so the source
-`rings` misses nothing. A rank's channels to one peer in one operation are one step of one flow.
+The profiler plugin keeps them. A rank's channels to one peer in one operation are one step of one
+flow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from oncall.collect.living_files import LivingFiles
 from oncall.collect.ring import RingReader
 from oncall.collect.ring_layout import Wait
+from oncall.collect.triggers.flows import Awaited, Flow, InFlight
 from oncall.errors import BadInput
-from oncall.units import NS_PER_S
-
-_LOOK_EVERY_NS = NS_PER_S  # for rings that are new, or of processes that are gone
-
-Flow: TypeAlias = tuple[str, int, int]  # ring, communicator's slot, peer in it
 
 
-@dataclass(frozen=True)
-class InFlight:
-    """A step of a flow. Times are CLOCK_MONOTONIC; `posted_ns`: since when all that goes on is on
-    the wire and not acknowledged, None while a channel waits for its GPU or for the receiver."""
+@dataclass
+class Seen:
+    """Of one look: what is sent, of each flow the newest operation, and what is waited for."""
 
-    flow: Flow
-    operation: int
-    began_ns: int
-    posted_ns: int | None
+    sending: list[InFlight] = field(default_factory=list)
+    awaited: list[Awaited] = field(default_factory=list)
 
 
 class Boards:
     """The rings of living processes, open. Used by one thread."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._rings: dict[Path, RingReader] = {}
-        self._look_at_ns = 0
+        self._rings = LivingFiles(folder, ".ring", RingReader)
+        self._members: dict[Path, dict[int, tuple[int, int]]] = {}
 
-    def read(self, now_ns: int) -> list[InFlight]:
-        """Everything that is being sent; of a flow the newest operation."""
-        if now_ns >= self._look_at_ns:
-            self._look_at_ns = now_ns + _LOOK_EVERY_NS
-            self._look()
-        found = []
-        for path, ring in list(self._rings.items()):
+    def __len__(self) -> int:
+        return len(self._rings)
+
+    def read(self, now_ns: int) -> Seen:
+        """Everything that is in flight."""
+        is_time = self._rings.look(now_ns)
+        if is_time:
+            self._members.clear()
+        seen = Seen()
+        for ring in self._rings:
             try:
-                found += list(_sent(path.name, ring))
+                if ring.path not in self._members:
+                    self._members[ring.path] = _members(ring)
+                boards = ring.transfers().rows
             except (BadInput, OSError):  # source `rings` says why
-                self._rings.pop(path).close()
-        return found
+                self._rings.let_go(ring)
+                continue
+            members = self._members[ring.path]
+            seen.sending += _sending(boards, members)
+            seen.awaited += _awaited(boards, members, process_of(ring.path))
+        return seen
 
     def close(self) -> None:
-        for ring in self._rings.values():
-            ring.close()
-        self._rings.clear()
-
-    def _look(self) -> None:
-        paths = set(self._folder.glob("*.ring"))
-        for path, ring in list(self._rings.items()):
-            if path not in paths or ring.closed or not ring.alive:
-                self._rings.pop(path).close()
-        for path in sorted(paths - self._rings.keys()):
-            with suppress(BadInput, OSError):
-                ring = RingReader.open(path, consume=False)
-                if ring.alive and not ring.closed:
-                    self._rings[path] = ring
-                else:
-                    ring.close()
+        self._rings.close()
 
 
-def _sent(name: str, ring: RingReader) -> Iterator[InFlight]:
-    boards = ring.transfers().rows
-    boards = boards[boards["is_send"] != 0]
+def process_of(path: Path) -> str:
+    """Which process a file is of: the hooks begin all names with its number."""
+    return path.name.partition("-")[0]
+
+
+def _members(ring: RingReader) -> dict[int, tuple[int, int]]:
+    """Slot -> (identity, own rank) of communicators. A slot that changes hands within a second is
+    taken for the one before."""
+    boards = ring.communicators()
+    named = boards.rows["identity"] != 0
+    rows = boards.rows[named]
+    ends = zip(rows["identity"].tolist(), rows["rank"].tolist(), strict=True)
+    return dict(zip(boards.slots[named].tolist(), ends, strict=True))
+
+
+def _ends(
+    boards: NDArray[np.void], members: dict[int, tuple[int, int]]
+) -> Iterator[tuple[int, int, int, NDArray[np.void]]]:
+    """(communicator, own rank, peer, boards of its newest operation) of each end."""
     ends, place = np.unique(boards[["communicator", "peer"]], return_inverse=True)
     for number, end in enumerate(ends):
-        mine = boards[place == number]
-        mine = mine[mine["operation"] == mine["operation"].max()]
+        slot, peer = int(end["communicator"]), int(end["peer"])
+        if slot in members:
+            mine = boards[place == number]
+            yield *members[slot], peer, mine[mine["operation"] == mine["operation"].max()]
+
+
+def _sending(boards: NDArray[np.void], members: dict[int, tuple[int, int]]) -> Iterator[InFlight]:
+    for comm, rank, peer, mine in _ends(boards[boards["is_send"] != 0], members):
         is_posted = mine["wait"] == Wait.SEND_WIRE
         yield InFlight(
-            (name, int(end["communicator"]), int(end["peer"])),
+            Flow(comm, rank, peer),
             int(mine["operation"][0]),
             int(mine["started_ns"].min()),
             int(mine["since_ns"].max()) if is_posted.all() else None,
+            bool((mine["wait"] == Wait.SEND_GPU).all()),
         )
+
+
+def _awaited(
+    boards: NDArray[Any], members: dict[int, tuple[int, int]], process: str
+) -> Iterator[Awaited]:
+    for comm, rank, peer, mine in _ends(boards[boards["is_send"] == 0], members):
+        waits = mine[mine["wait"] == Wait.RECV_WIRE]
+        if len(waits):
+            yield Awaited(Flow(comm, peer, rank), process, int(waits["started_ns"].min()))

@@ -11,9 +11,9 @@ from typing import Literal, TypeAlias
 
 from oncall.collect.triggers.budget import Budget
 from oncall.collect.triggers.step_queues import Message
-from oncall.units import NS_PER_S
 
 Reason: TypeAlias = Literal["rtt", "stall"]
+HANDOVER_COSTS = 1  # detection
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,19 @@ class Policy:
 
     detections: int = 3  # of a step: one may fall between two pauses (Vedrfolnir figure 12)
     most: int = 24  # with what others hand over, whoever they are
-    stall_ns: float = NS_PER_S / 2  # no byte for so long is a standstill, however short the step
-    stall_times: float = 1.0  # ... and for so many times what the whole step should take
+    apart_ns: float = 0.0  # as long as a closer look takes: another one in it adds nothing
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A step begins: when, what it should take, and the round trip it should not exceed."""
+    """A step begins: when, what it should take, the round trip it should not exceed, and how long
+    it may go without a byte."""
 
     step: int
     at_ns: float
     expected_ns: float
     threshold_ns: float
+    stall_ns: float
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,15 @@ class Monitor:
         self._now: Begun | None = None
         self._budget: Budget | None = None
         self._moved_ns = 0.0
+        self._looked_still_ns = 0.0  # how long it had stood still when that was last captured
         self._awaited: tuple[int, Message] | None = None  # after which step, and what
 
     def begin(self, begun: Begun) -> None:
         """A step begins; the one before is over, whether or not that was told."""
         self._now, self._awaited = begun, None
-        self._moved_ns = begun.at_ns
-        self._budget = Budget(begun.expected_ns, self._policy.detections, self._policy.most)
+        self._moved_ns, self._looked_still_ns = begun.at_ns, 0.0
+        policy = self._policy
+        self._budget = Budget(begun.expected_ns, policy.detections, policy.most, policy.apart_ns)
 
     def measured(self, at_ns: float, rtt_ns: float) -> Capture | None:
         """A packet of the flow's way took so long."""
@@ -82,20 +85,34 @@ class Monitor:
 
     def moved(self, at_ns: float) -> None:
         """Bytes of the step went out."""
-        self._moved_ns = max(self._moved_ns, at_ns)
+        if at_ns > self._moved_ns:
+            self._moved_ns, self._looked_still_ns = at_ns, 0.0
 
     def look(self, at_ns: float) -> Capture | None:
         """Time has passed: does the flow stand still, or still?"""
         if self._now is None or self._budget is None:
             return None
-        limit_ns = max(self._policy.stall_ns, self._policy.stall_times * self._now.expected_ns)
-        still_ns = at_ns - self._moved_ns
-        if still_ns <= limit_ns:
+        limit_ns, still_ns = self._now.stall_ns, at_ns - self._moved_ns
+        # A standstill tells something new when it has lasted twice as long: a queue would have
+        # drained, a circle of pauses never opens. So few detections last for any.
+        if still_ns <= max(limit_ns, 2 * self._looked_still_ns):
             return None
-        # No packet comes back to tell how long it goes on: what is left is spent on that, in turn.
         if not self._budget.take_for_stall(at_ns) and not self._budget.take(at_ns):
             return None
+        self._looked_still_ns = still_ns
         return Capture(self._now.step, at_ns, "stall", still_ns, limit_ns)
+
+    @property
+    def left(self) -> int:
+        """What `wait` would hand over."""
+        left = self._budget.left if self._budget is not None else 0
+        return max(0, left - HANDOVER_COSTS)
+
+    def wait(self, message: Message) -> Handover | None:
+        """The step goes on only when a message comes, though there is more of it to send: what is
+        left goes to that message's flow. May be told again; what comes meanwhile goes, too."""
+        left = self._budget.hand_over() if self._budget is not None else 0
+        return _handover(message, left)
 
     def end(self, awaited: tuple[Message, ...]) -> Handover | None:
         """The step is over; what is left of its budget goes to the flow that is waited for now
@@ -121,6 +138,11 @@ class Monitor:
         return self._forward(min(detections, self._policy.most)) if is_just_over else None
 
     def _forward(self, detections: int) -> Handover | None:
-        if self._awaited is None or detections < 1:
-            return None
-        return Handover(self._awaited[1], detections)
+        return _handover(self._awaited[1], detections) if self._awaited is not None else None
+
+
+def _handover(message: Message, detections: int) -> Handover | None:
+    """Costs one of them: so there are never more packets than detections, and what is handed round
+    in a circle of waits comes to an end."""
+    left = detections - HANDOVER_COSTS
+    return Handover(message, left) if left > 0 else None

@@ -17,7 +17,8 @@ from oncall.collect.config import Configuration
 from oncall.collect.own_thread import OwnThread
 from oncall.collect.recent_traffic import RecentTraffic
 from oncall.collect.source import Collected, Instant
-from oncall.collect.triggers.closer_look import CloserLook
+from oncall.collect.triggers.closer_look import LASTS_NS, CloserLook
+from oncall.collect.triggers.handing_over import HandingOver
 from oncall.collect.triggers.in_flight import Boards
 from oncall.collect.triggers.monitor import Capture, Policy
 from oncall.collect.triggers.node import NodeTriggers
@@ -41,8 +42,9 @@ class TriggerSource:
         self.every_ns = config.triggers_every_ns if config.triggers_capture else NS_PER_S
         self._config = config
         self._recent = recent
-        self._triggers = NodeTriggers(Policy(stall_ns=config.triggers_stall_ns))
+        self._triggers = NodeTriggers(config.triggers_stall_ns, Policy(apart_ns=LASTS_NS))
         self._boards = Boards(rings_dir(config.run_dir))
+        self._handing_over = HandingOver(config)
         self._look = CloserLook(config)
         self._lock = threading.Lock()
         self._pings: list[Batch] = []
@@ -65,13 +67,14 @@ class TriggerSource:
             return Collected(notes=("nothing is captured: triggers_capture is not set",))
         with self._lock:
             pings, self._pings = self._pings, []
-        captures = self._triggers.look(self._boards.read(now.monotonic_ns), now.monotonic_ns)
+        captures = self._seen(now)
         captures += [capture for batch in pings for capture in self._pinged(batch, now)]
         batches = [self._captured(captures, now)] if captures else []
         batches += self._look.step(now)
         limited = self._triggers.limited
         notes = (f"{limited} captures were too many, and not made",) if limited else ()
-        return Collected(batches, notes=notes)
+        others = self._handing_over
+        return Collected(batches, problems=others.problems, notes=(*notes, *others.notes))
 
     def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
         return ()
@@ -79,6 +82,15 @@ class TriggerSource:
     def close(self) -> None:
         self._boards.close()
         self._look.close()
+        self._handing_over.close()
+
+    def _seen(self, now: Instant) -> list[Capture]:
+        """Look at what ranks send and wait for, with what others leave to do so."""
+        seen = self._boards.read(now.monotonic_ns)
+        self._handing_over.take(self._triggers, now)
+        captures = self._triggers.look(seen.sending, now.monotonic_ns, seen.awaited)
+        self._handing_over.give(self._triggers, seen.awaited, now)
+        return captures
 
     def _pinged(self, batch: Batch, now: Instant) -> list[Capture]:
         columns = batch.columns

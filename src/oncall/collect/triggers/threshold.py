@@ -14,6 +14,7 @@ SWITCH_NS = 600.0  # a store-and-forward port of an Ethernet switch, empty
 HOST_NS = 1_000.0  # NIC and PCIe, both ends, there and back
 PACKET_BYTES, ANSWER_BYTES = 4_096 + 58, 64  # a full RoCEv2 packet and its acknowledgement
 QUEUED_BYTES = 30_000.0  # in a port with nothing wrong: a burst of seven packets
+BUFFER_BYTES = 12e6  # of a switch of 100 Gbit/s ports, all of it: 1 ms of one port
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,14 @@ def base_rtt_ns(way: Way) -> float:
 def threshold_ns(way: Way, tolerated: float = TOLERATED) -> float:
     """The round trip beyond which a packet has waited behind more than is usual."""
     return tolerated * (base_rtt_ns(way) + _on_wire_ns(QUEUED_BYTES, way))
+
+
+def longest_pause_ns(way: Way) -> float:
+    """How long a flow may stand still where queues drain: a pause ends when the buffer behind it
+    has drained, and each switch of the way may be stopped by the next. (A single pause frame holds
+    for 65,535 quanta of 512 bits, a third of this at any rate; it is sent again while needed.)"""
+    full_ns = _on_wire_ns(BUFFER_BYTES, way)
+    return base_rtt_ns(way) + max(1, way.links - 1) * full_ns
 
 
 def measured_threshold_ns(least_rtt_ns: float, tolerated: float = TOLERATED) -> float:
