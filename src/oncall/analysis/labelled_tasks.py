@@ -22,7 +22,7 @@ from oncall.analysis.replica_iterations import replica_blocks, whole_blocks
 from oncall.analysis.schedules import Array
 from oncall.analysis.task_lateness import Late, lateness
 from oncall.analysis.task_positions import Tasks, calls_inside, place_alone, place_tasks
-from oncall.analysis.task_times import time_tasks
+from oncall.analysis.task_times import time_tasks, transfers_over
 from oncall.evidence import relation
 from oncall.evidence.columns import Words
 from oncall.evidence.schema import BY_NAME
@@ -217,7 +217,7 @@ def _rows(one: _Labelled, number: Array, late: Late) -> list[dict[str, Any]]:
     if one.replicas_alone:
         return _rows_of_replicas(one, number)
     inside = calls_inside(calls, tasks)
-    times = time_tasks(calls, one.blocks, tasks, inside)
+    times = time_tasks(calls, one.blocks, tasks, inside, late)
     stage = UNKNOWN if one.place is None else one.place.stage
     iteration = np.ma.MaskedArray(number[tasks.block], mask=number[tasks.block] == NOT_NUMBERED)
     iteration[tasks.evaluation] = np.ma.masked
@@ -307,7 +307,7 @@ def _transfers(
     calls: RankCalls, tasks: Tasks, iteration: Any, mine: Array, at: Array, name: str
 ) -> dict[str, Any]:
     """Rows of the Sends or Recvs of the tasks `mine`, at the positions `at`."""
-    ended = calls.ended_ns[at]
+    ended = transfers_over(calls)[at]
     codes = {False: _TASKS.index(f"forward_{name}"), True: _TASKS.index(f"backward_{name}")}
     return {
         "iteration": iteration[mine],

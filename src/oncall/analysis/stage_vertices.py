@@ -100,8 +100,8 @@ def stage_vertices() -> str:
             SELECT job, avg(({after})::INTEGER) >= {BLOCKING} AS blocking
             FROM ordered WHERE recv_ns IS NOT NULL AND sent_before_ns IS NOT NULL GROUP BY job),
         begun AS (
-            SELECT * REPLACE (CASE WHEN blocking THEN greatest(started_ns, sent_before_ns)
-                ELSE started_ns END AS started_ns,
+            SELECT * REPLACE (CASE WHEN blocking AND started_ns IS NOT NULL
+                    THEN greatest(started_ns, sent_before_ns) ELSE started_ns END AS started_ns,
                 CASE WHEN closes THEN least(ended_ns, started_ns + own_ns) ELSE ended_ns END
                     AS ended_ns)
             FROM ordered LEFT JOIN habits USING (job))

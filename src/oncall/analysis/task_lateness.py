@@ -14,10 +14,11 @@ from oncall.analysis.task_positions import Inside
 
 @dataclass(frozen=True)
 class Late:
-    """One rank's calls within tasks: sums up to each of how late it came, of how often it came
-    last, and of the calls of which that is known (calls + 1,)."""
+    """One rank's calls within tasks: sums up to each of how late it came, how long it waited for
+    the last, how often it came last, and of the calls of which that is known (calls + 1,)."""
 
     late_ns: Array
+    waited_ns: Array
     last: Array
     known: Array
 
@@ -28,6 +29,13 @@ class Late:
             np.where(known, self.late_ns[inside.last] - self.late_ns[inside.first], UNKNOWN),
             np.where(known, self.last[inside.last] - self.last[inside.first], UNKNOWN),
         )
+
+    def waited(self, inside: Inside) -> Array:
+        """How long the rank waited in the calls of each task for the last of its peers; -1 where
+        not all of its calls' peers are here."""
+        known = self.known[inside.last] - self.known[inside.first] == inside.last - inside.first
+        waited = self.waited_ns[inside.last] - self.waited_ns[inside.first]
+        return np.asarray(np.where(known, waited, UNKNOWN))
 
 
 def lateness(ranks: Sequence[RankCalls], sizes: Mapping[int, int]) -> list[Late]:
@@ -49,12 +57,14 @@ def lateness(ranks: Sequence[RankCalls], sizes: Mapping[int, int]) -> list[Late]
     )
     full = (count > 1) & (count == wanted[comm[order][begin]]) & (seq[order][begin] >= 0)
     median = entered[order][begin + (count - 1) // 2]
-    late, last, known = np.zeros((3, len(order)), dtype=np.int64)
-    late[order] = np.maximum(0, entered[order] - np.repeat(median, count)) * np.repeat(full, count)
-    last[order[begin + count - 1]] = full
+    newest = entered[order][begin + count - 1]
+    late, waited, last, known = np.zeros((4, len(order)), dtype=np.int64)
     known[order] = np.repeat(full, count)
+    late[order] = np.maximum(0, entered[order] - np.repeat(median, count))
+    waited[order] = np.repeat(newest, count) - entered[order]
+    last[order[begin + count - 1]] = full
     ends = np.cumsum([len(p) for p in positions])[:-1]
-    parts = [np.split(values, ends) for values in (late, last, known)]
+    parts = [np.split(values, ends) for values in (late * known, waited * known, last, known)]
     return [
         Late(*(np.concatenate([[0], np.cumsum(values)]) for values in mine))
         for mine in zip(*parts, strict=True)

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from oncall.analysis.iteration_bounds import Block
-from oncall.analysis.rank_calls import REPLICAS, TASK, UNKNOWN, RankCalls
+from oncall.analysis.rank_calls import RECV, REPLICAS, SEND, TASK, UNKNOWN, RankCalls
 from oncall.analysis.schedules import Array
+from oncall.analysis.task_lateness import Late
 from oncall.analysis.task_positions import Inside, Tasks
 
 # A backward computes the gradients of inputs and of weights, each as much as the forward does.
 _BACKWARD_SHARE = 2 / 3
+_GOES_ON_NS = 250_000  # hosts make the next call within it; a transfer takes longer
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,9 @@ class Times:
     seen: Array
 
 
-def time_tasks(calls: RankCalls, blocks: list[Block], tasks: Tasks, inside: Inside) -> Times:
+def time_tasks(
+    calls: RankCalls, blocks: list[Block], tasks: Tasks, inside: Inside, late: Late
+) -> Times:
     """The times of every task."""
     count = inside.last - inside.first
     any_call = count > 0
@@ -44,6 +48,8 @@ def time_tasks(calls: RankCalls, blocks: list[Block], tasks: Tasks, inside: Insi
     ended = np.where((ended >= 0) & (ended < started), started, ended)
     seen = _begun(calls, tasks, any_call, started, ended)
     own = _own(calls, started, ended)
+    if not calls.knows_ends:
+        own = _own_by_calls(started, ended, late.waited(inside))
     return Times(started, ended, first, last, count, own, seen)
 
 
@@ -211,3 +217,39 @@ def _own(calls: RankCalls, started: Array, ended: Array) -> Array:
 
     own = until(np.where(known, ended, begin[0])) - until(np.where(known, started, begin[0]))
     return np.where(known, own, UNKNOWN)
+
+
+def _own_by_calls(started: Array, ended: Array, waited: Array) -> Array:
+    """The same where only calls are told: less what the rank waited for the last to call, with the
+    transfers that follow. A host that runs ahead of its device calls without waiting: then all of
+    the span is left, on each of its peers."""
+    known = (started >= 0) & (ended >= started) & (waited >= 0)
+    return np.asarray(np.where(known, np.maximum(ended - started - waited, 0), UNKNOWN))
+
+
+def transfers_over(calls: RankCalls) -> Array:
+    """When each Send and Recv was over as far as its rank tells (calls,), -1 unknown.
+
+    Where only calls are told: a host waits for what it receives before it goes on, and one that
+    goes on at once after what it sends alone does not wait for that.
+    """
+    if calls.knows_ends:
+        return calls.ended_ns
+    transfers = np.flatnonzero(calls.use <= RECV)
+    if not len(transfers):
+        return np.full(len(calls), UNKNOWN, dtype=np.int64)
+    with_next = np.diff(calls.group[transfers], append=UNKNOWN) == 0
+    with_next &= (calls.group[transfers] >= 0) & (np.diff(transfers, append=len(calls)) == 1)
+    # The first call after all of a group, by the group's last transfer.
+    last = np.minimum.accumulate(np.where(with_next, len(calls), transfers)[::-1])[::-1]
+    after = np.append(calls.entered_ns, UNKNOWN)[last + 1]
+    torn = np.append(calls.lost, True)[last + 1]
+    over = np.where(torn, UNKNOWN, after)
+    sends = calls.use[transfers] == SEND
+    alone = sends & ~with_next & ~np.append(False, with_next[:-1]) & (over >= 0)
+    took = over - calls.entered_ns[transfers]
+    if not alone.any() or np.median(took[alone]) < _GOES_ON_NS:
+        over = np.where(sends, UNKNOWN, over)
+    result = np.full(len(calls), UNKNOWN, dtype=np.int64)
+    result[transfers] = over
+    return result
