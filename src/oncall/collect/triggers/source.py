@@ -24,13 +24,12 @@ from oncall.collect.triggers.monitor import Capture, Policy
 from oncall.collect.triggers.node import NodeTriggers
 from oncall.shards.batch import Batch, of_rows
 from oncall.shards.places import rings_dir
-from oncall.units import NS_PER_S
+from oncall.units import NS_PER_S, format_duration
 
 _MOST_WAITING = 1_000  # batches of pings that wait for the next look
 _COLUMNS = ("node", "at_ns", "source", "code", "text")
 _MOST_TOLD = 16  # flows of one closer look
 _OLD_NS = 10 * NS_PER_S  # of a ping: too late to look closer
-_MS = 1e6
 
 
 class TriggerSource:
@@ -127,8 +126,8 @@ def _since_ns(capture: Capture) -> float:
 def sentence(capture: Capture) -> str:
     """Why it was captured."""
     what = {"rtt": "a round trip of", "stall": "nothing sent was acknowledged for"}[capture.reason]
-    limit = f"beyond {capture.limit_ns / _MS:.3g} ms"
-    return f"{what} {capture.value_ns / _MS:.3g} ms, {limit}: looked closer"
+    value, limit = (format_duration(round(ns)) for ns in (capture.value_ns, capture.limit_ns))
+    return f"{what} {value}, beyond {limit}: looked closer"
 
 
 class TriggerThread(OwnThread):
