@@ -125,6 +125,22 @@ def test_shares_of_a_nic_are_those_that_last(incident: Incident) -> None:
     assert lost == pytest.approx(250 * 4096 / 1e9)
 
 
+def test_what_a_nic_does_not_count_has_no_share(incident: Incident) -> None:
+    incident.append(
+        "nics",
+        {
+            "node": "n0",
+            "nic": "mlx5_0",
+            "port": 1,
+            "at_ns": [second * S for second in range(121)],
+            "tx_bytes": [second * 10**9 for second in range(121)],
+            "rx_bytes": [second * 10**9 for second in range(121)],
+        },
+    )
+
+    assert rows(incident, "nic_signs", "lost, resent, marked, dropped") == [(None,) * 4]
+
+
 @pytest.mark.parametrize(("relation", "parts"), [("nic_use", 12), ("node_metrics", 4)])
 def test_parts_of_a_recording_are_of_one_length(
     incident: Incident, relation: str, parts: int

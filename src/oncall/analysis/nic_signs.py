@@ -76,7 +76,8 @@ _TIMES = {
 def nic_signs() -> str:
     """Each NIC with what its counters and pings say, over the recording."""
     shares = ", ".join(
-        f"CASE WHEN sum({moved}) > {LEAST_BYTES} THEN "
+        # LEAST passes over NULL: what is not counted must not become all of it.
+        f"CASE WHEN sum({moved}) > {LEAST_BYTES} AND sum({count}) IS NOT NULL THEN "
         f"least(1, sum({count}) * {PACKET_BYTES} / sum({moved})) END AS {name}"
         for name, (count, moved, _) in _SHARES.items()
     )
