@@ -135,3 +135,17 @@ def test_the_step_that_all_wait_for_is_on_the_critical_path(slow_step: Incident)
         "SELECT src, step, round(share, 2) FROM critical_steps WHERE late ORDER BY position"
     ).fetchall()
     assert rows == [(1, 3, 1.0)]
+
+
+def test_a_step_ends_before_the_gap_though_its_bytes_fall_short_a_little() -> None:
+    """Headers and packets sent again are not shared evenly among steps."""
+    gaps = np.full((RANKS, STEPS), 6)
+    with recorded(np.full((RANKS, STEPS), 10), gaps) as incident:
+        first_ns, last_ns = BEGIN_NS + 6 * EPOCH_NS, BEGIN_NS + (16 * STEPS - 1) * EPOCH_NS
+        for at_ns, more in ((first_ns, -STEP_BYTES // 200), (last_ns, STEP_BYTES // 200)):
+            incident.con.execute(
+                f"UPDATE epochs SET bytes = bytes + {more} WHERE start_ns = {at_ns}"
+            )
+        incident.require(["node_flow_steps"])
+        longest = incident.con.execute("SELECT max(ended_ns - started_ns) FROM node_flow_steps")
+        assert longest.fetchall() == [(10 * EPOCH_NS,)]

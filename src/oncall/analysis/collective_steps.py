@@ -59,9 +59,10 @@ def collective_steps() -> str:
                 ON n.job = s.job AND n.comm = s.comm AND n.seq = s.seq
                 AND n.src = s.rank AND n.dst = s.peer
             GROUP BY ALL HAVING count(n.src) = count(*)),
+        -- Links of a ring are alike; one that is slow from the beginning has no better past.
         alone AS (
             SELECT *, quantile_disc(ended_ns - started_ns, {BEST})
-                OVER (PARTITION BY job, comm, src, dst, bytes) AS best_ns
+                OVER (PARTITION BY job, comm, bytes) AS best_ns
             FROM node_flow_steps SEMI JOIN inside USING (job, comm, seq))
         SELECT job, comm, seq, flow, src, dst, step, bytes, started_ns, ended_ns, waits_for_flow,
             expected_ns, true AS traced

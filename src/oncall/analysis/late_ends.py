@@ -4,7 +4,8 @@ It is the first edge of the provenance graph as hosts see it, and where no switc
 one known. A switch that has no room tells a sender's NIC to pause (it *receives* pause frames), a
 host that takes in too slowly tells its switch (its NIC *sends* them), a queue short of that marks
 packets, and the sender is notified. What a NIC counted between two readings is not told more
-closely, so readings count whole that meet a late step.
+closely, so readings count whole that meet a late step. Only how full its link was is taken from
+readings that lie within one.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ from oncall.evidence import relation
         ("started_ns", "BIGINT", "ns", "start of that step"),
         ("exec_ns", "BIGINT", "ns", "what that step took"),
         ("excess_ns", "DOUBLE", "ns", "what its late steps took too long, summed"),
+        ("own_bytes_per_s", "DOUBLE", "bytes/s", "how fast its late steps went; whole: NULL"),
+        ("tx_full", "DOUBLE", "ratio", "of its link used to send, within late steps; NULL: unread"),
+        ("rx_full", "DOUBLE", "ratio", "of its link used to receive"),
+        ("link_bytes_per_s", "BIGINT", "bytes/s", "rate of its link"),
         ("seen_ns", "HUGEINT", "ns", "length of the NIC's readings that meet them"),
         ("rx_pauses", "HUGEINT", "frames", "pause frames received; NULL: not counted"),
         ("rx_paused_ns", "DOUBLE", "ns", "it had to pause; NULL: not counted"),
@@ -64,11 +69,11 @@ def late_ends() -> str:
         late AS (
             SELECT job, comm, seq, false AS whole, s.traced, l.took_ns, l.lost_ns, s.src, s.dst,
                 s.step, s.src_host, s.dst_host, NULL::VARCHAR AS nic, s.started_ns, s.ended_ns,
-                s.excess_ns
+                s.excess_ns, s.bytes
             FROM late_steps s JOIN lost l USING (job, comm, seq) WHERE s.critical
             UNION ALL
             SELECT job, comm, seq, true, false, took_ns, lost_ns, src, dst, NULL, src_host,
-                dst_host, nic, started_ns, ended_ns, excess_ns
+                dst_host, nic, started_ns, ended_ns, excess_ns, NULL
             FROM late_flows ANTI JOIN late_steps USING (job, comm, seq)),
         own AS (
             SELECT job, rank, any_value(nic) AS nic FROM ranks GROUP BY ALL HAVING count(nic) = 1),
@@ -86,11 +91,13 @@ def late_ends() -> str:
             FROM nic_rates),
         -- A reading that meets several late steps counts once.
         readings AS (
-            SELECT DISTINCT e.job, e.comm, e.seq, e.side, e.node, r.nic, r.port, r.at_ns
+            SELECT e.job, e.comm, e.seq, e.side, e.node, r.nic, r.port, r.at_ns,
+                bool_or(r.since_ns >= e.started_ns AND r.at_ns <= e.ended_ns) AS within
             FROM ends e JOIN nic_rates r ON r.node = e.node AND coalesce(r.nic = e.nic, true)
                 AND r.at_ns > e.started_ns AND r.since_ns < e.ended_ns
+            GROUP BY ALL
             UNION
-            SELECT DISTINCT l.job, l.comm, l.seq, 'elsewhere', r.node, r.nic, r.port, r.at_ns
+            SELECT DISTINCT l.job, l.comm, l.seq, 'elsewhere', r.node, r.nic, r.port, r.at_ns, false
             FROM late l JOIN nic_rates r ON r.pfc_tx_pause > 0
                 AND r.at_ns > l.started_ns AND r.since_ns < l.ended_ns
             ANTI JOIN ends x ON x.job = l.job AND x.comm = l.comm AND x.seq = l.seq
@@ -100,7 +107,12 @@ def late_ends() -> str:
                 sum(pfc_rx_pause) AS rx_pauses, sum(rx_paused_ns) AS rx_paused_ns,
                 sum(pfc_tx_pause) AS tx_pauses, sum(tx_paused_ns) AS tx_paused_ns,
                 sum(cnp_handled) AS notified, sum(ecn_marked) AS marked,
-                sum(again) FILTER (counts_repeats) AS repeats
+                sum(again) FILTER (counts_repeats) AS repeats,
+                max(link_bytes_per_s) AS link_bytes_per_s,
+                sum(tx_bytes) FILTER (within) * 1e9 / sum(took_ns) FILTER (within)
+                    / max(link_bytes_per_s) AS tx_full,
+                sum(rx_bytes) FILTER (within) * 1e9 / sum(took_ns) FILTER (within)
+                    / max(link_bytes_per_s) AS rx_full
             FROM readings JOIN counted USING (node, nic, port, at_ns) GROUP BY ALL),
         steps AS (
             SELECT job, comm, seq, side, node, any_value(whole) AS whole,
@@ -108,16 +120,18 @@ def late_ends() -> str:
                 any_value(lost_ns) AS lost_ns, arg_max(rank, excess_ns) AS rank,
                 arg_max(peer, excess_ns) AS peer, arg_max(step, excess_ns) AS step,
                 arg_max(started_ns, excess_ns) AS started_ns,
-                arg_max(ended_ns - started_ns, excess_ns) AS exec_ns, sum(excess_ns) AS excess_ns
+                arg_max(ended_ns - started_ns, excess_ns) AS exec_ns, sum(excess_ns) AS excess_ns,
+                sum(bytes) * 1e9 / nullif(sum(ended_ns - started_ns), 0) AS own_bytes_per_s
             FROM ends GROUP BY job, comm, seq, side, node
             UNION ALL
             SELECT job, comm, seq, 'elsewhere', NULL, any_value(whole), bool_and(traced),
                 any_value(took_ns), any_value(lost_ns), NULL, NULL, NULL, min(started_ns), NULL,
-                sum(excess_ns)
+                sum(excess_ns), NULL
             FROM late GROUP BY job, comm, seq)
         SELECT s.job, s.comm, s.seq, e.whole, e.traced, e.took_ns, e.lost_ns, s.side, s.node,
             s.nic, coalesce(a.tor_port, b.tor_port) AS tor_port, e.rank, e.peer, e.step,
-            e.started_ns, e.exec_ns, e.excess_ns, s.seen_ns, s.rx_pauses, s.rx_paused_ns,
+            e.started_ns, e.exec_ns, e.excess_ns, e.own_bytes_per_s, s.tx_full, s.rx_full,
+            s.link_bytes_per_s, s.seen_ns, s.rx_pauses, s.rx_paused_ns,
             s.tx_pauses, s.tx_paused_ns, s.notified, s.marked, s.repeats
         FROM sums s JOIN steps e ON e.job = s.job AND e.comm = s.comm AND e.seq = s.seq
             AND e.side = s.side AND (e.node = s.node OR s.side = 'elsewhere')

@@ -30,6 +30,7 @@ MOST_STEPS = 48
         ("src_host", "VARCHAR", "", "host of the sender, as the topology calls it"),
         ("dst_host", "VARCHAR", "", "host of the receiver"),
         ("traced", "BOOLEAN", "", "told by who sent it; false: found in a rank's traffic"),
+        ("bytes", "BIGINT", "bytes", "bytes of the step"),
     ],
     source="Vedrfolnir III-D1",
 )
@@ -49,7 +50,7 @@ def late_steps() -> str:
             src, dst, step, started_ns, ended_ns,
             coalesce(greatest(excess_ns, 0), ended_ns - started_ns) AS excess_ns, critical, over,
             coalesce(a.node, f.src_host) AS src_host, coalesce(b.node, f.dst_host) AS dst_host,
-            traced
+            traced, bytes
         FROM ranked w LEFT JOIN homes a ON a.job = w.job AND a.rank = w.src
         LEFT JOIN homes b ON b.job = w.job AND b.rank = w.dst
         LEFT JOIN named f USING (flow)

@@ -15,6 +15,9 @@ from oncall.evidence import relation
 # more than once.
 MOST_STEP_BYTES = 2 << 20
 COUNTED = 0.9  # of the volume found in its epochs, or else what is missing moves all steps
+# Of a step's bytes: headers, and what is sent again, put its ends a little off its share of the
+# volume. A step that seemed to end with the first bytes of the next would contain the gap between.
+SLACK = 0.02
 EPOCHS_A_STEP = 3  # at least, or begin and end of it are lost in the epochs' length
 
 
@@ -74,17 +77,18 @@ def node_flow_steps() -> str:
                 unnest(range(1, steps + 1)) AS step,
             FROM whole),
         ends AS (
-            SELECT *, (step - 1) * total / steps AS first_byte, step * total / steps AS last_byte
+            SELECT *, (step - 1) * total / steps AS first_byte, step * total / steps AS last_byte,
+                {SLACK} * total / steps AS slack
             FROM edges),
         begun AS (
             SELECT s.*, e.start_ns + (e.epoch_ns * greatest(0, s.first_byte - (e.after - e.here))
                 / e.here)::BIGINT AS started_ns
             FROM ends s ASOF JOIN whole e ON e.job = s.job AND e.comm = s.comm AND e.seq = s.seq
-                AND e.rank = s.rank AND e.peer = s.peer AND s.first_byte < e.after)
+                AND e.rank = s.rank AND e.peer = s.peer AND s.first_byte + s.slack < e.after)
         SELECT s.job, s.comm, s.seq, s.rank AS src, s.peer AS dst, s.step,
             (s.bytes / s.steps)::BIGINT AS bytes, s.started_ns,
             e.start_ns + ceil(e.epoch_ns * least(1, (s.last_byte - (e.after - e.here)) / e.here)
                 )::BIGINT AS ended_ns
         FROM begun s ASOF JOIN whole e ON e.job = s.job AND e.comm = s.comm AND e.seq = s.seq
-            AND e.rank = s.rank AND e.peer = s.peer AND s.last_byte <= e.after
+            AND e.rank = s.rank AND e.peer = s.peer AND s.last_byte - s.slack <= e.after
     """

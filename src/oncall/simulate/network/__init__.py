@@ -7,6 +7,7 @@ flow, faults       what others send, and what a fault brings; plan: all of it, d
 queues, congestion bytes as a fluid, priority flow control, senders that give way
 measure, play      what switches count; the run
 record, asked      evidence rows: all reports, or those that late senders asked for
+host_counters, host_traffic  what hosts alone count, where switches are silent
 simulation         the answer: what would be without the fault
 """
 

@@ -46,7 +46,7 @@ def reported(played: Played, asks: Iterable[Ask]) -> NDArray[np.bool_]:
     """(epochs, ports): what switches report when these flows of the collective ask."""
     tree = played.plan.tree
     told = np.zeros((len(played.counts), len(tree.device_of)), np.bool_)
-    epoch_ns = max(1, round(played.scenario.epoch_ns / played.quantum_ns)) * played.quantum_ns
+    epoch_ns = played.epoch_ns
     stopped = _stopped(played, epoch_ns)
     for flow, ask_ns in asks:
         now = min(int(ask_ns // epoch_ns), len(told) - 1)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import numpy as np
 
+from oncall.analysis.node_flow_steps import MOST_STEP_BYTES
 from oncall.simulate.network.scenario import NetworkFault, NetworkScenario
 
 GIGABIT = 1e9 / 8
+MOST_CHANNELS = 32
 # How many cases of each kind: the paper's counts first (IV-A), then ours.
 COUNTS: Mapping[str, int] = {
     "CONTENTION": 60,
@@ -34,6 +37,21 @@ def attempts(kind: str, seed: int) -> Iterator[NetworkScenario]:
     for attempt in count():
         rng = np.random.default_rng([seed, attempt, zlib.crc32(kind.encode())])
         yield _scenario(kind, seed, rng)
+
+
+def unseen_attempts(kind: str, seed: int) -> Iterator[NetworkScenario]:
+    """The same where no switch speaks, also of SLOW_RECEIVER: hosts tell their steps, or only
+    what they sent when, and NICs are read by the collector's habit or densely."""
+    rng = np.random.default_rng([seed, 0x4057, zlib.crc32(kind.encode())])
+    every_ns = int(rng.choice((5, 25, 250))) * 1_000_000
+    told = bool(rng.random() < 0.5)
+    share = float(rng.uniform(0.25, 0.5))  # of the steps: those found in traffic go round once
+    for drawn in attempts(kind, seed):
+        hidden = replace(drawn, reports="never", innocent=0, nics_every_ns=every_ns)
+        if not told and drawn.algorithm == "ring":
+            step_bytes = min(int(share * drawn.step_bytes), MOST_CHANNELS * MOST_STEP_BYTES)
+            hidden = replace(hidden, steps="traffic", step_bytes=step_bytes, epoch_ns=50_000)
+        yield hidden
 
 
 def _scenario(kind: str, seed: int, rng: np.random.Generator) -> NetworkScenario:

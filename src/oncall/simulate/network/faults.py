@@ -188,6 +188,22 @@ def _storm(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:
     return Injected(fault.kind, fault.at_ns, storms=(storm,), ports=(port ^ 1,)), place.routes
 
 
+def _slow_receiver(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:
+    """A member takes in more slowly than its link brings: its NIC pauses the switch, on and off.
+
+    A NIC's buffer is some hundred kilobytes deep, so pauses and spells of sending take tens of
+    microseconds; how much of the time is a matter of what is wrong with the host.
+    """
+    rng = place.rng
+    scale = place.scenario.step_bytes / 360e6 * 12.5e9 / place.scenario.network_bytes_per_s
+    lasting = fault.lasting_ns or float(rng.uniform(50e6, 200e6)) * scale
+    share, spell_ns = float(rng.uniform(0.4, 0.8)), float(rng.uniform(100e3, 300e3))
+    port = place.routes[place.pick(range(len(place.routes)))][-1]
+    begins = fault.at_ns + np.arange(0.0, lasting, spell_ns)
+    storms = tuple(Storm(port, at, at + share * spell_ns) for at in begins.tolist())
+    return Injected(fault.kind, fault.at_ns, storms=storms, ports=(port ^ 1,)), place.routes
+
+
 def _imbalance(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:
     """Two flows of the collective are hashed onto one uplink, and its neighbour stays empty."""
     tree, routes = place.tree, place.routes
@@ -299,4 +315,5 @@ _KINDS = {
     "PFC_LOOP_DEADLOCK": _deadlock,
     "FORWARDING_LOOP": _loop,
     "LOAD_IMBALANCE": _imbalance,
+    "SLOW_RECEIVER": _slow_receiver,
 }

@@ -28,8 +28,9 @@ STILL_NS = 8e6  # nothing has moved for so long: nothing will
 class Played:
     """What happened. Times in nanoseconds from the begin; NaN: never.
 
-    `ended_ns` (flows of others,); `pauses` (time, port, paused) in order; `counts` by leg of
-    `legs`, whose flows are the collective's first; `stolen` (legs,) bytes.
+    `ended_ns` (flows of others,); `pauses` (time, port, paused) in order; `marks` (windows, flows):
+    what met a queue deep enough in each window of congestion control; `counts` by leg of `legs`,
+    whose flows are the collective's first; `stolen` (legs,) bytes.
     """
 
     scenario: NetworkScenario
@@ -39,6 +40,7 @@ class Played:
     flow_started_ns: Floats
     flow_ended_ns: Floats
     pauses: tuple[tuple[float, int, bool], ...]
+    marks: Flags
     counts: Counts
     stolen: Floats
     until_ns: float
@@ -48,6 +50,11 @@ class Played:
     def members(self) -> int:
         """How many flows are the collective's."""
         return len(self.plan.routes)
+
+    @property
+    def epoch_ns(self) -> float:
+        """Of what is counted: the scenario's, in whole quanta."""
+        return max(1, round(self.scenario.epoch_ns / self.quantum_ns)) * self.quantum_ns
 
 
 def play(scenario: NetworkScenario, plan: Plan, opened: Sequence[int] = ()) -> Played:
@@ -91,6 +98,7 @@ class _Player:
         self.flow_started_ns = np.full(len(others), np.nan)
         self.flow_ended_ns = np.full(len(others), np.nan)
         self.pauses: list[tuple[float, int, bool]] = []
+        self.marks: list[Flags] = []
         self._none = np.zeros(ports, np.bool_)
 
     def play(self) -> Played:
@@ -128,6 +136,7 @@ class _Player:
             self.flow_started_ns,
             self.flow_ended_ns,
             tuple(self.pauses),
+            np.array(self.marks).reshape(-1, self.members + len(self.plan.flows)),
             self.meter.counts(),
             self.meter.stolen,
             now_ns + self.quantum_ns,
@@ -165,6 +174,7 @@ class _Player:
         deep = self.queues.depth() > self.scenario.marking_bytes
         flows = np.zeros(len(self.unsent), np.bool_)
         flows[self.legs.flow[deep[self.legs.port] & (self.queues.served > 1)]] = True
+        self.marks.append(flows)
         self.rates.adapt(flows)
 
     def _forced(self, now_ns: float) -> Flags:

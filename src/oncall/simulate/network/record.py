@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from oncall.evidence.incident import Incident
 from oncall.simulate.network.asked import asked
+from oncall.simulate.network.host_counters import nic_rows
+from oncall.simulate.network.host_traffic import traffic_tables
 from oncall.simulate.network.play import Played
 from oncall.simulate.recorder import EPOCH_NS
 
@@ -61,14 +63,21 @@ class _Recorder:
         found = [
             ("ranks", self._ranks()),
             ("comms", self._comms()),
-            ("flow_steps", self._steps()),
-            ("flows", self._flows()),
+            *self._sent(),
             ("links", self._links()),
-            *self._reports(),
         ]
+        if self.scenario.reports == "never":
+            return [*found, ("nics", _dated(nic_rows(self.played, self.rng)))]
+        found += self._reports()
         if self.scenario.pauses:
             found.append(("switch_pauses", self._pauses()))
         return found
+
+    def _sent(self) -> list[tuple[str, dict[str, Any]]]:
+        """What the members' hosts tell of what they sent."""
+        if self.scenario.steps == "traffic":
+            return [(name, _dated(rows)) for name, rows in traffic_tables(self.played, COMM)]
+        return [("flow_steps", self._steps()), ("flows", self._flows())]
 
     def _host_names(self, hosts: Any) -> list[str]:
         return [self.tree.name(int(host)) for host in hosts]
@@ -122,7 +131,9 @@ class _Recorder:
         started = np.r_[np.full(len(own), np.nan), played.flow_started_ns]
         ended = np.r_[np.full(len(own), np.nan), played.flow_ended_ns]
         ended[len(own) :][[flow.lost for flow in plan.flows]] = np.nan
-        seen = np.r_[np.ones(len(own), np.bool_), ~np.isnan(played.flow_started_ns)]
+        # Of flows of others, hosts know nothing.
+        told = ~np.isnan(played.flow_started_ns) & (self.scenario.reports != "never")
+        seen = np.r_[np.ones(len(own), np.bool_), told]
         names = np.array(flow_names(played))
         ports = np.array([*plan.src_ports, *(flow.src_port for flow in plan.flows)])
         sizes = np.r_[np.zeros(len(own)), [flow.bytes for flow in plan.flows]]
@@ -145,12 +156,14 @@ class _Recorder:
         }
 
     def _links(self) -> dict[str, Any]:
-        a, b = self.device[0::2], self.device[1::2]
+        known = np.ones(len(self.device) // 2, np.bool_)
+        if self.scenario.reports == "never":  # LLDP tells a host what it is plugged into
+            known = ~self.switch[0::2]
         return {
-            "a": a,
-            "a_port": self.tree.number[0::2],
-            "b": b,
-            "b_port": self.tree.number[1::2],
+            "a": self.device[0::2][known],
+            "a_port": self.tree.number[0::2][known],
+            "b": self.device[1::2][known],
+            "b_port": self.tree.number[1::2][known],
             "rate_bytes_per_s": int(self.scenario.network_bytes_per_s),
         }
 
@@ -166,7 +179,7 @@ class _Recorder:
             each[epochs, numbers] for each in (counts.arrived, counts.met, counts.paused)
         )
         at_ns = self._epoch_ends()[epochs]
-        length = round(self._epoch_ns())
+        length = round(self.played.epoch_ns)
         packets = np.ceil(arrived / PACKET_BYTES).astype(np.int64)
         depth = met / arrived / PACKET_BYTES
         ports = self._ports(told, epochs, port, packets, depth, paused)
@@ -211,7 +224,7 @@ class _Recorder:
             "switch": self.device[every % width],
             "port": self.tree.number[every % width],
             "at_ns": self._epoch_ends()[every // width],
-            "epoch_ns": round(self._epoch_ns()),
+            "epoch_ns": round(self.played.epoch_ns),
             "queue_depth": np.ma.masked_array(mean, counted == 0),
             "packets": counted.astype(np.int64),
             "paused_packets": np.rint(met_paused).astype(np.int64),
@@ -222,15 +235,11 @@ class _Recorder:
             return asked(self.played)
         return np.broadcast_to(self.switch, (len(self.played.counts), len(self.switch)))
 
-    def _epoch_ns(self) -> float:
-        quantum_ns = self.played.quantum_ns
-        return max(1, round(self.scenario.epoch_ns / quantum_ns)) * quantum_ns
-
     def _epoch_bytes(self) -> float:
-        return self._epoch_ns() / 1e9 * self.scenario.network_bytes_per_s
+        return self.played.epoch_ns / 1e9 * self.scenario.network_bytes_per_s
 
     def _epoch_ends(self) -> Integers:
-        ends = self._epoch_ns() * np.arange(1, len(self.played.counts) + 1)
+        ends = self.played.epoch_ns * np.arange(1, len(self.played.counts) + 1)
         return _shown(np.minimum(ends, self.played.until_ns))
 
     def _pauses(self) -> dict[str, Any]:
@@ -241,6 +250,12 @@ class _Recorder:
             "at_ns": _shown(np.array([at_ns for at_ns, _, _ in self.played.pauses])),
             "paused": np.array([paused for _, _, paused in self.played.pauses], np.bool_),
         }
+
+
+def _dated(rows: dict[str, Any]) -> dict[str, Any]:
+    """Rows with their moments after the begin as Unix time."""
+    moments = ("at_ns", "started_ns", "ended_ns", "start_ns")
+    return {name: _times(rows[name]) if name in moments else rows[name] for name in rows}
 
 
 def _shown(true_ns: Floats) -> Integers:

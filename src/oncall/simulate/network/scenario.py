@@ -19,9 +19,10 @@ ALGORITHMS = {
 }
 FAULTS = (
     "CONTENTION", "INCAST", "PFC_STORM", "PFC_BACKPRESSURE", "PFC_LOOP_DEADLOCK",
-    "FORWARDING_LOOP", "LOAD_IMBALANCE",
+    "FORWARDING_LOOP", "LOAD_IMBALANCE", "SLOW_RECEIVER",
 )  # fmt: skip
-REPORTS = ("always", "asked")
+REPORTS = ("always", "asked", "never")
+STEPS = ("told", "traffic")
 PLACEMENTS = ("packed", "scattered")
 
 
@@ -38,7 +39,7 @@ class NetworkFault:
     at_ns: int = _quantity("3 ms")  # after the collective begins
     count: int = 0  # CONTENTION: flows; INCAST, PFC_BACKPRESSURE: senders
     bytes: int = _quantity("0 B")  # of each flow
-    lasting_ns: int = _quantity("0 s")  # PFC_STORM
+    lasting_ns: int = _quantity("0 s")  # PFC_STORM, SLOW_RECEIVER
 
     def __post_init__(self) -> None:
         if self.kind not in FAULTS:
@@ -76,10 +77,14 @@ class NetworkScenario:
 
     # How it is seen.
     epoch_ns: int = _quantity("1 ms")
-    reports: str = "always"  # asked: only where and when a sender noticed that it is late
+    # Switches report; asked: only where and when a sender noticed that it is late; never: what is
+    # known is what hosts' NICs count.
+    reports: str = "always"
     asks: int = 3  # of a sender in one late step
     expectation: bool = True  # hosts tell what a step should take
     pauses: bool = True  # pauses are told one by one
+    nics_every_ns: int = _quantity("250 ms")  # hosts' NICs are read; only where switches are silent
+    steps: str = "told"  # traffic: hosts tell operations and the epochs in which they sent
 
     faults: tuple[NetworkFault, ...] = ()
 
@@ -125,10 +130,14 @@ def _problems(s: NetworkScenario) -> Iterable[str]:
         yield f"`placement: {s.placement}` is none of {', '.join(PLACEMENTS)}"
     if s.reports not in REPORTS:
         yield f"`reports: {s.reports}` is none of {', '.join(REPORTS)}"
+    if s.steps == "traffic" and (s.algorithm != "ring" or s.reports != "never"):
+        yield "`steps: traffic` is of a ring, with `reports: never`"
+    if s.steps not in STEPS:
+        yield f"`steps: {s.steps}` is none of {', '.join(STEPS)}"
     if s.asks < 1:
         yield f"`asks: {s.asks}` must be at least 1"
-    if min(s.network_bytes_per_s, s.step_bytes, s.epoch_ns) <= 0:
-        yield "`network`, `step_bytes` and `epoch` must be positive"
+    if min(s.network_bytes_per_s, s.step_bytes, s.epoch_ns, s.nics_every_ns) <= 0:
+        yield "`network`, `step_bytes`, `epoch` and `nics_every` must be positive"
     if not 0 < s.xon_bytes < s.xoff_bytes:
         yield "`xon_bytes` lies between 0 and `xoff_bytes`"
     if not 0 <= s.jitter < 1:
