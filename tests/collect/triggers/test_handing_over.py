@@ -164,7 +164,9 @@ def test_what_is_lacking_is_said_and_captures_go_on(waiter: Node, slow: Node, wi
 
 
 def test_peers_are_those_who_owe_data_to_the_process(waiter: Node) -> None:
-    addresses = PeerAddresses(rings_dir(waiter.config.run_dir))
+    folder = rings_dir(waiter.config.run_dir)
+    VerbsWriter(folder).queue_pair(0, peer="224.0.0.1", receives=1)
+    addresses = PeerAddresses(folder)
     assert addresses.of(str(os.getpid()), time.monotonic_ns()) == [SLOW]
     assert addresses.of("1", time.monotonic_ns()) == []
     addresses.close()

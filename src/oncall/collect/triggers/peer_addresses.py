@@ -7,6 +7,7 @@ few, and whoever is asked of a flow that is not its own knows that.
 
 from __future__ import annotations
 
+import ipaddress
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -60,4 +61,6 @@ def _owing(file: VerbsReader) -> set[str]:
     pairs = file.queue_pairs().rows
     waits = (pairs["state"] == QueuePairState.READY) & (pairs["receives"] > pairs["received"])
     gids = {gid for pair in pairs[waits] if (gid := gid_of(pair)) is not None}
-    return {address for gid in gids if (address := ip_of(gid)) is not None}
+    found = {address for gid in gids if (address := ip_of(gid)) is not None}
+    # The file is the job's own: it must not make a collector speak to many.
+    return {address for address in found if not ipaddress.ip_address(address).is_multicast}
