@@ -20,7 +20,7 @@ def lanes(running: Running) -> NetworkLanes:
     return running.app.screen.query_one(NetworkLanes)
 
 
-def told(running: Running, place: str = "#step") -> str:
+def told(running: Running, place: str = "#told") -> str:
     return str(running.app.screen.query_one(place, Static).content)
 
 
@@ -36,7 +36,7 @@ async def test_begins_at_the_step_that_made_the_worst_collective_late() -> None:
         await opened(running)
         assert "AllGather 14 of 0xd9: 39 ms, its critical path lost 4 ms (10 %)" in running.line(1)
         assert "15 of 18 collectives, 1 late" in running.line(2)
-        step = lanes(running).step
+        step = lanes(running).bar
         assert step is not None and (step.src - 8, step.step) == LATE
         assert told(running).startswith("Step 4 from rank 13 to 14: 9 ms, 4 ms too long")
         assert "Its waiting begins at leaf3P1, the port to gpu026" in told(running)
@@ -50,11 +50,11 @@ async def test_the_cursor_walks_over_steps_and_filters_leave_senders_out() -> No
     async with console(size=(120, 40)) as running:
         await opened(running)
         await running.press("l")
-        step = lanes(running).step
+        step = lanes(running).bar
         assert step is not None and step.step == 5
         await until(running, lambda: "took as long as expected" in told(running))
         await running.press("h", "j")
-        step = lanes(running).step
+        step = lanes(running).bar
         assert step is not None and step.src == 14
         await running.press("f")
         assert [lane.rank for lane in lanes(running).rows] == [13]
@@ -76,7 +76,7 @@ async def test_rows_are_opened_and_left_and_the_critical_path_is_walked_around()
         seen = []
         for _ in range(7):
             await running.press("c")
-            step = lanes(running).step
+            step = lanes(running).bar
             assert step is not None and step.critical
             seen.append(step.step)
         assert seen == [5, 6, 7, 1, 2, 3, 4]
@@ -144,7 +144,8 @@ async def test_what_is_not_known_says_why() -> None:
     session.fails["network"] = UsageError("no step of a collective's flows is known here")
     async with console(session) as running:
         await running.press("7")
-        assert "no step of a collective's flows is known here" in running.line(1)
+        assert "No step of a collective's flows is known here." in running.line(1)
+        assert "telemetry files" in running.text()
         await running.press("c")
         assert "no step of a collective's flows is known here" in running.text().splitlines()[-2]
 

@@ -18,7 +18,7 @@ def lanes(running: Running) -> StageLanes:
     return running.app.screen.query_one(StageLanes)
 
 
-def told(running: Running, place: str = "#task") -> str:
+def told(running: Running, place: str = "#told") -> str:
     return str(running.app.screen.query_one(place, Static).content)
 
 
@@ -35,7 +35,7 @@ async def test_begins_at_the_task_that_made_the_worst_iteration_slow() -> None:
         assert "Iteration 7, pipeline 0 of 2: 1.81 s" in running.line(1)
         assert "usually 1.4 s" in running.line(1)
         assert "iterations 0 to 11, 1 slow" in running.line(2)
-        row, box = lanes(running).row, lanes(running).box
+        row, box = lanes(running).row, lanes(running).bar
         assert row is not None and box is not None
         assert (row.stage, box.task, box.micro_batch, box.blamed) == (2, "backward", 3, True)
         assert told(running).startswith(
@@ -50,14 +50,14 @@ async def test_the_cursor_walks_over_tasks_and_keeps_its_time_between_lanes() ->
     async with console(size=(120, 40)) as running:
         await opened(running)
         await running.press("l")
-        box = lanes(running).box
+        box = lanes(running).bar
         assert box is not None and (box.task, box.micro_batch) == ("forward", 5)
         await running.press("h", "h")
-        box = lanes(running).box
+        box = lanes(running).bar
         assert box is not None and (box.task, box.micro_batch) == ("forward", 4)
         before = box.started_ns
         await running.press("k")
-        row, box = lanes(running).row, lanes(running).box
+        row, box = lanes(running).row, lanes(running).bar
         assert row is not None and box is not None and row.stage == 1
         assert abs(box.started_ns - before) < 200 * 10**6
         assert told(running).startswith(f"{box.name} on rank {row.rank}")
@@ -148,13 +148,13 @@ async def test_the_critical_path_is_walked() -> None:
         seen = []
         for _ in range(4):
             await running.press("c")
-            row, box = lanes(running).row, lanes(running).box
+            row, box = lanes(running).row, lanes(running).bar
             assert row is not None and box is not None
             assert box.critical
             seen.append((row.stage, box.micro_batch))
         assert seen == [(3, 7), (2, 7), (1, 7), (0, 7)]
         await running.press("c")
-        box = lanes(running).box
+        box = lanes(running).bar
         assert box is not None and box.blamed  # around again
 
 
@@ -164,7 +164,8 @@ async def test_what_is_not_known_says_why() -> None:
     session.fails["stages"] = UsageError("no iteration of a pipeline is known here")
     async with console(session) as running:
         await running.press("6")
-        assert "no iteration of a pipeline is known here" in running.line(1)
+        assert "No iteration of a pipeline is known here." in running.line(1)
+        assert "--training tp=2,pp=4" in running.text()
         await running.press("c")
         assert "no iteration of a pipeline is known here" in running.text().splitlines()[-2]
 

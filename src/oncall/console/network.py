@@ -129,7 +129,7 @@ def network_rows(incident: Incident, opened: Opened) -> Table:
             return _table(
                 incident,
                 """
-                SELECT l.step, l.src, l.dst, f.switch || 'P' || f.port AS port, f.packets,
+                SELECT l.step, l.src, l.dst, f.switch || 'P' || f.port AS port, f.packets::BIGINT AS packets,
                     round(f.queued) AS met, round(f.part) AS part, s.score, s.critical
                 FROM step_flows f JOIN late_steps l USING (id)
                 LEFT JOIN flow_scores s ON s.id = f.id AND s.flow = f.flow
@@ -160,7 +160,8 @@ def _step_rows(incident: Incident, collective: Collective, step: Step) -> Table:
         ports = _table(
             incident,
             """
-            SELECT p.switch || 'P' || p.port AS port, p.packets, round(p.depth, 1) AS queue,
+            SELECT p.switch || 'P' || p.port AS port, p.packets::BIGINT AS packets,
+                round(p.depth, 1) AS queue,
                 round(p.paused_ns)::BIGINT AS paused_ns, p.longest_ns
             FROM step_ports p JOIN late_steps l USING (id)
             WHERE l.comm = $comm AND l.seq = $seq AND l.src = $src AND l.dst = $dst

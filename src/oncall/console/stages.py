@@ -164,4 +164,10 @@ def _calls(incident: Incident, rank: int, box: Box) -> Table:
                 "" if size is None else format_bytes(size),
             )
         )
-    return Table(_CALLS, tuple(told), rows[0][-1] if rows else 0)
+    # Of calls alone nobody knows how long they took, nor in every recording whose they were.
+    known = [place for place in range(len(_CALLS)) if any(row[place] for row in told)]
+    return Table(
+        tuple(_CALLS[place] for place in known),
+        tuple(tuple(row[place] for place in known) for row in told),
+        rows[0][-1] if rows else 0,
+    )

@@ -129,21 +129,21 @@ def blamed_sentences(timeline: Timeline, most: int = 3) -> Iterator[str]:
     for number in list(dict.fromkeys(lane for lane, _ in blamed))[:most]:
         lane = timeline.lanes[number]
         boxes = [box for at, box in blamed if at == number]
-        worst = max(boxes, key=_excess_ns)
+        worst = max(boxes, key=excess_ns)
         place = "to" if worst.task == "transfer" else "on"
         node = f" ({clean(lane.node)})" if lane.node else ""
         where = f"{place} stage {lane.stage}, rank {lane.rank}{node}"
         if len(boxes) == 1:
             yield f"{worst.name} {where}: {length_phrase(worst)}"
             continue
-        beyond = format_duration(sum(map(_excess_ns, boxes)))
+        beyond = format_duration(sum(map(excess_ns, boxes)))
         yield (
             f"{len(boxes)} tasks {where}: {beyond} beyond what is expected of them; most in "
             f"{worst.name}: {length_phrase(worst)}"
         )
 
 
-def _excess_ns(box: Box) -> int:
+def excess_ns(box: Box) -> int:
     """Beyond the expected time; a task that is not over is beyond all."""
     if box.duration_ns is None:
         return 1 << 62

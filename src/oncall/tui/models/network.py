@@ -13,15 +13,16 @@ from oncall.report.network.provenance_text import provenance_lines
 from oncall.report.network.step_evidence import Contributor
 from oncall.report.network.topology_text import tier_lines, title, way_lines
 from oncall.report.network.waiting import Collective, Lane, Step, WaitingGraph
+from oncall.report.network.waiting_text import title as waiting_title
 from oncall.report.network.waiting_text import wait_phrase
+from oncall.tui.models import lanes
 from oncall.tui.models.card import aligned
 from oncall.tui.models.cells import cell_len, cut, padded
+from oncall.tui.models.lanes import Look, Strip
 from oncall.units import format_duration
 
-Look = Literal["usual", "late", "open"]
 Pane = Literal["way", "map", "ports"]
 PANES: tuple[Pane, ...] = ("way", "map", "ports")
-BLOCKS, BLOCKS_ASCII = "▁▂▃▄▅▆▇█", "_.,-~=*#"
 # Of a topology: links that were paused, where waiting begins, and devices between.
 PAUSES, ROOT, ON_THE_WAY = r"[┃━┏┓┗┛▲▼]+", r"\[\S+\]", r"(?<= )\([^\s().]+\)(?=\s|$)"
 _MOST_ROWS = 60
@@ -31,20 +32,22 @@ _BAR = 10
 # ----------------------------------------------------------------- collectives
 
 
-def strip(view: NetworkView, width: int, plain: bool = False) -> list[tuple[str, Look, bool]]:
-    """A glyph for each collective by what share of its time it lost, its look, and whether it is
-    the one shown. The last ones that fit, and the shown one always."""
-    here = place(view)
-    first = max(0, min(max(0, len(view.collectives) - width), here - width // 4))
-    shown = view.collectives[first : first + width]
-    blocks = BLOCKS_ASCII if plain else BLOCKS
-    glyphs: list[tuple[str, Look, bool]] = []
-    for number, one in enumerate(shown, first):
-        share = one.lost_ns / one.took_ns if one.took_ns else 0.0
-        look: Look = "open" if not one.over else "late" if share > 0 else "usual"
-        glyph = blocks[min(max(int(share * 2 * len(blocks)), 0), len(blocks) - 1)]
-        glyphs.append((glyph, look, number == here))
-    return glyphs
+def strip(view: NetworkView, width: int, plain: bool = False) -> Strip:
+    """A glyph for each collective by what share of its time it lost; half of it fills the scale."""
+    heights: list[tuple[float | None, Look]] = [
+        (2 * one.lost_ns / max(one.took_ns, 1), _look(one)) for one in view.collectives
+    ]
+    return lanes.strip(heights, width, place(view), plain)
+
+
+def _look(one: Collective) -> Look:
+    return "open" if not one.over else "late" if one.lost_ns > 0 else "usual"
+
+
+def title_line(view: NetworkView, width: int) -> str:
+    """The title; where that is too long, with the beginning of the communicator's hash alone."""
+    told, comm = waiting_title(view.graph), f"{view.graph.collective.comm:#x}"
+    return told if len(told) <= width else told.replace(comm, f"{comm[:6]}..")
 
 
 def strip_phrase(view: NetworkView) -> str:
@@ -73,14 +76,7 @@ def neighbour(view: NetworkView, step: int) -> Collective | None:
 
 def chosen(graph: WaitingGraph, text: str = "", faults_only: bool = False) -> WaitingGraph:
     """Only senders whose rank or node holds every word, and that made the collective late."""
-    words = text.lower().split()
-    lanes = tuple(
-        lane
-        for lane in graph.lanes
-        if all(word in f"rank {lane.rank} {lane.node}".lower() for word in words)
-        and (lane.blamed or not faults_only)
-    )
-    return replace(graph, lanes=lanes)
+    return replace(graph, lanes=lanes.matching(graph.lanes, text, faults_only))
 
 
 def first_step(lane: Lane) -> Step | None:
@@ -93,46 +89,25 @@ def first_step(lane: Lane) -> Step | None:
     )  # fmt: skip
 
 
-def step_at(lane: Lane, at_ns: int) -> Step | None:
-    """The step that ran at an instant, or the nearest one."""
-    return min(
-        lane.steps,
-        key=lambda step: max(step.started_ns - at_ns, at_ns - step.ended_ns, 0),
-        default=None,
-    )
-
-
-def next_critical(graph: WaitingGraph, here: Step | None) -> tuple[int, Step] | None:
-    """The next step of the path that is drawn, from its end to its beginning again."""
-    drawn = {step.key: number for number, lane in enumerate(graph.lanes) for step in lane.steps}
-    path = [step for step in graph.path if step.key in drawn]
-    if not path:
-        return None
-    later = [step for step in path if here is not None and step.started_ns > here.started_ns]
-    found = later[0] if later else path[0]
-    return drawn[found.key], found
-
-
 # ----------------------------------------------------------------------- words
 
 
 def step_line(step: Step) -> str:
-    """`Step 4 from rank 13 to 14: 9.24 ms, 4.1 ms too long; it waited for its data: ...`."""
+    """`Step 4 from rank 13 to 14: 9.24 ms, 4.1 ms too long`."""
     took = format_duration(step.took_ns) + ("" if step.over else ", not over")
     beyond = ", as expected"
     if step.late:
         beyond = f", {format_duration(step.excess_ns)} too long"
     elif step.expected_ns is None:
         beyond = ""
-    path = ", on the critical path" if step.critical else ""
-    return f"Step {step.step} from rank {step.src} to {step.dst}: {took}{beyond}{path}"
+    return f"Step {step.step} from rank {step.src} to {step.dst}: {took}{beyond}"
 
 
 def waits_line(step: Step) -> str:
-    """What it waited for, and how many waited for it."""
+    """Whether it is on the path, what it waited for, and how many waited for it."""
     steps = "step" if step.waiters == 1 else "steps"
     after = f"; {step.waiters:,} {steps} waited for it" if step.waiters else ""
-    return f"It {wait_phrase(step)}{after}"
+    return f"{'On the critical path:' if step.critical else 'It'} {wait_phrase(step)}{after}"
 
 
 def step_lines(

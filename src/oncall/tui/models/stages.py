@@ -2,51 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
 
 from oncall.console.stages import StagesView, TaskCard
-from oncall.report.stages.text import length_phrase
+from oncall.report.stages.text import excess_ns, length_phrase
 from oncall.report.stages.timeline import COMPUTE, TRANSFERS, Box, Lane, Timeline
+from oncall.tui.models import lanes
 from oncall.tui.models.card import Line, aligned
 from oncall.tui.models.cells import cell_len, cut, padded
+from oncall.tui.models.lanes import Look, Strip
 from oncall.units import format_duration
 
-Look = Literal["usual", "slow", "open"]
-BLOCKS, BLOCKS_ASCII = "▁▂▃▄▅▆▇█", "_.,-~=*#"
 _MOST_CALLS = 60
+_LONGEST = 3.0  # times the usual, where the strip's scale ends: a warm-up must not flatten the rest
 
 
 # ----------------------------------------------------------------------- strip
 
 
-def window(count: int, width: int, at: int) -> tuple[int, int]:
-    """Which of `count` iterations fit into `width` columns: the last ones, and `at` always."""
-    first = max(0, min(max(0, count - width), at - width // 4))
-    return first, min(count, first + width)
+def strip(view: StagesView, width: int, plain: bool = False) -> Strip:
+    """A glyph for each iteration by how long it took. The scale begins at half of what is usual,
+    so that a tenth more is seen."""
+    taken = [one.duration_ns for one in view.iterations if one.duration_ns is not None]
+    usual = min(
+        (one.usual_ns for one in view.iterations if one.usual_ns), default=min(taken, default=1)
+    )
+    low = usual / 2
+    high = min(max([usual * 1.5, *taken]), usual * _LONGEST)
+    heights: list[tuple[float | None, Look]] = [
+        (None, "open")
+        if one.duration_ns is None
+        else ((one.duration_ns - low) / (high - low), "late" if one.slow else "usual")
+        for one in view.iterations
+    ]
+    return lanes.strip(heights, width, place(view), plain)
 
 
-def strip(view: StagesView, width: int, plain: bool = False) -> list[tuple[str, Look, bool]]:
-    """A glyph for each iteration by how long it took, its look, and whether it is the one drawn.
-    The scale begins at half of what is usual, so that a tenth more is seen."""
+def place(view: StagesView) -> int:
+    """Which of the iterations is drawn."""
     numbers = [one.iteration for one in view.iterations]
-    here = numbers.index(view.timeline.iteration) if view.timeline.iteration in numbers else 0
-    first, last = window(len(numbers), max(width, 1), here)
-    shown = view.iterations[first:last]
-    taken = [one.duration_ns for one in shown if one.duration_ns is not None]
-    usual = min((one.usual_ns for one in shown if one.usual_ns), default=min(taken, default=1))
-    low, high = usual / 2, max([usual * 1.5, *taken])
-    blocks = BLOCKS_ASCII if plain else BLOCKS
-    glyphs: list[tuple[str, Look, bool]] = []
-    for place, one in enumerate(shown, first):
-        glyph = "?"
-        if one.duration_ns is not None:
-            share = (one.duration_ns - low) / (high - low)
-            glyph = blocks[min(max(int(share * len(blocks)), 0), len(blocks) - 1)]
-        look: Look = "open" if one.duration_ns is None else "slow" if one.slow else "usual"
-        glyphs.append((glyph, look, place == here))
-    return glyphs
+    return numbers.index(view.timeline.iteration) if view.timeline.iteration in numbers else 0
 
 
 def strip_phrase(view: StagesView) -> str:
@@ -59,9 +55,8 @@ def strip_phrase(view: StagesView) -> str:
 
 def neighbour(view: StagesView, step: int) -> int | None:
     """The iteration before (-1) or after (1) the one drawn; None at the end."""
-    numbers = [one.iteration for one in view.iterations]
-    at = numbers.index(view.timeline.iteration) + step
-    return numbers[at] if 0 <= at < len(numbers) else None
+    at = place(view) + step
+    return view.iterations[at].iteration if 0 <= at < len(view.iterations) else None
 
 
 def next_pipeline(view: StagesView) -> int | None:
@@ -75,56 +70,32 @@ def next_pipeline(view: StagesView) -> int | None:
 
 def chosen(timeline: Timeline, text: str = "", faults_only: bool = False) -> Timeline:
     """Only lanes whose stage, rank or node holds every word, and that hold something blamed."""
-    words = text.lower().split()
-    lanes = tuple(
-        lane
-        for lane in timeline.lanes
-        if all(word in f"{lane.title} {lane.node}".lower() for word in words)
-        and (lane.blamed or not faults_only)
-    )
-    return replace(timeline, lanes=lanes, whole_ns=timeline.shown_ns)
+    shown = lanes.matching(timeline.lanes, text, faults_only)
+    return replace(timeline, lanes=shown, whole_ns=timeline.shown_ns)
 
 
 # ---------------------------------------------------------------------- cursor
 
 
-def first_box(lane: Lane) -> int:
-    """Where the cursor begins on a lane: what is blamed, else critical, else the first task."""
-    for wanted in (
-        lambda box: box.blamed,
-        lambda box: box.critical,
-        lambda box: box.task in COMPUTE,
-        lambda box: True,  # noqa: ARG005
-    ):
-        for number, box in enumerate(lane.boxes):
-            if wanted(box):
-                return number
-    return 0
+def first_box(lane: Lane) -> Box | None:
+    """Where the cursor begins on a lane: what is blamed most, else critical, else computes."""
+    return max(
+        lane.boxes,
+        key=lambda box: (
+            box.blamed, excess_ns(box) * box.blamed, box.critical, box.task in COMPUTE,
+            -box.started_ns,
+        ),
+        default=None,
+    )  # fmt: skip
 
 
-def box_at(lane: Lane, at_ns: int) -> int:
+def box_at(lane: Lane, at_ns: int) -> Box | None:
     """The task that runs at an instant, or the nearest one to it; transfers come last."""
-
-    def away(number: int) -> tuple[int, bool]:
-        box = lane.boxes[number]
-        end = at_ns if box.ended_ns is None else box.ended_ns
-        return max(box.started_ns - at_ns, at_ns - end, 0), box.task in TRANSFERS
-
-    return min(range(len(lane.boxes)), key=away, default=0)
-
-
-def next_critical(timeline: Timeline, lane: int, box: Box) -> tuple[int, Box] | None:
-    """The next task on the critical path, lane and box; after the last the first; None: no path."""
-    path = timeline.path()
-    if not path:
-        return None
-    replica = timeline.lanes[lane].replica
-    later = [
-        one
-        for one in path
-        if timeline.lanes[one[0]].replica == replica and one[1].started_ns > box.started_ns
-    ]
-    return later[0] if later else path[0]
+    return min(
+        lane.boxes,
+        key=lambda box: (lanes.away(box, at_ns), box.task in TRANSFERS),
+        default=None,
+    )
 
 
 # ----------------------------------------------------------------------- words
@@ -187,18 +158,3 @@ def _cut(line: Line, width: int) -> Line:
         parts.append((part, text))
         left -= cell_len(text)
     return tuple(parts)
-
-
-def legend(timeline: Timeline) -> Sequence[tuple[str, str]]:
-    """(kind of box, word) of what is drawn, for a line of colours."""
-    tasks = {box.task for box in timeline.boxes()}
-    words = [
-        ("forward", "forward", {"forward"}),
-        ("backward", "backward", {"backward"}),
-        ("transfer", "send, recv", set(TRANSFERS)),
-        ("reduction", "reductions", {"gradients", "parameters", "embedding"}),
-        ("other", "optimizer", {"optimizer"}),
-        ("blamed", "blamed", {"blamed"} if timeline.blamed() else set()),
-    ]
-    tasks |= {"blamed"}
-    return [(kind, word) for kind, word, of in words if of & tasks]

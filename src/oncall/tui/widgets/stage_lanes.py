@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.style import Style
-from rich.text import Text
-from textual import events
-from textual.binding import Binding, BindingType
 from textual.color import Color
-from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Static
 
-from oncall.report.stages.cells import Run, lane_runs
-from oncall.report.stages.text import axis, lane_name
-from oncall.report.stages.timeline import COMPUTE, TRANSFERS, Box, Lane, Timeline, idle_share
+from oncall.report.stages.cells import GLYPHS, PLAIN, Run, lane_runs
+from oncall.report.stages.text import axis, excess_ns, lane_name
+from oncall.report.stages.timeline import (
+    COMPUTE,
+    LETTERS,
+    TRANSFERS,
+    Box,
+    Lane,
+    Timeline,
+    idle_share,
+)
 from oncall.tui.models import stages as model
-from oncall.tui.models.cells import cut, padded
 from oncall.tui.states import theme_style
-from oncall.tui.widgets.line_list import LineList
+from oncall.tui.widgets.lanes import Lanes
 
-_IDLE = 5  # columns for the share of the time without a task
-_WIDEST_NAME = 34
 _REDUCTIONS = ("gradients", "parameters", "embedding")
 _FAINT = 0.35  # of a colour, for what is off the critical path
 _COLOURS = {
@@ -36,13 +35,13 @@ _COLOURS = {
 }
 
 
-def kind_of(box: Box) -> str:
+def _kind(task: str) -> str:
     """Which colour a box has: of its direction, of transfers, of reductions, or of other work."""
-    if box.task in COMPUTE:
-        return box.task
-    if box.task in TRANSFERS:
+    if task in COMPUTE:
+        return task
+    if task in TRANSFERS:
         return "transfer"
-    return "reduction" if box.task in _REDUCTIONS else "other"
+    return "reduction" if task in _REDUCTIONS else "other"
 
 
 def box_styles(widget: Widget) -> dict[tuple[str, bool], Style]:
@@ -68,178 +67,90 @@ def _filled(widget: Widget, variable: str, share: float) -> Style:
     return Style(color=ink.rich_color, bgcolor=shade, bold=share == 1)
 
 
-class StageLanes(LineList[Lane]):
-    """Up and down choose a lane, left and right a task on it."""
+class StageLanes(Lanes[Timeline, Lane, Box]):
+    """Up and down choose a stage or rank, left and right a task of it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "cursor_left", "Task before", id="stages.left", show=False),
-        Binding("right,l", "cursor_right", "Task after", id="stages.right", show=False),
-    ]
+    WIDEST_NAME = 34
+    BESIDE = "  idle"
     HELP = """\
 A line is a pipeline stage, told by the rank that decides it. F3━━ is the forward of micro-batch 3 \
 on the critical path, f3── one off it; B and b backwards; P and G parameters and gradients, O the \
 optimizer; dots wait in a send or receive, blanks are bubbles. █ is beyond the expected time of \
-what is blamed. At the right the share of its time without a task."""
+what is blamed. At the right the share of its time without a task. Left and right go from task to \
+task; tab goes to what is told of it below, and arrows scroll that."""
 
-    class Pointed(Message):
-        """The cursor came to another task of the same lane."""
+    def lanes_of(self, drawing: Timeline) -> Sequence[Lane]:
+        return drawing.lanes
 
-        def can_replace(self, message: Message) -> bool:
-            return isinstance(message, StageLanes.Pointed)
+    def bars(self, lane: Lane) -> Sequence[Box]:
+        return lane.boxes
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.plain = False
-        self._timeline: Timeline | None = None
-        self._column_ns: int | None = None  # where the cursor stays when it changes lanes
+    def stops(self, lane: Lane) -> Sequence[Box]:
+        """Tasks that are no transfers, of which there are too many to walk through."""
+        return [box for box in lane.boxes if box.task not in TRANSFERS] or lane.boxes
 
-    def show_timeline(self, timeline: Timeline) -> None:
-        """Draw another one; the cursor begins at what is blamed, or stays on its task."""
-        before = self._timeline
-        same = before is not None and before.iteration == timeline.iteration
-        self._timeline = timeline
-        if not same:
-            self._column_ns = None
-        self.show(timeline.lanes)
-        if not same:
-            blamed = [number for number, lane in enumerate(timeline.lanes) if lane.blamed]
-            if blamed:
-                self._move(blamed[0])
-            if self.row is not None:
-                self._point_to(model.first_box(self.row))
-        self.refresh()
+    def bar_at(self, lane: Lane, at_ns: int) -> Box | None:
+        return model.box_at(lane, at_ns)
 
-    @property
-    def timeline(self) -> Timeline | None:
-        return self._timeline
+    def first_bar(self, lane: Lane) -> Box | None:
+        return model.first_box(lane)
 
-    @property
-    def box_number(self) -> int:
-        """Which task of its lane the cursor is on."""
-        if self.row is None:
-            return 0
-        if self._column_ns is None:
-            return model.first_box(self.row)
-        return model.box_at(self.row, self._column_ns)
+    def beginning(self, drawing: Timeline) -> tuple[int, Box] | None:
+        """The task that made it longest."""
+        return max(drawing.blamed(), key=lambda one: excess_ns(one[1]), default=None)
 
-    @property
-    def box(self) -> Box | None:
-        """The task that the cursor is on."""
-        if self.row is None or not self.row.boxes:
-            return None
-        return self.row.boxes[self.box_number]
+    def path(self) -> Sequence[tuple[int, Box]]:
+        return () if self.drawing is None else self.drawing.path()
 
-    def go_to_box(self, lane: int, box: Box) -> None:
-        """Put the cursor on a task."""
-        self._column_ns = _inside(box)
-        if lane == self._at:
-            self.refresh()
-            self.post_message(self.Pointed())
-        else:
-            self._move(lane)
+    def is_same(self, before: Timeline, now: Timeline) -> bool:
+        return before.iteration == now.iteration
 
-    @property
-    def label_columns(self) -> int:
-        """Columns before the picture, the cursor's mark not among them."""
-        if self._timeline is None:
-            return 0
-        names = (lane_name(self._timeline, lane, self.size.width) for lane in self._timeline.lanes)
-        return min(max(map(len, names), default=0), _WIDEST_NAME) + 1
+    def name_of(self, lane: Lane) -> str:
+        return "" if self.drawing is None else lane_name(self.drawing, lane, self.size.width)
 
-    @property
-    def columns(self) -> int:
-        """Columns of the picture."""
-        room = self.scrollable_content_region.width  # what a scroll bar leaves
-        return max(room - 1 - self.label_columns - _IDLE - 1, 1)
+    def axis(self, columns: int) -> str:
+        return "" if self.drawing is None else axis(self.drawing, columns)
 
     # ----------------------------------------------------------------- drawing
 
-    def key(self, row: Lane) -> int:
-        return row.rank
-
     def dress(self) -> None:
         self._boxes = box_styles(self)
-        self._blamed = theme_style(self.app, "state-blamed", bold=True)
-        self._muted = theme_style(self.app, "muted")
         super().dress()
 
-    def draw(self, row: Lane, width: int) -> Iterable[tuple[str, Style]]:
-        timeline = self._timeline
-        if timeline is None:
+    def pieces(self, lane: Lane, columns: int, under: Box | None) -> Iterable[tuple[str, Style]]:
+        if self.drawing is None:
             return
-        label = self.label_columns
-        name = padded(cut(lane_name(timeline, row, self.size.width), label - 1), label)
-        yield name, self._blamed if row.blamed else Style()
-        under = self.box if self.row is row else None
-        for run in lane_runs(timeline, row, self.columns, plain=self.plain):
+        for run in lane_runs(self.drawing, lane, columns, plain=self.plain):
             yield run.text, self._style(run, under)
-        yield f"{idle_share(timeline, row):>{_IDLE + 1}.0%}"[: max(width, 0)], self._muted
+        yield f"{idle_share(self.drawing, lane):>{len(self.BESIDE)}.0%}", self.muted
 
     def _style(self, run: Run, under: Box | None) -> Style:
         if run.box is None:
             return Style()
         if run.beyond:
             return self._boxes["blamed", True]
-        style = self._boxes[kind_of(run.box), run.box.critical]
+        style = self._boxes[_kind(run.box.task), run.box.critical]
         return style + Style(reverse=True) if run.box is under else style
 
-    # ------------------------------------------------------------------ cursor
-
-    def _point_to(self, number: int) -> None:
-        if self.row is None or not self.row.boxes:
+    def legend(self) -> Iterator[tuple[str, Style, str]]:
+        """What boxes mean, of those that are there, drawn as they are on lanes."""
+        if self.drawing is None:
             return
-        box = self.row.boxes[min(max(number, 0), len(self.row.boxes) - 1)]
-        self._column_ns = _inside(box)
-        self.refresh()
-        self.post_message(self.Pointed())
-
-    def action_cursor_left(self) -> None:
-        self._step(-1)
-
-    def action_cursor_right(self) -> None:
-        self._step(1)
-
-    def _step(self, step: int) -> None:
-        """To the next task that is no transfer, of which there are too many to walk through."""
-        if self.row is None or not self.row.boxes:
-            return
-        here = self.row.boxes[self.box_number]
-        others = [
-            number for number, box in enumerate(self.row.boxes) if box.task not in TRANSFERS
-        ] or list(range(len(self.row.boxes)))
-        ahead = [
-            number
-            for number in others
-            if (self.row.boxes[number].started_ns - here.started_ns) * step > 0
-        ]
-        if ahead:
-            self._point_to(ahead[0] if step > 0 else ahead[-1])
-
-    def on_click(self, event: events.Click) -> None:
-        super().on_click(event)
-        if self._timeline is not None and self.row is not None:
-            column = event.x - 1 - self.label_columns
-            first, last = self._timeline.shown_ns
-            if 0 <= column < self.columns:
-                at_ns = first + (2 * column + 1) * (last - first) // (2 * self.columns)
-                self._point_to(model.box_at(self.row, at_ns))
-
-
-def _inside(box: Box) -> int:
-    """An instant within a box, by which it is found again."""
-    return box.started_ns if box.ended_ns is None else (box.started_ns + box.ended_ns) // 2
-
-
-class StageAxis(Static):
-    """Below the lanes: time since the iteration began, and what the numbers at the right are."""
-
-    DEFAULT_CSS = "StageAxis { height: 1; }"
-
-    def show(self, lanes: StageLanes) -> None:
-        if lanes.timeline is None:
-            self.update("", layout=False)
-            return
-        line = " " * (lanes.label_columns + 1)
-        line += padded(axis(lanes.timeline, lanes.columns), lanes.columns) + " idle"
-        text = Text(line, theme_style(self.app, "muted"), no_wrap=True, overflow="crop")
-        self.update(text, layout=False)
+        glyphs = PLAIN if self.plain else GLYPHS
+        boxes = list(self.drawing.boxes())
+        tasks = {box.task for box in boxes}
+        for task in COMPUTE:
+            if task in tasks:
+                critical = any(box.critical for box in boxes if box.task == task)
+                letter = LETTERS[task] if critical else LETTERS[task].lower()
+                yield f" {letter} ", self._boxes[task, critical], task
+        if self.path():
+            yield f"F3{glyphs.critical * 2}", self._boxes["forward", True], "critical path"
+        if any(box.blamed for box in boxes):
+            yield glyphs.beyond, self._boxes["blamed", True], "too long"
+        if not tasks.isdisjoint(TRANSFERS):
+            yield glyphs.transfer * 2, self._boxes["transfer", True], "send, recv"
+        for kind, means in (("reduction", "reductions"), ("other", "other work")):
+            letters = [LETTERS.get(one, "X") for one in sorted(tasks) if _kind(one) == kind]
+            if letters:
+                yield " ".join(dict.fromkeys(letters)), self._boxes[kind, True], means

@@ -1,0 +1,376 @@
+"""What the screens with lanes have in common: a strip of all pictures, the lanes of one, and below
+them what the cursor is on.
+
+A subclass reads a view, says which picture is in it, and tells the bar under the cursor. Reading,
+choosing, walking along the critical path and what cannot be done are the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.style import Style
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.timer import Timer
+from textual.widgets import Static
+
+from oncall.report.words import clean
+from oncall.tui.actions import needs_world
+from oncall.tui.goto import Target
+from oncall.tui.messages import Answered, Refused
+from oncall.tui.models import lanes as model
+from oncall.tui.models.lanes import Strip
+from oncall.tui.registry import ActionEntry
+from oncall.tui.screen import ConsoleScreen
+from oncall.tui.state import State
+from oncall.tui.states import theme_style
+from oncall.tui.widgets.lanes import Lanes, LanesAxis
+from oncall.tui.widgets.line_list import LineList
+
+if TYPE_CHECKING:
+    from oncall.console.session import Session
+
+_TALL = 36  # lines, from which on there is room for everything
+_REST_S = 0.15  # the cursor stays on a bar for so long before more is read of it
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a screen calls its pictures where something cannot be done."""
+
+    picture: str  # "iteration"
+    known: str  # "that was recorded", of the first and the last one
+    worst: str  # "the worst iteration"
+    one: str  # "rank": what a lane is
+    bar: str  # "task"
+
+
+def lane_actions(screen: str, words: Words) -> dict[str, ActionEntry]:
+    """The actions that every screen with lanes has, by the last part of their ids."""
+    entries = (
+        ActionEntry(f"{screen}.critical", "c", "Critical",
+                    f"Go to the next {words.bar} on the critical path.", _needs_path, bar=True),
+        ActionEntry(f"{screen}.before", "left_parenthesis", "Before",
+                    f"Show the {words.picture} before this one.", _needs_before, bar=True),
+        ActionEntry(f"{screen}.after", "right_parenthesis", "After",
+                    f"Show the {words.picture} after this one.", _needs_after, bar=True),
+        ActionEntry(f"{screen}.worst", "w", "Worst",
+                    f"Show {words.worst} again.", _needs_choice),
+        ActionEntry(f"{screen}.rank", "r", "Rank",
+                    f"Show this {words.one} in the fleet.", needs_picture),
+    )  # fmt: skip
+    return {entry.id.rpartition(".")[2]: entry for entry in entries}
+
+
+def needs_picture(screen: ConsoleScreen) -> str | None:
+    """Why not, as long as nothing is drawn."""
+    if why := needs_world(screen):
+        return why
+    assert isinstance(screen, LaneScreen)
+    return None if screen.has_view else screen.why_nothing
+
+
+def _needs_before(screen: ConsoleScreen) -> str | None:
+    return _needs_neighbour(screen, -1, "first")
+
+
+def _needs_after(screen: ConsoleScreen) -> str | None:
+    return _needs_neighbour(screen, 1, "last")
+
+
+def _needs_neighbour(screen: ConsoleScreen, step: int, which: str) -> str | None:
+    if why := needs_picture(screen):
+        return why
+    assert isinstance(screen, LaneScreen)
+    words = screen.WORDS
+    why_not = f"this is the {which} {words.picture} {words.known}"
+    return why_not if screen.neighbour(step) is None else None
+
+
+def _needs_choice(screen: ConsoleScreen) -> str | None:
+    if why := needs_picture(screen):
+        return why
+    assert isinstance(screen, LaneScreen)
+    return None if screen.chosen else f"{screen.WORDS.worst} is what is shown"
+
+
+def _needs_path(screen: ConsoleScreen) -> str | None:
+    if why := needs_picture(screen):
+        return why
+    assert isinstance(screen, LaneScreen)
+    unknown = f"the critical path of this {screen.WORDS.picture} is not known: it is not whole"
+    return None if screen.lanes.path() else unknown
+
+
+class LaneScreen(ConsoleScreen):
+    """A strip of pictures, the lanes of one, and the bar under the cursor."""
+
+    CSS_PATH = "lanes.tcss"
+    WORDS: ClassVar[Words]
+    EMPTY: ClassVar[str]  # where such pictures come from, for who has none
+
+    # ------------------------------------------------- what a subclass overrides
+
+    def make_lanes(self) -> Lanes[Any, Any, Any]:
+        """The lanes, with the id `lanes`."""
+        raise NotImplementedError
+
+    def compose_below(self) -> ComposeResult:
+        """What stands below the lanes, with the id `below`: a `#card` with `#told` among it."""
+        raise NotImplementedError
+
+    def reading(self) -> Callable[[Session], Any]:
+        """What to ask for: the chosen view, or the worst."""
+        raise NotImplementedError
+
+    def drawing(self, view: Any, text: str, faults_only: bool) -> Any:
+        """The picture of a view, with the lanes that are wanted."""
+        raise NotImplementedError
+
+    def headline(self, view: Any, width: int) -> str:
+        """One line over everything."""
+        raise NotImplementedError
+
+    def strip(self, view: Any, width: int) -> Strip:
+        """All pictures, a glyph each."""
+        raise NotImplementedError
+
+    def strip_phrase(self, view: Any) -> str:
+        """What stands beside the strip."""
+        raise NotImplementedError
+
+    def notes(self, view: Any) -> Iterable[str]:  # noqa: ARG002
+        """Lines below the legend, about what is blamed."""
+        return ()
+
+    def neighbour(self, step: int) -> Hashable | None:
+        """The key of the picture before (-1) or after (1) the one shown; None at the end."""
+        raise NotImplementedError
+
+    def bar_reading(self, lane: Any, bar: Any) -> Callable[[Session], Any]:
+        """What to ask for a bar, once the cursor rests on it."""
+        raise NotImplementedError
+
+    def is_of(self, answer: Any, lane: Any, bar: Any) -> bool:
+        """Whether that answer is about this bar."""
+        raise NotImplementedError
+
+    def tell_bar(self, lane: Any, bar: Any, answer: Any | None) -> Text:
+        """What is known of the bar at once, and, when it is there, what the answer adds."""
+        raise NotImplementedError
+
+    def tell_beside(self, view: Any) -> None:
+        """Show what is neither lanes nor bar."""
+
+    def answered(self, what: str, value: Any) -> None:
+        """An answer to a question of the subclass's own."""
+
+    # ------------------------------------------------------------------- shown
+
+    def compose_body(self) -> ComposeResult:
+        yield Static(id="shown")
+        yield self.make_lanes()
+        yield LanesAxis()
+        yield from self.compose_below()
+
+    def on_mount(self) -> None:
+        self._view: Any = None
+        self._why = "nothing is read yet"
+        self.chosen_key: Hashable | None = None  # None: the worst, whichever it comes to be
+        self._answer: Any = None
+        self._rest: Timer | None = None
+        self.lanes.plain = self.app.ascii_only
+        self.lanes.focus()
+
+    @property
+    def lanes(self) -> Lanes[Any, Any, Any]:
+        return self.query_one("#lanes", Lanes)
+
+    @property
+    def view(self) -> Any:
+        """What is shown. There is none before something was read: see `has_view`."""
+        return self._view
+
+    @property
+    def has_view(self) -> bool:
+        return self._view is not None
+
+    @property
+    def why_nothing(self) -> str:
+        """Why nothing is shown."""
+        return self._why
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the reader chose what is shown."""
+        return self.chosen_key is not None
+
+    def show(self, state: State, before: State | None) -> None:
+        if state.world is None:
+            return
+        if before is None or before.world is not state.world:
+            self.ask_view()
+        elif (state.filter, state.faults_only) != (before.filter, before.faults_only):
+            self._show_lanes()
+
+    def ask_view(self) -> None:
+        self.ask("view", self.reading(), f"reading {self.WORDS.picture}s")
+
+    def on_answered(self, message: Answered) -> None:
+        what = message.question.group.rpartition(".")[2]
+        if what == "view":
+            self._view, self._answer = message.value, None
+            self.set_class(False, "nothing")
+            self._show_lanes()
+        elif what == "bar":
+            self._answer = message.value
+            self.draw_bar()
+        else:
+            self.answered(what, message.value)
+
+    def on_refused(self, message: Refused) -> None:
+        why = clean(str(message.error))
+        if not message.question.group.endswith(".view"):
+            self.tell(why)
+        elif self.chosen:  # it is not there, or not at this moment
+            self.tell(why)
+            self.action_worst()
+        else:
+            self._show_nothing(why)
+
+    def _show_nothing(self, why: str) -> None:
+        self._view, self._why = None, why
+        self.lanes.show(())
+        self.query_one(LanesAxis).update("")
+        text = Text(f"{why[0].upper()}{why[1:]}.\n\n")
+        text.append(self.EMPTY, theme_style(self.app, "muted"))
+        self.set_class(True, "nothing")
+        self.query_one("#shown", Static).styles.height = None
+        self.query_one("#shown", Static).update(text)
+
+    def _show_lanes(self) -> None:
+        if self._view is not None:
+            drawn = self.drawing(self._view, self.state.filter, self.state.faults_only)
+            self.lanes.draw_lanes(drawn)
+            self.call_after_refresh(self.tell_all)
+
+    def tell_all(self) -> None:
+        """All that is around the lanes."""
+        if self._view is None:
+            return
+        self.query_one(LanesAxis).show(self.lanes)
+        heading, shown = self._heading(self._view), self.query_one("#shown", Static)
+        shown.styles.height = heading.plain.count("\n") + 1
+        shown.update(heading, layout=False)
+        self._tell_bar()
+        self.tell_beside(self._view)
+
+    def _heading(self, view: Any) -> Text:
+        looks = {
+            "usual": theme_style(self.app, "primary"),
+            "late": theme_style(self.app, "state-blamed", bold=True),
+            "open": theme_style(self.app, "state-silent"),
+        }
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append(self.headline(view, self.size.width - 2), Style(bold=True))
+        if self.has_class("opened") and not self.has_class("tall"):
+            return text
+        text.append("\n")
+        told = self.strip_phrase(view)
+        room = max(self.size.width - len(told) - 5, 10)
+        for glyph, look, here in self.strip(view, room):
+            text.append(glyph, looks[look] + Style(reverse=here))
+        text.append(f"  {told}\n", theme_style(self.app, "muted"))
+        text.append_text(self.lanes.legend_line())
+        for note in self.notes(view):
+            text.append(f"\n{note}", theme_style(self.app, "state-blamed", bold=True))
+        return text
+
+    def _tell_bar(self) -> None:
+        """What the picture knows of the bar at once; the rest is asked for."""
+        lane, bar = self.lanes.row, self.lanes.bar
+        if self._answer is not None and not self.is_of(self._answer, lane, bar):
+            self._answer = None
+        if self._answer is None and bar is not None:
+            if self._rest is not None:
+                self._rest.stop()
+            self._rest = self.set_timer(_REST_S, self._ask_bar)
+        self.draw_bar()
+
+    def draw_bar(self) -> None:
+        """The bar under the cursor, as far as it is known."""
+        lane, bar = self.lanes.row, self.lanes.bar
+        known = self._view is not None and bar is not None
+        text = self.tell_bar(lane, bar, self._answer) if known else ""
+        self.query_one("#told", Static).update(text)
+
+    def _ask_bar(self) -> None:
+        lane, bar = self.lanes.row, self.lanes.bar
+        if self._view is not None and bar is not None:
+            self.ask("bar", self.bar_reading(lane, bar), f"reading the {self.WORDS.bar}")
+
+    @property
+    def card_width(self) -> int:
+        """Columns for what is told of the bar."""
+        pane = self.query_one("#card", VerticalScroll)
+        return max(pane.scrollable_content_region.width, 20)
+
+    def on_line_list_moved(self, message: LineList.Moved) -> None:
+        message.stop()
+        if message.control is self.lanes:
+            self.pointed()
+        self.show_keys()
+
+    def on_lanes_pointed(self) -> None:
+        self.pointed()
+
+    def pointed(self) -> None:
+        """The cursor came to another bar."""
+        self.query_one("#card", VerticalScroll).scroll_home(animate=False)
+        self._tell_bar()
+
+    def on_resize(self, event: object) -> None:
+        super().on_resize(event)  # type: ignore[arg-type]
+        self.set_class(self.size.height >= _TALL, "tall")
+        self.call_after_refresh(self.tell_all)
+
+    # ----------------------------------------------------------------- actions
+
+    def cursor_is_on(self) -> str:
+        row = self.lanes.row
+        return "" if row is None else f"rank {row.rank}"
+
+    def leave(self) -> bool:
+        if self.focused is not self.lanes:
+            self.lanes.focus()
+            return True
+        if self.chosen:
+            self.action_worst()
+            return True
+        return False
+
+    def choose(self, key: Hashable | None) -> None:
+        """Show that one; None: the worst."""
+        self.chosen_key = key
+        self.ask_view()
+
+    def action_before(self) -> None:
+        self.choose(self.neighbour(-1))
+
+    def action_after(self) -> None:
+        self.choose(self.neighbour(1))
+
+    def action_worst(self) -> None:
+        self.choose(None)
+
+    def action_critical(self) -> None:
+        if (found := model.next_on_path(self.lanes.path(), self.lanes.bar)) is not None:
+            self.lanes.go_to_bar(*found)
+
+    def action_rank(self) -> None:
+        if (row := self.lanes.row) is not None:
+            self.app.go_to(Target("rank", row.rank))

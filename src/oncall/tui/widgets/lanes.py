@@ -1,0 +1,213 @@
+"""Lines of bars to scale over time, with a cursor on one of the bars.
+
+A subclass says what its picture's lanes and bars are called and how they are drawn; where the
+cursor goes, what a click hits and how wide everything is, is the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import Static
+
+from oncall.tui.models import lanes as model
+from oncall.tui.models.cells import cut, padded
+from oncall.tui.models.lanes import AnyBar, AnyLane, Drawing
+from oncall.tui.states import theme_style
+from oncall.tui.widgets.line_list import LineList
+
+AnyDrawing = TypeVar("AnyDrawing", bound=Drawing)
+
+
+class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
+    """Up and down choose a lane, left and right one of its bars. The cursor keeps its time when it
+    changes lanes, and its bar when the same picture comes anew."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,h", "cursor_left", "Before", id="lanes.left", show=False),
+        Binding("right,l", "cursor_right", "After", id="lanes.right", show=False),
+    ]
+    WIDEST_NAME: ClassVar[int]
+    BESIDE: ClassVar[str] = ""  # what stands at the right of each lane, its columns wide
+
+    class Pointed(Message):
+        """The cursor came to another bar of the same lane."""
+
+        def can_replace(self, message: Message) -> bool:
+            return isinstance(message, Lanes.Pointed)
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.plain = False
+        self._drawing: AnyDrawing | None = None
+        self._pointed: AnyBar | None = None
+        self._cursor_ns: int | None = None  # None: where a lane begins to matter
+
+    # ------------------------------------------------- what a subclass overrides
+
+    def lanes_of(self, drawing: AnyDrawing) -> Sequence[AnyLane]:
+        """The lanes, from above."""
+        raise NotImplementedError
+
+    def bars(self, lane: AnyLane) -> Sequence[AnyBar]:
+        """All bars of a lane, by start."""
+        raise NotImplementedError
+
+    def stops(self, lane: AnyLane) -> Sequence[AnyBar]:
+        """Those that left and right stop at."""
+        return self.bars(lane)
+
+    def bar_at(self, lane: AnyLane, at_ns: int) -> AnyBar | None:
+        """What runs at an instant, or is the nearest to it."""
+        return min(self.bars(lane), key=lambda bar: model.away(bar, at_ns), default=None)
+
+    def first_bar(self, lane: AnyLane) -> AnyBar | None:
+        """Where the cursor begins on a lane."""
+        raise NotImplementedError
+
+    def beginning(self, drawing: AnyDrawing) -> tuple[int, AnyBar] | None:
+        """The lane and the bar that the cursor begins at, if any is better than the first."""
+        raise NotImplementedError
+
+    def path(self) -> Sequence[tuple[int, AnyBar]]:
+        """The critical path as far as it is drawn: lane and bar, by start."""
+        raise NotImplementedError
+
+    def is_same(self, before: AnyDrawing, now: AnyDrawing) -> bool:
+        """Whether both are of the same iteration or collective."""
+        raise NotImplementedError
+
+    def name_of(self, lane: AnyLane) -> str:
+        """What stands before a lane."""
+        raise NotImplementedError
+
+    def pieces(
+        self, lane: AnyLane, columns: int, under: AnyBar | None
+    ) -> Iterable[tuple[str, Style]]:
+        """The lane in `columns` columns, with the bar under the cursor; then what is BESIDE."""
+        raise NotImplementedError
+
+    def axis(self, columns: int) -> str:
+        """Times below the lanes."""
+        raise NotImplementedError
+
+    def legend(self) -> Iterable[tuple[str, Style, str]]:
+        """Glyphs with their style, and what they mean."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------- shown
+
+    def draw_lanes(self, drawing: AnyDrawing) -> None:
+        """Draw another one; the cursor begins where it matters, or stays on its bar."""
+        before, self._drawing = self._drawing, drawing
+        same = before is not None and self.is_same(before, drawing)
+        if not same:
+            self._pointed = self._cursor_ns = None
+        self.show(self.lanes_of(drawing))
+        if not same and (found := self.beginning(drawing)) is not None:
+            self.go_to_bar(*found)
+        self.refresh()
+
+    @property
+    def drawing(self) -> AnyDrawing | None:
+        return self._drawing
+
+    @property
+    def bar(self) -> AnyBar | None:
+        """The bar that the cursor is on."""
+        if self.row is None:
+            return None
+        if self._pointed is not None and self._pointed in self.bars(self.row):
+            return self._pointed
+        if self._cursor_ns is None:
+            return self.first_bar(self.row)
+        return self.bar_at(self.row, self._cursor_ns)
+
+    def go_to_bar(self, lane: int, bar: AnyBar) -> None:
+        """Put the cursor on a bar."""
+        self._move(lane)
+        self._point_to(bar)
+
+    @property
+    def label_columns(self) -> int:
+        """Columns before the picture, the cursor's mark not among them."""
+        widest = max((len(self.name_of(lane)) for lane in self.rows), default=0)
+        return min(widest, self.WIDEST_NAME) + 1
+
+    @property
+    def columns(self) -> int:
+        """Columns of the picture."""
+        room = self.scrollable_content_region.width  # what a scroll bar leaves
+        return max(room - 1 - self.label_columns - len(self.BESIDE), 1)
+
+    # ----------------------------------------------------------------- drawing
+
+    def key(self, row: AnyLane) -> int:
+        return row.rank
+
+    def dress(self) -> None:
+        self.blamed = theme_style(self.app, "state-blamed", bold=True)
+        self.muted = theme_style(self.app, "muted")
+        super().dress()
+
+    def draw(self, row: AnyLane, width: int) -> Iterable[tuple[str, Style]]:
+        label = self.label_columns
+        name = padded(cut(self.name_of(row), label - 1), label)
+        yield name, self.blamed if row.blamed else Style()
+        under = self.bar if self.row is row else None
+        yield from self.pieces(row, min(self.columns, width), under)
+
+    def legend_line(self) -> Text:
+        """The legend in its colours."""
+        text = Text(no_wrap=True, overflow="ellipsis")
+        for glyphs, style, means in self.legend():
+            text.append(glyphs, style)
+            text.append(f" {means}  ", self.muted)
+        return text
+
+    # ------------------------------------------------------------------ cursor
+
+    def _point_to(self, bar: AnyBar | None) -> None:
+        if bar is None:
+            return
+        self._pointed, self._cursor_ns = bar, model.inside(bar)
+        self.refresh()
+        self.post_message(self.Pointed())
+
+    def action_cursor_left(self) -> None:
+        self._walk(-1)
+
+    def action_cursor_right(self) -> None:
+        self._walk(1)
+
+    def _walk(self, by: int) -> None:
+        here = self.bar
+        if self.row is not None and here is not None:
+            self._point_to(model.beside(self.stops(self.row), here, by))
+
+    def on_click(self, event: events.Click) -> None:
+        super().on_click(event)
+        column = event.x - 1 - self.label_columns
+        if self._drawing is not None and self.row is not None and 0 <= column < self.columns:
+            at_ns = model.instant(self._drawing, column, self.columns)
+            self._point_to(self.bar_at(self.row, at_ns))
+
+
+class LanesAxis(Static):
+    """Below the lanes: time since the picture began, and what the numbers at the right are."""
+
+    DEFAULT_CSS = "LanesAxis { height: 1; }"
+
+    def show(self, lanes: Lanes[Any, Any, Any]) -> None:
+        line = ""
+        if lanes.drawing is not None:
+            line = " " * (lanes.label_columns + 1)
+            line += padded(lanes.axis(lanes.columns), lanes.columns) + lanes.BESIDE
+        text = Text(line.rstrip(), theme_style(self.app, "muted"), no_wrap=True, overflow="crop")
+        self.update(text, layout=False)
