@@ -12,30 +12,33 @@ from dataclasses import replace
 import numpy as np
 
 from oncall.analysis.iteration_bounds import Block
-from oncall.analysis.pipeline_places import Place, shape_of
-from oncall.analysis.rank_calls import RECV, SEND, UNKNOWN, RankCalls
-from oncall.analysis.schedules import GPIPE, INTERLEAVED, Array, warm_up
+from oncall.analysis.pipeline_places import Seated, shape_of
+from oncall.analysis.rank_calls import RECV, SEND, UNKNOWN
+from oncall.analysis.schedules import GPIPE, ONE_FORWARD_ONE_BACKWARD, warm_up
 
 
-def split_evaluations(
-    calls: RankCalls, blocks: Sequence[Block], place: Place, forward: Array | None
-) -> list[Block]:
-    """The blocks, each either of evaluation or of training. Torn ones stay as they are."""
+def split_evaluations(ranks: Sequence[Seated]) -> list[list[Block]]:
+    """The blocks of each rank, each either of evaluation or of training. Torn ones stay as they
+    are, but for an evaluation in which the recording ends: who cannot tell it has it as others."""
+    evaluates = any(map(_ends_in_evaluation, ranks))
     return [
-        part
-        for block in blocks
-        for part in _split(calls, block, _passes(calls, block, place, forward), place)
+        [
+            part
+            for number, block in enumerate(one.blocks, 1 - len(one.blocks))
+            for part in _split(one, block, _passes(one, block, evaluates and number == 0))
+        ]
+        for one in ranks
     ]
 
 
-def _split(calls: RankCalls, block: Block, passes: int, place: Place) -> list[Block]:
+def _split(one: Seated, block: Block, passes: int) -> list[Block]:
     """An evaluation of so many passes, and what comes after it."""
-    events = block.events
-    cut = passes * place.transfers_forward
+    calls, events, each = one.calls, block.events, one.place.transfers_forward
+    cut = passes * each
     if passes <= 0 or cut > len(events):
         return [block]
     if cut >= len(events) - 1:  # one more may have come in
-        return [replace(block, passes=-(-len(events) // place.transfers_forward))]
+        return [replace(block, passes=-(-len(events) // each))]
     last = events[cut - 1]
     at = int(last + 1 if calls.use[last] == SEND else events[cut])
     ended_ns = int(calls.ended_ns[last])
@@ -52,41 +55,60 @@ def _split(calls: RankCalls, block: Block, passes: int, place: Place) -> list[Bl
     ]
 
 
-def _passes(calls: RankCalls, block: Block, place: Place, forward: Array | None) -> int:
-    """How many passes without a backward a block begins with."""
+def _passes(one: Seated, block: Block, evaluates: bool) -> int:
+    """How many passes without a backward a block begins with. `evaluates`: the recording ends in
+    it, and other ranks evaluate then."""
     if block.torn_before:
         return 0
     if block.torn_after:
-        return _passes_begun(calls, block, place, forward)
-    shape = shape_of(calls, block, forward)
-    if forward is not None:
-        onward = int(forward[block.events].sum())
-        excess = 2 * onward - len(block.events)
-        return excess // place.transfers_forward if excess > 0 else 0
-    if place.chunks > 1 or place.schedule == GPIPE:
-        return 0
-    if place.is_first or place.is_last:
-        return abs(shape.sends - shape.receives)
+        return _passes_begun(one, block, evaluates)
+    place, each = one.place, one.place.transfers_forward
+    if one.forward is not None:
+        onward = int(one.forward[block.events].sum())
+        return max(0, 2 * onward - len(block.events)) // each
+    if place.schedule != ONE_FORWARD_ONE_BACKWARD:
+        # Forwards and backwards look alike: those beyond an iteration's are of an evaluation.
+        usually = 2 * place.transfers_each * (place.micro_batches or 0)
+        same = usually and not place.micro_batches_vary
+        return max(0, len(block.events) - usually) // each if same else 0
+    shape = shape_of(one.calls, block, one.forward)
     if place.micro_batches is None or place.micro_batches <= place.behind:
         return 0  # no exchange of both kinds at once that evaluations would lack
     return shape.sends if not shape.joint else max(0, shape.sent_alone - place.behind)
 
 
-def _passes_begun(calls: RankCalls, block: Block, place: Place, forward: Array | None) -> int:
+def _ends_in_evaluation(one: Seated) -> bool:
+    if not one.blocks or not one.blocks[-1].torn_after or one.blocks[-1].torn_before:
+        return False
+    return _passes_begun(one, one.blocks[-1], evaluates=False) > 0
+
+
+def _passes_begun(one: Seated, block: Block, evaluates: bool) -> int:
     """The same where the recording ends in the block: more forwards than any iteration begins
-    with."""
-    if forward is None or place.schedule == GPIPE:
+    with, or all of those, done, and no gradient asked for."""
+    calls, place, events = one.calls, one.place, block.events
+    each = place.transfers_forward
+    if one.forward is None:
+        joint = place.schedule == ONE_FORWARD_ONE_BACKWARD and shape_of(calls, block, None).joint
+        return len(events) // each if evaluates and not joint else 0
+    onward = one.forward[events]
+    gradients = np.flatnonzero(~onward)
+    if evaluates and not len(gradients):
+        return len(events) // each
+    if (place.stages is None and place.chunks > 1) or place.micro_batches is None:
         return 0
-    if place.chunks > 1 and (place.stages is None or place.micro_batches is None):
+    before = int(gradients[0]) if len(gradients) else len(events)
+    passed = onward & (calls.use[events] == (RECV if place.is_last else SEND))
+    leading = int(passed[:before].sum())
+    stages, stage = place.template
+    warm = warm_up(place.schedule, stages, stage, place.micro_batches, place.chunks)
+    most = min(1 + warm, place.micro_batches * place.chunks)
+    done = not calls.knows_ends or calls.ended_ns[events[-1]] >= 0
+    if not len(gradients) and not place.is_last and done and leading >= most:
+        return len(events) // each
+    if place.schedule == GPIPE:
         return 0
-    events = block.events
-    onward = forward[events] & (calls.use[events] == (RECV if place.is_last else SEND))
-    gradients = np.flatnonzero(~forward[events])
-    leading = int(onward[: gradients[0]].sum() if len(gradients) else onward.sum())
-    most = 1 + place.behind
-    if place.chunks > 1:
-        stages, stage = place.template
-        most = 2 + warm_up(INTERLEAVED, stages, stage, place.micro_batches or 0, place.chunks)
+    most += place.chunks > 1  # the next one may be asked for
     if leading <= most:
         return 0
     return (leading - most if len(gradients) else leading) // place.chunks

@@ -16,9 +16,12 @@ from oncall.analysis.evaluation_blocks import split_evaluations
 from oncall.analysis.iteration_bounds import Block, find_blocks
 from oncall.analysis.iteration_ends import Ends, iteration_ends
 from oncall.analysis.iteration_numbers import NOT_NUMBERED, Numbered, number_blocks
-from oncall.analysis.pipeline_places import Place, Told, directions, find_place
-from oncall.analysis.rank_calls import RECV, REPLICAS, TASK, UNKNOWN, RankCalls, read_calls
+from oncall.analysis.micro_batch_counts import micro_batch_counts
+from oncall.analysis.pipeline_layouts import Memberships, pipeline_comms, read_memberships
+from oncall.analysis.pipeline_places import Found, Place, find_places, seat
+from oncall.analysis.rank_calls import REPLICAS, TASK, UNKNOWN, RankCalls, read_calls
 from oncall.analysis.replica_iterations import replica_blocks, whole_blocks
+from oncall.analysis.schedule_fit import Told
 from oncall.analysis.schedules import Array
 from oncall.analysis.task_lateness import Late, lateness
 from oncall.analysis.task_positions import Tasks, calls_inside, place_alone, place_tasks
@@ -61,32 +64,23 @@ def labelled_tasks(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
 
 def label(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """Columns of stage_tasks from relations operations, members, in_flight and table jobs."""
-    found = [_Found(calls, find_blocks(calls)) for calls in read_calls(con)]
+    found = [Found(calls, find_blocks(calls)) for calls in read_calls(con)]
     told = _told(con)
-    seats = _seats(con)
     sizes = dict(
         con.execute(
             "SELECT comm, greatest(max(size), count(*)) FROM members WHERE comm IS NOT NULL "
             "GROUP BY comm"
         ).fetchall()
     )
-    by_job: dict[str, list[_Found]] = {}
+    by_job: dict[str, list[Found]] = {}
     for one in found:
         by_job.setdefault(one.calls.job, []).append(one)
-    parts = [
-        columns
-        for job, ranks in by_job.items()
-        for columns in _label_job(ranks, told.get(job, Told()), seats, sizes)
-    ]
+    parts = []
+    for job, ranks in by_job.items():
+        comms = {comm for one in ranks for comm in pipeline_comms(one.calls)}
+        known = read_memberships(con, job, sorted(comms))
+        parts += _label_job(ranks, told.get(job, Told()), known, sizes)
     return _columns(parts)
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A rank's calls and the blocks in them."""
-
-    calls: RankCalls
-    blocks: list[Block]
 
 
 def _told(con: duckdb.DuckDBPyConnection) -> dict[str, Told]:
@@ -97,38 +91,13 @@ def _told(con: duckdb.DuckDBPyConnection) -> dict[str, Told]:
     return {job: Told(*values) for job, *values in rows}
 
 
-def _seats(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], tuple[int, int]]:
-    """Stage and number of stages of ranks, by their place in the pipeline's communicator, else in
-    the usual order of ranks: the pipeline outermost."""
-    rows = con.execute(
-        """
-        WITH chains AS (
-            SELECT job, rank, comm_rank, size FROM members
-            WHERE lower(role) = 'pp' OR lower(coalesce(role, name)) LIKE '%pipeline%'),
-        seated AS (
-            SELECT job, rank, any_value(comm_rank) AS stage, any_value(size) AS stages FROM chains
-            WHERE comm_rank IS NOT NULL AND size IS NOT NULL GROUP BY ALL HAVING count(*) = 1),
-        sizes AS (
-            SELECT job, any_value(pp) AS pp, any_value(world_size) AS world FROM jobs GROUP BY job)
-        SELECT job, rank, stage, stages FROM seated
-        UNION ALL
-        SELECT m.job, m.rank, m.rank // (s.world // s.pp), s.pp
-        FROM (SELECT DISTINCT job, rank FROM operations) m JOIN sizes s USING (job)
-        ANTI JOIN seated USING (job, rank) WHERE s.world % s.pp = 0
-        """
-    ).fetchall()
-    return {(job, rank): (stage, stages) for job, rank, stage, stages in rows}
-
-
 def _label_job(
-    ranks: Sequence[_Found],
-    told: Told,
-    seats: Mapping[tuple[str, int], tuple[int, int]],
-    sizes: Mapping[int, int],
+    ranks: Sequence[Found], told: Told, known: Memberships, sizes: Mapping[int, int]
 ) -> list[dict[str, Any]]:
     """Columns of the tasks of the ranks of one job that are here, some for each rank."""
-    placed = _pipeline_length([_place(one, told, seats) for one in ranks])
-    labelled = [_tasks(one, place, told) for one, place in zip(ranks, placed, strict=True)]
+    places = _pipeline_length(find_places(ranks, known, told).of_rank)
+    labelled = _of_pipeline([one for one in ranks if one.is_chained], places)
+    labelled += [_alone(one, told) for one in ranks if not one.is_chained]
     labelled = [one for one in labelled if len(one.tasks) or one.replicas_alone]
     numbers = number_blocks([_numbered(one) for one in labelled])
     late = lateness([one.calls for one in labelled], sizes)
@@ -171,36 +140,32 @@ class _Labelled:
     replicas_alone: bool = False
 
 
-def _place(
-    one: _Found, told: Told, seats: Mapping[tuple[str, int], tuple[int, int]]
-) -> Place | None:
-    calls = one.calls
-    if not (calls.use <= RECV).any():
-        return None
-    seat = seats.get((calls.job, calls.rank))
-    return find_place(calls, one.blocks, directions(calls, seat), told, seat)
-
-
-def _pipeline_length(places: Sequence[Place | None]) -> list[Place | None]:
+def _pipeline_length(places: dict[int, Place]) -> dict[int, Place]:
     """Where nothing tells how many stages there are, the first stage knows how many follow it."""
-    known = [place for place in places if place is not None]
-    if not any(place.is_first for place in known):
-        return list(places)
-    stages = 1 + max(place.behind for place in known)
+    if not any(place.is_first for place in places.values()):
+        return places
+    stages = 1 + max(place.behind for place in places.values())
+    return {
+        rank: replace(place, stages=stages) if place.stages is None else place
+        for rank, place in places.items()
+    }
+
+
+def _of_pipeline(ranks: Sequence[Found], places: Mapping[int, Place]) -> list[_Labelled]:
+    """The tasks of ranks of a pipeline whose places are known, with the blocks they are in."""
+    seated = [seat(one, places[one.calls.rank]) for one in ranks if one.calls.rank in places]
+    divided = split_evaluations(seated)
+    seated = [replace(one, blocks=blocks) for one, blocks in zip(seated, divided, strict=True)]
+    counts = micro_batch_counts(seated)
     return [
-        replace(place, stages=stages) if place is not None and place.stages is None else place
-        for place in places
+        _Labelled(one.calls, one.blocks, one.place, place_tasks(one, mine))
+        for one, mine in zip(seated, counts, strict=True)
     ]
 
 
-def _tasks(one: _Found, place: Place | None, told: Told) -> _Labelled:
-    """The tasks of a rank, with the blocks they are in."""
+def _alone(one: Found, told: Told) -> _Labelled:
+    """The tasks of a rank that sends to no other stage."""
     calls, blocks = one.calls, one.blocks
-    if place is not None:
-        seat = None if place.stage is None else (place.stage, place.stages or 0)
-        forward = directions(calls, seat)
-        blocks = split_evaluations(calls, blocks, place, forward)
-        return _Labelled(calls, blocks, place, place_tasks(calls, blocks, place, forward))
     alone = (calls.use == TASK).any() and told.stages in (None, 1)
     tasks = place_alone(calls, blocks if alone else [], told.micro_batches)
     if alone or told.stages not in (None, 1):

@@ -1,7 +1,8 @@
 """Where in the pipeline a rank is and what its schedule is, as far as its own calls tell it.
 
-What is told is taken as told. Else: the first stage never receives before it sends, the last sends
-nothing on, and the forwards before the first backward tell how many stages follow (1F1B).
+A hypothesis on the whole job says it (`schedule_fit`). Where there is none a rank's own calls do,
+as 1F1B has them: the first stage never receives before it sends, the last sends nothing on, and the
+forwards before the first backward tell how many stages follow.
 """
 
 from __future__ import annotations
@@ -12,25 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from oncall.analysis.iteration_bounds import Block
+from oncall.analysis.pipeline_layouts import Memberships, layouts
 from oncall.analysis.rank_calls import RECV, SEND, UNKNOWN, RankCalls
-from oncall.analysis.schedules import (
-    GPIPE,
-    INTERLEAVED,
-    ONE_FORWARD_ONE_BACKWARD,
-    Array,
-    warm_up,
-)
+from oncall.analysis.schedule_fit import Hypothesis, Layout, Seen, Told, fit, seen_of
+from oncall.analysis.schedules import ONE_FORWARD_ONE_BACKWARD, Array
 from oncall.analysis.tensor_patterns import usual
-
-
-@dataclass(frozen=True)
-class Told:
-    """What is told of a job; None: not told."""
-
-    stages: int | None = None
-    micro_batches: int | None = None
-    chunks: int | None = None
-    schedule: str | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +34,7 @@ class Place:
     schedule: str
     micro_batches: int | None
     stages: int | None
+    micro_batches_vary: bool = False
 
     @property
     def stage(self) -> int | None:
@@ -72,28 +60,17 @@ class Place:
         return 2 * self.chunks - (self.is_first or self.is_last)
 
 
-def directions(calls: RankCalls, told_place: tuple[int, int] | None) -> Array | None:
+def directions(calls: RankCalls, *, both_ways: bool = False) -> Array | None:
     """For each call whether the pipeline's transfer goes with forwards: to the next stage or from
     the one before (n,); None where the other sides do not tell.
 
-    `told_place`: the rank's stage and how many there are.
+    `both_ways`: there are two stages that take turns, so that the next is the one before, too.
     """
-    events = calls.use <= RECV
-    peers = np.unique(calls.peer[events]).tolist()
-    if not peers or peers[0] == UNKNOWN:
+    peers = np.unique(calls.peer[calls.use <= RECV]).tolist()
+    if not peers or peers[0] == UNKNOWN or len(peers) > 2 or both_ways:
         return None
-    if len(peers) > 2 or (told_place is not None and told_place[1] == 2 and _both_ways(calls)):
-        return None
-    following = _following(calls.rank, peers)
-    onward = calls.peer == following
+    onward = calls.peer == _following(calls.rank, peers)
     return np.asarray(np.where(calls.use == SEND, onward, ~onward))
-
-
-def _both_ways(calls: RankCalls) -> bool:
-    """With two stages, interleaved, the next stage is the one before, too."""
-    sends = calls.use == SEND
-    at = np.flatnonzero(calls.use <= RECV)
-    return bool(len(at) > 1 and sends[at[:2]].all() and len(np.unique(calls.peer[at])) == 1)
 
 
 def _following(rank: int, peers: Sequence[int]) -> int:
@@ -105,14 +82,129 @@ def _following(rank: int, peers: Sequence[int]) -> int:
     return min(above) if above else min(peers)
 
 
-def find_place(
-    calls: RankCalls,
-    blocks: Sequence[Block],
-    forward: Array | None,
-    told: Told,
-    told_place: tuple[int, int] | None,
-) -> Place | None:
-    """The place of a rank that sends or receives; None where its calls do not tell it."""
+def look(calls: RankCalls, blocks: Sequence[Block]) -> Seen:
+    """A rank's iterations. With one neighbour a Send is a forward's or a gradient's all the same,
+    as long as the pipeline is no ring."""
+    several = len(np.unique(calls.peer[calls.use <= RECV])) > 1
+    return seen_of(calls, blocks, directions(calls) if several else None)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A rank's calls and the blocks in them."""
+
+    calls: RankCalls
+    blocks: list[Block]
+
+    @property
+    def is_chained(self) -> bool:
+        """The rank sends to other stages, or receives from them."""
+        return bool((self.calls.use <= RECV).any())
+
+
+@dataclass(frozen=True)
+class Seated:
+    """A rank in a pipeline, its blocks, and which of its transfers go with forwards (n,); None
+    where that is not known."""
+
+    calls: RankCalls
+    blocks: list[Block]
+    place: Place
+    forward: Array | None
+
+
+def seat(one: Found, place: Place) -> Seated:
+    """A rank at its place. At an end of the pipeline it exchanges both with the same stage, and a
+    Send is a forward's, or a gradient's."""
+    forward = directions(one.calls, both_ways=place.stages == 2 and place.chunks > 1)
+    if forward is None and place.chunks == 1 and (place.is_first or place.is_last):
+        forward = (one.calls.use == SEND) == place.is_first
+    return Seated(one.calls, one.blocks, place, forward)
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of the ranks of a job, as far as they are known; `why_not` for the others."""
+
+    of_rank: dict[int, Place]
+    why_not: str = ""
+
+
+def find_places(ranks: Sequence[Found], known: Memberships, told: Told) -> Places:
+    """The places of a job's ranks that are here, by the hypothesis that explains all of them."""
+    ranks = [one for one in ranks if one.is_chained]
+    if not ranks:
+        return Places({})
+    looks = [_look(one) for one in ranks]
+    found = fit(looks, layouts([one.calls for one in ranks], known, told), told)
+    if found.taken is None:
+        several = found.ambiguous and any(one.directed for one in looks)
+        places = {} if several else _by_themselves(ranks, looks, told)
+        return Places(places, found.why_not if len(places) < len(ranks) else "")
+    seats, chunks = found.taken.layout.seats, found.taken.chunks
+    counts = {
+        one.rank: one.micro_batches(seats[one.rank], chunks) for one in looks if one.rank in seats
+    }
+    usually = usual(np.array([count for count in counts.values() if count]))
+    # Within the pipeline evaluations look like more of the same, where the other sides are unknown.
+    vary = any(
+        len({len(shape) for shape, _ in one.shapes}) > 1
+        for one in looks
+        if one.rank in seats and (one.directed or _is_end(*seats[one.rank]))
+    )
+    return Places(
+        {
+            rank: _by_hypothesis(found.taken, rank, count or usually or told.micro_batches, vary)
+            for rank, count in counts.items()
+        }
+    )
+
+
+def _is_end(stage: int, stages: int) -> bool:
+    return stage in (0, stages - 1)
+
+
+def _look(one: Found) -> Seen:
+    """A rank's iterations. With one neighbour, Sends are of one direction, unless the pipeline is a
+    ring of two: then nobody knows which."""
+    neighbours = np.unique(one.calls.peer[one.calls.use <= RECV])
+    return seen_of(one.calls, one.blocks, directions(one.calls) if len(neighbours) > 1 else None)
+
+
+def _by_hypothesis(
+    hypothesis: Hypothesis, rank: int, micro_batches: int | None, vary: bool
+) -> Place:
+    stage, stages = hypothesis.layout.seats[rank]
+    return Place(
+        behind=stages - 1 - stage,
+        is_first=stage == 0,
+        is_last=stage == stages - 1,
+        chunks=hypothesis.chunks,
+        schedule=hypothesis.schedule,
+        micro_batches=micro_batches,
+        stages=stages,
+        micro_batches_vary=vary,
+    )
+
+
+def _by_themselves(ranks: Sequence[Found], looks: Sequence[Seen], told: Told) -> dict[int, Place]:
+    """Each rank's place by its own calls alone, where they are those of 1F1B."""
+    places = {}
+    for one, seen in zip(ranks, looks, strict=True):
+        place = place_by_itself(one, directions(one.calls), told)
+        if place is None:
+            continue
+        stages, stage = place.template
+        layout = Layout({seen.rank: (stage, stages)}, "its own calls")
+        itself = fit([seen], [layout], Told(schedule=ONE_FORWARD_ONE_BACKWARD, chunks=1)).taken
+        if not seen.shapes or (itself is not None and itself.schedule == ONE_FORWARD_ONE_BACKWARD):
+            places[seen.rank] = place
+    return places
+
+
+def place_by_itself(one: Found, forward: Array | None, told: Told) -> Place | None:
+    """The place of a rank by its own calls, were they 1F1B's; None where they do not tell it."""
+    calls, blocks = one.calls, one.blocks
     whole = [block for block in blocks if not (block.torn_before or block.torn_after)]
     shapes = [shape_of(calls, block, forward) for block in (whole or blocks)]
     shapes = [shape for shape in shapes if shape.sends and shape.receives]
@@ -120,32 +212,23 @@ def find_place(
         return None
     # Evaluations and torn blocks are fewer than iterations.
     counts = [shape.sends for shape in shapes if shape.sends == shape.receives]
-    transfers = usual(np.array(counts)) if counts else None
-    shape = next((s for s in shapes if s.sends == transfers == s.receives), shapes[0])
-    chunks = told.chunks or 1
-    if told_place is not None:
-        stage, stages = told_place
-        behind, first, last = stages - 1 - stage, stage == 0, stage == stages - 1
-    else:
-        first = shape.begins_with_send
-        last = not first and shape.sent_alone == 0 and shape.joint
-        behind, stages = shape.sent_alone, None
+    sends = usual(np.array(counts)) if counts else None
+    shape = next((s for s in shapes if s.sends == sends == s.receives), shapes[0])
+    # Without the other sides, only exchanges of both kinds at once tell when backwards begin.
+    if forward is None and not any(s.joint for s in shapes):
+        return None
+    is_first = shape.begins_with_send
     place = Place(
-        behind=behind,
-        is_first=first,
-        is_last=last,
-        chunks=chunks,
-        schedule=told.schedule or (INTERLEAVED if chunks > 1 else ONE_FORWARD_ONE_BACKWARD),
-        micro_batches=None,
-        stages=stages,
+        behind=shape.sent_alone,
+        is_first=is_first,
+        is_last=not is_first and shape.sent_alone == 0 and shape.joint,
+        chunks=1,
+        schedule=ONE_FORWARD_ONE_BACKWARD,
+        micro_batches=told.micro_batches,
+        stages=None,
     )
-    if transfers and transfers % place.transfers_each == 0:
-        place = replace(place, micro_batches=transfers // place.transfers_each)
-    elif told.micro_batches:
-        place = replace(place, micro_batches=told.micro_batches)
-    all_first = forward is not None and _is_gpipe(shape, place)
-    if all_first and (told.schedule is None or chunks > 1):
-        place = replace(place, schedule=GPIPE)
+    if sends and sends % place.transfers_each == 0:
+        place = replace(place, micro_batches=sends // place.transfers_each)
     return place
 
 
@@ -179,17 +262,3 @@ def shape_of(calls: RankCalls, block: Block, forward: Array | None) -> Shape:
         firsts = np.flatnonzero(joint)
         sent_alone = int(send[: firsts[0]].sum()) if len(firsts) else int(send.sum())
     return Shape(int(send.sum()), int((~send).sum()), bool(send[0]), sent_alone, bool(joint.any()))
-
-
-def _is_gpipe(shape: Shape, place: Place) -> bool:
-    """All forwards come before all backwards, though 1F1B would not do so.
-
-    Interleaved, some versions of Megatron do that for as many micro-batches as there are stages.
-    """
-    if place.micro_batches is None or place.stages is None:
-        return False
-    stages, stage = place.template
-    fewest = warm_up(ONE_FORWARD_ONE_BACKWARD, stages, stage, place.micro_batches, place.chunks)
-    forwards = place.micro_batches * place.chunks
-    sent = forwards - place.micro_batches * place.is_last
-    return fewest < forwards and 0 < sent <= shape.sent_alone

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from oncall.analysis.iteration_bounds import Block
-from oncall.analysis.pipeline_places import Place
+from oncall.analysis.micro_batch_counts import is_whole
+from oncall.analysis.pipeline_places import Place, Seated
 from oncall.analysis.rank_calls import SEND, TASK, UNKNOWN, RankCalls
 from oncall.analysis.schedules import (
     FORWARD_ONLY,
@@ -55,16 +56,15 @@ class Tasks:
         return len(self.block)
 
 
-def place_tasks(
-    calls: RankCalls, blocks: Sequence[Block], place: Place, forward: Array | None
-) -> Tasks:
-    """The tasks of all blocks that can be counted."""
+def place_tasks(one: Seated, micro_batches: Array) -> Tasks:
+    """The tasks of all blocks that can be counted; `micro_batches` (blocks,)."""
+    calls, blocks, forward = one.calls, one.blocks, one.forward
     parts = []
     for number, block in enumerate(blocks):
-        counted = _count(calls, block, place, forward)
+        counted = _count(one, block, int(micro_batches[number]))
         if counted is not None:
             parts.append((number, *counted))
-    together = place.schedule == INTERLEAVED and _together(calls, blocks, parts, forward)
+    together = one.place.schedule == INTERLEAVED and _together(calls, blocks, parts, forward)
     return _join(
         [_in_block(calls, blocks[n], n, order(together), forward, end) for n, order, end in parts]
     )
@@ -90,29 +90,24 @@ class _Ordered:
         )
 
 
-def _count(
-    calls: RankCalls, block: Block, place: Place, forward: Array | None
-) -> tuple[_Ordered, int] | None:
+def _count(one: Seated, block: Block, micro_batches: int) -> tuple[_Ordered, int] | None:
     """The schedule that fits a block, and from where to count: 1 its begin, -1 its end, 0 both
     agree; None if none fits."""
+    place = one.place
     if block.passes:
         return _Ordered(FORWARD_ONLY, place, block.passes), 0
-    events, each, usually = block.events, place.transfers_each, place.micro_batches
-    sends = int((calls.use[events] == SEND).sum())
-    receives = len(events) - sends
+    each = place.transfers_each
+    sends = int((one.calls.use[block.events] == SEND).sum())
+    receives = len(block.events) - sends
     even = sends == receives and sends % each == 0
-    # What was cut off lacks forwards at its begin, or backwards at its end; not so on the last
-    # stage, where each forward is followed by its backward.
-    balanced = forward is not None and 2 * int(forward[events].sum()) == len(events)
-    whole = even and balanced and not place.is_last
-    torn = (block.torn_before or block.torn_after) and not whole
-    if even and (not torn or sends // each == usually):
+    torn = (block.torn_before or block.torn_after) and not (even and is_whole(one, block))
+    if even and (not torn or sends // each == micro_batches):
         return _Ordered(place.schedule, place, sends // each), 0
-    if not torn or usually is None or (block.torn_before and block.torn_after):
+    if not torn or not micro_batches or (block.torn_before and block.torn_after):
         return None
-    if max(sends, receives) > each * usually:
+    if max(sends, receives) > each * micro_batches:
         return None
-    return _Ordered(place.schedule, place, usually), 1 if block.torn_after else -1
+    return _Ordered(place.schedule, place, micro_batches), 1 if block.torn_after else -1
 
 
 def _together(
