@@ -15,9 +15,11 @@ from oncall.evidence import relation
 # more than once.
 MOST_STEP_BYTES = 2 << 20
 COUNTED = 0.9  # of the volume found in its epochs, or else what is missing moves all steps
-# Of a step's bytes: headers, and what is sent again, put its ends a little off its share of the
-# volume. A step that seemed to end with the first bytes of the next would contain the gap between.
-SLACK = 0.02
+# Headers, and what is sent again, put a step's ends a little off its share of the volume. A step
+# that seemed to end with the first bytes of the next would contain the gap between. But less than a
+# switch takes of a sender before it pauses it: or the pause would seem to lie before the step.
+SLACK = 0.02  # of the step's bytes
+SLACK_BYTES = 128 << 10
 EPOCHS_A_STEP = 3  # at least, or begin and end of it are lost in the epochs' length
 
 
@@ -78,7 +80,7 @@ def node_flow_steps() -> str:
             FROM whole),
         ends AS (
             SELECT *, (step - 1) * total / steps AS first_byte, step * total / steps AS last_byte,
-                {SLACK} * total / steps AS slack
+                least({SLACK_BYTES}, {SLACK} * total / steps) AS slack
             FROM edges),
         begun AS (
             SELECT s.*, e.start_ns + (e.epoch_ns * greatest(0, s.first_byte - (e.after - e.here))

@@ -29,7 +29,7 @@ from oncall.units import NS_PER_S, format_duration
 GLYPHS: dict[Severity, str] = {"critical": "✖", "warning": "▲", "info": "●"}
 HEALTHY_GLYPH, UNSEEN_GLYPH = "✔", "?"
 
-_DRAWN = {"stages": "Timeline", "contention": "Network", "pfc": "Network"}
+_DRAWN = {"stages": "Timeline", "contention": "Network", "pauses": "Network", "pfc": "Network"}
 _MOST_NAMES = 4
 _MOST_FOLDED = 48  # characters of a folded set before it is cut
 _CONTROL = re.compile(

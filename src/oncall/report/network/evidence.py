@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import oncall.analysis  # noqa: F401 - registers the relations
@@ -19,7 +20,8 @@ NO_STEPS = (
     "no step of a collective's flows is known here: host agents, switches beside the hooks' "
     "traffic, or telemetry files tell them"
 )
-RULEBOOKS = ("contention", "pfc")  # whose findings are about a collective in the network
+# Whose findings are about a collective in the network.
+RULEBOOKS = ("contention", "pfc", "pauses")
 MOST_LANES = 16
 PATH_STEPS = 14  # of the path that are drawn to scale; a picture of more tells no step apart
 _MOST_COLLECTIVES = 400
@@ -196,9 +198,11 @@ def drawings(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[s
         return {}
     shown: dict[str, list[str]] = {}
     for cause in causes[:_MOST_DRAWN]:
-        collective = told_collective(incident, cause)
-        if collective is not None:
-            shown[cause.id] = explained_lines(incident, collective, plain)
+        # Of a collective found in whole operations, no steps are known.
+        with suppress(UsageError):
+            collective = told_collective(incident, cause)
+            if collective is not None:
+                shown[cause.id] = explained_lines(incident, collective, plain)
     return shown
 
 
