@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncall.cli.interrupt import interruptible
-from oncall.cli.pictures import check_target, terminal, write_picture
+from oncall.cli.pictures import Drawing, check_target, show
 from oncall.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from oncall.evidence.incident import Incident
     from oncall.report.network.waiting import Step, WaitingGraph
-
-    Drawing = tuple[Callable[[int, bool], list[str]], Callable[[], str]]  # as text, as SVG
 
 Evidence = Annotated[
     Path,
@@ -42,13 +39,35 @@ Output = Annotated[
 ]
 
 
-def waiting(
-    path: Evidence,
-    job: Job = None,
-    comm: Comm = None,
-    seq: Seq = None,
-    output: Output = None,
-) -> None:
+def _command(drawn: Callable[[Incident, WaitingGraph], Drawing]) -> Callable[..., None]:
+    """The command of a picture: the options that all have, and the collective they choose."""
+
+    def command(
+        path: Evidence,
+        job: Job = None,
+        comm: Comm = None,
+        seq: Seq = None,
+        output: Output = None,
+    ) -> None:
+        from oncall.cli.draw_stages import evidence_of
+        from oncall.evidence import window
+        from oncall.report.network.evidence import find_collective, waiting_graph
+
+        if output is not None:
+            check_target(output)
+        wanted = _hash(comm)
+        with evidence_of(path, job) as incident, interruptible(incident.con):
+            window.keep_job(incident.con, job)
+            graph = waiting_graph(incident, find_collective(incident, wanted, seq))
+            drawing = drawn(incident, graph)
+        show(drawing, output)
+
+    command.__name__, command.__doc__ = drawn.__name__, drawn.__doc__
+    return command
+
+
+@_command
+def waiting(_: Incident, graph: WaitingGraph) -> Drawing:
     """Draw who waited for whose step in a collective, with the critical path.
 
     A row is a sending rank. Of many ranks those are drawn that the critical path passes where it
@@ -57,22 +76,11 @@ def waiting(
     from oncall.report.network.waiting_svg import waiting_svg
     from oncall.report.network.waiting_text import waiting_lines
 
-    def drawn(_: Incident, graph: WaitingGraph) -> Drawing:
-        return (
-            lambda width, plain: waiting_lines(graph, width, plain=plain),
-            lambda: waiting_svg(graph),
-        )
-
-    _draw(path, job, (comm, seq), output, drawn)
+    return Drawing(partial(waiting_lines, graph), partial(waiting_svg, graph))
 
 
-def network(
-    path: Evidence,
-    job: Job = None,
-    comm: Comm = None,
-    seq: Seq = None,
-    output: Output = None,
-) -> None:
+@_command
+def network(incident: Incident, graph: WaitingGraph) -> Drawing:
     """Draw the network in tiers, and the way the pauses took from where they began to the late
     step.
 
@@ -83,26 +91,14 @@ def network(
     from oncall.report.network.topology_svg import topology_svg
     from oncall.report.network.topology_text import topology_lines
 
-    def drawn(incident: Incident, graph: WaitingGraph) -> Drawing:
-        step = _worst(graph)
-        shown = topology(incident, network_of(incident.con), graph.collective, step)
-        if shown is None or not shown.roots:
-            raise UsageError(_why(incident, graph))
-        return (
-            lambda width, plain: topology_lines(shown, width, plain=plain),
-            lambda: topology_svg(shown),
-        )
-
-    _draw(path, job, (comm, seq), output, drawn)
+    shown = topology(incident, network_of(incident.con), graph.collective, _worst(graph))
+    if shown is None or not shown.roots:
+        raise UsageError(_why(incident, graph))
+    return Drawing(partial(topology_lines, shown), partial(topology_svg, shown))
 
 
-def provenance(
-    path: Evidence,
-    job: Job = None,
-    comm: Comm = None,
-    seq: Seq = None,
-    output: Output = None,
-) -> None:
+@_command
+def provenance(incident: Incident, graph: WaitingGraph) -> Drawing:
     """Draw the ports that held a late step up, what those waited for, and the flows in them.
 
     It is the step of the critical path that lost most.
@@ -112,43 +108,11 @@ def provenance(
     from oncall.report.network.provenance_text import provenance_lines
     from oncall.report.network.step_evidence import provenance
 
-    def drawn(incident: Incident, graph: WaitingGraph) -> Drawing:
-        step = _worst(graph)
-        shown = provenance(incident, network_of(incident.con), graph.collective, step)
-        if shown is None:
-            raise UsageError(_why(incident, graph))
-        return (
-            lambda width, plain: provenance_lines(shown, width, plain=plain),
-            lambda: provenance_svg(shown),
-        )
-
-    _draw(path, job, (comm, seq), output, drawn)
-
-
-def _draw(
-    path: Path,
-    job: str | None,
-    which: tuple[str | None, int | None],
-    output: Path | None,
-    drawn: Callable[[Incident, WaitingGraph], Drawing],
-) -> None:
-    from oncall.cli.draw_stages import evidence_of
-    from oncall.evidence import window
-    from oncall.report.network.evidence import find_collective, waiting_graph
-
-    if output is not None:
-        check_target(output)
-    comm = _hash(which[0])
-    with evidence_of(path, job) as incident, interruptible(incident.con):
-        window.keep_job(incident.con, job)
-        graph = waiting_graph(incident, find_collective(incident, comm, which[1]))
-        as_text, as_svg = drawn(incident, graph)
-    if output is not None:
-        write_picture(output, as_svg())
-        typer.echo(str(output))
-        return
-    plain, width = terminal()
-    sys.stdout.write("\n".join(as_text(width, plain)) + "\n")
+    net, step = network_of(incident.con), _worst(graph)
+    shown = provenance(incident, net, graph.collective, step)
+    if shown is None:
+        raise UsageError(_why(incident, graph))
+    return Drawing(partial(provenance_lines, shown), partial(provenance_svg, shown))
 
 
 def _hash(comm: str | None) -> int | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncall.cli.interrupt import interruptible
-from oncall.cli.pictures import PNG, SVG, check_target, terminal, write_picture
+from oncall.cli.pictures import PNG, SVG, Drawing, check_target, show
 from oncall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ def stages(
     iterations, unless one is named.
     """
     from oncall.evidence import window
+    from oncall.report.stages.evidence import timeline
+    from oncall.report.stages.svg import timeline_svg
+    from oncall.report.stages.text import timeline_lines
 
     if output is not None:
         check_target(output, (SVG, PNG, _DOT, _GRAPH))
@@ -64,10 +67,10 @@ def stages(
         window.keep_job(incident.con, job)
         if output is not None and not output.name.endswith((SVG, PNG)):
             _write_graph(incident, output, iteration, pipeline)
-        else:
-            _draw(incident, output, iteration, pipeline, ranks)
-    if output is not None:
-        typer.echo(str(output))
+            typer.echo(str(output))
+            return
+        drawn = timeline(incident, iteration, pipeline or None, every_rank=ranks)
+    show(Drawing(partial(timeline_lines, drawn), partial(timeline_svg, drawn)), output)
 
 
 def evidence_of(path: Path, job: str | None) -> Incident:
@@ -82,25 +85,6 @@ def evidence_of(path: Path, job: str | None) -> Incident:
 
     rulebooks = rulebooks_in_force((), True, {}).in_force
     return read_shards(shards, Wanted(job), rulebooks).incident
-
-
-def _draw(
-    incident: Incident,
-    output: Path | None,
-    iteration: int | None,
-    pipelines: list[int] | None,
-    ranks: bool,
-) -> None:
-    from oncall.report.stages.evidence import timeline
-    from oncall.report.stages.svg import timeline_svg
-    from oncall.report.stages.text import timeline_lines
-
-    drawn = timeline(incident, iteration, pipelines or None, every_rank=ranks)
-    if output is not None:
-        write_picture(output, timeline_svg(drawn))
-        return
-    plain, width = terminal()
-    sys.stdout.write("\n".join(timeline_lines(drawn, width, plain=plain)) + "\n")
 
 
 def _write_graph(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from oncall.cli.interrupt import interruptible
-from oncall.cli.pictures import check_target, terminal, write_picture
+from oncall.cli.pictures import Drawing, check_target, show
 from oncall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,18 +61,13 @@ def traffic(
         None if comm is None else _communicator(comm),
         seq,
         None if resolution is None else _resolution_ns(resolution),
-        picture=output is not None,
     )
     with Incident.open(path) as incident, interruptible(incident.con):
         finding = _finding(incident, job, wanted.comm)
         if not has_traffic(incident):
             raise UsageError(f"{path}: {NO_TRAFFIC}")
-        drawn = (_map if map_ else _curves)(incident, finding, wanted)
-    if output is None:
-        sys.stdout.write(drawn)
-    else:
-        write_picture(output, drawn)
-        typer.echo(str(output))
+        drawing = (_map if map_ else _curves)(incident, finding, wanted)
+    show(drawing, output)
 
 
 @dataclass(frozen=True)
@@ -82,10 +77,9 @@ class _Wanted:
     comm: int | None
     seq: int | None
     resolution_ns: int | None
-    picture: bool
 
 
-def _curves(incident: Incident, finding: Finding | None, wanted: _Wanted) -> str:
+def _curves(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Drawing:
     from oncall.report.traffic import evidence, svg, text
 
     operation = None
@@ -96,14 +90,14 @@ def _curves(incident: Incident, finding: Finding | None, wanted: _Wanted) -> str
     if operation is None:
         raise UsageError("no finding speaks of traffic: name a communicator with --comm")
     sent = evidence.operation_traffic(incident, operation, _blamed(incident, finding))
-    if wanted.picture:
-        return svg.curves_svg(sent, wanted.resolution_ns)
-    plain, width = terminal()
-    lines = text.curve_lines(sent, width, resolution_ns=wanted.resolution_ns, plain=plain)
-    return "\n".join(lines) + "\n"
+    resolution_ns = wanted.resolution_ns
+    return Drawing(
+        partial(text.curve_lines, sent, resolution_ns=resolution_ns),
+        partial(svg.curves_svg, sent, resolution_ns),
+    )
 
 
-def _map(incident: Incident, finding: Finding | None, wanted: _Wanted) -> str:
+def _map(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Drawing:
     from oncall.report.traffic import evidence, svg, text
 
     operation = None
@@ -111,10 +105,7 @@ def _map(incident: Incident, finding: Finding | None, wanted: _Wanted) -> str:
         operation = evidence.find_operation(incident, wanted.comm, wanted.seq)
     blamed = _blamed(incident, finding)
     sent = evidence.traffic_map(incident, wanted.comm, operation, blamed)
-    if wanted.picture:
-        return svg.map_svg(sent)
-    plain, width = terminal()
-    return "\n".join(text.map_lines(sent, width, plain=plain)) + "\n"
+    return Drawing(partial(text.map_lines, sent), partial(svg.map_svg, sent))
 
 
 def _blamed(incident: Incident, finding: Finding | None) -> frozenset[int]:

@@ -5,12 +5,31 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.errors import UsageError
 
 SVG, PNG = ".svg", ".png"
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Something drawn: `lines(width=, plain=)` of text, or an SVG, made when it is wanted."""
+
+    lines: Callable[..., list[str]]
+    svg: Callable[[], str]
+
+
+def show(drawing: Drawing, output: Path | None) -> None:
+    """Write the picture, and print its name; without a file, print it as text."""
+    if output is not None:
+        write_picture(output, drawing.svg())
+        sys.stdout.write(f"{output}\n")
+        return
+    plain, width = terminal()
+    sys.stdout.write("\n".join(drawing.lines(width=width, plain=plain)) + "\n")
 
 
 def check_target(output: Path, suffixes: Sequence[str] = (SVG, PNG)) -> None:

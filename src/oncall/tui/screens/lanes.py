@@ -8,7 +8,6 @@ choosing, walking along the critical path and what cannot be done are the same f
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.style import Style
@@ -19,13 +18,12 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from oncall.report.words import clean
-from oncall.tui.actions import needs_world
 from oncall.tui.goto import Target
 from oncall.tui.messages import Answered, Refused
 from oncall.tui.models import lanes as model
 from oncall.tui.models.lanes import Strip
-from oncall.tui.registry import ActionEntry
 from oncall.tui.screen import ConsoleScreen
+from oncall.tui.screens.lane_keys import Words
 from oncall.tui.state import State
 from oncall.tui.states import theme_style
 from oncall.tui.widgets.lanes import Lanes, LanesAxis
@@ -36,74 +34,6 @@ if TYPE_CHECKING:
 
 _TALL = 36  # lines, from which on there is room for everything
 _REST_S = 0.15  # the cursor stays on a bar for so long before more is read of it
-
-
-@dataclass(frozen=True)
-class Words:
-    """What a screen calls its pictures where something cannot be done."""
-
-    picture: str  # "iteration"
-    known: str  # "that was recorded", of the first and the last one
-    worst: str  # "the worst iteration"
-    one: str  # "rank": what a lane is
-    bar: str  # "task"
-
-
-def lane_actions(screen: str, words: Words) -> dict[str, ActionEntry]:
-    """The actions that every screen with lanes has, by the last part of their ids."""
-    entries = (
-        ActionEntry(f"{screen}.critical", "c", "Critical",
-                    f"Go to the next {words.bar} on the critical path.", _needs_path, bar=True),
-        ActionEntry(f"{screen}.before", "left_parenthesis", "Before",
-                    f"Show the {words.picture} before this one.", _needs_before, bar=True),
-        ActionEntry(f"{screen}.after", "right_parenthesis", "After",
-                    f"Show the {words.picture} after this one.", _needs_after, bar=True),
-        ActionEntry(f"{screen}.worst", "w", "Worst",
-                    f"Show {words.worst} again.", _needs_choice),
-        ActionEntry(f"{screen}.rank", "r", "Rank",
-                    f"Show this {words.one} in the fleet.", needs_picture),
-    )  # fmt: skip
-    return {entry.id.rpartition(".")[2]: entry for entry in entries}
-
-
-def needs_picture(screen: ConsoleScreen) -> str | None:
-    """Why not, as long as nothing is drawn."""
-    if why := needs_world(screen):
-        return why
-    assert isinstance(screen, LaneScreen)
-    return None if screen.has_view else screen.why_nothing
-
-
-def _needs_before(screen: ConsoleScreen) -> str | None:
-    return _needs_neighbour(screen, -1, "first")
-
-
-def _needs_after(screen: ConsoleScreen) -> str | None:
-    return _needs_neighbour(screen, 1, "last")
-
-
-def _needs_neighbour(screen: ConsoleScreen, step: int, which: str) -> str | None:
-    if why := needs_picture(screen):
-        return why
-    assert isinstance(screen, LaneScreen)
-    words = screen.WORDS
-    why_not = f"this is the {which} {words.picture} {words.known}"
-    return why_not if screen.neighbour(step) is None else None
-
-
-def _needs_choice(screen: ConsoleScreen) -> str | None:
-    if why := needs_picture(screen):
-        return why
-    assert isinstance(screen, LaneScreen)
-    return None if screen.chosen else f"{screen.WORDS.worst} is what is shown"
-
-
-def _needs_path(screen: ConsoleScreen) -> str | None:
-    if why := needs_picture(screen):
-        return why
-    assert isinstance(screen, LaneScreen)
-    unknown = f"the critical path of this {screen.WORDS.picture} is not known: it is not whole"
-    return None if screen.lanes.path() else unknown
 
 
 class LaneScreen(ConsoleScreen):

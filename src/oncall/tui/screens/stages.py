@@ -21,7 +21,8 @@ from oncall.tui.models import stages as model
 from oncall.tui.models.lanes import Strip
 from oncall.tui.registry import ActionEntry
 from oncall.tui.screen import ConsoleScreen, Copy
-from oncall.tui.screens.lanes import LaneScreen, Words, lane_actions, needs_picture
+from oncall.tui.screens.lane_keys import Words, lane_actions, needs_picture
+from oncall.tui.screens.lanes import LaneScreen
 from oncall.tui.states import theme_style
 from oncall.tui.widgets.stage_lanes import StageLanes
 from oncall.units import format_duration
