@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.analysis.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
-from oncall.analysis.stage_paths import OTHERS_BELOW, sent_to
+from oncall.analysis.stage_paths import OTHERS_BELOW, exchanged, sent_to
 from oncall.evidence import relation
 
 SLOWEST = 0.5  # of what the slowest pipeline lost: one that lost less ends well before it
@@ -28,6 +28,7 @@ SLOWEST = 0.5  # of what the slowest pipeline lost: one that lost less ends well
 class Lost:
     """Tasks (n,) of slow iterations: their graph, and what they and their inputs took and should
     have taken. `group` (p,) numbers the iteration of each pipeline 0.., `stage` (n,) the stages.
+    `with_forward` (n,): backwards whose input was exchanged for a forward's in one group call.
     """
 
     graph: TraceGraph
@@ -39,6 +40,13 @@ class Lost:
     usual_latency: Times
     hold: Times
     usual_hold: Times
+    with_forward: NDArray[np.bool_]
+
+    def transfers_to(self, stage: int) -> NDArray[np.bool_]:
+        """What is sent to a stage (n,), and what it exchanges for that: told for forwards."""
+        mine = (self.stage == stage) & ~self.with_forward
+        other = exchanged(self.graph, self.latency, self.hold)
+        return np.asarray(mine | (self.with_forward & np.append(mine, False)[other]))
 
     def spans(self, tasks: NDArray[np.bool_], transfers: NDArray[np.bool_]) -> Times:
         """The time of each pipeline (p,) with those tasks and transfers (n,) as expected."""
@@ -64,6 +72,7 @@ class Lost:
             usual_latency=self.usual_latency[chosen],
             hold=self.hold[chosen],
             usual_hold=self.usual_hold[chosen],
+            with_forward=self.with_forward[chosen],
         )
 
 
@@ -99,7 +108,7 @@ def stage_costs(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         of_stage = lost.stage == stage
         for kind, tasks, transfers in (
             ("computation", of_stage, nothing),
-            ("transfer", nothing, of_stage),
+            ("transfer", nothing, lost.transfers_to(stage)),
         ):
             without = lost.spans(tasks, transfers)
             there = np.flatnonzero(actual > without)
@@ -141,7 +150,7 @@ def _read(con: duckdb.DuckDBPyConnection) -> tuple[Lost, dict[str, Any]]:
                 AND (slow OR EXISTS (FROM always a WHERE a.job = i.job)))
         SELECT job, iteration, replica, stage, p.vertex, p.duration_ns, expected_ns,
             coalesce(latency_ns, 0) AS latency_ns, coalesce(usual_latency_ns, 0) AS usual_ns,
-            hold_ns, usual_hold_ns,
+            hold_ns, usual_hold_ns, task = 'backward' AS backward,
             coalesce(previous, -1) AS previous, coalesce(source, -1) AS source,
             dense_rank() OVER (ORDER BY job, iteration) - 1 AS number,
             dense_rank() OVER (ORDER BY job, iteration, replica) - 1 AS pipeline
@@ -161,4 +170,11 @@ def _read(con: duckdb.DuckDBPyConnection) -> tuple[Lost, dict[str, Any]]:
     )  # fmt: skip
     _, first = np.unique(pipeline, return_index=True)
     names = {name: np.asarray(found[name])[first] for name in ("job", "iteration", "replica")}
-    return Lost(trace_graph(pipeline, previous, source), number[first], stage, *times), names
+    graph = trace_graph(pipeline, previous, source)
+    took, expected, latency, usual, hold, usual_hold = times
+    with_forward = np.asarray(found["backward"], np.bool_)
+    with_forward &= exchanged(graph, latency, hold) != NONE
+    lost = Lost(
+        graph, number[first], stage, took, expected, latency, usual, hold, usual_hold, with_forward
+    )
+    return lost, names

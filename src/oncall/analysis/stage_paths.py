@@ -9,7 +9,7 @@ of its link counts as its own, with the usual of both directions between two sta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -21,6 +21,7 @@ from oncall.analysis.task_work import lower_middle, work_ratio
 from oncall.evidence import relation
 
 CRITICAL_NS = 1.0  # slack below this is rounding
+ALIKE = 0.05  # ends of one group call are told apart by less
 OTHERS_BELOW = 0.5  # times its own past: ways through a fabric differ by less than a factor of two
 
 
@@ -48,6 +49,7 @@ class Tasks:
     clock_error: Times
     recv_ns: Times  # what receiving its input took, with waiting for the sender
     send_ns: Times  # what sending its result took, with waiting for the receiver
+    head_ns: Times  # how far apart its ranks made their first calls
     held: NDArray[np.bool_]  # it began only when the send of the task before it was over
 
 
@@ -83,6 +85,10 @@ def stage_paths(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """Each task with its predecessors, its slack and whether its pipeline's time hangs on it."""
     tasks = read_tasks(con)
     graph = pipeline_graph(tasks)
+    usual_latency, latency = latencies(tasks, graph)
+    # Ranks that come to their first call apart had their inputs apart, or computed before it.
+    transfer = np.where(graph.source == NONE, 0.0, np.maximum(latency - usual_latency, 0.0))
+    tasks = replace(tasks, work_ns=tasks.work_ns + np.maximum(tasks.head_ns - transfer, 0.0))
     batches = int(tasks.micro_batch.max(initial=0)) + 1
     work = work_ratio(
         tasks.work_ns / np.where(tasks.usual_ns > 0, tasks.usual_ns, np.nan),
@@ -91,7 +97,6 @@ def stage_paths(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         tasks.stage,
         (tasks.pipeline * batches + tasks.micro_batch) * 2 + tasks.backward,
     )
-    usual_latency, latency = latencies(tasks, graph)
     sent = sent_to(graph)
     held = tasks.held & (sent != NONE)
     hold, usual_hold = (np.where(held, one[sent], 0.0) for one in (latency, usual_latency))
@@ -135,7 +140,7 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
             task = 'backward' AS backward, started_ns AS started, ended_ns AS ended,
             -- What a recorder lost of a task is not known to be work.
             CASE WHEN v.whole THEN v.duration_ns ELSE least(v.duration_ns, e.usual_ns) END
-                AS work_ns, e.usual_ns, clock_error_ns AS clock_error, recv_ns, send_ns,
+                AS work_ns, e.usual_ns, clock_error_ns AS clock_error, recv_ns, send_ns, head_ns,
             held
         FROM stage_vertices v JOIN shape USING (job)
         LEFT JOIN stage_expectation e USING (job, replica, stage, chunk, task)
@@ -152,7 +157,7 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
     for name in ("started", "ended"):  # nanoseconds since 1970 do not fit a float
         since = np.ma.masked_array(found[name], dtype=np.int64) - origin
         columns[name] = np.ma.filled(since.astype(np.float64), np.nan)
-    for name in ("work_ns", "usual_ns", "clock_error", "recv_ns", "send_ns"):
+    for name in ("work_ns", "usual_ns", "clock_error", "recv_ns", "send_ns", "head_ns"):
         columns[name] = np.ma.filled(np.ma.masked_array(found[name], dtype=np.float64), np.nan)
     columns |= {name: np.asarray(found[name], np.bool_) for name in ("backward", "held")}
     return Tasks(**columns)
@@ -206,6 +211,18 @@ def sent_to(graph: TraceGraph) -> Integers:
     return np.where(graph.previous == NONE, NONE, graph.receiver[graph.previous])
 
 
+def exchanged(graph: TraceGraph, latency: Times, hold: Times) -> Integers:
+    """The task (n,) whose input came in one group call with this one's, or NONE.
+
+    Two stages that send to one another at once wait for both: what either took is not told.
+    """
+    other = sent_to(graph)
+    both = (other != NONE) & (sent_to(graph)[other] == np.arange(len(other)))
+    both &= (hold > 0) & (hold[other] > 0)
+    both &= np.abs(latency - latency[other]) <= ALIKE * latency
+    return np.where(both, other, NONE)
+
+
 def latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
     """What a transfer to each task usually takes (n,), and what this one took.
 
@@ -242,9 +259,10 @@ def apparent_latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
         return usual, usual
     shift = clock_shifts(tasks, graph)
     ended, previous = tasks.ended - shift, graph.previous
-    seen = tasks.started - shift - ended[source]
+    # What was sent before it was asked for can be on its way no longer than it was waited for.
+    seen = np.fmin(tasks.started - shift - ended[source], tasks.recv_ns)
     free = np.where(previous == NONE, -np.inf, ended[previous])
-    waited = (source != NONE) & (free <= ended[source])
+    waited = (source != NONE) & ((free <= ended[source]) | ~np.isnan(tasks.recv_ns))
     boundary = _boundary(tasks, source)
     link = boundary * 2 + tasks.backward
     median = _quantile(seen, link, waited, 0.5, _links(tasks))

@@ -39,6 +39,7 @@ _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
         ("started_ns", "BIGINT", "ns", "when the group could begin, common time"),
         ("ended_ns", "BIGINT", "ns", "when the group was done; NULL: not seen to end"),
         ("duration_ns", "BIGINT", "ns", "in between"),
+        ("head_ns", "BIGINT", "ns", "how far apart its members were there, where calls alone tell"),
         ("late_ns", "BIGINT", "ns", "how much later than the median member that one entered"),
         ("last_calls", "INTEGER", "calls", "calls in which it was the last to enter"),
         ("calls", "INTEGER", "calls", "calls of the group in the task"),
@@ -73,6 +74,8 @@ def stage_vertices() -> str:
             SELECT {_WHERE}, arg_max(rank, {decides}) AS rank, arg_max(node, {decides}) AS node,
                 count(*) AS ranks, max(started_ns) AS started_ns,
                 CASE WHEN bool_and(ended_ns IS NOT NULL) THEN max(ended_ns) END AS ended_ns,
+                CASE WHEN bool_and(started_ns = first_call_ns)
+                    THEN max(started_ns) - min(started_ns) ELSE 0 END AS head_ns,
                 arg_max(late_ns, {decides}) AS late_ns,
                 arg_max(last_calls, {decides}) AS last_calls, max(calls) AS calls,
                 max(own_ns) AS own_ns,

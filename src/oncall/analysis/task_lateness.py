@@ -15,12 +15,14 @@ from oncall.analysis.task_positions import Inside
 @dataclass(frozen=True)
 class Late:
     """One rank's calls within tasks: sums up to each of how late it came, how long it waited for
-    the last, how often it came last, and of the calls of which that is known (calls + 1,)."""
+    the last, how often it came last, and of the calls of which that is known (calls + 1,); of each
+    how long after the first of its peers (calls,)."""
 
     late_ns: Array
     waited_ns: Array
     last: Array
     known: Array
+    behind_ns: Array
 
     def of(self, inside: Inside) -> tuple[Array, Array]:
         """Lateness and last calls of each task; -1 where no call's peers are all here."""
@@ -30,12 +32,15 @@ class Late:
             np.where(known, self.last[inside.last] - self.last[inside.first], UNKNOWN),
         )
 
-    def waited(self, inside: Inside) -> Array:
-        """How long the rank waited in the calls of each task for the last of its peers; -1 where
-        not all of its calls' peers are here."""
-        known = self.known[inside.last] - self.known[inside.first] == inside.last - inside.first
+    def waited(self, inside: Inside) -> tuple[Array, Array]:
+        """How long the rank waited in the calls of each task for the last of its peers, and by how
+        much it made the first of its peers wait in the first call; -1 where not all of its calls'
+        peers are here."""
+        count = inside.last - inside.first
+        known = self.known[inside.last] - self.known[inside.first] == count
         waited = self.waited_ns[inside.last] - self.waited_ns[inside.first]
-        return np.asarray(np.where(known, waited, UNKNOWN))
+        behind = np.where(count > 0, np.append(self.behind_ns, 0)[inside.first], 0)
+        return np.where(known, waited, UNKNOWN), np.where(known, behind, UNKNOWN)
 
 
 def lateness(ranks: Sequence[RankCalls], sizes: Mapping[int, int]) -> list[Late]:
@@ -58,14 +63,18 @@ def lateness(ranks: Sequence[RankCalls], sizes: Mapping[int, int]) -> list[Late]
     full = (count > 1) & (count == wanted[comm[order][begin]]) & (seq[order][begin] >= 0)
     median = entered[order][begin + (count - 1) // 2]
     newest = entered[order][begin + count - 1]
-    late, waited, last, known = np.zeros((4, len(order)), dtype=np.int64)
+    late, waited, last, known, behind = np.zeros((5, len(order)), dtype=np.int64)
     known[order] = np.repeat(full, count)
     late[order] = np.maximum(0, entered[order] - np.repeat(median, count))
     waited[order] = np.repeat(newest, count) - entered[order]
+    behind[order] = entered[order] - np.repeat(entered[order][begin], count)
     last[order[begin + count - 1]] = full
     ends = np.cumsum([len(p) for p in positions])[:-1]
-    parts = [np.split(values, ends) for values in (late * known, waited * known, last, known)]
-    return [
-        Late(*(np.concatenate([[0], np.cumsum(values)]) for values in mine))
-        for mine in zip(*parts, strict=True)
-    ]
+    summed = (late * known, waited * known, last, known)
+    parts = [[_up_to(p) for p in np.split(values, ends)] for values in summed]
+    return [Late(*mine) for mine in zip(*parts, np.split(behind * known, ends), strict=True)]
+
+
+def _up_to(values: Array) -> Array:
+    """The sums of all values before each, and of all (n + 1,)."""
+    return np.concatenate([[0], np.cumsum(values)])

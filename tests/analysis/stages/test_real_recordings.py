@@ -31,9 +31,7 @@ def test_the_rank_that_interference_slowed_is_found_with_its_stage(tmp_path: Pat
             [SLOW_FROM_NS, SLOW_UNTIL_NS],
         ).fetchall()
     assert slow == [(2, 1)]
-    root, stage = found
-    assert (root.verdict, root.explained_by) == ("S1", None)
-    assert (stage.verdict, stage.explained_by) == ("STAGE_SLOW", root.id)
-    for finding in found:
-        assert [blame.where["rank"] for blame in finding.blame] == [2]
+    (stage,) = found
+    assert (stage.verdict, stage.explained_by) == ("STAGE_SLOW", None)
+    assert [(blame.where["rank"], blame.where["stage"]) for blame in stage.blame] == [(2, 1)]
     assert stage.at_ns is not None and SLOW_FROM_NS <= stage.at_ns < SLOW_UNTIL_NS
