@@ -46,7 +46,8 @@ TRUE_COLUMNS = "job, rank, iteration, task, stage, chunk, micro_batch, started_n
 _COMPARED = """
     WITH labels AS (
         SELECT rank, iteration, task, stage, chunk, micro_batch,
-            (coalesce(started_ns, ended_ns) + coalesce(ended_ns, started_ns)) // 2 AS at_ns
+            (coalesce(started_ns, first_call_ns, ended_ns)
+                + coalesce(ended_ns, last_call_ns, started_ns)) // 2 AS at_ns
         FROM labelled_tasks WHERE task IN ('forward', 'backward')),
     truth AS (
         FROM stage_tasks WHERE task IN ('forward', 'backward', 'evaluation') AND peer IS NULL

@@ -69,10 +69,13 @@ def _passes(one: Seated, block: Block, evaluates: bool) -> int:
     if place.schedule != ONE_FORWARD_ONE_BACKWARD:
         # Forwards and backwards look alike: those beyond an iteration's are of an evaluation.
         usually = 2 * place.transfers_each * (place.micro_batches or 0)
-        same = usually and not place.micro_batches_vary
+        same = usually and place.fewest_micro_batches in (None, place.micro_batches)
         return max(0, len(block.events) - usually) // each if same else 0
     shape = shape_of(one.calls, block, one.forward)
-    if place.micro_batches is None or place.micro_batches <= place.behind:
+    if (
+        min(place.micro_batches or 0, place.fewest_micro_batches or place.behind + 1)
+        <= place.behind
+    ):
         return 0  # no exchange of both kinds at once that evaluations would lack
     return shape.sends if not shape.joint else max(0, shape.sent_alone - place.behind)
 
@@ -89,7 +92,11 @@ def _passes_begun(one: Seated, block: Block, evaluates: bool) -> int:
     calls, place, events = one.calls, one.place, block.events
     each = place.transfers_forward
     if one.forward is None:
-        joint = place.schedule == ONE_FORWARD_ONE_BACKWARD and shape_of(calls, block, None).joint
+        shape = shape_of(calls, block, None)
+        # In a ring each pass leaves one more Send on the first stage, one more Recv on the last.
+        passes = abs(shape.sends - shape.receives)
+        evaluates |= passes * each == len(events) and passes >= (place.micro_batches or 1)
+        joint = place.schedule == ONE_FORWARD_ONE_BACKWARD and shape.joint
         return len(events) // each if evaluates and not joint else 0
     onward = one.forward[events]
     gradients = np.flatnonzero(~onward)

@@ -15,7 +15,15 @@ import numpy as np
 from oncall.analysis.iteration_bounds import Block
 from oncall.analysis.pipeline_layouts import Memberships, layouts
 from oncall.analysis.rank_calls import RECV, SEND, UNKNOWN, RankCalls
-from oncall.analysis.schedule_fit import Hypothesis, Layout, Seen, Told, fit, seen_of
+from oncall.analysis.schedule_fit import (
+    Hypothesis,
+    Layout,
+    Seen,
+    Told,
+    explained,
+    fit,
+    seen_of,
+)
 from oncall.analysis.schedules import ONE_FORWARD_ONE_BACKWARD, Array
 from oncall.analysis.tensor_patterns import usual
 
@@ -34,7 +42,7 @@ class Place:
     schedule: str
     micro_batches: int | None
     stages: int | None
-    micro_batches_vary: bool = False
+    fewest_micro_batches: int | None = None  # of any iteration, where batches grow
 
     @property
     def stage(self) -> int | None:
@@ -146,15 +154,19 @@ def find_places(ranks: Sequence[Found], known: Memberships, told: Told) -> Place
         one.rank: one.micro_batches(seats[one.rank], chunks) for one in looks if one.rank in seats
     }
     usually = usual(np.array([count for count in counts.values() if count]))
-    # Within the pipeline evaluations look like more of the same, where the other sides are unknown.
-    vary = any(
-        len({len(shape) for shape, _ in one.shapes}) > 1
-        for one in looks
-        if one.rank in seats and (one.directed or _is_end(*seats[one.rank]))
+    # Inside the pipeline, evaluations look like more of the same where no other side is known.
+    fewest = min(
+        (
+            count
+            for one in looks
+            if one.rank in seats and (one.directed or _is_end(*seats[one.rank]))
+            for count in explained(found.taken, one)
+        ),
+        default=None,
     )
     return Places(
         {
-            rank: _by_hypothesis(found.taken, rank, count or usually or told.micro_batches, vary)
+            rank: _by_hypothesis(found.taken, rank, count or usually or told.micro_batches, fewest)
             for rank, count in counts.items()
         }
     )
@@ -172,7 +184,7 @@ def _look(one: Found) -> Seen:
 
 
 def _by_hypothesis(
-    hypothesis: Hypothesis, rank: int, micro_batches: int | None, vary: bool
+    hypothesis: Hypothesis, rank: int, micro_batches: int | None, fewest: int | None
 ) -> Place:
     stage, stages = hypothesis.layout.seats[rank]
     return Place(
@@ -183,7 +195,7 @@ def _by_hypothesis(
         schedule=hypothesis.schedule,
         micro_batches=micro_batches,
         stages=stages,
-        micro_batches_vary=vary,
+        fewest_micro_batches=fewest,
     )
 
 

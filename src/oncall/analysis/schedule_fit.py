@@ -185,6 +185,17 @@ def _misfit(one: Hypothesis, ranks: Sequence[Seen]) -> float:
     )
 
 
+def explained(one: Hypothesis, rank: Seen) -> list[int]:
+    """The micro-batches of the rank's iterations that are as the hypothesis says."""
+    place = one.layout.seats[rank.rank]
+    return [
+        count
+        for shape, _ in rank.shapes
+        if (count := _micro_batches(len(shape), place, one.chunks)) is not None
+        and _distance(one, rank, shape) < _ALIKE
+    ]
+
+
 def _distance(one: Hypothesis, rank: Seen, shape: bytes) -> float:
     """How far a sequence is from that of the schedule, in whatever form it exchanges."""
     place = one.layout.seats[rank.rank]

@@ -12,7 +12,7 @@ import numpy as np
 from oncall.analysis.schedules import Array
 
 _ALIKE = 0.999  # of the calls that must be those one period before
-_SMALL = 1 / 64  # losses are this much smaller than activations
+_SMALL = 1 / 8  # losses, a number a token, are at least so much smaller than what layers pass
 _MOST_WORDS, _MOST_PERIODS = 4, 1024
 
 
@@ -56,7 +56,7 @@ def split(sizes: Array, sums: Array, gaps: Array) -> int:
     n = len(sizes)
     if n < 2:
         return n
-    small = np.flatnonzero(sums & (sizes < _SMALL * sizes.max(initial=0)))
+    small = np.flatnonzero(sums & (sizes <= _SMALL * sizes.max(initial=0)))
     small = small[(small > 0) & (small < n - 1)]
     if len(small):
         return int(small[-1]) + 1
