@@ -52,8 +52,10 @@ class Counted:
             f"more than {FRESH_NS // NS_PER_S} s old": self.stale,
         }
         told = []
-        if self.sent or self.taken:
-            told.append(f"detections were handed over {self.sent} times, taken {self.taken} times")
+        if self.sent:
+            told.append(f"detections were handed over {self.sent} times")
+        if self.taken:
+            told.append(f"detections of others were taken {self.taken} times")
         if self.elsewhere:
             told.append(f"{self.elsewhere} notifications were of flows that are not sent from here")
         told += [f"{n} notifications refused: {why}" for why, n in refused.items() if n]
