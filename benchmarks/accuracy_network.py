@@ -11,8 +11,8 @@ have the right verdict, no innocent flow may be named, and no second root cause.
 
 A flow must be named if ports served it, while the collective waited there, for at least a twentieth
 of a step. It is innocent if they did for less than a two-hundredth, and no step of the collective
-would be shorter by as much without it (the case is played again without it). The flows of an incast
-are no innocents, whichever of them it is that fills the queue.
+would be shorter by as much without it (the case is played again without it). Flows of an incast,
+and others through the port it fills, are no innocents, whichever of them it is that fills it.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ def judge(
 ) -> Case:
     """Diagnose a case. `told` (epochs, ports): what switches reported, if not as drawn."""
     from oncall.diagnose import diagnose
-    from oncall.rules.load import load_rulebooks, shipped_folder
+    from oncall.rules.load import load_file, shipped_folder
     from oncall.simulate.network.record import record
 
     simulated = time.perf_counter()
-    books = [b for b in load_rulebooks([shipped_folder()]) if b.name in ("pfc", "contention")]
+    books = [load_file(shipped_folder() / f"{name}.yaml") for name in ("pfc", "contention")]
     with record(played, told) as incident:
         diagnosis = diagnose(incident, books)
     diagnosed = time.perf_counter()
@@ -156,9 +156,18 @@ def innocent(played: Any, truth: Any, named: frozenset[str]) -> frozenset[str]:
     served = served_ns(truth)
     # Of an incast, any one could be missing and the others would do the same together.
     if truth.faults and truth.faults[0].kind != "CONTENTION":
-        served = dict.fromkeys(served, least)
+        served = dict.fromkeys([*served, *_through_root(played)], least)
     doubtful = [flow for flow in named if served.get(flow, 0.0) < least]
     return frozenset(flow for flow in doubtful if steps_longer_ns(played, flow) < least)
+
+
+def _through_root(played: Any) -> list[str]:
+    """Flows of others on a port where the fault's flows queue."""
+    from oncall.simulate.network.record import flow_names
+
+    ports = {port for fault in played.plan.injected for port in fault.ports}
+    others = zip(flow_names(played)[played.members :], played.plan.flows, strict=True)
+    return [name for name, flow in others if ports & set(flow.path)]
 
 
 def scores(cases: Iterable[Case]) -> Iterator[str]:

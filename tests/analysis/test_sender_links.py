@@ -11,7 +11,10 @@ assert oncall.analysis  # imported for the relations that it registers
 MS = 1_000_000
 
 
-def late_step(other_packets: int, took_ms: int = 10) -> Incident:
+Rows = list[tuple[int, int, int]]  # flow, epoch of 5 ms, packets
+
+
+def late_step(packets: Rows, took_ms: int = 10) -> Incident:
     """A step of 5 ms from host a took longer; leaf A saw it and another flow of host a."""
     incident = Incident.empty()
     incident.append(
@@ -31,18 +34,19 @@ def late_step(other_packets: int, took_ms: int = 10) -> Incident:
         },
     )
     incident.append("ranks", {"job": ["j", "j"], "rank": [0, 1], "node": ["a", "b"]})
-    incident.append("links", {"a": ["a", "b"], "a_port": 1, "b": ["A", "A"], "b_port": [1, 2]})
+    links = {"a": ["a", "b"], "a_port": 1, "b": ["A", "A"], "b_port": [1, 2]}
+    incident.append("links", {**links, "rate_bytes_per_s": 12_000_000_000})
     incident.append("flows", {"flow": [1, 2], "src_host": ["a", "a"], "dst_host": ["b", "c"]})
     incident.append(
         "switch_flows",
         {
-            "switch": ["A", "A"],
-            "port": [2, 3],
-            "at_ns": [5 * MS, 5 * MS],
+            "switch": "A",
+            "port": [flow + 1 for flow, _, _ in packets],
+            "at_ns": [epoch * 5 * MS for _, epoch, _ in packets],
             "epoch_ns": 5 * MS,
-            "flow": [1, 2],
-            "packets": [1_000, other_packets],
-            "queue_depth": [0.0, 0.0],
+            "flow": [flow for flow, _, _ in packets],
+            "packets": [count for _, _, count in packets],
+            "queue_depth": 0.0,
         },
     )
     incident.provide(["sender_links", "contributors"])
@@ -50,7 +54,7 @@ def late_step(other_packets: int, took_ms: int = 10) -> Incident:
 
 
 def test_what_left_beside_the_step_is_why_it_took_longer() -> None:
-    with late_step(other_packets=1_000) as incident:
+    with late_step([(1, 1, 1_000), (2, 1, 1_000)]) as incident:
         rows = incident.con.execute(
             "SELECT switch, port, flow, packets, own FROM sender_links ORDER BY flow"
         ).fetchall()
@@ -61,5 +65,17 @@ def test_what_left_beside_the_step_is_why_it_took_longer() -> None:
 
 @pytest.mark.parametrize("packets", [100, 500])
 def test_a_link_with_room_left_is_not_why(packets: int) -> None:
-    with late_step(other_packets=packets) as incident:
+    with late_step([(1, 1, 1_000), (2, 1, packets)]) as incident:
+        assert incident.rows("sender_links") == 0
+
+
+def test_a_link_full_for_a_while_is_why_for_that_while() -> None:
+    while_full: Rows = [(1, 1, 3_000), (2, 1, 2_000), (1, 2, 2_000)]
+    with late_step(while_full) as incident:
+        rows = incident.con.execute("SELECT flow, packets FROM sender_links ORDER BY flow")
+        assert rows.fetchall() == [(1, 3_000.0), (2, 2_000.0)]
+
+
+def test_epochs_that_nobody_reported_leave_the_size_of_packets_unknown() -> None:
+    with late_step([(1, 1, 3_000), (2, 1, 1_000)]) as incident:
         assert incident.rows("sender_links") == 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import duckdb
+import numpy as np
 
 from oncall.analysis.graph import components
-from oncall.analysis.network_paths import label, network_of
+from oncall.analysis.network_paths import Network, label, labels, network_of
+from oncall.analysis.pause_paths import STORM_NS
 from oncall.analysis.step_views import INPUTS
 from oncall.evidence import relation
 
@@ -24,6 +26,7 @@ from oncall.evidence import relation
         ("name", "VARCHAR", "", "what to call it"),
         ("ports", "VARCHAR[]", "", "the ports of the circle"),
         ("way", "VARCHAR", "", "these, one after the other"),
+        ("astray", "VARCHAR[]", "", "of these, the ports that lead away from its receiver"),
         ("first_ns", "BIGINT", "ns", "first seen in the circle"),
         ("last_ns", "BIGINT", "ns", "last seen there"),
     ],
@@ -57,16 +60,108 @@ def looping_flows(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
                     min(old[0], *(ports[port][0] for port in circle)),
                     max(old[1], *(ports[port][1] for port in circle)),
                 )
-    names = dict(con.execute("SELECT flow, any_value(name) FROM flows GROUP BY flow").fetchall())
-    labels = [[label(net.ports[port]) for port in circle] for _, circle in found]
+    ends = {
+        flow: (name, receiver)
+        for flow, name, receiver in con.execute(
+            "SELECT flow, any_value(name), any_value(dst_host) FROM flows GROUP BY flow"
+        ).fetchall()
+    }
+    ways = [labels(net.ports[port] for port in circle) for _, circle in found]
     return {
         "flow": [flow for flow, _ in found],
-        "name": [names.get(flow) or f"flow {flow}" for flow, _ in found],
-        "ports": labels,
-        "way": [" > ".join(ports) for ports in labels],
+        "name": [ends.get(flow, (None, None))[0] or f"flow {flow}" for flow, _ in found],
+        "ports": ways,
+        "way": [" > ".join(ports) for ports in ways],
+        "astray": [_astray(net, circle, ends.get(flow, (None, None))[1]) for flow, circle in found],
         "first_ns": [first for first, _ in found.values()],
         "last_ns": [last for _, last in found.values()],
     }
+
+
+def _astray(net: Network, ports: Iterable[int], receiver: str | None) -> list[str]:
+    """Those of `ports` that lead away from a host: where the route is wrong."""
+    row = net.row_of(receiver) if receiver else None
+    if row is None:
+        return []
+    away = net.distances[row]
+    return labels(net.ports[p] for p in ports if away[net.towards[p]] > away[net.device_of[p]])
+
+
+@relation(
+    "looping_links",
+    reads=["late_steps"],
+    optional=["network_roots", *INPUTS],
+    empty_without=["network_roots"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the collective"),
+        (
+            "flow",
+            "BIGINT",
+            "",
+            "the flow that goes round there; NULL: not told, nor to be inferred",
+        ),
+        ("name", "VARCHAR", "", "what to call it"),
+        ("ports", "VARCHAR[]", "", "both ends of the link"),
+        ("way", "VARCHAR", "", "these, one after the other"),
+        ("astray", "VARCHAR[]", "", "of these, the ports that lead away from its receiver"),
+        ("first_ns", "BIGINT", "ns", "since when both stand still"),
+    ],
+    source="Vedrfolnir II-B (loops), from pauses",
+)
+def looping_links(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """Links whose ends stop each other: packets are sent back there as they came, in a loop.
+
+    Standing still, no switch counts whose packets these are. It is the flow that was seen at an end
+    though no shortest way leads there, else the only one that may have come there before and has
+    not ended since.
+    """
+    net = network_of(con)
+    number = {label(port): place for place, port in enumerate(net.ports)}
+    rows = con.execute(
+        """SELECT job, comm, seq, spread, max(p.started_ns) FROM network_roots r
+        JOIN pause_spans p ON list_contains(r.spread, p.switch || 'P' || p.port)
+        WHERE kind = 'deadlock' AND len(spread) = 2 AND p.ended_ns - p.started_ns >= ?
+        GROUP BY ALL ORDER BY ALL""",
+        [STORM_NS],
+    ).fetchall()
+    found = []
+    for *collective, ports, since_ns in rows:
+        ends = [number[port] for port in ports if port in number]
+        if len(ends) == 2 and int(net.back[ends[0]]) == ends[1]:
+            flow, name, receiver = _gone_round(con, net, ends, since_ns) or (None, None, None)
+            astray = _astray(net, ends, receiver)
+            found.append((*collective, flow, name, ports, " > ".join(ports), astray, since_ns))
+    names = ("job", "comm", "seq", "flow", "name", "ports", "way", "astray", "first_ns")
+    return {name: [row[i] for row in found] for i, name in enumerate(names)}
+
+
+def _gone_round(
+    con: duckdb.DuckDBPyConnection, net: Network, ends: list[int], since_ns: int
+) -> tuple[int, str, str] | None:
+    """The one flow (number, name, receiver) that can have looped between two ports, if one can."""
+    rows = con.execute(
+        """SELECT flow, coalesce(any_value(f.name), 'flow ' || flow), any_value(src_host),
+            any_value(dst_host), coalesce(bool_or(is_collective), false),
+            bool_and(ended_ns IS NULL) AND min(started_ns) < ?,
+            list_distinct(list(s.switch || 'P' || s.port) FILTER (s.packets > 0))
+        FROM flows f LEFT JOIN switch_flows s USING (flow) GROUP BY flow ORDER BY flow""",
+        [since_ns],
+    ).fetchall()
+    circle = set(labels(net.ports[end] for end in ends))
+    devices = {int(net.device_of[end]) for end in ends}
+    strays, pending = [], []
+    for flow, name, src, dst, member, open_before, seen in rows:
+        if member or src is None or dst is None:
+            continue
+        useful = np.flatnonzero(net.on_paths(src, dst))
+        if circle & set(seen or ()) - set(labels(net.ports[port] for port in useful)):
+            strays.append((flow, name, dst))
+        elif open_before and devices & set(net.device_of[useful].tolist()):
+            pending.append((flow, name, dst))
+    one = strays or pending
+    return one[0] if len(one) == 1 else None
 
 
 @relation(

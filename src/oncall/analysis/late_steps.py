@@ -6,7 +6,7 @@ from oncall.evidence import relation
 
 # Of one collective, only so many late steps are followed into the network, the worst first: the
 # critical path has few, and beyond some tens they tell nothing new.
-MOST_STEPS = 48
+MOST_STEPS = 200
 
 
 @relation(

@@ -35,6 +35,7 @@ _ROOT_COLUMNS = [
     ("longest_ns", "BIGINT", "ns", "longest pause of the port that was stopped by the root"),
     ("paused_ns", "DOUBLE", "ns", "all of that port's pauses during the step"),
     ("critical", "BOOLEAN", "", "the step is on the longest path"),
+    ("over", "BOOLEAN", "", "the step has ended"),
     ("at_ns", "BIGINT", "ns", "start of the step"),
 ]
 
@@ -92,6 +93,7 @@ def _row(
         longest_ns,
         paused_ns,
         step[7],
+        step[10],
         step[4],
     )
 

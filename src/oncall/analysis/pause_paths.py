@@ -17,6 +17,7 @@ from oncall.analysis.step_views import PAUSED, QUEUE, View
 
 # A queue stops its senders for no longer than a full buffer takes to drain: 12 MB at 100 Gb/s.
 STORM_NS = 1_000_000
+MAINLY = 0.5  # of what a step lost: pauses of so much leave nothing else to explain
 SPREADS = 0.2  # of the time the port behind it was stopped: less does not explain that
 
 
@@ -37,21 +38,29 @@ class Root:
 
 
 def roots(view: View, net: Network) -> list[Root]:
-    """Where the waiting of one late step begins, the shares of its excess summing to one.
+    """Where the waiting of one late step begins, the shares of its excess summing to at most one.
 
-    Traffic that contends on the path itself counts by its share of the port, pauses by their
-    share of the step's time.
+    Pauses explain as much as they lasted, traffic that contends on the path itself what ports gave
+    it of the other time, or all the rest. A port's queue is its pauses' doing where these are most
+    of the loss.
     """
+    starts = [port for port in view.path if _stops(view, port)]
+    stopped_ns = max((view.paused[port][0] for port in starts), default=0.0)
     direct = {
         port: share
         for port, share in view.shared.items()
-        if share > 0 and view.depth.get(port, 0) >= QUEUE and not _stops(view, port)
+        if share > 0
+        and view.depth.get(port, 0) >= QUEUE
+        and view.paused.get(port, (0.0, 0))[0] < MAINLY * view.excess_ns
     }
-    starts = [port for port in view.path if _stops(view, port)]
-    most = max((view.paused[port][0] for port in starts), default=0.0)
-    found = [Root(_queue(view, port), port, (port,), share) for port, share in direct.items()]
-    stopped = most / view.duration_ns
-    share = stopped / len(starts) if starts else 0.0
+    shared_ns = 0.0
+    if direct:
+        shared_ns = max(direct.values()) * max(view.duration_ns - stopped_ns, 0.0)
+        shared_ns = max(shared_ns, view.excess_ns - stopped_ns)
+    lost_ns = max(view.excess_ns, stopped_ns + shared_ns, 1.0)
+    each = shared_ns / lost_ns / (sum(direct.values()) or 1.0)
+    found = [Root(_queue(view, port), port, (port,), each * direct[port]) for port in direct]
+    share = stopped_ns / lost_ns / max(len(starts), 1)
     edges = spreading(view, net)
     circles = [
         set(circle)
@@ -60,14 +69,13 @@ def roots(view: View, net: Network) -> list[Root]:
     ]
     for start in starts:
         found += _ends(view, net, edges, circles, (start,), share)
-    causes = [root for root in found if root.kind != "overrun"]
-    found = causes or found
-    total = sum(root.weight for root in found)
+    causes = [root for root in found if root.kind != "overrun"] or found
+    scale = sum(root.weight for root in found) / (sum(root.weight for root in causes) or 1.0)
     best: dict[tuple[str, int], Root] = {}
-    for root in sorted(found, key=lambda root: -len(root.ports)):
+    for root in sorted(causes, key=lambda root: -len(root.ports)):
         key = root.kind, root.port
         old = best.get(key)
-        weight = root.weight / total + (old.weight if old else 0)
+        weight = root.weight * scale + (old.weight if old else 0)
         ports = old.ports if old else root.ports
         best[key] = Root(root.kind, root.port, ports, weight)
     return sorted(best.values(), key=lambda root: (-root.weight, root.port))
@@ -107,6 +115,22 @@ def spreading(view: View, net: Network) -> dict[int, list[int]]:
     return edges
 
 
+def _own_next(view: View, port: int, nexts: list[int]) -> list[int]:
+    """Of the ports that one on the step's path waits for, that where the step's own packets wait.
+
+    A buffer holds back whoever sent what is in it: who stands in line elsewhere does this sender
+    no harm while its own next port stands as long.
+    """
+    own = [
+        after
+        for after in nexts
+        if port in view.path
+        and after in view.path
+        and view.paused[after][0] >= MAINLY * view.paused[port][0]
+    ]
+    return own or nexts
+
+
 def queues_behind(view: View, net: Network, port: int) -> dict[int, float]:
     """Ports with a queue that the traffic of `port` goes on to, and how deep it is."""
     return {q: view.depth[q] for q in net.follows(port) if view.depth.get(q, 0) >= QUEUE}
@@ -126,7 +150,7 @@ def _ends(
         if port in circle:
             yield Root("deadlock", min(circle), tuple(sorted(circle)), weight)
             return
-    nexts = [after for after in edges.get(port, []) if after not in way]
+    nexts = _own_next(view, port, [after for after in edges.get(port, []) if after not in way])
     if nexts:
         total = sum(view.paused[after][0] for after in nexts)
         for after in nexts:

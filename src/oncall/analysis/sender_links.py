@@ -1,7 +1,8 @@
 """Flows that leave one host together: they meet on its own link, before any switch can tell.
 
 What a switch shows is that the sender's flows together come at the rate which the step would have
-alone: then its link was full, and what the others sent, the step could not.
+alone: then its link was full, and what the others sent, the step could not. Where every epoch of a
+flow was reported, that is told epoch by epoch; else of all that was reported of the step.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from oncall.evidence import relation
 
 FULL = 0.9  # of the rate that the step has alone: together they came as fast as that
+WHOLE = 0.9  # of the time of a flow's steps: what is reported of so much are all its packets
 
 
 @relation(
     "sender_links",
     reads=["late_steps"],
-    optional=["switch_flows", "flows", "links"],
+    optional=["step_waits", "switch_flows", "flows", "links"],
     empty_without=["late_steps", "switch_flows", "flows", "links"],
     columns=[
         ("id", "INTEGER", "", "the late step"),
@@ -30,28 +32,47 @@ def sender_links() -> str:
     """Each flow on the link of a late step's sender, where that link was full."""
     return f"""
         WITH ends AS (
-            SELECT a AS host, a_port AS port FROM links UNION SELECT b, b_port FROM links),
+            SELECT a AS host, a_port AS port, rate_bytes_per_s FROM links
+            UNION SELECT b, b_port, rate_bytes_per_s FROM links),
         single AS (
-            SELECT host, any_value(port) AS port FROM ends
-            GROUP BY host HAVING count(*) = 1),
+            SELECT host, any_value(port) AS port, any_value(rate_bytes_per_s) / 1e9 AS bytes_per_ns
+            FROM ends GROUP BY host HAVING count(*) = 1),
+        epochs AS (
+            SELECT flow, at_ns, max(packets) AS packets, max(epoch_ns) AS epoch_ns
+            FROM switch_flows WHERE packets > 0 GROUP BY ALL),
         leaving AS (
-            SELECT s.id, h.host, h.port, p.flow, p.at_ns, max(p.packets) AS packets,
-                p.flow = s.flow AS own
+            SELECT s.id, h.host, h.port, p.*, p.flow = s.flow AS own
             FROM late_steps s JOIN single h ON h.host = s.src_host
-            JOIN flows f ON f.src_host = h.host
-            JOIN switch_flows p ON p.flow = f.flow
+            JOIN flows f ON f.src_host = h.host AND coalesce(f.started_ns < s.ended_ns, true)
+                AND coalesce(f.ended_ns > s.started_ns, true)
+            JOIN epochs p ON p.flow = f.flow
                 AND p.at_ns > s.started_ns AND p.at_ns - coalesce(p.epoch_ns, 0) < s.ended_ns
-            WHERE s.flow IS NOT NULL AND p.packets > 0
-            GROUP BY ALL),
+            WHERE s.flow IS NOT NULL),
         -- Reports of other times would say nothing of how the link was shared.
         together AS (
-            SELECT id, host, port, flow, own, sum(packets) AS packets FROM leaving l
-            SEMI JOIN (SELECT id, at_ns FROM leaving WHERE own) o USING (id, at_ns) GROUP BY ALL),
-        full_links AS (
+            SELECT * FROM leaving SEMI JOIN (SELECT id, at_ns FROM leaving WHERE own) o
+            USING (id, at_ns)),
+        full_steps AS (
             SELECT t.id FROM together t JOIN late_steps s USING (id)
             GROUP BY t.id, s.started_ns, s.ended_ns, s.excess_ns
-            HAVING count(*) > 1 AND sum(packets) / sum(packets) FILTER (own)
-                * (1 - s.excess_ns / greatest(s.ended_ns - s.started_ns, 1)) >= {FULL})
-        SELECT t.id, t.host AS switch, t.port, t.flow, t.packets, t.own
-        FROM together t SEMI JOIN full_links USING (id)
+            HAVING count(DISTINCT t.flow) > 1 AND sum(packets) / sum(packets) FILTER (own)
+                * (1 - s.excess_ns / greatest(s.ended_ns - s.started_ns, 1)) >= {FULL}),
+        -- Packets that the host's link takes in a nanosecond, by the size of the step's.
+        sizes AS (
+            SELECT e.flow, e.packets / w.bytes AS packets_per_byte
+            FROM (SELECT flow, sum(packets) AS packets, sum(epoch_ns) AS seen_ns
+                FROM epochs GROUP BY flow) e
+            JOIN (SELECT flow, sum(bytes) AS bytes, sum(ended_ns - started_ns) AS took_ns
+                FROM step_waits GROUP BY flow) w USING (flow)
+            WHERE e.seen_ns >= {WHOLE} * w.took_ns AND w.bytes > 0),
+        full_epochs AS (
+            SELECT t.id, t.at_ns FROM together t JOIN late_steps s USING (id)
+            JOIN sizes z ON z.flow = s.flow JOIN single h ON h.host = t.host
+            GROUP BY t.id, t.at_ns, z.packets_per_byte, h.bytes_per_ns
+            HAVING count(*) > 1 AND sum(t.packets)
+                >= {FULL} * max(t.epoch_ns) * z.packets_per_byte * h.bytes_per_ns)
+        SELECT id, host AS switch, port, flow, sum(packets) AS packets, any_value(own) AS own
+        FROM together t
+        WHERE id IN (FROM full_steps) OR (id, at_ns) IN (SELECT (id, at_ns) FROM full_epochs)
+        GROUP BY ALL
     """

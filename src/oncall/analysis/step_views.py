@@ -64,7 +64,7 @@ def views(con: duckdb.DuckDBPyConnection, net: Network) -> Iterator[tuple[tuple[
             overrun[step_id].add(net.number[switch, number])
     steps = con.execute(
         """SELECT id, job, comm, seq, started_ns, ended_ns, excess_ns, critical, src_host,
-        dst_host FROM late_steps ORDER BY id"""
+        dst_host, over FROM late_steps ORDER BY id"""
     ).fetchall()
     for step in steps:
         observed = {port for port, own, _ in seen[step[0]] if own}
@@ -84,11 +84,11 @@ def views(con: duckdb.DuckDBPyConnection, net: Network) -> Iterator[tuple[tuple[
         )
 
 
-# Ports where several of the collective's flows were seen, no other, and no two in the same step.
+# Ports where flows of the collective were seen, no other, and no two in the same step.
 _OVERRUN = """
     WITH alone AS (
         SELECT id, switch, port FROM step_flows GROUP BY ALL
-        HAVING bool_and(member) AND count(DISTINCT flow) > 1),
+        HAVING bool_and(member)),
     running AS (
         SELECT f.id, f.switch, f.port, f.flow, w.step, w.started_ns, w.ended_ns
         FROM step_flows f SEMI JOIN alone USING (id, switch, port) JOIN late_steps l USING (id)
