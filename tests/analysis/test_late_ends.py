@@ -68,9 +68,10 @@ def test_what_is_not_counted_is_not_known(incident: Incident) -> None:
 def test_how_full_a_link_was_is_read_within_a_step(incident: Incident) -> None:
     counted = {"tx_bytes": [0, 10_000, 110_000, 110_000], "rx_bytes": [0, 1, 2, 3]}
     read(incident, "a", [4, 8, 18, 30], **counted, rate_bytes_per_s=10_000_000)
-    ((full, own),) = ends(incident, "tx_full, own_bytes_per_s")
+    ((full, own, others),) = ends(incident, "tx_full, own_bytes_per_s, tx_others")
     assert full == pytest.approx(1.0)  # 100,000 bytes in 10 ms
     assert own == pytest.approx(2000 / 0.030)
+    assert others == pytest.approx(98_000 / 0.030 / 10_000_000)  # these 10 ms of 30 are known
 
 
 def test_hosts_that_paused_meanwhile_are_told_apart_from_the_receiver(incident: Incident) -> None:

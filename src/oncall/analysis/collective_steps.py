@@ -16,7 +16,7 @@ BEST = 0.1  # quantile: undisturbed, yet not the one luckiest
 @relation(
     "collective_steps",
     reads=["flow_steps|op_traffic", "flow_steps|switch_ports|switch_pauses|nics"],
-    optional=["ranks", "flows", "node_flow_steps"],
+    optional=["ranks", "flows", "node_flow_steps", "clocks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -31,6 +31,7 @@ BEST = 0.1  # quantile: undisturbed, yet not the one luckiest
         ("waits_for_flow", "BIGINT", "", "the flow whose step must end before, where told"),
         ("expected_ns", "DOUBLE", "ns", "its time undisturbed"),
         ("traced", "BOOLEAN", "", "told by who sent it; false: found in a rank's traffic"),
+        ("within_ns", "BIGINT", "ns", "its times are known to so much"),
     ],
     source="Vedrfolnir III-B, III-C1; Pulse 5",
 )
@@ -38,6 +39,8 @@ def collective_steps() -> str:
     """Each step of each collective; what hosts traced goes before what their traffic shows."""
     return f"""
         WITH homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
+clock AS (
+            SELECT DISTINCT ON (node) node, offset_ns FROM clocks ORDER BY node, at_ns DESC),
         named AS (
             SELECT src_host, dst_host, any_value(flow) AS flow FROM flows
             WHERE is_collective GROUP BY ALL),
@@ -65,19 +68,21 @@ def collective_steps() -> str:
                 OVER (PARTITION BY job, comm, bytes) AS best_ns
             FROM node_flow_steps SEMI JOIN inside USING (job, comm, seq))
         SELECT job, comm, seq, flow, src, dst, step, bytes, started_ns, ended_ns, waits_for_flow,
-            expected_ns, true AS traced
+            expected_ns, true AS traced, 0 AS within_ns
         FROM flow_steps WHERE started_ns IS NOT NULL AND step IS NOT NULL
         UNION ALL
         SELECT s.job, s.comm, s.seq, n.flow, s.rank, s.peer, 1, s.bytes, s.started_ns, s.ended_ns,
-            NULL, s.best_ns, false
+            NULL, s.best_ns, false, coalesce(s.epoch_ns, 0)
         FROM sent s ANTI JOIN inside USING (job, comm, seq)
         LEFT JOIN named n ON n.src_host = s.src_node AND n.dst_host = s.dst_node
         WHERE s.started_ns IS NOT NULL
             AND (EXISTS (FROM switch_ports) OR EXISTS (FROM switch_pauses))
         UNION ALL
-        SELECT s.job, s.comm, s.seq, n.flow, s.src, s.dst, s.step, s.bytes, s.started_ns,
-            s.ended_ns, NULL, s.best_ns, false
+        SELECT s.job, s.comm, s.seq, n.flow, s.src, s.dst, s.step, s.bytes,
+            s.started_ns - coalesce(c.offset_ns, 0), s.ended_ns - coalesce(c.offset_ns, 0), NULL,
+            s.best_ns, false, s.epoch_ns
         FROM alone s LEFT JOIN homes a ON a.job = s.job AND a.rank = s.src
         LEFT JOIN homes b ON b.job = s.job AND b.rank = s.dst
+        LEFT JOIN clock c ON c.node = a.node
         LEFT JOIN named n ON n.src_host = a.node AND n.dst_host = b.node
     """

@@ -16,7 +16,15 @@ from oncall.evidence import relation
 @relation(
     "late_ends",
     reads=["late_steps|late_flows"],
-    optional=["late_steps", "critical_steps", "late_flows", "nic_rates", "links", "ranks"],
+    optional=[
+        "late_steps",
+        "critical_steps",
+        "late_flows",
+        "nic_rates",
+        "links",
+        "ranks",
+        "clocks",
+    ],
     empty_without=["late_steps|late_flows", "nic_rates"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -39,6 +47,8 @@ from oncall.evidence import relation
         ("own_bytes_per_s", "DOUBLE", "bytes/s", "how fast its late steps went; whole: NULL"),
         ("tx_full", "DOUBLE", "ratio", "of its link used to send, within late steps; NULL: unread"),
         ("rx_full", "DOUBLE", "ratio", "of its link used to receive"),
+        ("tx_others", "DOUBLE", "ratio", "of its link that others sent over then, at least"),
+        ("rx_others", "DOUBLE", "ratio", "of its link that others' data took to come, at least"),
         ("link_bytes_per_s", "BIGINT", "bytes/s", "rate of its link"),
         ("seen_ns", "HUGEINT", "ns", "length of the NIC's readings that meet them"),
         ("rx_pauses", "HUGEINT", "frames", "pause frames received; NULL: not counted"),
@@ -83,22 +93,26 @@ def late_ends() -> str:
                 UNION ALL
                 SELECT * REPLACE (NULL AS nic), 'receiver', dst_host, dst, src FROM late) e
             LEFT JOIN own o ON o.job = e.job AND o.rank = e.rank),
+clock AS (
+            SELECT DISTINCT ON (node) node, offset_ns FROM clocks ORDER BY node, at_ns DESC),
         counted AS (
-            SELECT *, rx_paused * took_ns AS rx_paused_ns, tx_paused * took_ns AS tx_paused_ns,
+            SELECT r.* REPLACE (r.at_ns - coalesce(c.offset_ns, 0) AS at_ns,
+                    r.since_ns - coalesce(c.offset_ns, 0) AS since_ns),
+                rx_paused * took_ns AS rx_paused_ns, tx_paused * took_ns AS tx_paused_ns,
                 coalesce(retransmits, timeouts, out_of_sequence) IS NOT NULL AS counts_repeats,
                 coalesce(retransmits, 0) + coalesce(timeouts, 0) + coalesce(out_of_sequence, 0)
                     AS again
-            FROM nic_rates),
+            FROM nic_rates r LEFT JOIN clock c USING (node)),
         -- A reading that meets several late steps counts once.
         readings AS (
             SELECT e.job, e.comm, e.seq, e.side, e.node, r.nic, r.port, r.at_ns,
                 bool_or(r.since_ns >= e.started_ns AND r.at_ns <= e.ended_ns) AS within
-            FROM ends e JOIN nic_rates r ON r.node = e.node AND coalesce(r.nic = e.nic, true)
+            FROM ends e JOIN counted r ON r.node = e.node AND coalesce(r.nic = e.nic, true)
                 AND r.at_ns > e.started_ns AND r.since_ns < e.ended_ns
             GROUP BY ALL
             UNION
             SELECT DISTINCT l.job, l.comm, l.seq, 'elsewhere', r.node, r.nic, r.port, r.at_ns, false
-            FROM late l JOIN nic_rates r ON r.pfc_tx_pause > 0
+            FROM late l JOIN counted r ON r.pfc_tx_pause > 0
                 AND r.at_ns > l.started_ns AND r.since_ns < l.ended_ns
             ANTI JOIN ends x ON x.job = l.job AND x.comm = l.comm AND x.seq = l.seq
                 AND x.side = 'receiver' AND x.node = r.node AND coalesce(x.nic = r.nic, true)),
@@ -109,10 +123,9 @@ def late_ends() -> str:
                 sum(cnp_handled) AS notified, sum(ecn_marked) AS marked,
                 sum(again) FILTER (counts_repeats) AS repeats,
                 max(link_bytes_per_s) AS link_bytes_per_s,
-                sum(tx_bytes) FILTER (within) * 1e9 / sum(took_ns) FILTER (within)
-                    / max(link_bytes_per_s) AS tx_full,
-                sum(rx_bytes) FILTER (within) * 1e9 / sum(took_ns) FILTER (within)
-                    / max(link_bytes_per_s) AS rx_full
+                sum(tx_bytes) FILTER (within) * 1e9 AS tx_within,
+                sum(rx_bytes) FILTER (within) * 1e9 AS rx_within,
+                sum(took_ns) FILTER (within) * max(link_bytes_per_s) AS room_within
             FROM readings JOIN counted USING (node, nic, port, at_ns) GROUP BY ALL),
         steps AS (
             SELECT job, comm, seq, side, node, any_value(whole) AS whole,
@@ -121,16 +134,20 @@ def late_ends() -> str:
                 arg_max(peer, excess_ns) AS peer, arg_max(step, excess_ns) AS step,
                 arg_max(started_ns, excess_ns) AS started_ns,
                 arg_max(ended_ns - started_ns, excess_ns) AS exec_ns, sum(excess_ns) AS excess_ns,
-                sum(bytes) * 1e9 / nullif(sum(ended_ns - started_ns), 0) AS own_bytes_per_s
+                sum(ended_ns - started_ns) AS steps_ns,
+                sum(bytes) * 1e9 / nullif(steps_ns, 0) AS own_bytes_per_s
             FROM ends GROUP BY job, comm, seq, side, node
             UNION ALL
             SELECT job, comm, seq, 'elsewhere', NULL, any_value(whole), bool_and(traced),
                 any_value(took_ns), any_value(lost_ns), NULL, NULL, NULL, min(started_ns), NULL,
-                sum(excess_ns), NULL
+                sum(excess_ns), NULL, NULL
             FROM late GROUP BY job, comm, seq)
         SELECT s.job, s.comm, s.seq, e.whole, e.traced, e.took_ns, e.lost_ns, s.side, s.node,
             s.nic, coalesce(a.tor_port, b.tor_port) AS tor_port, e.rank, e.peer, e.step,
-            e.started_ns, e.exec_ns, e.excess_ns, e.own_bytes_per_s, s.tx_full, s.rx_full,
+            e.started_ns, e.exec_ns, e.excess_ns, e.own_bytes_per_s,
+            s.tx_within / s.room_within AS tx_full, s.rx_within / s.room_within AS rx_full,
+            (s.tx_within / e.steps_ns - e.own_bytes_per_s) / s.link_bytes_per_s AS tx_others,
+            (s.rx_within / e.steps_ns - e.own_bytes_per_s) / s.link_bytes_per_s AS rx_others,
             s.link_bytes_per_s, s.seen_ns, s.rx_pauses, s.rx_paused_ns,
             s.tx_pauses, s.tx_paused_ns, s.notified, s.marked, s.repeats
         FROM sums s JOIN steps e ON e.job = s.job AND e.comm = s.comm AND e.seq = s.seq

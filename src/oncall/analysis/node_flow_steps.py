@@ -38,6 +38,7 @@ EPOCHS_A_STEP = 3  # at least, or begin and end of it are lost in the epochs' le
         ("bytes", "BIGINT", "bytes", "sent in the step"),
         ("started_ns", "BIGINT", "ns", "first byte, to an epoch"),
         ("ended_ns", "BIGINT", "ns", "last byte, to an epoch"),
+        ("epoch_ns", "BIGINT", "ns", "length of the epochs"),
     ],
     source="Vedrfolnir III-B, III-C1; Pulse 5.2",
 )
@@ -75,7 +76,7 @@ def node_flow_steps() -> str:
             FROM sent WINDOW w AS (PARTITION BY job, comm, seq, rank, peer)),
         whole AS (FROM summed WHERE total >= {COUNTED} * bytes),
         edges AS (
-            SELECT DISTINCT job, comm, seq, rank, peer, steps, total, bytes,
+            SELECT DISTINCT job, comm, seq, rank, peer, steps, total, bytes, epoch_ns,
                 unnest(range(1, steps + 1)) AS step,
             FROM whole),
         ends AS (
@@ -83,14 +84,15 @@ def node_flow_steps() -> str:
                 least({SLACK_BYTES}, {SLACK} * total / steps) AS slack
             FROM edges),
         begun AS (
-            SELECT s.*, e.start_ns + (e.epoch_ns * greatest(0, s.first_byte - (e.after - e.here))
-                / e.here)::BIGINT AS started_ns
+            SELECT s.*, e.start_ns + ceil(e.epoch_ns * greatest(0, s.first_byte
+                - (e.after - e.here)) / e.here)::BIGINT AS started_ns
             FROM ends s ASOF JOIN whole e ON e.job = s.job AND e.comm = s.comm AND e.seq = s.seq
                 AND e.rank = s.rank AND e.peer = s.peer AND s.first_byte + s.slack < e.after)
         SELECT s.job, s.comm, s.seq, s.rank AS src, s.peer AS dst, s.step,
             (s.bytes / s.steps)::BIGINT AS bytes, s.started_ns,
-            e.start_ns + ceil(e.epoch_ns * least(1, (s.last_byte - (e.after - e.here)) / e.here)
-                )::BIGINT AS ended_ns
+            -- Where one step follows the other at once, it must not begin before that ends.
+            e.start_ns + floor(e.epoch_ns * least(1, (s.last_byte - (e.after - e.here)) / e.here)
+                )::BIGINT AS ended_ns, s.epoch_ns
         FROM begun s ASOF JOIN whole e ON e.job = s.job AND e.comm = s.comm AND e.seq = s.seq
             AND e.rank = s.rank AND e.peer = s.peer AND s.last_byte - s.slack <= e.after
     """

@@ -73,7 +73,7 @@ def step_waits(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     over = ~np.ma.getmaskarray(steps["ended_ns"])
     # What goes on ends after all that is known to have ended.
     ended = np.where(over, _whole(steps["ended_ns"]), _newest(con) + 1)
-    before, by_data = predecessors(steps, started, ended)
+    before, by_data = predecessors(steps, started + _whole(steps["within_ns"]), ended)
     collective = _whole(steps["collective"])
     expected, excess = _beyond_expectation(steps, collective, ended - started)
     has = before != NONE
@@ -92,7 +92,7 @@ def step_waits(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         "after_src": none(_whole(steps["src"])[before], ~has),
         "after_dst": none(_whole(steps["dst"])[before], ~has),
         "after_step": none(_whole(steps["step"])[before], ~has),
-        "gap_ns": none(started - ended[before], ~has),
+        "gap_ns": none(np.maximum(started - ended[before], 0), ~has),
         "waiters": np.bincount(before[has], minlength=len(before)),
         "kept": walked(before, _finals(steps, collective)),
         "critical": walked(before, _last_ended(collective, ended)),
@@ -153,7 +153,8 @@ def predecessors(
     """For each step the one it waited for (or NONE), and whether for its data.
 
     Which step brings the data is told (`waits_for_flow`), else it is the one of the step before
-    that arrives at the sender. A step that ended after this one began was not waited for.
+    that arrives at the sender. A step that ended after this one began was not waited for;
+    `started` is the latest that this may have been.
     """
     collective, step = _whole(steps["collective"]), _whole(steps["step"])
     src, dst = _whole(steps["src"]), _whole(steps["dst"])
