@@ -1,4 +1,4 @@
-"""Switch tables in CSV or Parquet, and pause counters as a shell shows them."""
+"""Switch tables in CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -11,28 +11,6 @@ import pytest
 from oncall.errors import BadInput
 from oncall.evidence.incident import Incident
 from oncall.ingest.detect import load
-
-SONIC = """admin@leaf3:~$ date -Is
-2026-11-20T03:10:00+00:00
-admin@leaf3:~$ show pfc counters
-  Port Rx    PFC0    PFC1    PFC2    PFC3
----------  ------  ------  ------  ------
-Ethernet0       0       0       0   1,234
-Ethernet4       0       0       0       0
-
-  Port Tx    PFC0    PFC1    PFC2    PFC3
----------  ------  ------  ------  ------
-Ethernet0       0       0       0       7
-Ethernet4       0       0       0     N/A
-"""
-ETHTOOL = """root@gpu017:~# ethtool -S ens1f0
-NIC statistics:
-     rx_packets: 17
-     rx_prio3_pause: 120
-     rx_prio3_pause_duration: 45
-     tx_prio3_pause: 0
-     tx_pause_storm_error_events: 2
-"""
 
 
 @pytest.fixture
@@ -92,28 +70,3 @@ def test_a_table_of_something_else_is_no_evidence(tmp_path: Path, incident: Inci
     (tmp_path / "flows.csv").write_text("river,litres\nRhine,3000\n")
     with pytest.raises(BadInput, match="no recording here"):
         load([tmp_path], incident)
-
-
-def test_sonic_counters_by_port_and_priority(tmp_path: Path, incident: Incident) -> None:
-    (tmp_path / "leaf3.txt").write_text(SONIC)
-    load([tmp_path / "leaf3.txt"], incident)
-    assert incident.con.execute(
-        "SELECT node, nic, at_ns, pfc_rx_pause, pfc_tx_pause FROM nics ORDER BY nic"
-    ).fetchall() == [
-        ("leaf3", "Ethernet0", 1763608200 * 10**9 + 365 * 86400 * 10**9, 1234, 7),
-        ("leaf3", "Ethernet4", 1763608200 * 10**9 + 365 * 86400 * 10**9, 0, None),
-    ]
-    assert incident.con.execute(
-        "SELECT rx_pause, tx_pause FROM nic_priorities WHERE nic = 'Ethernet0' AND priority = 3"
-    ).fetchall() == [(1234, 7)]
-    assert incident.con.execute("SELECT problem FROM recordings").fetchall() == [
-        ("1 lines could not be read",)
-    ]
-
-
-def test_ethtool_counters_of_a_port(tmp_path: Path, incident: Incident) -> None:
-    (tmp_path / "saved.log").write_text(ETHTOOL)
-    load([tmp_path / "saved.log"], incident)
-    assert incident.con.execute(
-        "SELECT node, nic, pfc_rx_pause, pfc_rx_pause_ns, pfc_tx_pause, pause_storms FROM nics"
-    ).fetchall() == [("gpu017", "ens1f0", 120, 45_000, 0, 2)]

@@ -143,6 +143,8 @@ NETWORK_TABLES: tuple[Table, ...] = (
         ("rx_pause_ns", "BIGINT", "ns", "time paused by the network"),
         ("tx_pause_ns", "BIGINT", "ns", "time we paused the network"),
         ("discards", "BIGINT", "packets", "packets of the priority that were dropped"),
+        ("marked", "BIGINT", "packets", "packets that its queue marked (ECN)"),
+        ("queue_bytes", "BIGINT", "bytes", "most that stood in its queue since that was cleared"),
     ),
     table(
         "pings",

@@ -21,7 +21,7 @@ _TABLE = {
     "oncall.ingest.straggler_analysis": "straggler-analysis traces (CSV or Parquet)",
     "oncall.ingest.switch_simulation": "files of the Vedrfolnir network simulator",
     "oncall.ingest.switch_tables": "switch tables (CSV or Parquet)",
-    "oncall.ingest.pause_counters": "pause counters (SONiC, ethtool)",
+    "oncall.ingest.port_counters": "counters of ports (SONiC, ethtool)",
 }
 READABLE = ", ".join(_TABLE.values())
 
