@@ -27,6 +27,13 @@ def delayed() -> Iterator[Incident]:
 
 
 @pytest.fixture(scope="package")
+def grouped() -> Iterator[Incident]:
+    """One pipeline, two tensor ranks a stage, of which now this one decides, now that one."""
+    with simulated(tp=2, dp=1, recorder="hooks") as incident:
+        yield incident
+
+
+@pytest.fixture(scope="package")
 def held_up() -> Iterator[Incident]:
     """What rank 5 sends forward of micro-batch 2 of iteration 4 arrives 400 ms late."""
     fault = PipelineFault("delay", rank=5, iteration=4, task="forward_send", micro_batch=2,

@@ -57,10 +57,11 @@ def test_perfetto_gets_a_process_a_node_and_a_thread_a_rank(delayed: Incident) -
     assert min(e["ts"] for e in events if "ts" in e) == 0
 
 
-def test_slices_of_a_thread_nest(delayed: Incident) -> None:
+@pytest.mark.parametrize("recorded", ["delayed", "grouped"])
+def test_slices_of_a_thread_nest(recorded: str, request: pytest.FixtureRequest) -> None:
     """What Perfetto asks of complete events: one ends before the next begins, or holds it."""
     lanes = defaultdict(list)
-    for event in trace(delayed):
+    for event in trace(request.getfixturevalue(recorded)):
         if event["ph"] == "X":
             lanes[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
     for spans in lanes.values():
@@ -72,13 +73,14 @@ def test_slices_of_a_thread_nest(delayed: Incident) -> None:
             open_until.append(end)
 
 
+@pytest.mark.parametrize(("recorded", "pipelines"), [("delayed", 2), ("grouped", 1)])
 def test_each_send_is_an_arrow_from_within_its_task_to_the_one_that_waits(
-    delayed: Incident,
+    recorded: str, pipelines: int, request: pytest.FixtureRequest
 ) -> None:
-    events = trace(delayed, 4)
+    events = trace(request.getfixturevalue(recorded), 4)
     starts = {e["id"]: e for e in events if e["ph"] == "s"}
     ends = {e["id"]: e for e in events if e["ph"] == "f"}
-    assert len(starts) == 2 * 3 * 2 * 4 and starts.keys() == ends.keys()
+    assert len(starts) == pipelines * 3 * 2 * 4 and starts.keys() == ends.keys()
     slices = [e for e in events if e["ph"] == "X" and e["pid"] != 0]
     for number, start in starts.items():
         assert start["ts"] <= ends[number]["ts"]

@@ -23,6 +23,24 @@ _PATHS_PROCESS = 0
 _COLOURS = {"forward": "rail_response", "backward": "good"}
 _CRITICAL_COLOUR = "terrible"
 _Event = dict[str, Any]
+_KEY = "replica, stage, chunk, micro_batch, task"
+# What is not over yet reaches to the last instant that is known. Of a thread's events one must not
+# reach into the next: clocks of calls and of computation differ by microseconds.
+_PLACED = """
+    seen AS (SELECT max(greatest(started_ns, ended_ns)) AS last_ns FROM stage_work),
+    work AS (
+        SELECT * REPLACE (coalesce(replica, 0) AS replica, coalesce(chunk, 0) AS chunk),
+            replica AS told_replica, task LIKE '%!_send' ESCAPE '!' OR task LIKE '%!_recv'
+                ESCAPE '!' AS moves,
+            greatest(coalesce(ended_ns, last_ns), started_ns) AS end_ns
+        FROM stage_work CROSS JOIN seen
+        WHERE iteration = $iteration AND started_ns IS NOT NULL),
+    placed AS (
+        SELECT *, CASE WHEN next_ns < end_ns AND end_ns < after_ns AND NOT moves THEN next_ns
+            ELSE end_ns END AS until_ns
+        FROM (SELECT *, lead(started_ns) OVER next AS next_ns, lead(end_ns) OVER next AS after_ns
+            FROM work
+            WINDOW next AS (PARTITION BY rank, moves ORDER BY started_ns, end_ns DESC)))"""
 
 
 class _Task(NamedTuple):
@@ -76,8 +94,12 @@ def chrome_trace(incident: Incident, iteration: int | None = None) -> Iterator[s
 def _events(incident: Incident, iterations: list[int], first_ns: int) -> Iterator[_Event]:
     processes = _processes(incident)
     yield from _names(incident, processes)
+    ended_ns: dict[int, int] = {}
     for iteration in iterations:  # one at a time, so that not all are held
-        yield from _tasks(incident, iteration, first_ns, processes)
+        rows = _tasks(incident, iteration, first_ns)
+        yield from _paths(rows, ended_ns)
+        for number, row in enumerate(rows):
+            yield from _task(number, row, processes)
         yield from _sends(incident, iteration, first_ns, processes)
 
 
@@ -110,43 +132,59 @@ def _name(kind: str, pid: int, tid: int, name: str) -> _Event:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _tasks(
-    incident: Incident, iteration: int, first_ns: int, processes: dict[str | None, int]
-) -> Iterator[_Event]:
-    # What is not over yet reaches to the last instant that is known. Of a thread's events one must
-    # not reach into the next: clocks of calls and of computation differ by microseconds.
+def _tasks(incident: Incident, iteration: int, first_ns: int) -> list[_Task]:
+    """The tasks of an iteration, by start."""
     found = incident.con.execute(
         f"""
-        WITH seen AS (SELECT max(greatest(started_ns, ended_ns)) AS last_ns FROM stage_work),
-        work AS (
-            SELECT *, task LIKE '%!_send' ESCAPE '!' OR task LIKE '%!_recv' ESCAPE '!' AS moves,
-                greatest(coalesce(ended_ns, last_ns), started_ns) AS until_ns
-            FROM stage_work CROSS JOIN seen
-            WHERE iteration = $iteration AND started_ns IS NOT NULL),
-        placed AS (
-            SELECT *, lead(started_ns) OVER next AS next_ns, lead(until_ns) OVER next AS after_ns
-            FROM work
-            WINDOW next AS (PARTITION BY rank, moves ORDER BY started_ns, until_ns DESC))
+        WITH {_PLACED}
         SELECT w.node, w.rank, w.iteration, w.task, w.moves, w.chunk, w.micro_batch,
-            w.started_ns - {first_ns}, CASE WHEN next_ns < until_ns AND until_ns < after_ns
-                AND NOT moves THEN next_ns ELSE until_ns END - {first_ns},
-            w.ended_ns IS NULL, coalesce(g.critical, false) AND g.rank = w.rank, w.replica,
-            g.slack_ns, g.expected_ns::BIGINT
-        FROM placed w LEFT JOIN stage_graph g
-            ON (g.job, g.iteration, g.replica, g.stage, g.chunk, g.micro_batch, g.task)
-            = (w.job, w.iteration, coalesce(w.replica, 0), w.stage, coalesce(w.chunk, 0),
-               w.micro_batch, w.task)
+            w.started_ns - {first_ns}, w.until_ns - {first_ns}, w.ended_ns IS NULL,
+            coalesce(g.critical, false) AND g.rank = w.rank, w.told_replica, g.slack_ns,
+            g.expected_ns::BIGINT
+        FROM placed w LEFT JOIN (FROM stage_graph WHERE iteration = $iteration) g
+            ON (g.job, {_of("g")}) = (w.job, {_of("w")})
         ORDER BY w.started_ns, w.rank, w.until_ns DESC
         """,
         {"iteration": iteration},
     ).fetchall()
-    for number, row in enumerate(found):
-        yield from _task(number, _Task(*row), processes)
+    return [_Task(*row) for row in found]
 
 
-def _task(number: int, row: _Task, processes: dict[str | None, int]) -> Iterator[_Event]:
+def _of(alias: str) -> str:
+    """What tells a task of an iteration, of a table's alias."""
+    return ", ".join(f"{alias}.{name}" for name in _KEY.split(", "))
+
+
+def _paths(rows: list[_Task], ended_ns: dict[int, int]) -> Iterator[_Event]:
+    """The critical path of each pipeline. Its tasks are of several ranks, and one begins after the
+    other; `ended_ns` is where the path of each pipeline has come to so far."""
+    by_replica: dict[int, list[_Task]] = {}
+    for row in rows:
+        if row.critical:
+            by_replica.setdefault(row.replica or 0, []).append(row)
+    for replica, path in by_replica.items():
+        for row in path:
+            at_ns = max(row.at_ns, ended_ns.get(replica, 0))
+            if row.until_ns <= at_ns:
+                continue
+            ended_ns[replica] = row.until_ns
+            yield _event(row) | {
+                "name": f"{_name_of(row)} rank {row.rank}",
+                "pid": _PATHS_PROCESS,
+                "tid": replica,
+                "ph": "X",
+                "ts": at_ns / 1000,
+                "dur": (row.until_ns - at_ns) / 1000,
+            }
+
+
+def _name_of(row: _Task) -> str:
     counted = row.task in COMPUTE and row.micro_batch is not None
-    name = f"{LETTERS[row.task]}{row.micro_batch}" if counted else row.task.replace("_", " ")
+    return f"{LETTERS[row.task]}{row.micro_batch}" if counted else row.task.replace("_", " ")
+
+
+def _event(row: _Task) -> _Event:
+    """What all events of a task have."""
     about = {
         "iteration": row.iteration,
         "task": row.task,
@@ -155,13 +193,19 @@ def _task(number: int, row: _Task, processes: dict[str | None, int]) -> Iterator
         "slack_us": None if row.slack_ns is None else row.slack_ns / 1000,
         "expected_us": None if row.expected_ns is None else row.expected_ns / 1000,
     }
-    event: _Event = {
-        "name": f"{name}, not over" if row.is_open else name,
+    return {
         "cat": f"{row.task},critical" if row.critical else row.task,
-        "pid": processes[row.node],
-        "tid": row.rank,
         "ts": row.at_ns / 1000,
         "args": {key: value for key, value in about.items() if value is not None},
+    }
+
+
+def _task(number: int, row: _Task, processes: dict[str | None, int]) -> Iterator[_Event]:
+    name = _name_of(row)
+    event = _event(row) | {
+        "name": f"{name}, not over" if row.is_open else name,
+        "pid": processes[row.node],
+        "tid": row.rank,
     }
     if row.moves:
         event |= {
@@ -173,8 +217,6 @@ def _task(number: int, row: _Task, processes: dict[str | None, int]) -> Iterator
         return
     event |= {"ph": "X", "dur": (row.until_ns - row.at_ns) / 1000}
     if row.critical:
-        path = {"pid": _PATHS_PROCESS, "tid": row.replica or 0}
-        yield event | path | {"name": f"{name} rank {row.rank}"}
         event["cname"] = _CRITICAL_COLOUR
     elif row.task in _COLOURS:
         event["cname"] = _COLOURS[row.task]
@@ -185,18 +227,23 @@ def _sends(
     incident: Incident, iteration: int, first_ns: int, processes: dict[str | None, int]
 ) -> Iterator[_Event]:
     """A flow from the end of the task that sends to the start of the one that waits for it."""
-    key = ("stage", "chunk", "micro_batch", "task")
     joins = " ".join(
-        f"JOIN stage_graph {alias} ON ({', '.join(f'{alias}.{name}' for name in key)}) = "
-        f"({', '.join(f'e.{side}_{name}' for name in key)}) AND {alias}.iteration = e.iteration "
-        f"AND {alias}.replica = e.replica"
-        for alias, side in (("a", "from"), ("b", "to"))
+        f"JOIN graph g{side} ON (g{side}.replica, "
+        + ", ".join(f"g{side}.{name}" for name in ("stage", "chunk", "micro_batch", "task"))
+        + ") = (e.replica, "
+        + ", ".join(f"e.{side}_{name}" for name in ("stage", "chunk", "micro_batch", "task"))
+        + f") JOIN placed p{side} ON p{side}.rank = g{side}.rank "
+        + f"AND ({_of(f'p{side}')}) = ({_of(f'g{side}')})"
+        for side in ("from", "to")
     )
     found = incident.con.execute(
-        f"SELECT a.node, a.rank, a.ended_ns - {first_ns}, b.node, b.rank, "
-        f"b.started_ns - {first_ns}, e.from_task || ' ' || e.from_micro_batch FROM "
-        f"(FROM stage_edges WHERE kind = 'send' AND iteration = $iteration) e {joins} "
-        "WHERE a.ended_ns IS NOT NULL ORDER BY a.ended_ns, a.rank",
+        f"""
+        WITH {_PLACED}, graph AS (FROM stage_graph WHERE iteration = $iteration)
+        SELECT pfrom.node, pfrom.rank, pfrom.until_ns - {first_ns}, pto.node, pto.rank,
+            pto.started_ns - {first_ns}, e.from_task || ' ' || e.from_micro_batch
+        FROM (FROM stage_edges WHERE kind = 'send' AND iteration = $iteration) e {joins}
+        WHERE pfrom.ended_ns IS NOT NULL ORDER BY pfrom.until_ns, pfrom.rank, pto.rank
+        """,
         {"iteration": iteration},
     ).fetchall()
     for number, (node, rank, sent_ns, to_node, to_rank, got_ns, name) in enumerate(found):
