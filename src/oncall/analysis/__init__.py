@@ -57,6 +57,7 @@ from oncall.analysis import contributors
 from oncall.analysis import flow_routes
 from oncall.analysis import late_flows
 from oncall.analysis import late_ends
+from oncall.analysis import switch_counters
 from oncall.analysis import clock_offsets
 from oncall.analysis import labelled_tasks
 from oncall.analysis import stage_layout

@@ -113,6 +113,7 @@ clock AS (
             UNION
             SELECT DISTINCT l.job, l.comm, l.seq, 'elsewhere', r.node, r.nic, r.port, r.at_ns, false
             FROM late l JOIN counted r ON r.pfc_tx_pause > 0
+                AND r.tx_bytes IS NOT NULL  -- of a switch's port, only pauses are counted
                 AND r.at_ns > l.started_ns AND r.since_ns < l.ended_ns
             ANTI JOIN ends x ON x.job = l.job AND x.comm = l.comm AND x.seq = l.seq
                 AND x.side = 'receiver' AND x.node = r.node AND coalesce(x.nic = r.nic, true)),
