@@ -28,3 +28,23 @@ def test_of_replicas_that_meet_inside_a_task_the_late_one_is_named(
     assert {rank for rank, _ in rows} == {5}
     assert {iteration for _, iteration in rows} == {6}
     assert slow == [(6,)]
+
+
+def test_who_waits_in_the_next_task_of_a_slow_one_is_not_named_beside_it() -> None:
+    """The delay comes after the last exchange of its task: experts of other pipelines meet the late
+    rank in the task after it."""
+    fault = PipelineFault("delay", 12, 7, "backward", micro_batch=8, delay_ns=10**9)
+    scenario = PipelineScenario(
+        tp=4, pp=2, dp=4, ep=4, layers=2, micro_batches=12, iterations=9, faults=(fault,)
+    )
+    incident, _ = simulate_pipeline(scenario)
+    with incident:
+        incident.provide(["caused_tasks", "slow_tasks"])
+        ours, all_slow = (
+            incident.con.execute(
+                f"SELECT DISTINCT replica, micro_batch, task FROM {name}"
+            ).fetchall()
+            for name in ("caused_tasks", "slow_tasks")
+        )
+    assert ours == [(3, 8, "backward")]
+    assert len(all_slow) > 1

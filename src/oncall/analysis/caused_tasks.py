@@ -68,6 +68,16 @@ def caused_tasks() -> str:
             QUALIFY row_number() OVER (
                 PARTITION BY t.job, t.iteration, t.replica, t.stage, t.chunk, t.micro_batch, t.task
                 ORDER BY cause_excess_ns DESC, cause) = 1),
+        -- Who began later, in a pipeline that was slow before, is what the others waited for.
+        behind AS (
+            SELECT DISTINCT t.* FROM slow_tasks t
+            JOIN there m ON {_same("m")} AND m.replica = t.replica
+                AND m.own_excess_ns < {OWN_PART} * t.excess_ns
+            JOIN there c ON {_same("c")} AND c.replica <> t.replica
+                AND c.started_ns - t.started_ns >= {OWN_PART} * t.excess_ns
+            JOIN slow_tasks b ON b.job = t.job AND b.iteration = t.iteration
+                AND b.replica = c.replica AND b.started_ns < c.started_ns
+            WHERE t.kind = 'computation'),
         moved AS (
             SELECT * EXCLUDE (cause, came_late, cause_started_ns, cause_slack_ns, cause_excess_ns,
                     cause_expected_ns, cause_latency_ns)
@@ -79,8 +89,9 @@ def caused_tasks() -> str:
                         AS expected_ns, cause_excess_ns AS excess_ns), 1 AS waited
             FROM waited
             UNION ALL
-            SELECT *, 0 FROM slow_tasks ANTI JOIN waited
-                USING (job, iteration, replica, stage, chunk, micro_batch, task, kind))
+            SELECT *, 0 FROM slow_tasks
+            ANTI JOIN waited USING ({place}, replica, kind)
+            ANTI JOIN behind USING ({place}, replica, kind))
         SELECT *, sum(waited) OVER one AS waiting FROM moved
         WINDOW one AS (
             PARTITION BY job, iteration, replica, stage, chunk, micro_batch, task, kind)

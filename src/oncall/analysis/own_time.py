@@ -6,7 +6,7 @@ time (computing, loading data, collecting garbage). A rank is itself the cause w
 exceeds its peers' by about as much as it came late.
 
 Operations that a rank has in flight while it computes (gradients reduced during the backward, Sends
-that nobody waits for) hold it up only after the last operation that began meanwhile.
+that nobody waits for) hold it up only some time after the last operation that began meanwhile.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ def timeline(calls: Ints) -> Timeline:
     # The time of an operation that the recorder lost would pass for the rank's own.
     group = 2 * member + collective
     unknown = _after_hole(group, seq) | _ran_ahead(rank, on_device, start, end)
-    held = np.where(on_device == 1, _held_since(rank, group, start, end), start)
-    return Timeline(calls, _own_until(rank, start, end, held), np.cumsum(unknown))
+    number, start, end = _in_line(rank, start, end)
+    held = np.where(on_device == 1, _held_since(number, group, start, end), start)
+    return Timeline(calls, _own_until(start, end, held), np.cumsum(unknown))
 
 
 def since_last_round(line: Timeline) -> tuple[Ints, np.ma.MaskedArray[Any, Any]]:
@@ -168,51 +169,65 @@ def own_time() -> str:
     """
 
 
-def _held_since(rank: Ints, group: Ints, start: Ints, end: Ints) -> Ints:
-    """When each operation (n,) began to hold its rank up; rows are sorted by rank and start.
+def _in_line(rank: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """Numbers (n,) of the ranks from zero, and starts and ends, each rank's after those of the one
+    before; rows are sorted by rank and start. Each clock counts from zero, as one may tell Unix
+    time and the next the time since boot."""
+    new = np.diff(rank, prepend=-1) != 0
+    number = np.cumsum(new) - 1
+    origin = start[new][number]
+    apart = number * (int((end - origin).max()) + 1)
+    return number, start - origin + apart, end - origin + apart
+
+
+def _held_since(number: Ints, group: Ints, start: Ints, end: Ints) -> Ints:
+    """When each operation (n,) began to hold its rank up; times are in line.
 
     At once, but for groups of calls that go on beside others: more begin while one of these lasts
     than these begin while one of the others does. That is told for the group as a whole, as either
-    may begin during the other.
+    may begin during the other. From the last that began the rank goes on as long as it usually
+    does between calls.
     """
-    shift = (rank - rank[0]) * (int(end.max()) - int(start.min()) + 1) - int(start.min())
-    begins = start + shift
-    while_it_lasts = start + (MEANWHILE * (end - start)).astype(np.int64) + shift
-    first = np.searchsorted(begins, begins, side="right")
-    beyond = np.maximum(first, np.searchsorted(begins, while_it_lasts, side="left"))
-    lasting = np.cumsum(np.bincount(first, minlength=len(rank) + 1)
-                        - np.bincount(beyond, minlength=len(rank) + 1))[:-1]  # fmt: skip
-    surplus = np.bincount(group, weights=beyond - first - lasting)
+    meanwhile = start + (MEANWHILE * (end - start)).astype(np.int64)
+    first = np.searchsorted(start, start, side="right")
+    beyond = np.maximum(first, np.searchsorted(start, meanwhile, side="left"))
+    last = len(start) + 1
+    lasting = np.cumsum(np.bincount(first, minlength=last) - np.bincount(beyond, minlength=last))
+    surplus = np.bincount(group, weights=beyond - first - lasting[:-1])
     beside = (surplus[group] > 0) & (beyond > first)
-    return np.where(beside, np.maximum(start, end[beyond - 1]), start)
+    begins = np.diff(number, prepend=-1) != 0
+    pause = np.where(beside | begins, 0, _idle(start, np.where(beside, start, end)))
+    goes_on = end[beyond - 1] + _usual(number, pause)[number]
+    return np.where(beside, np.maximum(start, goes_on), start)
 
 
-def _own_until(rank: Ints, start: Ints, end: Ints, held: Ints) -> Ints:
-    """Own time (n,) of each rank by the start of each operation; rows are sorted by rank and start.
+def _usual(number: Ints, pause: Ints) -> Ints:
+    """Each rank's usual pause between calls: half of its own time is in pauses this long or
+    longer. `number` (n,) counts ranks from zero."""
+    order = sorted_by(number, pause)
+    sums = np.cumsum(pause[order])
+    after = sums[np.flatnonzero(np.diff(number, append=number[-1] + 1))]
+    before = np.append(0, after[:-1])
+    half = pause[order][np.searchsorted(sums, (before + after + 1) // 2)]
+    return np.where(after > before, half, 0)
 
-    Operations count from `held` (n,) on. Sums run on from rank to rank: differences are meant.
-    """
+
+def _own_until(start: Ints, end: Ints, held: Ints) -> Ints:
+    """Own time (n,) up to the start of each operation, which counts from `held` (n,) on; times are
+    in line. Sums run on from rank to rank: differences are meant."""
     beside = held > start
     tails = beside & (held < end)
-    ranks, starts = np.append(rank, rank[tails]), np.append(start, held[tails])
+    starts = np.append(start, held[tails])
     ends = np.append(np.where(beside, start, end), end[tails])
-    order = sorted_by(ranks, starts)
+    order = np.argsort(starts, kind="stable")
     own = np.empty_like(starts)
-    own[order] = np.cumsum(_idle(ranks[order], starts[order], ends[order]))
-    return own[: len(rank)]
+    own[order] = np.cumsum(_idle(starts[order], ends[order]))
+    return own[: len(start)]
 
 
-def _idle(rank: Ints, start: Ints, end: Ints) -> Ints:
-    """Time (n,) outside all operations before each one; rows are sorted by rank and start."""
-    new = np.diff(rank, prepend=-1) != 0
-    # Each rank's clock from zero, as one may tell Unix time and the next the time since boot.
-    origin = start[new][np.cumsum(new) - 1]
-    start, end = start - origin, end - origin
-    # A running maximum of ends per rank: shifting each rank above the one before keeps them apart.
-    shift = (rank - rank[0]) * (int(end.max()) + 1)
-    busy_until = np.maximum.accumulate(end + shift) - shift
-    gap = start - np.roll(busy_until, 1)
-    return np.where(new, 0, np.maximum(gap, 0))
+def _idle(start: Ints, end: Ints) -> Ints:
+    """Time (n,) outside all operations before each one; times are in line."""
+    return np.maximum(start - np.roll(np.maximum.accumulate(end), 1), 0)
 
 
 def _ran_ahead(rank: Ints, on_device: Ints, start: Ints, end: Ints) -> npt.NDArray[np.bool_]:
