@@ -56,9 +56,9 @@ def test_a_slow_machine_is_no_imbalance_of_batches() -> None:
 
 def test_batch_work_is_over_the_mean_of_its_iteration() -> None:
     nan = np.nan
-    ratio = np.array([2.0, 2.2, 1.0, 1.0, nan, 1.0, 9.0])
-    batch = np.array([0, 0, 1, 1, 2, 3, 3])
-    iteration = np.array([0, 0, 0, 0, 0, 1, 1])
+    ratio = np.array([2.0, 2.2, 1.0, 1.0, nan, 1.0, 9.0, 0.0, 0.0])
+    batch = np.array([0, 0, 1, 1, 2, 3, 3, 4, 4])
+    iteration = np.array([0, 0, 0, 0, 0, 1, 1, 2, 2])
     work = batch_work(ratio, batch, iteration)
     # Of two stages the lower one counts: 9 times is one slow machine, no long sequence.
-    assert work == pytest.approx([4 / 3, 4 / 3, 2 / 3, 2 / 3, 1, 1, 1])
+    assert work == pytest.approx([4 / 3, 4 / 3, 2 / 3, 2 / 3, 1, 1, 1, 1, 1])
