@@ -103,3 +103,25 @@ def _bounding(calls: RankCalls) -> Sequence[int]:
     """Calls that are made between iterations only. Gradients may be reduced within a backward, so
     that they bound only where nothing else does."""
     return (OUTSIDE,) if (calls.use == OUTSIDE).any() else (REPLICAS,)
+
+
+def left_together(ranks: Sequence[RankCalls], blocks: Sequence[Sequence[Block]]) -> list[Array]:
+    """When each rank left the bound before each of its blocks (blocks,), UNKNOWN where nothing
+    tells. Where only calls are told, that is when the last of those seen has called as well."""
+    began = [np.array([one.started_ns for one in mine], dtype=np.int64) for mine in blocks]
+    alone = [
+        not calls.knows_ends and len(mine) > 0 for calls, mine in zip(ranks, began, strict=True)
+    ]
+    if not any(alone):
+        return began
+    last: dict[tuple[int, int], int] = {}
+    for put in (False, True):
+        for calls, mine, starts, asked in zip(ranks, blocks, began, alone, strict=True):
+            at = np.array([one.begin - 1 for one in mine], dtype=np.int64)
+            for i in np.flatnonzero((starts >= 0) & (at >= 0)).tolist() if asked else []:
+                bound = int(calls.comm[at[i]]), int(calls.seq[at[i]])
+                if put and bound[1] != UNKNOWN:
+                    starts[i] = last[bound]
+                else:
+                    last[bound] = max(int(starts[i]), last.get(bound, UNKNOWN))
+    return began

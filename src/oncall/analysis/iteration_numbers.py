@@ -24,13 +24,14 @@ _TOGETHER = 0.25  # of an iteration; pipelines leave their ranks no further apar
 class Numbered:
     """A rank's blocks; arrays (blocks,).
 
-    `trains`: with tasks of training; `whole`: all of an iteration's; `count`: the number of its
-    first call on a communicator that every block uses, -1 unknown.
+    `trains`: with tasks of training; `whole`: all of an iteration's; `began_ns`: when, -1 unknown;
+    `count`: the number of its first call on a communicator that every block uses, -1 unknown.
     """
 
     blocks: Sequence[Block]
     trains: Array
     whole: Array
+    began_ns: Array
     count: Array
 
 
@@ -95,9 +96,10 @@ def _trained(one: Numbered, at: Array) -> Array:
 
 def _starts(one: Numbered) -> Array:
     """When each block of training began, where ranks began it together."""
-    started = np.array([b.started_ns for b in one.blocks], dtype=np.int64)
     together = np.array([b.is_bounded and not b.torn_before for b in one.blocks], dtype=np.bool_)
-    return np.asarray(np.where(one.trains & (started >= 0) & together, started, NOT_NUMBERED))
+    return np.asarray(
+        np.where(one.trains & (one.began_ns >= 0) & together, one.began_ns, NOT_NUMBERED)
+    )
 
 
 def _usual(ranks: Sequence[Numbered], values: Sequence[Array], quantile: float = 0.5) -> float:

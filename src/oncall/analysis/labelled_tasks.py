@@ -13,12 +13,12 @@ import duckdb
 import numpy as np
 
 from oncall.analysis.evaluation_blocks import split_evaluations
-from oncall.analysis.iteration_bounds import Block, find_blocks
+from oncall.analysis.iteration_bounds import Block, find_blocks, left_together
 from oncall.analysis.iteration_ends import Ends, iteration_ends
 from oncall.analysis.iteration_numbers import NOT_NUMBERED, Numbered, number_blocks
 from oncall.analysis.micro_batch_counts import micro_batch_counts
-from oncall.analysis.pipeline_layouts import Memberships, pipeline_comms, read_memberships
-from oncall.analysis.pipeline_places import Found, Place, find_places, seat
+from oncall.analysis.pipeline_layouts import pipeline_comms, read_memberships
+from oncall.analysis.pipeline_places import Found, Place, Places, find_places, seat
 from oncall.analysis.rank_calls import REPLICAS, TASK, UNKNOWN, RankCalls, read_calls
 from oncall.analysis.replica_iterations import replica_blocks, whole_blocks
 from oncall.analysis.schedule_fit import Told
@@ -64,7 +64,6 @@ def labelled_tasks(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
 
 def label(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """Columns of stage_tasks from relations operations, members, in_flight and table jobs."""
-    found = [Found(calls, find_blocks(calls)) for calls in read_calls(con)]
     told = _told(con)
     sizes = dict(
         con.execute(
@@ -72,15 +71,29 @@ def label(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             "GROUP BY comm"
         ).fetchall()
     )
-    by_job: dict[str, list[Found]] = {}
-    for one in found:
-        by_job.setdefault(one.calls.job, []).append(one)
     parts = []
-    for job, ranks in by_job.items():
-        comms = {comm for one in ranks for comm in pipeline_comms(one.calls)}
-        known = read_memberships(con, job, sorted(comms))
-        parts += _label_job(ranks, told.get(job, Told()), known, sizes)
+    for job, ranks in _found(con).items():
+        places = _places(con, job, ranks, told.get(job, Told()))
+        parts += _label_job(ranks, told.get(job, Told()), places.of_rank, sizes)
     return _columns(parts)
+
+
+def why_unlabelled(con: duckdb.DuckDBPyConnection, job: str) -> str | None:
+    """Why ranks of a pipeline whose operations are here have no labels; None if that is not so."""
+    ranks = _found(con).get(job, [])
+    return _places(con, job, ranks, _told(con).get(job, Told())).why_not or None
+
+
+def _found(con: duckdb.DuckDBPyConnection) -> dict[str, list[Found]]:
+    by_job: dict[str, list[Found]] = {}
+    for calls in read_calls(con):
+        by_job.setdefault(calls.job, []).append(Found(calls, find_blocks(calls)))
+    return by_job
+
+
+def _places(con: duckdb.DuckDBPyConnection, job: str, ranks: Sequence[Found], told: Told) -> Places:
+    comms = {comm for one in ranks for comm in pipeline_comms(one.calls)}
+    return find_places(ranks, read_memberships(con, job, sorted(comms)), told)
 
 
 def _told(con: duckdb.DuckDBPyConnection) -> dict[str, Told]:
@@ -92,14 +105,15 @@ def _told(con: duckdb.DuckDBPyConnection) -> dict[str, Told]:
 
 
 def _label_job(
-    ranks: Sequence[Found], told: Told, known: Memberships, sizes: Mapping[int, int]
+    ranks: Sequence[Found], told: Told, places: dict[int, Place], sizes: Mapping[int, int]
 ) -> list[dict[str, Any]]:
     """Columns of the tasks of the ranks of one job that are here, some for each rank."""
-    places = _pipeline_length(find_places(ranks, known, told).of_rank)
+    places = _pipeline_length(places)
     labelled = _of_pipeline([one for one in ranks if one.is_chained], places)
     labelled += [_alone(one, told) for one in ranks if not one.is_chained]
     labelled = [one for one in labelled if len(one.tasks) or one.replicas_alone]
-    numbers = number_blocks([_numbered(one) for one in labelled])
+    began_ns = left_together([one.calls for one in labelled], [one.blocks for one in labelled])
+    numbers = number_blocks(list(map(_numbered, labelled, began_ns)))
     late = lateness([one.calls for one in labelled], sizes)
     parts = []
     for one, number, mine in zip(labelled, numbers, late, strict=True):
@@ -107,7 +121,7 @@ def _label_job(
     return parts
 
 
-def _numbered(one: _Labelled) -> Numbered:
+def _numbered(one: _Labelled, began_ns: Array) -> Numbered:
     """What tells the iterations of a rank's blocks."""
     n, tasks, calls = len(one.blocks), one.tasks, one.calls
     trains, whole = np.zeros((2, n), dtype=np.bool_)
@@ -123,7 +137,7 @@ def _numbered(one: _Labelled) -> Numbered:
         until = np.array([block.end for block in one.blocks])
         there = np.append(counting, len(calls))[first]
         count = np.where(there < until, np.append(calls.seq, UNKNOWN)[there], UNKNOWN)
-    return Numbered(one.blocks, trains, whole, count)
+    return Numbered(one.blocks, trains, whole, began_ns, count)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from oncall.analysis.iteration_bounds import Block
-from oncall.analysis.rank_calls import RECV, SEND, RankCalls
+from oncall.analysis.rank_calls import RECV, SEND, UNKNOWN, RankCalls
 from oncall.analysis.schedules import (
     GPIPE,
     INTERLEAVED,
@@ -83,6 +83,7 @@ class Seen:
 
     rank: int
     directed: bool
+    neighbours: int  # ranks that it exchanges with; 0: not known
     shapes: Sequence[tuple[bytes, int]]
 
     def micro_batches(self, place: tuple[int, int], chunks: int) -> int | None:
@@ -120,7 +121,9 @@ def seen_of(calls: RankCalls, blocks: Sequence[Block], forward: Array | None) ->
             shape = mine[abs(excess) :].tobytes()
             counts[shape] = counts.get(shape, 0) + 1
     usual = sorted(counts.items(), key=lambda item: -item[1])
-    return Seen(calls.rank, forward is not None, usual[:_MOST_SHAPES])
+    peers = np.unique(calls.peer[events])
+    neighbours = 0 if (peers == UNKNOWN).any() or len(peers) > 2 else len(peers)
+    return Seen(calls.rank, forward is not None, neighbours, usual[:_MOST_SHAPES])
 
 
 def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], told: Told) -> Fit:
@@ -153,13 +156,23 @@ def _hypotheses(layout: Layout, ranks: Sequence[Seen], told: Told) -> Iterator[H
     """Every schedule that the counts of transfers allow."""
     in_chunks = told.schedule == INTERLEAVED or (told.chunks or 1) > 1
     for chunks in range(1, _MOST_CHUNKS + 1):
-        if any(one.micro_batches(layout.seats[one.rank], chunks) is None for one in ranks):
+        if not all(_may_be(one, layout.seats[one.rank], chunks) for one in ranks):
             continue
+        if chunks > 1 and not in_chunks and any(layout.seats[one.rank][1] == 2 for one in ranks):
+            continue  # all transfers would be between the same two, which Megatron-LM refuses
         for schedule in (ONE_FORWARD_ONE_BACKWARD if chunks == 1 else INTERLEAVED, GPIPE):
             is_told = layout.is_told and told.chunks in (None, chunks)
             if told.schedule is not None:
                 is_told &= chunks > 1 if in_chunks else schedule == told.schedule
             yield Hypothesis(layout, schedule, chunks, is_told)
+
+
+def _may_be(one: Seen, place: tuple[int, int], chunks: int) -> bool:
+    """Whether the rank sends as often, and to as many. With chunks the stages are a ring."""
+    stage, stages = place
+    is_end = stage in (0, stages - 1)
+    neighbours = 1 if stages == 2 or (is_end and chunks == 1) else 2
+    return one.neighbours in (0, neighbours) and one.micro_batches(place, chunks) is not None
 
 
 def _micro_batches(transfers: int, place: tuple[int, int], chunks: int) -> int | None:
