@@ -12,6 +12,7 @@ from oncall.evidence import relation
 
 OWN_PART = 0.5  # of the excess: more time of its own than the others' makes a rank the cause
 LAST_PART = 0.3  # how much more often than its turn the last member enters last
+LATE_TIMES = 4  # ... and how much later than usual members of the group end what they end together
 
 
 @relation(
@@ -27,6 +28,7 @@ LAST_PART = 0.3  # how much more often than its turn the last member enters last
         ("members", "INTEGER", "ranks", "size of the group"),
         ("own_lead_ns", "DOUBLE", "ns", "its own time beyond the other members', slow tasks only"),
         ("late_ns", "BIGINT", "ns", "by how much it entered later than the median member"),
+        ("ended_late_ns", "DOUBLE", "ns", "the same of the ends of tasks, beyond usual, for each"),
         ("last_calls", "BIGINT", "calls", "calls that it entered last"),
         ("calls", "BIGINT", "calls", "calls of the group"),
         ("last_share", "DOUBLE", "ratio", "share of the calls that it entered last"),
@@ -40,12 +42,26 @@ def slow_members() -> str:
         WITH excess AS (
             SELECT job, replica, stage, sum(excess_ns) AS excess_ns FROM caused_tasks
             WHERE kind = 'computation' GROUP BY ALL),
+        -- A host that runs ahead of its device calls on time; it waits for it at the end of a task.
+        ended AS (
+            SELECT w.*, greatest(ended_ns - median(ended_ns) OVER task, 0) AS ended_late_ns
+            FROM stage_work w SEMI JOIN excess e ON e.job = w.job AND e.stage = w.stage
+                AND e.replica = coalesce(w.replica, 0)
+            WHERE w.task IN ('forward', 'backward')
+            WINDOW task AS (PARTITION BY w.job, w.iteration, coalesce(w.replica, 0), w.stage,
+                coalesce(w.chunk, 0), w.micro_batch, w.task)),
+        usually AS (
+            SELECT job, coalesce(replica, 0) AS replica, stage,
+                quantile_cont(ended_late_ns, 0.9) AS usual_late_ns
+            FROM ended e WHERE NOT EXISTS (
+                FROM caused_tasks t WHERE t.job = e.job AND t.iteration = e.iteration)
+            GROUP BY ALL),
         -- Only tasks that every member tells: what one has lost is no time of the others.
         seen AS (
             SELECT w.job, t.replica, w.stage, w.rank, w.node, w.own_ns, w.late_ns, w.last_calls,
-                w.calls, count(*) OVER (PARTITION BY w.job, t.replica, w.stage, w.iteration,
-                    t.chunk, w.micro_batch, w.task) AS members
-            FROM stage_work w JOIN caused_tasks t ON w.job = t.job AND w.iteration = t.iteration
+                w.calls, w.ended_late_ns, count(*) OVER (PARTITION BY w.job, t.replica, w.stage,
+                    w.iteration, t.chunk, w.micro_batch, w.task) AS members
+            FROM ended w JOIN caused_tasks t ON w.job = t.job AND w.iteration = t.iteration
                 AND coalesce(w.replica, 0) = t.replica AND w.stage = t.stage
                 AND coalesce(w.chunk, 0) = t.chunk AND w.micro_batch = t.micro_batch
                 AND w.task = t.task
@@ -53,7 +69,8 @@ def slow_members() -> str:
         each AS (
             SELECT job, replica, stage, rank, any_value(node) AS node,
                 sum(own_ns) AS own_ns, sum(late_ns) AS late_ns,
-                sum(last_calls) AS last_calls, sum(calls) AS calls
+                sum(last_calls) AS last_calls, sum(calls) AS calls,
+                avg(ended_late_ns) AS ended_late_ns
             FROM (FROM seen QUALIFY members = max(members) OVER (PARTITION BY job, replica, stage))
             GROUP BY ALL),
         beside AS (
@@ -69,14 +86,19 @@ def slow_members() -> str:
                     AS late_lead_ns
             FROM beside JOIN excess USING (job, replica, stage)
             WINDOW g AS (PARTITION BY job, replica, stage))
-        SELECT *, CASE WHEN members = 1 THEN 'alone'
+        SELECT * REPLACE (ended_late_ns - usual_late_ns AS ended_late_ns),
+            CASE WHEN members = 1 THEN 'alone'
             WHEN own_lead_ns >= {OWN_PART} * excess_ns
                 AND own_lead_ns = max(own_lead_ns) OVER g THEN 'own time'
             WHEN coalesce(max(own_lead_ns) OVER g < {OWN_PART} * excess_ns, true)
                 AND (late_lead_ns >= {OWN_PART} * excess_ns OR beyond_turn >= {LAST_PART})
                 AND row_number() OVER (g ORDER BY late_ns DESC NULLS LAST, beyond_turn DESC) = 1
-                THEN 'entered last' END AS because
-        FROM weighed WINDOW g AS (PARTITION BY job, replica, stage)
+                THEN 'entered last'
+            WHEN coalesce(max(own_lead_ns) OVER g < {OWN_PART} * excess_ns, true)
+                AND ended_late_ns > {LATE_TIMES} * usual_late_ns
+                AND ended_late_ns = max(ended_late_ns) OVER g THEN 'entered last' END AS because
+        FROM weighed LEFT JOIN usually USING (job, replica, stage)
+        WINDOW g AS (PARTITION BY job, replica, stage)
     """
 
 

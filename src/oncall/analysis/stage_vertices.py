@@ -74,8 +74,7 @@ def stage_vertices() -> str:
             SELECT {_WHERE}, arg_max(rank, {decides}) AS rank, arg_max(node, {decides}) AS node,
                 count(*) AS ranks, max(started_ns) AS started_ns,
                 CASE WHEN bool_and(ended_ns IS NOT NULL) THEN max(ended_ns) END AS ended_ns,
-                CASE WHEN bool_and(started_ns = first_call_ns)
-                    THEN max(started_ns) - min(started_ns) ELSE 0 END AS head_ns,
+                CASE WHEN bool_and(started_ns = first_call_ns) THEN min(started_ns) END AS first_ns,
                 arg_max(late_ns, {decides}) AS late_ns,
                 arg_max(last_calls, {decides}) AS last_calls, max(calls) AS calls,
                 max(own_ns) AS own_ns,
@@ -90,10 +89,14 @@ def stage_vertices() -> str:
         sides AS (
             SELECT {_WHERE}, max(took_ns) FILTER (side = 'recv') AS recv_ns,
                 max(took_ns) FILTER (side = 'send') AS send_ns,
+                max(started_ns) FILTER (side = 'recv') AS asked_ns,
                 max(ended_ns) FILTER (side = 'send') AS sent_ns
             FROM transfers GROUP BY ALL),
         ordered AS (
-            SELECT t.*, recv_ns, send_ns, lag(sent_ns) OVER rank AS sent_before_ns,
+            SELECT t.*, recv_ns, send_ns,
+                CASE WHEN first_ns IS NULL THEN 0
+                    ELSE greatest(started_ns - greatest(first_ns, asked_ns), 0) END AS head_ns,
+                lag(sent_ns) OVER rank AS sent_before_ns,
                 -- After the last task all replicas wait for one another, which is not its time.
                 send_ns IS NULL AND calls = 0 AND own_ns > 0 AND lead(started_ns) OVER rank IS NULL
                     AS closes

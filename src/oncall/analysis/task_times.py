@@ -49,7 +49,10 @@ def time_tasks(
     seen = _begun(calls, tasks, any_call, started, ended)
     own = _own(calls, started, ended)
     if not calls.knows_ends:
-        own = _own_by_calls(started, ended, first, *late.waited(inside))
+        waited, behind = late.waited(inside)
+        asked = _at(calls.entered_ns, tasks.recv_at)
+        head = np.where(asked >= 0, np.clip(first - asked, 0, behind), 0)
+        own = _own_by_calls(started, ended, waited, np.where(started == first, head, 0))
     return Times(started, ended, first, last, count, own, seen)
 
 
@@ -219,19 +222,16 @@ def _own(calls: RankCalls, started: Array, ended: Array) -> Array:
     return np.where(known, own, UNKNOWN)
 
 
-def _own_by_calls(
-    started: Array, ended: Array, first: Array, waited: Array, behind: Array
-) -> Array:
+def _own_by_calls(started: Array, ended: Array, waited: Array, head: Array) -> Array:
     """The same where only calls are told: less what the rank waited for the last to call, with the
     transfers that follow. A host that runs ahead of its device calls without waiting: then all of
     the span is left, on each of its peers.
 
-    Where its first call stands for the begin, what came before that counts as far as a peer was
-    done with it sooner.
+    Where the first call stands for the begin, `head` is how long after its input was asked for, and
+    after the first of its peers, the rank made it.
     """
     known = (started >= 0) & (ended >= started) & (waited >= 0)
-    own = ended - started - waited + np.where(started == first, behind, 0)
-    return np.asarray(np.where(known, np.maximum(own, 0), UNKNOWN))
+    return np.asarray(np.where(known, np.maximum(ended - started - waited + head, 0), UNKNOWN))
 
 
 def transfers_over(calls: RankCalls) -> Array:

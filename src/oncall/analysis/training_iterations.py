@@ -11,6 +11,7 @@ from oncall.evidence import relation
 SLOW_SHARE = 0.03  # beyond usual by this part: less is not worth a look
 SLOW_SPREADS = 5  # ... and by this many times what the faster half of the iterations scatters
 WARM_UP_MOST = 8  # caches and pools may take longer; more slow ones in a row are a slow job
+OPENING = 3  # iterations alike that tell what was usual before most of them were slow
 WARM_UP = 2  # the first iterations allocate and compile (VenusTrace 3.3: from the third on)
 
 
@@ -55,14 +56,25 @@ def training_iterations() -> str:
         told AS (
             SELECT s.*, r.rank, r.duration_ns, r.whole
             FROM shape s JOIN by_rank r USING (job, iteration, micro_batches)),
+        -- What began soon and never ended is most of the recording: the first ones know better.
+        opening AS (
+            SELECT job, rank, micro_batches, median(duration_ns) AS early_ns
+            FROM (FROM told WHERE whole AND NOT warm_up QUALIFY row_number() OVER (
+                PARTITION BY job, rank, micro_batches ORDER BY iteration) <= {OPENING})
+            GROUP BY ALL HAVING count(*) = {OPENING}
+                AND max(duration_ns) - min(duration_ns) < {SLOW_SHARE} * early_ns),
         usual AS (
-            SELECT job, rank, micro_batches, quantile_cont(duration_ns, 0.25) AS usual_ns,
-                median(duration_ns) AS median_ns
-            FROM told WHERE whole AND NOT warm_up GROUP BY ALL),
+            SELECT job, rank, micro_batches, median(duration_ns) AS median_ns,
+                quantile_cont(duration_ns, 0.25) AS calm_ns,
+                CASE WHEN any_value(early_ns) < (1 - {SLOW_SHARE}) * calm_ns
+                    THEN any_value(early_ns) ELSE calm_ns END AS usual_ns
+            FROM told LEFT JOIN opening USING (job, rank, micro_batches)
+            WHERE whole AND NOT warm_up GROUP BY ALL),
         spread AS (
             SELECT job, rank, micro_batches, median(abs(duration_ns - usual_ns)) AS spread_ns
             FROM told JOIN usual USING (job, rank, micro_batches)
-            WHERE whole AND NOT warm_up AND duration_ns <= median_ns GROUP BY ALL),
+            WHERE whole AND NOT warm_up AND duration_ns <= CASE WHEN usual_ns < calm_ns
+                THEN {1 + SLOW_SHARE} * usual_ns ELSE median_ns END GROUP BY ALL),
         -- An iteration is as late as the rank that it made latest, against that rank's usual time.
         judged AS (
             SELECT t.job, t.iteration, max(duration_ns) AS duration_ns,

@@ -76,7 +76,8 @@ class Passes:
         ranks, plan = self.ranks, self._pattern(stage, task)
         ready = ranks.free_ns[stage]
         own = ranks.pace.compute_ns(stage, task, plan.weights, ready)
-        own = own + self._added(stage, task, len(plan.weights), ready)
+        added = self._added(stage, task, len(plan.weights), ready)
+        own = own + added
         own[0] += LAUNCH_NS
         entered, ended = np.empty((2, *plan.transfer_ns.shape))
         now = ready
@@ -87,7 +88,9 @@ class Passes:
             now = there + plan.transfer_ns[number] * jitter[number]
             ended[number] = now
         ranks.free_ns[stage] = now + own[-1]
-        self._log_calls(stage, plan, ready, entered, ended)
+        # A delay, as of a process that pauses, holds a host that is ahead; a hang its device.
+        pauses = np.cumsum(np.where(np.isfinite(added), added, 0.0), axis=0)[:-1]
+        self._log_calls(stage, plan, ready + pauses, entered, ended)
         ranks.tasks.add(
             task.task if self._trains else "evaluation",
             stage, self.layout.grid[stage], ready, ranks.free_ns[stage], chunk=task.chunk,
@@ -126,6 +129,7 @@ class Passes:
     def _log_calls(
         self, stage: int, plan: Pattern, ready: Floats, entered: Floats, ended: Floats
     ) -> None:
+        """The calls of a task. `ready`: when the host was, but for its pace, for each of them."""
         if not plan.calls:
             return
         seq = np.zeros(len(plan.calls), dtype=np.int64)
