@@ -95,6 +95,9 @@ def test_a_stage_stands_for_its_tensor_group_unless_every_rank_is_wanted() -> No
         assert [(lane.stage, lane.ranks) for lane in stages.lanes] == [(n, 2) for n in range(4)]
         every = timeline(incident, 3, every_rank=True)
         assert [lane.rank for lane in every.lanes] == list(range(8))
+        # Of a tensor group the rank that decides is on the path, and no other.
+        tasks = [(every.lanes[at].stage, box.task, box.micro_batch) for at, box in every.path()]
+        assert tasks and len(tasks) == len(set(tasks))
 
 
 def test_all_iterations_are_listed(delayed: Incident) -> None:

@@ -223,7 +223,7 @@ def _lanes(
             FROM work w GROUP BY replica, stage)
         SELECT w.rank, w.node, w.stage, w.replica, CASE WHEN $every THEN 1 ELSE d.ranks END,
             w.task, w.chunk, w.micro_batch, w.started_ns, w.ended_ns, w.peer,
-            coalesce(g.critical, false), g.slack_ns, g.wait_ns,
+            coalesce(g.critical AND (NOT $every OR g.rank = w.rank), false), g.slack_ns, g.wait_ns,
             coalesce(g.expected_ns, w.expected_ns)::BIGINT,
             w.task = 'transfer' OR u.task IS NOT NULL AND coalesce(u.rank = w.rank, true)
         FROM shown w JOIN decides d ON (d.replica, d.stage) = (w.replica, w.stage)

@@ -40,7 +40,9 @@ _FILLS = {
     "garbage": ("#999999",) * 2,
 }
 _OTHER = ("#bbbbbb",) * 2
-_LETTER_WIDTH = 7.0  # of a character at size 11
+_LETTER_SIZES = (11, 9)
+_LETTER_WIDTH = 0.64  # of a character, of its size
+_NARROW = 4.0  # of boxes without an edge, which would leave nothing of them
 
 
 def timeline_svg(timeline: Timeline) -> str:
@@ -93,7 +95,9 @@ def _box(timeline: Timeline, lane: Lane, box: Box, top: float) -> Iterator[str]:
         )
         return
     fill = _FILLS.get(box.task, _OTHER)[box.chunk % 2]
-    edge = f'stroke="{_INK}" stroke-width="2"' if box.critical else 'stroke="white"'
+    edge = 'stroke="white"' if width > _NARROW else ""
+    if box.critical:
+        edge = f'stroke="{_INK}" stroke-width="2"'
     yield (
         f'<rect x="{x:.1f}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 4}" '
         f'fill="{fill}" {edge}>{hint}</rect>'
@@ -103,11 +107,15 @@ def _box(timeline: Timeline, lane: Lane, box: Box, top: float) -> Iterator[str]:
 
 
 def _lettered(timeline: Timeline, box: Box, x: float, width: float, top: float) -> Iterator[str]:
-    """The box's letter and number in the middle of a room, if that is wide enough."""
-    text = label(box, timeline.chunks)
-    if width >= len(text) * _LETTER_WIDTH + 3:
-        middle = x + width / 2
-        yield _text(middle, top + 21, text, size=11, bold=box.critical, anchor="middle")
+    """The box's letter and number in the middle of a room, if that is wide enough; the chunk, told
+    by its shade too, only where there is room for it."""
+    for chunks in dict.fromkeys((timeline.chunks, 1)):
+        text = label(box, chunks)
+        for size in _LETTER_SIZES:
+            if width >= len(text) * size * _LETTER_WIDTH + 2:
+                middle, bold = x + width / 2, box.critical
+                yield _text(middle, top + 21, text, size=size, bold=bold, anchor="middle")
+                return
 
 
 def _blamed(timeline: Timeline, lane: Lane, top: float) -> Iterator[str]:
@@ -124,7 +132,16 @@ def _blamed(timeline: Timeline, lane: Lane, top: float) -> Iterator[str]:
                 f'<rect x="{x + due:.1f}" y="{top + 2}" width="{width - due:.1f}" '
                 f'height="{_ROW - 4}" fill="url(#beyond)"/>'
             )
-            yield from _lettered(timeline, box, x, due, top)
+            lettered = list(_lettered(timeline, box, x, due, top))
+            if not lettered and width > 2 * _ROW:  # on the hatching then, on white
+                text = label(box, timeline.chunks)
+                middle, wide = x + width / 2, 7.5 * len(text) + 8
+                lettered = [
+                    f'<rect x="{middle - wide / 2:.1f}" y="{top + 8}" width="{wide:.1f}" '
+                    f'height="18" fill="white"/>',
+                    _text(middle, top + 21, text, size=11, bold=True, anchor="middle"),
+                ]
+            yield from lettered
         yield (
             f'<rect x="{x - 1:.1f}" y="{top - 1}" width="{width + 2:.1f}" height="{_ROW + 2}" '
             f'fill="none" stroke="{_RED}" stroke-width="3"/>'
@@ -163,6 +180,10 @@ def _legend(timeline: Timeline) -> Iterator[str]:
         yield f'<rect x="{x:.0f}" y="51" width="14" height="5" fill="url(#transfer)"/>'
         yield _text(x + 19, 57, "in a send or receive", size=12, colour=_GREY)
         x += 34 + 6.4 * 20
+    if timeline.chunks > 1:
+        paler = "paler: odd chunks"
+        yield _text(x, 57, paler, size=12, colour=_GREY)
+        x += 20 + 6.4 * len(paler)
     if timeline.path():
         yield (
             f'<rect x="{x:.0f}" y="46" width="14" height="14" fill="none" stroke="{_INK}" '
@@ -204,7 +225,7 @@ def _place(timeline: Timeline, box: Box) -> tuple[float, float]:
     """Where a box begins and how wide it is: enough to be seen."""
     x = _x(timeline, box.started_ns)
     end = timeline.shown_ns[1] if box.ended_ns is None else box.ended_ns
-    return x, max(_x(timeline, end) - x, 1.0)
+    return x, max(_x(timeline, end) - x, 2.0)
 
 
 def _x(timeline: Timeline, at_ns: int) -> float:
