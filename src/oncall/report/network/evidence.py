@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from textwrap import wrap
 from typing import Any
 
 import oncall.analysis  # noqa: F401 - registers the relations
@@ -10,6 +11,7 @@ from oncall.analysis.network_paths import network_of
 from oncall.diagnosis import Diagnosis, Finding
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
+from oncall.report.network.step_evidence import why_unseen
 from oncall.report.network.topology_evidence import topology
 from oncall.report.network.topology_text import topology_lines
 from oncall.report.network.waiting import Collective, Lane, Step, WaitingGraph, window
@@ -212,6 +214,9 @@ def explained_lines(incident: Incident, collective: Collective, plain: bool) -> 
     lines = waiting_lines(graph, _COMPACT_WIDTH, plain=plain)
     if graph.worst is not None:
         found = topology(incident, network_of(incident.con), collective, graph.worst)
-        if found is not None:
+        why = why_unseen(incident, collective, graph.worst)
+        if found is not None and found.roots:
             lines += ["", *topology_lines(found, _COMPACT_WIDTH, plain=plain)]
+        elif why is not None:
+            lines += ["", *wrap(f"Beyond it: {why}", _COMPACT_WIDTH)]
     return lines
