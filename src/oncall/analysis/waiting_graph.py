@@ -73,7 +73,7 @@ def step_waits(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     over = ~np.ma.getmaskarray(steps["ended_ns"])
     # What goes on ends after all that is known to have ended.
     ended = np.where(over, _whole(steps["ended_ns"]), _newest(con) + 1)
-    before, by_data = predecessors(steps, started + _whole(steps["within_ns"]), ended)
+    before, by_data = predecessors(steps, started, ended)
     collective = _whole(steps["collective"])
     expected, excess = _beyond_expectation(steps, collective, ended - started)
     has = before != NONE
@@ -234,12 +234,13 @@ def _beyond_expectation(
 ) -> tuple[Any, Any]:
     """What each step should take and what it took beyond.
 
-    Alone on the wire a step takes its expected time; where that is not told, the median of the
-    collective's steps of as many bytes stands for it. Overhead is what most steps have.
+    Alone on the wire a step takes its expected time; where that is not told, the lower quartile of
+    the collective's steps of as many bytes stands for it, as one flow may hold up half of them.
+    Overhead is what most steps have.
     """
     expected = np.ma.filled(np.ma.masked_array(steps["expected_ns"], dtype=float), np.nan)
     alike = _codes([collective, _whole(steps["bytes"])])
-    usual = _quantile(took.astype(float), alike, 0.5)
+    usual = _quantile(took.astype(float), alike, 0.25)
     expected = np.where(expected > 0, expected, usual)
     with np.errstate(divide="ignore", invalid="ignore"):
         overhead = np.clip(_quantile(took / expected, collective, 0.25), 1.0, MOST_OVERHEAD)
