@@ -149,3 +149,30 @@ def test_a_step_ends_before_the_gap_though_its_bytes_fall_short_a_little() -> No
         incident.require(["node_flow_steps"])
         longest = incident.con.execute("SELECT max(ended_ns - started_ns) FROM node_flow_steps")
         assert longest.fetchall() == [(10 * EPOCH_NS,)]
+
+
+@pytest.mark.parametrize(
+    ("ahead_ns", "measured"),
+    [
+        pytest.param({0: EPOCH_NS, 2: -EPOCH_NS // 2}, False, id="within an epoch"),
+        pytest.param({0: EPOCH_NS, 2: -10_000_000}, True, id="a clock that was measured"),
+    ],
+)
+def test_steps_are_compared_within_an_epoch_and_on_one_clock(
+    slow_step: Incident, ahead_ns: dict[int, int], measured: bool
+) -> None:
+    """Rank 2 waits for rank 1, and seems to go on before what it waits for has come."""
+    for rank, off_ns in ahead_ns.items():
+        for table, columns in (
+            ("epochs", ("start_ns",)),
+            ("op_traffic", ("started_ns", "ended_ns")),
+        ):
+            shifted = ", ".join(f"{column} = {column} + {off_ns}" for column in columns)
+            slow_step.con.execute(f"UPDATE {table} SET {shifted} WHERE rank = {rank}")
+    if measured:
+        slow_step.append("clocks", {"node": ["n2"], "at_ns": [0], "offset_ns": [ahead_ns[2]]})
+    slow_step.require(["critical_steps"])
+    rows = slow_step.con.execute(
+        "SELECT src, step, round(share, 2) FROM critical_steps WHERE late ORDER BY position"
+    ).fetchall()
+    assert rows == [(1, 3, 1.0)]
