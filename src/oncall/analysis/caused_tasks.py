@@ -26,6 +26,7 @@ def _same(other: str) -> str:
     empty_without=["slow_tasks"],
     columns=[
         *SLOW_TASK_COLUMNS,
+        ("own_excess_ns", "DOUBLE", "ns", "own time beyond usual, of its rank with the most of it"),
         ("waiting", "INTEGER", "pipelines", "that were slow there only because they waited for it"),
     ],
     source="VenusTrace 3.3 (dependencies within parallel groups)",
@@ -92,7 +93,9 @@ def caused_tasks() -> str:
             SELECT *, 0 FROM slow_tasks
             ANTI JOIN waited USING ({place}, replica, kind)
             ANTI JOIN behind USING ({place}, replica, kind))
-        SELECT *, sum(waited) OVER one AS waiting FROM moved
+        SELECT *, sum(waited) OVER one AS waiting
+        FROM moved LEFT JOIN (SELECT {place}, replica, own_excess_ns FROM there)
+            USING ({place}, replica)
         WINDOW one AS (
             PARTITION BY job, iteration, replica, stage, chunk, micro_batch, task, kind)
         QUALIFY row_number() OVER (one ORDER BY waited, excess_ns DESC) = 1

@@ -19,6 +19,7 @@ from oncall.evidence import relation
         ("duration_ns", "BIGINT", "ns", "what it took; of the network: the transfer to it"),
         ("expected_ns", "DOUBLE", "ns", "what that should take"),
         ("excess_ns", "DOUBLE", "ns", "beyond"),
+        ("own_excess_ns", "DOUBLE", "ns", "own time beyond usual, of its rank with the most of it"),
         ("slack_ns", "BIGINT", "ns", "how much later it could have begun"),
         ("decided", "VARCHAR", "", "paper (beyond 50 %), spread, or both"),
         ("basis", "VARCHAR", "", "what it is compared with"),
