@@ -11,6 +11,8 @@ from oncall.evidence.incident import Incident
 from oncall.rules.engine import Outcome, run
 from oncall.rules.evaluate import Evaluation
 from oncall.rules.rulebook import Rulebook
+from oncall.rules.story import blame_of
+from oncall.rules.template import Rows
 
 Make = Callable[..., Rulebook]
 NS = 1_000_000_000
@@ -187,6 +189,12 @@ def blamed(hang: Incident, book: Make, columns: str) -> list[tuple[str, dict[str
     change = ("max(o.seq) AS last_seq", f"max(o.seq) AS last_seq, {columns}")
     (finding,) = run(hang, [book(change)]).findings
     return [(one.kind, dict(one.where)) for one in finding.blame]
+
+
+def test_measures_come_with_a_blame_and_make_no_second_one_of_it() -> None:
+    columns = {name: place for place, name in enumerate(("rank", "stage", "slack_ns"))}
+    told = [(one.kind, one.where) for one in blame_of(Rows(columns, ((3, 1, 0), (3, 1, 7)), 2))]
+    assert told == [("rank", {"rank": 3, "stage": 1, "slack_ns": 0})]
 
 
 def test_blame_takes_its_kind_from_its_columns(hang: Incident, book: Make) -> None:

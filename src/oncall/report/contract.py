@@ -195,7 +195,23 @@ def _finding_schema() -> dict[str, Any]:
         "sql": _TEXT | {"description": "Only with --explain."},
         "params": {"type": "object", "additionalProperties": _TEXT},
     }
-    blame = _object({"kind": _one_of(BlameKind)})
+    number = {"type": "integer"}
+    keys = {
+        "rank": number,
+        "node": _TEXT,
+        "stage": number | {"description": "Of the pipeline."},
+        "replica": number | {"description": "Which pipeline."},
+        "iteration": number | {"description": "In which it shows best."},
+        "chunk": number,
+        "micro_batch": number,
+        "task": _TEXT | {"description": "Its direction, forward or backward, or what else it is."},
+        "slack_ns": number | {"description": "How much longer it could take without harm."},
+        "share_explained": {
+            "type": "number",
+            "description": "Of what the iteration lost, how much it would not have lost without.",
+        },
+    }
+    blame = _object({"kind": _one_of(BlameKind), **keys}, optional=tuple(keys))
     return _object(
         {
             "id": _TEXT,

@@ -258,10 +258,11 @@ class Rulebook:
 
 IDENTIFYING = (
     "rank", "node", "gpu", "nic", "port", "link", "flow", "comm", "comm_name",
-    "stage", "iteration", "micro_batch", "task",
+    "stage", "replica", "iteration", "chunk", "micro_batch", "task",
 )  # fmt: skip
+MEASURING = ("slack_ns", "share_explained")  # how much it is, beside who
 ROLE_COLUMNS: dict[str, tuple[str, ...]] = {
-    "blame": (*IDENTIFYING, "kind", "at_ns"),
+    "blame": (*IDENTIFYING, *MEASURING, "kind", "at_ns"),
     "confidence": ("value", "why", "name"),
     "explains": ("comm", "rank", "node", "verdict", "rulebook"),
 }

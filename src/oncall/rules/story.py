@@ -13,6 +13,7 @@ from oncall.rules.evaluate import Case, Evaluation
 from oncall.rules.rulebook import (
     DEFAULT_CONFIDENCE,
     IDENTIFYING,
+    MEASURING,
     NO_VERDICT,
     ROLE_COLUMNS,
     Leaf,
@@ -220,7 +221,7 @@ def dict_rows(rows: Rows, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
 def blame_of(rows: Rows) -> tuple[Blame, ...]:
     """The distinct culprits that a fact's rows name, in row order."""
     found: dict[tuple[Any, ...], Blame] = {}
-    for row in dict_rows(rows, (*IDENTIFYING, "kind")):
+    for row in dict_rows(rows, (*IDENTIFYING, *MEASURING, "kind")):
         named = row.pop("kind", None)
         if "rank" in row:
             row["rank"] = _whole(row["rank"])
@@ -231,7 +232,7 @@ def blame_of(rows: Rows) -> tuple[Blame, ...]:
         }
         kind = named if named in _KINDS else _kind(where)
         if kind is not None and len(found) < MOST_BLAMED:
-            key = (kind, *((k, str(v)) for k, v in where.items()))
+            key = (kind, *((k, str(v)) for k, v in where.items() if k not in MEASURING))
             found.setdefault(key, Blame(kind, where))
     return tuple(found.values())
 
