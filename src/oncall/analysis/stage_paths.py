@@ -86,9 +86,8 @@ def stage_paths(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     tasks = read_tasks(con)
     graph = pipeline_graph(tasks)
     usual_latency, latency = latencies(tasks, graph)
-    # Ranks that come to their first call apart had their inputs apart, or computed before it.
-    transfer = np.where(graph.source == NONE, 0.0, np.maximum(latency - usual_latency, 0.0))
-    tasks = replace(tasks, work_ns=tasks.work_ns + np.maximum(tasks.head_ns - transfer, 0.0))
+    late = heads(tasks, graph, usual_latency, latency)
+    tasks = replace(tasks, work_ns=tasks.work_ns + late)
     batches = int(tasks.micro_batch.max(initial=0)) + 1
     work = work_ratio(
         tasks.work_ns / np.where(tasks.usual_ns > 0, tasks.usual_ns, np.nan),
@@ -226,12 +225,18 @@ def exchanged(graph: TraceGraph, latency: Times, hold: Times) -> Integers:
 def latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
     """What a transfer to each task usually takes (n,), and what this one took.
 
-    Where both sides are recorded, the shorter one tells it: the other came first and waited.
+    Where both sides are recorded, the shorter one tells it: the other came first and waited. Where
+    the receiver's alone is, it took no longer than since the sender was done.
     """
     both = np.where(graph.source == NONE, np.nan, tasks.send_ns[graph.source])
     both = np.minimum(both, tasks.recv_ns)
     if np.isnan(both).all():
         return apparent_latencies(tasks, graph)
+    received = np.isnan(both) & (graph.source != NONE) & ~np.isnan(tasks.recv_ns)
+    if received.any():
+        shift = clock_shifts(tasks, graph)
+        since = tasks.started - shift - (tasks.ended - shift)[graph.source]
+        both = np.where(received, np.minimum(tasks.recv_ns, np.maximum(since, 0)), both)
     known = ~np.isnan(both)
     link = _boundary(tasks, graph.source) * 2 + tasks.backward
     usual = _quantile(both, link, known, 0.5, _links(tasks))
@@ -245,6 +250,19 @@ def beside_others(usual: Times, lanes: int) -> Times:
     border = np.tile(np.arange(len(usual) // lanes), lanes)
     others = lower_middle(usual, border)[0][border]
     return np.where(others < OTHERS_BELOW * usual, others, usual)
+
+
+def heads(tasks: Tasks, graph: TraceGraph, usual: Times, latency: Times) -> Times:
+    """What the latest rank of each task (n,) computed before its first call, where that stands for
+    the begin: the time by which it came after the others, less what its input was late."""
+    if not tasks.head_ns.any():
+        return tasks.head_ns
+    fed = graph.source != NONE
+    shift = clock_shifts(tasks, graph)
+    since = tasks.started - shift - (tasks.ended - shift)[graph.source] - usual
+    head = np.where(fed, np.fmin(tasks.head_ns, since), tasks.head_ns)
+    late = np.where(fed, np.maximum(latency - usual, 0), 0)
+    return np.asarray(np.maximum(head - late, 0), np.float64)
 
 
 def apparent_latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:

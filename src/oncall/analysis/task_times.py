@@ -7,7 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from oncall.analysis.iteration_bounds import Block
-from oncall.analysis.rank_calls import RECV, REPLICAS, SEND, TASK, UNKNOWN, RankCalls
+from oncall.analysis.rank_calls import (
+    OUTSIDE,
+    RECV,
+    REPLICAS,
+    SEND,
+    TASK,
+    UNKNOWN,
+    RankCalls,
+)
 from oncall.analysis.schedules import Array
 from oncall.analysis.task_lateness import Late
 from oncall.analysis.task_positions import Inside, Tasks
@@ -251,7 +259,9 @@ def transfers_over(calls: RankCalls) -> Array:
     last = np.minimum.accumulate(np.where(with_next, len(calls), transfers)[::-1])[::-1]
     after = np.append(calls.entered_ns, UNKNOWN)[last + 1]
     torn = np.append(calls.lost, True)[last + 1]
-    over = np.where(torn, UNKNOWN, after)
+    # Before what all replicas or stages do together a rank may wait for something else, too.
+    elsewhere = np.append(np.isin(calls.use, (REPLICAS, OUTSIDE)), True)[last + 1]
+    over = np.where(torn | elsewhere, UNKNOWN, after)
     sends = calls.use[transfers] == SEND
     alone = sends & ~with_next & ~np.append(False, with_next[:-1]) & (over >= 0)
     took = over - calls.entered_ns[transfers]
