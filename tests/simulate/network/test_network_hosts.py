@@ -24,6 +24,7 @@ def played(kind: str | None = None, seed: int = 3, steps: str = "told") -> Playe
     faults = () if kind is None else (NetworkFault(kind, 1 * MS, lasting_ns=6 * MS),)
     scenario = NetworkScenario(
         seed=seed,
+        members=5,
         step_bytes=STEP,
         reports="never",
         steps=steps,
@@ -79,12 +80,17 @@ def stopped(run: Played, end: int) -> np.ndarray:
     return total
 
 
-@pytest.mark.parametrize("steps", ["told", "traffic"])
+STORM = ("PFC_STORM", "PAUSED_UPSTREAM", "switch data would decide")
+SLOW = ("SLOW_RECEIVER", "SLOW_RECEIVER", "paused its switch itself")
+
+
 @pytest.mark.parametrize(
-    ("kind", "verdict", "says"),
+    ("kind", "verdict", "says", "steps"),
     [
-        ("PFC_STORM", "PAUSED_UPSTREAM", "switch data would decide"),
-        ("SLOW_RECEIVER", "SLOW_RECEIVER", "paused its switch itself"),
+        pytest.param(*STORM, "traffic", id="storm, steps found in traffic"),
+        pytest.param(*SLOW, "told", id="slow receiver, steps told"),
+        pytest.param(*STORM, "told", id="storm, steps told", marks=pytest.mark.slow),
+        pytest.param(*SLOW, "traffic", id="slow receiver, traffic", marks=pytest.mark.slow),
     ],
 )
 def test_the_story_goes_as_far_as_hosts_see(kind: str, verdict: str, says: str, steps: str) -> None:
