@@ -39,7 +39,7 @@ def collective_steps() -> str:
     """Each step of each collective; what hosts traced goes before what their traffic shows."""
     return f"""
         WITH homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
-clock AS (
+        clock AS (
             SELECT DISTINCT ON (node) node, offset_ns FROM clocks ORDER BY node, at_ns DESC),
         named AS (
             SELECT src_host, dst_host, any_value(flow) AS flow FROM flows
@@ -53,6 +53,8 @@ clock AS (
             LEFT JOIN homes b ON b.job = t.job AND b.rank = t.peer
             WHERE t.kind = 'coll' AND t.peer IS NOT NULL
                 AND NOT EXISTS (FROM flow_steps)
+                AND (EXISTS (FROM switch_ports) OR EXISTS (FROM switch_pauses)
+                    OR (t.job, t.comm, t.seq) IN (SELECT (job, comm, seq) FROM node_flow_steps))
                 -- Within a host nothing passes a switch.
                 AND a.node IS DISTINCT FROM b.node),
         -- Part of a collective's steps beside the whole of others would wait for nobody.

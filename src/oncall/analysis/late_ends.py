@@ -93,7 +93,7 @@ def late_ends() -> str:
                 UNION ALL
                 SELECT * REPLACE (NULL AS nic), 'receiver', dst_host, dst, src FROM late) e
             LEFT JOIN own o ON o.job = e.job AND o.rank = e.rank),
-clock AS (
+        clock AS (
             SELECT DISTINCT ON (node) node, offset_ns FROM clocks ORDER BY node, at_ns DESC),
         counted AS (
             SELECT r.* REPLACE (r.at_ns - coalesce(c.offset_ns, 0) AS at_ns,

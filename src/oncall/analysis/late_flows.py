@@ -41,7 +41,7 @@ def late_flows() -> str:
     """The flows between hosts of each communicator's latest collectives, those that were late."""
     return f"""
         WITH homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
-clock AS (
+        clock AS (
             SELECT DISTINCT ON (node) node, offset_ns FROM clocks ORDER BY node, at_ns DESC),
         best AS (
             SELECT job, comm, rank, peer, bytes,
