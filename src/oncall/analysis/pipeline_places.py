@@ -200,17 +200,19 @@ def _by_hypothesis(
 
 
 def _by_themselves(ranks: Sequence[Found], looks: Sequence[Seen], told: Told) -> dict[int, Place]:
-    """Each rank's place by its own calls alone, where they are those of 1F1B."""
+    """Each rank's place by its own calls alone; none if some rank's are not those of 1F1B."""
     places = {}
     for one, seen in zip(ranks, looks, strict=True):
         place = place_by_itself(one, directions(one.calls), told)
         if place is None:
             continue
         stages, stage = place.template
-        layout = Layout({seen.rank: (stage, stages)}, "its own calls")
-        itself = fit([seen], [layout], Told(schedule=ONE_FORWARD_ONE_BACKWARD, chunks=1)).taken
-        if not seen.shapes or (itself is not None and itself.schedule == ONE_FORWARD_ONE_BACKWARD):
-            places[seen.rank] = place
+        itself = Hypothesis(
+            Layout({seen.rank: (stage, stages)}, "its own calls"), ONE_FORWARD_ONE_BACKWARD, 1
+        )
+        if seen.shapes and not explained(itself, seen):
+            return {}
+        places[seen.rank] = place
     return places
 
 

@@ -26,7 +26,8 @@ from oncall.analysis.schedules import (
     task_order,
 )
 
-_ALIKE = 0.02  # misfits that differ by less do not tell two hypotheses apart
+_ALIKE = 1.2  # of two misfits: less does not tell two hypotheses apart
+_EXPLAINED = 0.02  # transfers out of place on average
 _FITS = 0.5  # transfers out of place on average; with more nothing is explained
 _AGAINST_WHAT_IS_TOLD = 0.2  # so much better must another fit than what somebody told
 _MOST_CHUNKS = 16
@@ -64,7 +65,7 @@ class Hypothesis:
     layout: Layout
     schedule: str
     chunks: int
-    is_told: bool
+    is_told: bool = True
 
     def __str__(self) -> str:
         stages = max(stages for _, stages in self.layout.seats.values())
@@ -135,14 +136,14 @@ def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], told: Told) -> Fit:
             continue
         for hypothesis in _hypotheses(layout, ranks, told):
             misfit = _misfit(hypothesis, ranks)
-            if misfit < _ALIKE and hypothesis.is_told and told.schedule:
+            if misfit == 0 and hypothesis.is_told and told.schedule:
                 return Fit(hypothesis)
             found.append((misfit + _AGAINST_WHAT_IS_TOLD * (not hypothesis.is_told), hypothesis))
     found.sort(key=lambda one: one[0])
     if not found or found[0][0] > _FITS:
         return Fit(None, "no schedule explains the order of its Sends and Recvs")
-    best = found[0][1]
-    alike = [other for misfit, other in found[1:] if misfit < found[0][0] + _ALIKE]
+    least, best = found[0]
+    alike = [other for misfit, other in found[1:] if misfit <= _ALIKE * least]
     # What is known of a place in the pipeline goes before what is only assumed.
     rivals = [other for other in alike if other.layout.because == best.layout.because]
     for other in rivals:
@@ -184,18 +185,14 @@ def _micro_batches(transfers: int, place: tuple[int, int], chunks: int) -> int |
 
 
 def _misfit(one: Hypothesis, ranks: Sequence[Seen]) -> float:
-    """0 if all ranks do as the hypothesis says, 1 if none does anything like it."""
-    return float(
-        np.mean(
-            [
-                np.average(
-                    [_distance(one, rank, shape) for shape, _ in rank.shapes],
-                    weights=[count for _, count in rank.shapes],
-                )
-                for rank in ranks
-            ]
-        )
-    )
+    """0 if all ranks usually do as the hypothesis says, 1 if none does anything like it."""
+    return float(np.mean([_usual_distance(one, rank) for rank in ranks]))
+
+
+def _usual_distance(one: Hypothesis, rank: Seen) -> float:
+    """The median of the rank's iterations: few are evaluations, or have lost calls."""
+    counts = [count for _, count in rank.shapes]
+    return float(np.median(np.repeat([_distance(one, rank, s) for s, _ in rank.shapes], counts)))
 
 
 def explained(one: Hypothesis, rank: Seen) -> list[int]:
@@ -205,7 +202,7 @@ def explained(one: Hypothesis, rank: Seen) -> list[int]:
         count
         for shape, _ in rank.shapes
         if (count := _micro_batches(len(shape), place, one.chunks)) is not None
-        and _distance(one, rank, shape) < _ALIKE
+        and _distance(one, rank, shape) < _EXPLAINED
     ]
 
 
