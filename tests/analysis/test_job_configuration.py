@@ -51,3 +51,28 @@ def test_what_the_recording_contradicts_is_named() -> None:
 def test_a_ramp_of_micro_batches_contradicts_nothing() -> None:
     found = configuration(micro_batches_from=4, ramp_every=2)
     assert found["contradicted"] is None
+
+
+def test_a_schedule_is_inferred_with_what_tells_it() -> None:
+    found = configuration(schedule="GPipe", **UNTOLD)
+    assert found["schedule"] == "GPipe"
+    assert "schedule GPipe: all forwards come before the first backward" in found["inferred"]
+    found = configuration(schedule="interleaved", chunks=2, tp=1, **UNTOLD)
+    assert (found["schedule"], found["chunks"], found["micro_batches"]) == ("interleaved", 2, 8)
+    assert "chunks 2: " in found["inferred"]
+
+
+def test_a_schedule_that_ranks_do_not_follow_is_named() -> None:
+    found = configuration("pp=4,schedule=GPipe", tp=1, **UNTOLD)
+    assert found["contradicted"].startswith("schedule GPipe, but before the first backward come as")
+
+
+def test_where_the_schedule_cannot_be_told_the_reason_is() -> None:
+    """Of stage 1 alone: GPipe of 8 micro-batches and interleaved of 4 look the same."""
+    change: dict[str, Any] = {"gpus_per_node": 2, "tp": 2, "dp": 1, "missing_nodes": (0, 2, 3)}
+    found = configuration(schedule="GPipe", **change, **UNTOLD)
+    assert found["schedule"] is None
+    assert found["inferred"].endswith(
+        "schedule not known: its Sends and Recvs are those of GPipe with 4 stages and of "
+        "interleaved with 4 stages and 2 chunks alike"
+    )

@@ -10,11 +10,13 @@ import pytest
 
 import oncall.analysis
 from oncall.evidence.incident import Incident
+from oncall.evidence.told import tell
 from oncall.ingest import detect
 from oncall.simulate.pipeline.draw import experiment
 from oncall.simulate.pipeline.fault import PipelineFault
 from oncall.simulate.pipeline.scenario import PipelineScenario
 from oncall.simulate.pipeline.simulation import simulate_pipeline
+from oncall.training import parse_settings
 
 assert oncall.analysis
 
@@ -47,6 +49,7 @@ def told(scenario: PipelineScenario, columns: str = "started_ns, ended_ns") -> d
         return tasks(incident, "stage_tasks", columns)
 
 
+UNTOLD: dict[str, Any] = {"roles_told": False, "configuration_told": False}
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "1F1B": {},
     "GPipe": {"schedule": "GPipe"},
@@ -54,11 +57,8 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "one stage": {"pp": 1},
     "expert parallel, a host far ahead": {"dp": 2, "ep": 2, "host_ahead": True},
     "no tensor parallelism, sends that do not wait": {"tp": 1, "overlap_p2p": True},
-    "calls alone, nothing told": {
-        "recorder": "calls",
-        "roles_told": False,
-        "configuration_told": False,
-    },
+    "calls alone, nothing told": {"recorder": "calls", **UNTOLD},
+    "interleaved, nothing told": {"schedule": "interleaved", "chunks": 2, "layers": 8, **UNTOLD},
 }
 MORE: dict[str, dict[str, Any]] = {
     "two stages": {"pp": 2},
@@ -81,7 +81,17 @@ MORE: dict[str, dict[str, Any]] = {
     "context parallel": {"cp": 2},
     "gradients reduced meanwhile": {"dp": 2, "overlap_gradients": True},
     "evaluations and checkpoints": {"evaluate_every": 2, "checkpoint_every": 3},
-    "nothing told": {"roles_told": False, "configuration_told": False},
+    "nothing told": UNTOLD,
+    "GPipe, nothing told": {"schedule": "GPipe", **UNTOLD},
+    "GPipe, calls alone": {"schedule": "GPipe", "recorder": "calls", **UNTOLD},
+    "interleaved, calls alone, evaluations": {
+        "schedule": "interleaved",
+        "chunks": 3,
+        "layers": 12,
+        "recorder": "calls",
+        "evaluate_every": 2,
+        **UNTOLD,
+    },
     "calls alone": {"recorder": "calls"},
 }
 
@@ -172,6 +182,28 @@ def test_where_training_stops_nothing_ends_before_it_begins_nor_is_begun_unfed(
 def test_evaluations_at_the_end_of_an_interleaved_recording_are_no_iteration() -> None:
     change: dict[str, Any] = {"schedule": "interleaved", "chunks": 2, "evaluate_every": 3}
     scenario = replace(SHORT, iterations=3, layers=8, tp=1, **change)
+    assert labelled(scenario).keys() == told(scenario).keys()
+
+
+def test_an_evaluation_at_the_end_of_a_recording_of_gpipe_is_no_iteration() -> None:
+    """The last stage sees the same forwards as in training: the others tell it that there is no
+    gradient to come."""
+    scenario = replace(SHORT, iterations=2, schedule="GPipe", evaluate_every=2, **UNTOLD)
+    assert labelled(scenario).keys() == told(scenario).keys()
+
+
+def test_a_schedule_that_is_told_wrongly_is_not_believed() -> None:
+    scenario = replace(SHORT, schedule="GPipe")
+    incident, _ = simulate_pipeline(replace(scenario, configuration_told=False))
+    with incident:
+        tell(incident, parse_settings("pp=4,schedule=1F1B,micro_batches=16"))
+        incident.require(["labelled_tasks"])
+        assert tasks(incident, "labelled_tasks").keys() == told(scenario).keys()
+
+
+def test_pauses_of_different_length_part_no_iteration_where_only_calls_are_told() -> None:
+    change: dict[str, Any] = {"recorder": "calls", "checkpoint_every": 2, "checkpoint_ns": 10**10}
+    scenario = replace(SHORT, **change)
     assert labelled(scenario).keys() == told(scenario).keys()
 
 
