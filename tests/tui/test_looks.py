@@ -14,7 +14,7 @@ from textual.theme import BUILTIN_THEMES, Theme
 
 from oncall.console.world import RankState
 from oncall.tui.clipboard import osc52
-from oncall.tui.glyphs import speaks_utf8, to_ascii
+from oncall.tui.glyphs import to_ascii
 from oncall.tui.states import STATES, state_styles
 from oncall.tui.themes import THEMES, usual_theme
 
@@ -84,20 +84,6 @@ def test_ascii_takes_as_many_cells_as_what_it_stands_for(text: str) -> None:
 
 def test_glyphs_keep_their_likeness() -> None:
     assert to_ascii("╭─╮ ✖ 3 µs … ▲") == "+-+ x 3 us . ^"
-
-
-@pytest.mark.parametrize(
-    ("environment", "speaks"),
-    [
-        ({}, True),
-        ({"LANG": "en_US.UTF-8"}, True),
-        ({"LANG": "C"}, False),
-        ({"LANG": "en_US.UTF-8", "LC_ALL": "POSIX"}, False),
-        ({"LANG": "C", "LC_ALL": "C.utf8"}, True),
-    ],
-)
-def test_the_locale_tells_whether_there_is_utf8(environment: dict[str, str], speaks: bool) -> None:
-    assert speaks_utf8(environment) is speaks
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))

@@ -261,10 +261,10 @@ def _utc(at_ns: int) -> str:
 def _drawings(incident: Incident, diagnosis: Diagnosis) -> dict[str, list[str]]:
     """What ranks transmitted, what pipelines did and what a network held up, as lines by the
     finding that is about it."""
+    from oncall.report.encoding import is_plain
     from oncall.report.network import evidence as network
     from oncall.report.stages import evidence as stages
     from oncall.report.traffic import evidence as traffic
-    from oncall.report.traffic.text import is_plain
 
     plain = is_plain(sys.stdout.encoding)
     return {

@@ -58,8 +58,8 @@ def write_picture(output: Path, svg: str) -> None:
 
 def terminal() -> tuple[bool, int]:
     """Whether only ASCII can be shown, and how wide the terminal is."""
+    from oncall.report.encoding import is_plain
     from oncall.report.text import WIDTH
-    from oncall.report.traffic.text import is_plain
 
     wide = min(shutil.get_terminal_size((WIDTH, 24)).columns, 160) if sys.stdout.isatty() else WIDTH
     return is_plain(sys.stdout.encoding), wide

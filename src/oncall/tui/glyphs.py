@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-
 from rich.cells import cell_len
 from rich.segment import Segment
 from textual.color import Color
@@ -52,11 +49,3 @@ class AsciiFilter(LineFilter):
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002
         return [Segment(to_ascii(text), style, control) for text, style, control in segments]
-
-
-def speaks_utf8(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the terminal is said to take UTF-8. Where nothing is said, it does."""
-    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
-        if value := environment.get(name):
-            return "utf" in value.lower()
-    return True

@@ -46,8 +46,8 @@ def run(
             "TERM to what it is, such as xterm-256color; `oncall diagnose` prints instead"
         )
     _calm()
+    from oncall.report.encoding import speaks_utf8
     from oncall.tui.app import ConsoleApp
-    from oncall.tui.glyphs import speaks_utf8
     from oncall.tui.keys import read_keymap
     from oncall.tui.themes import THEMES, usual_theme
 

@@ -27,15 +27,6 @@ _FIGURES = 21  # of a line of curves: rate and time, with what parts them
 _LEAST_BINS = 16
 
 
-def is_plain(encoding: str | None) -> bool:
-    """Whether only ASCII can be written in an encoding."""
-    try:
-        f"{_BLOCKS}{_SHADES}▶".encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return True
-    return False
-
-
 def curve_lines(
     traffic: OperationTraffic,
     width: int = 80,
