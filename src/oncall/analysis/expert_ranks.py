@@ -14,7 +14,7 @@ SHARED = 0.5  # of what its group's work changes: a machine is that much beside 
 
 @relation(
     "expert_ranks",
-    reads=["stage_work"],
+    reads=["stage_work", "training_iterations"],
     optional=["jobs", "job_configuration"],
     empty_without=["stage_work"],
     columns=[
@@ -36,6 +36,7 @@ def expert_ranks() -> str:
             SELECT job, rank, coalesce(replica, 0) AS replica, stage, iteration,
                 sum(own_ns)::DOUBLE AS own_ns
             FROM stage_work SEMI JOIN experts USING (job)
+            SEMI JOIN (FROM training_iterations WHERE NOT warm_up) USING (job, iteration)
             WHERE task IN ('forward', 'backward') AND whole AND own_ns > 0
             GROUP BY ALL),
         beside AS (

@@ -102,13 +102,14 @@ def paper_expectation(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
 
 def followed(kind: Integers, place: Integers, mean: Times) -> Times:
     """What is expected of each (kind, place in the recording): the newest mean before it that was
-    within ALPHA of the expectation then; the second iteration is the first expectation."""
+    within ALPHA of the expectation then, or below: what was reached can be expected, though the
+    first iterations be slow. The second iteration is the first expectation."""
     table = np.full((int(place.max(initial=-1)) + 1, int(kind.max(initial=-1)) + 1), np.nan)
     table[place, kind] = mean
     told = np.full_like(table, np.nan)
     expected = np.full(table.shape[1], np.nan)
     for number, row in enumerate(table[1:], start=1):
         told[number] = expected
-        follows = np.isnan(expected) | (np.abs(row - expected) < ALPHA * expected)
+        follows = np.isnan(expected) | (row < (1 + ALPHA) * expected)
         expected = np.where(follows & ~np.isnan(row), row, expected)
     return told[place, kind]

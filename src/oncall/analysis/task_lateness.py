@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oncall.analysis.rank_calls import TASK, UNKNOWN, RankCalls
+from oncall.analysis.rank_clocks import clock_corrections, corrections_of
 from oncall.analysis.schedules import Array
 from oncall.analysis.task_positions import Inside
 
@@ -53,6 +54,8 @@ def lateness(ranks: Sequence[RankCalls], sizes: Mapping[int, int]) -> list[Late]
         for name in ("comm", "seq", "entered_ns")
     ]
     comm, seq, entered = columns
+    if not any(calls.knows_ends for calls in ranks):
+        entered = entered + _corrections(ranks, positions)
     order = np.lexsort((entered, seq, comm))
     same = (np.diff(comm[order]) == 0) & (np.diff(seq[order]) == 0)
     begin = np.flatnonzero(np.concatenate([[True], ~same])) if len(order) else order
@@ -73,6 +76,21 @@ def lateness(ranks: Sequence[RankCalls], sizes: Mapping[int, int]) -> list[Late]
     summed = (late * known, waited * known, last, known)
     parts = [[_up_to(p) for p in np.split(values, ends)] for values in summed]
     return [Late(*mine) for mine in zip(*parts, np.split(behind * known, ends), strict=True)]
+
+
+def _corrections(ranks: Sequence[RankCalls], positions: Sequence[Array]) -> Array:
+    """By how much to move the calls at the positions (n,) so that members tell by one clock."""
+    known = clock_corrections(ranks)
+    if not known:
+        return np.zeros(sum(map(len, positions)), dtype=np.int64)
+    number = np.repeat(np.arange(len(ranks)), [len(p) for p in positions])
+    comm = np.concatenate([c.comm[p] for c, p in zip(ranks, positions, strict=True)])
+    moved = np.zeros(len(comm), dtype=np.int64)
+    for each in np.unique(comm).tolist():
+        mine = np.flatnonzero(comm == each)
+        members, place = np.unique(number[mine], return_inverse=True)
+        moved[mine] = corrections_of(members, known)[place]
+    return moved
 
 
 def _up_to(values: Array) -> Array:

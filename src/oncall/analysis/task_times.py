@@ -22,6 +22,7 @@ from oncall.analysis.task_positions import Inside, Tasks
 
 # A backward computes the gradients of inputs and of weights, each as much as the forward does.
 _BACKWARD_SHARE = 2 / 3
+_AHEAD_SHARE = 0.5  # of a task after its last call: more is no last layer's computation
 _GOES_ON_NS = 250_000  # hosts make the next call within it; a transfer takes longer
 
 
@@ -60,7 +61,12 @@ def time_tasks(
         waited, behind = late.waited(inside)
         asked = _at(calls.entered_ns, tasks.recv_at)
         head = np.where(asked >= 0, np.clip(first - asked, 0, behind), 0)
-        own = _own_by_calls(started, ended, waited, np.where(started == first, head, 0))
+        head = np.where(started == first, head, 0)
+        own = np.where(
+            _runs_ahead(tasks, started, ended, last),
+            np.where((first >= 0) & (waited >= 0), last - first + head, UNKNOWN),
+            _own_by_calls(started, ended, waited, head),
+        )
     return Times(started, ended, first, last, count, own, seen)
 
 
@@ -230,10 +236,22 @@ def _own(calls: RankCalls, started: Array, ended: Array) -> Array:
     return np.where(known, own, UNKNOWN)
 
 
+def _runs_ahead(tasks: Tasks, started: Array, ended: Array, last: Array) -> Array:
+    """Where the host calls all of such tasks at once and then waits for its device (t,): that waits
+    for anybody, and only what keeps the host from calling is told as the rank's own."""
+    kind = 2 * tasks.chunk + tasks.backward
+    known = (started >= 0) & (ended > started) & (last >= started)
+    ahead = np.zeros(len(kind), dtype=np.bool_)
+    for each in np.unique(kind[known]).tolist():
+        mine = known & (kind == each)
+        share = (ended[mine] - last[mine]) / (ended[mine] - started[mine])
+        ahead[kind == each] = np.median(share) > _AHEAD_SHARE
+    return ahead
+
+
 def _own_by_calls(started: Array, ended: Array, waited: Array, head: Array) -> Array:
     """The same where only calls are told: less what the rank waited for the last to call, with the
-    transfers that follow. A host that runs ahead of its device calls without waiting: then all of
-    the span is left, on each of its peers.
+    transfers that follow.
 
     Where the first call stands for the begin, `head` is how long after its input was asked for, and
     after the first of its peers, the rank made it.
