@@ -108,20 +108,16 @@ def _bounding(calls: RankCalls) -> Sequence[int]:
 def left_together(ranks: Sequence[RankCalls], blocks: Sequence[Sequence[Block]]) -> list[Array]:
     """When each rank left the bound before each of its blocks (blocks,), UNKNOWN where nothing
     tells. Where only calls are told, that is when the last of those seen has called as well."""
-    began = [np.array([one.started_ns for one in mine], dtype=np.int64) for mine in blocks]
-    alone = [
-        not calls.knows_ends and len(mine) > 0 for calls, mine in zip(ranks, began, strict=True)
+    left = [np.array([one.started_ns for one in mine], dtype=np.int64) for mine in blocks]
+    bounds = [
+        (rank, block, (int(calls.comm[at]), int(calls.seq[at])))
+        for rank, (calls, mine) in enumerate(zip(ranks, blocks, strict=True))
+        for block, at in enumerate(one.begin - 1 for one in mine)
+        if not calls.knows_ends and at >= 0 and left[rank][block] >= 0 and calls.seq[at] != UNKNOWN
     ]
-    if not any(alone):
-        return began
     last: dict[tuple[int, int], int] = {}
-    for put in (False, True):
-        for calls, mine, starts, asked in zip(ranks, blocks, began, alone, strict=True):
-            at = np.array([one.begin - 1 for one in mine], dtype=np.int64)
-            for i in np.flatnonzero((starts >= 0) & (at >= 0)).tolist() if asked else []:
-                bound = int(calls.comm[at[i]]), int(calls.seq[at[i]])
-                if put and bound[1] != UNKNOWN:
-                    starts[i] = last[bound]
-                else:
-                    last[bound] = max(int(starts[i]), last.get(bound, UNKNOWN))
-    return began
+    for rank, block, bound in bounds:
+        last[bound] = max(last.get(bound, UNKNOWN), int(left[rank][block]))
+    for rank, block, bound in bounds:
+        left[rank][block] = last[bound]
+    return left

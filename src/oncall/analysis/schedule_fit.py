@@ -34,7 +34,6 @@ _MOST_CHUNKS = 16
 _MOST_SHAPES = 6  # different iterations of a rank that are compared
 _FORMS = ("one after the other", "exchanged together", "asked for ahead")
 
-
 Seats: TypeAlias = dict[int, tuple[int, int]]  # rank: its stage, and how many there are
 
 
@@ -50,8 +49,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where ranks are. `because`: how that is known;
-    `is_told`: nothing that somebody told contradicts it."""
+    """Where ranks are. `because`: how that is known; `is_told`: it is not against what is told."""
 
     seats: Seats
     because: str
@@ -157,7 +155,7 @@ def _hypotheses(layout: Layout, ranks: Sequence[Seen], told: Told) -> Iterator[H
     """Every schedule that the counts of transfers allow."""
     in_chunks = told.schedule == INTERLEAVED or (told.chunks or 1) > 1
     for chunks in range(1, _MOST_CHUNKS + 1):
-        if not all(_may_be(one, layout.seats[one.rank], chunks) for one in ranks):
+        if 2 * sum(_may_be(one, layout.seats[one.rank], chunks) for one in ranks) < len(ranks):
             continue
         if chunks > 1 and not in_chunks and any(layout.seats[one.rank][1] == 2 for one in ranks):
             continue  # all transfers would be between the same two, which Megatron-LM refuses
@@ -169,11 +167,15 @@ def _hypotheses(layout: Layout, ranks: Sequence[Seen], told: Told) -> Iterator[H
 
 
 def _may_be(one: Seen, place: tuple[int, int], chunks: int) -> bool:
-    """Whether the rank sends as often, and to as many. With chunks the stages are a ring."""
+    """Whether the rank usually sends as often, and to as many."""
+    return one.micro_batches(place, chunks) is not None and _has_neighbours(one, place, chunks)
+
+
+def _has_neighbours(one: Seen, place: tuple[int, int], chunks: int) -> bool:
+    """With chunks the stages are a ring: the last one sends to the first."""
     stage, stages = place
     is_end = stage in (0, stages - 1)
-    neighbours = 1 if stages == 2 or (is_end and chunks == 1) else 2
-    return one.neighbours in (0, neighbours) and one.micro_batches(place, chunks) is not None
+    return one.neighbours in (0, 1 if stages == 2 or (is_end and chunks == 1) else 2)
 
 
 def _micro_batches(transfers: int, place: tuple[int, int], chunks: int) -> int | None:
@@ -210,7 +212,7 @@ def _distance(one: Hypothesis, rank: Seen, shape: bytes) -> float:
     """How far a sequence is from that of the schedule, in whatever form it exchanges."""
     place = one.layout.seats[rank.rank]
     count = _micro_batches(len(shape), place, one.chunks)
-    if count is None:
+    if count is None or not _has_neighbours(rank, place, one.chunks):
         return 1.0
     return _nearest(one.schedule, *place, count, one.chunks, rank.directed, shape)
 
