@@ -10,7 +10,7 @@ are told every 50 us while a flow moves, from the queues and pauses on its way. 
 IV-A):
 
 - adaptive: `oncall.collect.triggers`: a threshold for each step, a budget, handovers, standstills
-  by how long pauses may last on that way;
+  by how long pauses may last on that way, steps that should be over;
 - kept: the same, and nothing is handed over;
 - threshold only: every round trip beyond that threshold;
 - MinR, MaxR: every one beyond 120 % of the least, or largest, base round trip of all flows, as
@@ -36,7 +36,13 @@ from numpy.typing import NDArray
 from oncall.collect.triggers.monitor import Begun, Handover, Monitor
 from oncall.collect.triggers.notification import NOTIFICATION_BYTES
 from oncall.collect.triggers.step_queues import Message, queues_of
-from oncall.collect.triggers.threshold import Way, base_rtt_ns, longest_pause_ns, threshold_ns
+from oncall.collect.triggers.threshold import (
+    Way,
+    base_rtt_ns,
+    late_ns,
+    longest_pause_ns,
+    threshold_ns,
+)
 from oncall.simulate.network.asked import Ask, reported
 from oncall.simulate.network.plan import plan
 from oncall.simulate.network.play import Played, play
@@ -187,10 +193,11 @@ class Group:
     def begin(self, message: int, at_ns: float) -> None:
         flow, member = int(self.messages.flow[message]), int(self.messages.src[message])
         way = way_of(self.played, flow)
-        expected_ns = float(self.messages.bytes[message]) / way.bytes_per_s * 1e9
+        size = float(self.messages.bytes[message])
+        expected_ns = size / way.bytes_per_s * 1e9
         step = int(self.messages.step[message])
         self.flow_now[member] = flow
-        limits_ns = threshold_ns(way), longest_pause_ns(way)
+        limits_ns = threshold_ns(way), longest_pause_ns(way), late_ns(size, way)
         self.monitors[member].begin(Begun(step, at_ns, expected_ns, *limits_ns))
 
     def end(self, message: int, at_ns: float) -> None:  # noqa: ARG002

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from oncall.collect.triggers.threshold import (
     Way,
     base_rtt_ns,
+    late_ns,
+    longest_pause_ns,
     measured_threshold_ns,
     threshold_ns,
 )
@@ -23,6 +25,14 @@ def test_a_longer_or_slower_way_may_take_longer(links: int, rate: float) -> None
     assert threshold_ns(way) > base_rtt_ns(way)
     assert threshold_ns(Way(links + 1, rate)) > threshold_ns(way)
     assert threshold_ns(Way(links, rate / 2)) > threshold_ns(way)
+
+
+@given(links=LINKS, rate=RATES, bytes_=st.floats(1, 1e9))
+def test_a_step_alone_on_its_way_is_not_late(links: int, rate: float, bytes_: float) -> None:
+    way = Way(links, rate)
+    assert late_ns(bytes_, way) > base_rtt_ns(way) + bytes_ / rate * 1e9
+    assert late_ns(2 * bytes_, way) > late_ns(bytes_, way)
+    assert longest_pause_ns(Way(links + 1, rate)) > longest_pause_ns(way) > base_rtt_ns(way)
 
 
 @given(least=st.floats(0, 1e9))

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from oncall.collect.triggers.budget import Budget
 from oncall.collect.triggers.step_queues import Message
 
-Reason: TypeAlias = Literal["rtt", "stall"]
+Reason: TypeAlias = Literal["rtt", "stall", "late"]
 HANDOVER_COSTS = 1  # detection
 
 
@@ -27,20 +27,21 @@ class Policy:
 
 @dataclass(frozen=True)
 class Begun:
-    """A step begins: when, what it should take, the round trip it should not exceed, and how long
-    it may go without a byte."""
+    """A step begins: when, what it should take, the round trip it should not exceed, how long it
+    may go without a byte, and how long it may take at all while it moves."""
 
     step: int
     at_ns: float
     expected_ns: float
     threshold_ns: float
     stall_ns: float
+    late_ns: float = float("inf")
 
 
 @dataclass(frozen=True)
 class Capture:
-    """A closer look is worth it, for this reason. `value_ns`: the round trip, or the time without
-    a byte; `limit_ns`: what it exceeds."""
+    """A closer look is worth it, for this reason. `value_ns`: the round trip, the time without a
+    byte, or the step's time so far; `limit_ns`: what it exceeds."""
 
     step: int
     at_ns: float
@@ -76,12 +77,19 @@ class Monitor:
         self._budget = Budget(begun.expected_ns, policy.detections, policy.most, policy.apart_ns)
 
     def measured(self, at_ns: float, rtt_ns: float) -> Capture | None:
-        """A packet of the flow's way took so long."""
-        if self._now is None or self._budget is None or rtt_ns <= self._now.threshold_ns:
+        """A packet of the flow's way took so long.
+
+        Flows that share their sender's own link wait in the NIC and not on the way: no round trip
+        shows it, but that the step is not over."""
+        if self._now is None or self._budget is None:
             return None
-        if not self._budget.take(at_ns):
+        now, took_ns = self._now, at_ns - self._now.at_ns
+        is_long = rtt_ns > now.threshold_ns
+        if not (is_long or took_ns > now.late_ns) or not self._budget.take(at_ns):
             return None
-        return Capture(self._now.step, at_ns, "rtt", rtt_ns, self._now.threshold_ns)
+        if is_long:
+            return Capture(now.step, at_ns, "rtt", rtt_ns, now.threshold_ns)
+        return Capture(now.step, at_ns, "late", took_ns, now.late_ns)
 
     def moved(self, at_ns: float) -> None:
         """Bytes of the step went out."""

@@ -125,7 +125,11 @@ def _since_ns(capture: Capture) -> float:
 
 def sentence(capture: Capture) -> str:
     """Why it was captured."""
-    what = {"rtt": "a round trip of", "stall": "nothing sent was acknowledged for"}[capture.reason]
+    what = {
+        "rtt": "a round trip of",
+        "stall": "nothing sent was acknowledged for",
+        "late": "a step has taken",
+    }[capture.reason]
     value, limit = (format_duration(round(ns)) for ns in (capture.value_ns, capture.limit_ns))
     return f"{what} {value}, beyond {limit}: looked closer"
 

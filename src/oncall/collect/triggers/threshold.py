@@ -40,6 +40,11 @@ def threshold_ns(way: Way, tolerated: float = TOLERATED) -> float:
     return tolerated * (base_rtt_ns(way) + _on_wire_ns(QUEUED_BYTES, way))
 
 
+def late_ns(bytes_: float, way: Way, tolerated: float = TOLERATED) -> float:
+    """How long a step of so many bytes may take on a way that it has to itself."""
+    return tolerated * (base_rtt_ns(way) + _on_wire_ns(bytes_, way))
+
+
 def longest_pause_ns(way: Way) -> float:
     """How long a flow may stand still where queues drain: a pause ends when the buffer behind it
     has drained, and each switch of the way may be stopped by the next. (A single pause frame holds
