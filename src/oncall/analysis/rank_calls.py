@@ -262,7 +262,7 @@ def _goes_both_ways(part: dict[str, Array], mine: Array) -> bool:
     _, group = np.unique(part["group_id"][mine], return_inverse=True)
     uneven = np.bincount(group, np.where(part["send"][mine], 1, -1)) != 0
     losses = int((np.diff(np.unique(part["seq"][mine])) > 1).sum())
-    return bool(uneven.sum() <= 2 * (losses + 1) and uneven.mean() < _CUT_GROUPS)
+    return bool(uneven.sum() <= 2 * (losses + 2) and uneven.mean() < _CUT_GROUPS)
 
 
 @dataclass(frozen=True)
