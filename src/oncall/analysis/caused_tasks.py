@@ -15,14 +15,14 @@ OWN_PART = 0.5  # of a task's excess: with less of it as time of its own, it wai
 LEAST_PART = 0.2  # of it: less of another pipeline's is no cause
 
 
-def _same(other: str) -> str:
+def _same(other: str, this: str = "t") -> str:
     """SQL: the same place in another pipeline."""
-    return " AND ".join(f"{other}.{name} = t.{name}" for name in _PLACE)
+    return " AND ".join(f"{other}.{name} = {this}.{name}" for name in _PLACE)
 
 
 @relation(
     "caused_tasks",
-    reads=["slow_tasks", "stage_work", "stage_graph"],
+    reads=["slow_tasks", "stage_work", "stage_graph", "stage_paths"],
     empty_without=["slow_tasks"],
     columns=[
         *SLOW_TASK_COLUMNS,
@@ -33,7 +33,11 @@ def _same(other: str) -> str:
 )
 def caused_tasks() -> str:
     """Slow tasks; of pipelines that waited for another inside a task, the other's instead."""
-    place = ", ".join(_PLACE)
+    place, there = ", ".join(_PLACE), _PLACE[2:]
+    to = ", ".join(f"r.{name} AS to_{name}" for name in there)
+    moved_to = ", ".join(f"CASE WHEN held_up THEN c.to_{name} END AS to_{name}" for name in there)
+    moved_names = ", ".join(f"to_{name}" for name in there)
+    moved_here = ", ".join(f"coalesce(to_{name}, {name}) AS {name}" for name in there)
     return f"""
         WITH places AS (SELECT DISTINCT {place} FROM slow_tasks WHERE kind = 'computation'),
         kinds AS (SELECT DISTINCT job, stage, chunk, task FROM places),
@@ -49,21 +53,31 @@ def caused_tasks() -> str:
             FROM own GROUP BY ALL),
         there AS (
             SELECT g.*, own_ns - usual_ns AS own_excess_ns,
-                coalesce(latency_ns - usual_latency_ns, 0) AS late_ns
+                coalesce(g.latency_ns - g.usual_latency_ns, 0) AS late_ns,
+                -- What the Send before it, to the task `to`, held it up.
+                CASE WHEN r.vertex IS NULL THEN 0 ELSE coalesce(p.hold_ns - p.usual_hold_ns, 0) END
+                    AS held_ns, p.usual_hold_ns, {to},
+                greatest(own_excess_ns, late_ns, held_ns) AS most_ns
             FROM stage_graph g SEMI JOIN places USING ({place})
-            LEFT JOIN own USING (job, iteration, replica, stage, chunk, micro_batch, task)
-            LEFT JOIN usual USING (job, replica, stage, chunk, task)),
+            LEFT JOIN stage_paths p ON p.vertex = g.vertex
+            LEFT JOIN stage_paths s ON s.source = p.previous
+            LEFT JOIN stage_graph r ON r.vertex = s.vertex
+            LEFT JOIN own o ON {_same("o", "g")} AND o.replica = g.replica
+            LEFT JOIN usual u ON u.job = g.job AND u.replica = g.replica AND u.stage = g.stage
+                AND u.chunk = g.chunk AND u.task = g.task),
         waited AS (
-            SELECT t.*, c.replica AS cause, c.late_ns > c.own_excess_ns AS came_late,
+            SELECT t.*, c.replica AS cause,
+                c.most_ns AS cause_excess_ns, c.held_ns = c.most_ns AS held_up,
+                NOT held_up AND c.late_ns = c.most_ns AS came_late, {moved_to},
                 c.started_ns AS cause_started_ns, c.slack_ns AS cause_slack_ns,
-                greatest(c.own_excess_ns, c.late_ns) AS cause_excess_ns,
-                c.expected_ns AS cause_expected_ns, c.usual_latency_ns AS cause_latency_ns
+                CASE WHEN held_up THEN c.usual_hold_ns WHEN came_late THEN c.usual_latency_ns
+                    ELSE c.expected_ns END AS cause_expected_ns
             FROM slow_tasks t
             JOIN there m ON {_same("m")} AND m.replica = t.replica
                 AND m.own_excess_ns < {OWN_PART} * t.excess_ns
             JOIN there c ON {_same("c")} AND c.replica <> t.replica
                 -- What it began later is waited for, too, but has its reason elsewhere.
-                AND greatest(c.own_excess_ns, c.late_ns) >= greatest({LEAST_PART} * t.excess_ns,
+                AND c.most_ns >= greatest({LEAST_PART} * t.excess_ns,
                     {OWN_PART} * (t.excess_ns - greatest(c.started_ns - t.started_ns, 0)))
             WHERE t.kind = 'computation'
             QUALIFY row_number() OVER (
@@ -80,14 +94,12 @@ def caused_tasks() -> str:
                 AND b.replica = c.replica AND b.started_ns < c.started_ns
             WHERE t.kind = 'computation'),
         moved AS (
-            SELECT * EXCLUDE (cause, came_late, cause_started_ns, cause_slack_ns, cause_excess_ns,
-                    cause_expected_ns, cause_latency_ns)
-                REPLACE (cause AS replica, cause_started_ns AS started_ns,
-                    CASE WHEN came_late THEN 'transfer' ELSE kind END AS kind,
-                    CASE WHEN came_late THEN cause_latency_ns ELSE cause_expected_ns END
-                        + cause_excess_ns AS duration_ns,
-                    CASE WHEN came_late THEN cause_latency_ns ELSE cause_expected_ns END
-                        AS expected_ns, cause_excess_ns AS excess_ns), 1 AS waited
+            SELECT * EXCLUDE (cause, came_late, held_up, {moved_names}, cause_started_ns,
+                    cause_slack_ns, cause_excess_ns, cause_expected_ns)
+                REPLACE (cause AS replica, {moved_here}, cause_started_ns AS started_ns,
+                    CASE WHEN came_late OR held_up THEN 'transfer' ELSE kind END AS kind,
+                    cause_expected_ns + cause_excess_ns AS duration_ns,
+                    cause_expected_ns AS expected_ns, cause_excess_ns AS excess_ns), 1 AS waited
             FROM waited
             UNION ALL
             SELECT *, 0 FROM slow_tasks

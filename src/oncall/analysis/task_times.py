@@ -52,6 +52,7 @@ def time_tasks(
     ended = _ended(calls, tasks, inside, any_call, done)
     started = _started(calls, blocks, tasks, ended, first)
     started, ended = _shared(tasks, any_call, started, ended)
+    started = _after_the_send(calls, tasks, started, first)
     # What ends later than its rank goes on, as Sends that nobody waits for, holds up no task.
     started = np.where((first >= 0) & (started > first), first, started)
     ended = np.where((ended >= 0) & (ended < started), started, ended)
@@ -148,6 +149,15 @@ def _started(
     fed = opening & ~tasks.receives
     started = _after_the_optimizer(tasks, fed, started, first)
     return _after_the_pause(calls, blocks, tasks, fed & (first < 0), started, ended)
+
+
+def _after_the_send(calls: RankCalls, tasks: Tasks, started: Array, first: Array) -> Array:
+    """A rank that never makes a first call of a task before its last Send is over waits for it."""
+    sent = np.append(UNKNOWN, _at(calls.ended_ns, tasks.send_at)[:-1])[: len(tasks)]
+    later = (started >= 0) & (sent > started) & (np.diff(tasks.block, prepend=-1) == 0)
+    if not calls.knows_ends or (first < sent)[later].any():
+        return started
+    return np.where(later, sent, started)
 
 
 def _after_the_optimizer(tasks: Tasks, opening: Array, started: Array, first: Array) -> Array:
