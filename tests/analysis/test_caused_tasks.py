@@ -48,3 +48,20 @@ def test_who_waits_in_the_next_task_of_a_slow_one_is_not_named_beside_it() -> No
         )
     assert ours == [(3, 8, "backward")]
     assert len(all_slow) > 1
+
+
+@pytest.mark.parametrize("shared", [{"ep": 2}, {"cp": 2, "dp": 1}])
+def test_pipelines_that_meet_one_held_up_by_a_slow_link_wait_for_that_link(
+    shared: dict[str, Any],
+) -> None:
+    """Rank 9 waits in each of its Sends; the pipeline that it shares experts or contexts with
+    waits for it in the task after it."""
+    fault = PipelineFault("link", 9, 6, factor=100.0)
+    scenario = PipelineScenario(iterations=9, micro_batches=12, faults=(fault,), **shared)
+    incident, _ = simulate_pipeline(scenario)
+    with incident:
+        incident.provide(["slow_stages", "slow_tasks"])
+        culprits = incident.con.execute("SELECT DISTINCT rank, network FROM slow_stages").fetchall()
+        replicas = incident.con.execute("SELECT DISTINCT replica FROM slow_tasks").fetchall()
+    assert culprits == [(9, True)]
+    assert (1,) in replicas
