@@ -61,6 +61,10 @@ async def test_the_cursor_walks_over_steps_and_filters_leave_senders_out() -> No
         await running.press("f", "slash")
         await running.type("gpu021")
         assert [lane.rank for lane in lanes(running).rows] == [9]
+        await running.press("f")
+        assert "No sender matches here; esc shows all again." in running.text()
+        await running.press("escape", "right_parenthesis")
+        assert "No sender is blamed here; f shows all again." in running.text()
 
 
 @piloted

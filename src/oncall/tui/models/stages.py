@@ -110,7 +110,7 @@ def box_line(lane: Lane, box: Box) -> str:
 def box_remarks(box: Box, timeline: Timeline) -> Iterator[str]:
     """What more a line of its own says: whether it decides, when it began, after what."""
     if box.blamed and box.ended_ns is None:
-        yield "the first task that does not end: all that waits for it waits"
+        yield "the first task that does not end: the others wait for it"
     elif box.blamed:
         yield "it made the iteration longer"
     elif box.critical:

@@ -215,7 +215,11 @@ class LaneScreen(ConsoleScreen):
         for glyph, look, here in self.strip(view, room):
             text.append(glyph, looks[look] + Style(reverse=here))
         text.append(f"  {told}\n", theme_style(self.app, "muted"))
-        text.append_text(self.lanes.legend_line())
+        if self.lanes.rows:
+            text.append_text(self.lanes.legend_line())
+        else:
+            why, key = ("matches", "esc") if self.state.filter else ("is blamed", "f")
+            text.append(f"No {self.WORDS.one} {why} here; {key} shows all again.")
         for note in self.notes(view):
             text.append(f"\n{note}", theme_style(self.app, "state-blamed", bold=True))
         return text
