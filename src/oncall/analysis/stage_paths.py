@@ -226,22 +226,24 @@ def latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
     """What a transfer to each task usually takes (n,), and what this one took.
 
     Where both sides are recorded, the shorter one tells it: the other came first and waited. Where
-    the receiver's alone is, it took no longer than since the sender was done.
+    the receiver's alone is, it took no longer than since the sender was done, beyond usual.
     """
     both = np.where(graph.source == NONE, np.nan, tasks.send_ns[graph.source])
     both = np.minimum(both, tasks.recv_ns)
     if np.isnan(both).all():
         return apparent_latencies(tasks, graph)
-    received = np.isnan(both) & (graph.source != NONE) & ~np.isnan(tasks.recv_ns)
-    if received.any():
-        shift = clock_shifts(tasks, graph)
-        since = tasks.started - shift - (tasks.ended - shift)[graph.source]
-        both = np.where(received, np.minimum(tasks.recv_ns, np.maximum(since, 0)), both)
     known = ~np.isnan(both)
     link = _boundary(tasks, graph.source) * 2 + tasks.backward
     usual = _quantile(both, link, known, 0.5, _links(tasks))
     usual = np.nan_to_num(beside_others(usual, int(tasks.lane.max()) + 1)[link])
-    return usual, np.where(known, both, usual)
+    received = ~known & (graph.source != NONE) & ~np.isnan(tasks.recv_ns)
+    if received.any():
+        shift = clock_shifts(tasks, graph)
+        since = tasks.started - shift - (tasks.ended - shift)[graph.source]
+        came = np.minimum(tasks.recv_ns, np.maximum(since, 0))
+        told = _quantile(came, link, known | received, 0.5, _links(tasks))[link]
+        both = np.where(received, usual + np.maximum(came - told, 0), both)
+    return usual, np.where(known | received, both, usual)
 
 
 def beside_others(usual: Times, lanes: int) -> Times:

@@ -23,7 +23,7 @@ from oncall.analysis.task_positions import Inside, Tasks
 # A backward computes the gradients of inputs and of weights, each as much as the forward does.
 _BACKWARD_SHARE = 2 / 3
 _AHEAD_SHARE = 0.5  # of a task after its last call: more is no last layer's computation
-_GOES_ON_NS = 250_000  # hosts make the next call within it; a transfer takes longer
+_GOES_ON_NS = 120_000  # hosts make the next call within it; a transfer takes longer
 
 
 @dataclass(frozen=True)
