@@ -90,13 +90,6 @@ def _following(rank: int, peers: Sequence[int]) -> int:
     return min(above) if above else min(peers)
 
 
-def look(calls: RankCalls, blocks: Sequence[Block]) -> Seen:
-    """A rank's iterations. With one neighbour a Send is a forward's or a gradient's all the same,
-    as long as the pipeline is no ring."""
-    several = len(np.unique(calls.peer[calls.use <= RECV])) > 1
-    return seen_of(calls, blocks, directions(calls) if several else None)
-
-
 @dataclass(frozen=True)
 class Found:
     """A rank's calls and the blocks in them."""
@@ -149,27 +142,27 @@ def find_places(ranks: Sequence[Found], known: Memberships, told: Told) -> Place
         several = found.ambiguous and any(one.directed for one in looks)
         places = {} if several else _by_themselves(ranks, looks, told)
         return Places(places, found.why_not if len(places) < len(ranks) else "")
-    seats, chunks = found.taken.layout.seats, found.taken.chunks
-    counts = {
-        one.rank: one.micro_batches(seats[one.rank], chunks) for one in looks if one.rank in seats
-    }
-    usually = usual(np.array([count for count in counts.values() if count]))
+    return Places(_by_one(found.taken, looks, told))
+
+
+def _by_one(hypothesis: Hypothesis, looks: Sequence[Seen], told: Told) -> dict[int, Place]:
+    """The places of all ranks that the hypothesis knows of."""
+    seats, chunks = hypothesis.layout.seats, hypothesis.chunks
+    looks = [one for one in looks if one.rank in seats]
+    own = {one.rank: one.micro_batches(seats[one.rank], chunks) for one in looks}
+    usually = usual(np.array([count for count in own.values() if count])) or told.micro_batches
     # Inside the pipeline, evaluations look like more of the same where no other side is known.
-    fewest = min(
-        (
-            count
-            for one in looks
-            if one.rank in seats and (one.directed or _is_end(*seats[one.rank]))
-            for count in explained(found.taken, one)
-        ),
-        default=None,
-    )
-    return Places(
-        {
-            rank: _by_hypothesis(found.taken, rank, count or usually or told.micro_batches, fewest)
-            for rank, count in counts.items()
-        }
-    )
+    counts = [
+        count
+        for one in looks
+        if one.directed or _is_end(*seats[one.rank])
+        for count in explained(hypothesis, one)
+    ]
+    fewest = min(counts, default=None)
+    return {
+        rank: _by_hypothesis(hypothesis, rank, count or usually, fewest)
+        for rank, count in own.items()
+    }
 
 
 def _is_end(stage: int, stages: int) -> bool:

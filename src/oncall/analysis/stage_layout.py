@@ -67,7 +67,11 @@ def stage_layout() -> str:
             GROUP BY ALL),
         sizes AS (
             SELECT k.job, coalesce(any_value(j.world_size), max(k.rank) + 1) AS world,
-                any_value(j.tp) AS tp, coalesce(any_value(j.pp), max(l.stage) + 1) AS pp
+                any_value(j.tp) AS tp,
+                -- Where the tasks of every rank are labelled they tell it, else who knows the job.
+                CASE WHEN count(l.stage) >= coalesce(any_value(j.world_size), max(k.rank) + 1)
+                    THEN max(l.stage) + 1
+                    ELSE coalesce(any_value(j.pp), max(l.stage) + 1) END AS pp
             FROM processes k LEFT JOIN jobs j USING (job)
             LEFT JOIN labelled l ON l.job = k.job AND l.rank = k.rank GROUP BY k.job),
         counted AS (
