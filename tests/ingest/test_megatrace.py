@@ -72,6 +72,39 @@ def test_a_log_cut_anywhere_never_yields_a_number_cut_short(cut: int) -> None:
     assert calls is None or calls.op_count.tolist() == [1000 + i for i in range(whole)]
 
 
+def test_fields_come_in_either_order_with_others_beside_them() -> None:
+    line = v2(4, T0 * S + 6, 7).rstrip("\n")
+    texts = [" groupHash -2 opCount 9", " datatype 9 groupHash -2 opCount 9 commRank 3"]
+    log = "".join(line.replace(" opCount 7", text) + "\n" for text in texts)
+    calls = parse(log.encode())
+    assert calls is not None
+    assert (calls.op_count.tolist(), calls.comm.tolist()) == ([9, 9], [2**64 - 2] * 2)
+    assert calls.torn == 0
+    torn = parse((line + " datatype\n" + line.replace(" 7", " x") + "\n" + line + "\n").encode())
+    assert torn is not None
+    assert (len(torn), torn.torn) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("folders", "hosts"),
+    [
+        (["a", "a", "b", "b"], ["a", "a", "b", "b"]),
+        (["logs"] * 4, [None] * 4),
+        (["rank0", "rank1", "rank2", "rank3"], [None] * 4),
+    ],
+)
+def test_a_folder_for_each_host_names_it(
+    tmp_path: Path, folders: list[str], hosts: list[str | None]
+) -> None:
+    for folder in set(folders):
+        (tmp_path / folder).mkdir()
+    logs = {f"{folder}/rank_{i}.log": v2(i, T0 * S, 1) for i, folder in enumerate(folders)}
+    with Incident.empty() as incident:
+        read(tmp_path, incident, logs)
+        found = rows(incident, "SELECT node FROM ranks ORDER BY rank")
+    assert [node for (node,) in found] == hosts
+
+
 def test_an_operation_is_known_by_its_call_alone(tmp_path: Path) -> None:
     with Incident.empty() as incident:
         read(tmp_path, incident, {"rank_0.log": v2(0, T0 * S, 5, group=9)})

@@ -54,7 +54,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
         return
     lanes = join(logs)
     found = assign(lanes)
-    _write_members(incident, job, lanes, found)
+    _write_members(incident, job, lanes, found, _hosts(files))
     _write_ops(incident, job, lanes, found)
     counted: set[int] = set()
     for file in files:
@@ -104,13 +104,28 @@ def _leave_out_repeats(files: Sequence[_File]) -> None:
 # ------------------------------------------------------------------- writing
 
 
-def _write_members(incident: Incident, job: str, lanes: Lanes, found: Communicators) -> None:
+def _hosts(files: Sequence[_File]) -> dict[int, str]:
+    """The host of each rank, where logs lie in a folder for each host: folders with several ranks
+    each, and none of them in two. Empty where they do not."""
+    ranks_of: dict[str, set[int]] = {}
+    for file in files:
+        ranks_of.setdefault(file.path.parent.name, set()).update(file.ranks)
+    counted = sum(map(len, ranks_of.values()))
+    hosts = {rank: name for name, ranks in ranks_of.items() for rank in ranks}
+    told = len(ranks_of) > 1 and len(hosts) == counted and counted > len(ranks_of)
+    return hosts if told else {}
+
+
+def _write_members(
+    incident: Incident, job: str, lanes: Lanes, found: Communicators, hosts: dict[int, str]
+) -> None:
     """jobs, ranks, comms. Without the log of every rank the size of a communicator is unknown."""
     ranks = np.unique(lanes.rank)
     world_size = int(ranks[-1]) + 1
     complete = len(ranks) == world_size
     incident.append("jobs", {"job": job, "world_size": [world_size]})
-    incident.append("ranks", {"job": job, "rank": ranks})
+    nodes = [hosts.get(rank) for rank in ranks.tolist()]
+    incident.append("ranks", {"job": job, "rank": ranks, "node": nodes})
     rows = [
         (comm, rank, place, len(members) if complete else None)
         for comm, members in found.ranks.items()

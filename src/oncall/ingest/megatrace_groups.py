@@ -16,7 +16,7 @@ import numpy as np
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 LEAST_COMMON = 8  # operations two lanes must share before anything is read from them
-MOST_LANES = 512  # the comparison is quadratic
+MOST_LANES = 1024  # five of each of 200 ranks; the comparison is quadratic
 _LEAST_AGREEMENT = 0.99  # one wrong call at the end (CCL-D H2) must not hide a communicator
 _PLAIN = 4.0  # members are this much closer in time than any stranger is
 _ALIKE = 2.5  # and among themselves no step is larger than this

@@ -4,7 +4,8 @@
     v2  [save_count 3] [1755590104.254021144] [Rank 2] Fun Send Data 8 stream 0x5 opCount 0
         groupHash 7  (on the same line)
 
-Data counts elements; the time is the host's at the call; groupHash and opCount may be absent.
+Data counts elements; the time is the host's at the call; groupHash and opCount may be absent, come
+in either order, and other fields beside them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 _LINE = re.compile(
     rb"^(?:\[save_count \d{1,9}\] )?\[(\d{1,10})\.(\d{9})\] \[Rank (\d{1,6})\] Fun (\w{1,40})"
     rb" Data (\d{1,18}) stream (0x[0-9a-fA-F]{1,16}|\(nil\))"
-    rb"(?: opCount (-?\d{1,18}))?(?: groupHash (-?\d{1,20}))?\r?\n",
+    rb"(?: opCount (-?\d{1,18})| groupHash (-?\d{1,20})| (?!opCount |groupHash )\w{1,40} \S{1,80})*"
+    rb"\r?\n",
     re.MULTILINE,
 )
 _WRITTEN_LINE = re.compile(rb"^[^\r\n]", re.MULTILINE)
