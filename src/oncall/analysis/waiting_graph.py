@@ -73,7 +73,7 @@ def step_waits(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     over = ~np.ma.getmaskarray(steps["ended_ns"])
     # What goes on ends after all that is known to have ended.
     ended = np.where(over, _whole(steps["ended_ns"]), _newest(con) + 1)
-    before, by_data = predecessors(steps, started, ended)
+    before, by_data = predecessors(steps, started + _whole(steps["within_ns"]), ended)
     collective = _whole(steps["collective"])
     expected, excess = _beyond_expectation(steps, collective, ended - started)
     has = before != NONE
