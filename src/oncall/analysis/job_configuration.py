@@ -94,7 +94,10 @@ _BY_SCHEDULE = {
 @relation(
     "job_configuration",
     reads=["jobs|members"],
-    optional=["parallelism", "labelled_tasks", "stage_tasks", "stage_layout", "in_flight"],
+    optional=[
+        *("parallelism", "labelled_tasks", "stage_tasks", "stage_layout"),
+        *("operations", "members", "in_flight"),
+    ],
     columns=_COLUMNS,
     source="VenusTrace 3.3; Pulse 5.2",
 )

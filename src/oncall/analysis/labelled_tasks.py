@@ -80,6 +80,9 @@ def label(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
 
 def why_unlabelled(con: duckdb.DuckDBPyConnection, job: str) -> str | None:
     """Why ranks of a pipeline whose operations are here have no labels; None if that is not so."""
+    sends = "SELECT 1 FROM operations WHERE job = ? AND kind = 'p2p' LIMIT 1"
+    if not con.execute(sends, [job]).fetchall():
+        return None
     ranks = _found(con).get(job, [])
     return _places(con, job, ranks, _told(con).get(job, Told())).why_not or None
 
