@@ -1,7 +1,7 @@
 """How fast a node labels its calls, and how right the labels are.
 
     python benchmarks/labelling.py [--iterations 40]
-    python benchmarks/labelling.py right [--jobs-each 4] [--first 20000] [--verbose]
+    python benchmarks/labelling.py right [--jobs-each 4] [--first 20000] [--schedules GPipe] [--verbose]
 
 Fast: operations a second on one core, of 8 ranks of a pipeline. Right: jobs as
 `oncall.simulate.pipeline.draw` draws them, so many of each schedule, each recorded in several ways.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -72,12 +72,13 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=40)
     parser.add_argument("--jobs-each", type=int, default=4)
     parser.add_argument("--first", type=int, default=20_000)
+    parser.add_argument("--schedules", default=",".join(SCHEDULES))
     parser.add_argument("--verbose", action="store_true")
     asked = parser.parse_args()
     if asked.what == "fast":
         speed(asked.iterations)
     else:
-        accuracy(asked.jobs_each, asked.first, asked.verbose)
+        accuracy(asked.schedules.split(","), asked.jobs_each, asked.first, asked.verbose)
     print(f"load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores")
 
 
@@ -130,12 +131,12 @@ class Score:
         return f"{of_labels:.1f} / {of_tasks:.1f} %"
 
 
-def accuracy(each: int, first: int, verbose: bool) -> None:
+def accuracy(schedules: Sequence[str], each: int, first: int, verbose: bool) -> None:
     """Print, by schedule, what is told and recorder: how many of the labels are right, and how
     many of the tasks have a right one."""
     print(f"| labels / tasks that are right | {' | '.join(RECORDINGS)} |")
     print("|---" * (1 + len(RECORDINGS)) + "|")
-    for schedule in SCHEDULES:
+    for schedule in schedules:
         scores: dict[tuple[Any, ...], Score] = {}
         for seed, job in jobs(schedule, each, first):
             for key, score in recorded(job):
