@@ -1,7 +1,7 @@
 """How fast a node labels its calls, and how right the labels are.
 
     python benchmarks/labelling.py [--iterations 40]
-    python benchmarks/labelling.py right [--jobs-each 4] [--first 20000] [--schedules GPipe] [--verbose]
+    python benchmarks/labelling.py right [--jobs-each 4] [--first 20000] [--schedules GPipe]
 
 Fast: operations a second on one core, of 8 ranks of a pipeline. Right: jobs as
 `oncall.simulate.pipeline.draw` draws them, so many of each schedule, each recorded in several ways.
