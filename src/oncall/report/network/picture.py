@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-INK, GREY, PALE, RED = "#222222", "#666666", "#f3f4f6", "#c1121f"
+from oncall.report import picture
+from oncall.report.picture import INK, text
+
+__all__ = [
+    "BLUE",
+    "GREY",
+    "INK",
+    "LIGHT_BLUE",
+    "LINE",
+    "ORANGE",
+    "PALE",
+    "RED",
+    "box",
+    "document",
+    "line",
+    "text",
+]
+
+GREY, PALE, RED = "#666666", "#f3f4f6", "#c1121f"
 BLUE, LIGHT_BLUE, ORANGE, LINE = "#0072b2", "#a6cbe3", "#e69f00", "#c9ced6"
-
-
-def text(
-    x: float,
-    y: float,
-    told: str,
-    *,
-    size: int = 13,
-    bold: bool = False,
-    colour: str = INK,
-    anchor: str = "start",
-) -> str:
-    """A line of text, its base line at `y`."""
-    weight = ' font-weight="bold"' if bold else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" '
-        f'text-anchor="{anchor}"{weight}>{escape(told)}</text>'
-    )
 
 
 def box(
@@ -82,10 +82,4 @@ def document(width: float, height: float, told: str, body: Iterable[str]) -> str
         '<pattern id="beside" width="6" height="6" patternUnits="userSpaceOnUse" '
         f'patternTransform="rotate(45)"><rect width="2" height="6" fill="{ORANGE}"/></pattern>'
     )
-    lines = "\n".join(body)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="DejaVu Sans, Arial, sans-serif">\n'
-        f"<title>{escape(told)}</title>\n<defs>{heads}{hatching}</defs>\n"
-        f'<rect width="100%" height="100%" fill="white"/>\n{lines}\n</svg>\n'
-    )
+    return picture.document(width, height, told, body, heads + hatching)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from oncall.report.lines import wrapped
 from oncall.report.network.cells import GLYPHS, PLAIN
 from oncall.report.network.provenance import FlowEdge, PortNode, Provenance
-from oncall.report.network.waiting_text import wrapped
 from oncall.units import format_duration, format_number
 
 _BAR = 20

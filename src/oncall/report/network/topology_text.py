@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from oncall.report.lines import wrapped
 from oncall.report.network.cells import GLYPHS, PLAIN
 from oncall.report.network.provenance_text import ROOT_KINDS
 from oncall.report.network.topology import Cable, Device, Hop, Root, Topology
 from oncall.report.network.tracks import Track, track_lines
-from oncall.report.network.waiting_text import wrapped
 from oncall.units import format_duration, format_number
 
 _SIDES = {"root": ("[", "]"), "way": ("(", ")"), "victim": ("<", ">")}

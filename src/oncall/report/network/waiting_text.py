@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from oncall.report.lines import time_axis, wrapped
 from oncall.report.network.cells import GLYPHS, PLAIN, lane_runs
 from oncall.report.network.waiting import Lane, Link, Step, WaitingGraph, chain
 from oncall.report.words import clean
@@ -20,7 +21,10 @@ def waiting_lines(graph: WaitingGraph, width: int = 80, *, plain: bool = False) 
     room = min(max(map(len, names), default=0), _WIDEST_NAME) + 3
     columns = max(width - room, _LEAST)
     first, last = graph.shown_ns
-    lines = [*wrapped(title(graph), width), f"{format_duration((last - first) / columns)} a column"]
+    lines = [
+        *wrapped(title(graph), width),
+        f"{format_duration((last - first) / columns)} a column",
+    ]
     mark = (PLAIN if plain else GLYPHS).mark
     for lane, name in zip(graph.lanes, names, strict=True):
         cells = "".join(run.text for run in lane_runs(graph, lane, columns, plain=plain))
@@ -56,15 +60,8 @@ def lane_name(lane: Lane) -> str:
 
 def axis(graph: WaitingGraph, columns: int) -> str:
     """Time since the collective began, at the left, in the middle, at the right."""
-    first, last = graph.shown_ns
-    line = [" "] * columns
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        since = first - graph.collective.started_ns + (last - first) * share
-        text = format_duration(since) if since >= 1 else "0"
-        at = min(round(columns * share), columns - len(text))
-        if not "".join(line[max(at - 1, 0) : at + len(text) + 1]).strip():
-            line[at : at + len(text)] = list(text)
-    return "".join(line).rstrip()
+    first, last = (at - graph.collective.started_ns for at in graph.shown_ns)
+    return time_axis(first, last, columns)
 
 
 def legend(graph: WaitingGraph, *, plain: bool = False) -> Iterator[str]:
@@ -140,13 +137,3 @@ def wait_phrase(step: Step) -> str:
     gap = f", began {format_duration(step.gap_ns)} later" if step.gap_ns else ""
     own = " (its sender's)" if step.waited_for == "previous" else ""
     return f"waited for step {number} from {src} to {dst}{own}{gap}"
-
-
-def wrapped(text: str, width: int) -> Iterator[str]:
-    """Lines that are too long, cut at a word and indented."""
-    while len(text) > width:
-        cut = text.rfind(" ", 8, width + 1)
-        cut = cut if cut > 8 else width
-        yield text[:cut].rstrip()
-        text = "    " + text[cut:].strip()
-    yield text

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from html import escape
 from itertools import pairwise
 
+from oncall.report import picture
+from oncall.report.picture import INK
 from oncall.report.stages.cells import label
 from oncall.report.stages.text import blamed_sentences, lane_name, length_phrase, title
 from oncall.report.stages.timeline import (
@@ -28,7 +30,7 @@ from oncall.units import format_duration
 _WIDTH, _LEFT, _RIGHT, _TOP = 1200, 150, 64, 86
 _ROW, _GAP = 34, 12
 _MOST_ROWS = 64
-_INK, _GREY, _PALE, _RED = "#1d2129", "#5f6570", "#f1f1ec", "#d55e00"
+_GREY, _PALE, _RED = "#5f6570", "#f1f1ec", "#d55e00"
 _FILLS = {
     "forward": ("#56b4e9", "#a5d6f3"),  # of even and odd chunks
     "backward": ("#009e73", "#7fcdb6"),
@@ -40,6 +42,12 @@ _FILLS = {
     "garbage": ("#999999",) * 2,
 }
 _OTHER = ("#bbbbbb",) * 2
+_PATTERNS = (
+    f'<pattern id="beyond" width="6" height="6" patternUnits="userSpaceOnUse" '
+    f'patternTransform="rotate(45)"><rect width="3" height="6" fill="{_RED}"/></pattern>'
+    '<pattern id="transfer" width="4" height="4" patternUnits="userSpaceOnUse">'
+    '<rect width="2" height="4" fill="#9aa0aa"/></pattern>'
+)
 _LETTER_SIZES = (11, 9)
 _LETTER_WIDTH = 0.64  # of a character, of its size
 _NARROW = 4.0  # of boxes without an edge, which would leave nothing of them
@@ -52,7 +60,7 @@ def timeline_svg(timeline: Timeline) -> str:
     notes = list(blamed_sentences(shown, most=6))
     height = bottom + 44 + 20 * len(notes) + (20 if shown.left_out else 0)
     body = [
-        _text(16, 28, title(timeline), size=17, bold=True),
+        picture.text(16, 28, title(timeline), size=17, bold=True),
         *_legend(shown),
         *_axis(shown, bottom),
     ]
@@ -63,25 +71,25 @@ def timeline_svg(timeline: Timeline) -> str:
         body += _blamed(shown, lane, _row_top(number))
     for number, note in enumerate(notes):
         text = f"Blamed: {note}"
-        body.append(_text(16, bottom + 48 + 20 * number, text, colour=_RED, bold=True))
+        body.append(picture.text(16, bottom + 48 + 20 * number, text, colour=_RED, bold=True))
     if shown.left_out:
         text = f"{shown.left_out} more ranks are left out"
-        body.append(_text(16, height - 8, text, colour=_GREY))
-    return _document(height, title(timeline), body)
+        body.append(picture.text(16, height - 8, text, colour=_GREY))
+    return picture.document(_WIDTH, height, title(timeline), body, _PATTERNS)
 
 
 def _row(timeline: Timeline, lane: Lane, top: float) -> Iterator[str]:
     width = _WIDTH - _LEFT - _RIGHT
     yield f'<rect x="{_LEFT}" y="{top}" width="{width}" height="{_ROW}" fill="{_PALE}"/>'
-    ink = _RED if lane.blamed else _INK
+    ink = _RED if lane.blamed else INK
     line = top + (15 if lane.node else 22)
-    yield _text(16, line, lane_name(timeline, lane, 0), colour=ink, bold=lane.blamed)
+    yield picture.text(16, line, lane_name(timeline, lane, 0), colour=ink, bold=lane.blamed)
     if lane.node:
-        yield _text(16, top + 29, clean(lane.node), size=10, colour=_GREY)
+        yield picture.text(16, top + 29, clean(lane.node), size=10, colour=_GREY)
     for box in sorted(lane.boxes, key=lambda one: one.task not in TRANSFERS):
         yield from _box(timeline, lane, box, top)
     share = f"{idle_share(timeline, lane):.0%}"
-    yield _text(_WIDTH - 12, top + 22, share, size=12, colour=_GREY, anchor="end")
+    yield picture.text(_WIDTH - 12, top + 22, share, size=12, colour=_GREY, anchor="end")
 
 
 def _box(timeline: Timeline, lane: Lane, box: Box, top: float) -> Iterator[str]:
@@ -97,7 +105,7 @@ def _box(timeline: Timeline, lane: Lane, box: Box, top: float) -> Iterator[str]:
     fill = _FILLS.get(box.task, _OTHER)[box.chunk % 2]
     edge = 'stroke="white"' if width > _NARROW else ""
     if box.critical:
-        edge = f'stroke="{_INK}" stroke-width="2"'
+        edge = f'stroke="{INK}" stroke-width="2"'
     yield (
         f'<rect x="{x:.1f}" y="{top + 2}" width="{width:.1f}" height="{_ROW - 4}" '
         f'fill="{fill}" {edge}>{hint}</rect>'
@@ -114,7 +122,7 @@ def _lettered(timeline: Timeline, box: Box, x: float, width: float, top: float) 
         for size in _LETTER_SIZES:
             if width >= len(text) * size * _LETTER_WIDTH + 2:
                 middle, bold = x + width / 2, box.critical
-                yield _text(middle, top + 21, text, size=size, bold=bold, anchor="middle")
+                yield picture.text(middle, top + 21, text, size=size, bold=bold, anchor="middle")
                 return
 
 
@@ -139,7 +147,7 @@ def _blamed(timeline: Timeline, lane: Lane, top: float) -> Iterator[str]:
                 lettered = [
                     f'<rect x="{middle - wide / 2:.1f}" y="{top + 8}" width="{wide:.1f}" '
                     f'height="18" fill="white"/>',
-                    _text(middle, top + 21, text, size=11, bold=True, anchor="middle"),
+                    picture.text(middle, top + 21, text, size=11, bold=True, anchor="middle"),
                 ]
             yield from lettered
         yield (
@@ -160,7 +168,7 @@ def _path(timeline: Timeline) -> Iterator[str]:
         y2 = _row_top(after) + (2 if down else _ROW - 2)
         x1, x2 = _x(timeline, box.ended_ns), _x(timeline, then.started_ns)
         yield (
-            f'<line x1="{x1:.1f}" y1="{y1}" x2="{x2:.1f}" y2="{y2}" stroke="{_INK}" '
+            f'<line x1="{x1:.1f}" y1="{y1}" x2="{x2:.1f}" y2="{y2}" stroke="{INK}" '
             'stroke-width="2"/>'
         )
 
@@ -174,24 +182,24 @@ def _legend(timeline: Timeline) -> Iterator[str]:
             continue
         fill = _FILLS.get(task, _OTHER)[0]
         yield f'<rect x="{x:.0f}" y="46" width="14" height="14" fill="{fill}"/>'
-        yield _text(x + 19, 57, MEANINGS[task], size=12, colour=_GREY)
+        yield picture.text(x + 19, 57, MEANINGS[task], size=12, colour=_GREY)
         x += 34 + 6.4 * len(MEANINGS[task])
     if tasks & set(TRANSFERS):
         yield f'<rect x="{x:.0f}" y="51" width="14" height="5" fill="url(#transfer)"/>'
-        yield _text(x + 19, 57, "in a send or receive", size=12, colour=_GREY)
+        yield picture.text(x + 19, 57, "in a send or receive", size=12, colour=_GREY)
         x += 34 + 6.4 * 20
     if timeline.chunks > 1:
         paler = "paler: odd chunks"
-        yield _text(x, 57, paler, size=12, colour=_GREY)
+        yield picture.text(x, 57, paler, size=12, colour=_GREY)
         x += 20 + 6.4 * len(paler)
     if timeline.path():
         yield (
-            f'<rect x="{x:.0f}" y="46" width="14" height="14" fill="none" stroke="{_INK}" '
+            f'<rect x="{x:.0f}" y="46" width="14" height="14" fill="none" stroke="{INK}" '
             'stroke-width="2"/>'
         )
-        yield _text(x + 19, 57, "critical path", size=12, colour=_GREY)
+        yield picture.text(x + 19, 57, "critical path", size=12, colour=_GREY)
     right = "without a task"
-    yield _text(_WIDTH - 12, 76, right, size=10, colour=_GREY, anchor="end")
+    yield picture.text(_WIDTH - 12, 76, right, size=10, colour=_GREY, anchor="end")
 
 
 def _axis(timeline: Timeline, bottom: float) -> Iterator[str]:
@@ -204,7 +212,7 @@ def _axis(timeline: Timeline, bottom: float) -> Iterator[str]:
             f'<line x1="{x:.1f}" y1="{_TOP - 4}" x2="{x:.1f}" y2="{bottom - 4}" stroke="#dddddd"/>'
         )
         text = format_duration(since) if since else "0"
-        yield _text(x, bottom + 14, text, size=11, colour=_GREY, anchor="middle")
+        yield picture.text(x, bottom + 14, text, size=11, colour=_GREY, anchor="middle")
 
 
 def _round_step(least_ns: float) -> int:
@@ -232,36 +240,3 @@ def _x(timeline: Timeline, at_ns: int) -> float:
     first, last = timeline.shown_ns
     share = (at_ns - first) / (last - first)
     return _LEFT + (_WIDTH - _LEFT - _RIGHT) * min(max(share, 0.0), 1.0)
-
-
-def _text(
-    x: float,
-    y: float,
-    text: str,
-    *,
-    size: int = 13,
-    bold: bool = False,
-    colour: str = _INK,
-    anchor: str = "start",
-) -> str:
-    weight = ' font-weight="bold"' if bold else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" '
-        f'text-anchor="{anchor}"{weight}>{escape(text)}</text>'
-    )
-
-
-def _document(height: float, told: str, body: list[str]) -> str:
-    lines = "\n".join(body)
-    hatching = (
-        f'<pattern id="beyond" width="6" height="6" patternUnits="userSpaceOnUse" '
-        f'patternTransform="rotate(45)"><rect width="3" height="6" fill="{_RED}"/></pattern>'
-        '<pattern id="transfer" width="4" height="4" patternUnits="userSpaceOnUse">'
-        '<rect width="2" height="4" fill="#9aa0aa"/></pattern>'
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height:.0f}" '
-        f'viewBox="0 0 {_WIDTH} {height:.0f}" font-family="DejaVu Sans, Arial, sans-serif">\n'
-        f"<title>{escape(told)}</title>\n<defs>{hatching}</defs>\n"
-        f'<rect width="100%" height="100%" fill="white"/>\n{lines}\n</svg>\n'
-    )

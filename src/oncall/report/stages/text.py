@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oncall.nodeset import fold_ranks
+from oncall.report.lines import time_axis, wrapped
 from oncall.report.stages.cells import GLYPHS, PLAIN, lane_runs
 from oncall.report.stages.timeline import (
     COMPUTE,
@@ -49,7 +50,7 @@ def timeline_lines(
     lines += [f"{glyphs.mark} {what}" for what in blamed_sentences(shown)]
     if plain:
         lines = [line.replace("µs", "us") for line in lines]
-    return [line for text in lines for line in _wrapped(text.rstrip(), width)]
+    return [line for text in lines for line in wrapped(text.rstrip(), width, 2)]
 
 
 def title(timeline: Timeline) -> str:
@@ -87,13 +88,7 @@ def lane_name(timeline: Timeline, lane: Lane, width: int) -> str:
 def axis(timeline: Timeline, columns: int) -> str:
     """Time since the iteration began: at the left, in the middle, at the right."""
     first, last = timeline.shown_ns
-    line = [" "] * columns
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        text = format_duration((last - first) * share) if share else "0"
-        at = min(round(columns * share), columns - len(text))
-        if not "".join(line[max(at - 1, 0) : at + len(text) + 1]).strip():
-            line[at : at + len(text)] = list(text)
-    return "".join(line).rstrip()
+    return time_axis(0, last - first, columns)
 
 
 def legend(timeline: Timeline, *, plain: bool = False) -> Iterator[str]:
@@ -159,13 +154,3 @@ def length_phrase(box: Box) -> str:
     if box.task in COMPUTE and box.slack_ns is not None:
         parts.append(f"slack {format_duration(box.slack_ns)}" if box.slack_ns else "no slack")
     return ", ".join(parts)
-
-
-def _wrapped(text: str, width: int) -> Iterator[str]:
-    """Titles and legends that are too long, cut at a word."""
-    while len(text) > width:
-        cut = text.rfind(" ", 4, width + 1)
-        cut = cut if cut > 4 else width
-        yield text[:cut].rstrip()
-        text = "  " + text[cut:].strip()
-    yield text

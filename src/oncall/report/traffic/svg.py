@@ -10,6 +10,7 @@ from html import escape
 
 import numpy as np
 
+from oncall.report import picture
 from oncall.report.traffic.rate_curves import (
     OperationTraffic,
     RateCurves,
@@ -35,8 +36,8 @@ def curves_svg(traffic: OperationTraffic, resolution_ns: int | None = None) -> s
     height = _TOP + len(shown) * (_ROW + _GAP) + 40
     top = format_rate(curves.top_bytes_per_s)
     body = [
-        _text(16, 26, traffic.operation.title, size=16, bold=True),
-        _text(
+        picture.text(16, 26, traffic.operation.title, size=16, bold=True),
+        picture.text(
             16, 46, f"{format_duration(curves.resolution_ns)} a point, each row from 0 to {top}; "
             "lines: start and end; at the right: rate and time, gaps left out", colour=_GREY
         ),
@@ -45,8 +46,10 @@ def curves_svg(traffic: OperationTraffic, resolution_ns: int | None = None) -> s
         body += _row(curves, row, one, _TOP + row * (_ROW + _GAP))
     body += _time_axis(curves, _TOP + len(shown) * (_ROW + _GAP))
     if left_out := len(traffic.senders) - len(shown):
-        body.append(_text(16, height - 8, f"{left_out} more ranks are left out", colour=_GREY))
-    return _document(_WIDTH, height, traffic.operation.title, body)
+        body.append(
+            picture.text(16, height - 8, f"{left_out} more ranks are left out", colour=_GREY)
+        )
+    return picture.document(_WIDTH, height, traffic.operation.title, body)
 
 
 def _row(curves: RateCurves, row: int, one: Sender, top: float) -> Iterator[str]:
@@ -56,8 +59,8 @@ def _row(curves: RateCurves, row: int, one: Sender, top: float) -> Iterator[str]
     yield f'<rect x="{_LEFT}" y="{top}" width="{width}" height="{_ROW}" fill="{_PALE}"/>'
     name = f"rank {one.rank}" + (", blamed" if blamed else "")
     ink = _RED if blamed else "black"
-    yield _text(16, top + 20, name, bold=blamed, colour=ink)
-    yield _text(16, top + 36, one.node, size=11, colour=_GREY)
+    yield picture.text(16, top + 20, name, bold=blamed, colour=ink)
+    yield picture.text(16, top + 36, one.node, size=11, colour=_GREY)
     yield from _areas(curves, row, colour, bottom)
     for at_ns in (one.started_ns, one.ended_ns):
         if at_ns is not None:
@@ -68,19 +71,19 @@ def _row(curves: RateCurves, row: int, one: Sender, top: float) -> Iterator[str]
             )
     right = _WIDTH - _RIGHT + 12
     if one.started_ns is None:
-        yield _text(right, top + 20, "never began", colour=ink)
+        yield picture.text(right, top + 20, "never began", colour=ink)
         return
     least = "at least " if one.undercount else ""
-    yield _text(right, top + 20, least + format_rate(one.rate_bytes_per_s), colour=ink)
+    yield picture.text(right, top + 20, least + format_rate(one.rate_bytes_per_s), colour=ink)
     over = format_duration(one.active_ns) if one.ended_ns is not None else "not over"
-    yield _text(right, top + 36, f"{over}, {format_bytes(one.bytes)}", size=11, colour=_GREY)
+    yield picture.text(right, top + 36, f"{over}, {format_bytes(one.bytes)}", size=11, colour=_GREY)
 
 
 def _areas(curves: RateCurves, row: int, colour: str, bottom: float) -> Iterator[str]:
     """The curve as steps, cut where nothing was sent, so that a gap is a gap."""
     rate = curves.rate[row]
     if not np.isfinite(rate).any():
-        yield _text(_LEFT + 8, bottom - 18, "no epochs of it here", colour=_GREY)
+        yield picture.text(_LEFT + 8, bottom - 18, "no epochs of it here", colour=_GREY)
         return
     busy = np.concatenate([[False], rate > 0, [False]])
     turns = np.flatnonzero(busy[1:] != busy[:-1])
@@ -116,7 +119,7 @@ def _time_axis(curves: RateCurves, top: float) -> Iterator[str]:
     for since_ns in range(0, shown_ns, step_ns):
         label = format_duration(since_ns) if since_ns else "0"
         x = _x(curves, first_ns + since_ns)
-        yield _text(x, top + 14, label, size=11, colour=_GREY, anchor="middle")
+        yield picture.text(x, top + 14, label, size=11, colour=_GREY, anchor="middle")
 
 
 # ------------------------------------------------------------------------ map
@@ -131,8 +134,8 @@ def map_svg(traffic: TrafficMap) -> str:
     size = int(np.clip(cell - 3, 7, 12))
     most = int(shown.bytes.max(initial=0))
     body = [
-        _text(16, 26, f"Who sends to whom in {shown.title}", size=16, bold=True),
-        _text(16, 46, f"rows send to columns; black is {format_bytes(most)}", colour=_GREY),
+        picture.text(16, 26, f"Who sends to whom in {shown.title}", size=16, bold=True),
+        picture.text(16, 46, f"rows send to columns; black is {format_bytes(most)}", colour=_GREY),
         f'<rect x="{left}" y="{top}" width="{side}" height="{side}" fill="{_PALE}"/>',
     ]
     received = shown.received()
@@ -145,8 +148,10 @@ def map_svg(traffic: TrafficMap) -> str:
         totals = f"{format_bytes(int(shown.bytes[row].sum()))} sent, "
         totals += f"{format_bytes(int(received[row]))} received"
         body += [
-            _text(left - 6, y + middle, mark, size=size, colour=ink, anchor="end", bold=blamed),
-            _text(left + side + 8, y + middle, totals, size=size, colour=_GREY),
+            picture.text(
+                left - 6, y + middle, mark, size=size, colour=ink, anchor="end", bold=blamed
+            ),
+            picture.text(left + side + 8, y + middle, totals, size=size, colour=_GREY),
             f'<text transform="translate({x + middle:.1f} {top - 6}) rotate(-90)" '
             f'font-size="{size}" fill="{ink}">{escape(name)}</text>',
         ]
@@ -159,35 +164,5 @@ def map_svg(traffic: TrafficMap) -> str:
                 )
     if traffic.unplaced_bytes:
         told = f"{format_bytes(traffic.unplaced_bytes)} went to peers that are not known"
-        body.append(_text(16, top + side + 24, told, colour=_GREY))
-    return _document(left + side + 280, top + side + 40, shown.title, body)
-
-
-# ------------------------------------------------------------------------ parts
-
-
-def _text(
-    x: float,
-    y: float,
-    text: str,
-    *,
-    size: int = 13,
-    bold: bool = False,
-    colour: str = "black",
-    anchor: str = "start",
-) -> str:
-    weight = ' font-weight="bold"' if bold else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" '
-        f'text-anchor="{anchor}"{weight}>{escape(text)}</text>'
-    )
-
-
-def _document(width: float, height: float, title: str, body: list[str]) -> str:
-    lines = "\n".join(body)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="DejaVu Sans, Arial, sans-serif">\n'
-        f"<title>{escape(title)}</title>\n"
-        f'<rect width="100%" height="100%" fill="white"/>\n{lines}\n</svg>\n'
-    )
+        body.append(picture.text(16, top + side + 24, told, colour=_GREY))
+    return picture.document(left + side + 280, top + side + 40, shown.title, body)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from oncall.nodeset import fold_ranks
+from oncall.report.lines import wrapped
 from oncall.report.traffic.rate_curves import (
     OperationTraffic,
     RateCurves,
@@ -56,17 +57,7 @@ def curve_lines(
     lines += _legend(traffic, shown, plain)
     if plain:
         lines = [line.replace("µs", "us") for line in lines]
-    return [line for text in lines for line in _wrapped(text, width)]
-
-
-def _wrapped(text: str, width: int) -> Iterator[str]:
-    """Titles and legends that are too long, cut at a word."""
-    while len(text) > width:
-        cut = text.rfind(" ", 1, width + 1)
-        cut = cut if cut > 4 else width
-        yield text[:cut].rstrip()
-        text = "  " + text[cut:].strip()
-    yield text
+    return [line for text in lines for line in wrapped(text, width, 2)]
 
 
 def _curve(curves: RateCurves, row: int, plain: bool) -> str:
@@ -163,4 +154,4 @@ def map_lines(traffic: TrafficMap, width: int = 80, *, plain: bool = False) -> l
     if any(line.endswith(" x") for line in lines):
         notes.append("x: against the usual")
     lines += ["; ".join(notes)] if notes else []
-    return [line for text in lines for line in _wrapped(text, width)]
+    return [line for text in lines for line in wrapped(text, width, 2)]
