@@ -94,7 +94,8 @@ def stage_vertices() -> str:
             FROM transfers GROUP BY ALL),
         ordered AS (
             SELECT t.*, recv_ns, send_ns,
-                CASE WHEN first_ns IS NULL THEN 0
+                -- Before what needs no input lies what an iteration begins with.
+                CASE WHEN first_ns IS NULL OR asked_ns IS NULL THEN 0
                     ELSE greatest(started_ns - greatest(first_ns, asked_ns), 0) END AS head_ns,
                 lag(sent_ns) OVER rank AS sent_before_ns,
                 -- After the last task all replicas wait for one another, which is not its time.
