@@ -233,7 +233,8 @@ def stuck() -> Iterator[Incident]:
 
 
 TOLD = ("ops", "comms", "launches", "transfers")  # what `stuck` tells
-NOT_TOLD = ("labelled_tasks",)  # though it has what they are made of: no iteration is in it
+# Though it has what they are made of: no iteration is in it, and it knows what has ended.
+NOT_TOLD = ("labelled_tasks", "joint_calls")
 
 
 def told(name: str) -> bool:

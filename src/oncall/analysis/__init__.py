@@ -7,10 +7,6 @@ from oncall.analysis import unheard
 from oncall.analysis import progress
 from oncall.analysis import halted
 from oncall.analysis import waits
-from oncall.analysis import roots
-from oncall.analysis import hang
-from oncall.analysis import transfers
-from oncall.analysis import longest_wait
 from oncall.analysis import arrivals
 from oncall.analysis import rounds
 from oncall.analysis import own_time
@@ -63,6 +59,14 @@ from oncall.analysis import labelled_tasks
 from oncall.analysis import stage_layout
 from oncall.analysis import job_configuration
 from oncall.analysis import stage_work
+from oncall.analysis import call_fronts
+from oncall.analysis import last_callers
+from oncall.analysis import overdue_calls
+from oncall.analysis import standstills
+from oncall.analysis import roots
+from oncall.analysis import hang
+from oncall.analysis import transfers
+from oncall.analysis import longest_wait
 from oncall.analysis import training_iterations
 from oncall.analysis import stage_vertices
 from oncall.analysis import stage_expectation

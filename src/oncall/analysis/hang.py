@@ -52,6 +52,8 @@ def steps() -> str:
         "halted",
         "layers",
         "steps",
+        "call_fronts",
+        "standstills",
     ],
     empty_without=["hang_roots"],
     columns=[
@@ -77,6 +79,13 @@ def steps() -> str:
         ("recvs", "BIGINT", "", "receive primitives done in it"),
         ("entered_ns", "BIGINT", "ns", "when it entered"),
         ("waited_ns", "BIGINT", "ns", "for how long; NULL if unknown"),
+        (
+            "went_on_ns",
+            "BIGINT",
+            "ns",
+            "where calls alone are recorded: for how long others went on without the cause",
+        ),
+        ("longest_ns", "BIGINT", "ns", "the longest that they ever did before"),
     ],
     source="CCL-D 4.1.2, 4.2.2",
 )
@@ -100,17 +109,23 @@ def hang_members() -> str:
         paired AS (
             SELECT s.job, s.comm, s.rank, any_value(s.op) AS op, any_value(s.bytes) AS bytes,
                 min(s.entered_ns) AS entered_ns, max(s.waited_ns) AS waited_ns
-            FROM standing s WHERE s.kind = 'p2p' GROUP BY ALL)
+            FROM standing s WHERE s.kind = 'p2p' GROUP BY ALL),
+        alone AS (
+            SELECT job, comm, kind, seq, min(op) AS op, max(waited_ns) AS went_on_ns,
+                arg_max(longest_ns, waited_ns) AS longest_ns
+            FROM standstills GROUP BY ALL)
         SELECT r.job, r.comm, r.seq, r.kind, r.rank, m.node, m.gpu, m.nic, m.pid,
             m.name AS comm_name, m.role,
             CASE WHEN NOT coalesce(n.heard, false) THEN 'silent'
-                 WHEN r.kind = 'p2p' THEN CASE WHEN p.rank IS NOT NULL THEN 'waiting'
-                                               ELSE 'absent' END
+                 WHEN r.kind = 'p2p' THEN CASE WHEN p.rank IS NOT NULL OR b.job IS NOT NULL
+                                               THEN 'waiting' ELSE 'absent' END
                  WHEN c.done OR (c.rank IS NULL AND f.done_seq >= r.seq) THEN 'finished'
                  WHEN g.rank IS NOT NULL THEN 'absent'
-                 WHEN c.rank IS NOT NULL OR f.entered_seq >= r.seq THEN 'waiting'
+                 WHEN c.rank IS NOT NULL OR coalesce(f.entered_seq, x.seq) >= r.seq
+                 THEN 'waiting'
                  ELSE 'absent' END AS state,
-            n.node_heard, f.entered_seq AS last_seq, coalesce(c.op, p.op) AS op,
+            n.node_heard, coalesce(f.entered_seq, x.seq) AS last_seq,
+            coalesce(c.op, p.op, b.op) AS op,
             coalesce(c.bytes, p.bytes) AS bytes,
             c.call || CASE WHEN bool_and(c.call IS NULL OR c.manner IS NOT NULL) OVER (
                                PARTITION BY r.job, r.comm, r.kind, r.seq)
@@ -119,7 +134,8 @@ def hang_members() -> str:
             coalesce(c.sends, h.sends) AS sends, coalesce(c.recvs, h.recvs) AS recvs,
             coalesce(c.entered_ns, p.entered_ns) AS entered_ns,
             coalesce(CASE WHEN NOT c.done THEN c.observed_ns - c.entered_ns END, p.waited_ns,
-                     s.waited_ns) AS waited_ns
+                     s.waited_ns) AS waited_ns,
+            b.went_on_ns, b.longest_ns
         FROM roll r
         LEFT JOIN members m USING (job, comm, rank)
         LEFT JOIN frontier f USING (job, comm, rank)
@@ -132,6 +148,9 @@ def hang_members() -> str:
             AND p.rank = r.rank
         LEFT JOIN standing s ON s.job = r.job AND s.comm = r.comm AND s.kind = r.kind
             AND s.seq = r.seq AND s.rank = r.rank
+        LEFT JOIN call_fronts x ON x.job = r.job AND x.comm = r.comm AND x.rank = r.rank
+        LEFT JOIN alone b ON b.job = r.job AND b.comm = r.comm AND b.kind = r.kind
+            AND b.seq = r.seq
     """
 
 

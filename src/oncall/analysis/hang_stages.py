@@ -1,8 +1,8 @@
 """Which pipeline stage a hang stands in, where no task tells it.
 
-Where tasks of the iteration that does not end could not be labelled, or were labelled as those of
-another stage than the rank's pipeline communicator tells, the rank that everybody waits for is
-known all the same, and so is its place in the job.
+So it is where calls alone are recorded. Where tasks of the iteration that does not end could not be
+labelled, or were labelled as those of another stage than the rank's pipeline communicator tells,
+the rank that everybody waits for is known all the same, and so is its place in the job.
 """
 
 from __future__ import annotations
@@ -13,21 +13,40 @@ from oncall.evidence import relation
 @relation(
     "hang_stages",
     reads=["stage_work"],
-    optional=["hang_roots", "stage_layout", "in_flight", "operations", "training_iterations"],
+    optional=[
+        "hang_roots",
+        "standstills",
+        "stage_layout",
+        "in_flight",
+        "operations",
+        "training_iterations",
+    ],
     empty_without=["hang_roots", "stage_work"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("replica", "INTEGER", "", "the pipeline"),
         ("stage", "INTEGER", "", "pipeline stage"),
-        ("rank", "INTEGER", "", "for which others wait, or that sends"),
+        ("rank", "INTEGER", "", "for which others wait, or that sends; NULL: one of its group"),
         ("node", "VARCHAR", "", "its host"),
         ("peer", "INTEGER", "", "the rank that receives, of a transfer that stands"),
         ("peer_stage", "INTEGER", "", "its stage"),
-        ("waits_in", "VARCHAR", "", "Send to a stage; NULL: not in a call"),
+        (
+            "waits_in",
+            "VARCHAR",
+            "",
+            "Send to a stage, or before its next call; NULL: not in a call",
+        ),
         ("since_ns", "BIGINT", "ns", "when the last task of the job began or ended, common time"),
         ("silent_ns", "BIGINT", "ns", "for how long no task of the job has begun or ended"),
         ("usual_ns", "DOUBLE", "ns", "what an iteration takes"),
         ("network", "BOOLEAN", "", "both ends of the transfer are in it"),
+        (
+            "went_on_ns",
+            "BIGINT",
+            "ns",
+            "where calls alone are recorded: for how long others went on without it",
+        ),
+        ("longest_ns", "BIGINT", "ns", "the longest that they ever did before"),
     ],
     source="VenusTrace 3.3, Algorithm 1; CCL-D 4.2.2",
 )
@@ -37,10 +56,14 @@ def hang_stages() -> str:
         WITH pipelines AS (
             SELECT job FROM stage_layout GROUP BY job HAVING max(stage) > 0),
         ranks AS (
-            SELECT DISTINCT job, rank, NULL::INTEGER AS peer FROM hang_roots
-            WHERE how = 'absent' AND rank IS NOT NULL
-            UNION
-            SELECT r.job, i.rank, i.peer
+            SELECT job, rank, peer, kind = 'coll' AND how = 'together' AS grouped,
+                waited_ns AS went_on_ns, longest_ns
+            FROM standstills
+            UNION ALL
+            SELECT DISTINCT job, rank, NULL::INTEGER AS peer, false, NULL, NULL FROM hang_roots
+            ANTI JOIN standstills USING (job) WHERE how = 'absent' AND rank IS NOT NULL
+            UNION ALL
+            SELECT r.job, i.rank, i.peer, false, NULL, NULL
             FROM hang_roots r JOIN in_flight i USING (job, comm)
             WHERE r.how = 'together' AND r.kind = 'p2p' AND i.op = 'Send' AND len(r.ends) = 2
                 AND list_contains(r.ends, i.rank) AND list_contains(r.ends, i.peer)
@@ -51,14 +74,20 @@ def hang_stages() -> str:
             GROUP BY job),
         observed AS (SELECT job, max(observed_ns) AS now_ns FROM operations GROUP BY job),
         usual AS (SELECT job, median(usual_ns) AS usual_ns FROM training_iterations GROUP BY job)
-        SELECT r.job, coalesce(l.replica, 0) AS replica, l.stage, r.rank, l.node, r.peer,
-            p.stage AS peer_stage, 'Send to stage ' || p.stage AS waits_in, last_ns AS since_ns,
-            now_ns - last_ns AS silent_ns, u.usual_ns, r.peer IS NOT NULL AS network
+        SELECT r.job, coalesce(l.replica, 0) AS replica, l.stage,
+            CASE WHEN NOT grouped THEN r.rank END AS rank, l.node, r.peer, p.stage AS peer_stage,
+            CASE WHEN p.stage IS NOT NULL THEN 'Send to stage ' || p.stage
+                WHEN r.went_on_ns IS NOT NULL THEN 'what comes before its next call' END
+                AS waits_in, last_ns AS since_ns,
+            now_ns - last_ns AS silent_ns, u.usual_ns, r.peer IS NOT NULL AS network,
+            r.went_on_ns, r.longest_ns
         FROM ranks r SEMI JOIN pipelines USING (job)
         JOIN stage_layout l USING (job, rank)
         LEFT JOIN stage_layout p ON p.job = r.job AND p.rank = r.peer
         LEFT JOIN activity USING (job) LEFT JOIN observed USING (job) LEFT JOIN usual u USING (job)
         WHERE l.stage IS NOT NULL
+        QUALIFY row_number() OVER (PARTITION BY r.job, l.replica, l.stage,
+            CASE WHEN NOT grouped THEN r.rank END ORDER BY r.went_on_ns DESC NULLS LAST) = 1
     """
 
 

@@ -67,9 +67,9 @@ _ROOT_COLUMNS = [
 
 @relation(
     "hang_roots",
-    reads=["standing"],
+    reads=["standing|standstills"],
     optional=["holders", "witnesses"],
-    empty_without=["standing"],
+    empty_without=["standing|standstills"],
     columns=_ROOT_COLUMNS,
     source="CCL-D 4.2.2, across communicators",
 )
@@ -85,8 +85,17 @@ def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             place = root.place
             base = (job, place.comm, place.kind, place.seq, place.ends, root.how)
             rows += [(*base, rank, len(ranks), len(comms)) for rank in root.culprits or [None]]
+    rows += con.execute(_OF_CALLS_ALONE).fetchall()
     names = [column[0] for column in _ROOT_COLUMNS]
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+# Of a job of which calls alone are recorded nothing is in flight: its standstills are its roots.
+_OF_CALLS_ALONE = """
+    SELECT DISTINCT job, comm, kind, seq, CASE WHEN kind = 'p2p' THEN [rank, peer] ELSE [] END,
+        how, CASE WHEN how = 'absent' THEN rank END, victims, 1
+    FROM standstills ORDER BY ALL
+"""
 
 
 def _graphs(

@@ -1,0 +1,84 @@
+"""How far each rank has come where a recorder tells calls alone, as Megatrace does.
+
+Nothing is known of ends there, but members of a communicator call its collectives together: who has
+made fewer of them than the others is waited for. All that a group exchanges in one group call, as
+experts do, counts as one.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+
+@relation(
+    "joint_calls",
+    reads=["ops", "knowledge"],
+    optional=["operations", "members"],
+    columns=[
+        ("job", "VARCHAR", "", "a job of which calls alone are recorded"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "its number there"),
+        ("rank", "INTEGER", "", "who called"),
+        ("op", "VARCHAR", "", "operation"),
+        ("count", "BIGINT", "elements", "its size"),
+        ("called_ns", "BIGINT", "ns", "when, on the rank's own clock"),
+    ],
+    source="VenusTrace 3.2.1",
+)
+def joint_calls() -> str:
+    """Calls that all members of a communicator make: collectives, and exchanges of all with all."""
+    return """
+        WITH alone AS (SELECT job FROM knowledge WHERE NOT completion AND len(live) = 0),
+        calls AS (
+            FROM operations SEMI JOIN alone USING (job)
+            WHERE comm IS NOT NULL AND seq IS NOT NULL AND called_ns IS NOT NULL),
+        sizes AS (
+            SELECT job, comm, greatest(max(size), count(*)) AS size FROM members
+            SEMI JOIN alone USING (job) GROUP BY job, comm)
+        SELECT job, comm, seq, rank, any_value(op) AS op, any_value(count) AS count,
+            min(called_ns) AS called_ns
+        FROM calls WHERE kind = 'coll' GROUP BY job, comm, seq, rank
+        UNION ALL
+        SELECT job, comm, any_value(seq), rank, 'AllToAll', sum(count), min(called_ns)
+        FROM calls JOIN sizes USING (job, comm) WHERE kind = 'p2p' AND group_id IS NOT NULL
+        GROUP BY job, comm, rank, group_id
+        HAVING count(*) FILTER (op = 'Send') >= greatest(any_value(size), 2)
+    """
+
+
+@relation(
+    "call_fronts",
+    reads=["joint_calls", "members"],
+    optional=["witnesses"],
+    empty_without=["joint_calls"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("rank", "INTEGER", "", "a member of whom there is a log"),
+        ("seq", "BIGINT", "", "the last joint call it made; NULL: none"),
+        ("newest", "BIGINT", "", "the last that any member made"),
+        ("behind", "BOOLEAN", "", "others have called what it has not"),
+        ("ahead", "BOOLEAN", "", "it has called what others have not"),
+        ("silent_members", "BIGINT", "ranks", "members of whom there is no log"),
+    ],
+    source="VenusTrace Algorithm 1 (line 10)",
+)
+def call_fronts() -> str:
+    """The last joint call of each member of each communicator, against the others'."""
+    return """
+        WITH used AS (SELECT DISTINCT job, comm FROM joint_calls),
+        made AS (
+            SELECT job, comm, rank, max(seq) AS seq FROM joint_calls GROUP BY job, comm, rank),
+        seats AS (
+            SELECT m.job, m.comm, m.rank, c.seq, w.rank IS NOT NULL AS heard
+            FROM members m SEMI JOIN used USING (job, comm)
+            LEFT JOIN made c USING (job, comm, rank) LEFT JOIN witnesses w USING (job, rank))
+        SELECT job, comm, rank, seq, newest, coalesce(seq < newest, true) AS behind,
+            coalesce(seq > coalesce(oldest, -1), false) AS ahead, silent_members
+        FROM (
+            SELECT *, max(seq) OVER each AS newest,
+                min(coalesce(seq, -1)) FILTER (heard) OVER each AS oldest,
+                count(*) FILTER (NOT heard) OVER each AS silent_members
+            FROM seats WINDOW each AS (PARTITION BY job, comm))
+        WHERE heard
+    """

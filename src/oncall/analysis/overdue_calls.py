@@ -1,0 +1,164 @@
+"""How overdue the calls are that others wait for, in recordings of calls alone.
+
+When the log was read is not known: what shows is for how long the others went on. While training
+goes on, nobody is without its next call for much longer than ever before; in a hang the others run
+on until they wait. Clocks may differ between hosts by more than that, but who calls something after
+a joint call has seen all members make it: that bounds how far apart two clocks are.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+
+FEWEST_ROUNDS = 3  # before, to tell what is usual
+SPREADS = 3  # by which two clocks may be apart more than usual
+LEAST_NS = 1_000_000  # what hosts do between two calls scatters by as much
+
+
+@relation(
+    "calling_spans",
+    reads=["awaited_callers", "call_fronts", "joint_calls"],
+    optional=["operations"],
+    empty_without=["awaited_callers"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "a rank that is waited for"),
+        ("mate", "INTEGER", "", "a member of one of its communicators"),
+        (
+            "last_ns",
+            "BIGINT",
+            "ns",
+            "the mate's last call, no later than that, on the rank's clock",
+        ),
+        ("apart_ns", "DOUBLE", "ns", "how much later the mate usually makes their joint calls"),
+    ],
+    source="beyond VenusTrace: clocks from who can have gone on when",
+)
+def calling_spans() -> str:
+    """How long the mates of ranks that are waited for went on calling."""
+    return f"""
+        WITH pairs AS (
+            SELECT a.job, f.comm, a.rank, m.rank AS mate FROM awaited_callers a
+            JOIN call_fronts f USING (job, rank)
+            JOIN call_fronts m ON m.job = f.job AND m.comm = f.comm AND m.rank <> f.rank
+            QUALIFY a.joint = bool_or(a.joint) OVER (PARTITION BY a.job)),
+        ranks AS (
+            SELECT DISTINCT job, rank FROM pairs UNION SELECT DISTINCT job, mate FROM pairs),
+        calls AS (
+            SELECT job, rank, comm, seq, called_ns, min(called_ns) FILTER (called_ns > 0) OVER (
+                PARTITION BY job, rank ORDER BY called_ns
+                RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next_ns
+            FROM operations SEMI JOIN ranks USING (job, rank) WHERE called_ns IS NOT NULL),
+        joint AS (
+            SELECT j.job, j.rank, j.comm, j.seq, j.called_ns, min(c.next_ns) AS next_ns
+            FROM joint_calls j JOIN calls c ON c.job = j.job AND c.rank = j.rank
+                AND c.comm = j.comm AND c.called_ns = j.called_ns
+            SEMI JOIN (SELECT DISTINCT job, comm FROM pairs) p
+                ON p.job = j.job AND p.comm = j.comm
+            GROUP BY ALL),
+        apart AS (
+            SELECT p.job, p.rank, p.mate, p.comm, count(*) AS rounds,
+                median(m.called_ns - a.called_ns) AS called_apart_ns,
+                median(m.next_ns - a.next_ns) AS left_apart_ns,
+                {SPREADS} * mad(m.next_ns - a.next_ns) AS error_ns
+            FROM pairs p JOIN joint a ON a.job = p.job AND a.comm = p.comm AND a.rank = p.rank
+            JOIN joint m ON m.job = p.job AND m.comm = p.comm AND m.rank = p.mate
+                AND m.seq = a.seq
+            GROUP BY ALL HAVING count(*) >= {FEWEST_ROUNDS}),
+        best AS (
+            SELECT job, rank, mate, arg_max(called_apart_ns, rounds) AS apart_ns,
+                arg_min(left_apart_ns + error_ns, error_ns) AS most_ns
+            FROM apart GROUP BY ALL),
+        ends AS (SELECT job, rank AS mate, max(called_ns) AS last_ns FROM calls GROUP BY ALL)
+        SELECT job, rank, mate, last_ns - most_ns AS last_ns, apart_ns
+        FROM best JOIN ends USING (job, mate)
+    """
+
+
+@relation(
+    "overdue_calls",
+    reads=["awaited_callers", "call_fronts", "joint_calls"],
+    optional=["calling_spans", "operations"],
+    empty_without=["calling_spans"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "a rank that is waited for"),
+        ("comm", "UBIGINT", "", "communicator where others wait for it, most overdue"),
+        ("seq", "BIGINT", "", "the joint call that it did not make there"),
+        ("op", "VARCHAR", "", "what the others call"),
+        ("waiting", "BIGINT", "ranks", "members that have called it"),
+        ("since_ns", "BIGINT", "ns", "its own last call"),
+        ("waited_ns", "BIGINT", "ns", "for how long the last of them waited until the log ends"),
+        ("ran_on_ns", "BIGINT", "ns", "for how long they went on calling there before"),
+        ("longest_ns", "BIGINT", "ns", "for how long any waited there ever before"),
+        ("silent_ns", "BIGINT", "ns", "for how long all was there for its next call"),
+        ("longest_silent_ns", "BIGINT", "ns", "the longest that it ever took for that"),
+    ],
+    source="VenusTrace 3.3 (n times the expected time)",
+)
+def overdue_calls() -> str:
+    """For how long others went on without the call that they wait for, and how long before."""
+    return f"""
+        WITH ends AS (
+            SELECT job, rank, max(last_ns) AS last_ns FROM calling_spans GROUP BY ALL),
+        clocks AS (
+            SELECT job, rank, mate, apart_ns FROM calling_spans
+            UNION ALL SELECT job, rank, rank, 0 FROM ends),
+        callers AS (
+            SELECT e.*, a.joint, a.comm AS last_comm, a.seq AS last_seq
+            FROM ends e JOIN awaited_callers a USING (job, rank)),
+        behind AS (
+            SELECT c.job, c.rank, f.comm, f.seq, c.last_ns
+            FROM callers c JOIN call_fronts f USING (job, rank) WHERE f.behind),
+        looked AS (
+            SELECT job, rank, comm FROM behind
+            UNION SELECT job, rank, last_comm FROM callers WHERE joint),
+        rounds AS (
+            SELECT l.job, l.rank, l.comm, j.seq, min(j.op) AS op, min(j.count) AS count,
+                min(j.called_ns - k.apart_ns) AS first_ns, max(j.called_ns - k.apart_ns) AS last_ns,
+                count(*) AS members, bool_or(j.rank = l.rank) AS called,
+                max(j.called_ns) FILTER (j.rank = l.rank) AS own_ns
+            FROM looked l JOIN joint_calls j ON j.job = l.job AND j.comm = l.comm
+            JOIN clocks k ON k.job = l.job AND k.rank = l.rank AND k.mate = j.rank
+            GROUP BY ALL),
+        spreads AS (
+            SELECT job, rank, comm, max(last_ns - first_ns) AS longest_ns, count(*) AS rounds
+            FROM (SELECT *, max(members) OVER (PARTITION BY job, rank, comm) AS size FROM rounds)
+            WHERE members = size GROUP BY ALL),
+        awaited AS (
+            SELECT b.job, b.rank, b.comm, r.seq, r.op, r.members AS waiting,
+                b.last_ns - max(r.last_ns) OVER here AS waited_ns,
+                max(r.last_ns) OVER here - min(r.first_ns) OVER here AS ran_on_ns, s.longest_ns
+            FROM behind b JOIN rounds r ON r.job = b.job AND r.rank = b.rank AND r.comm = b.comm
+                AND r.seq > coalesce(b.seq, -1) AND NOT r.called
+            LEFT JOIN spreads s ON s.job = b.job AND s.rank = b.rank AND s.comm = b.comm
+                AND s.rounds >= {FEWEST_ROUNDS}
+            WINDOW here AS (PARTITION BY b.job, b.rank, b.comm)
+            QUALIFY r.seq = min(r.seq) OVER here),
+        nexts AS (
+            SELECT job, rank, called_ns, min(called_ns) OVER (
+                PARTITION BY job, rank ORDER BY called_ns
+                RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next_ns
+            FROM operations SEMI JOIN callers USING (job, rank) WHERE called_ns IS NOT NULL),
+        newest AS (
+            SELECT r.* FROM rounds r JOIN callers c ON c.job = r.job AND c.rank = r.rank
+                AND c.last_comm = r.comm AND c.last_seq = r.seq),
+        own AS (
+            SELECT n.job, n.rank, max(x.next_ns - greatest(r.last_ns, r.own_ns)) AS longest_ns,
+                count(DISTINCT r.seq) AS times
+            FROM newest n JOIN rounds r ON r.job = n.job AND r.rank = n.rank AND r.comm = n.comm
+                AND r.op = n.op AND r.count IS NOT DISTINCT FROM n.count AND r.seq < n.seq
+            JOIN nexts x ON x.job = r.job AND x.rank = r.rank AND x.called_ns = r.own_ns
+            GROUP BY ALL)
+        SELECT c.job, c.rank, w.comm, w.seq, w.op, w.waiting,
+            l.called_ns AS since_ns, w.waited_ns, w.ran_on_ns, w.longest_ns,
+            c.last_ns - greatest(n.last_ns, n.own_ns) AS silent_ns,
+            CASE WHEN o.times >= {FEWEST_ROUNDS} THEN o.longest_ns END AS longest_silent_ns
+        FROM callers c
+        LEFT JOIN awaited w USING (job, rank)
+        LEFT JOIN newest n USING (job, rank) LEFT JOIN own o USING (job, rank)
+        LEFT JOIN (SELECT job, rank, max(called_ns) AS called_ns FROM nexts GROUP BY ALL) l
+            USING (job, rank)
+        QUALIFY row_number() OVER (PARTITION BY c.job, c.rank
+            ORDER BY w.waited_ns / greatest(w.longest_ns, {LEAST_NS}) DESC NULLS LAST, w.comm) = 1
+    """

@@ -1,0 +1,81 @@
+"""What stopped a training of which calls alone are recorded, and what is only the end of a log."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import oncall.analysis
+from oncall.evidence import Incident
+from oncall.simulate.pipeline import simulate_pipeline
+from oncall.simulate.pipeline.fault import PipelineFault
+from oncall.simulate.pipeline.scenario import PipelineScenario
+
+assert oncall.analysis  # imported for the relations that it registers
+
+# Ranks 0-7: two to a tensor group, two replicas, two stages.
+JOB = PipelineScenario(
+    seed=7, recorder="calls", iterations=8, tp=2, pp=2, dp=2, layers=4, micro_batches=4
+)
+COMPUTES = PipelineFault("hang", rank=2, iteration=6, task="backward", micro_batch=1)
+SENDS = PipelineFault("hang", rank=2, iteration=6, task="forward_send", micro_batch=2)
+
+
+def found(incident: Incident, columns: str) -> list[tuple[Any, ...]]:
+    incident.require(["standstills"])
+    return incident.con.execute(f"SELECT {columns} FROM standstills ORDER BY ALL").fetchall()
+
+
+def recorded(scenario: PipelineScenario, *faults: PipelineFault) -> Incident:
+    return simulate_pipeline(replace(scenario, faults=faults))[0]
+
+
+def cut(incident: Incident, share: float, ranks: str = "true") -> None:
+    """Leave out what these ranks called after a share of the recording."""
+    incident.con.execute(
+        f"""DELETE FROM ops WHERE {ranks} AND enqueued_ns > (
+            SELECT min(enqueued_ns) + {share} * (max(enqueued_ns) - min(enqueued_ns)) FROM ops)"""
+    )
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_the_rank_whose_call_the_others_wait_for_stopped(told: bool) -> None:
+    with recorded(replace(JOB, configuration_told=told), COMPUTES) as incident:
+        assert found(incident, "how, kind, rank") == [("absent", "coll", 2)]
+        ((waited_ns, longest_ns, victims),) = found(incident, "waited_ns, longest_ns, victims")
+        assert waited_ns > 5 * longest_ns and victims >= 3
+
+
+def test_of_a_transfer_whose_both_ends_are_called_both_are_told() -> None:
+    with recorded(JOB, SENDS) as incident:
+        assert found(incident, "how, kind, rank, peer") == [("together", "p2p", 2, 6)]
+
+
+def test_where_hosts_call_ahead_the_group_is_told_and_no_rank() -> None:
+    began = replace(COMPUTES, rank=6, micro_batch=0)
+    with recorded(replace(JOB, host_ahead=True), began) as incident:
+        assert found(incident, "how, rank") == [("together", 6), ("together", 7)]
+        incident.require(["hang_stages"])
+        rows = incident.con.execute("SELECT stage, replica, rank FROM hang_stages").fetchall()
+        assert rows == [(1, 1, None)]
+
+
+@pytest.mark.parametrize("share", [0.61, 0.83, 0.97])
+def test_a_log_that_ends_while_training_goes_on_is_no_hang(share: float) -> None:
+    with recorded(replace(JOB, clock_offset_ns=0)) as incident:
+        cut(incident, share)
+        assert found(incident, "*") == []
+
+
+def test_calls_that_a_recorder_lost_at_the_end_are_no_hang() -> None:
+    with recorded(JOB) as incident:
+        cut(incident, 0.9, "rank = 3")
+        assert found(incident, "*") == []
+
+
+def test_where_ends_are_recorded_nothing_is_told_of_calls_alone() -> None:
+    with recorded(replace(JOB, recorder="hooks"), COMPUTES) as incident:
+        assert found(incident, "*") == []
+        assert incident.is_empty("joint_calls")
