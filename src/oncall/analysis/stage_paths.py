@@ -217,7 +217,8 @@ def exchanged(graph: TraceGraph, latency: Times, hold: Times) -> Integers:
     """
     other = sent_to(graph)
     both = (other != NONE) & (sent_to(graph)[other] == np.arange(len(other)))
-    both &= (hold > 0) & (hold[other] > 0)
+    # One that never sends alone does not tell whether it waits for that.
+    both &= (hold > 0) | (hold[other] > 0)
     both &= np.abs(latency - latency[other]) <= ALIKE * latency
     return np.where(both, other, NONE)
 
