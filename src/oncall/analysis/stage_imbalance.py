@@ -72,7 +72,8 @@ def stage_imbalance() -> str:
                     || ' % of the micro-batches' AS detail,
                 quantile_cont(work, 0.95) AS ratio,
                 any_value(cost_ns) AS cost_ns
-            FROM batches JOIN evened USING (job) GROUP BY job HAVING avg((work > {UNEVEN})::INTEGER) >= {OFTEN}),
+            FROM batches JOIN evened USING (job) GROUP BY job
+            HAVING avg((work > {UNEVEN})::INTEGER) >= {OFTEN}),
         collections AS (
             SELECT job, iteration, count(*) AS collected, list(DISTINCT rank) AS ranks,
                 max(ended_ns - started_ns) AS longest_ns

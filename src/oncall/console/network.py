@@ -129,7 +129,8 @@ def network_rows(incident: Incident, opened: Opened) -> Table:
             return _table(
                 incident,
                 """
-                SELECT l.step, l.src, l.dst, f.switch || 'P' || f.port AS port, f.packets::BIGINT AS packets,
+                SELECT l.step, l.src, l.dst, f.switch || 'P' || f.port AS port,
+                    f.packets::BIGINT AS packets,
                     round(f.queued) AS met, round(f.part) AS part, s.score, s.critical
                 FROM step_flows f JOIN late_steps l USING (id)
                 LEFT JOIN flow_scores s ON s.id = f.id AND s.flow = f.flow
