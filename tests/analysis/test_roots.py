@@ -97,6 +97,7 @@ def causes(incident: Incident) -> list[tuple[Any, ...]]:
 
 @settings(max_examples=18, deadline=None)
 @given(data=st.data())
+@pytest.mark.slow
 def test_the_causes_are_those_of_the_job_that_was_played(
     data: st.DataObject, recorded: Any
 ) -> None:

@@ -54,6 +54,7 @@ def test_a_png_is_made_by_rsvg_convert(congestion: Path, tmp_path: Path) -> None
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_explain_shows_the_curves_of_a_saved_incident(congestion: Path, tmp_path: Path) -> None:
     code, told = run("diagnose", congestion, "--explain", "--save", tmp_path / "again.oncall")
     assert code == 1

@@ -162,6 +162,7 @@ def test_what_a_kill_9_cost_is_counted(
     assert dropped == 20 * 5
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_moment_leaves_shards_that_can_be_read(
     config: Configuration, rings: Path, until: Until, toml: Path
 ) -> None:

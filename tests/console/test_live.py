@@ -112,6 +112,7 @@ def test_nodes_of_a_hang_are_asked_and_diagnosed(live: Live, shards: Path) -> No
     assert session.rates()
 
 
+@pytest.mark.slow
 def test_connections_stay_from_gather_to_gather(live: Live, shards: Path) -> None:
     transport = Failing(shards)
     session = live(reach(transport, shards))
@@ -326,6 +327,7 @@ def test_nodes_are_probed_and_the_next_world_knows(
     assert sorted(nodes_pinged) == [("gpu001",), ("gpu002",)]
 
 
+@pytest.mark.slow
 def test_a_probe_can_be_stopped_while_worlds_go_on(live: Live, shards: Path) -> None:
     transport = Failing(shards)
     session = live(reach(transport, shards))
@@ -350,6 +352,7 @@ def test_a_probe_can_be_stopped_while_worlds_go_on(live: Live, shards: Path) -> 
     assert session.world().diagnosis.findings
 
 
+@pytest.mark.slow
 def test_who_was_never_asked_is_not_probed_nor_shards_that_were_left(
     live: Live, shelf: Shelf, shards: Path
 ) -> None:

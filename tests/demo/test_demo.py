@@ -20,7 +20,7 @@ from oncall.demo.faults import FAULTS
 from oncall.native import NotBuilt, standin_folder
 
 _MOST_S = 200
-_QUICK = ("H1", "H3", "S1")
+_QUICK = ("H1", "S1")
 _DEMO = (sys.executable, "-m", "oncall.cli.main", "demo")
 
 
@@ -92,6 +92,7 @@ def test_an_interrupt_leaves_nothing(number: signal.Signals, folder: Path) -> No
     assert said == "oncall: interrupted\n"
 
 
+@pytest.mark.slow
 def test_what_is_kept_can_be_diagnosed_again(folder: Path) -> None:
     kept = folder / "kept"
     demo = [*_DEMO, "--fault", "H2", "--nodes", "2", "--keep", str(kept)]

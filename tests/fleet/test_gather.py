@@ -137,7 +137,9 @@ def test_a_host_that_never_answered_is_named_with_its_ranks(nodes: dict[str, Pat
     assert any("the home of ranks 4-5 is gpu003" in note for note in diagnosis.notes)
 
 
-@pytest.mark.parametrize("kind", ["H3", "S1", "S2"])
+@pytest.mark.parametrize(
+    "kind", ["H3", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("S1", "S2"))]
+)
 def test_a_thinned_digest_and_details_tell_what_all_rows_tell(
     kind: str, tmp_path: Path, write_nodes: WriteNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -214,6 +214,7 @@ esac
 """
 
 
+@pytest.mark.slow
 def test_a_rulebook_is_edited_elsewhere_saved_and_broken_by_somebody(
     folder: Path, opened: list[Tmux]
 ) -> None:

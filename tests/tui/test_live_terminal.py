@@ -77,6 +77,7 @@ def test_a_signal_leaves_the_terminal_clean_and_no_login(
         assert not logins(loopback)
 
 
+@pytest.mark.slow
 def test_logins_that_are_killed_are_told_and_the_console_stays(
     loopback: Loopback, environment: dict[str, str]
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_console_that_is_killed_outright_leaves_no_login(
         wait_for_no_login(loopback)
 
 
+@pytest.mark.slow
 def test_a_terminal_that_takes_nothing_any_more_does_not_keep_it(
     loopback: Loopback, environment: dict[str, str]
 ) -> None:
