@@ -78,6 +78,7 @@ def steps() -> str:
         ("sends", "BIGINT", "", "send primitives done in it"),
         ("recvs", "BIGINT", "", "receive primitives done in it"),
         ("entered_ns", "BIGINT", "ns", "when it entered"),
+        ("begun", "BOOLEAN", "", "its GPU has begun it; NULL: its recorder tells no such thing"),
         ("waited_ns", "BIGINT", "ns", "for how long; NULL if unknown"),
         (
             "went_on_ns",
@@ -103,9 +104,13 @@ def hang_members() -> str:
             SELECT o.job, o.comm, o.kind, o.seq, o.rank, any_value(o.op) AS op,
                 any_value(o.bytes) AS bytes, bool_or(coalesce(o.done, false)) AS done,
                 max(o.sends) AS sends, max(o.recvs) AS recvs, min(o.entered_ns) AS entered_ns,
+                bool_or(o.on_device) AS begun,
                 max(o.observed_ns) AS observed_ns, any_value({CALL}) AS call,
                 any_value({MANNER}) AS manner, any_value(upper(o.algo)) AS algo
             FROM operations o SEMI JOIN cases USING (job, comm, kind, seq) GROUP BY ALL),
+        timed AS (
+            SELECT DISTINCT o.job, o.comm, o.rank FROM operations o SEMI JOIN cases
+                USING (job, comm, kind) WHERE o.on_device),
         paired AS (
             SELECT s.job, s.comm, s.rank, any_value(s.op) AS op, any_value(s.bytes) AS bytes,
                 min(s.entered_ns) AS entered_ns, max(s.waited_ns) AS waited_ns
@@ -133,6 +138,7 @@ def hang_members() -> str:
             CASE WHEN c.algo LIKE '%TREE%' THEN coalesce(l.layer, 0) ELSE 0 END AS peer_group,
             coalesce(c.sends, h.sends) AS sends, coalesce(c.recvs, h.recvs) AS recvs,
             coalesce(c.entered_ns, p.entered_ns) AS entered_ns,
+            CASE WHEN t.rank IS NOT NULL THEN c.begun END AS begun,
             coalesce(CASE WHEN NOT c.done THEN c.observed_ns - c.entered_ns END, p.waited_ns,
                      s.waited_ns) AS waited_ns,
             b.went_on_ns, b.longest_ns
@@ -140,6 +146,7 @@ def hang_members() -> str:
         LEFT JOIN members m USING (job, comm, rank)
         LEFT JOIN frontier f USING (job, comm, rank)
         LEFT JOIN calls c USING (job, comm, kind, seq, rank)
+        LEFT JOIN timed t USING (job, comm, rank)
         LEFT JOIN steps h USING (job, comm, seq, rank)
         LEFT JOIN layers l USING (job, comm, rank)
         LEFT JOIN processes n USING (job, rank)
