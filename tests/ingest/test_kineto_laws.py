@@ -204,8 +204,8 @@ def test_of_a_torn_trace_what_precedes_the_tear_comes_back(
         return
     called = [row[:8] for row in found]
     assert called == [row[:8] for row in expected[: len(called)]]
-    assert problem is not None
-    assert "torn after" in problem
+    # A tear behind the last event, as in the checksum of gzip, loses nothing.
+    assert "torn after" in problem if problem else len(called) == len(expected)
 
 
 @settings(max_examples=25, deadline=None)
