@@ -75,7 +75,6 @@ check: native sanitize
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/oncall rules check rulebooks
-	$(BIN)/oncall rules test rulebooks
 	$(BIN)/pytest -n auto
 
 # Every fault of the demo, what else is left out above, and laws against fresh examples: some minutes.

@@ -67,8 +67,10 @@ def calling_spans() -> str:
             GROUP BY ALL HAVING count(*) >= {FEWEST_ROUNDS}),
         best AS (
             SELECT DISTINCT job, rank, mate,
-                first(called_apart_ns) OVER (mates ORDER BY rounds DESC, error_ns, comm) AS apart_ns,
-                first(left_apart_ns + error_ns) OVER (mates ORDER BY error_ns, rounds DESC, comm) AS most_ns
+                first(called_apart_ns) OVER (mates ORDER BY rounds DESC, error_ns, comm)
+                    AS apart_ns,
+                first(left_apart_ns + error_ns) OVER (mates ORDER BY error_ns, rounds DESC, comm)
+                    AS most_ns
             FROM apart WINDOW mates AS (PARTITION BY job, rank, mate)),
         ends AS (SELECT job, rank AS mate, max(called_ns) AS last_ns FROM calls GROUP BY ALL)
         SELECT job, rank, mate, last_ns - most_ns AS last_ns, apart_ns
