@@ -233,6 +233,7 @@ def test_what_is_under_the_cursor_does_not_wait_for_a_gather(
     assert session.world().diagnosis.findings == world.diagnosis.findings
 
 
+@pytest.mark.slow
 def test_a_question_keeps_the_world_it_is_about(live: Live, shards: Path) -> None:
     """A new world while a question runs closes nothing under it."""
     session = live(reach_shards(nodes(shards)))

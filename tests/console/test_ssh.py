@@ -140,6 +140,7 @@ def test_one_of_two_nodes_cut_off_leaves_the_other_and_its_ranks(opened: Opened)
     assert ssh_children() == []
 
 
+@pytest.mark.slow
 def test_a_node_that_floods_is_cut_off_and_leaves_nothing(opened: Opened) -> None:
     session = opened("gpu[001-002],flood")
     session.jobs()

@@ -20,7 +20,7 @@ from oncall.demo.faults import FAULTS
 from oncall.native import NotBuilt, standin_folder
 
 _MOST_S = 200
-_QUICK = ("H1", "S1")
+_QUICK = ("H1",)
 _DEMO = (sys.executable, "-m", "oncall.cli.main", "demo")
 
 

@@ -31,7 +31,9 @@ def test_the_rank_that_interference_slowed_is_found_with_its_stage(tmp_path: Pat
             [SLOW_FROM_NS, SLOW_UNTIL_NS],
         ).fetchall()
     assert slow == [(2, 1)]
-    (stage,) = found
-    assert (stage.verdict, stage.explained_by) == ("STAGE_SLOW", None)
+    assert {blamed.where["rank"] for finding in found for blamed in finding.blame} == {2}
+    (stage,) = (finding for finding in found if finding.rulebook == "stages")
+    (root,) = (finding for finding in found if finding.explained_by is None)
+    assert (stage.verdict, stage.explained_by) == ("STAGE_SLOW", root.id)
     assert [(blame.where["rank"], blame.where["stage"]) for blame in stage.blame] == [(2, 1)]
     assert stage.at_ns is not None and SLOW_FROM_NS <= stage.at_ns < SLOW_UNTIL_NS
