@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from oncall.fleet.openssh import OpenSshChannel
+from oncall.fleet.outcome import HostError
 from oncall.fleet.ssh_child import Child
+from oncall.fleet.transport import Connection
+from oncall.shards.wire import Request
 
 
 def test_leaving_without_reading_is_an_end_that_is_told(tmp_path: Path) -> None:
@@ -25,3 +30,20 @@ def test_leaving_without_reading_is_an_end_that_is_told(tmp_path: Path) -> None:
             await channel.close()
 
     assert "certified" in asyncio.run(ask())
+
+
+def test_a_connection_that_ends_after_an_answer_was_cut_and_spoke_no_nonsense() -> None:
+    program = """read ask; echo '{"end": {"node": "gpu001"}}'; read ask; kill -9 $$"""
+
+    async def ask() -> HostError:
+        channel = OpenSshChannel("gpu001", await Child.start(["sh", "-c", program]))
+        connection = Connection("gpu001", channel)
+        try:
+            assert (await connection.ask(Request("clock"))).status == {"node": "gpu001"}
+            with pytest.raises(HostError) as cut:
+                await connection.ask(Request("clock"))
+            return cut.value
+        finally:
+            await channel.close()
+
+    assert asyncio.run(ask()).kind == "error"

@@ -67,6 +67,7 @@ def test_drop_before_the_login_is_worth_another_try(said: str) -> None:
         (255, "client_loop: send disconnect: Broken pipe\n", "error"),
         (255, "Timeout, server gpu001 not responding.\n", "timeout"),
         (70, "oncall: this is a bug\n", "error"),
+        (-9, "", "error"),
     ],
 )
 def test_reason_after_the_login(status: int, said: str, kind: str) -> None:

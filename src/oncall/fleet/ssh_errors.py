@@ -83,6 +83,8 @@ def after_login(host: str, status: int, said: str) -> HostError:
         error = classify(host, said)
         # The login is behind us: what broke is the answer, not a busy server's greeting.
         return HostError("error" if error.kind == "refused" else error.kind, str(error))
+    if status < 0:
+        return HostError("error", f"the connection was cut: ssh ended by signal {-status}")
     return HostError("error", f"oncall ended with status {status}: {last_line(said)}")
 
 

@@ -184,7 +184,8 @@ class Connection:
 
     async def _told(self, error: WireError) -> HostError:
         """What the channel knows of its end, or else what the answer itself says."""
-        if error.reason == "protocol" and self._fresh:
+        ended = error.reason == "broken-off"
+        if ended or (error.reason == "protocol" and self._fresh):
             known = await self.channel.failure()
             if known is not None:
                 return known

@@ -263,8 +263,8 @@ class FrameDecoder:
     def broken_off(self) -> WireError:
         """What to say where the stream ended without the end of the answer."""
         if not self.bytes:
-            return WireError("ended without an answer")
-        return WireError(f"broke off within its answer, after {self.bytes:,} bytes")
+            return WireError("ended without an answer", "broken-off")
+        return WireError(f"broke off within its answer, after {self.bytes:,} bytes", "broken-off")
 
     def close(self) -> None:
         """Let go of a part that never came to its end."""
