@@ -132,6 +132,27 @@ def test_told_dependencies_are_followed(incident: Incident) -> None:
     assert rows == [("data", 0, 3, 1)]
 
 
+def test_who_receives_goes_on_before_the_sender_knows_it(incident: Incident) -> None:
+    incident.append(
+        "flow_steps",
+        {
+            "job": "j",
+            "comm": np.full(3, 7, np.uint64),
+            "seq": 0,
+            "src": [0, 3, 0],
+            "dst": [1, 0, 1],
+            "step": [1, 1, 2],
+            "started_ns": [0, 0, 1_990_000],
+            "ended_ns": [1_000_000, 2_000_000, 3_000_000],
+        },
+    )
+    incident.require(["step_waits"])
+    rows = incident.con.execute(
+        "SELECT waited_for, after_src, gap_ns FROM step_waits WHERE step = 2"
+    ).fetchall()
+    assert rows == [("data", 3, 0)]
+
+
 def test_ten_thousand_predecessors_are_walked_together() -> None:
     before = np.arange(-1, 9_999)
     walked = waiting_graph.walked(before, np.array([9_999]))

@@ -28,6 +28,10 @@ _WAITED_FOR = ("previous", "data")
 # share of it; of what most steps of a collective take, more than that is no overhead.
 MOST_OVERHEAD = 1.10
 LATE = 1.05  # times what its steps take: beyond the scatter of equal steps
+# A sender knows of its last byte by an acknowledgement, half a round trip after its receiver may
+# have gone on: 50 us through full queues, and next to nothing of a step.
+RETURN_NS = 50_000
+MOST_RETURN = 0.1  # of the step that went on
 
 _STEP_COLUMNS = [
     ("job", "VARCHAR", "", "the job"),
@@ -73,7 +77,9 @@ def step_waits(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     over = ~np.ma.getmaskarray(steps["ended_ns"])
     # What goes on ends after all that is known to have ended.
     ended = np.where(over, _whole(steps["ended_ns"]), _newest(con) + 1)
-    before, by_data = predecessors(steps, started + _whole(steps["within_ns"]), ended)
+    returning = np.minimum(RETURN_NS, (MOST_RETURN * (ended - started)).astype(np.int64))
+    begun = started + np.maximum(_whole(steps["within_ns"]), returning)
+    before, by_data = predecessors(steps, begun, ended)
     collective = _whole(steps["collective"])
     expected, excess = _beyond_expectation(steps, collective, ended - started)
     has = before != NONE
