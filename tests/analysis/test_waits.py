@@ -213,6 +213,35 @@ def test_calls_of_one_group_are_entered_together_whatever_came_first(incident: I
     assert found(incident, "hang_roots", "how, ends, rank") == [("together", [0, 1], None)]
 
 
+@pytest.mark.parametrize(("posted_ns", "how"), [(10, "together"), (30, "circle")])
+def test_what_a_host_called_later_does_not_hold_a_send_up(
+    incident: Incident, posted_ns: int, how: str
+) -> None:
+    """Rank 0 stands in a collective that rank 1 has not entered; rank 1 receives from rank 0.
+
+    Called before the collective, the Send waits for nothing but the transfer. Called after it, it
+    may lie behind it on the device, and each waits for the other.
+    """
+    incident.append("comms", {"job": "j", "comm": 2, "rank": [0, 1], "size": 2})
+    p2p(incident, (0, 1, "Send", 1), enqueued_ns=posted_ns)
+    p2p(incident, (1, 1, "Recv", 0), enqueued_ns=12)
+    ops(incident, comm=3, rank=[0], seq=1, enqueued_ns=15, ended_ns=18)
+    ops(incident, comm=2, rank=[0], seq=1, enqueued_ns=20)
+    assert {row[0] for row in found(incident, "hang_roots", "how")} == {how}
+    states = {(0, "waiting"), (1, "waiting")} if how == "together" else set()
+    assert states <= set(found(incident, "hang_members", "rank, state"))
+
+
+def test_a_collective_that_all_have_called_waits_for_no_later_one(incident: Incident) -> None:
+    """Rank 0 went on after an asynchronous collective, and stands where rank 1 is missing."""
+    incident.append("comms", {"job": "j", "comm": [1, 1, 2, 2], "rank": [0, 1, 0, 1], "size": 2})
+    ops(incident, rank=[0, 1], seq=1, enqueued_ns=10)
+    ops(incident, comm=3, rank=[0], seq=1, enqueued_ns=15, ended_ns=18)
+    ops(incident, comm=2, rank=[0], seq=1, enqueued_ns=20)
+    assert found(incident, "standing", "rank, comm") == [(0, 2), (1, 1)]
+    assert found(incident, "hang_roots", "comm, how") == [(1, "together")]
+
+
 # ----------------------------------------------------------------------- boards
 
 

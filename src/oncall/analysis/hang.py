@@ -111,10 +111,19 @@ def hang_members() -> str:
         timed AS (
             SELECT DISTINCT o.job, o.comm, o.rank FROM operations o SEMI JOIN cases
                 USING (job, comm, kind) WHERE o.on_device),
+        -- A transfer stands also where the host of one end went on and stands elsewhere now.
+        posted AS (
+            FROM in_flight i SEMI JOIN hang_roots r ON r.kind = 'p2p' AND i.kind = 'p2p'
+                AND r.job = i.job AND r.comm = i.comm AND len(r.ends) = 2
+                AND list_contains(r.ends, i.rank) AND list_contains(r.ends, i.peer)
+            ANTI JOIN standing s ON s.kind = 'p2p' AND s.job = i.job AND s.comm = i.comm
+                AND s.rank = i.rank),
         paired AS (
-            SELECT s.job, s.comm, s.rank, any_value(s.op) AS op, any_value(s.bytes) AS bytes,
-                min(s.entered_ns) AS entered_ns, max(s.waited_ns) AS waited_ns
-            FROM standing s WHERE s.kind = 'p2p' GROUP BY ALL),
+            SELECT job, comm, rank, arg_min(op, (seq, op)) AS op,
+                arg_min(bytes, (seq, op)) AS bytes,
+                min(entered_ns) AS entered_ns, max(waited_ns) AS waited_ns
+            FROM (FROM standing WHERE kind = 'p2p' UNION ALL BY NAME FROM posted)
+            GROUP BY job, comm, rank),
         alone AS (
             SELECT job, comm, kind, seq, min(op) AS op, max(waited_ns) AS went_on_ns,
                 arg_max(longest_ns, waited_ns) AS longest_ns

@@ -21,6 +21,7 @@ STANDING_COLUMNS = [
     ("op", "VARCHAR", "", "operation"),
     ("bytes", "BIGINT", "bytes", "its size"),
     ("peer", "INTEGER", "", "other side of a Send or Recv"),
+    ("called_ns", "BIGINT", "ns", "when its host called it, or the group call that it is in"),
     ("entered_ns", "BIGINT", "ns", "when the rank entered"),
     ("waited_ns", "BIGINT", "ns", "for how long; NULL if unknown"),
 ]
@@ -251,9 +252,10 @@ def standing() -> str:
             QUALIFY rank() OVER (
                 PARTITION BY i.job, i.rank ORDER BY i.called_ns NULLS LAST,
                     CASE WHEN i.kind = 'coll' OR i.called_ns IS NULL THEN i.seq END) = 1)
-        SELECT job, comm, kind, seq, rank, op, bytes, peer, entered_ns, waited_ns FROM holding
+        SELECT job, comm, kind, seq, rank, op, bytes, peer, called_ns, entered_ns, waited_ns
+        FROM holding
         UNION ALL
-        SELECT job, comm, 'coll', launched, rank, NULL, NULL, NULL, NULL, unchanged_ns
+        SELECT job, comm, 'coll', launched, rank, NULL, NULL, NULL, NULL, NULL, unchanged_ns
         FROM counted_ahead
     """
 
@@ -278,8 +280,9 @@ def holders() -> str:
     """For each operation somebody stands in: the members that keep it from completing.
 
     Members that have not entered come first; a silent member is suspected only where no other
-    is known to be absent; then members that have entered but stand in an earlier operation. An
-    operation with none of them is one where all stand together.
+    is known to be absent; then members that have entered but stand in an earlier operation: what
+    a host called later holds nothing up that it had called before. An operation with none of them
+    is one where all stand together.
     """
     return """
         WITH collectives AS (
@@ -290,7 +293,8 @@ def holders() -> str:
                      WHEN coalesce(f.entered_seq < c.seq, true) THEN 'absent'
                      WHEN s.rank IS NOT NULL AND (s.comm <> c.comm OR s.kind <> 'coll'
                                                   OR s.seq <> c.seq)
-                          AND i.rank IS NOT NULL THEN 'elsewhere'
+                          AND i.rank IS NOT NULL
+                          AND coalesce(s.called_ns <= i.called_ns, true) THEN 'elsewhere'
                      WHEN s.rank IS NULL AND i.rank IS NOT NULL THEN 'elsewhere' END AS how
             FROM collectives c
             JOIN members m USING (job, comm)
@@ -312,8 +316,16 @@ def holders() -> str:
                               AND r.seq = c.seq AND r.how = 'absent')
               AND NOT EXISTS (FROM members m WHERE m.job = p.job AND m.rank = p.rank
                               AND m.role = g.role)),
+        -- Halves called before what their rank stands in.
+        posted AS (
+            SELECT o.job, o.comm, o.rank, o.peer, o.op FROM open_pairs o
+            JOIN in_flight i ON i.kind = 'p2p' AND i.job = o.job AND i.comm = o.comm
+                AND i.seq = o.seq AND i.rank = o.rank AND i.op = o.op
+            JOIN standing s ON s.job = o.job AND s.rank = o.rank
+            GROUP BY ALL HAVING min(i.called_ns) < min(s.called_ns)),
         pairs AS (
-            SELECT p.*, w.rank IS NOT NULL AS heard, x.rank IS NOT NULL AS together
+            SELECT p.*, w.rank IS NOT NULL AS heard,
+                x.rank IS NOT NULL OR h.rank IS NOT NULL AS together
             FROM standing s
             JOIN open_pairs p ON p.job = s.job AND p.comm = s.comm AND p.seq = s.seq
                 AND p.rank = s.rank AND p.op = s.op AND p.peer = coalesce(s.peer, p.peer)
@@ -322,6 +334,8 @@ def holders() -> str:
             LEFT JOIN standing x ON x.kind = 'p2p' AND x.job = p.job AND x.comm = p.comm
                 AND x.rank = p.peer AND coalesce(x.peer, p.rank) = p.rank
                 AND (x.op <> p.op OR x.entered_ns IS NULL)
+            LEFT JOIN posted h ON h.job = p.job AND h.comm = p.comm AND h.rank = p.peer
+                AND h.peer = p.rank AND h.op <> p.op
             WHERE s.kind = 'p2p'
             QUALIFY row_number() OVER (
                 PARTITION BY p.job, p.comm, p.seq, p.rank, p.peer, p.op ORDER BY x.seq) = 1)
