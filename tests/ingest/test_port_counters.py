@@ -192,6 +192,21 @@ def test_a_table_of_something_else_is_no_evidence(tmp_path: Path, incident: Inci
         told(incident, tmp_path / "s.txt", text, "nics", "1")
 
 
+def test_counters_that_fit_no_column_are_told(tmp_path: Path, incident: Incident) -> None:
+    most = "9" * 18
+    text = f"NIC statistics:\n  rx_prio3_pause_duration: {most}\n  rx_prio3_bytes: {most}\n"
+    found = told(incident, tmp_path / "gpu018.ens2.txt", text, "nic_priorities", "rx_bytes")
+    assert found == [(int(most),)]
+    assert problems(incident) == ["1 lines could not be read"]
+
+
+@pytest.mark.parametrize("date", ["0001-01-01 00:00:00+23:59", "9999-12-31T23:59:59Z"])
+def test_a_date_that_no_clock_shows_is_none(tmp_path: Path, incident: Incident, date: str) -> None:
+    path, text = tmp_path / "leaf3.txt", SONIC.replace("2026-11-20T03:10:00+00:00", date)
+    [(at_ns,)] = set(told(incident, path, text, "nics", "at_ns"))
+    assert at_ns == path.stat().st_mtime_ns
+
+
 @pytest.mark.parametrize(
     ("text", "value"), [("1,234", 1234), ("7", 7), ("N/A", None), ("12345", 12345)]
 )

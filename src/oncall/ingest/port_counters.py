@@ -32,6 +32,7 @@ _PROMPT = re.compile(
 )
 _COMMAND = re.compile(r"ethtool\s+-S\s+(\S+)")
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(Z|[+-]\d\d:?\d\d)?")
+_MOST = (1 << 63) - 1  # what a column holds
 _SUMMED = {
     "rx_pause": "pfc_rx_pause",
     "tx_pause": "pfc_tx_pause",
@@ -39,6 +40,7 @@ _SUMMED = {
     "tx_pause_ns": "pfc_tx_pause_ns",
     "storms": "pause_storms",
 }
+_MOST_SUMMED = _MOST // 100  # of a priority or queue, of which a port has fewer
 
 Row = dict[str, Any]
 Place = tuple[str, str, int]  # device, port, instant
@@ -96,8 +98,7 @@ class _Pages:
             elif self.ethtool:
                 counter = _COUNTER.fullmatch(line)
                 found = reading(self.port, counter[1], int(counter[2])) if counter else None
-                if found is not None:
-                    yield self._placed(found)
+                yield from map(self._placed, self._sane([found] if found is not None else []))
             elif (table := reader_of(line)) is not None:
                 self.table = table
             elif self.table is not None and not is_rule(line):
@@ -125,10 +126,18 @@ class _Pages:
         try:
             if row is None:
                 raise ValueError(line)
-            return list(reader(columns, row))
+            return self._sane(list(reader(columns, row)))
         except ValueError:
             self.bad += 1
             return []
+
+    def _sane(self, found: Sequence[Reading]) -> list[Reading]:
+        """Those that fit their columns, sums included; who has one that does not is damaged."""
+        kept = [
+            one for one in found if one.value <= (_MOST_SUMMED if one.column in _SUMMED else _MOST)
+        ]
+        self.bad += len(kept) < len(found)
+        return kept
 
     def _placed(self, reading: Reading) -> tuple[Place, Reading]:
         return (self.node, reading.port, self.at_ns), reading
@@ -164,8 +173,10 @@ def _append(incident: Incident, table: str, rows: list[Row]) -> None:
 
 
 def _moment(date: re.Match[str]) -> int | None:
+    """Unix time, ns; None for what is no date, or one that no clock shows."""
     try:
-        moment = datetime.fromisoformat(date[1] + (date[2] or "+00:00"))
-    except ValueError:
+        moment = datetime.fromisoformat(date[1] + (date[2] or "+00:00")).astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return int(moment.astimezone(UTC).timestamp()) * NS_PER_S
+    at_ns = int(moment.timestamp()) * NS_PER_S
+    return at_ns if 0 <= at_ns <= _MOST else None

@@ -77,7 +77,7 @@ def _by_priority(column: str) -> Reader:
 
 def _queue_counters(columns: Sequence[str], row: Row) -> Iterator[Reading]:
     """`show queue counters`: a row a queue; those of multicast are no priority's."""
-    queue = re.fullmatch(r"UC(\d+)", row[1])
+    queue = re.fullmatch(r"UC(\d{1,2})", row[1])
     if queue is None:
         return
     for name, column in _OF_QUEUES.items():
@@ -98,7 +98,7 @@ def _watchdog(columns: Sequence[str], row: Row) -> Iterator[Reading]:
     """`show pfcwd stats`: how often a queue was found to be paused without end."""
     port, _, queue = row[0].rpartition(":")
     detected = number(row[columns.index(_STORMS)].partition("/")[0])
-    if port and queue.isdecimal() and detected is not None:
+    if port and re.fullmatch(r"\d{1,2}", queue) and detected is not None:
         yield Reading(port, int(queue), "storms", detected)
 
 
@@ -124,7 +124,7 @@ def _named(first: Sequence[str], others: str) -> Callable[[Sequence[str]], bool]
 _KINDS: tuple[tuple[Callable[[Sequence[str]], bool], Reader], ...] = (
     (_named(("Port Rx",), r"PFC\d"), _by_priority("rx_pause")),
     (_named(("Port Tx",), r"PFC\d"), _by_priority("tx_pause")),
-    (_named(("Port", "Interface"), r"UC\d+"), _by_priority("queue_bytes")),
+    (_named(("Port", "Interface"), r"UC\d{1,2}"), _by_priority("queue_bytes")),
     (_named(("Port", "Interface"), r"(?:MC|ALL|PG)\d+"), _ignored),
     (lambda columns: columns[:3] == ["Port", "TxQ", "Counter/pkts"], _queue_counters),
     (lambda columns: "Total RX Pause Time MS" in columns, _history),
