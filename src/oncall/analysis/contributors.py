@@ -48,17 +48,20 @@ def flow_scores(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     base, chains = _edges(con)
     seen = _seen(con)
     begins = _where_waiting_begins(con)
+    inferred = _inferred(con)
     rows: list[tuple[Any, ...]] = []
     for step, view in views(con, net):
         scores = port_scores(base[step[0]], chains[step[0]])
         met = seen[step[0]]
         stopped = _stopped(view, net)
+        unreported = inferred[step[0]]
         near = {port for port, at in met.items() if at.own} | stopped
         found: Scores = defaultdict(float)
         where: dict[int, list[str]] = defaultdict(list)
         for port in sorted(near):
             at = met.get(port)
-            direct = at.waits_for() if at is not None and at.depth >= QUEUE else {}
+            waited = at is not None and (at.depth >= QUEUE or port in unreported)
+            direct = at.waits_for() if at is not None and waited else {}
             # Where pauses cost the step next to nothing, who is behind them did it no harm.
             at_port = scores if port in stopped else base[step[0]]
             for flow, score in at_port.get(port, {}).items():
@@ -68,6 +71,10 @@ def flow_scores(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
                 found[flow] += score - here + own
             for flow in direct:
                 where[flow].append(label(port))
+        # Who was seen where a queue must have been has a part in it, however short the report.
+        for port in sorted(unreported - near):
+            for flow, score in base[step[0]].get(port, {}).items():
+                found[flow] += score
         rows += [
             (*step[:4], step[7], flow, score, bool(where[flow]), where[flow])
             for flow, score in found.items()
@@ -225,6 +232,16 @@ def _where_waiting_begins(con: duckdb.DuckDBPyConnection) -> dict[int, set[Port]
         if ports is not None:
             begins[step] = ports | {(switch, port)} if seen else None
     return begins
+
+
+def _inferred(con: duckdb.DuckDBPyConnection) -> dict[int, set[Port]]:
+    """The ports where each late step must have waited though no report tells of a queue there."""
+    ports: dict[int, set[Port]] = defaultdict(set)
+    for step, switch, port in con.execute(
+        "SELECT id, switch, port FROM network_roots WHERE NOT seen"
+    ).fetchall():
+        ports[step].add((switch, port))
+    return ports
 
 
 def _stands(flow: int, begins: set[Port] | None, base: Mapping[Port, Scores]) -> bool:

@@ -138,8 +138,9 @@ def _likely(
             [step[4], step[5]],
         ).fetchall()
     )
+    behind = [after for after in net.follows(port) if view.leads(port, after)]
     return max(
-        net.follows(port) or [port],
+        behind or [port],
         key=lambda p: (
             bound.get(net.devices[int(net.towards[p])], 0),
             port in view.path and p in view.path,

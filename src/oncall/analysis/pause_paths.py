@@ -99,7 +99,8 @@ def spreading(view: View, net: Network) -> dict[int, list[int]]:
         after = [
             other
             for other in net.follows(port)
-            if view.paused.get(other, (0.0, 0))[0] >= SPREADS * stopped
+            if view.leads(port, other)
+            and view.paused.get(other, (0.0, 0))[0] >= SPREADS * stopped
             # One long pause is not made of the short ones of a queue that fills and drains.
             and (longest < STORM_NS or view.paused[other][1] >= SPREADS * longest)
         ]
@@ -133,7 +134,11 @@ def _own_next(view: View, port: int, nexts: list[int]) -> list[int]:
 
 def queues_behind(view: View, net: Network, port: int) -> dict[int, float]:
     """Ports with a queue that the traffic of `port` goes on to, and how deep it is."""
-    return {q: view.depth[q] for q in net.follows(port) if view.depth.get(q, 0) >= QUEUE}
+    return {
+        after: view.depth[after]
+        for after in net.follows(port)
+        if view.depth.get(after, 0) >= QUEUE and view.leads(port, after)
+    }
 
 
 def _ends(
