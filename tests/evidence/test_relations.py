@@ -106,7 +106,7 @@ def test_missing_evidence_names_the_tables(incident: Incident) -> None:
         return "SELECT 1 AS rank"
 
     assert incident.missing("above") == ("ops or comms", "nics", "gpus")
-    assert incident.missing("any_will_do") == ("ops or comms and nics or gpus",)
+    assert incident.missing("any_will_do") == ("ops or comms or gpus", "nics or gpus")
     with pytest.raises(MissingEvidence, match=r"above needs .*: ops or comms, nics, gpus"):
         incident.require(["above"])
     incident.append("comms", {"rank": [0]})

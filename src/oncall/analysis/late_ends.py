@@ -15,16 +15,8 @@ from oncall.evidence import relation
 
 @relation(
     "late_ends",
-    reads=["late_steps|late_flows"],
-    optional=[
-        "late_steps",
-        "critical_steps",
-        "late_flows",
-        "nic_rates",
-        "links",
-        "ranks",
-        "clocks",
-    ],
+    reads=["late_steps|late_flows", "nic_rates"],
+    optional=["late_steps", "critical_steps", "late_flows", "links", "ranks", "clocks"],
     empty_without=["late_steps|late_flows", "nic_rates"],
     columns=[
         ("job", "VARCHAR", "", "the job"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Mapping
+from itertools import chain, product
 from pathlib import Path
 from types import TracebackType
 
@@ -126,17 +127,21 @@ class Incident:
     # ----------------------------------------------------------- relations
 
     def missing(self, name: str) -> tuple[str, ...]:
-        """Base tables that `name` (a table or relation) cannot do without and that are empty."""
+        """Base tables that `name` (a table or relation) cannot do without and that are empty;
+        "a or b": either would do."""
+        return tuple(" or ".join(clause) for clause in self._missing(name))
+
+    def _missing(self, name: str) -> list[tuple[str, ...]]:
+        """The same, each as the tables of which one is needed; none that another one implies."""
         if name in BY_NAME:
-            return (name,) if self.is_empty(name) else ()
-        gone: dict[str, None] = {}
+            return [(name,)] if self.is_empty(name) else []
+        gone: dict[frozenset[str], tuple[str, ...]] = {}
         for read in REGISTRY[name].reads:
-            choices = [self.missing(choice) for choice in read.split("|")]
-            if len(choices) == 1:
-                gone |= dict.fromkeys(choices[0])
-            elif all(choices):
-                gone[" or ".join(dict.fromkeys(" and ".join(choice) for choice in choices))] = None
-        return tuple(gone)
+            # Of alternatives one must be there in full, so one of each one's wants must be met.
+            for wants in product(*map(self._missing, read.split("|"))):
+                clause = tuple(dict.fromkeys(chain.from_iterable(wants)))
+                gone.setdefault(frozenset(clause), clause)
+        return [clause for key, clause in gone.items() if not any(other < key for other in gone)]
 
     def is_empty(self, name: str) -> bool:
         """Whether a table or relation holds no row; a relation is made ready to tell.
