@@ -22,28 +22,28 @@ Edges = dict[Node, list[Node]]
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[Edges, dict[Place, int], set[int]]:
+def graphs(draw: st.DrawFn) -> tuple[Edges, dict[Place, tuple[int, int]], set[int]]:
     """Ranks that stand in operations, operations held by ranks, and some ranks that are silent."""
     ranks = st.integers(0, 7)
     places = st.builds(Place, st.integers(1, 3), st.just("coll"), st.integers(1, 2))
     stands = draw(st.dictionaries(ranks, st.sets(places, min_size=1, max_size=2), max_size=8))
     held_by = draw(st.dictionaries(places, st.sets(ranks, max_size=3), max_size=6))
-    waiting: dict[Place, int] = {}
+    waits: dict[Place, tuple[int, int]] = {}
     edges: Edges = {}
     for rank, stood_in in stands.items():
         edges[rank] = list(stood_in)
         for place in stood_in:
-            waiting[place] = waiting.get(place, 0) + 1
+            waits[place] = waits.get(place, (0, 0))[0] + 1, draw(st.integers(0, 9))
             edges[place] = []
     for place, holders in held_by.items():
         edges[place] = list(holders)
-    return edges, waiting, draw(st.sets(ranks.filter(lambda rank: rank not in stands), max_size=2))
+    return edges, waits, draw(st.sets(ranks.filter(lambda rank: rank not in stands), max_size=2))
 
 
 @given(graphs())
-def test_laws_of_roots(graph: tuple[Edges, dict[Place, int], set[int]]) -> None:
-    edges, waiting, silent = graph
-    roots = find_roots(edges, waiting, silent)
+def test_laws_of_roots(graph: tuple[Edges, dict[Place, tuple[int, int]], set[int]]) -> None:
+    edges, waits, silent = graph
+    roots = find_roots(edges, waits, silent)
     named = [rank for root in roots for rank in root.culprits]
     assert len(named) == len(set(named)), "each culprit is named once"
     ends: set[Node] = {*named, *(root.place for root in roots if root.how == "together")}
@@ -58,7 +58,7 @@ def test_laws_of_roots(graph: tuple[Edges, dict[Place, int], set[int]]) -> None:
             assert set(root.culprits) <= set(edges[root.place])
             assert not any(edges.get(rank) for rank in root.culprits)
             assert {rank in silent for rank in root.culprits} == {root.how == "silent"}
-    counts = [waiting.get(root.place, 0) for root in roots]
+    counts = [waits.get(root.place, (0, 0))[0] for root in roots]
     assert counts == sorted(counts, reverse=True)
 
 
@@ -69,12 +69,19 @@ def place(comm: int, seq: int) -> Place:
 def test_culprits_are_shown_where_most_of_them_are_absent() -> None:
     few, many = place(1, 4), place(2, 9)
     edges: Edges = {0: [few], 1: [many], few: [7], many: [7, 8]}
-    assert find_roots(edges, {few: 1, many: 1}, set()) == [Root(many, "absent", (7, 8))]
+    assert find_roots(edges, {few: (1, 5), many: (1, 1)}, set()) == [Root(many, "absent", (7, 8))]
+
+
+def test_of_places_that_show_as_much_the_one_waited_in_longest_is_shown() -> None:
+    """Who came to wait last may not have waited for as long as a hang lasts."""
+    later, first = place(1, 4), place(2, 9)
+    edges: Edges = {0: [later], 1: [first], later: [7], first: [7]}
+    assert find_roots(edges, {later: (1, 3), first: (1, 5)}, set()) == [Root(first, "absent", (7,))]
 
 
 def test_silent_and_absent_are_told_apart() -> None:
     here = place(1, 4)
-    assert find_roots({0: [here], here: [7, 8]}, {here: 1}, {8}) == [
+    assert find_roots({0: [here], here: [7, 8]}, {here: (1, 5)}, {8}) == [
         Root(here, "absent", (7,)),
         Root(here, "silent", (8,)),
     ]

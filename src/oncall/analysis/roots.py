@@ -36,6 +36,8 @@ class Place:
 
 Node = int | Place  # a rank, or the operation it stands in
 Edges = dict[Node, list[Node]]
+Waits = Mapping[Place, tuple[int, int]]  # ranks that stand in it, and the longest wait (ns)
+_NOBODY = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ _ROOT_COLUMNS = [
 def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """The causes: one row a culprit, each culprit under the one operation that shows it best."""
     rows: list[tuple[Any, ...]] = []
-    for job, (edges, waiting, silent) in _graphs(con).items():
-        for root in find_roots(edges, waiting, silent):
+    for job, (edges, waits, silent) in _graphs(con).items():
+        for root in find_roots(edges, waits, silent):
             targets: list[Node] = [*root.culprits] or [root.place]
             reached = reaching(edges, targets)
             ranks = {n for n in reached if isinstance(n, int)} - set(root.culprits)
@@ -100,10 +102,10 @@ _OF_CALLS_ALONE = """
 
 def _graphs(
     con: duckdb.DuckDBPyConnection,
-) -> dict[str, tuple[Edges, dict[Place, int], set[int]]]:
-    """For each job: the edges, how many ranks stand in each place, and the silent ranks."""
-    graphs: dict[str, tuple[Edges, dict[Place, int], set[int]]] = defaultdict(
-        lambda: ({}, defaultdict(int), set())
+) -> dict[str, tuple[Edges, dict[Place, tuple[int, int]], set[int]]]:
+    """For each job: the edges, how many ranks stand in each place how long, the silent ranks."""
+    graphs: dict[str, tuple[Edges, dict[Place, tuple[int, int]], set[int]]] = defaultdict(
+        lambda: ({}, {}, set())
     )
     unmatched = {
         (job, comm, seq, owner)
@@ -113,10 +115,10 @@ def _graphs(
     }
     # In order, so that equal evidence is shown alike each time.
     standing = con.execute(
-        "SELECT job, comm, kind, seq, rank, peer FROM standing ORDER BY ALL"
+        "SELECT job, comm, kind, seq, rank, peer, coalesce(waited_ns, 0) FROM standing ORDER BY ALL"
     ).fetchall()
-    for job, comm, kind, seq, rank, peer in standing:
-        edges, waiting, _ = graphs[job]
+    for job, comm, kind, seq, rank, peer, waited_ns in standing:
+        edges, waits, _ = graphs[job]
         place = Place(comm, kind, seq, (), seq)
         if kind == "p2p" and (job, comm, seq, rank) in unmatched:
             place = Place(comm, kind, seq, (rank,), seq)
@@ -125,7 +127,8 @@ def _graphs(
             place = Place(comm, kind, 0, ends, seq)
         edges.setdefault(rank, []).append(place)
         edges.setdefault(place, [])
-        waiting[place] += 1
+        count, longest_ns = waits.get(place, (0, 0))
+        waits[place] = count + 1, max(longest_ns, waited_ns)
     held = con.execute(
         "SELECT job, comm, kind, seq, owner, rank, how FROM holders ORDER BY ALL"
     ).fetchall()
@@ -149,11 +152,11 @@ def _tie_groups(edges: Edges) -> None:
                     edges[place].append(rank)
 
 
-def find_roots(edges: Edges, waiting: Mapping[Place, int], silent: set[int]) -> list[Root]:
+def find_roots(edges: Edges, waits: Waits, silent: set[int]) -> list[Root]:
     """Every place where waiting ends, the most waited-for first.
 
     Culprits absent from one operation are named together; each culprit is named once, at the
-    operation that shows most culprits, then at the one where most ranks wait.
+    operation that shows most culprits, then at the one where most ranks wait, then the longest.
     """
     roots: list[Root] = []
     alone: set[int] = set()
@@ -161,14 +164,14 @@ def find_roots(edges: Edges, waiting: Mapping[Place, int], silent: set[int]) -> 
         places = [node for node in component if isinstance(node, Place)]
         ranks = sorted(node for node in component if isinstance(node, int))
         if places and ranks and _is_circle(places, edges):
-            shown = max(places, key=lambda p: (waiting.get(p, 0), -p.seq, -p.comm))
+            shown = max(places, key=lambda p: (waits.get(p, _NOBODY)[0], -p.seq, -p.comm))
             roots.append(Root(shown, "circle", tuple(ranks)))
         elif places:
             roots.append(Root(places[0], "together", ()))
         else:
             alone.update(ranks)
-    roots += _shown_best(alone, edges, waiting, silent)
-    return sorted(roots, key=lambda root: -waiting.get(root.place, 0))
+    roots += _shown_best(alone, edges, waits, silent)
+    return sorted(roots, key=lambda root: -waits.get(root.place, _NOBODY)[0])
 
 
 def _is_circle(places: Sequence[Place], edges: Edges) -> bool:
@@ -177,9 +180,7 @@ def _is_circle(places: Sequence[Place], edges: Edges) -> bool:
     return held or not all(place.ends for place in places)
 
 
-def _shown_best(
-    alone: set[int], edges: Edges, waiting: Mapping[Place, int], silent: set[int]
-) -> Iterator[Root]:
+def _shown_best(alone: set[int], edges: Edges, waits: Waits, silent: set[int]) -> Iterator[Root]:
     """Culprits that wait for nobody, each under the operation that shows most of them."""
     shows: dict[Place, set[int]] = {}
     for node, successors in edges.items():
@@ -187,14 +188,14 @@ def _shown_best(
         if isinstance(node, Place) and held:
             shows[node] = held
     left = set(alone)
-    best = [(_worse(place, held, waiting), place) for place, held in shows.items()]
+    best = [(_worse(place, held, waits), place) for place, held in shows.items()]
     heapq.heapify(best)
     while left and best:
         rank, place = heapq.heappop(best)
         named = shows[place] & left
         if named and -rank[0] > len(named):
             # Some of its culprits have been named since: it may not be the best any more.
-            heapq.heappush(best, (_worse(place, named, waiting), place))
+            heapq.heappush(best, (_worse(place, named, waits), place))
             continue
         left -= named
         for how, culprits in (("absent", named - silent), ("silent", named & silent)):
@@ -202,7 +203,8 @@ def _shown_best(
                 yield Root(place, how, tuple(sorted(culprits)))
 
 
-def _worse(place: Place, held: set[int], waiting: Mapping[Place, int]) -> tuple[int, ...]:
-    """Sorts operations that show more culprits, then those with more ranks waiting, first."""
-    order = (-len(held), -waiting.get(place, 0), place.comm, place.number)
+def _worse(place: Place, held: set[int], waits: Waits) -> tuple[int, ...]:
+    """Sorts operations that show more culprits, then those with more or longer waits, first."""
+    count, longest_ns = waits.get(place, _NOBODY)
+    order = (-len(held), -count, -longest_ns, place.comm, place.number)
     return (*order, place.kind == "p2p", *place.ends)
