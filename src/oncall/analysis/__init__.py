@@ -50,6 +50,7 @@ from oncall.analysis import network_roots
 from oncall.analysis import pause_edges
 from oncall.analysis import provenance
 from oncall.analysis import contributors
+from oncall.analysis import incasts
 from oncall.analysis import flow_routes
 from oncall.analysis import late_flows
 from oncall.analysis import late_ends

@@ -12,7 +12,7 @@ from oncall.analysis.pause_paths import Root, roots
 from oncall.analysis.step_views import INPUTS, View, views
 from oncall.evidence import relation
 
-_ROOT_COLUMNS = [
+ROOT_COLUMNS = [
     ("id", "INTEGER", "", "the late step"),
     ("job", "VARCHAR", "", "the job"),
     ("comm", "UBIGINT", "", "communicator"),
@@ -22,7 +22,7 @@ _ROOT_COLUMNS = [
     ("switch", "VARCHAR", "", "device of the root"),
     ("port", "INTEGER", "", "its port: with the queue, or that sends pauses without one"),
     ("label", "VARCHAR", "", "both"),
-    ("host", "VARCHAR", "", "host behind the port, if any"),
+    ("host", "VARCHAR", "", "host behind the port, or that all it queues is bound for"),
     ("paused_label", "VARCHAR", "", "the port that was stopped by the root, if any"),
     (
         "spread",
@@ -45,7 +45,7 @@ _ROOT_COLUMNS = [
     reads=["late_steps"],
     optional=INPUTS,
     empty_without=["late_steps", "step_ports"],
-    columns=_ROOT_COLUMNS,
+    columns=ROOT_COLUMNS,
     source="Vedrfolnir III-D2 (signatures); Hawkeye",
 )
 def network_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
@@ -55,7 +55,7 @@ def network_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     for step, view in views(con, net):
         for root in roots(view, net):
             rows.append(_row(con, step, view, root, net))
-    names = [column[0] for column in _ROOT_COLUMNS]
+    names = [column[0] for column in ROOT_COLUMNS]
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
