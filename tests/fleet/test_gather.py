@@ -7,7 +7,7 @@ import json
 import shutil
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,21 +24,28 @@ from oncall.fleet.local import LocalTransport
 from oncall.fleet.outcome import HostError
 from oncall.fleet.transport import Connection
 from oncall.rules.load import load_rulebooks, shipped_folder
+from oncall.rules.rulebook import Rulebook
 from oncall.rules.starts import started_communicators
 from oncall.shards.wire import Limits
 from oncall.simulate import Scenario, simulate
 from oncall.simulate.fault import Fault
 
 RULEBOOKS = load_rulebooks([shipped_folder()])
+HANG_ONLY = [book for book in RULEBOOKS if book.name == "hang"]  # quicker, where it is enough
 WriteNodes = Callable[..., dict[str, Path]]
 
 
-def starting(incident: Incident) -> set[int]:
-    started = started_communicators(incident, RULEBOOKS)
-    return {comm for comms in started.values() for comm in comms}
+def ask(
+    transport: Any,
+    hosts: Mapping[str, Any],
+    job: str | None = None,
+    *,
+    rulebooks: Sequence[Rulebook] = RULEBOOKS,
+) -> Answer:
+    def starting(incident: Incident) -> set[int]:
+        started = started_communicators(incident, rulebooks)
+        return {comm for comms in started.values() for comm in comms}
 
-
-def ask(transport: Any, hosts: Mapping[str, Any], job: str | None = None) -> Answer:
     patient = ask_fleet(transport, tuple(hosts), job, Window(), starting, patience_s=120)
     return asyncio.run(patient)
 
@@ -56,9 +63,17 @@ def hang() -> Incident:
     return simulate(Scenario(job="it's", tp=2, pp=1, dp=4, gpus_per_node=2, faults=(fault,)))[0]
 
 
+@pytest.fixture(scope="module")
+def written(
+    hang: Incident, tmp_path_factory: pytest.TempPathFactory, write_nodes: WriteNodes
+) -> dict[str, Path]:
+    return write_nodes(hang, tmp_path_factory.mktemp("written"))
+
+
 @pytest.fixture
-def nodes(hang: Incident, tmp_path: Path, write_nodes: WriteNodes) -> dict[str, Path]:
-    return write_nodes(hang, tmp_path)
+def nodes(written: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
+    """A copy of the nodes' folders, to damage as one likes."""
+    return {node: shutil.copytree(folder, tmp_path / node) for node, folder in written.items()}
 
 
 class Stuck:
@@ -162,20 +177,16 @@ def test_a_job_is_found_by_itself_or_the_choice_is_listed(nodes: dict[str, Path]
         ask(LocalTransport(nodes, in_process=True), nodes, "other")
     window = Window(since_ns=4 * 10**18)
     with pytest.raises(UsageError, match="last seen before the time asked about"):
-        asyncio.run(
-            ask_fleet(LocalTransport(nodes, in_process=True), tuple(nodes), None, window, starting)
-        )
+        transport = LocalTransport(nodes, in_process=True)
+        asyncio.run(ask_fleet(transport, tuple(nodes), None, window, lambda _: set()))
 
 
 # ------------------------------------------------------------------ as it should not
 
 
 def test_where_nobody_answers_in_time_nothing_is_called_healthy() -> None:
-    async def greet_only() -> Answer:
-        transport = HostileTransport({}, HOSTILE["silence"], silence_s=0.1)
-        return await ask_fleet(transport, ("bad",), "it's", Window(), starting)
-
-    with asyncio.run(greet_only()).incident as incident:
+    transport = HostileTransport({}, HOSTILE["silence"], silence_s=1.0)
+    with ask(transport, ("bad",), "it's").incident as incident:
         diagnosis = use_case.diagnose(incident, RULEBOOKS, "it's")
     assert use_case.exit_code(diagnosis) == ExitCode.TOO_LITTLE_COVERAGE
     assert [gap.nodes for gap in diagnosis.coverage.gaps] == [("bad",)]
@@ -187,8 +198,9 @@ def test_hosts_that_are_gone_and_shards_that_are_damaged_are_stated_gaps(
     shutil.rmtree(nodes["gpu004"])
     shard = sorted(nodes["gpu003"].iterdir())[0]
     shard.write_bytes(shard.read_bytes()[:30_000])
-    with ask(LocalTransport(nodes, in_process=True), nodes).incident as incident:
-        coverage = use_case.diagnose(incident, RULEBOOKS, None).coverage
+    transport = LocalTransport(nodes, in_process=True)
+    with ask(transport, nodes, rulebooks=HANG_ONLY).incident as incident:
+        coverage = use_case.diagnose(incident, HANG_ONLY, None).coverage
     assert (coverage.nodes, coverage.answered) == (4, 3)
     gaps = {gap.reason: gap.nodes for gap in coverage.gaps}
     assert gaps["cannot be reached: no such folder"] == ("gpu004",)
@@ -204,9 +216,10 @@ def test_a_collector_that_hangs_costs_its_rows_and_no_more(
     with socket.socket(socket.AF_UNIX) as hanging:
         hanging.bind(str(run / "collector.sock"))
         hanging.listen()
-        answer = ask(LocalTransport(nodes, in_process=True), nodes)
+        transport = LocalTransport(nodes, in_process=True)
+        answer = ask(transport, nodes, rulebooks=HANG_ONLY)
     with answer.incident as incident:
-        diagnosis = use_case.diagnose(incident, RULEBOOKS, None)
+        diagnosis = use_case.diagnose(incident, HANG_ONLY, None)
     assert told(diagnosis) == [("hang", "H1", [5])]
     assert [gap.nodes for gap in diagnosis.coverage.gaps if "did not answer" in gap.reason] == [
         ("gpu001",)
@@ -232,6 +245,8 @@ HOSTILE = {
 _SCRIPT = """
 import sys, time
 out = sys.stdout.buffer
+out.write(b"ready\\n")
+out.flush()
 for line in sys.stdin:
     if '"hello"' in line: out.write({hello!r} + b"\\n")
     elif '"clock"' in line: out.write({clock!r} + b"\\n")
@@ -262,6 +277,8 @@ class HostileTransport(LocalTransport):
             stdout=asyncio.subprocess.PIPE,
         )
         try:
+            assert process.stdout
+            await process.stdout.readline()  # a slow start is no silence
             limits = Limits(part_bytes=10_000, total_bytes=1_000_000)
             yield Connection(host, Pipes(process), silence_s=self.silence_s, limits=limits)
         finally:
@@ -290,8 +307,8 @@ def test_a_node_that_answers_what_it_likes_is_a_gap_and_the_others_are_diagnosed
     evil: str, nodes: dict[str, Path]
 ) -> None:
     transport = HostileTransport(nodes, HOSTILE[evil])
-    with ask(transport, {**nodes, "bad": None}).incident as incident:
-        diagnosis = use_case.diagnose(incident, RULEBOOKS, None)
+    with ask(transport, {**nodes, "bad": None}, rulebooks=HANG_ONLY).incident as incident:
+        diagnosis = use_case.diagnose(incident, HANG_ONLY, None)
     assert told(diagnosis) == [("hang", "H1", [5])]
     assert [gap.nodes for gap in diagnosis.coverage.gaps] == [("bad",)]
 
