@@ -11,8 +11,8 @@ from oncall.analysis.collective_steps import BEST
 from oncall.analysis.waiting_graph import LATE
 from oncall.evidence import relation
 
-# Of each communicator only so many rounds are followed into the network, the latest ones: of ten
-# minutes that is enough to see again and again what lasts.
+# Of each communicator only so many rounds are followed into the network, those that lost most: of
+# ten minutes that is enough to see again and again what lasts.
 MOST_ROUNDS = 16
 
 
@@ -38,7 +38,7 @@ MOST_ROUNDS = 16
     source="Vedrfolnir III-B; Pulse 5.2",
 )
 def late_flows() -> str:
-    """The flows between hosts of each communicator's latest collectives, those that were late."""
+    """The flows between hosts that were late, of each communicator's collectives that lost most."""
     return f"""
         WITH homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
         clock AS (

@@ -94,11 +94,21 @@ class Network:
         ahead = from_src[self.device_of] + 1 + to_dst[self.towards]
         return np.asarray(ahead == whole)
 
-    def follows(self, port: int) -> list[int]:
+    @cached_property
+    def _followed(self) -> dict[int, tuple[int, ...]]:
+        """What `follows` was asked before: the same ports are, for every step."""
+        return {}
+
+    def follows(self, port: int) -> tuple[int, ...]:
         """Ports of the device that `port` leads to, which traffic to some host takes next."""
+        if port not in self._followed:
+            self._followed[port] = self._find_following(port)
+        return self._followed[port]
+
+    def _find_following(self, port: int) -> tuple[int, ...]:
         here, there = self.device_of[port], self.towards[port]
         heading = self.distances[:, here] == self.distances[:, there] + 1
-        return [
+        return tuple(
             after
             for after in self.of_device.get(int(there), [])
             if self.towards[after] != here
@@ -108,7 +118,7 @@ class Network:
                     & (self.distances[:, there] == self.distances[:, self.towards[after]] + 1)
                 )
             )
-        ]
+        )
 
 
 def network(links: Sequence[tuple[str, int, str, int]]) -> Network:

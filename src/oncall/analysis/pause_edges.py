@@ -30,7 +30,7 @@ from oncall.evidence import relation
     ],
     source="Vedrfolnir III-D1: e(p, p)",
 )
-def pausespreading(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def pause_edges(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """Which port waited for which, as pauses spread; weighted by traffic where that was metered."""
     net = network_of(con)
     meters = _meters(con, net)

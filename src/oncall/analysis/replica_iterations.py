@@ -40,7 +40,7 @@ def replica_blocks(calls: RankCalls) -> list[Block]:
                 begin=begin,
                 end=end,
                 until=end,
-                events=at[(at >= begin) & (at < end)],
+                events=at[slice(*np.searchsorted(at, (begin, end)))],
                 torn_before=begin == 0 or bool(calls.lost[begin]),
                 torn_after=torn,
                 started_ns=int(before),

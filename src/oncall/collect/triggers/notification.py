@@ -1,8 +1,8 @@
 """What one collector tells another: so many detections for a flow that I wait for (figure 6).
 
-Whoever waits for a flow tells the node that sends it. The packet bears no clock, no address and
-nothing that a job computes; its seal (HMAC-SHA256, 16 bytes) shows that whoever wrote it knows the
-collectors' secret.
+Whoever waits for a flow tells the node that sends it. The packet bears no address and nothing that
+a job computes; its seal (HMAC-SHA256, 16 bytes) shows that whoever wrote it knows the collectors'
+secret, and the time in it that it is not an old one sent again.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def flow_lines(one: Contributor, width: int) -> list[str]:
     meets = "shares a queue with it" if one.meets else "fills a queue that holds it back"
     ports = f" at {', '.join(one.ports)}" if one.ports else ""
     ends = f"{one.src_host} to {one.dst_host}, " if one.src_host and one.dst_host else ""
-    return wrap(f"{ends}{meets}{ports}; {one.score:,.0f} packets met", width)
+    return wrap(f"{ends}{meets}{ports}; its packets were met {one.score:,.0f} times", width)
 
 
 def latency_lines(latencies: Sequence[NodeLatency], width: int, most: int) -> list[str]:

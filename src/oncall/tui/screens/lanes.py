@@ -176,7 +176,7 @@ class LaneScreen(ConsoleScreen):
         self._view, self._why = None, why
         self.lanes.show(())
         self.query_one(LanesAxis).update("")
-        text = Text(f"{why[0].upper()}{why[1:]}.\n\n")
+        text = Text(f"{why[:1].upper()}{why[1:]}.\n\n")
         text.append(self.EMPTY, theme_style(self.app, "muted"))
         self.set_class(True, "nothing")
         self.query_one("#shown", Static).styles.height = None
