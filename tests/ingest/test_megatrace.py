@@ -319,3 +319,57 @@ def test_real_recording_of_eight_ranks(tmp_path: Path) -> None:
             )
         )
         assert late[2] > 0.92 and late[2] == max(late.values())
+
+
+# ------------------------------------------------------------------ bracketed
+
+
+def v3(rank: int, at_ns: int, op_count: int, op: str, group: int, **other: Any) -> str:
+    stream, before = other.get("stream", "(nil)"), other.get("before", "[job-1] [0] ")
+    return (
+        f"{before}[10.0.0.{rank // 2}] [node{rank // 2}] [save_count 7] "
+        f"[{at_ns // S}.{at_ns % S:09d}] [Rank {rank}] [PCI 0000:{rank:02x}:00.0] [Func nccl{op}] "
+        f"[Data 8] [stream {stream}] [opCount {op_count}] [groupHash 0x{group:016x}]\n"
+    )
+
+
+@pytest.mark.parametrize("before", ["", "[job-1] [0] ", "[a b] [] [x] "])
+def test_a_line_in_brackets_names_host_and_gpu(tmp_path: Path, before: str) -> None:
+    logs = {f"rank_{r}.log": v3(r, T0 * S, 1, "AllReduce", 5, before=before) for r in range(4)}
+    with Incident.empty() as incident:
+        read(tmp_path, incident, logs)
+        assert rows(incident, "SELECT rank, node, pci_bus FROM ranks ORDER BY rank") == [
+            (r, f"node{r // 2}", f"0000:{r:02x}:00.0") for r in range(4)
+        ]
+        assert rows(incident, "SELECT DISTINCT comm, op, seq, count FROM ops") == [
+            (5, "AllReduce", 0, 8)
+        ]
+
+
+def test_numbers_of_a_stream_become_numbers_of_each_communicator(tmp_path: Path) -> None:
+    """Rank 0 has both communicators on one stream, rank 1 one of them alone."""
+    shared = [(5, "AllReduce"), (6, "AllGather"), (5, "AllReduce"), (6, "AllGather")]
+    logs = {
+        "rank_0.log": "".join(
+            v3(0, T0 * S + n, n + 1, op, group) for n, (group, op) in enumerate(shared)
+        ),
+        "rank_1.log": "".join(v3(1, T0 * S + n, n + 1, "AllGather", 6) for n in range(2)),
+    }
+    with Incident.empty() as incident:
+        read(tmp_path, incident, logs)
+        found = rows(incident, "SELECT rank, comm, list(seq ORDER BY seq) FROM ops GROUP BY ALL")
+        assert sorted(found) == [(0, 5, [0, 1]), (0, 6, [0, 1]), (1, 6, [0, 1])]
+        assert rows(incident, "SELECT DISTINCT holes FROM recordings") == [(0,)]
+
+
+def test_calls_that_follow_at_once_are_one_group_call(tmp_path: Path) -> None:
+    """A host that waits for what it sent calls the next Recv later than that."""
+    at = [(0, "Send"), (30_000, "Recv"), (900_000, "Send"), (2_000_000, "Recv")]
+    text = "".join(v3(0, T0 * S + ns, n + 1, op, 9) for n, (ns, op) in enumerate(at))
+    with Incident.empty() as incident:
+        read(tmp_path, incident, {"rank_0.log": text})
+        found = rows(incident, "SELECT op, group_id FROM ops ORDER BY enqueued_ns")
+    groups = [group for _, group in found]
+    assert [op for op, _ in found] == ["Send", "Recv", "Send", "Recv"]
+    assert groups[0] == groups[1]
+    assert len(set(groups)) == 3

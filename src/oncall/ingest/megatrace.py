@@ -13,7 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from oncall.evidence.incident import Incident, Words
-from oncall.ingest.megatrace_comms import Communicators, Lanes, assign, holes, join
+from oncall.ingest.megatrace_comms import (
+    Communicators,
+    Lanes,
+    assign,
+    group_calls,
+    holes,
+    join,
+)
 from oncall.ingest.megatrace_log import Calls, looks_like_log, parse
 
 KIND = "megatrace"
@@ -35,7 +42,7 @@ class _File:
 
 
 def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone decides
-    """Whether `head` holds a line of a Megatrace log, v1 or v2."""
+    """Whether `head` holds a line of a Megatrace log."""
     return looks_like_log(head)
 
 
@@ -54,7 +61,8 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
         return
     lanes = join(logs)
     found = assign(lanes)
-    _write_members(incident, job, lanes, found, _hosts(files))
+    gpus = {rank: bus for log in logs for rank, bus in log.pci_buses.items()}
+    _write_members(incident, job, lanes, found, _hosts(files), gpus)
     _write_ops(incident, job, lanes, found)
     counted: set[int] = set()
     for file in files:
@@ -105,8 +113,11 @@ def _leave_out_repeats(files: Sequence[_File]) -> None:
 
 
 def _hosts(files: Sequence[_File]) -> dict[int, str]:
-    """The host of each rank, where logs lie in a folder for each host: folders with several ranks
-    each, and none of them in two. Empty where they do not."""
+    """The host of each rank, as lines name it, or where logs lie in a folder for each host: folders
+    with several ranks each, and none of them in two. Empty where neither is so."""
+    named = {r: host for file in files if file.calls for r, host in file.calls.hosts.items()}
+    if named:
+        return named
     ranks_of: dict[str, set[int]] = {}
     for file in files:
         ranks_of.setdefault(file.path.parent.name, set()).update(file.ranks)
@@ -117,7 +128,12 @@ def _hosts(files: Sequence[_File]) -> dict[int, str]:
 
 
 def _write_members(
-    incident: Incident, job: str, lanes: Lanes, found: Communicators, hosts: dict[int, str]
+    incident: Incident,
+    job: str,
+    lanes: Lanes,
+    found: Communicators,
+    hosts: dict[int, str],
+    pci_buses: dict[int, str],
 ) -> None:
     """jobs, ranks, comms. Without the log of every rank the size of a communicator is unknown."""
     ranks = np.unique(lanes.rank)
@@ -125,7 +141,8 @@ def _write_members(
     complete = len(ranks) == world_size
     incident.append("jobs", {"job": job, "world_size": [world_size]})
     nodes = [hosts.get(rank) for rank in ranks.tolist()]
-    incident.append("ranks", {"job": job, "rank": ranks, "node": nodes})
+    gpus = [pci_buses.get(rank) for rank in ranks.tolist()]
+    incident.append("ranks", {"job": job, "rank": ranks, "node": nodes, "pci_bus": gpus})
     rows = [
         (comm, rank, place, len(members) if complete else None)
         for comm, members in found.ranks.items()
@@ -141,7 +158,6 @@ def _write_members(
 
 def _write_ops(incident: Incident, job: str, lanes: Lanes, found: Communicators) -> None:
     """Neither an end nor an instant of observation: this recorder knows of calls alone."""
-    grouped = lanes.p2p & (lanes.op_count >= 0)
     incident.append(
         "ops",
         {
@@ -153,8 +169,7 @@ def _write_ops(incident: Incident, job: str, lanes: Lanes, found: Communicators)
             "op": Words(lanes.op_code.astype(np.int32), lanes.ops),
             "count": lanes.count,
             "stream": lanes.stream,
-            # Send and Recv of one group call are launched together and share an opCount.
-            "group_id": np.ma.MaskedArray(lanes.op_count, mask=~grouped),
+            "group_id": group_calls(lanes),
             "enqueued_ns": lanes.at_ns,
         },
     )
@@ -180,7 +195,7 @@ def _notes(lanes: Lanes, found: Communicators) -> list[str]:
     notes = []
     if found.inferred:
         notes.append("memberships inferred from what each rank called, and when")
-    if not lanes.counting:
+    if not lanes.counting or lanes.of_streams:
         notes.append("operations numbered by counting lines; a lost line would shift them")
     if (lanes.p2p & ~lanes.hashed).any():
         notes.append("the peers of Send and Recv are not in the log")

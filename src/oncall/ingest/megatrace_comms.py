@@ -13,6 +13,8 @@ import numpy as np
 from oncall.ingest.megatrace_groups import Lane, find_groups
 from oncall.ingest.megatrace_log import Array, Calls
 
+_ONE_GROUP_CALL_NS = 250_000  # from one to the next; a host that waits in between takes longer
+
 MaskedArray: TypeAlias = np.ma.MaskedArray[Any, np.dtype[Any]]
 
 
@@ -22,7 +24,8 @@ class Lanes:
 
     A lane is what may be one communicator on one rank: collectives, or Send and Recv, of one
     groupHash, or of one stream where the log has none. `place` tells streams and hashes apart;
-    `counting` is false if no opCount of the job ever rises.
+    `counting` is false if no opCount of the job ever rises; `of_streams`: it numbers the calls of
+    a stream, from 1, whichever communicators they are of.
     """
 
     rank: Array
@@ -38,6 +41,7 @@ class Lanes:
     place: Array
     lane: Array
     counting: bool
+    of_streams: bool
 
     def of(self, rank: int) -> slice:
         """Where the calls of a rank lie."""
@@ -91,18 +95,19 @@ def join(logs: Sequence[Calls]) -> Lanes:
         lane=np.unique(key[order], return_inverse=True)[1],
         # From NCCL 2.27 on it may stay 0 on a single node; then lines are counted instead.
         counting=bool((op_count > 0).any()),
+        of_streams=all(log.counts_streams for log in logs),
     )
 
 
 def assign(lanes: Lanes) -> Communicators:
     """Communicators by groupHash, else inferred where the calls make it plain."""
     comm: MaskedArray = np.ma.MaskedArray(lanes.comm.copy(), mask=~lanes.hashed)
-    seq = lanes.op_count.copy()
+    seq = _of_streams(lanes) if lanes.of_streams else lanes.op_count.copy()
     call = np.unique(lanes.count, return_inverse=True)[1] * len(lanes.ops) + lanes.op_code
     ranks: dict[int, list[int]] = {}
     candidates: list[tuple[Lane, slice]] = []
     for part in lanes.slices():
-        rank, numbers = int(lanes.rank[part.start]), lanes.op_count[part]
+        rank, numbers = int(lanes.rank[part.start]), seq[part]
         counted = not lanes.counting or bool((numbers < 0).any())
         # A communicator of one rank launches nothing and leaves its opCount at 0.
         single = not counted and len(numbers) > 1 and not numbers.any()
@@ -127,10 +132,35 @@ def assign(lanes: Lanes) -> Communicators:
     )
 
 
+def group_calls(lanes: Lanes) -> MaskedArray:
+    """A number for each group call of Sends and Recvs, which are launched together.
+
+    They share an opCount where that counts launches; where it counts calls, they follow at once.
+    """
+    if not lanes.of_streams:
+        return np.ma.MaskedArray(lanes.op_count, mask=~(lanes.p2p & (lanes.op_count >= 0)))
+    apart = (np.diff(lanes.lane, prepend=-1) != 0) | (np.diff(lanes.op_count, prepend=-1) != 1)
+    apart |= np.diff(lanes.at_ns, prepend=0) > _ONE_GROUP_CALL_NS
+    return np.ma.MaskedArray(np.cumsum(apart), mask=~lanes.p2p)
+
+
+def _of_streams(lanes: Lanes) -> Array:
+    """Numbers on each communicator, from numbers on each stream: the same, less one, where the
+    stream has no other; else lines are counted."""
+    seq = lanes.op_count - 1
+    _, shared = np.unique(np.stack([lanes.rank, lanes.stream]), axis=1, return_inverse=True)
+    lanes_of = np.unique(np.stack([shared.ravel(), lanes.lane]), axis=1)[0]
+    several = np.bincount(lanes_of)[shared.ravel()] > 1
+    begins = np.flatnonzero(np.diff(lanes.lane, prepend=-1))
+    counted = np.arange(len(seq)) - begins[lanes.lane]
+    return np.where(several, counted, seq)
+
+
 def holes(lanes: Lanes, rank: int) -> int | None:
     """Calls of `rank` that the ring lost, counted where opCount rises; None if it never does."""
     mine = lanes.of(rank)
-    op_count, at_ns, places = lanes.op_count[mine], lanes.at_ns[mine], lanes.place[mine]
+    op_count, at_ns = lanes.op_count[mine], lanes.at_ns[mine]
+    places = lanes.stream[mine] if lanes.of_streams else lanes.place[mine]
     lost, known = 0, False
     for place in np.unique(places):
         here = places == place
@@ -138,7 +168,7 @@ def holes(lanes: Lanes, rank: int) -> int | None:
         # Several communicators on one stream count side by side, so nothing can be told of them.
         if lanes.counting and numbers[0] >= 0 and bool((np.diff(numbers) >= 0).all()):
             known = True
-            lost += int(numbers[-1]) + 1 - len(np.unique(numbers))
+            lost += int(numbers[-1]) + (not lanes.of_streams) - len(np.unique(numbers))
     return lost if known else None
 
 

@@ -3,9 +3,13 @@
     v1  [1746686438.086068203] [Rank 0] Fun AllReduce Data 1 stream 0x55f615683660
     v2  [save_count 3] [1755590104.254021144] [Rank 2] Fun Send Data 8 stream 0x5 opCount 0
         groupHash 7  (on the same line)
+    v3  [10.0.0.1] [node1] [save_count 7] [1768121799.082548236] [Rank 0] [PCI 0000:18:00.0]
+        [Func ncclSend] [Data 8] [stream (nil)] [opCount 16932] [groupHash 0x8e]  (the same)
 
 Data counts elements; the time is the host's at the call; groupHash and opCount may be absent, come
-in either order, and other fields beside them.
+in either order, and other fields beside them. Of the words before save_count the last names the
+host. opCount counts the calls of a communicator, or, by the recorder that is preloaded and names
+functions as NCCL exports them, those of a stream.
 """
 
 from __future__ import annotations
@@ -19,12 +23,17 @@ import numpy as np
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 _LINE = re.compile(
-    rb"^(?:\[save_count \d{1,9}\] )?\[(\d{1,10})\.(\d{9})\] \[Rank (\d{1,6})\] Fun (\w{1,40})"
-    rb" Data (\d{1,18}) stream (0x[0-9a-fA-F]{1,16}|\(nil\))"
-    rb"(?: opCount (-?\d{1,18})| groupHash (-?\d{1,20})| (?!opCount |groupHash )\w{1,40} \S{1,80})*"
+    rb"^((?:\[(?!save_count )[^\]\r\n]{0,128}\] ){0,16})"
+    rb"(?:\[save_count \d{1,9}\] )?\[(\d{1,10})\.(\d{9})\] \[Rank (\d{1,6})\]"
+    rb"(?: \[PCI ([^\]\r\n]{0,40})\])? \[?Func? (\w{1,40})\]?"
+    rb" \[?Data (\d{1,18})\]? \[?stream (0x[0-9a-fA-F]{1,16}|\(nil\))\]?"
+    rb"(?: \[?opCount (-?\d{1,18})\]?| \[?groupHash (-?\d{1,20}|0x[0-9a-fA-F]{1,16})\]?"
+    rb"| \[?(?!opCount |groupHash )\w{1,40} [^\s\]]{1,80}\]?)*"
     rb"\r?\n",
     re.MULTILINE,
 )
+_EXPORTED = b"nccl"
+_NOT_TOLD = ("", "unknown")
 _WRITTEN_LINE = re.compile(rb"^[^\r\n]", re.MULTILINE)
 
 
@@ -33,7 +42,8 @@ class Calls:
     """Calls of one or more ranks; every array (n,), in the order of the log.
 
     `op_code` counts into `ops`; `op_count` is -1 where the log has none; `comm` is NULL (masked)
-    where the log has no groupHash.
+    where the log has no groupHash. `counts_streams`: opCount numbers the calls of a stream, from 1.
+    `hosts` and `pci_buses` by rank, where the log names them.
     """
 
     version: str
@@ -46,6 +56,9 @@ class Calls:
     op_count: Array
     comm: np.ma.MaskedArray[Any, np.dtype[Any]]
     torn: int
+    counts_streams: bool
+    hosts: dict[int, str]
+    pci_buses: dict[int, str]
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -64,25 +77,49 @@ def parse(data: bytes) -> Calls | None:
     found = _LINE.findall(data)
     if not found:
         return None
-    seconds, nanoseconds, rank, op, count, stream, op_count, comm = (
+    before, seconds, nanoseconds, rank, pci, op, count, stream, op_count, comm = (
         np.array(column) for column in zip(*found, strict=True)
     )
+    del found
     ops, op_code = np.unique(op, return_inverse=True)
+    exported = all(name.startswith(_EXPORTED) for name in ops.tolist())
+    rank = rank.astype(np.int64)
     return Calls(
-        version="v2" if (op_count != b"").any() else "v1",
-        rank=rank.astype(np.int64),
+        version=_version(op_count, before, exported),
+        rank=rank,
         at_ns=seconds.astype(np.int64) * 1_000_000_000 + nanoseconds.astype(np.int64),
         op_code=op_code,
-        ops=tuple(name.decode() for name in ops),
+        ops=tuple(name.decode().removeprefix(_EXPORTED.decode()) for name in ops.tolist()),
         count=count.astype(np.int64),
         stream=_each(stream, lambda text: 0 if text == b"(nil)" else int(text, 16)),
         op_count=np.where(op_count == b"", b"-1", op_count).astype(np.int64),
-        # groupHash is printed as a signed number; the same bits unsigned are NCCL's commHash.
-        comm=np.ma.MaskedArray(
-            _each(comm, lambda text: int(text or b"0") % (1 << 64)), mask=comm == b""
-        ),
-        torn=len(_WRITTEN_LINE.findall(data)) - len(found),
+        # groupHash is printed signed or in hexadecimal; its bits unsigned are NCCL's commHash.
+        comm=np.ma.MaskedArray(_each(comm, _hash), mask=comm == b""),
+        torn=len(_WRITTEN_LINE.findall(data)) - len(rank),
+        counts_streams=exported,
+        hosts=_named(rank, before, lambda text: text.rstrip(b"] ").rpartition(b"[")[2]),
+        pci_buses=_named(rank, pci, lambda text: text),
     )
+
+
+def _version(op_count: Array, before: Array, exported: bool) -> str:
+    if exported or (before != b"").any():
+        return "v3"
+    return "v2" if (op_count != b"").any() else "v1"
+
+
+def _hash(text: bytes) -> int:
+    return int(text, 16) if text.startswith(b"0x") else int(text or b"0") % (1 << 64)
+
+
+def _named(rank: Array, texts: Array, name: Any) -> dict[int, str]:
+    """What lines of each rank name, by the first of them that does."""
+    found: dict[int, str] = {}
+    for each in np.unique(rank).tolist():
+        mine = texts[rank == each]
+        for text in np.unique(mine[mine != b""]).tolist()[:1]:
+            found[each] = name(text).decode("utf-8", "replace")
+    return {rank: text for rank, text in found.items() if text not in _NOT_TOLD}
 
 
 def _each(texts: Array, number: Any) -> Array:
