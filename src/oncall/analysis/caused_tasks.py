@@ -8,6 +8,7 @@ more time of their own than usual, or got its input late; the others computed as
 from __future__ import annotations
 
 from oncall.analysis.slow_tasks import SLOW_TASK_COLUMNS
+from oncall.analysis.stage_expectation import PEERS
 from oncall.evidence import relation
 
 _PLACE = ("job", "iteration", "stage", "chunk", "micro_batch", "task")
@@ -23,6 +24,7 @@ def _same(other: str, this: str = "t") -> str:
 @relation(
     "caused_tasks",
     reads=["slow_tasks", "stage_work", "stage_graph", "stage_paths"],
+    optional=["stage_expectation"],
     empty_without=["slow_tasks"],
     columns=[
         *SLOW_TASK_COLUMNS,
@@ -47,10 +49,19 @@ def caused_tasks() -> str:
             FROM stage_work w JOIN kinds k ON w.job = k.job AND w.stage = k.stage
                 AND coalesce(w.chunk, 0) = k.chunk AND w.task = k.task
             GROUP BY ALL),
-        usual AS (
+        past AS (
             SELECT job, replica, stage, chunk, task,
-                quantile_cont(own_ns, 0.25) AS usual_ns  -- as of iterations
+                quantile_cont(own_ns, 0.25) AS past_ns  -- as of iterations
             FROM own GROUP BY ALL),
+        -- What is expected as of other pipelines, because it was slow from the beginning, is
+        -- compared with these here, too.
+        usual AS (
+            SELECT p.job, p.replica, p.stage, p.chunk, p.task,
+                CASE WHEN e.basis = '{PEERS}' THEN least(past_ns, (
+                    SELECT median(o.past_ns) FROM past o WHERE o.job = p.job AND o.stage = p.stage
+                        AND o.chunk = p.chunk AND o.task = p.task AND o.replica <> p.replica))
+                    ELSE past_ns END AS usual_ns
+            FROM past p LEFT JOIN stage_expectation e USING (job, replica, stage, chunk, task)),
         there AS (
             SELECT g.*, own_ns - usual_ns AS own_excess_ns,
                 coalesce(g.latency_ns - g.usual_latency_ns, 0) AS late_ns,

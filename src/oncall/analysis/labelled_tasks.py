@@ -23,6 +23,7 @@ from oncall.analysis.rank_calls import REPLICAS, TASK, UNKNOWN, RankCalls, read_
 from oncall.analysis.replica_iterations import replica_blocks, whole_blocks
 from oncall.analysis.schedule_fit import Told
 from oncall.analysis.schedules import Array
+from oncall.analysis.task_inputs import Computed, inputs_sent
 from oncall.analysis.task_lateness import Late, lateness
 from oncall.analysis.task_positions import Tasks, calls_inside, place_alone, place_tasks
 from oncall.analysis.task_times import time_tasks, transfers_over
@@ -118,10 +119,28 @@ def _label_job(
     began_ns = left_together([one.calls for one in labelled], [one.blocks for one in labelled])
     numbers = number_blocks(list(map(_numbered, labelled, began_ns)))
     late = lateness([one.calls for one in labelled], sizes)
+    sent = _inputs_sent(labelled, numbers)
     parts = []
-    for one, number, mine in zip(labelled, numbers, late, strict=True):
-        parts += _rows(one, number, mine)
+    for one, number, mine, sent_ns in zip(labelled, numbers, late, sent, strict=True):
+        parts += _rows(one, number, mine, sent_ns)
     return parts
+
+
+def _inputs_sent(labelled: Sequence[_Labelled], numbers: Sequence[Array]) -> Sequence[Array | None]:
+    """When the inputs of tasks were sent, where some rank makes no call within its tasks and
+    nothing tells when its Recvs were over."""
+    told = any(one.calls.knows_ends for one in labelled)
+    if told or all((one.calls.use == TASK).any() for one in labelled):
+        return [None] * len(labelled)
+    return inputs_sent([_computed(*each) for each in zip(labelled, numbers, strict=True)])
+
+
+def _computed(one: _Labelled, number: Array) -> Computed | None:
+    if one.place is None or one.place.stage is None or one.place.stages is None:
+        return None
+    counted = (number[one.tasks.block] != NOT_NUMBERED) & ~one.tasks.evaluation
+    iteration = np.where(counted, number[one.tasks.block], UNKNOWN)
+    return Computed(one.calls, one.blocks, one.tasks, one.place.stage, one.place.stages, iteration)
 
 
 def _numbered(one: _Labelled, began_ns: Array) -> Numbered:
@@ -193,13 +212,13 @@ def _alone(one: Found, told: Told) -> _Labelled:
 # ------------------------------------------------------------------------ rows
 
 
-def _rows(one: _Labelled, number: Array, late: Late) -> list[dict[str, Any]]:
+def _rows(one: _Labelled, number: Array, late: Late, sent_ns: Array | None) -> list[dict[str, Any]]:
     """The rank's tasks, what they received and sent, and the ends of iterations."""
     calls, tasks = one.calls, one.tasks
     if one.replicas_alone:
         return _rows_of_replicas(one, number)
     inside = calls_inside(calls, tasks)
-    times = time_tasks(calls, one.blocks, tasks, inside, late)
+    times = time_tasks(calls, one.blocks, tasks, inside, late, sent_ns)
     stage = UNKNOWN if one.place is None else one.place.stage
     iteration = np.ma.MaskedArray(number[tasks.block], mask=number[tasks.block] == NOT_NUMBERED)
     iteration[tasks.evaluation] = np.ma.masked

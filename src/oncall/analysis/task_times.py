@@ -40,9 +40,14 @@ class Times:
 
 
 def time_tasks(
-    calls: RankCalls, blocks: list[Block], tasks: Tasks, inside: Inside, late: Late
+    calls: RankCalls,
+    blocks: list[Block],
+    tasks: Tasks,
+    inside: Inside,
+    late: Late,
+    sent_ns: Array | None = None,
 ) -> Times:
-    """The times of every task."""
+    """The times of every task. `sent_ns`: when its input was sent (tasks,), where known."""
     count = inside.last - inside.first
     any_call = count > 0
     first = _at(calls.entered_ns, _pick(inside.positions, inside.first, any_call))
@@ -50,7 +55,8 @@ def time_tasks(
     last = _at(calls.entered_ns, final)
     done = _done(calls, final)
     ended = _ended(calls, tasks, inside, any_call, done)
-    started = _started(calls, blocks, tasks, ended, first)
+    begins = first if sent_ns is None else _fed(calls, tasks, first, sent_ns)
+    started = _started(calls, blocks, tasks, ended, begins, sent_ns)
     started, ended = _shared(tasks, any_call, started, ended)
     started = _after_the_send(calls, tasks, started, first)
     # What ends later than its rank goes on, as Sends that nobody waits for, holds up no task.
@@ -119,9 +125,7 @@ def _ended(calls: RankCalls, tasks: Tasks, inside: Inside, any_call: Array, done
     last = _is_last(tasks)
     sent = np.where(last, _at(calls.entered_ns, tasks.send_at), UNKNOWN)
     closed = last & (tasks.high >= 0) & (tasks.high < len(calls)) & ~tasks.sends
-    # The last gradients are reduced as soon as they are there, before the bound.
-    reduces = np.append(calls.use == REPLICAS, False)[np.maximum(tasks.high - 1, 0)]
-    before = np.where(closed, tasks.high - (reduces & (tasks.high - 1 > tasks.low)), UNKNOWN)
+    before = np.where(closed, _gradients_begin(calls, tasks), UNKNOWN)
     following = _at(calls.entered_ns, before)
     bounded = (tasks.high >= 0) & (tasks.high < len(calls))
     left = ~last & (bounded | np.append(any_call[1:], False)[: len(tasks)])
@@ -131,8 +135,24 @@ def _ended(calls: RankCalls, tasks: Tasks, inside: Inside, any_call: Array, done
     return np.asarray(np.where(sent >= 0, sent, np.where(over, done, following)))
 
 
+def _gradients_begin(calls: RankCalls, tasks: Tasks) -> Array:
+    """The call that ends a task which sends nothing (tasks,): the bound behind it, or the last of
+    the calls on the communicator on which gradients are reduced first, which are there by then.
+    What is reduced after these waits for them."""
+    first = np.clip(tasks.low + 1, 0, len(calls) - 1)
+    ends = np.append(np.flatnonzero(np.diff(calls.comm)), len(calls) - 1)
+    last = ends[np.searchsorted(ends, first)]
+    reduced = (tasks.low + 1 < tasks.high) & (calls.use[first] == REPLICAS)
+    return np.where(reduced, np.minimum(last, tasks.high - 1), tasks.high)
+
+
 def _started(
-    calls: RankCalls, blocks: list[Block], tasks: Tasks, ended: Array, first: Array
+    calls: RankCalls,
+    blocks: list[Block],
+    tasks: Tasks,
+    ended: Array,
+    first: Array,
+    sent_ns: Array | None,
 ) -> Array:
     """A task can begin when what it needs has come and the task before it is done.
 
@@ -147,8 +167,18 @@ def _started(
     waited = np.where(came >= 0, np.maximum(came, free), UNKNOWN if calls.knows_ends else first)
     started = np.where(tasks.receives, waited, np.where(free >= 0, free, first))
     fed = opening & ~tasks.receives
+    if sent_ns is not None:
+        started = np.where(fed & (first < 0), np.maximum(started, sent_ns), started)
     started = _after_the_optimizer(tasks, fed, started, first)
     return _after_the_pause(calls, blocks, tasks, fed & (first < 0), started, ended)
+
+
+def _fed(calls: RankCalls, tasks: Tasks, first: Array, sent_ns: Array) -> Array:
+    """The first calls of tasks; where a task has none, when it had asked for its input and that was
+    sent."""
+    asked = _at(calls.entered_ns, tasks.recv_at)
+    known = (first < 0) & (asked >= 0) & (sent_ns >= 0)
+    return np.where(known, np.maximum(asked, sent_ns), first)
 
 
 def _after_the_send(calls: RankCalls, tasks: Tasks, started: Array, first: Array) -> Array:
@@ -274,7 +304,9 @@ def transfers_over(calls: RankCalls) -> Array:
     """When each Send and Recv was over as far as its rank tells (calls,), -1 unknown.
 
     Where only calls are told: a host waits for what it receives before it goes on, and one that
-    goes on at once after what it sends alone does not wait for that.
+    goes on at once after what it sends alone does not wait for that. One that makes no call within
+    its tasks goes on to compute, and its next call is after that; after what it sends alone, it
+    asks for the next input first, if it needs one.
     """
     if calls.knows_ends:
         return calls.ended_ns
@@ -290,6 +322,13 @@ def transfers_over(calls: RankCalls) -> Array:
     # Before what all replicas or stages do together a rank may wait for something else, too.
     elsewhere = np.append(np.isin(calls.use, (REPLICAS, OUTSIDE)), True)[last + 1]
     over = np.where(torn | elsewhere, UNKNOWN, after)
+    if not (calls.use == TASK).any():
+        asks = np.append(calls.use == RECV, False)[last + 1]
+        received = np.isin(
+            calls.group[transfers], calls.group[transfers][calls.use[transfers] == RECV]
+        )
+        received &= calls.group[transfers] >= 0
+        over = np.where(asks & ~received & (calls.use[transfers] == SEND), over, UNKNOWN)
     sends = calls.use[transfers] == SEND
     alone = sends & ~with_next & ~np.append(False, with_next[:-1]) & (over >= 0)
     took = over - calls.entered_ns[transfers]
