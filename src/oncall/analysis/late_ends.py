@@ -115,10 +115,10 @@ def late_ends() -> str:
                 sum(pfc_tx_pause) AS tx_pauses, sum(tx_paused_ns) AS tx_paused_ns,
                 sum(cnp_handled) AS notified, sum(ecn_marked) AS marked,
                 sum(again) FILTER (counts_repeats) AS repeats,
-                max(link_bytes_per_s) AS link_bytes_per_s,
+                nullif(max(link_bytes_per_s), 0) AS link_bytes_per_s,
                 sum(tx_bytes) FILTER (within) * 1e9 AS tx_within,
                 sum(rx_bytes) FILTER (within) * 1e9 AS rx_within,
-                sum(took_ns) FILTER (within) * max(link_bytes_per_s) AS room_within
+                nullif(sum(took_ns) FILTER (within) * max(link_bytes_per_s), 0) AS room_within
             FROM readings JOIN counted USING (node, nic, port, at_ns) GROUP BY ALL),
         steps AS (
             SELECT job, comm, seq, side, node, any_value(whole) AS whole,
@@ -127,8 +127,8 @@ def late_ends() -> str:
                 arg_max(peer, excess_ns) AS peer, arg_max(step, excess_ns) AS step,
                 arg_max(started_ns, excess_ns) AS started_ns,
                 arg_max(ended_ns - started_ns, excess_ns) AS exec_ns, sum(excess_ns) AS excess_ns,
-                sum(ended_ns - started_ns) AS steps_ns,
-                sum(bytes) * 1e9 / nullif(steps_ns, 0) AS own_bytes_per_s
+                nullif(sum(ended_ns - started_ns), 0) AS steps_ns,
+                sum(bytes) * 1e9 / steps_ns AS own_bytes_per_s
             FROM ends GROUP BY job, comm, seq, side, node
             UNION ALL
             SELECT job, comm, seq, 'elsewhere', NULL, any_value(whole), bool_and(traced),

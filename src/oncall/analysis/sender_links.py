@@ -2,13 +2,16 @@
 
 What a switch shows is that the sender's flows together come at the rate which the step would have
 alone: then its link was full, and what the others sent, the step could not. Where every epoch of a
-flow was reported, that is told epoch by epoch; else of all that was reported of the step.
+flow was reported, that is told epoch by epoch; else of all that was reported of the step. Flows
+that leave a switch together, too, filled the link before if they pass as many packets as a port
+with a queue: there is none where the host's link has set their pace.
 """
 
 from __future__ import annotations
 
 from oncall.evidence import relation
 
+LEAST_QUEUE = 5.0  # packets met on average: less is what two senders' bursts make
 FULL = 0.9  # of the rate that the step has alone: together they came as fast as that
 WHOLE = 0.9  # of the time of a flow's steps: what is reported of so much are all its packets
 
@@ -16,7 +19,7 @@ WHOLE = 0.9  # of the time of a flow's steps: what is reported of so much are al
 @relation(
     "sender_links",
     reads=["late_steps"],
-    optional=["step_waits", "switch_flows", "flows", "links"],
+    optional=["step_waits", "switch_flows", "switch_ports", "flows", "links"],
     empty_without=["late_steps", "switch_flows", "flows", "links"],
     columns=[
         ("id", "INTEGER", "", "the late step"),
@@ -35,7 +38,8 @@ def sender_links() -> str:
             SELECT a AS host, a_port AS port, rate_bytes_per_s FROM links
             UNION SELECT b, b_port, rate_bytes_per_s FROM links),
         single AS (
-            SELECT host, any_value(port) AS port, any_value(rate_bytes_per_s) / 1e9 AS bytes_per_ns
+            SELECT host, any_value(port) AS port,
+                nullif(any_value(rate_bytes_per_s), 0) / 1e9 AS bytes_per_ns
             FROM ends GROUP BY host HAVING count(*) = 1),
         epochs AS (
             SELECT flow, at_ns, max(packets) AS packets, max(epoch_ns) AS epoch_ns
@@ -70,9 +74,25 @@ def sender_links() -> str:
             JOIN sizes z ON z.flow = s.flow JOIN single h ON h.host = t.host
             GROUP BY t.id, t.at_ns, z.packets_per_byte, h.bytes_per_ns
             HAVING count(*) > 1 AND sum(t.packets)
-                >= {FULL} * max(t.epoch_ns) * z.packets_per_byte * h.bytes_per_ns)
+                >= {FULL} * max(t.epoch_ns) * z.packets_per_byte * h.bytes_per_ns),
+        fastest AS (
+            SELECT max(packets / epoch_ns) AS packets_per_ns FROM switch_ports
+            WHERE queue_depth >= {LEAST_QUEUE} AND epoch_ns > 0
+                AND (SELECT count(DISTINCT rate_bytes_per_s) FROM links) = 1),
+        beside AS (
+            SELECT DISTINCT t.id, t.at_ns, t.flow, t.packets, t.epoch_ns
+            FROM together t JOIN late_steps s USING (id)
+            JOIN switch_flows o ON o.flow = s.flow AND o.at_ns = t.at_ns AND o.packets > 0
+            JOIN switch_flows p ON p.flow = t.flow AND p.at_ns = t.at_ns AND p.packets > 0
+                AND p.switch = o.switch AND p.port = o.port),
+        full_ports AS (
+            SELECT id, at_ns FROM beside GROUP BY ALL
+            HAVING count(*) > 1 AND sum(packets)
+                >= {FULL} * max(epoch_ns) * (SELECT packets_per_ns FROM fastest)),
+        paced AS (SELECT id, at_ns, flow FROM beside SEMI JOIN full_ports USING (id, at_ns))
         SELECT id, host AS switch, port, flow, sum(packets) AS packets, any_value(own) AS own
         FROM together t
         WHERE id IN (FROM full_steps) OR (id, at_ns) IN (SELECT (id, at_ns) FROM full_epochs)
+            OR (id, at_ns, flow) IN (SELECT (id, at_ns, flow) FROM paced)
         GROUP BY ALL
     """
