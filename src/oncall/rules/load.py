@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -196,18 +197,25 @@ def _read_file(path: Path) -> tuple[Source, Rulebook | OverrideFile | None, list
     source, problems = _source(path)
     if problems:
         return source, None, problems
+    part, found = _read_text(source.path, source.text)
+    return source, part, list(found)
+
+
+@lru_cache(maxsize=256)  # the console reads a folder again when one of its files has changed
+def _read_text(path: str, text: str) -> tuple[Rulebook | OverrideFile | None, tuple[Problem, ...]]:
+    source = Source(path, text)
     data, problems = read_yaml(source)
     if data is None and problems:
-        return source, None, problems
+        return None, tuple(problems)
     part: Rulebook | OverrideFile | None
     if isinstance(data, dict) and "override" in data:
         faults: list[Fault] = []
         part = read_record(OverrideFile, data, (), faults)
-        found = source.place_all(faults)
+        problems += source.place_all(faults)
     else:
         part, found = _rulebook(source, data)
-    problems += found
-    return source, (None if problems else part), problems
+        problems += found
+    return (None if problems else part), tuple(problems)
 
 
 def _source(path: Path) -> tuple[Source, list[Problem]]:
