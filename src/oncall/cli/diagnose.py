@@ -86,7 +86,9 @@ def diagnose(
     explain: Annotated[
         bool,
         typer.Option(
-            "--explain", help="Show each step's fact, SQL and parameters, and what was transmitted."
+            "--explain",
+            help="Show each step's fact, SQL and parameters, and pictures: what ranks sent, "
+            "computed and waited for.",
         ),
     ] = False,
     save: Annotated[
