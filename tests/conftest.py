@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -194,6 +194,29 @@ def posting(verbs_program: Path, tmp_path: Path) -> Iterator[Callable[..., Posti
     yield start
     for process in started:
         process.kill()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than cores: a quarter of their time tests wait for what they have started."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # outermost: waiting is not the test's time
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test marked `alone` begins when those of other workers have ended, and they wait for it."""
+    of_worker = item.config.getoption("basetemp")
+    if of_worker is None:  # no other workers
+        return (yield)
+    alone = item.get_closest_marker("alone") is not None
+    how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+    folder = Path(of_worker).parent
+    with (folder / "turn.lock").open("w") as turn, (folder / "machine.lock").open("w") as machine:
+        fcntl.flock(turn, how)  # who wants to be alone holds up those who come after
+        fcntl.flock(machine, how)
+        if not alone:
+            fcntl.flock(turn, fcntl.LOCK_UN)
+        return (yield)
 
 
 @pytest.fixture
