@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import duckdb
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,18 +124,17 @@ def test_peers_are_named_by_the_memberships_of_all_nodes() -> None:
 
 @given(st.integers(0, 20), st.integers(0, 2**40))
 def test_what_is_kept_at_a_step_is_kept_at_every_smaller_one(power: int, first: int) -> None:
-    with Incident.empty() as incident:
-        kept = [
-            {
-                seq
-                for (seq,) in incident.con.execute(
-                    f"SELECT s FROM range(?, ?) t(s) WHERE {is_sampled('s', str(2**k))}",
-                    [first, first + 500],
-                ).fetchall()
-            }
-            for k in (power, power + 1)
-        ]
-        assert kept[1] <= kept[0]
+    kept = [
+        {
+            seq
+            for (seq,) in duckdb.execute(
+                f"SELECT s FROM range(?, ?) t(s) WHERE {is_sampled('s', str(2**k))}",
+                [first, first + 500],
+            ).fetchall()
+        }
+        for k in (power, power + 1)
+    ]
+    assert kept[1] <= kept[0]
 
 
 @given(st.integers(0, 8), st.integers(1, 12), st.integers(0, 2**40))
@@ -143,15 +143,14 @@ def test_samples_are_even_and_keep_step_with_no_pattern(
 ) -> None:
     """Of the calls of a step that repeats, each comes about as often as the others."""
     rounds = 4096
-    with Incident.empty() as incident:
-        rows = incident.con.execute(
-            f"SELECT s % ? AS call, count(*) FROM range(?, ?) t(s) "
-            f"WHERE {is_sampled('s', str(2**power))} GROUP BY ALL",
-            [period, first, first + rounds * period],
-        ).fetchall()
-        expected = rounds / 2**power
-        assert len(rows) == period
-        assert all(0.5 * expected < count < 1.5 * expected + 2 for _, count in rows)
+    rows = duckdb.execute(
+        f"SELECT s % ? AS call, count(*) FROM range(?, ?) t(s) "
+        f"WHERE {is_sampled('s', str(2**power))} GROUP BY ALL",
+        [period, first, first + rounds * period],
+    ).fetchall()
+    expected = rounds / 2**power
+    assert len(rows) == period
+    assert all(0.5 * expected < count < 1.5 * expected + 2 for _, count in rows)
 
 
 def test_transfers_are_as_coarse_as_the_coarsest_node_kept_them() -> None:
@@ -172,8 +171,6 @@ def test_transfers_are_as_coarse_as_the_coarsest_node_kept_them() -> None:
 
 
 def _kept(seq: int, step: int) -> bool:
-    import duckdb
-
     ((kept,),) = duckdb.sql(f"SELECT {is_sampled(str(seq), str(step))}").fetchall()
     return bool(kept)
 
