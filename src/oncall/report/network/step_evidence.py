@@ -223,7 +223,7 @@ def why_unseen(incident: Incident, collective: Collective, step: Step) -> str | 
     for node, nic, frames, port in paused:
         where = f"from upstream of ToR port {clean(port)}" if port else "by its switch"
         return (
-            f"{clean(nic)} of {clean(node)} was paused {where} ({frames:,} frames); "
+            f"NIC {clean(nic)} of {clean(node)} was paused {where} ({frames:,} frames); "
             "switch data would decide"
         )
     if not ports:
