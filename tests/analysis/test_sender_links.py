@@ -14,8 +14,11 @@ MS = 1_000_000
 Rows = list[tuple[int, int, int]]  # flow, epoch of 5 ms, packets
 
 
-def late_step(packets: Rows, took_ms: int = 10) -> Incident:
-    """A step of 5 ms from host a took longer; leaf A saw it and another flow of host a."""
+def late_step(packets: Rows, took_ms: int = 10, together: int | None = None) -> Incident:
+    """A step of 5 ms from host a took longer; leaf A saw it and another flow of host a.
+
+    They leave the leaf by one port if a port with a queue is told to pass `together` packets.
+    """
     incident = Incident.empty()
     incident.append(
         "flow_steps",
@@ -41,7 +44,7 @@ def late_step(packets: Rows, took_ms: int = 10) -> Incident:
         "switch_flows",
         {
             "switch": "A",
-            "port": [flow + 1 for flow, _, _ in packets],
+            "port": [2 if together else flow + 1 for flow, _, _ in packets],
             "at_ns": [epoch * 5 * MS for _, epoch, _ in packets],
             "epoch_ns": 5 * MS,
             "flow": [flow for flow, _, _ in packets],
@@ -49,6 +52,18 @@ def late_step(packets: Rows, took_ms: int = 10) -> Incident:
             "queue_depth": 0.0,
         },
     )
+    if together:
+        incident.append(
+            "switch_ports",
+            {
+                "switch": ["B"],
+                "port": [4],
+                "at_ns": [0],
+                "epoch_ns": [5 * MS],
+                "packets": [together],
+                "queue_depth": [50.0],
+            },
+        )
     incident.provide(["sender_links", "contributors"])
     return incident
 
@@ -79,3 +94,12 @@ def test_a_link_full_for_a_while_is_why_for_that_while() -> None:
 def test_epochs_that_nobody_reported_leave_the_size_of_packets_unknown() -> None:
     with late_step([(1, 1, 3_000), (2, 1, 1_000)]) as incident:
         assert incident.rows("sender_links") == 0
+
+
+@pytest.mark.parametrize(("fastest", "named"), [(4_100, [1, 2]), (5_000, [])])
+def test_a_port_that_both_leave_by_and_that_is_full_is_shared_without_a_queue(
+    fastest: int, named: list[int]
+) -> None:
+    with late_step([(1, 1, 3_000), (2, 1, 1_000)], together=fastest) as incident:
+        rows = incident.con.execute("SELECT flow FROM sender_links ORDER BY flow").fetchall()
+        assert [flow for (flow,) in rows] == named

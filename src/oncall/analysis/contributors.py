@@ -60,8 +60,7 @@ def flow_scores(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         where: dict[int, list[str]] = defaultdict(list)
         for port in sorted(near):
             at = met.get(port)
-            waited = at is not None and (at.depth >= QUEUE or port in unreported)
-            direct = at.waits_for() if at is not None and waited else {}
+            direct = at.waits_for(port in unreported) if at is not None else {}
             # Where pauses cost the step next to nothing, who is behind them did it no harm.
             at_port = scores if port in stopped else base[step[0]]
             for flow, score in at_port.get(port, {}).items():
@@ -193,30 +192,35 @@ class _Meeting:
     def __init__(self) -> None:
         self.own = False
         self.all_queued = self.packets = 0.0
-        self.others: Scores = {}
+        self.others: dict[int, tuple[float, float]] = {}  # flow -> met of it, deepest queue with it
 
-    @property
-    def depth(self) -> float:
-        return self.all_queued / self.packets if self.packets else 0.0
+    def waits_for(self, inferred: bool) -> Scores:
+        """w(cf, f): of the packets that the step's flow met, each other flow's part.
 
-    def waits_for(self) -> Scores:
-        """w(cf, f): of the packets that the step's flow met, each other flow's part."""
-        return {flow: met for flow, met in self.others.items() if self.own and met > 0}
+        A queue that nobody would wait in is none, unless pauses tell that it was `inferred`.
+        """
+        deep = inferred or self.all_queued >= QUEUE * self.packets
+        return {
+            flow: met
+            for flow, (met, deepest) in self.others.items()
+            if self.own and met > 0 and (deep or deepest >= QUEUE)
+        }
 
 
 def _seen(con: duckdb.DuckDBPyConnection) -> dict[int, dict[Port, _Meeting]]:
     meetings: dict[int, dict[Port, _Meeting]] = defaultdict(lambda: defaultdict(_Meeting))
     rows = con.execute(
-        "SELECT id, switch, port, flow, packets, queued, met, own, member FROM step_flows"
+        """SELECT id, switch, port, flow, packets, queued, met, deepest, own, member
+        FROM step_flows"""
     ).fetchall()
-    for step, switch, port, flow, packets, queued, met, own, member in rows:
+    for step, switch, port, flow, packets, queued, met, deepest, own, member in rows:
         meeting = meetings[step][switch, port]
         meeting.packets += packets
         meeting.all_queued += queued or 0.0
         if own:
             meeting.own = True
         elif not member:
-            meeting.others[flow] = met or 0.0
+            meeting.others[flow] = met or 0.0, deepest or 0.0
     return meetings
 
 

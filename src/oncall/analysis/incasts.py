@@ -7,11 +7,11 @@ such flows and the collective's may share links too: what they wait for there is
 from __future__ import annotations
 
 from oncall.analysis.network_roots import ROOT_COLUMNS
-from oncall.analysis.step_ports import LEAST_QUEUE
+from oncall.analysis.sender_links import LEAST_QUEUE
 from oncall.evidence import relation
 
 SENDERS = 3  # two senders to one host are a collision; the paper's incasts have three to eight
-TOGETHER_NS = 1_000_000  # one request or barrier begins an incast; further apart, flows only meet
+TOGETHER_NS = 300_000  # one request or barrier begins an incast; further apart, flows only meet
 
 
 @relation(

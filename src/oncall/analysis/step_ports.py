@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from oncall.analysis.sender_links import LEAST_QUEUE
 from oncall.evidence import relation
-
-# What a sender's own link holds back is told by nobody: it counts as the shortest queue that does.
-LEAST_QUEUE = 5.0  # packets met on average: less is what two senders' bursts make
 
 
 @relation(
@@ -28,6 +26,7 @@ LEAST_QUEUE = 5.0  # packets met on average: less is what two senders' bursts ma
 def step_ports() -> str:
     """Each port's queue and pauses while a late step ran.
 
+    What a sender's own link holds back is told by nobody: it counts as the shortest queue.
     Where no pause is told, a port was stopped for the share of its packets that met it stopped.
     """
     return f"""
@@ -73,6 +72,12 @@ def step_ports() -> str:
         ("queued", "DOUBLE", "packets", "packets that those met, summed"),
         ("part", "DOUBLE", "packets", "its part of all queues met there, epoch by epoch"),
         ("met", "DOUBLE", "packets", "its part of the queues that the late step's packets met"),
+        (
+            "deepest",
+            "DOUBLE",
+            "packets",
+            "mean queue there in the deepest epoch that saw it",
+        ),
         ("own", "BOOLEAN", "", "it is the late step's flow"),
         ("member", "BOOLEAN", "", "it is a flow of the collective"),
         ("name", "VARCHAR", "", "what to call it"),
@@ -101,6 +106,7 @@ def step_flows() -> str:
         SELECT s.id, p.switch, p.port, p.flow, sum(p.packets) AS packets,
             sum(p.queued) AS queued, sum(e.queued * p.packets / e.packets) AS part,
             sum(e.own_queued * p.packets / e.packets) AS met,
+            max(e.queued / e.packets) AS deepest,
             coalesce(bool_or(p.flow = s.flow), false) AS own,
             bool_or(m.flow IS NOT NULL) AS member,
             coalesce(any_value(n.name), 'flow ' || p.flow) AS name

@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 
 from oncall.analysis.network_paths import Flags, Integers, Network
-from oncall.analysis.step_ports import LEAST_QUEUE
+from oncall.analysis.sender_links import LEAST_QUEUE
 
 QUEUE = LEAST_QUEUE
 FOREVER = 1 << 62

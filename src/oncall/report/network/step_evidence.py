@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from oncall.analysis.network_paths import Network, label
-from oncall.analysis.step_ports import LEAST_QUEUE
+from oncall.analysis.sender_links import LEAST_QUEUE
 from oncall.evidence.incident import Incident
 from oncall.report.network.provenance import (
     FlowEdge,
