@@ -98,6 +98,18 @@ def test_depth_is_a_mean_and_of_no_packets_unknown(folder: Path, incident: Incid
     ]
 
 
+def test_a_port_whose_flows_all_aged_out_has_passed_nothing(
+    folder: Path, incident: Incident
+) -> None:
+    stale = "\n".join(line for line in REPORT.splitlines() if "0b000201" not in line)
+    (folder / "telemetry_0.txt").write_text(stale + "\n")
+    load([folder], incident)
+    rows = incident.con.execute(
+        "SELECT packets, queue_depth FROM switch_ports WHERE at_ns = 2004600000"
+    ).fetchall()
+    assert rows == [(0, None)]
+
+
 def test_flows_are_the_same_in_steps_and_reports(folder: Path, incident: Incident) -> None:
     load([folder], incident)
     rows = incident.con.execute(

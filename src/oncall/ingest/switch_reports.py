@@ -2,7 +2,8 @@
 
 A report has an instant, then for each port that was asked for the running epoch (`now`) and the
 one before (`last`): what passed the port, each flow's part of it, and perhaps how much came from
-one other port. Depths are summed over packets; here they become means.
+one other port. Depths are summed over packets; here they become means. A port's own counters stay
+as they were until its next packet, its flows' do not: without a flow, they are of an older epoch.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ class _Period:
     at_ns: int
     length_ns: int
 
+    @property
+    def begun_ns(self) -> int:
+        """When the epoch began."""
+        return self.at_ns - self.length_ns
+
 
 @dataclass
 class Reports:
@@ -42,6 +48,7 @@ class Reports:
         default_factory=dict
     )
     meters: dict[tuple[str, int, int, int], int] = field(default_factory=dict)
+    listed: set[tuple[str, int, int]] = field(default_factory=set)  # whose flows were listed
 
     def flows(self) -> set[FlowKey]:
         """Every flow that a switch saw."""
@@ -49,7 +56,11 @@ class Reports:
 
     def write(self, incident: Incident, flows: dict[FlowKey, int]) -> None:
         """Fill switch_ports, switch_flows and switch_meters."""
-        ports = list(self.ports.values())
+        passed = {key[:3] for key in self.flow_rows}
+        ports = [
+            (row[0], 0, 0, 0) if key in self.listed - passed else row
+            for key, row in self.ports.items()
+        ]
         incident.append("switch_ports", _columns(ports))
         rows = list(self.flow_rows.values())
         numbers = [flows[key[3]] for key in self.flow_rows]
@@ -99,7 +110,8 @@ def read_reports(text: str, switch: str, reports: Reports) -> tuple[int, str | N
         elif line == "end":
             at_ns, closed = None, True
         elif _HEADING.match(line):
-            continue
+            if period is not None and line.startswith("flow telemetry"):
+                reports.listed.add((period.switch, period.port, period.begun_ns))
         elif line in ("epoch now", "epoch last"):
             last = line == "epoch last"
         elif (found := _METER.fullmatch(line)) is not None:
@@ -115,6 +127,8 @@ def read_reports(text: str, switch: str, reports: Reports) -> tuple[int, str | N
             rows += 1
         else:
             bad += 1
+    if not closed and period is not None:
+        reports.listed.discard((period.switch, period.port, period.begun_ns))
     if bad:
         return rows, f"{bad:,} lines could not be read"
     return rows, None if closed else "cut off in its last report"
@@ -133,7 +147,7 @@ def _period(switch: str, port: int, at_ns: int, last: bool) -> _Period:
 
 
 def _add(words: list[str], whole: list[int | None], period: _Period, reports: Reports) -> bool:
-    begun = period.at_ns - period.length_ns
+    begun = period.begun_ns
     if len(words) == _PORT_FIELDS and None not in whole:
         queued, stopped, passed = (number or 0 for number in whole)
         key = period.switch, period.port, begun
