@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from oncall.evidence import relation
 
-# Of one collective, only so many late steps are followed into the network, the worst first: the
-# critical path has few, and beyond some tens they tell nothing new.
+# Of one collective, only so many late steps are followed into the network, those of the critical
+# path first, then the worst: what made so many others late tells nothing new.
 MOST_STEPS = 200
 
 
