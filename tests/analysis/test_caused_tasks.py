@@ -63,5 +63,7 @@ def test_pipelines_that_meet_one_held_up_by_a_slow_link_wait_for_that_link(
         incident.provide(["slow_stages", "slow_tasks"])
         culprits = incident.con.execute("SELECT DISTINCT rank, network FROM slow_stages").fetchall()
         replicas = incident.con.execute("SELECT DISTINCT replica FROM slow_tasks").fetchall()
+        costs = incident.con.execute("SELECT DISTINCT replica FROM stage_costs").fetchall()
     assert culprits == [(9, True)]
-    assert (1,) in replicas
+    assert replicas == [(0,)]
+    assert (1,) in costs

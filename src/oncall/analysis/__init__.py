@@ -69,7 +69,9 @@ from oncall.analysis import hang
 from oncall.analysis import transfers
 from oncall.analysis import longest_wait
 from oncall.analysis import training_iterations
+from oncall.analysis import task_companies
 from oncall.analysis import stage_vertices
+from oncall.analysis import stage_transfers
 from oncall.analysis import stage_expectation
 from oncall.analysis import stage_paths
 from oncall.analysis import stage_graph
@@ -77,6 +79,7 @@ from oncall.analysis import stage_costs
 from oncall.analysis import slow_tasks
 from oncall.analysis import caused_tasks
 from oncall.analysis import slow_members
+from oncall.analysis import transfer_signs
 from oncall.analysis import slow_stages
 from oncall.analysis import stage_victims
 from oncall.analysis import stage_lags

@@ -8,7 +8,6 @@ more time of their own than usual, or got its input late; the others computed as
 from __future__ import annotations
 
 from oncall.analysis.slow_tasks import SLOW_TASK_COLUMNS
-from oncall.analysis.stage_expectation import PEERS
 from oncall.evidence import relation
 
 _PLACE = ("job", "iteration", "stage", "chunk", "micro_batch", "task")
@@ -23,8 +22,8 @@ def _same(other: str, this: str = "t") -> str:
 
 @relation(
     "caused_tasks",
-    reads=["slow_tasks", "stage_work", "stage_graph", "stage_paths"],
-    optional=["stage_expectation"],
+    reads=["slow_tasks", "stage_graph", "stage_paths", "stage_vertices", "stage_expectation"],
+    optional=["task_companies"],
     empty_without=["slow_tasks"],
     columns=[
         *SLOW_TASK_COLUMNS,
@@ -42,40 +41,23 @@ def caused_tasks() -> str:
     moved_here = ", ".join(f"coalesce(to_{name}, {name}) AS {name}" for name in there)
     return f"""
         WITH places AS (SELECT DISTINCT {place} FROM slow_tasks WHERE kind = 'computation'),
-        kinds AS (SELECT DISTINCT job, stage, chunk, task FROM places),
-        own AS (
-            SELECT w.job, iteration, coalesce(replica, 0) AS replica, w.stage,
-                coalesce(w.chunk, 0) AS chunk, micro_batch, w.task, max(own_ns) AS own_ns
-            FROM stage_work w JOIN kinds k ON w.job = k.job AND w.stage = k.stage
-                AND coalesce(w.chunk, 0) = k.chunk AND w.task = k.task
-            GROUP BY ALL),
-        past AS (
-            SELECT job, replica, stage, chunk, task,
-                quantile_cont(own_ns, 0.25) AS past_ns  -- as of iterations
-            FROM own GROUP BY ALL),
-        -- What is expected as of other pipelines, because it was slow from the beginning, is
-        -- compared with these here, too.
-        usual AS (
-            SELECT p.job, p.replica, p.stage, p.chunk, p.task,
-                CASE WHEN e.basis = '{PEERS}' THEN least(past_ns, (
-                    SELECT median(o.past_ns) FROM past o WHERE o.job = p.job AND o.stage = p.stage
-                        AND o.chunk = p.chunk AND o.task = p.task AND o.replica <> p.replica))
-                    ELSE past_ns END AS usual_ns
-            FROM past p LEFT JOIN stage_expectation e USING (job, replica, stage, chunk, task)),
         there AS (
-            SELECT g.*, own_ns - usual_ns AS own_excess_ns,
+            -- A hole in a recording is no time of its own.
+            SELECT g.*, company, CASE WHEN v.whole THEN v.own_ns - e.usual_own_ns * g.work END
+                    AS own_excess_ns,
                 coalesce(g.latency_ns - g.usual_latency_ns, 0) AS late_ns,
                 -- What the Send before it, to the task `to`, held it up.
                 CASE WHEN r.vertex IS NULL THEN 0 ELSE coalesce(p.hold_ns - p.usual_hold_ns, 0) END
                     AS held_ns, p.usual_hold_ns, {to},
                 greatest(own_excess_ns, late_ns, held_ns) AS most_ns
             FROM stage_graph g SEMI JOIN places USING ({place})
+            JOIN (SELECT vertex, whole, own_ns FROM stage_vertices) v ON v.vertex = g.vertex
             LEFT JOIN stage_paths p ON p.vertex = g.vertex
             LEFT JOIN stage_paths s ON s.source = p.previous
             LEFT JOIN stage_graph r ON r.vertex = s.vertex
-            LEFT JOIN own o ON {_same("o", "g")} AND o.replica = g.replica
-            LEFT JOIN usual u ON u.job = g.job AND u.replica = g.replica AND u.stage = g.stage
-                AND u.chunk = g.chunk AND u.task = g.task),
+            LEFT JOIN task_companies w ON w.job = g.job AND w.replica = g.replica
+            LEFT JOIN stage_expectation e ON e.job = g.job AND e.replica = g.replica
+                AND e.stage = g.stage AND e.chunk = g.chunk AND e.task = g.task),
         waited AS (
             SELECT t.*, c.replica AS cause,
                 c.most_ns AS cause_excess_ns, c.held_ns = c.most_ns AS held_up,
@@ -87,6 +69,7 @@ def caused_tasks() -> str:
             JOIN there m ON {_same("m")} AND m.replica = t.replica
                 AND m.own_excess_ns < {OWN_PART} * t.excess_ns
             JOIN there c ON {_same("c")} AND c.replica <> t.replica
+                AND coalesce(c.company = m.company, true)
                 -- What it began later is waited for, too, but has its reason elsewhere.
                 AND c.most_ns >= greatest({LEAST_PART} * t.excess_ns,
                     {OWN_PART} * (t.excess_ns - greatest(c.started_ns - t.started_ns, 0)))
@@ -100,6 +83,7 @@ def caused_tasks() -> str:
             JOIN there m ON {_same("m")} AND m.replica = t.replica
                 AND m.own_excess_ns < {OWN_PART} * t.excess_ns
             JOIN there c ON {_same("c")} AND c.replica <> t.replica
+                AND coalesce(c.company = m.company, true)
                 AND c.started_ns - t.started_ns >= {OWN_PART} * t.excess_ns
             JOIN slow_tasks b ON b.job = t.job AND b.iteration = t.iteration
                 AND b.replica = c.replica AND b.started_ns < c.started_ns

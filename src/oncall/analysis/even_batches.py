@@ -39,6 +39,7 @@ def even_batches(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             coalesce(latency_ns, 0) AS latency_ns, coalesce(hold_ns, 0) AS hold_ns,
             coalesce(previous, -1) AS previous, coalesce(source, -1) AS source,
             dense_rank() OVER (ORDER BY job, iteration) - 1 AS number,
+            dense_rank() OVER (ORDER BY with_vertex) - 1 AS together,
             dense_rank() OVER (ORDER BY job, iteration, replica) - 1 AS pipeline,
             dense_rank() OVER (ORDER BY job, iteration, replica, micro_batch, task) - 1 AS batch
         FROM stage_paths p JOIN stage_vertices v USING (vertex)
@@ -46,15 +47,15 @@ def even_batches(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         LEFT JOIN stage_expectation e USING (job, replica, stage, chunk, task)
         WHERE i.whole AND NOT i.warm_up"""
     ).fetchnumpy()
-    numbers = ("vertex", "previous", "source", "number", "pipeline", "batch")
-    vertex, previous, source, number, pipeline, batch = (
+    numbers = ("vertex", "previous", "source", "together", "number", "pipeline", "batch")
+    vertex, previous, source, together, number, pipeline, batch = (
         np.asarray(found[name], np.int64) for name in numbers
     )
     times = ("duration_ns", "usual_ns", "latency_ns", "hold_ns")
     took, usual, latency, hold = (_floats(found[name]) for name in times)
     place = np.full(int(vertex.max(initial=NONE)) + 2, NONE)  # the last one for NONE
     place[vertex] = np.arange(len(vertex))
-    graph = trace_graph(pipeline, place[previous], place[source])
+    graph = trace_graph(pipeline, place[previous], place[source], together)
     known = np.where(usual > 0, usual, np.nan)
     alike = took / batch_work(took / known, batch, number)
     iterations, first = np.unique(number, return_index=True)

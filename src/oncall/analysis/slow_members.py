@@ -7,7 +7,8 @@ it enters the calls of the group last, again and again (VenusTrace Fig. 6).
 
 from __future__ import annotations
 
-from oncall.analysis.stage_vertices import VERTEX_COLUMNS
+from oncall.analysis.stage_transfers import PAIR_COLUMNS
+from oncall.analysis.stage_vertices import VERTEX, VERTEX_COLUMNS
 from oncall.evidence import relation
 
 OWN_PART = 0.5  # of the excess: more time of its own than the others' makes a rank the cause
@@ -92,7 +93,8 @@ def slow_members() -> str:
                 AND own_lead_ns = max(own_lead_ns) OVER g THEN 'own time'
             WHEN coalesce(max(own_lead_ns) OVER g < {OWN_PART} * excess_ns, true)
                 AND (late_lead_ns >= {OWN_PART} * excess_ns OR beyond_turn >= {LAST_PART})
-                AND row_number() OVER (g ORDER BY late_ns DESC NULLS LAST, beyond_turn DESC) = 1
+                AND row_number() OVER (
+                    g ORDER BY late_ns DESC NULLS LAST, beyond_turn DESC, rank) = 1
                 THEN 'entered last'
             WHEN coalesce(max(own_lead_ns) OVER g < {OWN_PART} * excess_ns, true)
                 AND ended_late_ns > {LATE_TIMES} * usual_late_ns
@@ -104,46 +106,17 @@ def slow_members() -> str:
 
 @relation(
     "slow_transfers",
-    reads=["caused_tasks", "stage_work"],
+    reads=["caused_tasks", "stage_transfers"],
     empty_without=["caused_tasks"],
-    columns=[
-        *VERTEX_COLUMNS,
-        ("sender", "INTEGER", "", "the rank that sends; NULL: not seen"),
-        ("sender_node", "VARCHAR", "", "its host"),
-        ("receiver", "INTEGER", "", "the rank that receives"),
-        ("receiver_node", "VARCHAR", "", "its host"),
-    ],
+    columns=[*VERTEX_COLUMNS, *PAIR_COLUMNS],
     source="VenusTrace Fig. 7, Algorithm 2 (lines 13-15)",
 )
 def slow_transfers() -> str:
-    """The slowest pair of ranks of each slow transfer between stages.
-
-    Each tensor rank sends to the one in its place; the shorter of both sides is the transfer.
-    """
-    return """
-        WITH shape AS (SELECT job, max(stage) + 1 AS pp FROM stage_work GROUP BY job),
-        steps AS (
-            SELECT t.*, pp, t.chunk * pp + t.stage + CASE t.task WHEN 'forward' THEN -1 ELSE 1 END
-                AS sent_from
-            FROM caused_tasks t JOIN shape USING (job) WHERE t.kind = 'transfer'),
-        work AS (
-            SELECT * REPLACE (coalesce(replica, 0) AS replica, coalesce(chunk, 0) AS chunk)
-            FROM stage_work WHERE task IN (
-                'forward_send', 'forward_recv', 'backward_send', 'backward_recv')),
-        pairs AS (
-            SELECT e.*, r.rank AS receiver, r.node AS receiver_node,
-                s.rank AS sender, s.node AS sender_node,
-                least(r.ended_ns - r.started_ns, s.ended_ns - s.started_ns) AS took_ns
-            FROM steps e JOIN work r ON r.job = e.job AND r.iteration = e.iteration
-                AND r.replica = e.replica AND r.stage = e.stage AND r.chunk = e.chunk
-                AND r.micro_batch = e.micro_batch AND r.task = e.task || '_recv'
-            LEFT JOIN work s ON s.job = e.job AND s.iteration = e.iteration
-                AND s.replica = e.replica AND s.stage = e.sent_from % pp
-                AND s.chunk = e.sent_from // pp AND s.micro_batch = e.micro_batch
-                AND s.task = e.task || '_send'
-                AND s.tensor_rank IS NOT DISTINCT FROM r.tensor_rank)
-        SELECT * FROM pairs
+    """The slowest pair of ranks of each slow transfer between stages."""
+    place = ", ".join(VERTEX)
+    return f"""
+        SELECT p.* FROM stage_transfers p
+        SEMI JOIN (FROM caused_tasks WHERE kind = 'transfer') t USING ({place})
         QUALIFY row_number() OVER (
-            PARTITION BY job, iteration, replica, stage, chunk, micro_batch, task
-            ORDER BY took_ns DESC NULLS LAST) = 1
+            PARTITION BY {place} ORDER BY took_ns DESC NULLS LAST, receiver) = 1
     """

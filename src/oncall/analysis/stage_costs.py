@@ -60,10 +60,11 @@ class Lost:
         """Only these pipelines (p,)."""
         chosen = pipelines[self.graph.pipeline]
         number = np.append(np.cumsum(chosen) - 1, NONE)
-        before = (number[one[chosen]] for one in (self.graph.previous, self.graph.source))
+        previous, source = (number[one[chosen]] for one in (self.graph.previous, self.graph.source))
         pipeline = (np.cumsum(pipelines) - 1)[self.graph.pipeline[chosen]]
+        _, together = np.unique(self.graph.together[chosen], return_inverse=True)
         return Lost(
-            graph=trace_graph(pipeline, *before),
+            graph=trace_graph(pipeline, previous, source, together),
             group=self.group[pipelines],
             stage=self.stage[chosen],
             took=self.took[chosen],
@@ -99,7 +100,7 @@ def stage_costs(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     everything = np.ones(len(lost.took), np.bool_)
     normal = lost.spans(everything, everything)
     actual = lost.spans(~everything, ~everything)
-    chosen = slowest(lost.group, actual, normal)
+    chosen = with_company(lost.graph, slowest(lost.group, actual, normal))
     lost, actual, normal = lost.kept(chosen), actual[chosen], normal[chosen]
     names = {name: values[chosen] for name, values in names.items()}
     rows: list[Mapping[str, Any]] = []
@@ -134,6 +135,15 @@ def slowest(group: Integers, actual: Times, normal: Times) -> NDArray[np.bool_]:
     return np.asarray((actual > normal) & (actual >= limit[group]), np.bool_)
 
 
+def with_company(graph: TraceGraph, pipelines: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Those pipelines (p,) and all that their tasks begin together with."""
+    met = np.zeros(len(graph.pipeline), np.bool_)
+    met[graph.together[pipelines[graph.pipeline]]] = True
+    found = pipelines.copy()
+    found[graph.pipeline[met[graph.together]]] = True
+    return found
+
+
 def _read(con: duckdb.DuckDBPyConnection) -> tuple[Lost, dict[str, Any]]:
     """Pipelines of slow iterations, and of all where one was slow from the beginning; the job,
     iteration and replica of each."""
@@ -153,12 +163,15 @@ def _read(con: duckdb.DuckDBPyConnection) -> tuple[Lost, dict[str, Any]]:
             hold_ns, usual_hold_ns, task = 'backward' AS backward,
             coalesce(previous, -1) AS previous, coalesce(source, -1) AS source,
             dense_rank() OVER (ORDER BY job, iteration) - 1 AS number,
-            dense_rank() OVER (ORDER BY job, iteration, replica) - 1 AS pipeline
+            dense_rank() OVER (ORDER BY job, iteration, replica) - 1 AS pipeline,
+            dense_rank() OVER (ORDER BY with_vertex) - 1 AS together
         FROM stage_paths p JOIN stage_vertices USING (vertex)
         SEMI JOIN chosen USING (job, iteration)"""
     ).fetchnumpy()
-    numbers = ("vertex", "pipeline", "number", "stage", "previous", "source")
-    vertex, pipeline, number, stage, *before = (np.asarray(found[k], np.int64) for k in numbers)
+    numbers = ("vertex", "pipeline", "number", "stage", "together", "previous", "source")
+    vertex, pipeline, number, stage, together, *before = (
+        np.asarray(found[k], np.int64) for k in numbers
+    )
     place = np.full(int(vertex.max(initial=NONE)) + 2, NONE)  # the last one for NONE
     place[vertex] = np.arange(len(vertex))
     previous, source = (place[one] for one in before)
@@ -170,7 +183,7 @@ def _read(con: duckdb.DuckDBPyConnection) -> tuple[Lost, dict[str, Any]]:
     )  # fmt: skip
     _, first = np.unique(pipeline, return_index=True)
     names = {name: np.asarray(found[name])[first] for name in ("job", "iteration", "replica")}
-    graph = trace_graph(pipeline, previous, source)
+    graph = trace_graph(pipeline, previous, source, together)
     took, expected, latency, usual, hold, usual_hold = times
     with_forward = np.asarray(found["backward"], np.bool_)
     with_forward &= exchanged(graph, latency, hold) != NONE

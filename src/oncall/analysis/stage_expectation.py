@@ -29,6 +29,12 @@ _KIND = [
 ]
 
 
+def _of_others(name: str) -> str:
+    """SQL: the value in the other pipelines; NULL where there are none."""
+    return f"""CASE WHEN count(*) OVER same = 2 THEN sum({name}) OVER same - {name}
+                WHEN count(*) OVER same > 2 THEN median({name}) OVER same END"""
+
+
 @relation(
     "stage_expectation",
     reads=["stage_vertices", "training_iterations"],
@@ -40,6 +46,7 @@ _KIND = [
         ("own_ns", "DOUBLE", "ns", "its median in iterations that were not slow"),
         ("peers_ns", "DOUBLE", "ns", "the same in the other pipelines; NULL: there are none"),
         ("basis", "VARCHAR", "", "its own past, or other pipelines"),
+        ("usual_own_ns", "DOUBLE", "ns", "the same of its member with the most time of its own"),
         ("tasks", "INTEGER", "tasks", "how many it is known from"),
     ],
     source="VenusTrace 3.3; median and MAD, comparison of replicas: beyond the paper",
@@ -48,26 +55,26 @@ def stage_expectation() -> str:
     """The robust expectation of each pipeline's stages, chunks and directions."""
     return f"""
         WITH calm AS (
-            SELECT v.job, v.replica, v.stage, v.chunk, v.task, v.duration_ns
+            SELECT v.job, v.replica, v.stage, v.chunk, v.task, v.duration_ns, v.own_ns AS busy_ns
             FROM stage_vertices v JOIN training_iterations i USING (job, iteration)
             WHERE v.duration_ns IS NOT NULL AND v.whole AND NOT i.slow AND NOT i.warm_up),
         own AS (
             SELECT job, replica, stage, chunk, task, median(duration_ns) AS own_ns,
-                count(*) AS tasks
+                median(busy_ns) AS busy_ns, count(*) AS tasks
             FROM calm GROUP BY ALL),
         spread AS (
             SELECT job, replica, stage, chunk, task,
                 median(abs(duration_ns - own_ns)) AS spread_ns
             FROM calm JOIN own USING (job, replica, stage, chunk, task) GROUP BY ALL),
         beside AS (
-            SELECT *, CASE WHEN count(*) OVER same = 2
-                    THEN sum(own_ns) OVER same - own_ns
-                WHEN count(*) OVER same > 2 THEN median(own_ns) OVER same END AS peers_ns
+            SELECT *, {_of_others("own_ns")} AS peers_ns, {_of_others("busy_ns")} AS peers_busy_ns
             FROM own JOIN spread USING (job, replica, stage, chunk, task)
             WINDOW same AS (PARTITION BY job, stage, chunk, task))
         SELECT *, CASE WHEN peers_ns < {PEERS_BELOW} * own_ns THEN '{PEERS}' ELSE '{ITS_PAST}' END
                 AS basis,
-            CASE WHEN peers_ns < {PEERS_BELOW} * own_ns THEN peers_ns ELSE own_ns END AS usual_ns
+            CASE WHEN peers_ns < {PEERS_BELOW} * own_ns THEN peers_ns ELSE own_ns END AS usual_ns,
+            CASE WHEN peers_busy_ns < {PEERS_BELOW} * busy_ns THEN peers_busy_ns ELSE busy_ns END
+                AS usual_own_ns
         FROM beside
     """
 

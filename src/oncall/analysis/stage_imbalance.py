@@ -91,7 +91,7 @@ def stage_imbalance() -> str:
             SELECT job, 'experts' AS kind, count(*) || ' ranks'' work changes by '
                     || round(100 * median(changes))::INTEGER
                     || ' % from iteration to iteration, with their whole tensor group' AS detail,
-                median(changes) AS ratio, median(cost_ns) AS cost_ns
+                median(changes) AS ratio, max(cost_ns) AS cost_ns
             FROM expert_ranks GROUP BY job
             HAVING count(*) >= (
                 SELECT count(DISTINCT rank) / 2 FROM stage_work w WHERE w.job = expert_ranks.job)),

@@ -22,6 +22,7 @@ from oncall.evidence import relation
 
 CRITICAL_NS = 1.0  # slack below this is rounding
 ALIKE = 0.05  # ends of one group call are told apart by less
+_FLAGS = ("backward", "held", "pair_whole", "calm")
 OTHERS_BELOW = 0.5  # times its own past: ways through a fabric differ by less than a factor of two
 
 
@@ -49,13 +50,18 @@ class Tasks:
     clock_error: Times
     recv_ns: Times  # what receiving its input took, with waiting for the sender
     send_ns: Times  # what sending its result took, with waiting for the receiver
+    pair_ns: Times  # what the slowest pair of ranks took to pass on its input
+    pair_whole: NDArray[np.bool_]  # all of that transfer is in it, none was over before
+    calm: NDArray[np.bool_]  # of an iteration that was not slow
     head_ns: Times  # how far apart its ranks made their first calls
     held: NDArray[np.bool_]  # it began only when the send of the task before it was over
+    together: Integers  # numbers those that can only go on together
 
 
 @relation(
     "stage_paths",
     reads=["stage_vertices", "stage_expectation"],
+    optional=["stage_transfers", "training_iterations"],
     empty_without=["stage_vertices"],
     columns=[
         ("vertex", "BIGINT", "", "the task"),
@@ -104,8 +110,10 @@ def stage_paths(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     # A pipeline that ends before the others can be late without anybody waiting for it.
     longest = np.zeros(int(tasks.iteration.max(initial=NONE)) + 1)
     np.maximum.at(longest, tasks.iteration, spans[tasks.pipeline])
+    of_pipeline = np.zeros(len(spans), np.int64)
+    of_pipeline[tasks.pipeline] = tasks.iteration
     due = graph.latest(tasks.work_ns, latency, hold, spans)
-    left = (longest[tasks.iteration] - spans[tasks.pipeline]) if len(due) else due
+    latest = graph.latest(tasks.work_ns, latency, hold, longest[of_pipeline])
     none = np.ma.MaskedArray
     return {
         "vertex": tasks.vertex,
@@ -120,8 +128,8 @@ def stage_paths(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         "usual_hold_ns": usual_hold,
         "wait_ns": np.ma.masked_invalid(bubbles(tasks, graph)),
         "earliest_ns": np.ma.masked_invalid(finish - tasks.work_ns),
-        "latest_ns": np.ma.masked_invalid(due + left - tasks.work_ns),
-        "slack_ns": np.ma.masked_invalid(due - finish + left),
+        "latest_ns": np.ma.masked_invalid(latest - tasks.work_ns),
+        "slack_ns": np.ma.masked_invalid(latest - finish),
         "critical": np.nan_to_num(due - finish, nan=np.inf) < CRITICAL_NS,
     }
 
@@ -131,34 +139,43 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
     found = con.execute(
         """WITH shape AS (
             SELECT job, max(stage) + 1 AS pp, (max(stage) + 1) * (max(chunk) + 1) - 1 AS last
-            FROM stage_vertices GROUP BY job)
+            FROM stage_vertices GROUP BY job),
+        pairs AS (
+            SELECT job, iteration, replica, stage, chunk, micro_batch, task,
+                max(took_ns) AS pair_ns, arg_max(whole, (took_ns, whole)) AS pair_whole
+            FROM stage_transfers WHERE whole IS NOT NULL GROUP BY ALL)
         SELECT v.vertex, dense_rank() OVER (ORDER BY v.job, iteration) - 1 AS iteration,
             dense_rank() OVER (ORDER BY v.job, iteration, replica) - 1 AS pipeline,
             dense_rank() OVER (ORDER BY v.job, replica) - 1 AS lane, stage,
             chunk * pp + stage AS position, last AS last_position, micro_batch,
-            task = 'backward' AS backward, started_ns AS started, ended_ns AS ended,
+            task = 'backward' AS backward, v.started_ns AS started, v.ended_ns AS ended,
             -- What a recorder lost of a task is not known to be work.
             CASE WHEN v.whole THEN v.duration_ns ELSE least(v.duration_ns, e.usual_ns) END
-                AS work_ns, e.usual_ns, clock_error_ns AS clock_error, recv_ns, send_ns, head_ns,
-            held
+                AS work_ns, e.usual_ns, clock_error_ns AS clock_error, recv_ns, send_ns, pair_ns,
+            head_ns,
+            held, coalesce(pair_whole, false) AS pair_whole,
+            coalesce(NOT i.slow AND NOT i.warm_up, true) AS calm,
+            dense_rank() OVER (ORDER BY with_vertex) - 1 AS together
         FROM stage_vertices v JOIN shape USING (job)
         LEFT JOIN stage_expectation e USING (job, replica, stage, chunk, task)
-        WHERE started_ns IS NOT NULL AND ended_ns IS NOT NULL
-        ORDER BY pipeline, stage, started_ns, backward"""
+        LEFT JOIN pairs USING (job, iteration, replica, stage, chunk, micro_batch, task)
+        LEFT JOIN training_iterations i USING (job, iteration)
+        WHERE v.started_ns IS NOT NULL AND v.ended_ns IS NOT NULL
+        ORDER BY pipeline, stage, v.started_ns, backward"""
     ).fetchnumpy()
     origin = int(np.min(found["started"], initial=np.iinfo(np.int64).max))
     columns: dict[str, Any] = {
         name: np.asarray(values, np.int64)
         for name, values in found.items()
-        if name in ("vertex", "iteration", "pipeline", "lane", "stage", "position")
+        if name in ("vertex", "iteration", "pipeline", "lane", "stage", "position", "together")
         or name in ("last_position", "micro_batch")
     }
     for name in ("started", "ended"):  # nanoseconds since 1970 do not fit a float
         since = np.ma.masked_array(found[name], dtype=np.int64) - origin
         columns[name] = np.ma.filled(since.astype(np.float64), np.nan)
-    for name in ("work_ns", "usual_ns", "clock_error", "recv_ns", "send_ns", "head_ns"):
+    for name in ("work_ns", "usual_ns", "clock_error", "recv_ns", "send_ns", "pair_ns", "head_ns"):
         columns[name] = np.ma.filled(np.ma.masked_array(found[name], dtype=np.float64), np.nan)
-    columns |= {name: np.asarray(found[name], np.bool_) for name in ("backward", "held")}
+    columns |= {name: np.asarray(found[name], np.bool_) for name in _FLAGS}
     return Tasks(**columns)
 
 
@@ -178,7 +195,7 @@ def pipeline_graph(tasks: Tasks) -> TraceGraph:
     error = np.where(np.isnan(tasks.clock_error), np.inf, tasks.clock_error)
     late = (source != NONE) & (tasks.ended[source] - error > tasks.ended)
     source[late] = NONE
-    return trace_graph(tasks.pipeline, previous, source)
+    return trace_graph(tasks.pipeline, previous, source, tasks.together)
 
 
 def _sender(tasks: Tasks, wanted: Integers) -> Integers:
@@ -230,12 +247,16 @@ def latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
     the receiver's alone is, it took no longer than since the sender was done, beyond usual.
     """
     both = np.where(graph.source == NONE, np.nan, tasks.send_ns[graph.source])
-    both = np.minimum(both, tasks.recv_ns)
+    both = np.where(np.isnan(tasks.pair_ns), np.minimum(both, tasks.recv_ns), tasks.pair_ns)
+    both[graph.source == NONE] = np.nan
     if np.isnan(both).all():
         return apparent_latencies(tasks, graph)
     known = ~np.isnan(both)
     link = _boundary(tasks, graph.source) * 2 + tasks.backward
-    usual = _quantile(both, link, known, 0.5, _links(tasks))
+    usual = np.full(_links(tasks), np.nan)
+    for seen in (known & tasks.calm & tasks.pair_whole, known & tasks.calm, known):
+        middle = _quantile(both, link, seen, 0.5, len(usual))
+        usual = np.where(np.isnan(usual), middle, usual)
     usual = np.nan_to_num(beside_others(usual, int(tasks.lane.max()) + 1)[link])
     received = ~known & (graph.source != NONE) & ~np.isnan(tasks.recv_ns)
     if received.any():

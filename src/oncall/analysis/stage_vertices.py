@@ -2,7 +2,8 @@
 
 The ranks of a tensor-parallel group work on one task together and each call of the group waits for
 its last member, so a group is one vertex: it begins when the last member could, and is over when
-the last is (VenusTrace 3.3).
+the last is (VenusTrace 3.3). Pipelines that share experts or contexts meet inside their tasks, too:
+what one waits for another there is no time of its task.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
 @relation(
     "stage_vertices",
     reads=["stage_work"],
+    optional=["task_companies"],
     empty_without=["stage_work"],
     columns=[
         ("vertex", "BIGINT", "", "its number"),
@@ -38,7 +40,9 @@ _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
         ("ranks", "INTEGER", "ranks", "members seen"),
         ("started_ns", "BIGINT", "ns", "when the group could begin, common time"),
         ("ended_ns", "BIGINT", "ns", "when the group was done; NULL: not seen to end"),
-        ("duration_ns", "BIGINT", "ns", "in between"),
+        ("with_vertex", "BIGINT", "", "the first task that it can only go on with; itself: alone"),
+        ("duration_ns", "BIGINT", "ns", "from when all of those had begun until it was done"),
+        ("own_ns", "BIGINT", "ns", "time of its own of the member with most; NULL: not told"),
         ("head_ns", "BIGINT", "ns", "how far apart its members were there, where calls alone tell"),
         ("late_ns", "BIGINT", "ns", "how much later than the median member that one entered"),
         ("last_calls", "INTEGER", "calls", "calls in which it was the last to enter"),
@@ -71,12 +75,13 @@ def stage_vertices() -> str:
             QUALIFY coalesce(whole, true) OR ended_ns IS NULL OR NOT bool_or(coalesce(whole, true))
                 OVER (PARTITION BY {_WHERE}, task)),
         tasks AS (
-            SELECT {_WHERE}, arg_max(rank, {decides}) AS rank, arg_max(node, {decides}) AS node,
+            SELECT {_WHERE}, arg_max(rank, ({decides}, -rank)) AS rank,
+                arg_max(node, ({decides}, -rank)) AS node,
                 count(*) AS ranks, max(started_ns) AS started_ns,
                 CASE WHEN bool_and(ended_ns IS NOT NULL) THEN max(ended_ns) END AS ended_ns,
                 CASE WHEN bool_and(started_ns = first_call_ns) THEN min(started_ns) END AS first_ns,
-                arg_max(late_ns, {decides}) AS late_ns,
-                arg_max(last_calls, {decides}) AS last_calls, max(calls) AS calls,
+                arg_max(late_ns, ({decides}, -rank)) AS late_ns,
+                arg_max(last_calls, ({decides}, -rank)) AS last_calls, max(calls) AS calls,
                 max(own_ns) AS own_ns,
                 bool_and(coalesce(whole, true)) AS whole, max(clock_error_ns) AS clock_error_ns
             FROM work WHERE task IN ('forward', 'backward') GROUP BY ALL),
@@ -102,7 +107,8 @@ def stage_vertices() -> str:
                 send_ns IS NULL AND calls = 0 AND own_ns > 0 AND lead(started_ns) OVER rank IS NULL
                     AS closes
             FROM tasks t LEFT JOIN sides USING ({_WHERE})
-            WINDOW rank AS (PARTITION BY job, iteration, replica, stage ORDER BY started_ns)),
+            WINDOW rank AS (PARTITION BY job, iteration, replica, stage
+                ORDER BY started_ns, chunk, micro_batch, task)),
         habits AS (
             SELECT job, avg(({after})::INTEGER) >= {BLOCKING} AS blocking
             FROM ordered WHERE recv_ns IS NOT NULL AND sent_before_ns IS NOT NULL GROUP BY job),
@@ -111,9 +117,19 @@ def stage_vertices() -> str:
                     THEN greatest(started_ns, sent_before_ns) ELSE started_ns END AS started_ns,
                 CASE WHEN closes THEN least(ended_ns, started_ns + own_ns) ELSE ended_ns END
                     AS ended_ns)
-            FROM ordered LEFT JOIN habits USING (job))
-        SELECT row_number() OVER () - 1 AS vertex, *, greatest(ended_ns - started_ns, 0)
-                AS duration_ns,
-            coalesce({after}, false) AS held
-        FROM begun
+            FROM ordered LEFT JOIN habits USING (job)),
+        met AS (
+            SELECT row_number() OVER (ORDER BY {_WHERE}) - 1 AS vertex, b.*, company,
+                company IS NOT NULL
+                AND bool_and(clock_error_ns IS NOT NULL) OVER meeting
+                AND max(started_ns) OVER meeting < min(ended_ns) OVER meeting AS meets,
+                CASE WHEN meets THEN max(started_ns) OVER meeting ELSE started_ns END AS met_ns
+            FROM begun b LEFT JOIN task_companies c USING (job, replica)
+            WINDOW meeting AS (
+                PARTITION BY job, iteration, company, stage, chunk, micro_batch, task))
+        SELECT *, CASE WHEN meets THEN min(vertex) OVER (
+                PARTITION BY job, iteration, company, stage, chunk, micro_batch, task)
+                ELSE vertex END AS with_vertex,
+            greatest(ended_ns - met_ns, 0) AS duration_ns, coalesce({after}, false) AS held
+        FROM met
     """

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from oncall.evidence import relation
 
-OWN_PART = 0.5  # of the culprit's excess: whose own time grew by as much is no victim
+OWN_PART = 0.2  # of the culprit's excess: whose own time grew by as much is no victim
 
 
 @relation(
     "stage_victims",
-    reads=["slow_stages", "stage_work"],
+    reads=["slow_stages", "stage_work", "training_iterations"],
     empty_without=["slow_stages"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "whose task was slow"),
+        ("rank", "INTEGER", "", "whose task was slow, or what it sent"),
         ("victim", "INTEGER", "", "a rank that waited for it"),
         ("iterations", "INTEGER", "", "slow iterations in which it did"),
-        ("own_more_ns", "DOUBLE", "ns", "by how much its own time ever exceeded its median"),
+        (
+            "own_more_ns",
+            "DOUBLE",
+            "ns",
+            "by how much its own time ever exceeded its median in an iteration",
+        ),
     ],
     source="VenusTrace 3.3 (dependencies within parallel groups)",
 )
@@ -28,10 +33,11 @@ def stage_victims() -> str:
     """Each slow rank with the ranks whose own time was in no iteration as much beyond usual."""
     return f"""
         WITH culprits AS (
-            SELECT job, rank, iteration, max(excess_ns) AS excess_ns FROM slow_stages
-            WHERE rank IS NOT NULL AND NOT network GROUP BY ALL),
+            SELECT job, rank, iteration, sum(excess_ns) AS excess_ns FROM slow_stages
+            WHERE rank IS NOT NULL GROUP BY ALL),
         own AS (
             SELECT job, rank, iteration, sum(own_ns) AS own_ns FROM stage_work
+            ANTI JOIN (FROM training_iterations WHERE warm_up) USING (job, iteration)
             WHERE task IN ('forward', 'backward') AND whole AND own_ns IS NOT NULL
             GROUP BY ALL),
         beyond AS (
