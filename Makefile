@@ -75,7 +75,7 @@ check: native sanitize
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/oncall rules check rulebooks
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 # Every fault of the demo, what else is left out above, and laws against fresh examples: some minutes.
 test-slow: native

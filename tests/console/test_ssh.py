@@ -8,7 +8,6 @@ import shlex
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,10 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fleet" / "ssh"))
 from loopback import Loopback, why_not
 
 from .conftest import CULPRIT
-from .test_live import children, nodes
+from .test_live import children, nodes, refreshed_until
 
 Opened = Callable[..., LiveSession]
-_PATIENCE_S = 30.0
 
 # Greets as a node of the job, and answers everything else without end.
 _FLOOD = """\
@@ -86,17 +84,6 @@ def opened(
 def ssh_children() -> list[int]:
     """The pids of the logins that this process has started; the servers are its children, too."""
     return sorted(int(stat.split()[0]) for stat in children() if "(ssh)" in stat)
-
-
-def refreshed_until(session: LiveSession, kinds: set[str]) -> None:
-    """Gather until what became of the hosts is these."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        session.refresh()
-        found = {one.kind for one in session.world().hosts}
-        if found == kinds:
-            return
-        assert time.monotonic() < deadline, found
 
 
 def test_a_world_comes_over_ssh_a_cut_connection_is_told_and_comes_back(opened: Opened) -> None:
