@@ -18,7 +18,7 @@ from oncall.evidence import relation
         ("actual_ns", "BIGINT", "ns", "what they took together"),
         ("without_ns", "BIGINT", "ns", "what they would have taken"),
         ("normal_ns", "BIGINT", "ns", "what they would have taken with all as expected"),
-        ("explained", "DOUBLE", "ratio", "share of the slow-down that it explains"),
+        ("explained", "DOUBLE", "ratio", "share of the slow-down that it explains; NULL: none"),
     ],
     source="OSDI '25 what-if analysis",
 )
@@ -29,7 +29,8 @@ def stage_what_if() -> str:
             sum(i.duration_ns) AS actual_ns,
             sum(i.duration_ns - c.actual_ns + c.without_ns) AS without_ns,
             sum(i.duration_ns - c.actual_ns + c.normal_ns) AS normal_ns,
-            sum(c.actual_ns - c.without_ns) / sum(c.actual_ns - c.normal_ns) AS explained
+            sum(c.actual_ns - c.without_ns)
+                / nullif(sum(c.actual_ns - c.normal_ns), 0) AS explained
         FROM stage_costs c JOIN training_iterations i USING (job, iteration)
         GROUP BY c.job, c.replica, c.stage, c.kind
     """

@@ -168,7 +168,7 @@ class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
         text = Text(no_wrap=True, overflow="ellipsis")
         for glyphs, style, means in self.legend():
             text.append(glyphs, style)
-            text.append(f" {means}  ", self.muted)
+            text.append(f" {means} ", self.muted)
         return text
 
     # ------------------------------------------------------------------ cursor

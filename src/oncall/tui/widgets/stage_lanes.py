@@ -145,12 +145,12 @@ task; tab goes to what is told of it below, and arrows scroll that."""
                 letter = LETTERS[task] if critical else LETTERS[task].lower()
                 yield f" {letter} ", self._boxes[task, critical], task
         if self.path():
-            yield f"F3{glyphs.critical * 2}", self._boxes["forward", True], "critical path"
+            yield f"F3{glyphs.critical * 2}", self._boxes["forward", True], "critical"
         if any(box.blamed for box in boxes):
             yield glyphs.beyond, self._boxes["blamed", True], "too long"
         if not tasks.isdisjoint(TRANSFERS):
-            yield glyphs.transfer * 2, self._boxes["transfer", True], "send, recv"
-        for kind, means in (("reduction", "reductions"), ("other", "other work")):
+            yield glyphs.transfer * 2, self._boxes["transfer", True], "send"
+        for kind, means in (("reduction", "reduce"), ("other", "other")):
             letters = [LETTERS.get(one, "X") for one in sorted(tasks) if _kind(one) == kind]
             if letters:
                 yield " ".join(dict.fromkeys(letters)), self._boxes[kind, True], means
