@@ -35,11 +35,11 @@ def joint_calls() -> str:
         sizes AS (
             SELECT job, comm, greatest(max(size), count(*)) AS size FROM members
             SEMI JOIN alone USING (job) GROUP BY job, comm)
-        SELECT job, comm, seq, rank, any_value(op) AS op, any_value(count) AS count,
+        SELECT job, comm, seq, rank, min(op) AS op, min(count) AS count,
             min(called_ns) AS called_ns
         FROM calls WHERE kind = 'coll' GROUP BY job, comm, seq, rank
         UNION ALL
-        SELECT job, comm, any_value(seq), rank, 'AllToAll', sum(count), min(called_ns)
+        SELECT job, comm, min(seq), rank, 'AllToAll', sum(count), min(called_ns)
         FROM calls JOIN sizes USING (job, comm) WHERE kind = 'p2p' AND group_id IS NOT NULL
         GROUP BY job, comm, rank, group_id
         HAVING count(*) FILTER (op = 'Send') >= greatest(any_value(size), 2)
@@ -54,25 +54,43 @@ def joint_calls() -> str:
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
-        ("rank", "INTEGER", "", "a member of whom there is a log"),
+        ("rank", "INTEGER", "", "a member whose log tells it"),
         ("seq", "BIGINT", "", "the last joint call it made; NULL: none"),
         ("newest", "BIGINT", "", "the last that any member made"),
         ("behind", "BOOLEAN", "", "others have called what it has not"),
         ("ahead", "BOOLEAN", "", "it has called what others have not"),
-        ("silent_members", "BIGINT", "ranks", "members of whom there is no log"),
+        ("silent_members", "BIGINT", "ranks", "members of whom nothing is known since"),
     ],
     source="VenusTrace Algorithm 1 (line 10)",
 )
 def call_fronts() -> str:
-    """The last joint call of each member of each communicator, against the others'."""
+    """The last joint call of each member of each communicator, against the others'.
+
+    A rank whose recorder lost calls after that may have made the next: there it is as one without
+    a log.
+    """
     return """
         WITH used AS (SELECT DISTINCT job, comm FROM joint_calls),
         made AS (
-            SELECT job, comm, rank, max(seq) AS seq FROM joint_calls GROUP BY job, comm, rank),
+            SELECT job, comm, rank, max(seq) AS seq, max(called_ns) AS last_ns,
+                max(seq) - min(seq) + 1 - count(*) AS missing
+            FROM joint_calls GROUP BY job, comm, rank),
+        -- Where some member lacks no number, another's that jump are its recorder's loss.
+        torn AS (
+            FROM made QUALIFY missing > 0 AND min(missing) OVER (PARTITION BY job, comm) = 0),
+        jumps AS (
+            SELECT job, rank, called_ns, seq - lag(seq) OVER (
+                PARTITION BY job, comm, rank ORDER BY seq) AS jump
+            FROM joint_calls SEMI JOIN torn USING (job, comm, rank)),
+        holes AS (
+            SELECT job, rank, max(called_ns) AS until_ns FROM jumps WHERE jump > 1
+            GROUP BY job, rank),
         seats AS (
-            SELECT m.job, m.comm, m.rank, c.seq, w.rank IS NOT NULL AS heard
+            SELECT m.job, m.comm, m.rank, c.seq, w.rank IS NOT NULL
+                AND coalesce(c.last_ns >= h.until_ns, h.until_ns IS NULL) AS heard
             FROM members m SEMI JOIN used USING (job, comm)
-            LEFT JOIN made c USING (job, comm, rank) LEFT JOIN witnesses w USING (job, rank))
+            LEFT JOIN made c USING (job, comm, rank) LEFT JOIN witnesses w USING (job, rank)
+            LEFT JOIN holes h USING (job, rank))
         SELECT job, comm, rank, seq, newest, coalesce(seq < newest, true) AS behind,
             coalesce(seq > coalesce(oldest, -1), false) AS ahead, silent_members
         FROM (

@@ -40,9 +40,9 @@ def last_calls() -> str:
         WITH calls AS (
             FROM operations SEMI JOIN call_fronts USING (job) WHERE called_ns IS NOT NULL),
         newest AS (
-            SELECT job, rank, max(called_ns) AS last_ns, arg_max(comm, called_ns) AS comm,
-                arg_max(group_id, called_ns) AS group_id
-            FROM calls GROUP BY job, rank)
+            SELECT job, rank, called_ns AS last_ns, comm, group_id FROM calls
+            QUALIFY row_number() OVER (
+                PARTITION BY job, rank ORDER BY called_ns DESC, comm, seq DESC, group_id) = 1)
         SELECT c.job, c.rank, c.comm, c.seq, c.op, c.count, c.called_ns,
             j.rank IS NOT NULL AS joint
         FROM calls c JOIN newest n USING (job, rank)
