@@ -83,8 +83,31 @@ def standstills() -> str:
             o.waiting, o.since_ns, o.waited_ns, o.longest_ns
         FROM pairs p JOIN overdue o USING (job, rank)
         UNION ALL
-        SELECT job, min(comm) OVER each, arg_min(seq, comm) OVER each, 'coll', 'together', rank,
-            NULL, op, max(waiting) OVER each, since_ns, greatest(silent_ns, waited_ns),
+        SELECT job, min(comm) OVER each, arg_min(seq, (comm, seq)) OVER each, 'coll',
+            'together', rank, NULL, op, max(waiting) OVER each, since_ns,
+            greatest(silent_ns, waited_ns),
             CASE WHEN silent_ns >= waited_ns THEN longest_silent_ns ELSE longest_ns END
         FROM together WINDOW each AS (PARTITION BY job)
+    """
+
+
+@relation(
+    "longest_pauses",
+    reads=["operations"],
+    optional=["standstills"],
+    empty_without=["standstills"],
+    columns=[
+        ("job", "VARCHAR", "", "a job of which calls alone are recorded, and which stands"),
+        ("pause_ns", "BIGINT", "ns", "the longest time from a rank's call to its next"),
+    ],
+    source="beyond VenusTrace: evaluations and checkpoints end",
+)
+def longest_pauses() -> str:
+    """For how long ranks were without a call before, and went on."""
+    return """
+        SELECT job, max(pause_ns) AS pause_ns FROM (
+            SELECT job, called_ns - lag(called_ns) OVER (
+                PARTITION BY job, rank ORDER BY called_ns) AS pause_ns
+            FROM operations SEMI JOIN standstills USING (job) WHERE called_ns IS NOT NULL)
+        GROUP BY job HAVING max(pause_ns) IS NOT NULL
     """
