@@ -199,7 +199,7 @@ def test_a_gpu_that_is_still_in_another_operation_is_no_end() -> None:
         incident.append(
             "ops", flying | {"comm": [2, 1], "seq": [4, 8], "rank": 1, "started_ns": [6, None]}
         )
-        incident.append("ops", flying | {"comm": [1], "seq": 8, "rank": 0, "started_ns": 7})
+        incident.append("ops", flying | {"comm": [1], "seq": 8, "rank": 0, "started_ns": 5})
         incident.append("ops", over | {"comm": [2, 1], "seq": [3, 7], "rank": 2})
         ring = {"rank": [0, 0, 1], "peer": [1, 2, 0], "direction": ["recv", "send", "send"]}
         rows(incident, **ring, waits_for=["recv_wire", "send_peer", "send_gpu"])

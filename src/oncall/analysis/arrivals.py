@@ -76,9 +76,11 @@ def arrival_rounds(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         return {name: [] for name in ("ops_row", "at_ns", "ranks", "wait_ns", "last_rank")}
     first = waits.first
     ranks = np.diff(np.append(first, len(waits.row)))
-    # The last to arrive waits for nobody; of several the first row stands for them.
+    # The last to arrive waits for nobody; of several the lowest rank stands for them.
     last = np.flatnonzero(waits.wait_ns == 0)
-    last = last[np.searchsorted(last, first)]
+    number = np.repeat(np.arange(len(first)), ranks)[last]
+    last = last[sorted_by(number, waits.rank[last])]
+    last = last[np.searchsorted(number, np.arange(len(first)))]
     return {
         "ops_row": waits.row[first],
         "at_ns": np.minimum.reduceat(waits.entered_ns, first),

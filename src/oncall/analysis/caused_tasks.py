@@ -105,5 +105,6 @@ def caused_tasks() -> str:
             USING ({place}, replica)
         WINDOW one AS (
             PARTITION BY job, iteration, replica, stage, chunk, micro_batch, task, kind)
-        QUALIFY row_number() OVER (one ORDER BY waited, excess_ns DESC) = 1
+        QUALIFY row_number() OVER (
+            one ORDER BY waited, excess_ns DESC, saved_ns DESC, slack_ns, decided) = 1
     """

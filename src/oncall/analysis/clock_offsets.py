@@ -60,7 +60,7 @@ _NEXT_CALLS = """
 """
 _SHARED = """
     WITH placed AS (SELECT DISTINCT ON (job, rank) job, rank, node FROM ranks
-                    WHERE node IS NOT NULL),
+                    WHERE node IS NOT NULL ORDER BY ALL),
     wide AS (
         SELECT m.job, m.comm FROM members m JOIN placed p USING (job, rank)
         WHERE m.comm IS NOT NULL GROUP BY m.job, m.comm HAVING count(DISTINCT p.node) > 1),
@@ -95,7 +95,7 @@ def clock_offsets(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     measured = {
         node: (offset_ns, error_ns)
         for node, offset_ns, error_ns in con.execute(
-            "SELECT node, arg_min(offset_ns, error_ns), min(error_ns) FROM clocks "
+            "SELECT node, arg_min(offset_ns, (error_ns, offset_ns)), min(error_ns) FROM clocks "
             "WHERE offset_ns IS NOT NULL AND error_ns IS NOT NULL GROUP BY node"
         ).fetchall()
     }

@@ -36,12 +36,12 @@ def slowed_groups() -> str:
     """Each communicator and kind of operation, and whether its transfers slowed."""
     return f"""
         WITH periods AS (
-            SELECT job, comm, op, bytes, period, any_value(periods) AS periods, min(at_ns) AS at_ns,
-                any_value(transfer_ratio) AS ratio, max(transfer_bytes_per_s) AS bytes_per_s,
+            SELECT job, comm, op, bytes, period, max(periods) AS periods, min(at_ns) AS at_ns,
+                median(transfer_ratio) AS ratio, max(transfer_bytes_per_s) AS bytes_per_s,
                 median(time_ns) AS time_ns
             FROM bandwidth_periods WHERE transfer_ratio IS NOT NULL GROUP BY ALL),
         groups AS (
-            SELECT job, comm, op, bytes, any_value(periods) AS periods,
+            SELECT job, comm, op, bytes, max(periods) AS periods,
                 count(*) FILTER (ratio < {SLOWED}) AS slow_periods,
                 min(at_ns) FILTER (ratio < {SLOWED}) AS at_ns,
                 median(ratio) FILTER (ratio < {SLOWED}) AS ratio,

@@ -40,7 +40,8 @@ def collective_steps() -> str:
     return f"""
         WITH homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
         clock AS (
-            SELECT DISTINCT ON (node) node, offset_ns FROM clocks ORDER BY node, at_ns DESC),
+            SELECT DISTINCT ON (node) node, offset_ns FROM clocks
+            ORDER BY node, at_ns DESC, offset_ns),
         named AS (
             SELECT src_host, dst_host, any_value(flow) AS flow FROM flows
             WHERE is_collective GROUP BY ALL),

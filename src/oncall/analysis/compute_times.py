@@ -68,7 +68,7 @@ def compute_times() -> str:
     return """
         WITH clock AS (
             SELECT DISTINCT ON (node) node, offset_ns, error_ns FROM clocks
-            ORDER BY node, at_ns DESC),
+            ORDER BY node, at_ns DESC, offset_ns),
         sent AS (
             SELECT job, rank, ended_ns AS at_ns FROM rank_traffic WHERE ended_ns IS NOT NULL),
         arrived AS (

@@ -29,7 +29,7 @@ def cpu_states() -> str:
         WITH span AS (SELECT (min(at_ns) + max(at_ns)) // 2 AS middle_ns FROM hosts),
         each AS (
             SELECT node, avg(cpu_pressure) AS pressure, avg(cpu_mhz / cpu_max_mhz) AS clock,
-                mode(governor) AS governor
+                mode(governor ORDER BY governor) AS governor
             FROM hosts, span WHERE at_ns >= middle_ns GROUP BY node)
-        SELECT *, mode(governor) OVER () AS usual_governor FROM each
+        SELECT *, mode(governor ORDER BY governor) OVER () AS usual_governor FROM each
     """

@@ -202,7 +202,7 @@ def _active(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int, str, int], l
 def _shapes(con: duckdb.DuckDBPyConnection) -> list[tuple[str, int, str, int, str | None]]:
     """Shapes of collectives, with the algorithm that most of their operations tell."""
     return con.execute(
-        """SELECT job, comm, op, bytes, mode(upper(algo)) FROM operations
+        """SELECT job, comm, op, bytes, mode(upper(algo) ORDER BY upper(algo)) FROM operations
            WHERE kind = 'coll' AND bytes > 0 AND op <> 'Barrier' GROUP BY ALL ORDER BY ALL"""
     ).fetchall()
 
@@ -256,7 +256,8 @@ def expected_traffic() -> str:
             FROM operations WHERE bytes > 0 AND (kind = 'coll' OR op = 'Send')
             -- In flight it is written at each seal: the last row knows most.
             QUALIFY row_number() OVER (PARTITION BY job, comm, kind, seq, rank, op
-                ORDER BY done DESC NULLS LAST, observed_ns DESC NULLS LAST) = 1),
+                ORDER BY done DESC NULLS LAST, observed_ns DESC NULLS LAST, called_ns,
+                    ended_ns) = 1),
         placed AS (SELECT job, comm, rank, comm_rank, node FROM members)
         SELECT o.job, o.comm, o.kind, o.seq, o.rank, s.peer, s.peer_side, o.op, o.group_id, s.algo,
             round(o.bytes * s.share)::BIGINT AS expected_bytes, o.started_ns, o.called_ns,

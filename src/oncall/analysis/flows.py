@@ -144,7 +144,7 @@ def operation_spans() -> str:
     recorded it is taken to end where the rank's next call begins."""
     return f"""
         WITH calls AS (
-            SELECT job, comm, kind, rank, coalesce(group_id, -seq) AS call, any_value(op) AS op,
+            SELECT job, comm, kind, rank, coalesce(group_id, -seq) AS call, min(op) AS op,
                 sum(bytes) AS bytes, min(entered_ns) AS begin_ns, max(ended_ns) AS ended_ns,
                 bool_or(on_device AND ended_ns IS NULL) AS is_open
             FROM operations WHERE entered_ns IS NOT NULL AND coalesce(bytes, 1) > 0
@@ -152,7 +152,7 @@ def operation_spans() -> str:
         SELECT job, comm, kind, rank, call, op, bytes, begin_ns - {_BEFORE_NS} AS begin_ns,
             CASE WHEN is_open THEN 2**62::BIGINT
                  ELSE coalesce(ended_ns, lead(begin_ns) OVER (
-                    PARTITION BY job, rank ORDER BY begin_ns), 2**62::BIGINT) END
+                    PARTITION BY job, rank ORDER BY begin_ns, comm, kind, call), 2**62::BIGINT) END
                 + {_AFTER_NS} AS end_ns
         FROM calls
     """

@@ -36,7 +36,7 @@ def steps() -> str:
     return """
         SELECT job, comm, seq, rank, sum(sends) AS sends, sum(recvs) AS recvs
         FROM (SELECT DISTINCT ON (job, comm, seq, rank, channel) * FROM op_channels
-              ORDER BY observed_ns DESC)
+              ORDER BY observed_ns DESC, sends DESC, recvs DESC)
         GROUP BY ALL
     """
 
@@ -101,12 +101,12 @@ def hang_members() -> str:
             UNION SELECT job, comm, kind, seq, rank FROM hang_roots
                 WHERE rank IS NOT NULL AND how <> 'circle'),
         calls AS (
-            SELECT o.job, o.comm, o.kind, o.seq, o.rank, any_value(o.op) AS op,
-                any_value(o.bytes) AS bytes, bool_or(coalesce(o.done, false)) AS done,
+            SELECT o.job, o.comm, o.kind, o.seq, o.rank, min(o.op) AS op,
+                min(o.bytes) AS bytes, bool_or(coalesce(o.done, false)) AS done,
                 max(o.sends) AS sends, max(o.recvs) AS recvs, min(o.entered_ns) AS entered_ns,
                 bool_or(o.on_device) AS begun,
-                max(o.observed_ns) AS observed_ns, any_value({CALL}) AS call,
-                any_value({MANNER}) AS manner, any_value(upper(o.algo)) AS algo
+                max(o.observed_ns) AS observed_ns, min({CALL}) AS call,
+                min({MANNER}) AS manner, min(upper(o.algo)) AS algo
             FROM operations o SEMI JOIN cases USING (job, comm, kind, seq) GROUP BY ALL),
         timed AS (
             SELECT DISTINCT o.job, o.comm, o.rank FROM operations o SEMI JOIN cases
@@ -126,7 +126,7 @@ def hang_members() -> str:
             GROUP BY job, comm, rank),
         alone AS (
             SELECT job, comm, kind, seq, min(op) AS op, max(waited_ns) AS went_on_ns,
-                arg_max(longest_ns, waited_ns) AS longest_ns
+                arg_max(longest_ns, (waited_ns, longest_ns)) AS longest_ns
             FROM standstills GROUP BY ALL)
         SELECT r.job, r.comm, r.seq, r.kind, r.rank, m.node, m.gpu, m.nic, m.pid,
             m.name AS comm_name, m.role,

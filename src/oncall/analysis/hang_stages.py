@@ -68,7 +68,7 @@ def hang_stages() -> str:
             WHERE r.how = 'together' AND r.kind = 'p2p' AND i.op = 'Send' AND len(r.ends) = 2
                 AND list_contains(r.ends, i.rank) AND list_contains(r.ends, i.peer)
             QUALIFY row_number() OVER (
-                PARTITION BY r.job, r.comm, r.seq ORDER BY i.entered_ns, i.rank) = 1),
+                PARTITION BY r.job, r.comm, r.seq ORDER BY i.entered_ns, i.rank, i.seq) = 1),
         activity AS (
             SELECT job, max(greatest(started_ns, ended_ns)) AS last_ns FROM stage_work
             GROUP BY job),
@@ -87,7 +87,8 @@ def hang_stages() -> str:
         LEFT JOIN activity USING (job) LEFT JOIN observed USING (job) LEFT JOIN usual u USING (job)
         WHERE l.stage IS NOT NULL
         QUALIFY row_number() OVER (PARTITION BY r.job, l.replica, l.stage,
-            CASE WHEN NOT grouped THEN r.rank END ORDER BY r.went_on_ns DESC NULLS LAST) = 1
+            CASE WHEN NOT grouped THEN r.rank END ORDER BY r.went_on_ns DESC NULLS LAST,
+                r.rank, r.peer) = 1
     """
 
 

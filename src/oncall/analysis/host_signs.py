@@ -64,7 +64,8 @@ def gpu_signs() -> str:
             sum(ecc_uncorrected) AS uncorrected, bool_or(remap_failed) AS remap_failed,
             max(memory_share) AS memory_share, max(processes) AS processes,
             coalesce(sum(took_ns) FILTER (held), 0) AS held_ns,
-            min(at_ns) FILTER (held) AS held_since_ns, mode(reason) FILTER (held) AS reason,
+            min(at_ns) FILTER (held) AS held_since_ns,
+            mode(reason ORDER BY reason) FILTER (held) AS reason,
             median(sm_clock_mhz) FILTER (held) AS mhz, median(usual_mhz) FILTER (held) AS usual_mhz,
             median(temp_c) FILTER (held) AS temp_c, median(power_w) FILTER (held) AS power_w
         FROM compared GROUP BY node, gpu
@@ -173,8 +174,9 @@ def training_symptoms() -> str:
     """What training shows at each rank: that others wait for it, that its groups slowed."""
     return """
         WITH slowed AS (
-            SELECT m.job, m.rank, min(g.ratio) AS ratio, arg_min(g.role, g.ratio) AS role,
-                arg_min(g.across, g.ratio) AS across
+            SELECT m.job, m.rank, min(g.ratio) AS ratio,
+                arg_min(g.role, (g.ratio, g.role)) AS role,
+                arg_min(g.across, (g.ratio, g.role, g.across)) AS across
             FROM members m JOIN slowed_groups g USING (job, comm) WHERE g.slowed GROUP BY ALL)
         SELECT r.job, r.rank, l.lost_share AS waited, s.ratio, s.role, s.across
         FROM (SELECT DISTINCT job, rank FROM ranks) r

@@ -57,14 +57,16 @@ def incomplete_stages() -> str:
             FROM work),
         tasks AS (
             SELECT job, replica, stage, chunk, micro_batch, task, min(started_ns) AS since_ns,
-                arg_min(rank, calls) AS rank, arg_min(node, calls) AS node,
+                arg_min(rank, (calls, rank)) FILTER (calls IS NOT NULL) AS rank,
+                arg_min(node, (calls, rank)) FILTER (calls IS NOT NULL) AS node,
                 max(calls) - min(calls) AS missing_calls
             FROM work WHERE task IN ('forward', 'backward')
             GROUP BY job, replica, stage, chunk, micro_batch, task
             HAVING NOT bool_and(ended_ns IS NOT NULL)),
         -- Of a stage that did not get to begin one: the one that came next the last time.
         before AS (
-            SELECT *, row_number() OVER (PARTITION BY job, replica, stage ORDER BY at_ns) AS place
+            SELECT *, row_number() OVER (PARTITION BY job, replica, stage
+                ORDER BY at_ns, chunk, micro_batch, task) AS place
             FROM (
                 SELECT job, coalesce(replica, 0) AS replica, stage, coalesce(chunk, 0) AS chunk,
                     micro_batch, task, min(started_ns) AS at_ns
@@ -83,7 +85,7 @@ def incomplete_stages() -> str:
         pending AS (
             FROM (FROM tasks UNION ALL BY NAME FROM nexts)
             QUALIFY row_number() OVER (PARTITION BY job, replica, stage
-                ORDER BY since_ns NULLS LAST, rank NULLS LAST, task DESC, micro_batch) = 1),
+                ORDER BY since_ns NULLS LAST, rank NULLS LAST, task DESC, micro_batch, chunk) = 1),
         transfers AS (
             SELECT job, replica, stage, any_value(iteration) AS iteration,
                 bool_or(open AND task = 'forward_recv') AS takes_forward,
@@ -152,7 +154,7 @@ def incomplete_stages() -> str:
                 AND r.tensor_rank IS NOT DISTINCT FROM s.tensor_rank
             WHERE network AND s.task = CASE way WHEN 1 THEN 'forward' ELSE 'backward' END
             QUALIFY row_number() OVER (PARTITION BY t.job, t.replica, t.stage
-                ORDER BY greatest(s.started_ns, r.started_ns)) = 1),
+                ORDER BY greatest(s.started_ns, r.started_ns), s.rank, s.chunk, s.micro_batch) = 1),
         activity AS (
             SELECT job, max(greatest(started_ns, ended_ns)) AS last_ns FROM work GROUP BY job),
         observed AS (SELECT job, max(observed_ns) AS now_ns FROM operations GROUP BY job),

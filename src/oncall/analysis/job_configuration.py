@@ -55,22 +55,27 @@ _SEEN = """
         SELECT b.*, len(list_filter(starts, lambda s: s < turns_ns)) AS before, p.pp FROM begun b
         JOIN (SELECT job, max(stage) + 1 AS pp FROM tasks GROUP BY job) p USING (job)),
     schedules AS (
-        SELECT job, mode(CASE WHEN chunks > 1 THEN 'interleaved' WHEN before = forwards THEN 'GPipe'
-            ELSE '1F1B' END) AS schedule
-        FROM turned WHERE pp > 1 AND (chunks > 1 OR forwards > pp - stage) GROUP BY job),
+        SELECT job, mode(looks ORDER BY looks) AS schedule
+        FROM (SELECT *, CASE WHEN chunks > 1 THEN 'interleaved' WHEN before = forwards THEN 'GPipe'
+                ELSE '1F1B' END AS looks FROM turned)
+        WHERE pp > 1 AND (chunks > 1 OR forwards > pp - stage) GROUP BY job),
     sizes AS (
         SELECT job, comm, greatest(max(size), count(*)) AS size
         FROM members WHERE comm IS NOT NULL GROUP BY ALL)
     SELECT j.job,
-        (SELECT mode(s.size) FROM groups g JOIN sizes s USING (job, comm) WHERE g.job = j.job)
-            AS tp,
+        (SELECT mode(s.size ORDER BY s.size) FROM groups g JOIN sizes s USING (job, comm)
+            WHERE g.job = j.job) AS tp,
         (SELECT max(stage) + 1 FROM tasks t WHERE t.job = j.job) AS pp,
-        (SELECT mode(p.size) FROM parallelism p WHERE p.job = j.job AND p.parallelism = 'dp') AS dp,
-        (SELECT mode(p.size) FROM parallelism p WHERE p.job = j.job AND p.parallelism = 'ep') AS ep,
-        (SELECT mode(p.size) FROM parallelism p WHERE p.job = j.job AND p.parallelism = 'cp') AS cp,
+        (SELECT mode(p.size ORDER BY p.size) FROM parallelism p
+            WHERE p.job = j.job AND p.parallelism = 'dp') AS dp,
+        (SELECT mode(p.size ORDER BY p.size) FROM parallelism p
+            WHERE p.job = j.job AND p.parallelism = 'ep') AS ep,
+        (SELECT mode(p.size ORDER BY p.size) FROM parallelism p
+            WHERE p.job = j.job AND p.parallelism = 'cp') AS cp,
         (SELECT max(chunk) + 1 FROM tasks t WHERE t.job = j.job) AS chunks,
         (SELECT schedule FROM schedules s WHERE s.job = j.job) AS schedule,
-        (SELECT mode(micro_batches) FROM whole w WHERE w.job = j.job) AS micro_batches,
+        (SELECT mode(micro_batches ORDER BY micro_batches) FROM whole w
+            WHERE w.job = j.job) AS micro_batches,
         (SELECT count(DISTINCT micro_batches) > 1 FROM whole w WHERE w.job = j.job) AS varies
     FROM (SELECT DISTINCT job FROM jobs UNION SELECT DISTINCT job FROM members) j
 """

@@ -86,7 +86,8 @@ def late_ends() -> str:
                 SELECT * REPLACE (NULL AS nic), 'receiver', dst_host, dst, src FROM late) e
             LEFT JOIN own o ON o.job = e.job AND o.rank = e.rank),
         clock AS (
-            SELECT DISTINCT ON (node) node, offset_ns FROM clocks ORDER BY node, at_ns DESC),
+            SELECT DISTINCT ON (node) node, offset_ns FROM clocks
+            ORDER BY node, at_ns DESC, offset_ns),
         counted AS (
             SELECT r.* REPLACE (r.at_ns - coalesce(c.offset_ns, 0) AS at_ns,
                     r.since_ns - coalesce(c.offset_ns, 0) AS since_ns),
@@ -123,10 +124,12 @@ def late_ends() -> str:
         steps AS (
             SELECT job, comm, seq, side, node, any_value(whole) AS whole,
                 bool_and(traced) AS traced, any_value(took_ns) AS took_ns,
-                any_value(lost_ns) AS lost_ns, arg_max(rank, excess_ns) AS rank,
-                arg_max(peer, excess_ns) AS peer, arg_max(step, excess_ns) AS step,
-                arg_max(started_ns, excess_ns) AS started_ns,
-                arg_max(ended_ns - started_ns, excess_ns) AS exec_ns, sum(excess_ns) AS excess_ns,
+                any_value(lost_ns) AS lost_ns, arg_max(rank, (excess_ns, -step, -rank)) AS rank,
+                arg_max(peer, (excess_ns, -step, -rank)) AS peer,
+                arg_max(step, (excess_ns, -step, -rank)) AS step,
+                arg_max(started_ns, (excess_ns, -step, -rank)) AS started_ns,
+                arg_max(ended_ns - started_ns, (excess_ns, -step, -rank)) AS exec_ns,
+                sum(excess_ns) AS excess_ns,
                 nullif(sum(ended_ns - started_ns), 0) AS steps_ns,
                 sum(bytes) * 1e9 / steps_ns AS own_bytes_per_s
             FROM ends GROUP BY job, comm, seq, side, node

@@ -82,7 +82,7 @@ def late_ranks() -> str:
             SELECT *, lag(comm) OVER w IS DISTINCT FROM comm AS begins,
                 at_ns - lag(CASE WHEN late THEN at_ns END IGNORE NULLS) OVER c AS since_ns
             FROM late_rounds
-            WINDOW w AS (PARTITION BY job, rank ORDER BY at_ns),
+            WINDOW w AS (PARTITION BY job, rank ORDER BY at_ns, comm),
                 c AS (PARTITION BY job, rank, comm ORDER BY at_ns)),
         first AS (
             SELECT job, rank, comm, min(at_ns) FILTER (late) AS first_ns, max(at_ns) AS last_ns
@@ -104,7 +104,8 @@ def late_ranks() -> str:
                 SELECT *, max(lost_ns) OVER (PARTITION BY job, rank) AS most_ns FROM summed)
             WHERE lost_ns >= most_ns / 2
             QUALIFY row_number() OVER (PARTITION BY job, rank ORDER BY rounds DESC, comm) = 1),
-        placed_ranks AS (SELECT DISTINCT ON (job, rank) job, rank, node, gpu FROM members),
+        placed_ranks AS (
+            SELECT DISTINCT ON (job, rank) job, rank, node, gpu FROM members ORDER BY ALL),
         used AS (
             SELECT c.job, c.rank,
                 avg(g.utilisation) FILTER (g.node = m.node AND g.gpu = m.gpu)

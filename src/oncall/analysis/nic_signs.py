@@ -111,10 +111,12 @@ def nic_signs() -> str:
                     * pow(2.0, pcie_gen - pcie_gen_max), 0.1) AS pcie_share
             FROM nics GROUP BY ALL),
         users AS (
-            SELECT node, nic, min(rank) AS rank, arg_min(gpu, rank) AS gpu FROM ranks
+            SELECT node, nic, min(rank) AS rank,
+                arg_min(gpu, (rank, gpu)) FILTER (rank IS NOT NULL) AS gpu FROM ranks
             WHERE nic IS NOT NULL GROUP BY ALL),
         ports AS (
-            SELECT node, device AS nic, arg_max(pcie_port, at_ns) AS pcie_port FROM devices
+            SELECT node, device AS nic, arg_max(pcie_port, (at_ns, pcie_port))
+                FILTER (at_ns IS NOT NULL) AS pcie_port FROM devices
             WHERE kind = 'nic' GROUP BY ALL),
         beside AS (  -- GPUs with a NIC on their own port
             SELECT node, try_cast(g.device AS INTEGER) AS gpu, g.pcie_port AS gpu_port

@@ -112,8 +112,8 @@ def node_metrics() -> str:
             UNPIVOT gpus_then ON gpu_clock INTO NAME metric VALUE value),
         worst AS (
             SELECT node, metric, part, min(at_ns) AS at_ns,
-                CASE WHEN metric IN ({_FALLING}) THEN arg_min(nic, value)
-                    ELSE arg_max(nic, value) END AS nic,
+                CASE WHEN metric IN ({_FALLING}) THEN arg_min(nic, (value, nic))
+                    ELSE arg_max(nic, (value, nic)) END AS nic,
                 CASE WHEN metric IN ({_FALLING}) THEN min(value)
                     ELSE max(value) END AS value
             FROM measured WHERE value IS NOT NULL GROUP BY node, metric, part),

@@ -184,7 +184,7 @@ def in_flight() -> str:
     return """
         WITH named AS (
             -- A Send and a Recv of one group call may share their number.
-            SELECT ops_row, job, comm, kind, seq, rank, done, observed_ns,
+            SELECT ops_row, job, comm, kind, seq, rank, done, observed_ns, on_device, entered_ns,
                 CASE kind WHEN 'p2p' THEN concat_ws(' ', op, coalesce(comm_peer, peer))
                           ELSE '' END AS half
             FROM operations),
@@ -192,7 +192,7 @@ def in_flight() -> str:
             SELECT ops_row, job, comm, kind, seq, rank, half FROM named WHERE NOT done
             QUALIFY row_number() OVER (
                 PARTITION BY job, comm, kind, seq, rank, half
-                ORDER BY observed_ns DESC NULLS LAST) = 1),
+                ORDER BY observed_ns DESC NULLS LAST, on_device DESC, entered_ns) = 1),
         -- Written open and later written done: only below what the rank has done can that be.
         doubtful AS (
             SELECT o.* FROM open o JOIN heads h USING (job, comm, rank)
@@ -230,9 +230,10 @@ def in_flight() -> str:
 def members() -> str:
     """Who belongs to each communicator: as told, and whoever was seen operating on it."""
     return """
-        WITH told AS (SELECT DISTINCT ON (job, comm, rank) * FROM comms),
+        WITH told AS (SELECT DISTINCT ON (job, comm, rank) * FROM comms ORDER BY ALL),
         acting AS (SELECT job, comm, rank FROM heads),
-        placed AS (SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic, pid FROM ranks)
+        placed AS (
+            SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic, pid FROM ranks ORDER BY ALL)
         SELECT job, comm, rank, comm_rank, size, name, role, tree_layer, node, gpu, nic, pid
         FROM told FULL JOIN acting USING (job, comm, rank) LEFT JOIN placed USING (job, rank)
     """
@@ -281,7 +282,8 @@ def processes() -> str:
         WITH known AS (SELECT DISTINCT job, rank FROM ranks WHERE rank IS NOT NULL
                        UNION SELECT job, rank FROM witnesses WHERE rank IS NOT NULL
                        UNION SELECT job, rank FROM launches WHERE rank IS NOT NULL),
-        placed AS (SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM ranks)
+        placed AS (
+            SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM ranks ORDER BY ALL)
         SELECT k.job, k.rank, p.node, p.gpu, p.nic, w.rank IS NOT NULL AS heard,
             CASE WHEN p.node IS NOT NULL
                  THEN bool_or(w.rank IS NOT NULL) OVER (PARTITION BY k.job, p.node) END

@@ -21,5 +21,5 @@ def ports_down() -> str:
     """NICs whose newest reading says that their link is down."""
     return """
         SELECT node, nic, max(at_ns) AS at_ns FROM nics WHERE link_up IS NOT NULL
-        GROUP BY node, nic HAVING NOT arg_max(link_up, at_ns)
+        GROUP BY node, nic HAVING NOT arg_max(link_up, (at_ns, link_up)) FILTER (at_ns IS NOT NULL)
     """

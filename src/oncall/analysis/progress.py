@@ -33,8 +33,8 @@ def frontier() -> str:
             SELECT job, comm, rank, min(seq) - 1 AS before
             FROM in_flight WHERE kind = 'coll' GROUP BY job, comm, rank),
         counted AS (
-            SELECT job, comm, rank, arg_max(launched, coalesce(at_ns, 0)) AS launched,
-                arg_max(completed, coalesce(at_ns, 0)) AS completed
+            SELECT job, comm, rank, arg_max(launched, (coalesce(at_ns, 0), launched)) AS launched,
+                arg_max(completed, (coalesce(at_ns, 0), completed)) AS completed
             FROM launches WHERE source IS DISTINCT FROM 'board' GROUP BY job, comm, rank),
         boards AS (
             SELECT job, comm, rank, max(launched) AS launched, max(completed) AS completed

@@ -47,7 +47,9 @@ _CALLS = """
     WITH numbered AS (
         SELECT job, comm, row_number() OVER (PARTITION BY job ORDER BY comm) - 1 AS place
         FROM (SELECT DISTINCT job, comm FROM operations)),
-    seats AS (SELECT DISTINCT ON (job, comm, comm_rank) job, comm, comm_rank, rank FROM members)
+    seats AS (
+        SELECT DISTINCT ON (job, comm, comm_rank) job, comm, comm_rank, rank FROM members
+        ORDER BY ALL)
     SELECT o.rank, n.place, o.kind = 'p2p' AS p2p, o.op = 'Send' AS send,
         hash(n.place, o.op, o.dtype, coalesce(o.bytes, o.count)) AS word,
         coalesce(o.bytes, o.count * {element}, 0)::BIGINT AS size_bytes,

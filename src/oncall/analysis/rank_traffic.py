@@ -51,7 +51,7 @@ def rank_traffic() -> str:
     return """
         WITH clock AS (
             SELECT DISTINCT ON (node) node, offset_ns, error_ns FROM clocks
-            ORDER BY node, at_ns DESC),
+            ORDER BY node, at_ns DESC, offset_ns),
         calls AS (
             SELECT job, comm, kind, seq, rank, op, min(called_ns) AS called_ns
             FROM operations GROUP BY ALL),
@@ -126,6 +126,7 @@ def rank_rates() -> str:
             WHERE is_custom AND ended_ns IS NOT NULL AND active_ns > 0
                 AND NOT coalesce(undercount, false)
             QUALIFY row_number() OVER (
-                PARTITION BY job, comm, rank ORDER BY started_ns DESC) <= {LAST})
+                PARTITION BY job, comm, rank ORDER BY started_ns DESC, kind, turn)
+                <= {LAST})
         GROUP BY job, comm, rank
     """

@@ -34,9 +34,9 @@ from oncall.evidence import relation
 def rounds() -> str:
     """Every completed collective round with its longest and shortest time."""
     return """
-        SELECT job, comm, seq, any_value(op) AS op, any_value(coalesce(bytes, count)) AS bytes,
+        SELECT job, comm, seq, min(op) AS op, min(coalesce(bytes, count)) AS bytes,
             min(entered_ns) AS at_ns, count(*) AS ranks, max(duration_ns) AS t_max_ns,
-            min(duration_ns) AS t_min_ns, arg_min(rank, duration_ns) AS last_rank,
+            min(duration_ns) AS t_min_ns, arg_min(rank, (duration_ns, rank)) AS last_rank,
             'duration' AS basis, min(coalesce(stands_for, 1)) AS stands_for
         FROM operations WHERE kind = 'coll' AND done AND duration_ns IS NOT NULL
         GROUP BY job, comm, seq HAVING count(*) > 1

@@ -48,20 +48,20 @@ def stage_layout() -> str:
             FROM named n LEFT JOIN parallelism p ON p.job = n.job AND p.comm = n.comm),
         labelled AS (
             SELECT job, rank, any_value(stage) AS stage,
-                mode(comm) FILTER (task IN ('forward', 'backward')) AS tp_comm
+                mode(comm ORDER BY comm) FILTER (task IN ('forward', 'backward')) AS tp_comm
             FROM (SELECT job, rank, stage, task, comm FROM labelled_tasks
                   UNION ALL SELECT job, rank, stage, task, comm FROM stage_tasks)
             GROUP BY job, rank),
         seats AS (
             SELECT k.job, k.rank, k.node,
-                any_value(u.comm) FILTER (u.role = 'tp') AS tp_comm,
-                any_value(u.place) FILTER (u.role = 'tp') AS tensor_rank,
+                min(u.comm) FILTER (u.role = 'tp') AS tp_comm,
+                arg_min(u.place, u.comm) FILTER (u.role = 'tp') AS tensor_rank,
                 count(DISTINCT u.comm) FILTER (u.role = 'pp') AS chains,
-                any_value(u.comm) FILTER (u.role = 'pp') AS pp_comm,
-                any_value(u.place) FILTER (u.role = 'pp') AS stage,
+                min(u.comm) FILTER (u.role = 'pp') AS pp_comm,
+                arg_min(u.place, u.comm) FILTER (u.role = 'pp') AS stage,
                 -- Experts' gradients have smaller groups; all replicas are in the largest.
-                arg_max(u.comm, u.members) FILTER (u.role = 'dp') AS dp_comm,
-                arg_max(u.place, u.members) FILTER (u.role = 'dp') AS replica
+                arg_max(u.comm, (u.members, u.comm)) FILTER (u.role = 'dp') AS dp_comm,
+                arg_max(u.place, (u.members, u.comm)) FILTER (u.role = 'dp') AS replica
             FROM processes k
             LEFT JOIN used u ON u.job = k.job AND u.rank = k.rank AND u.role IS NOT NULL
             GROUP BY ALL),

@@ -44,7 +44,8 @@ def stage_work() -> str:
             SELECT job, arg_max(node, (iterations, node)) AS node
             FROM (SELECT job, node, count(*) AS iterations FROM spans GROUP BY ALL) GROUP BY job),
         shifts AS (
-            SELECT s.job, s.node, mode(r.iteration - s.iteration) AS iterations
+            SELECT s.job, s.node,
+                mode(r.iteration - s.iteration ORDER BY r.iteration - s.iteration) AS iterations
             FROM spans s JOIN counting c ON c.job = s.job
             JOIN spans r ON r.job = c.job AND r.node = c.node
                 AND (s.started_ns + s.ended_ns) // 2 BETWEEN r.started_ns AND r.ended_ns

@@ -77,7 +77,8 @@ _EXPECTED = f"""
             CASE WHEN group_id IS NULL THEN kind END, CASE WHEN group_id IS NULL THEN seq END)
             AS round, node
     FROM expected_traffic
-    LEFT JOIN (SELECT DISTINCT ON (job, rank) job, rank, node FROM members) USING (job, rank)
+    LEFT JOIN (SELECT DISTINCT ON (job, rank) job, rank, node FROM members ORDER BY ALL)
+        USING (job, rank)
     ANTI JOIN (SELECT DISTINCT job, comm, rank FROM op_traffic)
         USING (job, comm, rank)
     WHERE called_ns IS NOT NULL ORDER BY lane, called_ns, seq

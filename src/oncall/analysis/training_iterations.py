@@ -79,7 +79,7 @@ def training_iterations() -> str:
         judged AS (
             SELECT t.job, t.iteration, max(duration_ns) AS duration_ns,
                 max(duration_ns - usual_ns) AS excess_ns,
-                arg_max(spread_ns, duration_ns - usual_ns) AS spread_ns
+                arg_max(spread_ns, (duration_ns - usual_ns, -spread_ns)) AS spread_ns
             FROM told t LEFT JOIN usual USING (job, rank, micro_batches)
             LEFT JOIN spread USING (job, rank, micro_batches)
             WHERE t.whole GROUP BY t.job, t.iteration),

@@ -222,7 +222,7 @@ def transfers_in_flight() -> str:
             QUALIFY row_number() OVER (
                 PARTITION BY job, comm, kind, seq, rank, channel, direction,
                     coalesce(comm_peer, peer)
-                ORDER BY ended_ns IS NULL, observed_ns DESC NULLS LAST) = 1)
+                ORDER BY ended_ns IS NULL, observed_ns DESC NULLS LAST, steps_done DESC) = 1)
         SELECT job, comm, seq, kind, rank, channel, peer, direction = 'send' AS sends,
             coalesce(steps_done, 0) AS steps_done, waits_for, observed_ns - since_ns AS waited_ns,
             ended_ns IS NOT NULL AS ended

@@ -300,7 +300,7 @@ def holders() -> str:
             JOIN members m USING (job, comm)
             LEFT JOIN frontier f ON f.job = c.job AND f.comm = c.comm AND f.rank = m.rank
             LEFT JOIN witnesses w ON w.job = c.job AND w.rank = m.rank
-            LEFT JOIN (SELECT DISTINCT ON (job, rank) * FROM standing) s
+            LEFT JOIN (SELECT DISTINCT ON (job, rank) * FROM standing ORDER BY ALL) s
                 ON s.job = c.job AND s.rank = m.rank
             LEFT JOIN in_flight i ON i.kind = 'coll' AND i.job = c.job AND i.comm = c.comm
                 AND i.seq = c.seq AND i.rank = m.rank),
