@@ -79,3 +79,23 @@ def test_where_ends_are_recorded_nothing_is_told_of_calls_alone() -> None:
     with recorded(replace(JOB, recorder="hooks"), COMPUTES) as incident:
         assert found(incident, "*") == []
         assert incident.is_empty("joint_calls")
+
+
+@pytest.mark.parametrize(
+    ("lost_until_ns", "behind"), [(45, {0: False}), (None, {0: False, 1: True})]
+)
+def test_who_may_have_made_a_call_that_its_recorder_lost_is_not_waited_for(
+    lost_until_ns: int | None, behind: dict[int, bool]
+) -> None:
+    """Rank 1 made one call of communicator 2 as far as is known, rank 0 two."""
+    with Incident.empty() as incident:
+        call = {"job": "j", "kind": "coll", "op": "AllReduce"}
+        for rank in (0, 1):
+            for comm, seq, at_ns in ((1, 1, 10), (2, 1, 20), (1, 2, 30), (2, 2, 40), (1, 3, 45)):
+                lost = rank == 1 and (lost_until_ns is not None and 20 < at_ns < lost_until_ns)
+                if not lost and (rank, comm, seq) != (1, 2, 2):
+                    row = {"rank": [rank], "comm": comm, "seq": seq, "enqueued_ns": at_ns}
+                    incident.append("ops", call | row)
+        incident.require(["call_fronts"])
+        found = incident.con.execute("SELECT rank, behind FROM call_fronts WHERE comm = 2")
+        assert dict(found.fetchall()) == behind
