@@ -116,7 +116,10 @@ def test_flows_are_the_same_in_steps_and_reports(folder: Path, incident: Inciden
         """SELECT name, is_collective, s.queue_depth, f.bytes, f.ended_ns - f.started_ns
         FROM flows f JOIN switch_flows s USING (flow) ORDER BY is_collective"""
     ).fetchall()
-    assert rows == [("2->3", False, 3.75, 24_000_000, 4_000_000), ("2->3", True, 10.0, None, None)]
+    assert rows == [
+        ("2->3", False, 4.6875, 24_000_000, 4_000_000),
+        ("2->3", True, 12.5, None, None),
+    ]
 
 
 def test_a_step_that_began_and_did_not_end_is_in_flight(folder: Path, incident: Incident) -> None:

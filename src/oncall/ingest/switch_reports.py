@@ -64,7 +64,10 @@ class Reports:
         incident.append("switch_ports", _columns(ports))
         rows = list(self.flow_rows.values())
         numbers = [flows[key[3]] for key in self.flow_rows]
-        incident.append("switch_flows", {**_columns(rows), "flow": numbers})
+        # The depth that a flow's packets met is not counted of those that met the port stopped.
+        depths = [row[1] / (row[3] - row[2]) if row[3] > row[2] else None for row in rows]
+        columns = {**_columns(rows), "queue_depth": depths, "flow": numbers}
+        incident.append("switch_flows", columns)
         meters = list(self.meters)
         incident.append(
             "switch_meters",
