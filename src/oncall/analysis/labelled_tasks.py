@@ -19,7 +19,7 @@ from oncall.analysis.iteration_numbers import NOT_NUMBERED, Numbered, number_blo
 from oncall.analysis.micro_batch_counts import micro_batch_counts
 from oncall.analysis.pipeline_layouts import pipeline_comms, read_memberships
 from oncall.analysis.pipeline_places import Found, Place, Places, find_places, seat
-from oncall.analysis.rank_calls import REPLICAS, TASK, UNKNOWN, RankCalls, read_calls
+from oncall.analysis.rank_calls import RECV, REPLICAS, TASK, UNKNOWN, RankCalls, read_calls
 from oncall.analysis.replica_iterations import replica_blocks, whole_blocks
 from oncall.analysis.schedule_fit import Told
 from oncall.analysis.schedules import Array
@@ -308,7 +308,7 @@ def _transfers(
     calls: RankCalls, tasks: Tasks, iteration: Any, mine: Array, at: Array, name: str
 ) -> dict[str, Any]:
     """Rows of the Sends or Recvs of the tasks `mine`, at the positions `at`."""
-    ended = transfers_over(calls)[at]
+    ended = np.where(_with_others(calls, tasks)[at], UNKNOWN, transfers_over(calls)[at])
     codes = {False: _TASKS.index(f"forward_{name}"), True: _TASKS.index(f"backward_{name}")}
     return {
         "iteration": iteration[mine],
@@ -322,6 +322,20 @@ def _transfers(
         "calls": np.zeros(len(at), dtype=np.int64),
         "whole": ended >= 0,
     }
+
+
+def _with_others(calls: RankCalls, tasks: Tasks) -> Array:
+    """Which Sends and Recvs (calls,) are exchanged in one group call with both neighbours: where
+    only calls are told, the call ends with the later of them, and of neither it is known when."""
+    shared = np.zeros(len(calls), dtype=np.bool_)
+    if calls.knows_ends or not tasks.chunk.any():
+        return shared
+    transfers = np.flatnonzero((calls.use <= RECV) & (calls.group >= 0))
+    _, exchange, members = np.unique(
+        calls.group[transfers], return_inverse=True, return_counts=True
+    )
+    shared[transfers] = members[exchange] > 1
+    return shared
 
 
 def _comm(calls: RankCalls, positions: Array, index: Array, wanted: Array) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oncall.analysis.rank_calls import OUTSIDE, REPLICAS, RankCalls
+from oncall.analysis.rank_calls import OUTSIDE, REPLICAS, SEND, RankCalls
 from oncall.analysis.schedules import Array
 
 _PROMPT_NS = 5_000_000  # after a round, of a member that came last and so did not wait in it
@@ -25,7 +25,8 @@ def clock_corrections(ranks: Sequence[RankCalls]) -> list[dict[int, int]]:
     for number, calls in enumerate(ranks):
         at = np.flatnonzero(np.isin(calls.use, (REPLICAS, OUTSIDE)) & (calls.seq >= 0))
         at = at[at + 1 < len(calls)]
-        at = at[~calls.lost[at + 1]]
+        # One that sends next has computed a whole task before.
+        at = at[~calls.lost[at + 1] & (calls.use[at + 1] != SEND)]
         one = np.full(len(at), number)
         left = calls.entered_ns[at + 1]
         parts.append((calls.comm[at], calls.seq[at], one, left, left - calls.entered_ns[at]))

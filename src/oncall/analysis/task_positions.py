@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oncall.analysis.exchanges import Exchanges, interleaved_exchanges
 from oncall.analysis.iteration_bounds import Block
 from oncall.analysis.micro_batch_counts import is_whole
 from oncall.analysis.pipeline_places import Place, Seated
@@ -64,9 +65,16 @@ def place_tasks(one: Seated, micro_batches: Array) -> Tasks:
         counted = _count(one, block, int(micro_batches[number]))
         if counted is not None:
             parts.append((number, *counted))
-    together = one.place.schedule == INTERLEAVED and _together(calls, blocks, parts, forward)
+    interleaved = one.place.schedule == INTERLEAVED
+    exchanged = [_exchanged(calls, blocks[n], order, end) for n, order, end in parts]
+    together = interleaved and (any(exchanged) or _together(calls, blocks, parts, forward))
     return _join(
-        [_in_block(calls, blocks[n], n, order(together), forward, end) for n, order, end in parts]
+        [
+            _in_block(calls, blocks[n], n, order(together), forward, end)
+            if found is None
+            else _between_exchanges(blocks[n], n, order(True), found)
+            for (n, order, end), found in zip(parts, exchanged, strict=True)
+        ]
     )
 
 
@@ -161,6 +169,48 @@ def _in_block(
         high=high,
         evaluation=np.full(len(order), not order.backward.any()),
         complete=np.full(len(order), end == 0),
+    )
+
+
+def _exchanged(calls: RankCalls, block: Block, order: _Ordered, end: int) -> Exchanges | None:
+    """The exchanges of a whole block, if they are those of Megatron's interleaved schedule."""
+    place = order.place
+    if order.schedule != INTERLEAVED or end != 0 or place.chunks == 1:
+        return None
+    stages, stage = place.template
+    if order.micro_batches % stages:
+        return None
+    due = interleaved_exchanges(stages, stage, order.micro_batches, place.chunks)
+    events = block.events
+    return due if due.are(calls.use[events] == SEND, calls.group[events]) else None
+
+
+def _between_exchanges(block: Block, number: int, order: Order, due: Exchanges) -> Tasks:
+    """The tasks of a whole block: each has its calls between the exchanges before and after it."""
+    n, events = len(order), block.events
+    recv_at, send_at = np.full((2, n), UNKNOWN, dtype=np.int64)
+    for backward in (False, True):
+        mine, turned = order.backward == backward, due.forward != backward
+        _fill(recv_at, np.flatnonzero(order.receives & mine), events[~due.send & turned], 0)
+        _fill(send_at, np.flatnonzero(order.sends & mine), events[due.send & turned], 0)
+    done = np.arange(n)
+    before = np.searchsorted(due.after, done, side="right")  # events up to the task's begin
+    low = np.concatenate([[block.begin - 1], events])[before]
+    high = np.append(events, block.end)[before]
+    return Tasks(
+        block=np.full(n, number),
+        backward=order.backward,
+        chunk=order.chunk,
+        micro_batch=order.micro_batch,
+        receives=order.receives,
+        sends=order.sends,
+        recv_at=recv_at,
+        send_at=send_at,
+        group=np.cumsum(np.diff(before, prepend=before[:1]) != 0),
+        low=low,
+        high=high,
+        evaluation=np.zeros(n, dtype=np.bool_),
+        complete=np.ones(n, dtype=np.bool_),
     )
 
 

@@ -56,7 +56,8 @@ def time_tasks(
     done = _done(calls, final)
     ended = _ended(calls, tasks, inside, any_call, done)
     begins = first if sent_ns is None else _fed(calls, tasks, first, sent_ns)
-    started = _started(calls, blocks, tasks, ended, begins, sent_ns)
+    told = np.where(first < 0, begins, UNKNOWN)
+    started = _started(calls, blocks, tasks, ended, begins, told)
     started, ended = _shared(tasks, any_call, started, ended)
     started = _after_the_send(calls, tasks, started, first)
     # What ends later than its rank goes on, as Sends that nobody waits for, holds up no task.
@@ -152,7 +153,7 @@ def _started(
     tasks: Tasks,
     ended: Array,
     first: Array,
-    sent_ns: Array | None,
+    told: Array,
 ) -> Array:
     """A task can begin when what it needs has come and the task before it is done.
 
@@ -167,18 +168,34 @@ def _started(
     waited = np.where(came >= 0, np.maximum(came, free), UNKNOWN if calls.knows_ends else first)
     started = np.where(tasks.receives, waited, np.where(free >= 0, free, first))
     fed = opening & ~tasks.receives
-    if sent_ns is not None:
-        started = np.where(fed & (first < 0), np.maximum(started, sent_ns), started)
+    # Where others tell when it could begin, it was no sooner, nor before its rank was free.
+    others = (told >= 0) & (started >= 0)
+    started = np.where(others, np.maximum(started, np.maximum(told, free)), started)
     started = _after_the_optimizer(tasks, fed, started, first)
     return _after_the_pause(calls, blocks, tasks, fed & (first < 0), started, ended)
 
 
 def _fed(calls: RankCalls, tasks: Tasks, first: Array, sent_ns: Array) -> Array:
-    """The first calls of tasks; where a task has none, when it had asked for its input and that was
-    sent."""
+    """The first calls of tasks; where a task has none, when it could begin: when the input that it
+    asked for was sent, and all else that was received in the group call before it, for which its
+    rank waits, too; in an iteration's first task, when its rank and all others had come."""
     asked = _at(calls.entered_ns, tasks.recv_at)
-    known = (first < 0) & (asked >= 0) & (sent_ns >= 0)
-    return np.where(known, np.maximum(asked, sent_ns), first)
+    came = np.where(sent_ns >= 0, np.maximum(asked, sent_ns), UNKNOWN)
+    transfers = np.flatnonzero(calls.use <= RECV)
+    if len(transfers):
+        apart = (np.diff(calls.group[transfers], prepend=-2) != 0) | (calls.group[transfers] < 0)
+        apart[1:] |= np.diff(transfers) != 1
+        exchange = np.zeros(len(calls), dtype=np.int64)
+        exchange[transfers] = np.cumsum(apart)
+        over = np.full(int(apart.sum()) + 1, UNKNOWN, dtype=np.int64)
+        received = tasks.recv_at >= 0
+        np.maximum.at(over, exchange[tasks.recv_at[received]], came[received])
+        over[0] = UNKNOWN  # of what is no transfer
+        heads = (np.diff(tasks.group, prepend=-1) != 0) & (tasks.low >= 0)
+        before = exchange[np.clip(tasks.low, 0, len(calls) - 1)]
+        heads &= ~tasks.receives | (came >= 0)
+        came = np.where(heads, np.maximum(came, over[before]), came)
+    return np.where(first >= 0, first, came)
 
 
 def _after_the_send(calls: RankCalls, tasks: Tasks, started: Array, first: Array) -> Array:
