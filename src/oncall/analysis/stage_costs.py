@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from oncall.analysis.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
 from oncall.analysis.stage_paths import OTHERS_BELOW, exchanged, sent_to
+from oncall.analysis.training_iterations import SLOW_SHARE
 from oncall.evidence import relation
 
 SLOWEST = 0.5  # of what the slowest pipeline lost: one that lost less ends well before it
@@ -154,10 +155,18 @@ def _read(con: duckdb.DuckDBPyConnection) -> tuple[Lost, dict[str, Any]]:
             SELECT job FROM stage_paths JOIN stage_vertices USING (vertex)
             GROUP BY job, replica, stage, chunk, task
             HAVING {OTHERS_BELOW} * median(latency_ns) > median(usual_latency_ns)),
+        -- Iterations may differ by more, as with the lengths of samples, than a slow link costs.
+        links AS (
+            SELECT job, iteration FROM stage_paths JOIN stage_vertices USING (vertex)
+            JOIN training_iterations i USING (job, iteration)
+            GROUP BY job, iteration, replica, stage, task
+            HAVING sum(latency_ns - usual_latency_ns) FILTER (
+                    {OTHERS_BELOW} * latency_ns > usual_latency_ns)
+                > {SLOW_SHARE} * any_value(i.usual_ns)),
         chosen AS (
             SELECT job, iteration FROM training_iterations i
-            WHERE NOT warm_up AND whole
-                AND (slow OR EXISTS (FROM always a WHERE a.job = i.job)))
+            WHERE NOT warm_up AND whole AND (slow OR EXISTS (FROM always a WHERE a.job = i.job)
+                OR EXISTS (FROM links l WHERE l.job = i.job AND l.iteration = i.iteration)))
         SELECT job, iteration, replica, stage, p.vertex, p.duration_ns, expected_ns,
             coalesce(latency_ns, 0) AS latency_ns, coalesce(usual_latency_ns, 0) AS usual_ns,
             hold_ns, usual_hold_ns, task = 'backward' AS backward,

@@ -22,6 +22,9 @@ from oncall.evidence import relation
 
 CRITICAL_NS = 1.0  # slack below this is rounding
 ALIKE = 0.05  # ends of one group call are told apart by less
+_TIMES = (
+    "work_ns", "usual_ns", "clock_error", "recv_ns", "send_ns", "pair_ns", "beside_ns", "head_ns",
+)  # fmt: skip
 _FLAGS = ("backward", "held", "pair_whole", "calm")
 OTHERS_BELOW = 0.5  # times its own past: ways through a fabric differ by less than a factor of two
 
@@ -51,6 +54,7 @@ class Tasks:
     recv_ns: Times  # what receiving its input took, with waiting for the sender
     send_ns: Times  # what sending its result took, with waiting for the receiver
     pair_ns: Times  # what the slowest pair of ranks took to pass on its input
+    beside_ns: Times  # what a middle one of them took: they pass the same between the same hosts
     pair_whole: NDArray[np.bool_]  # all of that transfer is in it, none was over before
     calm: NDArray[np.bool_]  # of an iteration that was not slow
     head_ns: Times  # how far apart its ranks made their first calls
@@ -142,7 +146,9 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
             FROM stage_vertices GROUP BY job),
         pairs AS (
             SELECT job, iteration, replica, stage, chunk, micro_batch, task,
-                max(took_ns) AS pair_ns, arg_max(whole, (took_ns, whole)) AS pair_whole
+                max(took_ns) AS pair_ns, arg_max(whole, (took_ns, whole)) AS pair_whole,
+                CASE WHEN count(*) > 1 THEN quantile_disc(took_ns, 0.5) FILTER (whole) END
+                    AS beside_ns
             FROM stage_transfers WHERE whole IS NOT NULL GROUP BY ALL)
         SELECT v.vertex, dense_rank() OVER (ORDER BY v.job, iteration) - 1 AS iteration,
             dense_rank() OVER (ORDER BY v.job, iteration, replica) - 1 AS pipeline,
@@ -152,7 +158,7 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
             -- What a recorder lost of a task is not known to be work.
             CASE WHEN v.whole THEN v.duration_ns ELSE least(v.duration_ns, e.usual_ns) END
                 AS work_ns, e.usual_ns, clock_error_ns AS clock_error, recv_ns, send_ns, pair_ns,
-            head_ns,
+            beside_ns, head_ns,
             held, coalesce(pair_whole, false) AS pair_whole,
             coalesce(NOT i.slow AND NOT i.warm_up, true) AS calm,
             dense_rank() OVER (ORDER BY with_vertex) - 1 AS together
@@ -173,7 +179,7 @@ def read_tasks(con: duckdb.DuckDBPyConnection) -> Tasks:
     for name in ("started", "ended"):  # nanoseconds since 1970 do not fit a float
         since = np.ma.masked_array(found[name], dtype=np.int64) - origin
         columns[name] = np.ma.filled(since.astype(np.float64), np.nan)
-    for name in ("work_ns", "usual_ns", "clock_error", "recv_ns", "send_ns", "pair_ns", "head_ns"):
+    for name in _TIMES:
         columns[name] = np.ma.filled(np.ma.masked_array(found[name], dtype=np.float64), np.nan)
     columns |= {name: np.asarray(found[name], np.bool_) for name in _FLAGS}
     return Tasks(**columns)
@@ -257,6 +263,8 @@ def latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
     for seen in (known & tasks.calm & tasks.pair_whole, known & tasks.calm, known):
         middle = _quantile(both, link, seen, 0.5, len(usual))
         usual = np.where(np.isnan(usual), middle, usual)
+    beside = _quantile(tasks.beside_ns, link, ~np.isnan(tasks.beside_ns), 0.5, len(usual))
+    usual = np.where(beside < OTHERS_BELOW * usual, beside, usual)
     usual = np.nan_to_num(beside_others(usual, int(tasks.lane.max()) + 1)[link])
     received = ~known & (graph.source != NONE) & ~np.isnan(tasks.recv_ns)
     if received.any():
