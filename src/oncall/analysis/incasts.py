@@ -84,8 +84,9 @@ def outside_incasts() -> str:
 def root_causes() -> str:
     """Where waiting begins; where most of what is met converges outside, that is at its end.
 
-    The end is the port with the queue that nothing of the collective passes, else the last one. The
-    host of such a queue is that which all of its packets are bound for.
+    The end is the port with the queue that nothing of the collective passes, else the last one. A
+    queue of others that nobody reported is what such an incast brings, too. The host of a queue is
+    that which all of its packets are bound for.
     """
     return """
         WITH shares AS (
@@ -93,11 +94,12 @@ def root_causes() -> str:
                 any_value(o.switch) AS last_switch, any_value(o.port) AS last_port,
                 any_value(o.paused_label) AS paused_label, any_value(o.paused_ns) AS paused_ns
             FROM network_roots r JOIN outside_incasts o USING (job, comm, seq)
-            JOIN step_flows f ON f.id = r.id AND f.switch = r.switch AND f.port = r.port
-            WHERE r.kind IN ('contention', 'backpressure') AND NOT f.member
-            GROUP BY ALL
+            LEFT JOIN step_flows f ON f.id = r.id AND f.switch = r.switch AND f.port = r.port
+                AND NOT f.member
+            WHERE r.kind IN ('contention', 'backpressure')
+            GROUP BY r.id, r.switch, r.port
             HAVING 2 * coalesce(sum(f.part) FILTER (list_contains(o.flows, f.flow)), 0)
-                > sum(f.part)),
+                > sum(f.part) OR bool_and(r.kind = 'backpressure' AND NOT r.seen)),
         ends AS (
             SELECT r.job, r.comm, r.seq, arg_max(r.switch, r.lost_ns) AS switch,
                 arg_max(r.port, r.lost_ns) AS port

@@ -101,13 +101,21 @@ def _row(
 def _is_shared(
     con: duckdb.DuckDBPyConnection, net: Network, step: tuple[Any, ...], port: int
 ) -> bool:
-    """Whether flows of the collective pass a port: seen there, or bound for the host behind it."""
+    """Whether flows of the collective pass a port: seen there, or bound for the host behind it.
+
+    Where they pass at one time they do at another, as routes last.
+    """
     switch, number = net.ports[port]
     seen = con.execute(
         "SELECT bool_or(member) FROM step_flows WHERE id = ? AND switch = ? AND port = ?",
         [step[0], switch, number],
     ).fetchall()[0][0]
-    if seen:
+    ever = con.execute(
+        """SELECT 1 FROM switch_flows s JOIN flows f USING (flow)
+        WHERE s.switch = ? AND s.port = ? AND s.packets > 0 AND f.is_collective LIMIT 1""",
+        [switch, number],
+    ).fetchall()
+    if seen or ever:
         return True
     host = net.devices[int(net.towards[port])]
     rows = con.execute(
@@ -128,8 +136,8 @@ def _likely(
 ) -> int:
     """Of the ports behind a stopped one, that where the queue must be though nobody reported it.
 
-    The one to the host that most flows were bound for; if none is known, the step's own way. The
-    stopped port itself where nothing is known beyond it.
+    The one that brings most flows nearer to where they were bound; if none is known, the step's own
+    way. The stopped port itself where nothing is known beyond it.
     """
     bound = dict(
         con.execute(
@@ -142,7 +150,16 @@ def _likely(
     return max(
         behind or [port],
         key=lambda p: (
-            bound.get(net.devices[int(net.towards[p])], 0),
+            sum(count for host, count in bound.items() if _nearer(net, p, host)),
             port in view.path and p in view.path,
         ),
     )
+
+
+def _nearer(net: Network, port: int, host: str | None) -> bool:
+    """Whether a port lies on a shortest way to a host."""
+    row = net.row_of(host or "")
+    if row is None:
+        return False
+    away = net.distances[row]
+    return bool(away[net.towards[port]] < away[net.device_of[port]])
