@@ -242,6 +242,25 @@ def test_a_collective_that_all_have_called_waits_for_no_later_one(incident: Inci
     assert found(incident, "hang_roots", "comm, how") == [(1, "together")]
 
 
+@pytest.mark.parametrize(("stuck", "culprits"), [(True, [3]), (False, [1])])
+def test_who_has_called_what_another_holds_up_is_no_cause(
+    incident: Incident, stuck: bool, culprits: list[int]
+) -> None:
+    """Rank 1, in no call, reduces with rank 2 asynchronously and has not joined rank 0.
+
+    If rank 2 waits for rank 3, so may rank 1 for its reduction; else nobody but rank 1 is late.
+    """
+    pairs = {"comm": [2, 2, 3, 3, 4, 4], "rank": [0, 1, 1, 2, 2, 3]}
+    incident.append("comms", {"job": "j", "size": 2} | pairs)
+    ops(incident, comm=3, rank=[1], seq=1, enqueued_ns=10)
+    ops(incident, comm=5, rank=[1], seq=1, enqueued_ns=15, ended_ns=18)
+    ops(incident, comm=5, rank=[2, 3], seq=1, enqueued_ns=15, ended_ns=18)
+    ops(incident, comm=2, rank=[0], seq=1, enqueued_ns=20)
+    if stuck:
+        ops(incident, comm=4, rank=[2], seq=1, enqueued_ns=20)
+    assert [row[0] for row in found(incident, "hang_roots", "rank")] == culprits
+
+
 # ----------------------------------------------------------------------- boards
 
 

@@ -70,7 +70,7 @@ _ROOT_COLUMNS = [
 @relation(
     "hang_roots",
     reads=["standing|standstills"],
-    optional=["holders", "witnesses"],
+    optional=["holders", "witnesses", "in_flight", "frontier", "halted"],
     empty_without=["standing|standstills"],
     columns=_ROOT_COLUMNS,
     source="CCL-D 4.2.2, across communicators",
@@ -140,7 +140,38 @@ def _graphs(
             silent.add(rank)
     for edges, _, _ in graphs.values():
         _tie_groups(edges)
+    lacked: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for job, *pair in con.execute(_LACKED).fetchall():
+        lacked[job].append((pair[0], pair[1]))
+    for job, (edges, _, _) in graphs.items():
+        _tie_unfinished(edges, lacked[job])
     return graphs
+
+
+# Ranks that stand nowhere, and who has not entered what they called asynchronously.
+_LACKED = """
+    SELECT DISTINCT i.job, i.rank, f.rank AS lacked FROM in_flight i
+    JOIN frontier f ON f.job = i.job AND f.comm = i.comm AND f.rank <> i.rank
+        AND coalesce(f.entered_seq < i.seq, true)
+    SEMI JOIN witnesses w ON w.job = f.job AND w.rank = f.rank
+    ANTI JOIN standing s ON s.job = i.job AND s.rank = i.rank
+    ANTI JOIN halted h ON h.job = i.job AND h.rank = i.rank
+    WHERE i.kind = 'coll' ORDER BY ALL
+"""
+
+
+def _tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
+    """A rank between its calls may wait for what it called asynchronously.
+
+    So it is taken to be where the members `lacked` there, pairs of rank and member, are held up by
+    another who has nothing unfinished: that cause explains the rank as well.
+    """
+    unfinished = {rank for rank, _ in lacked}
+    firm = [n for ends in sinks(edges) for n in ends if n not in unfinished]
+    explained = reaching(edges, firm)
+    for rank, member in lacked:
+        if member in explained:
+            edges.setdefault(rank, []).append(member)
 
 
 def _tie_groups(edges: Edges) -> None:
