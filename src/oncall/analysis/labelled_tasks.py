@@ -251,6 +251,12 @@ def _rows(one: _Labelled, number: Array, late: Late, sent_ns: Array | None) -> l
     for name, at in (("recv", tasks.recv_at), ("send", tasks.send_at)):
         mine = np.flatnonzero(numbered & (at >= 0))
         parts.append(shared | _transfers(calls, tasks, iteration, mine, at[mine], name))
+        if name == "recv" and sent_ns is not None:
+            # No call tells when it was over: no sooner than asked for and sent.
+            came = np.maximum(calls.entered_ns[at[mine]], sent_ns[mine])
+            told = (sent_ns[mine] >= 0) & (times.calls[mine] == 0)
+            over = np.where(told, came, np.ma.filled(parts[-1]["ended_ns"], UNKNOWN))
+            parts[-1] |= {"ended_ns": _known(over), "whole": over >= 0}
     trained = tasks.block[~tasks.evaluation]
     last, over_ns, next_ns = np.full((3, len(one.blocks)), UNKNOWN)
     last_call = np.append(inside.positions, UNKNOWN)[np.where(times.calls > 0, inside.last - 1, -1)]
