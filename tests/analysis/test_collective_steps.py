@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import oncall.analysis  # noqa: F401  (registers the relations)
+from oncall.analysis.late_steps import MOST_COLLECTIVES
 from oncall.errors import MissingEvidence
 from oncall.evidence.incident import Incident
 
@@ -63,3 +64,33 @@ def test_what_hosts_traced_goes_before_what_their_traffic_shows(incident: Incide
     )
     incident.require(["collective_steps"])
     assert incident.con.execute("SELECT seq FROM collective_steps").fetchall() == [(9,)]
+
+
+def test_of_many_late_collectives_the_worst_are_followed() -> None:
+    late = MOST_COLLECTIVES + 8
+    took = np.concatenate([np.full(100, 1_000), 2_000 + np.arange(late)])
+    count = len(took)
+    with Incident.empty() as incident:
+        incident.append("ranks", {"job": "j", "rank": [0, 1], "node": ["a", "b"]})
+        incident.append(
+            "op_traffic",
+            {
+                "job": "j",
+                "comm": np.full(count, 7, np.uint64),
+                "seq": np.arange(count),
+                "kind": "coll",
+                "rank": 0,
+                "peer": 1,
+                "bytes": 4096,
+                "started_ns": np.arange(count) * 10_000,
+                "ended_ns": np.arange(count) * 10_000 + took,
+            },
+        )
+        incident.append(
+            "switch_pauses", {"switch": ["s"], "port": [1], "at_ns": [0], "paused": [False]}
+        )
+        incident.require(["late_steps"])
+        ((first, last, followed),) = incident.con.execute(
+            "SELECT min(seq), max(seq), count(DISTINCT seq) FROM late_steps"
+        ).fetchall()
+    assert (first, last, followed) == (count - MOST_COLLECTIVES, count - 1, MOST_COLLECTIVES)

@@ -7,6 +7,8 @@ from oncall.evidence import relation
 # Of one collective, only so many late steps are followed into the network, those of the critical
 # path first, then the worst: what made so many others late tells nothing new.
 MOST_STEPS = 200
+# Of one communicator, only so many collectives are followed, those that lost most.
+MOST_COLLECTIVES = 32
 
 
 @relation(
@@ -35,7 +37,7 @@ MOST_STEPS = 200
     source="Vedrfolnir III-D1",
 )
 def late_steps() -> str:
-    """The late steps of each collective that is late by them, the worst first."""
+    """The late steps of each communicator's worst collectives that are late by them."""
     return f"""
         WITH homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
         named AS (
@@ -44,14 +46,18 @@ def late_steps() -> str:
         ranked AS (
             SELECT w.*, row_number() OVER (PARTITION BY job, comm, seq
                 ORDER BY critical DESC, over, excess_ns DESC NULLS LAST, src, step) AS worst
-            FROM step_waits w WHERE late
-            QUALIFY bool_or(critical) OVER (PARTITION BY job, comm, seq))
+            FROM step_waits w WHERE late),
+        followed AS (
+            SELECT job, comm, seq FROM ranked WHERE critical GROUP BY job, comm, seq
+            QUALIFY row_number() OVER (PARTITION BY job, comm
+                ORDER BY sum(greatest(excess_ns, 0)) DESC NULLS LAST, seq) <= {MOST_COLLECTIVES})
         SELECT row_number() OVER (ORDER BY w.job, comm, seq, worst) AS id, w.job, comm, seq, flow,
             src, dst, step, started_ns, ended_ns,
             coalesce(greatest(excess_ns, 0), ended_ns - started_ns) AS excess_ns, critical, over,
             coalesce(a.node, f.src_host) AS src_host, coalesce(b.node, f.dst_host) AS dst_host,
             traced, bytes
-        FROM ranked w LEFT JOIN homes a ON a.job = w.job AND a.rank = w.src
+        FROM ranked w SEMI JOIN followed USING (job, comm, seq)
+        LEFT JOIN homes a ON a.job = w.job AND a.rank = w.src
         LEFT JOIN homes b ON b.job = w.job AND b.rank = w.dst
         LEFT JOIN named f USING (flow)
         WHERE worst <= {MOST_STEPS}

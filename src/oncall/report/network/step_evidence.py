@@ -207,7 +207,10 @@ def why_unseen(incident: Incident, collective: Collective, step: Step) -> str | 
     """Why nothing is known beyond a late step; None where something is."""
     number = late_step_id(incident, collective, step)
     if number is None:
-        return "only late steps are followed into the network, of each collective the worst ones"
+        return (
+            "not followed into the network: only the worst late steps are, of the collectives "
+            "that lost most"
+        )
     ((roots, ports),) = incident.con.execute(
         "SELECT (SELECT count(*) FROM network_roots WHERE id = $id), "
         "(SELECT count(*) FROM step_ports WHERE id = $id)",
