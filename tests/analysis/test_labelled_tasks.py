@@ -12,6 +12,8 @@ import oncall.analysis
 from oncall.evidence.incident import Incident
 from oncall.evidence.told import tell
 from oncall.ingest import detect
+from oncall.simulate import Scenario, simulate
+from oncall.simulate.fault import Fault
 from oncall.simulate.pipeline.draw import experiment
 from oncall.simulate.pipeline.fault import PipelineFault
 from oncall.simulate.pipeline.scenario import PipelineScenario
@@ -158,6 +160,36 @@ def test_the_task_that_hangs_is_begun_and_not_ended(task: str) -> None:
     assert not whole
     later = [key for key in found if key[0] == 2 and key[1] > 2]
     assert not later
+
+
+@pytest.mark.parametrize("into_ns", [900_000_000, 1_200_000_000])
+def test_a_task_that_never_ended_does_not_tell_how_many_calls_such_tasks_make(
+    into_ns: int,
+) -> None:
+    """On the last stage no transfer parts a forward from its backward."""
+    fault = Fault(
+        "H3", (5,), at_ns=8_000_000_000 + into_ns, role="tp", how="hardware", progress=0.2
+    )
+    job = Scenario(seed=1, duration_ns=40_000_000_000, clock_offset_ns=0, faults=(fault,))
+    scenario = replace(
+        job,
+        tp=2,
+        pp=2,
+        dp=2,
+        gpus_per_node=4,
+        micro_batches=2,
+        tp_operations=2,
+        forward_ns=103_000_000,
+    )
+    incident, _ = simulate(scenario)
+    with incident:
+        incident.require(["labelled_tasks"])
+        took = incident.con.execute(
+            """SELECT median(ended_ns - started_ns) FROM labelled_tasks
+            WHERE task = 'forward' AND rank IN (4, 6) GROUP BY rank ORDER BY rank"""
+        ).fetchall()
+    (stopped,), (other,) = took
+    assert 0.75 < stopped / other < 1.33  # one call more or less is half or twice
 
 
 @pytest.mark.parametrize("rank", [2, 6])

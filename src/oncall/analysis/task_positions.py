@@ -348,8 +348,9 @@ class _Lengths:
         self.usual = self._alone()
 
     def _alone(self) -> dict[int, int]:
-        """The usual length of each kind of task, where it stands alone."""
+        """The usual length of each kind of task, where it stands alone and something follows it."""
         alone = self.starts[self.sizes == 1]
+        alone = alone[self.tasks.high[alone] < len(self.calls.use)]
         lengths = self.last - self.first
         found = {
             kind: usual(lengths[mine])
