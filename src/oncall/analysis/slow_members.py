@@ -13,12 +13,14 @@ from oncall.evidence import relation
 
 OWN_PART = 0.5  # of the excess: more time of its own than the others' makes a rank the cause
 LAST_PART = 0.3  # how much more often than its turn the last member enters last
+LATE_PART = 0.2  # ... and of the excess, where calls alone tell: so late, or it held nobody up
 LATE_TIMES = 4  # ... and how much later than usual members of the group end what they end together
 
 
 @relation(
     "slow_members",
     reads=["caused_tasks", "stage_work"],
+    optional=["knowledge"],
     empty_without=["caused_tasks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
@@ -41,8 +43,11 @@ def slow_members() -> str:
     """The members of groups whose computation was slow, and which of them the others waited for."""
     return f"""
         WITH excess AS (
-            SELECT job, replica, stage, sum(excess_ns) AS excess_ns FROM caused_tasks
-            WHERE kind = 'computation' GROUP BY ALL),
+            SELECT job, replica, stage, sum(excess_ns) AS excess_ns, avg(excess_ns) AS each_ns,
+                -- There a host that runs ahead tells nothing of its device.
+                CASE WHEN job IN (SELECT job FROM knowledge WHERE NOT durations)
+                    THEN {LATE_PART} ELSE 0 END AS least_part
+            FROM caused_tasks WHERE kind = 'computation' GROUP BY ALL),
         -- A host that runs ahead of its device calls on time; it waits for it at the end of a task.
         ended AS (
             SELECT w.*, greatest(ended_ns - median(ended_ns) OVER task, 0) AS ended_late_ns
@@ -92,12 +97,13 @@ def slow_members() -> str:
             WHEN own_lead_ns >= {OWN_PART} * excess_ns
                 AND own_lead_ns = max(own_lead_ns) OVER g THEN 'own time'
             WHEN coalesce(max(own_lead_ns) OVER g < {OWN_PART} * excess_ns, true)
-                AND (late_lead_ns >= {OWN_PART} * excess_ns OR beyond_turn >= {LAST_PART})
+                AND (late_lead_ns >= {OWN_PART} * excess_ns OR beyond_turn >= {LAST_PART}
+                    AND (least_part = 0 OR late_lead_ns >= least_part * excess_ns))
                 AND row_number() OVER (
                     g ORDER BY late_ns DESC NULLS LAST, beyond_turn DESC, rank) = 1
                 THEN 'entered last'
             WHEN coalesce(max(own_lead_ns) OVER g < {OWN_PART} * excess_ns, true)
-                AND ended_late_ns > {LATE_TIMES} * usual_late_ns
+                AND ended_late_ns > greatest({LATE_TIMES} * usual_late_ns, least_part * each_ns)
                 AND ended_late_ns = max(ended_late_ns) OVER g THEN 'entered last' END AS because
         FROM weighed LEFT JOIN usually USING (job, replica, stage)
         WINDOW g AS (PARTITION BY job, replica, stage)

@@ -2,10 +2,16 @@
 
 Only tasks on the critical path of the slowest pipelines count, only beyond what is expected of
 them, and only of stages that explain a good part of the lost time.
+
+Where calls alone are recorded, what a task took is inferred from when its rank went on to call
+something else. An iteration that was no longer than usual then has lost nothing to a stage that is
+compared with its own past; beside faster pipelines it may have.
 """
 
 from __future__ import annotations
 
+from oncall.analysis.stage_expectation import PEERS
+from oncall.analysis.stage_paths import OTHERS_BELOW
 from oncall.analysis.stage_vertices import VERTEX, VERTEX_COLUMNS
 from oncall.evidence import relation
 
@@ -36,6 +42,7 @@ SLOW_TASK_COLUMNS = [
 @relation(
     "slow_tasks",
     reads=["stage_graph", "stage_paths", "stage_costs", "training_iterations"],
+    optional=["knowledge"],
     empty_without=["stage_costs"],
     columns=SLOW_TASK_COLUMNS,
     source="VenusTrace 3.3, Algorithm 2 (lines 23-25)",
@@ -48,6 +55,9 @@ def slow_tasks() -> str:
             SELECT c.* FROM stage_costs c JOIN training_iterations i USING (job, iteration)
             WHERE explained >= {EXPLAINS} AND actual_ns - without_ns > greatest(
                 {LEAST_SAVED} * i.duration_ns, CASE WHEN slow THEN {EXPLAINS} * excess_ns END)),
+        calls_alone AS (
+            SELECT i.job, i.iteration FROM training_iterations i JOIN knowledge k USING (job)
+            WHERE NOT k.durations AND NOT i.slow),
         -- A slow transfer also holds up what its sender does next.
         held AS (
             SELECT p.vertex, min(h.slack_ns) AS slack_ns
@@ -55,9 +65,15 @@ def slow_tasks() -> str:
             WHERE h.hold_ns > 0 GROUP BY p.vertex),
         placed AS (
             SELECT *, lead(started_ns) OVER (PARTITION BY job, iteration, replica, stage
-                ORDER BY started_ns) IS NULL AS closes FROM stage_graph),
+                ORDER BY started_ns) IS NULL AS closes,
+                -- The same input in the fastest other pipeline.
+                min(latency_ns) OVER (PARTITION BY job, iteration, stage, chunk, micro_batch, task
+                    ) < {OTHERS_BELOW} * latency_ns AS slower_than_others
+            FROM stage_graph),
         judged AS (
             SELECT {columns}, c.kind, g.closes, g.started_ns, g.basis, g.clock_error_ns,
+                CASE c.kind WHEN 'computation' THEN g.basis = '{PEERS}'
+                    ELSE coalesce(g.slower_than_others, false) END AS beside_others,
                 CASE c.kind WHEN 'computation' THEN g.slack_ns
                     ELSE least(g.slack_ns, h.slack_ns) END::BIGINT AS slack_ns,
                 g.spread_ns, c.explained, c.actual_ns - c.without_ns AS saved_ns,
@@ -80,6 +96,8 @@ def slow_tasks() -> str:
                 ELSE 'spread' END AS decided
         FROM beyond
         WHERE excess_ns > 0 AND (by_paper OR by_spread) AND slack_ns < {ON_PATH} * excess_ns
+            AND (beside_others
+                OR (job, iteration) NOT IN (SELECT (job, iteration) FROM calls_alone))
         -- After their last task pipelines wait for one another: that is the late one's doing.
         QUALIFY coalesce(bool_or(NOT closes) OVER (PARTITION BY job, iteration, replica)
             OR NOT bool_or(NOT closes) OVER (PARTITION BY job, iteration), true)

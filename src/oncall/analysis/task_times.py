@@ -58,10 +58,18 @@ def time_tasks(
     begins = first if sent_ns is None else _fed(calls, tasks, first, sent_ns)
     told = np.where(first < 0, begins, UNKNOWN)
     started = _started(calls, blocks, tasks, ended, begins, told)
-    started, ended = _shared(tasks, any_call, started, ended)
+    ahead = np.zeros(len(tasks), dtype=np.bool_)
+    if not calls.knows_ends:
+        ahead = _runs_ahead(tasks, started, ended, last)
+    # A host that does not wait for its device between two tasks tells when both were over.
+    apart = any_call & ~(ahead & np.append(ahead[1:], False)[: len(tasks)])
+    followed = ~_is_last(tasks) & ~apart
+    follows = np.append(False, followed[:-1])[: len(tasks)]
+    started, ended = _shared(tasks, apart, started, ended)
     started = _after_the_send(calls, tasks, started, first)
     # What ends later than its rank goes on, as Sends that nobody waits for, holds up no task.
-    started = np.where((first >= 0) & (started > first), first, started)
+    begun = (first >= 0) & (started > first) & ~(ahead & follows)
+    started = np.where(begun, first, started)
     ended = np.where((ended >= 0) & (ended < started), started, ended)
     seen = _begun(calls, tasks, any_call, started, ended)
     own = _own(calls, started, ended)
@@ -71,7 +79,7 @@ def time_tasks(
         head = np.where(asked >= 0, np.clip(first - asked, 0, behind), 0)
         head = np.where(started == first, head, 0)
         own = np.where(
-            _runs_ahead(tasks, started, ended, last),
+            ahead,
             np.where((first >= 0) & (waited >= 0), last - first + head, UNKNOWN),
             _own_by_calls(started, ended, waited, head),
         )
@@ -295,15 +303,23 @@ def _own(calls: RankCalls, started: Array, ended: Array) -> Array:
 
 def _runs_ahead(tasks: Tasks, started: Array, ended: Array, last: Array) -> Array:
     """Where the host calls all of such tasks at once and then waits for its device (t,): that waits
-    for anybody, and only what keeps the host from calling is told as the rank's own."""
+    for anybody, and only what keeps the host from calling is told as the rank's own.
+
+    A host waits for its device before it exchanges anything, so a group's last task tells it for
+    the group.
+    """
     kind = 2 * tasks.chunk + tasks.backward
-    known = (started >= 0) & (ended > started) & (last >= started)
+    waits = _is_last(tasks)
+    known = waits & (started >= 0) & (ended > started) & (last >= started)
     ahead = np.zeros(len(kind), dtype=np.bool_)
     for each in np.unique(kind[known]).tolist():
         mine = known & (kind == each)
         share = (ended[mine] - last[mine]) / (ended[mine] - started[mine])
-        ahead[kind == each] = np.median(share) > _AHEAD_SHARE
-    return ahead
+        ahead[waits & (kind == each)] = np.median(share) > _AHEAD_SHARE
+    if not len(kind):
+        return ahead
+    final = np.append(np.flatnonzero(waits), len(kind) - 1)
+    return np.asarray(ahead[final[np.searchsorted(final, np.arange(len(kind)))]])
 
 
 def _own_by_calls(started: Array, ended: Array, waited: Array, head: Array) -> Array:
