@@ -330,7 +330,9 @@ def calls_inside(calls: RankCalls, tasks: Tasks) -> Inside:
     lengths = _Lengths(calls, tasks, positions, first, last)
     first, last, expected = lengths.parts()
     lost = np.concatenate([[0], np.cumsum(calls.lost)])
-    torn = lost[np.maximum(tasks.high, 0)] > lost[np.maximum(tasks.low + 1, 0)]
+    # What is missing just before the call behind a task may be the task's.
+    behind = np.clip(tasks.high + 1, 0, len(calls))
+    torn = lost[behind] > lost[np.maximum(tasks.low + 1, 0)]
     return Inside(positions, first, last, bounded & ~torn & (last - first == expected))
 
 
