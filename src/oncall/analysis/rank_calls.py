@@ -180,7 +180,7 @@ def _of_rank(
         called_ns=part["called_ns"],
         entered_ns=part["entered_ns"],
         ended_ns=part["ended_ns"],
-        lost=_lost(part),
+        lost=lost_before(part["place"] * 2 + part["p2p"], part["seq"]),
         comms=comms,
     )
 
@@ -194,15 +194,17 @@ def _repeated(part: dict[str, Array], use: Array) -> Array:
     return np.asarray(together & exchanged)
 
 
-def _lost(part: dict[str, Array]) -> Array:
-    """The first calls after a recorder lost some (n,), as numbers jump.
+def lost_before(lane: Array, seq: Array) -> Array:
+    """The first calls after a recorder lost some (n,), as numbers jump; of calls in order.
 
     A recorder that loses calls loses those of all communicators; each shows it at its next call.
     """
-    lane = part["place"] * 2 + part["p2p"]
-    order = np.lexsort((part["seq"], lane))  # those of one group call are called in any order
-    jumps = (np.diff(lane[order]) == 0) & (np.diff(part["seq"][order]) > 1)
-    before, behind = order[:-1][jumps], order[1:][jumps]
+    order = np.lexsort((seq, lane))
+    jumps = (np.diff(lane[order]) == 0) & (np.diff(seq[order]) > 1)
+    # Those of one group call are called in any order: the last before, and the first behind.
+    ordered = np.cumsum(np.diff(lane[order], prepend=lane[order[:1]]) != 0) * len(lane) + order
+    before = (np.maximum.accumulate(ordered) % len(lane))[:-1][jumps]
+    behind = (np.minimum.accumulate(ordered[::-1])[::-1] % len(lane))[1:][jumps]
     first = np.argsort(behind, kind="stable")
     lost = np.zeros(len(lane), dtype=np.bool_)
     last = -1
@@ -211,9 +213,6 @@ def _lost(part: dict[str, Array]) -> Array:
             last = end
             lost[end] = True
     return lost
-
-
-# ------------------------------------------------------------------ what for
 
 
 def _uses(part: dict[str, Array], named: dict[int, int | None]) -> Array:
