@@ -85,11 +85,15 @@ def stage_layout() -> str:
                 CASE WHEN world % pp = 0 THEN c.rank // (world // pp) END,
                 CASE WHEN pp = 1 THEN 0 END) END AS stage,
             coalesce(replica, CASE WHEN world % (pp * coalesce(tp, 1)) = 0
-                THEN (c.rank % (world // pp)) // coalesce(tp, 1) END) AS replica,
+                -- Pipelines keep their order from stage to stage, in whatever order ranks are laid.
+                THEN CASE WHEN count(labelled_stage) OVER peers = world // pp
+                    THEN row_number() OVER (peers ORDER BY c.rank) - 1
+                    ELSE c.rank % (world // pp) END // coalesce(tp, 1) END) AS replica,
             coalesce(tensor_rank, m.place, c.rank % tp) AS tensor_rank,
             coalesce(tp_comm, labelled_comm) AS tp_comm, pp_comm, dp_comm
         FROM counted c LEFT JOIN (
             SELECT job, comm, rank, row_number() OVER (
                 PARTITION BY job, comm ORDER BY coalesce(comm_rank, rank)) - 1 AS place
             FROM members) m ON m.job = c.job AND m.comm = c.labelled_comm AND m.rank = c.rank
+        WINDOW peers AS (PARTITION BY c.job, c.labelled_stage)
     """
