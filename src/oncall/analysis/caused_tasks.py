@@ -23,7 +23,7 @@ def _same(other: str, this: str = "t") -> str:
 @relation(
     "caused_tasks",
     reads=["slow_tasks", "stage_graph", "stage_paths", "stage_vertices", "stage_expectation"],
-    optional=["task_companies"],
+    optional=["task_companies", "knowledge"],
     empty_without=["slow_tasks"],
     columns=[
         *SLOW_TASK_COLUMNS,
@@ -42,9 +42,13 @@ def caused_tasks() -> str:
     return f"""
         WITH places AS (SELECT DISTINCT {place} FROM slow_tasks WHERE kind = 'computation'),
         there AS (
-            -- A hole in a recording is no time of its own.
-            SELECT g.*, company, CASE WHEN v.whole THEN v.own_ns - e.usual_own_ns * g.work END
-                    AS own_excess_ns,
+            -- A hole in a recording is no time of its own. Of calls alone, hosts that usually wait
+            -- for their devices tell their own time, and nothing of how long the devices computed.
+            SELECT g.*, company, v.own_ns - e.usual_own_ns * g.work AS more_ns,
+                CASE WHEN v.whole AND NOT (e.usual_own_ns < {OWN_PART} * e.usual_ns
+                        AND more_ns < {OWN_PART} * (g.duration_ns - g.expected_ns)
+                        AND NOT coalesce(k.durations, true))
+                    THEN more_ns END AS own_excess_ns,
                 coalesce(g.latency_ns - g.usual_latency_ns, 0) AS late_ns,
                 -- What the Send before it, to the task `to`, held it up.
                 CASE WHEN r.vertex IS NULL THEN 0 ELSE coalesce(p.hold_ns - p.usual_hold_ns, 0) END
@@ -56,6 +60,7 @@ def caused_tasks() -> str:
             LEFT JOIN stage_paths s ON s.source = p.previous
             LEFT JOIN stage_graph r ON r.vertex = s.vertex
             LEFT JOIN task_companies w ON w.job = g.job AND w.replica = g.replica
+            LEFT JOIN knowledge k ON k.job = g.job
             LEFT JOIN stage_expectation e ON e.job = g.job AND e.replica = g.replica
                 AND e.stage = g.stage AND e.chunk = g.chunk AND e.task = g.task),
         waited AS (
