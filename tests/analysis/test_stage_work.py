@@ -46,6 +46,23 @@ def test_the_order_of_ranks_places_them_where_nothing_else_does() -> None:
     assert rows == [(s, d, t) for s in range(2) for d in range(4) for t in range(2)]
 
 
+def test_pipelines_keep_their_order_where_ranks_are_laid_out_stage_by_stage() -> None:
+    with Incident.empty() as incident:
+        incident.append("jobs", {"job": "j", "world_size": [8], "tp": 2, "pp": 2})
+        incident.append("ranks", {"job": "j", "rank": list(range(8)), "node": "a"})
+        stages = [0, 0, 1, 1, 0, 0, 1, 1]  # tp-pp-dp
+        incident.append(
+            "stage_tasks",
+            {"job": "j", "rank": list(range(8)), "iteration": 0, "task": "forward",
+             "stage": stages, "started_ns": 1_000, "ended_ns": 1_100},
+        )  # fmt: skip
+        incident.require(["stage_layout"])
+        rows = incident.con.execute(
+            "SELECT stage, replica FROM stage_layout ORDER BY rank"
+        ).fetchall()
+    assert rows == [(0, 0), (0, 0), (1, 0), (1, 0), (0, 1), (0, 1), (1, 1), (1, 1)]
+
+
 def test_a_place_in_a_named_group_goes_before_the_order_of_ranks() -> None:
     with Incident.empty() as incident:
         incident.append("jobs", {"job": "j", "world_size": [4], "tp": 1, "pp": 2})
