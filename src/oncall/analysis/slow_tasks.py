@@ -5,7 +5,7 @@ them, and only of stages that explain a good part of the lost time.
 
 Where calls alone are recorded, what a task took is inferred from when its rank went on to call
 something else. An iteration that was no longer than usual then has lost nothing to a stage that is
-compared with its own past; beside faster pipelines it may have.
+compared with its own past; beside faster pipelines, or by a link that is slow throughout, it may.
 """
 
 from __future__ import annotations
@@ -66,14 +66,15 @@ def slow_tasks() -> str:
         placed AS (
             SELECT *, lead(started_ns) OVER (PARTITION BY job, iteration, replica, stage
                 ORDER BY started_ns) IS NULL AS closes,
-                -- The same input in the fastest other pipeline.
-                min(latency_ns) OVER (PARTITION BY job, iteration, stage, chunk, micro_batch, task
-                    ) < {OTHERS_BELOW} * latency_ns AS slower_than_others
+                -- A link that was slow from the beginning is so for most of what it carries.
+                {OTHERS_BELOW} * median(latency_ns) OVER (
+                    PARTITION BY job, iteration, replica, stage, chunk, task) > usual_latency_ns
+                    AS mostly_late
             FROM stage_graph),
         judged AS (
             SELECT {columns}, c.kind, g.closes, g.started_ns, g.basis, g.clock_error_ns,
                 CASE c.kind WHEN 'computation' THEN g.basis = '{PEERS}'
-                    ELSE coalesce(g.slower_than_others, false) END AS beside_others,
+                    ELSE coalesce(g.mostly_late, false) END AS from_the_beginning,
                 CASE c.kind WHEN 'computation' THEN g.slack_ns
                     ELSE least(g.slack_ns, h.slack_ns) END::BIGINT AS slack_ns,
                 g.spread_ns, c.explained, c.actual_ns - c.without_ns AS saved_ns,
@@ -96,7 +97,7 @@ def slow_tasks() -> str:
                 ELSE 'spread' END AS decided
         FROM beyond
         WHERE excess_ns > 0 AND (by_paper OR by_spread) AND slack_ns < {ON_PATH} * excess_ns
-            AND (beside_others
+            AND (from_the_beginning
                 OR (job, iteration) NOT IN (SELECT (job, iteration) FROM calls_alone))
         -- After their last task pipelines wait for one another: that is the late one's doing.
         QUALIFY coalesce(bool_or(NOT closes) OVER (PARTITION BY job, iteration, replica)
