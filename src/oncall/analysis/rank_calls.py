@@ -215,6 +215,9 @@ def lost_before(lane: Array, seq: Array) -> Array:
     return lost
 
 
+# ------------------------------------------------------------------ what for
+
+
 def _uses(part: dict[str, Array], named: dict[int, int | None]) -> Array:
     """What each call is for (n,)."""
     pipeline = _pipeline(part, named)
