@@ -18,7 +18,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import textual._wait
 from textual.pilot import Pilot
 
 from oncall.tui.app import ConsoleApp
@@ -26,10 +25,6 @@ from oncall.tui.workers import SessionThread
 
 from .fake_session import FakeSession
 from .worlds import LAST_NS
-
-# Textual looks every 20 ms, several times a key, whether the process rests; `settle` knows when
-# the console does, so that a fifth of it will do.
-textual._wait.SLEEP_GRANULARITY = 0.004
 
 _DEADLINE_S = 30.0
 _QUIET = 3  # rounds without anything to do
