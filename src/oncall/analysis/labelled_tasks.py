@@ -23,9 +23,10 @@ from oncall.analysis.rank_calls import RECV, REPLICAS, TASK, UNKNOWN, RankCalls,
 from oncall.analysis.replica_iterations import replica_blocks, whole_blocks
 from oncall.analysis.schedule_fit import Told
 from oncall.analysis.schedules import Array
+from oncall.analysis.task_calls import calls_inside
 from oncall.analysis.task_inputs import Computed, inputs_sent
 from oncall.analysis.task_lateness import Late, lateness
-from oncall.analysis.task_positions import Tasks, calls_inside, place_alone, place_tasks
+from oncall.analysis.task_positions import Tasks, place_alone, place_tasks
 from oncall.analysis.task_times import time_tasks, transfers_over
 from oncall.evidence import relation
 from oncall.evidence.columns import Words

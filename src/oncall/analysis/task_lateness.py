@@ -10,7 +10,7 @@ import numpy as np
 from oncall.analysis.rank_calls import TASK, UNKNOWN, RankCalls
 from oncall.analysis.rank_clocks import clock_corrections, corrections_of
 from oncall.analysis.schedules import Array
-from oncall.analysis.task_positions import Inside
+from oncall.analysis.task_calls import Inside
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from oncall.analysis.rank_calls import (
     RankCalls,
 )
 from oncall.analysis.schedules import Array
+from oncall.analysis.task_calls import Inside
 from oncall.analysis.task_lateness import Late
-from oncall.analysis.task_positions import Inside, Tasks
+from oncall.analysis.task_positions import Tasks
 
 # A backward computes the gradients of inputs and of weights, each as much as the forward does.
 _BACKWARD_SHARE = 2 / 3
