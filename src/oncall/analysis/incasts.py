@@ -101,10 +101,11 @@ def root_causes() -> str:
             HAVING 2 * coalesce(sum(f.part) FILTER (list_contains(o.flows, f.flow)), 0)
                 > sum(f.part) OR bool_and(r.kind = 'backpressure' AND NOT r.seen)),
         ends AS (
-            SELECT r.job, r.comm, r.seq, arg_max(r.switch, r.lost_ns) AS switch,
-                arg_max(r.port, r.lost_ns) AS port
+            SELECT r.job, r.comm, r.seq, switch, port
             FROM network_roots r JOIN shares USING (id, switch, port)
-            WHERE r.kind = 'backpressure' AND r.seen GROUP BY ALL),
+            WHERE r.kind = 'backpressure' AND r.seen
+            QUALIFY row_number() OVER (PARTITION BY r.job, r.comm, r.seq
+                ORDER BY r.lost_ns DESC, r.label, id) = 1),
         bound AS (
             SELECT r.id, r.switch, r.port, any_value(z.dst_host) AS host
             FROM network_roots r JOIN step_flows f USING (id, switch, port)

@@ -43,7 +43,9 @@ def inputs_sent(ranks: Sequence[Computed | None]) -> list[Array | None]:
     an iteration with were all there (tasks,), -1 unknown; None where its stage is not known."""
     known = clock_corrections([one.calls for one in ranks if one is not None])
     placed = [(number, one) for number, one in enumerate(ranks) if one is not None]
-    lanes = _lanes([one for _, one in placed])
+    computing = [one for _, one in placed]
+    lanes = _lanes(computing)
+    joint = [_joint_calls(one.calls) for one in computing]
     found: list[Array | None] = [None] * len(ranks)
     for place, (number, one) in enumerate(placed):
         sent = np.full(len(one.tasks), UNKNOWN, dtype=np.int64)
@@ -56,12 +58,31 @@ def inputs_sent(ranks: Sequence[Computed | None]) -> list[Array | None]:
             moved = corrections_of(np.array([other, place]), known)
             told = _sent_to(one, placed[other][1])
             sent = np.where(told >= 0, told + int(moved[0] - moved[1]), sent)
-        sent = np.where(sent < 0, _all_there(place, [one for _, one in placed], known), sent)
+        sent = np.where(sent < 0, _all_there(place, computing, joint, known), sent)
         found[number] = sent
     return found
 
 
-def _all_there(place: int, ranks: Sequence[Computed], known: Sequence[dict[int, int]]) -> Array:
+def _joint_calls(calls: RankCalls) -> tuple[Array, Array]:
+    """A rank's calls that are no Sends or Recvs: what tells each apart, in order, and when it was
+    called by its own clock (n,)."""
+    mine = np.flatnonzero((calls.use > RECV) & (calls.seq >= 0))
+    number = _number(calls, mine)
+    order = np.argsort(number, kind="stable")
+    return number[order], calls.called_ns[mine[order]]
+
+
+def _number(calls: RankCalls, at: Array) -> Array:
+    """A number for communicator and place in it, equal on all ranks of a job (at,)."""
+    return np.asarray(calls.comm[at] * (1 << 40) + calls.seq[at])
+
+
+def _all_there(
+    place: int,
+    ranks: Sequence[Computed],
+    joint: Sequence[tuple[Array, Array]],
+    known: Sequence[dict[int, int]],
+) -> Array:
     """For the first task of each iteration when the last member made the joint call before
     (tasks,); -1 unknown, and for those that receive."""
     one = ranks[place]
@@ -69,22 +90,16 @@ def _all_there(place: int, ranks: Sequence[Computed], known: Sequence[dict[int, 
     opening = (np.diff(one.tasks.block, prepend=-1) != 0) & ~one.tasks.receives & (before >= 0)
     latest = np.full(len(opening), UNKNOWN, dtype=np.int64)
     at = before[opening]
-    comm, seq = one.calls.comm[at], one.calls.seq[at]
-    there = np.where(seq >= 0, one.calls.called_ns[at], UNKNOWN)
-    for other, mate in enumerate(ranks):
-        if other == place or mate.calls.comms != one.calls.comms:
+    wanted = _number(one.calls, at)
+    there = np.where(one.calls.seq[at] >= 0, one.calls.called_ns[at], UNKNOWN)
+    for other, (numbers, called) in enumerate(joint):
+        if other == place or ranks[other].calls.comms != one.calls.comms or not len(numbers):
             continue
         moved = corrections_of(np.array([other, place]), known)
-        mine = np.flatnonzero(np.isin(mate.calls.comm, comm) & (mate.calls.use > RECV))
-        code = mate.calls.comm[mine] * (1 << 40) + mate.calls.seq[mine]
-        order = np.argsort(code, kind="stable")
-        if not len(mine):
-            continue
-        wanted = comm * (1 << 40) + seq
-        found = np.minimum(np.searchsorted(code[order], wanted), len(mine) - 1)
-        called = mate.calls.called_ns[mine[order[found]]] + int(moved[0] - moved[1])
-        same = (code[order[found]] == wanted) & (there >= 0)
-        there = np.where(same, np.maximum(there, called), there)
+        found = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+        theirs = called[found] + int(moved[0] - moved[1])
+        same = (numbers[found] == wanted) & (there >= 0)
+        there = np.where(same, np.maximum(there, theirs), there)
     latest[opening] = there
     return latest
 
