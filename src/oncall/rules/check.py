@@ -319,6 +319,20 @@ def _style(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
             yield Fault(("facts", name), message, offset=offset, length=len(number))
 
 
+def problems_of(paths: Sequence[Path]) -> list[Problem]:
+    """Every problem of the rulebooks in these files and folders; tests and overrides left out."""
+    files = dict.fromkeys(file for path in paths for file in rulebook_files(path))
+    if not files:
+        return []
+    with Checker() as checker:
+        return [
+            problem
+            for file in files
+            if not is_override(file)
+            for problem in checker.check_file(file)
+        ]
+
+
 def check_paths(paths: Sequence[Path]) -> list[Problem]:
     """Every problem of the rulebooks and overrides in these files and folders, tests included."""
     problems: list[Problem] = []

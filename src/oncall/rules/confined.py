@@ -139,6 +139,7 @@ class Confined:
         self._time_limit_s = time_limit_s
         self._memory_bytes = within_this_machine(memory_limit_bytes)
         self._process: _Process | None = None
+        self._giving_back = threading.Lock()
         self._made: dict[str, Callable[[], Ask]] = {}  # tables and facts, in their order
         if incident is not None:
             incident.interrupts.add(self._interrupt)
@@ -184,9 +185,10 @@ class Confined:
     def close(self) -> None:
         if self._incident is not None:
             self._incident.interrupts.discard(self._interrupt)
-        if self._process is not None:
-            _spare.give_back(self._process)
-            self._process = None
+        with self._giving_back:  # who interrupts must not meet who has the process next
+            process, self._process = self._process, None
+        if process is not None:
+            _spare.give_back(process)
 
     # ------------------------------------------------------------ the process
 
@@ -229,9 +231,9 @@ class Confined:
         return f"the fact ended its process ({how}): most likely it needs {self._more_memory}"
 
     def _interrupt(self) -> None:
-        process = self._process
-        if process is not None:
-            process.kill()
+        with self._giving_back:
+            if self._process is not None:
+                self._process.kill()
 
     def _table(self, name: str) -> Ask:
         """A table or relation of the incident, to be handed over."""
