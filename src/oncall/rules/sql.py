@@ -230,9 +230,10 @@ class _Walk:
                 self.visit(item, scope, at)
         elif isinstance(node, dict):
             at = _location(node, at)
+            if not self._allows(node, at):
+                return
             if "cte_map" in node:
                 scope = self._ctes(node["cte_map"].get("map", []), scope, at)
-            self._allow(node, at)
             self._look(node, scope, at)
             for key, value in node.items():
                 if key != "cte_map" and isinstance(value, (dict, list)):
@@ -246,19 +247,20 @@ class _Walk:
             scope |= {name}
         return scope
 
-    def _allow(self, node: dict[str, Any], at: int) -> None:
-        """Refuse a node of a kind, or with a part, that is not on the lists."""
+    def _allows(self, node: dict[str, Any], at: int) -> bool:
+        """Whether a node's kind and its parts are all on the lists."""
         kind, known = node.get("class"), _EXPRESSIONS
         if kind is None:
             kind, known = node.get("type"), _NODES
-        if kind is not None and kind not in known:
-            self._refuse(f"a fact may not use {_in_words(str(kind))}: it is one SELECT", at)
-        for part in node.keys() - _PARTS:
-            self._refuse(f"a fact may not use {_in_words(part)}", at)
+        strange = [] if kind is None or kind in known else [str(kind)]
+        strange += sorted(node.keys() - _PARTS)
         path = node.get("qualified_name", {}).get("path", [])
-        if len(path) > 1:
-            told = ".".join(path)
-            self._refuse(f"`{told}`: a fact names things plainly, without schema", at, len(told))
+        if strange:
+            self._refuse(f"a fact is one SELECT and may not use {_in_words(strange[0])}", at)
+        elif len(path) > 1:
+            name = ".".join(path)
+            self._refuse(f"`{name}`: a fact names things plainly, without schema", at, len(name))
+        return not strange
 
     def _look(self, node: dict[str, Any], scope: frozenset[str], at: int) -> None:
         kind = node.get("type")
