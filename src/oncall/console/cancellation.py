@@ -1,7 +1,7 @@
 """Stop what a worker does, from another thread.
 
     with cancellation.task() as task:        the worker
-        task.uses(incident.con)
+        task.uses(incident)
         ...                                  raises Interrupted at its end, however it ended
     cancellation.cancel()                    anybody
 
@@ -14,12 +14,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-import duckdb
+from typing import Protocol
 
 from oncall.errors import Interrupted
 
 _AGAIN_S = 0.05
+
+
+class Interruptible(Protocol):
+    """An incident, or a connection to a database."""
+
+    def interrupt(self) -> None: ...
 
 
 class Task:
@@ -31,9 +36,10 @@ class Task:
         self._lock = threading.Lock()
         self._stops: list[Callable[[], object]] = []
 
-    def uses(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Queries on this connection are interrupted. Raises Interrupted if it is too late."""
-        self.on_stop(con.interrupt)
+    def uses(self, computing: Interruptible) -> None:
+        """What is computed for this incident is interrupted. Raises Interrupted if it is too
+        late."""
+        self.on_stop(computing.interrupt)
 
     def on_stop(self, stop: Callable[[], object]) -> None:
         """`stop` is called, perhaps more than once, from another thread, but never after the

@@ -55,7 +55,7 @@ class Recording:
     def jobs(self, task: Task) -> tuple[JobLine, ...]:
         incident = self._copy()
         try:
-            task.uses(incident.con)
+            task.uses(incident)
             lines = tuple(_job_line(incident, job) for job in window.jobs(incident.con))
         except BaseException:
             task.end()
@@ -86,7 +86,7 @@ class Recording:
         task.check()
         incident = self._copy()
         try:
-            task.uses(incident.con)
+            task.uses(incident)
             job = window.keep_job(incident.con, self._job)
             if job not in self._spans:
                 self._spans[job] = window.span(incident.con)

@@ -182,7 +182,7 @@ class Replay:
         with self._task() as task:
             evidence = self._source.at(at_ns, task)
             try:
-                task.uses(evidence.incident.con)
+                task.uses(evidence.incident)
                 present = self._judged(evidence, rulebooks)
                 task.check()
             except BaseException:
@@ -271,9 +271,9 @@ class Replay:
             finer = self._finer(present, kind, task)
             if finer is not None:
                 with finer:
-                    task.uses(finer.con)
+                    task.uses(finer)
                     found = series_of(finer, present.world, kind, present.rulebooks)
-                task.uses(present.incident.con)
+                task.uses(present.incident)
                 if found:
                     return found
             return series_of(present.incident, present.world, kind, present.rulebooks)
@@ -322,7 +322,7 @@ class Replay:
             return dry_run(present.incident, present.rulebooks, changed, before)
 
     def run_fact(self, name: str, text: str, fact: str) -> Table:
-        changed = self._shelf.changed(name, text)
+        changed = self._shelf.tried(name, text)
         with self._question() as (present, _):
             return fact_rows(present.incident, changed, fact)
 
@@ -374,7 +374,7 @@ class Replay:
             present.evidence.take()
         try:
             with self._cancellations["questions"].task() as task:
-                task.uses(present.incident.con)
+                task.uses(present.incident)
                 yield present, task
         except duckdb.Error as error:
             first = next(iter(str(error).strip().splitlines()), "it cannot be read")

@@ -162,10 +162,20 @@ class Shelf:
         """Everything that is wrong with the text of a rulebook or an override."""
         changed, found = parse_override(text, "rulebook", self._by_name())
         if changed is None and not found:
-            if self._checker is None:
-                self._checker = Checker()
-            found = self._checker.check(text, "rulebook")
+            found = self._checked(text, "rulebook")
         return tuple(Problem(one.line, one.column, one.message) for one in found)
+
+    def _checked(self, text: str, path: str) -> list[Placed]:
+        if self._checker is None:
+            self._checker = Checker()
+        return self._checker.check(text, path)
+
+    def tried(self, name: str, text: str) -> Rulebook:
+        """As `changed`, of a text that passes its check. Raises RulebookError, UsageError."""
+        changed = self.changed(name, text)
+        if changed.text == text and (found := self._checked(text, f"{name}.yaml")):
+            raise RulebookError(found)
+        return changed
 
     def changed(self, name: str, text: str) -> Rulebook:
         """The rulebook that `text` spells or changes, with the values that the site and the command
@@ -193,7 +203,7 @@ class Shelf:
         They lie beside its file, or beside the shipped one of that name. Raises RulebookError
         where text or tests are wrong.
         """
-        book = self.changed(name, text)
+        book = self.tried(name, text)
         found = self._tests(name, book)
         results = run_tests_of(book, *found) if found is not None else ()
         rows = tuple(

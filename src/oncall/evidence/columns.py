@@ -113,15 +113,20 @@ def _read(
     return f"?::{column.type}"
 
 
+def as_words(values: Iterable[Any]) -> Words:
+    """Values as strings by dictionary; None is NULL."""
+    vocabulary: dict[str, int] = {}
+    codes = [
+        -1 if value is None else vocabulary.setdefault(str(value), len(vocabulary))
+        for value in values
+    ]
+    return Words(np.array(codes, dtype=np.int32), list(vocabulary))
+
+
 def _from_sequence(column: Column, values: Sequence[Any]) -> ColumnData:
     """A Python sequence as Words (strings) or a masked array (everything else)."""
     if column.type == "VARCHAR":
-        vocabulary: dict[str, int] = {}
-        codes = [
-            -1 if value is None else vocabulary.setdefault(str(value), len(vocabulary))
-            for value in values
-        ]
-        return Words(np.array(codes, dtype=np.int32), list(vocabulary))
+        return as_words(values)
     data = [0 if value is None else value for value in values]
     mask = [value is None for value in values]
     return np.ma.MaskedArray(np.array(data, dtype=_DTYPES.get(column.type, np.int64)), mask=mask)

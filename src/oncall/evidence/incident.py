@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, product
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,7 @@ class Incident:
         self.con = con
         self._ready: set[str] = set()
         self._empty: dict[str, bool] = {}
+        self.interrupts: set[Callable[[], None]] = set()  # how to stop what computes beside `con`
 
     # ---------------------------------------------------------------- life
 
@@ -95,6 +96,12 @@ class Incident:
 
     def close(self) -> None:
         self.con.close()
+
+    def interrupt(self) -> None:
+        """Stop what is being computed for this incident, from another thread."""
+        self.con.interrupt()
+        for stop in tuple(self.interrupts):
+            stop()
 
     def __enter__(self) -> Incident:
         return self

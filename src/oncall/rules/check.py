@@ -17,9 +17,10 @@ import duckdb
 
 import oncall.analysis  # noqa: F401  (registers the relations that facts may read)
 from oncall.errors import Problem, RulebookError
-from oncall.evidence.incident import Incident, create_table_sql
 from oncall.evidence.relations import REGISTRY
 from oncall.evidence.schema import BY_NAME
+from oncall.rules.confined import DESCRIBE, Confined
+from oncall.rules.functions import refused_calls
 from oncall.rules.load import (
     is_override,
     load_rulebooks,
@@ -37,7 +38,7 @@ from oncall.rules.rulebook import (
     nodes,
     sentences,
 )
-from oncall.rules.sandbox import Watchdog, close_sandbox
+from oncall.rules.sandbox import QueryFailed, close_sandbox
 from oncall.rules.sql import FactSql, SqlFault, character, read_sql
 from oncall.rules.template import NUMERIC, Slot, TemplateError, nearest, parse_template
 from oncall.rules.tests_file import test_problems
@@ -45,7 +46,6 @@ from oncall.rules.tests_file import test_problems
 LONGEST_SENTENCE = 140
 _SHOWN = 10  # characters a value takes, as good as any guess
 _BIND_TIME_LIMIT_S = 5.0
-_DESCRIBE = "DESCRIBE "
 _WHOLE = frozenset(
     f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "", "BIG", "HUGE")
 ) | {"INTEGER", "UINTEGER"}
@@ -55,13 +55,10 @@ class Checker:
     """Checks rulebooks against the evidence schema and the registered relations."""
 
     def __init__(self) -> None:
-        incident = Incident.empty()
-        self._con = incident.con
-        for name, relation in REGISTRY.items():
-            self._con.execute(create_table_sql(name, relation.columns))
-        self._con.execute("SET errors_as_json = true")
+        self._con = duckdb.connect(":memory:")
         close_sandbox(self._con)
-        self._watchdog = Watchdog(self._con)
+        # To bind a fact, DuckDB computes what is constant in it.
+        self._confined = Confined(None, _BIND_TIME_LIMIT_S)
 
     def __enter__(self) -> Checker:
         return self
@@ -72,7 +69,7 @@ class Checker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._watchdog.close()
+        self._confined.close()
         self._con.close()
 
     def check(self, text: str, path: str) -> list[Problem]:
@@ -103,7 +100,7 @@ class Checker:
         return Source(rulebook.path, rulebook.text).place_all(faults)
 
     def _bound(self, rulebook: Rulebook) -> tuple[_Binding, list[Fault]]:
-        binding = _Binding(self._con, self._watchdog, rulebook)
+        binding = _Binding(self._con, self._confined, rulebook)
         with binding:
             faults = [*binding.faults()]
         faults += _told(rulebook, binding.columns)
@@ -115,10 +112,10 @@ class _Binding:
     """Binds a rulebook's facts one after the other, each as an empty table for the next."""
 
     def __init__(
-        self, con: duckdb.DuckDBPyConnection, watchdog: Watchdog, rulebook: Rulebook
+        self, con: duckdb.DuckDBPyConnection, confined: Confined, rulebook: Rulebook
     ) -> None:
         self.con = con
-        self.watchdog = watchdog
+        self.confined = confined
         self.rulebook = rulebook
         self.book = rulebook.book
         self.read = {name: read_sql(con, sql) for name, sql in self.book.facts.items()}
@@ -128,8 +125,7 @@ class _Binding:
         return self
 
     def __exit__(self, *failure: Any) -> None:
-        for name in (*self.columns, STARTED):
-            self.con.execute(f'DROP TABLE IF EXISTS temp."{name}"')
+        self.confined.drop((*self.columns, STARTED))
 
     def faults(self) -> Iterator[Fault]:
         before = self._before_start()
@@ -138,6 +134,7 @@ class _Binding:
             known = {*BY_NAME, *REGISTRY, *earlier, STARTED}
             static = [
                 *read.faults,
+                *refused_calls(self.con, read),
                 *read.unknown_tables(known),
                 *read.unknown_params(self.rulebook.params),
             ]
@@ -165,24 +162,24 @@ class _Binding:
         return found
 
     def _start(self, fact: str) -> None:
-        if all(column in self.columns[fact] for column in self.book.case):
-            columns = ", ".join(f'"{column}"' for column in self.book.case)
-            self.con.execute(f'CREATE TEMP TABLE {STARTED} AS SELECT {columns} FROM "{fact}"')
+        columns = self.columns[fact]
+        if all(column in columns for column in self.book.case):
+            self.confined.pretend(STARTED, {column: columns[column] for column in self.book.case})
 
     def _bind(self, name: str, read: FactSql) -> Iterator[Fault]:
         if STARTED in read.tables and not self._has_started():
             return
         values = {param: self.rulebook.params[param].value for param in read.param_names}
         try:
-            with self.watchdog.limit(_BIND_TIME_LIMIT_S):
-                rows = self.con.execute(_DESCRIBE + read.sql, values).fetchall()
-        except duckdb.Error as error:
+            self.confined.provide(
+                table for table in read.tables if table in BY_NAME or table in REGISTRY
+            )
+            columns = self.confined.describe(read.sql, values)
+            self.confined.pretend(name, columns)
+        except QueryFailed as error:
             yield self._fault(name, _sql_fault(error, read.sql))
             return
-        columns = {row[0]: row[1] for row in rows}
-        body = ", ".join(f'"{column}" {kind}' for column, kind in columns.items())
         self.columns[name] = columns
-        self.con.execute(f'CREATE TEMP TABLE "{name}" ({body})')
         for column in self.book.case:
             message = None
             if name in self.rulebook.told and column not in columns:
@@ -201,9 +198,9 @@ class _Binding:
         return Fault(("facts", fact), fault.message, offset=fault.offset, length=fault.length)
 
 
-def _sql_fault(error: duckdb.Error, sql: str) -> SqlFault:
+def _sql_fault(error: QueryFailed, sql: str) -> SqlFault:
     """DuckDB's message in one line, at its place in the fact, with what was probably meant."""
-    text = str(error)
+    text = error.told
     try:
         told = json.loads(text[text.index("{") :])
     except ValueError:
@@ -219,7 +216,7 @@ def _sql_fault(error: duckdb.Error, sql: str) -> SqlFault:
         near = nearest(name, [candidate.split(".")[-1] for candidate in candidates])
         message += near or f" (did you mean `{candidates[0]}`?)"
     start, length = json.loads(told.get("location", "[0,1]"))
-    return SqlFault(message, character(sql, max(0, start - len(_DESCRIBE))), length)
+    return SqlFault(message, character(sql, max(0, start - len(DESCRIBE))), length)
 
 
 # ------------------------------------------------- what is read from the facts
@@ -320,6 +317,20 @@ def _style(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
         for number, offset in one.bare_numbers:
             message = f"a bare number `{number}`: make it a parameter and say why it is that"
             yield Fault(("facts", name), message, offset=offset, length=len(number))
+
+
+def problems_of(paths: Sequence[Path]) -> list[Problem]:
+    """Every problem of the rulebooks in these files and folders; tests and overrides left out."""
+    files = dict.fromkeys(file for path in paths for file in rulebook_files(path))
+    if not files:
+        return []
+    with Checker() as checker:
+        return [
+            problem
+            for file in files
+            if not is_override(file)
+            for problem in checker.check_file(file)
+        ]
 
 
 def check_paths(paths: Sequence[Path]) -> list[Problem]:

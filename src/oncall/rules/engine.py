@@ -10,6 +10,7 @@ import oncall.analysis  # noqa: F401  (registers the relations that facts may re
 from oncall.diagnosis import Answer, Finding, SkippedRule
 from oncall.errors import MissingEvidence
 from oncall.evidence.incident import Incident
+from oncall.rules.confined import Confined
 from oncall.rules.evaluate import Case, Evaluation, FactFailed
 from oncall.rules.load import apply_overrides
 from oncall.rules.precedence import ranked
@@ -72,6 +73,21 @@ def run(
     Raises UsageError for an override that names nothing or has the wrong unit.
     """
     books = apply_overrides(rulebooks, overrides or {})
+    confined = Confined(incident, fact_time_limit_s, memory_limit_bytes)
+    try:
+        return _run(incident, books, confined, fact_time_limit_s, memory_limit_bytes, observe)
+    finally:
+        confined.close()
+
+
+def _run(
+    incident: Incident,
+    books: Sequence[Rulebook],
+    confined: Confined,
+    fact_time_limit_s: float,
+    memory_limit_bytes: int,
+    observe: Callable[[Evaluation], None] | None,
+) -> Outcome:
     close_sandbox(incident.con, memory_limit_bytes, few_rows=incident.rows("ops") < FEW_ROWS)
     gathered = _Run()
     for rulebook in books:
@@ -79,7 +95,9 @@ def run(
 
         def evaluate(book: Rulebook) -> _Run:
             one = _Run(timings=gathered.timings)
-            with Evaluation(incident, book, fact_time_limit_s, gathered.timings) as evaluation:
+            with Evaluation(
+                incident, book, fact_time_limit_s, gathered.timings, confined
+            ) as evaluation:
                 _evaluate(evaluation, one)
                 if observe is not None:
                     observe(evaluation)

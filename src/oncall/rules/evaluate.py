@@ -8,19 +8,20 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any
 
-import duckdb
-
 from oncall.errors import MissingEvidence, OncallError, Problem
 from oncall.evidence.incident import Incident
 from oncall.evidence.relations import REGISTRY
 from oncall.evidence.schema import BY_NAME
+from oncall.rules.confined import Confined
 from oncall.rules.emptiness import proven_empty
+from oncall.rules.functions import refused_calls
+from oncall.rules.load import is_reviewed
 from oncall.rules.positions import Fault, Source
 from oncall.rules.rulebook import STARTED, Rulebook
-from oncall.rules.sandbox import FACT_TIME_LIMIT_S, Watchdog
+from oncall.rules.sandbox import FACT_TIME_LIMIT_S, Computer, InProcess, QueryFailed
 from oncall.rules.sql import FactSql, SqlFault, read_sql
 from oncall.rules.template import Rows
-from oncall.units import format_duration, format_quantity
+from oncall.units import format_quantity
 
 Case = tuple[Any, ...]
 
@@ -40,9 +41,10 @@ class FactFailed(OncallError):
 class Evaluation:
     """Materialises facts as temporary tables and hands out their rows by case.
 
-    A context manager: the tables are dropped at its end, so that the next rulebook may use the
-    same names. Everything that reads facts raises FactFailed, or MissingEvidence if the incident
-    has no rows for what a fact reads.
+    Facts of a rulebook that was not reviewed are computed in a process with limits: `confined`,
+    which may serve other rulebooks too, or one of its own. A context manager: the tables are
+    dropped at its end, so that the next rulebook may use the same names. Everything that reads
+    facts raises FactFailed, or MissingEvidence if the incident has no rows for what a fact reads.
     """
 
     def __init__(
@@ -51,13 +53,20 @@ class Evaluation:
         rulebook: Rulebook,
         time_limit_s: float = FACT_TIME_LIMIT_S,
         timings: MutableMapping[str, float] | None = None,
+        confined: Confined | None = None,
     ) -> None:
         self.incident = incident
         self.rulebook = rulebook
-        self.con = incident.con
-        self.time_limit_s = time_limit_s
         self.timings = {} if timings is None else timings
-        self._watchdog = Watchdog(incident.con)
+        self._reviewed = is_reviewed(rulebook)
+        self._own: Computer | None = None
+        if self._reviewed:
+            self._own = InProcess(incident, time_limit_s)
+        elif confined is None:
+            self._own = Confined(incident, time_limit_s)
+        computer = confined if self._own is None else self._own
+        assert computer is not None
+        self._computer: Computer = computer
         self._read: dict[str, FactSql] = {}
         self._sound: set[str] = set()  # facts that can run, with all they read
         self._failed: dict[str, OncallError] = {}
@@ -75,9 +84,9 @@ class Evaluation:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._watchdog.close()
-        names = (*self._columns, STARTED)
-        self.con.execute(";".join(f'DROP TABLE IF EXISTS temp."{name}"' for name in names))
+        if self._own is not None:
+            self._own.close()
+        self._computer.drop((*self._columns, STARTED))
 
     # ------------------------------------------------------------------ cases
 
@@ -87,15 +96,16 @@ class Evaluation:
         book = self.rulebook.book
         if self.total(book.start_fact) == 0:
             return ()
-        ((started,),) = self.con.execute(
-            f"CREATE TEMP TABLE {STARTED} AS "
-            f'SELECT DISTINCT {self._case_list} FROM "{book.start_fact}"'
-        ).fetchall()
+        distinct = f'SELECT DISTINCT {self._case_list} FROM "{book.start_fact}"'
+        try:
+            _, started = self._computer.compute(STARTED, distinct, {})
+        except QueryFailed as error:
+            raise self._failure(book.start_fact, SqlFault(str(error))) from error
         if started > MOST_CASES:
             told = f"it starts {started:,} cases, more than {MOST_CASES:,}: `case` is too fine"
             raise self._failure(book.start_fact, SqlFault(told))
         query = f"SELECT * FROM {STARTED} ORDER BY ALL NULLS LAST"
-        return tuple(self._query(book.start_fact, query))
+        return tuple(self._by_case(book.start_fact, query))
 
     @property
     def _case_list(self) -> str:
@@ -106,7 +116,7 @@ class Evaluation:
     def sql(self, fact: str) -> FactSql:
         """The fact's SQL, parsed."""
         if fact not in self._read:
-            self._read[fact] = read_sql(self.con, self.rulebook.book.facts[fact])
+            self._read[fact] = read_sql(self.incident.con, self.rulebook.book.facts[fact])
         return self._read[fact]
 
     def params(self, fact: str) -> dict[str, str]:
@@ -129,7 +139,7 @@ class Evaluation:
         """How many rows each case has in the fact; cases without rows are absent."""
         if fact not in self._counts:
             self.materialise(fact)
-            rows = self._query(
+            rows = self._by_case(
                 fact, f'SELECT {self._case_list}, count(*) FROM "{fact}" GROUP BY ALL'
             )
             self._counts[fact] = {row[:-1]: row[-1] for row in rows}
@@ -174,12 +184,18 @@ class Evaluation:
             }
         return self._rows[fact]
 
+    def distinct(self, fact: str, column: str) -> tuple[Any, ...]:
+        """The values that a column of a fact has, in order."""
+        self.materialise(fact)
+        query = f'SELECT DISTINCT "{column}" FROM "{fact}" WHERE "{column}" IS NOT NULL ORDER BY 1'
+        return tuple(value for (value,) in self._query(fact, query))
+
     def sample(self, fact: str, limit: int = 20) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Columns and first rows of a fact, all cases together: for people looking at it."""
         order = self._order(fact, "ALL NULLS LAST")
         self.materialise(fact)
-        found = self.con.execute(f'SELECT * FROM "{fact}" ORDER BY {order} LIMIT {limit:d}')
-        return tuple(self._columns[fact]), found.fetchall()
+        rows = self._query(fact, f'SELECT * FROM "{fact}" ORDER BY {order} LIMIT {limit:d}')
+        return tuple(self._columns[fact]), rows
 
     def sample_of(
         self, fact: str, case: Case, limit: int
@@ -190,10 +206,10 @@ class Evaluation:
         )
         order = self._order(fact, "ALL NULLS LAST")
         self.materialise(fact)
-        found = self.con.execute(
-            f'SELECT * FROM "{fact}" WHERE {same} ORDER BY {order} LIMIT {limit:d}', list(case)
+        rows = self._query(
+            fact, f'SELECT * FROM "{fact}" WHERE {same} ORDER BY {order} LIMIT {limit:d}', case
         )
-        return tuple(self._columns[fact]), found.fetchall()
+        return tuple(self._columns[fact]), rows
 
     def _fetch(self, fact: str, shown: Iterable[str]) -> list[tuple[Any, ...]]:
         columns = ", ".join(f'"{column}"' for column in shown)
@@ -204,21 +220,26 @@ class Evaluation:
                 f"QUALIFY row_number() OVER (PARTITION BY {self._case_list} ORDER BY {order}) "
                 f"<= {MOST_ROWS}"
             )
-        return self._query(
+        return self._by_case(
             fact, f'SELECT {self._case_list}, {columns} FROM "{fact}" {cut} ORDER BY {order}'
         )
 
-    def _query(self, fact: str, sql: str) -> list[tuple[Any, ...]]:
+    def _by_case(self, fact: str, sql: str) -> list[tuple[Any, ...]]:
         """Rows of a fact that is there, each beginning with its case."""
+        rows = self._query(fact, sql)
         try:
-            rows = self.con.execute(sql).fetchall()
             for row in rows[:1]:
                 hash(row[: len(self.rulebook.book.case)])
-        except duckdb.Error as error:
-            raise self._failure(fact, SqlFault(self._reason(error))) from error
         except TypeError as error:
             raise self._failure(fact, SqlFault("a column of the case is a list")) from error
         return rows
+
+    def _query(self, fact: str, sql: str, values: Case = ()) -> list[tuple[Any, ...]]:
+        """Rows of a fact that is there."""
+        try:
+            return self._computer.query(sql, values)
+        except QueryFailed as error:
+            raise self._failure(fact, SqlFault(str(error))) from error
 
     def _order(self, fact: str, otherwise: str) -> str:
         return "rowid" if self.sql(fact).ordered else otherwise
@@ -231,7 +252,7 @@ class Evaluation:
             return
         read = self._checked(fact)
         try:
-            self._prepare(read)
+            self._prepare(fact, read)
             self._compute(fact)
         except (FactFailed, MissingEvidence) as error:
             self._failed[fact] = error
@@ -257,6 +278,7 @@ class Evaluation:
         started = "cases" in self.__dict__
         for fault in (
             *read.faults,
+            *(() if self._reviewed else refused_calls(self.incident.con, read)),
             *read.unknown_tables(known),
             *read.unknown_params(self.rulebook.params),
             *(() if started else read.started_too_early()),
@@ -277,39 +299,31 @@ class Evaluation:
         """The tables and relations among what a fact reads."""
         return [name for name in read.tables if name in BY_NAME or name in REGISTRY]
 
-    def _prepare(self, read: FactSql) -> None:
+    def _prepare(self, fact: str, read: FactSql) -> None:
         """Make ready everything a fact reads."""
         for name in read.tables:
             if name in self.rulebook.book.facts:
                 self.materialise(name)
-        self.incident.require(self._evidence(read))
+        try:
+            self._computer.provide(self._evidence(read))
+        except QueryFailed as error:
+            raise self._failure(fact, SqlFault(f"what it reads: {error}")) from error
 
     def _compute(self, fact: str) -> None:
         read = self.sql(fact)
         values = {name: self.rulebook.params[name].value for name in read.param_names}
         began = time.perf_counter()
         try:
-            with self._watchdog.limit(self.time_limit_s):
-                made = self.con.execute(f'CREATE TEMP TABLE "{fact}" AS\n{read.sql}', values)
-                ((total,),) = made.fetchall()
-        except duckdb.Error as error:
-            raise self._failure(fact, SqlFault(self._reason(error))) from error
+            columns, total = self._computer.compute(fact, read.sql, values)
+        except QueryFailed as error:
+            raise self._failure(fact, SqlFault(str(error))) from error
         finally:
             self.timings[f"{self.rulebook.name}.{fact}"] = time.perf_counter() - began
-        described = self.con.execute(f'SELECT * FROM "{fact}" LIMIT 0').description or []
-        self._columns[fact] = {column[0]: place for place, column in enumerate(described)}
+        self._columns[fact] = {column: place for place, column in enumerate(columns)}
         for column in self.rulebook.book.case:
             if fact in self.rulebook.told and column not in self._columns[fact]:
                 raise self._failure(fact, SqlFault(f"the fact lacks the case's column `{column}`"))
         self._totals[fact] = total
-
-    def _reason(self, error: duckdb.Error) -> str:
-        if self._watchdog.barked:
-            allowed = format_duration(self.time_limit_s * 1e9)
-            return f"the fact took longer than {allowed} and was stopped"
-        if isinstance(error, duckdb.OutOfMemoryException):
-            return "the fact needs more memory than rules may use"
-        return str(error).strip().splitlines()[0]
 
     def _failure(self, fact: str, fault: SqlFault) -> FactFailed:
         source = Source(self.rulebook.path, self.rulebook.text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,18 @@ def shipped_folder() -> Path:
     """Where the rulebooks that come with oncall lie: in the wheel, or beside src/ in a checkout."""
     package = Path(__file__).parents[1] / "rulebooks"
     return package if package.is_dir() else Path(__file__).parents[3] / "rulebooks"
+
+
+@cache
+def _reviewed_texts() -> frozenset[str]:
+    """The rulebooks that come with oncall, each tested before it is released."""
+    return frozenset(path.read_text(encoding="utf-8") for path in rulebook_files(shipped_folder()))
+
+
+def is_reviewed(rulebook: Rulebook) -> bool:
+    """Whether the rulebook is, letter by letter, one that comes with oncall; its values may be
+    the site's."""
+    return rulebook.text in _reviewed_texts()
 
 
 def rulebook_files(folder: Path) -> list[Path]:

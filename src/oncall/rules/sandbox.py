@@ -1,6 +1,8 @@
 """The walls around rule SQL: no file, network, extension or setting, and limits on time and memory.
 
 Once closed, a sandbox stays closed for the life of the connection; DuckDB offers no way back.
+Facts are computed by a `Computer`: `InProcess` on the incident's own connection, for rulebooks
+that were reviewed; `Confined` (oncall.rules.confined) in a process with limits, for all others.
 """
 
 from __future__ import annotations
@@ -8,10 +10,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any, Protocol
 
 import duckdb
+
+from oncall.errors import OncallError
+from oncall.evidence.incident import Incident
+from oncall.units import format_duration
 
 FACT_TIME_LIMIT_S = 10.0
 MEMORY_LIMIT_BYTES = 4 * 2**30
@@ -31,8 +38,8 @@ def close_sandbox(
     locked = con.execute("SELECT current_setting('lock_configuration')").fetchone()
     if locked and locked[0]:
         return
-    memory = min(memory_limit_bytes, _physical_memory_bytes() * 6 // 10)
-    con.execute(f"SET memory_limit = '{memory // 2**20}MiB'")
+    memory_bytes = within_this_machine(memory_limit_bytes)
+    con.execute(f"SET memory_limit = '{memory_bytes // 2**20}MiB'")
     if few_rows:
         con.execute("SET threads = 1; SET disabled_optimizers = 'join_order'")
     with suppress(duckdb.Error):
@@ -45,6 +52,8 @@ def close_sandbox(
         "SET autoload_known_extensions = false;"
         # A sentence's `fact.column` is the row that the fact's ORDER BY puts first.
         "SET preserve_insertion_order = true;"
+        # Else a time is written as the machine's time zone has it, and a replay elsewhere differs.
+        "SET TimeZone = 'UTC';"
         "SET lock_configuration = true"
     )
 
@@ -95,5 +104,110 @@ class Watchdog:
                     self._con.interrupt()
 
 
-def _physical_memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def within_this_machine(memory_bytes: int) -> int:
+    """So much memory, or what a small machine can spare."""
+    return min(memory_bytes, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 6 // 10)
+
+
+# -------------------------------------------------------------- computing facts
+
+
+class QueryFailed(OncallError):
+    """A query failed, or met a limit. `told` is all that DuckDB says about it."""
+
+    def __init__(self, message: str, told: str = "") -> None:
+        self.told = told or message
+        super().__init__(message)
+
+
+class Computer(Protocol):
+    """What computes the facts of rulebooks. All raises QueryFailed."""
+
+    def provide(self, names: Iterable[str]) -> None:
+        """Make evidence tables and relations readable. Raises MissingEvidence."""
+
+    def compute(
+        self, fact: str, select: str, values: Mapping[str, Any]
+    ) -> tuple[tuple[str, ...], int]:
+        """Keep a fact's rows as a temporary table; returns its columns and how many rows."""
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query about facts."""
+
+    def drop(self, facts: Iterable[str]) -> None:
+        """Forget facts."""
+
+    def close(self) -> None:
+        """Let go of what computing needed."""
+
+
+def compute(
+    con: duckdb.DuckDBPyConnection, fact: str, select: str, values: Mapping[str, Any]
+) -> tuple[tuple[str, ...], int]:
+    """Keep a SELECT's rows as a temporary table; returns its columns and how many rows.
+
+    In a transaction that only reads, which allows temporary tables and no other write.
+    """
+    try:
+        made = con.execute(
+            f'BEGIN TRANSACTION READ ONLY; CREATE TEMP TABLE "{fact}" AS\n{select}', dict(values)
+        )
+        ((total,),) = made.fetchall()
+        con.commit()
+    except BaseException:
+        # Where it was BEGIN that failed, there is nothing to take back.
+        with suppress(duckdb.Error):
+            con.rollback()
+        raise
+    described = con.execute(f'SELECT * FROM "{fact}" LIMIT 0').description or []
+    return tuple(column[0] for column in described), total
+
+
+class InProcess:
+    """Computes on the incident's own connection: fast, and for a fact that was reviewed."""
+
+    def __init__(self, incident: Incident, time_limit_s: float = FACT_TIME_LIMIT_S) -> None:
+        self._incident = incident
+        self._time_limit_s = time_limit_s
+        self._watchdog = Watchdog(incident.con)
+
+    def provide(self, names: Iterable[str]) -> None:
+        self._incident.require(names)
+
+    def compute(
+        self, fact: str, select: str, values: Mapping[str, Any]
+    ) -> tuple[tuple[str, ...], int]:
+        with self._failing():
+            return compute(self._incident.con, fact, select, values)
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._failing():
+            return self._incident.con.execute(sql, values).fetchall()
+
+    def drop(self, facts: Iterable[str]) -> None:
+        self._incident.con.execute(
+            ";".join(f'DROP TABLE IF EXISTS temp."{fact}"' for fact in facts)
+        )
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            with self._watchdog.limit(self._time_limit_s):
+                yield
+        except duckdb.Error as error:
+            raise QueryFailed(self._reason(error)) from error
+
+    def _reason(self, error: duckdb.Error) -> str:
+        if self._watchdog.barked:
+            return took_too_long(self._time_limit_s)
+        if isinstance(error, duckdb.OutOfMemoryException):
+            return "the fact needs more memory than rules may use"
+        return str(error).strip().splitlines()[0]
+
+    def close(self) -> None:
+        self._watchdog.close()
+
+
+def took_too_long(limit_s: float) -> str:
+    """What is said of a fact that was stopped."""
+    return f"the fact took longer than {format_duration(limit_s * 1e9)} and was stopped"

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oncall.diagnosis import SkippedRule
-from oncall.errors import Problem, UsageError
-from oncall.rules.check import Checker
+from oncall.errors import Problem, RulebookError, UsageError
+from oncall.rules.check import Checker, problems_of
 from oncall.rules.load import add_folder, apply_overrides, load_rulebooks, shipped_folder
 from oncall.rules.rulebook import Rulebook
 
@@ -67,8 +67,8 @@ def read_rulebooks(
     strict: bool = True,
 ) -> Rulebooks:
     """The rulebooks in force. `site` None leaves the site's out; a folder that is not there has
-    none. `more` and `overrides` are what the command line gives: `strict`, `more` must be right,
-    else what is wrong there is set aside too.
+    none. `more` and `overrides` are what the command line gives: `strict`, `more` must pass
+    `oncall rules check` (tests are not asked for), else what is wrong there is set aside too.
 
     Raises RulebookError for `more`, UsageError for `more` and `overrides`.
     """
@@ -77,6 +77,9 @@ def read_rulebooks(
     if site is not None and (site.exists() or site.is_symlink()):
         books, problems = _with_site(books, site)
     if strict:
+        wrong = problems_of(more)
+        if wrong:
+            raise RulebookError(wrong)
         books = {book.name: book for book in load_rulebooks(more, books)}
     else:
         problems += [problem for folder in more for problem in _leniently(books, folder)]

@@ -43,7 +43,4 @@ def _communicators(evaluation: Evaluation) -> tuple[int, ...]:
     fact = evaluation.rulebook.book.start_fact
     if "comm" not in evaluation.columns(fact):
         return ()
-    rows = evaluation.con.execute(
-        f'SELECT DISTINCT comm FROM "{fact}" WHERE comm IS NOT NULL ORDER BY comm'
-    ).fetchall()
-    return tuple(comm for (comm,) in rows)
+    return evaluation.distinct(fact, "comm")

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.diagnosis import Blame, Finding
-from oncall.errors import OncallError
+from oncall.errors import OncallError, RulebookError
+from oncall.rules.check import problems_of
 from oncall.rules.engine import Outcome, Trace, run
 from oncall.rules.evaluate import Evaluation
-from oncall.rules.load import TEST_SUFFIX, is_override, replacement, rulebook_files
+from oncall.rules.load import TEST_SUFFIX, is_override, is_reviewed, replacement, rulebook_files
 from oncall.rules.positions import Fault, Source
 from oncall.rules.rulebook import NO_VERDICT, Rulebook
 from oncall.rules.template import hex_id, plain
@@ -59,8 +60,12 @@ test_files.__test__ = False  # type: ignore[attr-defined]
 
 
 def run_tests(path: Path) -> Iterator[TestResult]:
-    """Each test of a file, one after the other. Raises RulebookError if it is wrong."""
-    yield from _results(*load_tests(path))
+    """Each test of a file, one after the other. Raises RulebookError if it is wrong, or if its
+    rulebook does not pass `oncall rules check`."""
+    source, tests, rulebook = load_tests(path)
+    if not is_reviewed(rulebook) and (problems := problems_of([Path(rulebook.path)])):
+        raise RulebookError(problems)
+    yield from _results(source, tests, rulebook)
 
 
 def run_tests_of(rulebook: Rulebook, text: str, path: str) -> Iterator[TestResult]:
