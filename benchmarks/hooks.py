@@ -80,6 +80,7 @@ def measure(program: Path, threads: int, rounds: int) -> list[tuple[float, ...]]
                 "LD_PRELOAD": hooks,
                 "LD_LIBRARY_PATH": str(program.parent),
                 "ONCALL_RUN_DIR": run_dir,
+                "ONCALL_RUN_DIR_ON_DISK": "1",
                 "ONCALL_RING_RECORDS": str(RECORDS),
             },
             capture_output=True,
