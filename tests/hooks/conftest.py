@@ -138,7 +138,7 @@ class CallingProcess:
     def notes(self) -> list[str]:
         """Why it is not recorded, as it left word of it."""
         found = self.run_dir.glob(f"rings/{self.process.pid}-*.unrecorded")
-        return [os.readlink(path) for path in found]
+        return [str(path.readlink()) for path in found]
 
     @property
     def recorded(self) -> Recorded:

@@ -146,14 +146,21 @@ def _for_kubernetes(variables: Mapping[str, str]) -> str:
 
 @app.command()
 def show(run_dir: _RunDir = None) -> None:
-    """List the processes that record on this node, and those whose ring is still there."""
+    """List the processes that record on this node, and those whose ring is still there.
+
+    On stderr: those that do not record though they have the hooks, and why.
+    """
     from oncall.collect.ring import RingReader
+    from oncall.collect.unrecorded import in_words, unrecorded
+    from oncall.report.words import clean
     from oncall.shards import places
 
     folder = places.rings_dir(run_dir or places.run_dir())
     if not folder.is_dir():
         raise BadInput(str(folder), "not there: no job has recorded here, or its run dir differs")
     rows = []
+    for text in in_words(unrecorded(folder)):
+        print(f"oncall: {clean(text)}", file=sys.stderr)
     for path in sorted(folder.glob("*.ring")):
         try:
             with RingReader.open(path, consume=False) as ring:
