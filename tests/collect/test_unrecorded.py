@@ -1,4 +1,4 @@
-"""Processes that are not recorded say so in notes; collector, `hooks show` and `doctor` read them."""
+"""Processes that are not recorded leave notes; collector, `hooks show` and `doctor` read them."""
 
 from __future__ import annotations
 

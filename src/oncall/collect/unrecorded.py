@@ -73,7 +73,7 @@ def in_words(notes: Sequence[Unrecorded]) -> Iterator[str]:
 def _read(path: Path) -> Unrecorded | None:
     name = _NAME.fullmatch(path.name)
     try:
-        reason = os.readlink(path)  # noqa: PTH115: a Path would tidy up the text
+        reason = os.readlink(path)  # noqa: PTH115 (a Path would tidy up the text)
         left_s = path.lstat().st_mtime
     except OSError:
         return None  # no link, or gone
