@@ -8,6 +8,8 @@
 #include "ring_identity.h"
 #include "ring_quiet.h"
 #include "ring_shared_file.h"
+#include "verbs_extended.h"
+#include "verbs_patch.h"
 #include "verbs_queue_pairs.h"
 
 enum { DEFAULT_REQUESTS = 65536, MOST_REQUESTS = 1 << 24 };
@@ -96,6 +98,8 @@ struct oncall_verbs *oncall_verbs_open(void) {
 static void in_child(void) {
   pthread_mutex_init(&opening, NULL);
   queue_pairs_forget_all();
+  verbs_patch_in_child();
+  verbs_extended_in_child();
   if (!oncall_verbs_now)
     return;
   oncall_verbs_now = NULL;

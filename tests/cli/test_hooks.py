@@ -140,7 +140,7 @@ def test_the_library_can_be_preloaded_into_any_program(tmp_path: Path) -> None:
 def test_a_plugin_that_was_there_stays(
     before: dict[str, str], options: tuple[str, ...], chained: str | None
 ) -> None:
-    """NCCL has one place for a profiler plugin, which ours takes; evaluated twice it still holds."""
+    """NCCL has one place for a plugin, which ours takes; evaluated twice it still holds."""
     found = environment_after(oncall("env", *options, **before).stdout)
     assert found["NCCL_PROFILER_PLUGIN"] == str(hooks_library())
     assert found.get("ONCALL_CHAIN_PROFILER") == chained
