@@ -56,7 +56,7 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Plugin:
 
 @dataclass
 class Event:
-    """What a plugin was told of one event; handles as the number of the event they name."""
+    """One event as a plugin got it; handles as the number of the event they name."""
 
     context: int
     type: int
@@ -68,32 +68,32 @@ class Event:
 
 
 @dataclass
-class Told:
-    """What a plugin was told in one process."""
+class Received:
+    """All that a plugin got in one process."""
 
     inits: list[str]
     finalized: list[int]
     events: dict[int, Event]
 
     @classmethod
-    def read(cls, path: Path) -> Told:
-        told = cls([], [], {})
+    def read(cls, path: Path) -> Received:
+        received = cls([], [], {})
         for line in path.read_text().splitlines():
             word, number, *rest = line.split(" ")
             if word == "init":
-                told.inits.append(line)
+                received.inits.append(line)
             elif word == "finalize":
-                told.finalized.append(int(number))
+                received.finalized.append(int(number))
             elif word == "start":
                 context, kind, parent = map(int, rest[:3])
                 group = int(rest[-1].removeprefix("group="))
                 event = Event(context, kind, parent, group, " ".join(rest[3:-1]))
-                told.events[int(number)] = event
+                received.events[int(number)] = event
             elif word == "state":
-                told.events[int(number)].states.append(" ".join(rest))
+                received.events[int(number)].states.append(" ".join(rest))
             else:
-                told.events[int(number)].stops += 1
-        return told
+                received.events[int(number)].stops += 1
+        return received
 
     def whole(self) -> Counter[tuple[Any, ...]]:
         """Each event with all that it is part of; the order between threads is of no account."""
@@ -111,7 +111,7 @@ class Told:
 class Job:
     """What became of a job of two ranks."""
 
-    told: list[Told]  # the other plugin, by rank; none if it never was called
+    received: list[Received]  # the other plugin, by rank; none if it never was called
     rings: list[Path]
     said: list[str]
 
@@ -121,7 +121,7 @@ def _run(folder: Path, **environment: str) -> Job:
     command = [str(native.standin_folder() / "train"), "--unique-id-file", str(folder / "id")]
     command += ["--tp", "1", "--pp", "2", "--micro-batches", "2", "--steps", "2", "--quiet"]
     settings = {"WORLD_SIZE": str(_RANKS), "ONCALL_RUN_DIR": str(folder), **environment}
-    files = [folder / f"told-{rank}" for rank in range(_RANKS)]
+    files = [folder / f"received-{rank}" for rank in range(_RANKS)]
     processes = [
         subprocess.Popen(
             command,
@@ -134,7 +134,7 @@ def _run(folder: Path, **environment: str) -> Job:
     said = [process.communicate(timeout=120)[1] for process in processes]
     assert [process.returncode for process in processes] == [0] * _RANKS
     rings = [next(iter(folder.glob(f"rings/{p.pid}-*.ring")), folder) for p in processes]
-    return Job([Told.read(file) for file in files if file.exists()], rings, said)
+    return Job([Received.read(file) for file in files if file.exists()], rings, said)
 
 
 def _chained(folder: Path, other: Path | str, **environment: str) -> Job:
@@ -165,7 +165,7 @@ def _counts(recorded: Recorded, rings: list[Path]) -> list[list[int]]:
         (4, _EVERYTHING, "addresses"),
     ],
 )
-def test_the_other_is_told_what_it_is_told_without_us(
+def test_the_other_gets_what_it_gets_without_us(
     plugin: Plugin, tmp_path: Path, recorded: Recorded, nccl: int, mask: int, handles: str
 ) -> None:
     other = plugin(4, 5, 6)
@@ -176,7 +176,7 @@ def test_the_other_is_told_what_it_is_told_without_us(
     }
     alone = _run(tmp_path / "alone", NCCL_PROFILER_PLUGIN=str(other), **settings)
     behind = _chained(tmp_path / "behind", other, **settings)
-    for without, with_us in zip(alone.told, behind.told, strict=True):
+    for without, with_us in zip(alone.received, behind.received, strict=True):
         assert with_us.inits == without.inits
         assert with_us.finalized == without.finalized
         assert with_us.whole() == without.whole()
@@ -191,30 +191,32 @@ def test_the_other_is_told_what_it_is_told_without_us(
 
 @pytest.mark.parametrize(("nccl", "other"), [(6, 5), (6, 4), (5, 4), (5, 6), (6, 7)])
 def test_a_plugin_of_another_version(plugin: Plugin, tmp_path: Path, nccl: int, other: int) -> None:
-    """It is told what NCCL's own adaptor tells it: the stand-in has one for version 4."""
+    """It gets what NCCL's own adaptor hands on: the stand-in has one for version 4."""
     settings = {"RECORDER_MASK": str(_EVERYTHING)}
     its_own = {"STANDIN_PROFILER_VERSION": str(other), "NCCL_PROFILER_PLUGIN": str(plugin(other))}
-    if other == 7:  # the stand-in speaks none: as one of version 6 is told
+    if other == 7:  # the stand-in speaks none: the same as one of version 6
         its_own = {"NCCL_PROFILER_PLUGIN": str(plugin(6))}
     alone = _run(tmp_path / "alone", **settings, **its_own)
     behind = _chained(
         tmp_path / "behind", plugin(other), STANDIN_PROFILER_VERSION=str(nccl), **settings
     )
-    for without, with_us in zip(alone.told, behind.told, strict=True):
+    for without, with_us in zip(alone.received, behind.received, strict=True):
         assert f" {other} " in with_us.inits[0]
         for event in with_us.events.values():
             event.what = event.what.replace(" tag=0", "")
         assert with_us.whole() == without.whole()
 
 
-def test_ours_is_told_no_more_for_the_other(
+def test_ours_gets_no_more_for_the_other(
     plugin: Plugin, tmp_path: Path, recorded: Recorded
 ) -> None:
     """What only the other asks for goes to the other."""
     behind = _chained(
         tmp_path / "behind", plugin(6), RECORDER_MASK=str(_PROXY_STEP), ONCALL_EVENTS="coll,collapi"
     )
-    assert {event.type for told in behind.told for event in told.events.values()} >= _PROXY_EVENTS
+    assert {
+        event.type for received in behind.received for event in received.events.values()
+    } >= _PROXY_EVENTS
     for ring in behind.rings:
         assert len(recorded(ring).records(RecordKind.TRANSFER)) == 0
         assert len(recorded(ring).records(RecordKind.DESCRIBED)) > 0
@@ -225,7 +227,9 @@ def test_where_ours_does_not_record_the_other_does(plugin: Plugin, tmp_path: Pat
     alone = _run(tmp_path / "alone", NCCL_PROFILER_PLUGIN=str(plugin(6)), **settings)
     for reason in ({"ONCALL_DISABLE": "1"}, {"ONCALL_RUN_DIR": "/dev/null"}):
         behind = _chained(tmp_path / next(iter(reason)), plugin(6), **settings, **reason)
-        assert [told.whole() for told in behind.told] == [told.whole() for told in alone.told]
+        assert [received.whole() for received in behind.received] == [
+            received.whole() for received in alone.received
+        ]
 
 
 def test_where_the_other_fails_ours_records(
@@ -236,7 +240,7 @@ def test_where_the_other_fails_ours_records(
     usual = _counts(recorded, ours.rings)
     mask = {"RECORDER_MASK": str(_EVERYTHING)}
     fails = _chained(tmp_path / "fails", plugin(6), RECORDER_INIT="fails", **mask)
-    assert all(not told.events and not told.finalized for told in fails.told)
+    assert all(not received.events and not received.finalized for received in fails.received)
     assert _counts(recorded, fails.rings) == usual
     for name, other, word in (
         ("missing", "/nowhere/plugin.so", "/nowhere/plugin.so"),
@@ -244,11 +248,11 @@ def test_where_the_other_fails_ours_records(
         ("itself", hooks, "this library itself"),
     ):
         job = _chained(tmp_path / name, other, **mask)
-        assert job.told == []
+        assert job.received == []
         assert _counts(recorded, job.rings) == usual
         assert all(word in said and said.count("\n") == 1 for said in job.said)
     too_new = _chained(tmp_path / "new", plugin(5, 6), STANDIN_PROFILER_VERSION="4", **mask)
-    assert too_new.told == []
+    assert too_new.received == []
     assert all("interface version 4" in said for said in too_new.said)
 
 
@@ -258,4 +262,4 @@ def test_a_plugin_by_its_name(plugin: Plugin, tmp_path: Path) -> None:
     job = _chained(
         tmp_path / "job", "recorder6", LD_LIBRARY_PATH=folder, RECORDER_MASK=str(_EVERYTHING)
     )
-    assert len(job.told) == _RANKS
+    assert len(job.received) == _RANKS

@@ -1,4 +1,4 @@
-/* What a chained plugin is told where a job on the stand-in does not go: CUDA graphs, another
+/* What a chained plugin gets where a job on the stand-in does not go: CUDA graphs, another
  * process's transfers (PXN), a mask that changes while the job runs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -7,17 +7,17 @@
 
 static char file[64];
 
-/* Parent and context of the event that was told last, and how many were. */
+/* Of the event that it got last. */
 static int parent, context, number;
 
 static void look(void) {
   char line[512];
   fflush(NULL);
-  FILE *told = fopen(file, "re");
-  EXPECT(told);
-  while (fgets(line, sizeof line, told))
+  FILE *received = fopen(file, "re");
+  EXPECT(received);
+  while (fgets(line, sizeof line, received))
     sscanf(line, "start %d %d %*u %d", &number, &context, &parent);
-  fclose(told);
+  fclose(received);
 }
 
 static void *call(struct nccl *nccl, bool captured) {
@@ -89,7 +89,7 @@ static void a_mask_that_changes(struct nccl *nccl) {
   look();
   EXPECT(number == before && nccl_mask && !(nccl_mask & ncclProfileKernelLaunch));
   *mask = ncclProfileKernelLaunch;
-  call(nccl, false); /* an ancestor of what it wants is told too: but a call is none */
+  call(nccl, false); /* no parent of what it wants */
   look();
   EXPECT(number == before && nccl_mask & ncclProfileKernelLaunch);
   void *launch = nccl_start(nccl, (ncclProfilerEventDescr_t){.type = ncclProfileKernelLaunch});
@@ -102,7 +102,7 @@ static void a_mask_that_changes(struct nccl *nccl) {
 
 int main(void) {
   enter_run_folder();
-  snprintf(file, sizeof file, "%s/told", run_folder);
+  snprintf(file, sizeof file, "%s/received", run_folder);
   setenv("RECORDER_FILE", file, 1);
   setenv("RECORDER_MASK", "65535", 1);
   setenv("ONCALL_CHAIN_PROFILER", RECORDING_PLUGIN, 1);

@@ -94,7 +94,11 @@ def test_rings_cut_short(bare: list[str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("limit", "value"),
-    [(resource.RLIMIT_FSIZE, 4 << 20), (resource.RLIMIT_FSIZE, 64 << 10), (resource.RLIMIT_CORE, 0)],
+    [
+        (resource.RLIMIT_FSIZE, 4 << 20),
+        (resource.RLIMIT_FSIZE, 64 << 10),
+        (resource.RLIMIT_CORE, 0),
+    ],
 )
 def test_under_a_limit(bare: list[str], tmp_path: Path, limit: int, value: int) -> None:
     job = tmp_path / "job"
