@@ -15,7 +15,7 @@
 
 struct oncall_ring *oncall_ring_now;
 
-static struct oncall_ring_file file;
+static struct oncall_ring_file file __attribute__((aligned(64))); /* read by every record */
 static pid_t opened_by;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
