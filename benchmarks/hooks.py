@@ -1,4 +1,5 @@
-"""What the hooks cost: CPU ns a NCCL call, hooked less not, and a profiler event.
+"""What the hooks cost: CPU ns a NCCL call, hooked less not, and a profiler event, without and with
+another plugin behind ours.
 
     python benchmarks/hooks.py [--rounds 31]
 
@@ -34,6 +35,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         program = build(Path(folder))
         measured = {threads: measure(program, threads, rounds) for threads in THREADS}
+        chained = measure(program, 1, rounds, str(program.parent / "other.so"))
     print("| threads | call | hooked call | the hook, median (quartiles) | target |")
     print("|---|---|---|---|---|")
     for threads, lines in measured.items():
@@ -44,11 +46,20 @@ def main() -> None:
             f"| {threads} | {bare:.1f} ns | {hooked:.1f} ns "
             f"| {middle:.0f} ns ({low:.0f} to {high:.0f}) | {target} |"
         )
-    step, operation = (median(line[at] for line in measured[1]) for at in (2, 3))
-    print("\n| what the plugin is told of | CPU time |\n|---|---|")
-    print(f"| a step of a transfer, {EVENTS_A_STEP} events | {step:.0f} ns |")
-    print(f"| one event of a step | {step / EVENTS_A_STEP:.0f} ns |")
-    print(f"| an operation from call to end, two channels, no transfers | {operation:.0f} ns |")
+    events = [
+        [median(line[at] for line in lines) for at in (2, 3)] for lines in (measured[1], chained)
+    ]
+    steps, operations = zip(*events, strict=True)
+    told: dict[str, list[float]] = {
+        f"a step of a transfer, {EVENTS_A_STEP} events": list(steps),
+        "one event of a step": [step / EVENTS_A_STEP for step in steps],
+        "an operation from call to end, two channels, no transfers": list(operations),
+    }
+    print(
+        "\n| what the plugin is told of | CPU time | with another plugin chained |\n|---|---|---|"
+    )
+    for what, (alone, both) in told.items():
+        print(f"| {what} | {alone:.0f} ns | {both:.0f} ns |")
 
 
 def build(folder: Path) -> Path:
@@ -65,12 +76,15 @@ def build(folder: Path) -> Path:
         library,
     ]
     subprocess.run([*compile_, *shared], check=True)
+    other: list[str | Path] = ["-DOTHER", "-shared", "-fPIC", "-o", folder / "other.so"]
+    subprocess.run([*compile_, *other], check=True)
     subprocess.run([*compile_, library, "-ldl", "-pthread", "-o", program], check=True)
     return program
 
 
-def measure(program: Path, threads: int, rounds: int) -> list[tuple[float, ...]]:
-    """Each round's figures; the first, in which everything is cold, is left out."""
+def measure(program: Path, threads: int, rounds: int, other: str = "") -> list[tuple[float, ...]]:
+    """Each round's figures; the first, in which everything is cold, is left out. `other`: a plugin
+    that is chained."""
     hooks = str(native.hooks_library())
     with tempfile.TemporaryDirectory() as run_dir:
         said = subprocess.run(
@@ -80,7 +94,9 @@ def measure(program: Path, threads: int, rounds: int) -> list[tuple[float, ...]]
                 "LD_PRELOAD": hooks,
                 "LD_LIBRARY_PATH": str(program.parent),
                 "ONCALL_RUN_DIR": run_dir,
+                "ONCALL_RUN_DIR_ON_DISK": "1",
                 "ONCALL_RING_RECORDS": str(RECORDS),
+                "ONCALL_CHAIN_PROFILER": other,
             },
             capture_output=True,
             text=True,

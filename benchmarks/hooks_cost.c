@@ -4,7 +4,8 @@
  *
  * Prints, a round a line, the CPU ns of an unhooked and of a hooked call, over all threads, each
  * thread on a communicator of its own; with one thread also those of a step of a transfer and of a
- * whole operation as the profiler plugin is told of them. Built with -DLIBRARY it is the NCCL. */
+ * whole operation as the profiler plugin is told of them. Built with -DLIBRARY it is the NCCL, with
+ * -DOTHER a second plugin that does nothing, to be chained. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -34,6 +35,22 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueId id, int r
 ncclResult_t pncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueId id, int rank) {
   return *comm = malloc(64), ncclSuccess;
 }
+#elif defined OTHER
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+static char something[1];
+static ncclResult_t init(void **context, uint64_t hash, int *mask, const char *name, int nodes,
+                         int size, int rank, ncclDebugLogger_t log) {
+  *mask = 0xfff;
+  return *context = something, ncclSuccess;
+}
+static ncclResult_t start(void *context, void **handle, ncclProfilerEventDescr_t *event) {
+  return *handle = something, ncclSuccess;
+}
+static ncclResult_t stop(void *handle) { return ncclSuccess; }
+static ncclResult_t state(void *handle, int state, ncclProfilerEventStateArgs_t *arguments) {
+  return ncclSuccess;
+}
+const ncclProfiler_v6_t ncclProfiler_v6 = {"nothing", init, start, stop, state, stop};
 #else
 
 ncclResult_t ncclAllReduce ALL_REDUCE;

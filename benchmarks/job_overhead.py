@@ -58,7 +58,8 @@ class Run:
 def variants(run_dir: Path) -> dict[str, dict[str, str]]:
     """What is compared: the environment that each adds."""
     hooks = str(hooks_library())
-    shim = {"LD_PRELOAD": hooks, "ONCALL_RUN_DIR": str(run_dir), "ONCALL_JOB": "overhead"}
+    place = {"ONCALL_RUN_DIR": str(run_dir), "ONCALL_RUN_DIR_ON_DISK": "1"}
+    shim = {"LD_PRELOAD": hooks, **place, "ONCALL_JOB": "overhead"}
     return {
         "bare": {},
         "calls": shim,

@@ -50,7 +50,11 @@ def print_writer(program: Path, folder: Path, rounds: int) -> None:
     for threads in THREADS:
         said = subprocess.run(
             [program, str(threads), str(SLOTS // threads), str(rounds)],
-            env={"ONCALL_RUN_DIR": str(folder), "ONCALL_RING_RECORDS": str(SLOTS)},
+            env={
+                "ONCALL_RUN_DIR": str(folder),
+                "ONCALL_RUN_DIR_ON_DISK": "1",
+                "ONCALL_RING_RECORDS": str(SLOTS),
+            },
             capture_output=True,
             text=True,
             check=True,

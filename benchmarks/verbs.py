@@ -81,6 +81,7 @@ def measure(program: Path, rounds: int) -> list[tuple[float, ...]]:
                 "LD_PRELOAD": str(native.verbs_library()),
                 "LD_LIBRARY_PATH": str(program.parent),
                 "ONCALL_RUN_DIR": run_dir,
+                "ONCALL_RUN_DIR_ON_DISK": "1",
                 "ONCALL_VERBS_REQUESTS": str(1 << 22),
             },
             stdout=subprocess.PIPE,

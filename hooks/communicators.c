@@ -250,7 +250,7 @@ struct communicator *communicator_awaiting(int rank, int size, bool its_pointer,
   struct oncall_ring *ring = oncall_ring();
   struct communicator *found = NULL;
   *candidates = 0;
-  for (uint32_t slot = 0; ring && slot < MOST && slot < ring->header->communicator_slots; slot++) {
+  for (uint32_t slot = 0; ring && slot < MOST && slot < ring->communicator_slots; slot++) {
     const struct oncall_communicator *board = &ring->communicators[slot];
     uint32_t state = LOAD(board->state);
     bool awaits = its_pointer ? state == ONCALL_COMMUNICATOR_INITIALISING && !LOAD(board->pointer)

@@ -18,6 +18,7 @@ enum handle_kind {
   HANDLE_TRANSFER = 4, /* ProxyOp */
   HANDLE_STEP = 5,     /* ProxyStep: a transfer's, one of HANDLE_STEPS */
   HANDLE_GROUP = 6,    /* GroupApi: its slot is the group's number */
+  HANDLE_PAIR = 7,     /* one of ours and one of a chained plugin: profiler_pairs.h */
 };
 
 enum { HANDLE_STEPS = 16 }; /* NCCL has at most 8 steps of a proxy operation under way */

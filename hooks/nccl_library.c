@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "ring_identity.h"
+
 static bool is_ours(const void *address) {
   Dl_info there, here;
   return dladdr(address, &there) && dladdr((const void *)is_ours, &here) &&
@@ -52,6 +54,6 @@ void *oncall_nccl_find(void **cell, const char *name, const void *caller) {
 ncclResult_t oncall_nccl_missing(const char *name) {
   static int said;
   if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
-    fprintf(stderr, "oncall: this NCCL has no nccl%s; the call returns ncclInvalidUsage\n", name);
+    oncall_say("this NCCL has no nccl%s; the call returns ncclInvalidUsage", name);
   return ncclInvalidUsage;
 }

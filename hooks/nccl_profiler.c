@@ -1,4 +1,5 @@
-/* The NCCL profiler plugin: turns NCCL's events into operations and transfers.
+/* The NCCL profiler plugin: turns NCCL's events into operations and transfers, and hands them on to
+ * the plugin that is chained behind it, if any.
  *
  * NCCL calls init in the thread that initialises a communicator, the Api events in the thread of
  * the call, Coll and P2p in the one that launches (or a host callback), the rest in its proxy
@@ -11,9 +12,11 @@
 
 #include "calls.h"
 #include "nccl_library.h"
+#include "profiler_chain.h"
 #include "profiler_contexts.h"
 #include "profiler_events.h"
 #include "profiler_names.h"
+#include "profiler_own.h"
 #include "transfers.h"
 
 static int own_pid; /* NCCL asks often, and getpid is a system call */
@@ -165,10 +168,12 @@ static uint64_t point_to_point_launched(struct profiler_context *context,
 
 /* ------------------------------------------------------------------ transfers */
 
-/* With PXN another process of the node moves our data, or we that of another: `parentObj` and the
- * context are then that process's. */
+bool profiler_own_is_foreign(const ncclProfilerEventDescr_t *event) {
+  return event->proxyOp.pid != __atomic_load_n(&own_pid, __ATOMIC_RELAXED);
+}
+
 static uint64_t transfer_started(const ncclProfilerEventDescr_t *event) {
-  if (event->proxyOp.pid != __atomic_load_n(&own_pid, __ATOMIC_RELAXED))
+  if (profiler_own_is_foreign(event))
     return 0;
   const struct transfer_start start = {
       .channel = event->proxyOp.channelId,
@@ -198,9 +203,9 @@ static enum oncall_wait wait_of(int state) {
   }
 }
 
-/* ------------------------------------------------------------------ what NCCL calls */
+/* ------------------------------------------------------------------ our own plugin */
 
-static uint64_t started(void *pointer, uint64_t type, const ncclProfilerEventDescr_t *event) {
+uint64_t profiler_own_start(void *pointer, uint64_t type, const ncclProfilerEventDescr_t *event) {
   /* These come with a foreign context under PXN, and need none. */
   switch (type) {
   case ncclProfileProxyOp:
@@ -234,23 +239,8 @@ static uint64_t started(void *pointer, uint64_t type, const ncclProfilerEventDes
   }
 }
 
-static ncclResult_t start_event(void *context, void **handle, ncclProfilerEventDescr_t *event) {
-  profiler_events_adopt();
-  *handle = (void *)(uintptr_t)started(context, event->type, event);
-  return ncclSuccess;
-}
-
-static ncclResult_t start_event_v4(void *context, void **handle, ncclProfilerEventDescr_t *event) {
-  profiler_events_adopt();
-  *handle = (void *)(uintptr_t)started(context, *(const uint8_t *)&event->type, event);
-  return ncclSuccess;
-}
-
-static ncclResult_t stop_event(void *pointer) {
-  uint64_t handle = (uint64_t)(uintptr_t)pointer;
+void profiler_own_stop(uint64_t handle) {
   switch (handle_kind(handle)) {
-  case HANDLE_NONE:
-    break;
   case HANDLE_CALL:
     call_stopped(handle);
     break;
@@ -269,56 +259,103 @@ static ncclResult_t stop_event(void *pointer) {
   case HANDLE_GROUP:
     group_stopped(handle);
     break;
+  case HANDLE_NONE:
+  case HANDLE_PAIR: /* never ours */
+    break;
   }
+}
+
+void profiler_own_state(uint64_t handle, int state, const ncclProfilerEventStateArgs_t *arguments) {
+  enum oncall_wait wait = wait_of(state);
+  if (wait && handle_kind(handle) == HANDLE_STEP)
+    transfer_step_waits(handle, wait, arguments ? arguments->proxyStep.transSize : 0);
+  else if (state == ncclProfilerKernelChStop && handle_kind(handle) == HANDLE_KERNEL && arguments)
+    operation_kernel_gpu_end(handle, arguments->kernelCh.pTimer);
+}
+
+void *profiler_own_begin(int *mask, const struct profiler_telling *telling) {
+  __atomic_store_n(&own_pid, getpid(), __ATOMIC_RELAXED);
+  profiler_events_begin(oncall_ring_open() != NULL, mask);
+  return profiler_context_begin(telling);
+}
+
+void profiler_own_end(void *pointer) {
+  struct profiler_context *context = profiler_context_of(pointer);
+  if (context)
+    profiler_context_end(context);
+}
+
+/* ------------------------------------------------------------------ what NCCL calls */
+
+static ncclResult_t start(void *context, void **handle, uint64_t type,
+                          ncclProfilerEventDescr_t *event) {
+  profiler_events_adopt();
+  uint64_t started = profiler_chain_is_on() ? profiler_chain_start(context, type, event)
+                                            : profiler_own_start(context, type, event);
+  *handle = (void *)(uintptr_t)started;
+  return ncclSuccess;
+}
+
+static ncclResult_t start_event(void *context, void **handle, ncclProfilerEventDescr_t *event) {
+  return start(context, handle, event->type, event);
+}
+
+static ncclResult_t start_event_v4(void *context, void **handle, ncclProfilerEventDescr_t *event) {
+  return start(context, handle, *(const uint8_t *)&event->type, event);
+}
+
+static ncclResult_t stop_event(void *pointer) {
+  uint64_t handle = (uint64_t)(uintptr_t)pointer;
+  if (profiler_chain_is_on())
+    profiler_chain_stop(handle);
+  else
+    profiler_own_stop(handle);
   return ncclSuccess;
 }
 
 static ncclResult_t record_event_state(void *pointer, int state,
                                        ncclProfilerEventStateArgs_t *arguments) {
   uint64_t handle = (uint64_t)(uintptr_t)pointer;
-  enum oncall_wait wait = wait_of(state);
-  if (wait && handle_kind(handle) == HANDLE_STEP)
-    transfer_step_waits(handle, wait, arguments ? arguments->proxyStep.transSize : 0);
-  else if (state == ncclProfilerKernelChStop && handle_kind(handle) == HANDLE_KERNEL && arguments)
-    operation_kernel_gpu_end(handle, arguments->kernelCh.pTimer);
+  if (profiler_chain_is_on())
+    profiler_chain_state(handle, state, arguments);
+  else
+    profiler_own_state(handle, state, arguments);
   return ncclSuccess;
 }
 
-static ncclResult_t finalize(void *pointer) {
-  struct profiler_context *context = profiler_context_of(pointer);
-  if (context)
-    profiler_context_end(context);
+static ncclResult_t finalize(void *context) {
+  if (profiler_chain_is_on())
+    profiler_chain_end(context);
+  else
+    profiler_own_end(context);
   return ncclSuccess;
 }
 
-static ncclResult_t begin(void **context, int *mask, const struct profiler_telling *telling) {
+static ncclResult_t begin(void **context, int *mask, const struct profiler_telling *telling,
+                          ncclDebugLogger_t log) {
   int saved = errno;
-  __atomic_store_n(&own_pid, getpid(), __ATOMIC_RELAXED);
-  profiler_events_begin(oncall_ring_open() ? mask : NULL, mask);
-  *context = profiler_context_begin(telling);
+  void *own = profiler_own_begin(mask, telling);
+  *context = profiler_chain_open(telling->version) ? profiler_chain_begin(own, telling, log) : own;
   errno = saved;
   return ncclSuccess;
 }
 
 static ncclResult_t init_v4(void **context, int *mask, const char *name, uint64_t hash, int nodes,
                             int size, int rank, ncclDebugLogger_t log) {
-  (void)log;
   const struct profiler_telling telling = {4, hash, name, nodes, size, rank};
-  return begin(context, mask, &telling);
+  return begin(context, mask, &telling, log);
 }
 
 static ncclResult_t init_v5(void **context, uint64_t hash, int *mask, const char *name, int nodes,
                             int size, int rank, ncclDebugLogger_t log) {
-  (void)log;
   const struct profiler_telling telling = {5, hash, name, nodes, size, rank};
-  return begin(context, mask, &telling);
+  return begin(context, mask, &telling, log);
 }
 
 static ncclResult_t init_v6(void **context, uint64_t hash, int *mask, const char *name, int nodes,
                             int size, int rank, ncclDebugLogger_t log) {
-  (void)log;
   const struct profiler_telling telling = {6, hash, name, nodes, size, rank};
-  return begin(context, mask, &telling);
+  return begin(context, mask, &telling, log);
 }
 
 ONCALL_EXPORT const ncclProfiler_v4_t ncclProfiler_v4 = {

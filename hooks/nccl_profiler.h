@@ -30,6 +30,9 @@ enum {
   ncclProfileCollApi = 1 << 9,
   ncclProfileP2pApi = 1 << 10,
   ncclProfileKernelLaunch = 1 << 11,
+  ncclProfileCeColl = 1 << 12, /* from here on: version 6 */
+  ncclProfileCeSync = 1 << 13,
+  ncclProfileCeBatch = 1 << 14,
 };
 
 enum {
@@ -163,6 +166,7 @@ AT(coll.parentGroup, 104);
 AT(p2p.count, 48);
 AT(p2p.peer, 56);
 AT(p2p.nChannels, 60);
+AT(p2p.parentGroup, 64);
 AT(proxyOp.channelId, 28);
 AT(proxyOp.isSend, 44);
 AT(kernelCh.pTimer, 32);

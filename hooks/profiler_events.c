@@ -8,6 +8,8 @@
 #include "ring_identity.h"
 
 static int *nccl_mask;
+static int own;    /* what we want */
+static int others; /* what a chained plugin wants */
 
 static const struct {
   const char *name;
@@ -42,21 +44,28 @@ static int events_from_environment(void) {
   return events;
 }
 
-static void set(struct oncall_ring *ring, int events) {
+static void tell_nccl(void) {
   int *mask = __atomic_load_n(&nccl_mask, __ATOMIC_ACQUIRE);
+  int both = __atomic_load_n(&own, __ATOMIC_SEQ_CST) | __atomic_load_n(&others, __ATOMIC_SEQ_CST);
   if (mask)
-    __atomic_store_n(mask, events, __ATOMIC_RELAXED);
+    __atomic_store_n(mask, both, __ATOMIC_RELAXED);
+}
+
+static void set(struct oncall_ring *ring, int events) {
+  __atomic_store_n(&own, events, __ATOMIC_SEQ_CST);
   __atomic_store_n(&ring->header->event_mask_now, (uint32_t)events, __ATOMIC_RELAXED);
+  tell_nccl();
 }
 
 /* Each communicator's init comes with the same mask: a wish already taken over stays. */
-void profiler_events_begin(int *wanted, int *mask) {
+void profiler_events_begin(bool records, int *mask) {
   struct oncall_ring *ring = oncall_ring();
-  if (!wanted || !ring) {
-    *mask = 0;
+  __atomic_store_n(&nccl_mask, mask, __ATOMIC_RELEASE);
+  if (!records || !ring) {
+    __atomic_store_n(&own, 0, __ATOMIC_SEQ_CST);
+    tell_nccl();
     return;
   }
-  __atomic_store_n(&nccl_mask, mask, __ATOMIC_RELEASE);
   uint32_t told = __atomic_load_n(&ring->header->event_mask, __ATOMIC_RELAXED);
   set(ring, told ? (int)told & all_events() : events_from_environment());
 }
@@ -73,7 +82,11 @@ void profiler_events_adopt(void) {
     set(ring, events);
 }
 
-int profiler_events_wanted(void) {
-  int *mask = __atomic_load_n(&nccl_mask, __ATOMIC_ACQUIRE);
-  return mask ? __atomic_load_n(mask, __ATOMIC_RELAXED) : 0;
+void profiler_events_of_other(int events) {
+  if (__atomic_load_n(&others, __ATOMIC_RELAXED) == events)
+    return;
+  __atomic_store_n(&others, events, __ATOMIC_SEQ_CST);
+  tell_nccl();
 }
+
+int profiler_events_wanted(void) { return __atomic_load_n(&own, __ATOMIC_RELAXED); }

@@ -1,14 +1,20 @@
-/* Which profiler events NCCL shall send: ours at first, the collector's wish from then on. */
+/* Which profiler events NCCL shall send: ours at first, the collector's wish from then on, and
+ * those that a chained plugin wants. */
 #ifndef ONCALL_HOOKS_PROFILER_EVENTS_H
 #define ONCALL_HOOKS_PROFILER_EVENTS_H
 
-/* NCCL's mask, whose address stays valid; `wanted` NULL: none shall be sent. */
-void profiler_events_begin(int *wanted, int *mask);
+#include <stdbool.h>
+
+/* NCCL's mask, whose address stays valid. Unless something `records`, we want none. */
+void profiler_events_begin(bool records, int *mask);
 
 /* Takes over what the collector wrote into the ring's header since. */
 void profiler_events_adopt(void);
 
-/* The mask as it is now. */
+/* The mask of the chained plugin, whenever it may have changed. */
+void profiler_events_of_other(int events);
+
+/* What we want now, whatever the other does. */
 int profiler_events_wanted(void);
 
 #endif

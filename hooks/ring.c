@@ -3,9 +3,11 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ring_file.h"
 #include "ring_identity.h"
+#include "ring_quiet.h"
 
 /* A board of an ended communicator is kept this long, for a collector to read it. */
 #define KEPT_NS 60000000000ll
@@ -13,7 +15,8 @@
 
 struct oncall_ring *oncall_ring_now;
 
-static struct oncall_ring_file file;
+static struct oncall_ring_file file __attribute__((aligned(64))); /* read by every record */
+static pid_t opened_by;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
 /* ------------------------------------------------------------------ the process's life */
@@ -24,10 +27,15 @@ struct oncall_ring *oncall_ring_open(void) {
   const char *disabled = oncall_setting("ONCALL_DISABLE");
   if (disabled && strcmp(disabled, "0") != 0)
     return NULL;
+  struct oncall_quiet quiet;
+  oncall_quiet_begin(&quiet);
   pthread_mutex_lock(&opening);
-  if (!oncall_ring() && oncall_ring_file_make(&file))
+  if (!oncall_ring() && oncall_ring_file_make(&file)) {
+    opened_by = getpid();
     __atomic_store_n(&oncall_ring_now, &file.ring, __ATOMIC_RELEASE);
+  }
   pthread_mutex_unlock(&opening);
+  oncall_quiet_end(&quiet);
   return oncall_ring();
 }
 
@@ -46,7 +54,7 @@ __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL
 /* Threads may still record while the process exits: the mapping stays. */
 __attribute__((destructor)) static void close_in_order(void) {
   struct oncall_ring *ring = oncall_ring();
-  if (ring)
+  if (ring && opened_by == getpid()) /* a child that no handler of forks saw leaves it as it is */
     __atomic_store_n(&ring->header->closed, 1, __ATOMIC_RELEASE);
 }
 
@@ -113,7 +121,7 @@ struct oncall_communicator *oncall_communicator_claim(void) {
   int64_t now_ns = oncall_now_ns();
   uint64_t tail = __atomic_load_n(&ring->header->tail, __ATOMIC_ACQUIRE);
   for (int again = 0; again < 2; again++) {
-    for (uint32_t slot = 0; slot < ring->header->communicator_slots; slot++) {
+    for (uint32_t slot = 0; slot < ring->communicator_slots; slot++) {
       struct oncall_communicator *board = &ring->communicators[slot];
       if (!may_be_free(board, again) || !oncall_board_begin(&board->version))
         continue;
@@ -156,7 +164,7 @@ struct oncall_transfer *oncall_transfer_claim(uint64_t operation) {
   struct oncall_ring *ring = oncall_ring();
   if (!ring)
     return NULL;
-  uint32_t slots = ring->header->transfer_slots;
+  uint32_t slots = ring->transfer_slots;
   for (uint32_t probe = 0; probe < MOST_PROBES; probe++) {
     uint32_t slot = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) % slots;
     struct oncall_transfer *transfer = &ring->transfers[slot];

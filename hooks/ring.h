@@ -20,6 +20,8 @@ struct oncall_ring {
   struct oncall_transfer *transfers;
   struct oncall_record *records;
   uint64_t record_mask; /* record_slots - 1 */
+  /* As laid out: what the header says of it may be written by whoever may write the file. */
+  uint32_t communicator_slots, transfer_slots;
 };
 
 extern struct oncall_ring *oncall_ring_now; /* read it with oncall_ring() */

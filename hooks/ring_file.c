@@ -46,6 +46,8 @@ bool oncall_ring_file_make(struct oncall_ring_file *file) {
       .transfers = (struct oncall_transfer *)(base + header.transfers_at),
       .records = (struct oncall_record *)(base + header.records_at),
       .record_mask = header.record_slots - 1,
+      .communicator_slots = header.communicator_slots,
+      .transfer_slots = header.transfer_slots,
   };
   return true;
 }

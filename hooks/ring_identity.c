@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ring_quiet.h"
+
 const char *oncall_setting(const char *name) {
-  const char *value = getenv(name);
+  const char *value = secure_getenv(name);
   return value && *value ? value : NULL;
 }
 
@@ -39,16 +42,37 @@ uint32_t oncall_slots_setting(const char *name, int64_t high, int64_t otherwise)
   return slots;
 }
 
+static void say(const char *format, va_list arguments) {
+  struct pollfd error = {.fd = STDERR_FILENO, .events = POLLOUT};
+  struct oncall_quiet quiet;
+  char line[512]; /* at most PIPE_BUF: a pipe that is ready takes it whole */
+  oncall_quiet_begin(&quiet);
+  int begun = snprintf(line, sizeof line, "oncall hooks [%d]: ", (int)getpid());
+  int more = vsnprintf(line + begun, sizeof line - (size_t)begun, format, arguments);
+  size_t length = strlen(line);
+  if (more >= 0 && length == sizeof line - 1)
+    length--;
+  line[length++] = '\n';
+  if (poll(&error, 1, 0) == 1 && error.revents & POLLOUT && write(STDERR_FILENO, line, length) < 0)
+    oncall_quiet_failed(errno);
+  oncall_quiet_end(&quiet);
+}
+
+void oncall_say(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  say(format, arguments);
+  va_end(arguments);
+}
+
 void oncall_debug(const char *format, ...) {
   const char *wanted = oncall_setting("ONCALL_DEBUG");
   if (!wanted || strcmp(wanted, "1") != 0)
     return;
-  char line[512];
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(line, sizeof line, format, arguments);
+  say(format, arguments);
   va_end(arguments);
-  dprintf(STDERR_FILENO, "oncall hooks [%d]: %s\n", (int)getpid(), line);
 }
 
 /* The first variable of the launchers we know that holds a number. */

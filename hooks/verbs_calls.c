@@ -80,7 +80,10 @@ EXPORTED int ibv_destroy_qp(struct ibv_qp *pair) {
 EXPORTED struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *pair) {
   struct ibv_qp_ex *(*real)(struct ibv_qp *) = verbs_real(VERBS_QP_TO_QP_EX);
   struct ibv_qp_ex *extended = real ? real(pair) : NULL;
-  if (extended && oncall_verbs())
+  if (extended && oncall_verbs()) {
+    int saved = errno;
     verbs_extended_patch(extended);
+    errno = saved;
+  }
   return extended;
 }

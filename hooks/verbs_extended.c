@@ -212,6 +212,8 @@ static bool remember(struct ibv_qp_ex *pair) {
   return false;
 }
 
+void verbs_extended_in_child(void) { pthread_mutex_init(&changing, NULL); }
+
 void verbs_extended_patch(struct ibv_qp_ex *pair) {
   pthread_mutex_lock(&changing);
   if (pair->wr_start && pair->wr_start != start && pair->wr_complete && remember(pair))

@@ -11,4 +11,7 @@ void verbs_extended_patch(struct ibv_qp_ex *pair);
 /* Takes us out again: it is about to be destroyed. */
 void verbs_extended_restore(struct ibv_qp *pair);
 
+/* In a forked child: the thread that held the lock is not there. */
+void verbs_extended_in_child(void);
+
 #endif

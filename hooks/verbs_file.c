@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include "ring_identity.h"
+#include "ring_quiet.h"
 #include "ring_shared_file.h"
+#include "verbs_extended.h"
+#include "verbs_patch.h"
 #include "verbs_queue_pairs.h"
 
 enum { DEFAULT_REQUESTS = 65536, MOST_REQUESTS = 1 << 24 };
@@ -15,6 +18,7 @@ struct oncall_verbs *oncall_verbs_now;
 
 static struct oncall_verbs opened;
 static struct oncall_shared_file file;
+static pid_t opened_by;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
 /* Who records, as the ring says it. */
@@ -74,14 +78,19 @@ struct oncall_verbs *oncall_verbs_open(void) {
   const char *disabled = oncall_setting("ONCALL_DISABLE");
   if (oncall_verbs() || (disabled && strcmp(disabled, "0") != 0))
     return oncall_verbs();
+  struct oncall_quiet quiet;
+  oncall_quiet_begin(&quiet);
   pthread_mutex_lock(&opening);
   if (!oncall_verbs() && failed_in != getpid()) {
-    if (make())
+    if (make()) {
+      opened_by = getpid();
       __atomic_store_n(&oncall_verbs_now, &opened, __ATOMIC_RELEASE);
-    else
+    } else {
       failed_in = getpid();
+    }
   }
   pthread_mutex_unlock(&opening);
+  oncall_quiet_end(&quiet);
   return oncall_verbs();
 }
 
@@ -89,6 +98,8 @@ struct oncall_verbs *oncall_verbs_open(void) {
 static void in_child(void) {
   pthread_mutex_init(&opening, NULL);
   queue_pairs_forget_all();
+  verbs_patch_in_child();
+  verbs_extended_in_child();
   if (!oncall_verbs_now)
     return;
   oncall_verbs_now = NULL;
@@ -100,7 +111,7 @@ __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL
 /* Threads may still post while the process exits: the mapping stays. */
 __attribute__((destructor)) static void close_in_order(void) {
   struct oncall_verbs *verbs = oncall_verbs();
-  if (verbs)
+  if (verbs && opened_by == getpid()) /* a child that no handler of forks saw leaves it as it is */
     __atomic_store_n(&verbs->header->closed, 1, __ATOMIC_RELEASE);
 }
 

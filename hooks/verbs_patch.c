@@ -89,6 +89,8 @@ static int poll_cq(struct ibv_cq *queue, int most, struct ibv_wc *completions) {
   return found;
 }
 
+void verbs_patch_in_child(void) { pthread_mutex_init(&changing, NULL); }
+
 void verbs_patch(struct ibv_context *context) {
   struct ibv_context_ops *ops = &context->ops;
   pthread_mutex_lock(&changing);

@@ -8,4 +8,7 @@
 /* Puts us into the context's table. In place: its provider knows the context by its address. */
 void verbs_patch(struct ibv_context *context);
 
+/* In a forked child: the thread that held the lock is not there. */
+void verbs_patch_in_child(void);
+
 #endif

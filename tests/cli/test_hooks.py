@@ -121,6 +121,31 @@ def test_the_library_can_be_preloaded_into_any_program(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []  # no communicator, no ring
 
 
+@pytest.mark.parametrize(
+    ("before", "options", "chained"),
+    [
+        ({"NCCL_PROFILER_PLUGIN": "/opt/inspector.so"}, (), "/opt/inspector.so"),
+        ({"NCCL_PROFILER_PLUGIN": "inspector"}, (), "inspector"),
+        ({"NCCL_PROFILER_PLUGIN": "NONE"}, (), None),
+        ({}, (), None),
+        ({}, ("--chain-profiler", "inspector"), "inspector"),
+        ({"NCCL_PROFILER_PLUGIN": "/opt/other.so"}, ("--chain-profiler", "mine"), "mine"),
+        (
+            {"NCCL_PROFILER_PLUGIN": str(hooks_library()), "ONCALL_CHAIN_PROFILER": "inspector"},
+            (),
+            "inspector",
+        ),
+    ],
+)
+def test_a_plugin_that_was_there_stays(
+    before: dict[str, str], options: tuple[str, ...], chained: str | None
+) -> None:
+    """NCCL has one place for a plugin, which ours takes; evaluated twice it still holds."""
+    found = environment_after(oncall("env", *options, **before).stdout)
+    assert found["NCCL_PROFILER_PLUGIN"] == str(hooks_library())
+    assert found.get("ONCALL_CHAIN_PROFILER") == chained
+
+
 # ------------------------------------------------------------------- show
 
 

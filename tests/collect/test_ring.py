@@ -274,7 +274,7 @@ def test_without_a_place_the_process_runs_on(recording: Recording, tmp_path: Pat
         assert process.leave() == ""  # silent, unless asked
         asked = recording(run_dir, ONCALL_DEBUG="1")
         [line] = asked.leave().splitlines()
-        assert "no ring" in line
+        assert "not recorded" in line
         assert str(run_dir) in line
 
 

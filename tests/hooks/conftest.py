@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -106,25 +106,39 @@ class CallingProcess:
     """A process that calls what it is told of the NCCL in `nccl`, under the hooks."""
 
     def __init__(
-        self, program: Path, nccl: Path, run_dir: Path, hooked: bool, environment: dict[str, str]
+        self,
+        command: Sequence[str | Path],
+        nccl: Path,
+        run_dir: Path,
+        hooked: bool,
+        limit: Callable[[], object] | None,
+        stderr: int,
+        environment: dict[str, str],
     ) -> None:
         settings = {"ONCALL_RUN_DIR": str(run_dir), "LD_LIBRARY_PATH": str(nccl)}
         if hooked:
             settings["LD_PRELOAD"] = str(native.hooks_library())
         self.run_dir = run_dir
         self.process = subprocess.Popen(
-            [program],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             env={**os.environ, **settings, **environment},
+            preexec_fn=limit,
         )
 
     @property
     def rings(self) -> list[Path]:
         """What it records into: one file, or none."""
         return sorted(self.run_dir.glob(f"rings/{self.process.pid}-*.ring"))
+
+    @property
+    def notes(self) -> list[str]:
+        """Why it is not recorded, as it left word of it."""
+        found = self.run_dir.glob(f"rings/{self.process.pid}-*.unrecorded")
+        return [str(path.readlink()) for path in found]
 
     @property
     def recorded(self) -> Recorded:
@@ -151,14 +165,23 @@ class CallingProcess:
 def calling(
     nccl_program: Path, fake_nccl: Callable[[str], Path], tmp_path: Path
 ) -> Iterator[Callable[..., CallingProcess]]:
-    """Starts calling processes, by environment variables; they end with the test."""
+    """Starts calling processes, by environment variables, `under` a program or with a `limit` set
+    in them first; they end with the test."""
     started: list[CallingProcess] = []
 
     def start(
-        nccl: Path | str = "older", *, hooked: bool = True, **environment: str
+        nccl: Path | str = "older",
+        *,
+        hooked: bool = True,
+        under: Sequence[str | Path] = (),
+        limit: Callable[[], object] | None = None,
+        stderr: int = subprocess.PIPE,
+        **environment: str,
     ) -> CallingProcess:
         folder = nccl if isinstance(nccl, Path) else fake_nccl(nccl)
-        process = CallingProcess(nccl_program, folder, tmp_path / "run", hooked, environment)
+        command = [*under, nccl_program]
+        run_dir = tmp_path / "run"
+        process = CallingProcess(command, folder, run_dir, hooked, limit, stderr, environment)
         started.append(process)
         return process
 

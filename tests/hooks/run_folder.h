@@ -45,6 +45,7 @@ static inline void leave_run_folder(void) {
 static inline void enter_run_folder(void) {
   EXPECT(mkdtemp(run_folder));
   setenv("ONCALL_RUN_DIR", run_folder, 1);
+  setenv("ONCALL_RUN_DIR_ON_DISK", "1", 1);
 }
 
 #endif

@@ -153,6 +153,7 @@ def start(folder: Path, case: Case, rank: int) -> subprocess.Popen[bytes]:
         "STANDIN_NODE": f"node{rank}",
         "STANDIN_FAULT": case.fault,
         "ONCALL_RUN_DIR": str(run_dir(folder, rank)),
+        "ONCALL_RUN_DIR_ON_DISK": "1",
         "ONCALL_NODE": f"node{rank}",
         "ONCALL_JOB": folder.name,
     }

@@ -117,7 +117,8 @@ def empty_probes(
 def start(case: Case, device: str, rank: str, *server: str) -> subprocess.Popen[bytes]:
     # A long timeout (4 s): under emulation an answer takes its time.
     options = f"-d {device} -x 1 -n {case.messages} -s {case.bytes} -u 20 -F".split()
-    shim = {"LD_PRELOAD": "/control/liboncall_verbs.so", "ONCALL_RUN_DIR": str(RUN_DIR)}
+    place = {"ONCALL_RUN_DIR": str(RUN_DIR), "ONCALL_RUN_DIR_ON_DISK": "1"}
+    shim = {"LD_PRELOAD": "/control/liboncall_verbs.so", **place}
     return subprocess.Popen(
         [case.program, *options, *case.options, *server],
         env={**os.environ, **shim, "RANK": rank, "ONCALL_JOB": "perftest", "WORLD_SIZE": "2"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 
 _SEPARATORS = " ,\t\n"  # of srun --export, which cannot quote them; LD_PRELOAD splits at : too
+_NO_PLUGIN = ("", "none", "static_plugin")  # what NCCL_PROFILER_PLUGIN may be that names no library
 _COLUMNS = ("rank", "job", "pid", "state", "records", "unread", "dropped", "ring")
 
 _RunDir = Annotated[
@@ -57,6 +59,15 @@ def env(
     verbs: Annotated[
         bool, typer.Option("--verbs", help="Also see what is posted to RDMA NICs.")
     ] = False,
+    chain: Annotated[
+        str | None,
+        typer.Option(
+            "--chain-profiler",
+            metavar="PLUGIN",
+            help="Another profiler plugin of NCCL's that stays loaded, behind ours: a path or a "
+            "name. Else the one that $NCCL_PROFILER_PLUGIN names now.",
+        ),
+    ] = None,
     run_dir: _RunDir = None,
 ) -> None:
     """Print the environment that makes a job record itself.
@@ -79,6 +90,8 @@ def env(
         variables["ONCALL_JOB"] = job
     if config:
         variables["ONCALL_JOB_CONFIG"] = config
+    if other := chain or _plugin_in_place(os.environ, library):
+        variables["ONCALL_CHAIN_PROFILER"] = other
     variables |= {"NCCL_PROFILER_PLUGIN": library, "LD_PRELOAD": ":".join(preloaded)}
     write = {Launcher.SLURM: _for_srun, Launcher.KUBERNETES: _for_kubernetes}
     print(write.get(launcher, _for_shell)(variables))
@@ -92,6 +105,15 @@ _HINTS = {
     Launcher.SLURM: "# as options of srun: srun $(oncall hooks env slurm) python train.py",
     Launcher.KUBERNETES: "# merge it into the pod: docs/guide/hooks.md",
 }
+
+
+def _plugin_in_place(environment: Mapping[str, str], library: str) -> str | None:
+    """The profiler plugin that NCCL would load without us, if somebody has named one: NCCL has one
+    place for it, and ours takes it."""
+    named = environment.get("NCCL_PROFILER_PLUGIN", "")
+    if named == library:
+        return environment.get("ONCALL_CHAIN_PROFILER")
+    return None if named.lower() in _NO_PLUGIN else named
 
 
 def _check_writable_as_list(path: str) -> None:
@@ -146,14 +168,21 @@ def _for_kubernetes(variables: Mapping[str, str]) -> str:
 
 @app.command()
 def show(run_dir: _RunDir = None) -> None:
-    """List the processes that record on this node, and those whose ring is still there."""
+    """List the processes that record on this node, and those whose ring is still there.
+
+    On stderr: those that do not record though they have the hooks, and why.
+    """
     from oncall.collect.ring import RingReader
+    from oncall.collect.unrecorded import in_words, unrecorded
+    from oncall.report.words import clean
     from oncall.shards import places
 
     folder = places.rings_dir(run_dir or places.run_dir())
     if not folder.is_dir():
         raise BadInput(str(folder), "not there: no job has recorded here, or its run dir differs")
     rows = []
+    for text in in_words(unrecorded(folder)):
+        print(f"oncall: {clean(text)}", file=sys.stderr)
     for path in sorted(folder.glob("*.ring")):
         try:
             with RingReader.open(path, consume=False) as ring:

@@ -13,6 +13,7 @@ from oncall.collect.ring import RingReader
 from oncall.collect.ring_room import why_no_ring
 from oncall.collect.shared_files import SharedFiles
 from oncall.collect.source import Collected, Instant
+from oncall.collect.unrecorded import in_words, remove_outdated, unrecorded
 from oncall.errors import BadInput
 from oncall.shards.batch import Batch
 from oncall.shards.bookmarks import Bookmark, under
@@ -42,6 +43,7 @@ class RingSource:
         self._processes = SharedFiles(folder, ".ring", grace_ns, self._open)
         self._folder_problem: str | None = None
         self._strangers: tuple[str, ...] = ()
+        self._unrecorded: tuple[str, ...] = ()
 
     def collect(self, now: Instant) -> Collected:
         """Drain every ring once, and those that were not emptied a few times more."""
@@ -101,6 +103,9 @@ class RingSource:
             self._folder_problem = why_no_ring(self._folder) or self._processes.folder_problem
             living = [process.reader for _, process in self._processes if not process.gone_since]
             self._strangers = tuple(strangers(living))
+            notes = unrecorded(self._folder)
+            remove_outdated(notes)
+            self._unrecorded = tuple(in_words(notes))
 
     def _open(self, path: Path) -> Process:
         marks = under(f"{path.name}/", self._bookmarks)
@@ -108,7 +113,7 @@ class RingSource:
 
     def _problems(self) -> tuple[str, ...]:
         folder = (self._folder_problem,) if self._folder_problem else ()
-        return (*folder, *self._processes.refused, *self._strangers)
+        return (*folder, *self._unrecorded, *self._processes.refused, *self._strangers)
 
 
 def strangers(living: Sequence[RingReader]) -> Iterator[str]:

@@ -29,6 +29,7 @@ class Node:
             "ONCALL_NODE": self.name,
             "ONCALL_DATA_DIR": str(self.data),
             "ONCALL_RUN_DIR": str(self.run),
+            "ONCALL_RUN_DIR_ON_DISK": "1",  # a folder of the user's choice
         }
 
 

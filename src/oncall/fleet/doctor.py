@@ -189,6 +189,8 @@ def troubles(checkup: Checkup) -> list[Trouble]:
                 "ssh {host} oncall hooks show  # then a larger ONCALL_RING_RECORDS",
             )
         )
+    for problem in _texts(_inner(checkup.status, "rings").get("unrecorded")):
+        found.append(Trouble(problem, "ssh {host} oncall hooks show"))
     for problem in _texts(_inner(checkup.status, "rings").get("problems")):
         found.append(Trouble(f"a ring cannot be read: {problem}", "ssh {host} oncall hooks show"))
     for gap in _texts(checkup.status.get("gaps")):

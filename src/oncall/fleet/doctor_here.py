@@ -96,6 +96,8 @@ def _evidence() -> Iterator[Check]:
     jobs = ", ".join(sorted(rings["jobs"])) or "no job"
     if rings["problems"]:
         yield Check("rings", "wrong", rings["problems"][0], "oncall hooks show")
+    elif rings["unrecorded"]:
+        yield Check("rings", "wrong", rings["unrecorded"][0], "oncall hooks show")
     elif rings["dropped"]:
         text = f"{rings['dropped']:,} records dropped, the rings were full"
         yield Check("rings", "wrong", text, "oncall hooks show")

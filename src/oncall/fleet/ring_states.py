@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oncall.collect.ring import RingReader
+from oncall.collect.unrecorded import in_words, unrecorded
 from oncall.errors import OncallError
 from oncall.shards.places import rings_dir
 
@@ -16,7 +17,7 @@ _MOST_PROBLEMS = 4
 
 def ring_states(run: Path) -> dict[str, Any]:
     """Counts of rings `alive`, `ended` and `died`, records `dropped` by those alive, the ranks
-    that record by job, and what could not be looked at."""
+    that record by job, processes that are not recorded and why, and what could not be looked at."""
     states: Counter[str] = Counter(alive=0, ended=0, died=0, dropped=0)
     jobs: dict[str, list[int]] = defaultdict(list)
     problems: list[str] = []
@@ -33,4 +34,9 @@ def ring_states(run: Path) -> dict[str, Any]:
             problems.append(str(error))
     more = len(problems) - _MOST_PROBLEMS
     told = problems[:_MOST_PROBLEMS] + ([f"and {more} rings more"] if more > 0 else [])
-    return {**states, "jobs": {job: sorted(ranks) for job, ranks in jobs.items()}, "problems": told}
+    return {
+        **states,
+        "jobs": {job: sorted(ranks) for job, ranks in jobs.items()},
+        "unrecorded": list(in_words(unrecorded(rings_dir(run))))[:_MOST_PROBLEMS],
+        "problems": told,
+    }
