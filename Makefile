@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 
 C_FILES := $(wildcard hooks/*.[ch] fixtures/nccl_standin/*.[ch] tests/hooks/*.[ch] benchmarks/*.c \
   dpa/*.[ch] dpa/*/*.[ch] tests/dpa/*.[ch])
-C_BUILD := CMakeLists.txt $(wildcard hooks/CMakeLists.txt fixtures/nccl_standin/CMakeLists.txt)
+C_BUILD := CMakeLists.txt $(wildcard cmake/* hooks/CMakeLists.txt fixtures/nccl_standin/CMakeLists.txt)
 
 # What some tests need, and skip without: an sshd on loopback, a terminal to type into, and
 # rdma-core's header to compare ours with.
@@ -33,13 +33,14 @@ $(VENV)/bin/python:
 	  { [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get install -y -q python3-venv; } \
 	  && $(PYTHON) -m venv $(VENV); }
 
-# The hooks are C; cmake comes with pip where the system has none.
+# The C tests are built with the system's compiler, which has sanitizers; what is installed, with
+# zig, which comes with pip as cmake does.
 compiler:
 	@command -v cc >/dev/null || { \
 	  echo "no C compiler here; trying: apt-get install gcc libc6-dev" >&2; \
 	  { [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get install -y -q gcc libc6-dev; }; }
 
-$(VENV)/.installed: pyproject.toml $(C_BUILD) $(C_FILES) | $(VENV)/bin/python compiler
+$(VENV)/.installed: pyproject.toml $(C_BUILD) $(C_FILES) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
@@ -49,9 +50,9 @@ $(VENV)/.tested-with: pyproject.toml | $(VENV)/bin/python compiler
 
 # The C parts anew, into the environment: what follows a change of C.
 native: $(VENV)/.tested-with
-	@$(BIN)/cmake -S . -B build/native >/dev/null
-	@$(BIN)/cmake --build build/native --parallel 2 >/dev/null
-	@$(BIN)/cmake --install build/native \
+	@$(BIN)/cmake -S . -B build/portable -DPython_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
+	@$(BIN)/cmake --build build/portable --parallel 2 >/dev/null
+	@$(BIN)/cmake --install build/portable \
 	  --prefix "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')" >/dev/null
 
 # The C tests, with every access and every order of threads watched.
