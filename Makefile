@@ -17,7 +17,12 @@ VM_PACKAGES := libibverbs-dev qemu-system-x86 debootstrap squashfs-tools cpio bu
 # What `make dpa-riscv` builds and runs the NIC's measurement with.
 RISCV_PACKAGES := gcc-riscv64-unknown-elf gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user
 
-.PHONY: dpa-riscv riscv-packages demo test test-slow test-vm vm-packages check format docs bench clean compiler native sanitize packages pictures
+# What `make hooks-elsewhere` runs the hooks in: aarch64 with its C library, musl, Debian 11's glibc.
+ELSEWHERE_PACKAGES := qemu-user libc6-arm64-cross musl
+OLD_DEBIAN := bullseye
+OLD_GLIBC := build/$(OLD_DEBIAN)
+
+.PHONY: dpa-riscv riscv-packages hooks-elsewhere elsewhere-packages demo test test-slow test-vm vm-packages check format docs bench clean compiler native sanitize packages pictures
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -100,6 +105,25 @@ dpa-riscv: $(VENV)/.tested-with
 riscv-packages:
 	@{ [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && \
 	  $$sudo apt-get install -y -q --no-install-recommends $(RISCV_PACKAGES); }
+
+# The hooks where jobs load them and this machine does not: under qemu as nodes of aarch64, and in
+# the C libraries of other images. What is missing here is skipped, with the reason.
+hooks-elsewhere: native
+	$(BIN)/pytest -n 0 -rs -m slow tests/hooks/test_aarch64.py tests/hooks/test_images.py
+
+elsewhere-packages: $(OLD_GLIBC)
+	@{ [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && \
+	  $$sudo apt-get install -y -q --no-install-recommends $(ELSEWHERE_PACKAGES); }
+
+# Unpacked beside what is installed, never installed.
+$(OLD_GLIBC):
+	@rm -rf $@.new && mkdir -p $@.new/lists/partial $@.new/archives/partial
+	@echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $(OLD_DEBIAN) main" > $@.new/sources.list
+	@cd $@.new && apt="apt-get -q -o Dir::Etc::sourcelist=$$PWD/sources.list \
+	  -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=$$PWD/lists \
+	  -o Dir::State::status=/dev/null -o Dir::Cache=$$PWD -o APT::Architecture=amd64" \
+	  && $$apt update && $$apt download libc6:amd64 && dpkg -x libc6_*.deb .
+	@mv $@.new $@
 
 format: $(VENV)/.tested-with
 	$(BIN)/clang-format -i $(C_FILES)
