@@ -69,12 +69,20 @@ build/sanitize-%.tested: $(C_BUILD) $(C_FILES) tests/hooks/CMakeLists.txt tests/
 	$(BIN)/ctest --test-dir build/sanitize-$* --output-on-failure --timeout 60 --parallel 2
 	@touch $@
 
+# The same tests of what is installed, by the compiler that it is compiled with.
+build/portable-tests.tested: $(C_BUILD) $(C_FILES) tests/hooks/CMakeLists.txt tests/dpa/CMakeLists.txt | $(VENV)/.tested-with
+	@$(BIN)/cmake -S . -B build/portable-tests -DONCALL_TESTS=ON \
+	  -DPython_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
+	@$(BIN)/cmake --build build/portable-tests --parallel 2 >/dev/null
+	$(BIN)/ctest --test-dir build/portable-tests --output-on-failure --timeout 60 --parallel 2
+	@touch $@
+
 # Not part of `make test`: nobody wants an SSH server on a laptop by surprise.
 packages:
 	@{ [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && \
 	  $$sudo apt-get install -y -q --no-install-recommends $(TEST_PACKAGES); }
 
-check: native sanitize
+check: native sanitize build/portable-tests.tested
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

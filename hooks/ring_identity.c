@@ -39,10 +39,10 @@ uint32_t oncall_slots_setting(const char *name, int64_t high, int64_t otherwise)
   return slots;
 }
 
-/* Weak, and called in place of pthread_atfork, which glibc links as a copy that refers to it strongly:
- * musl has no such function, and would end every process that this library is preloaded into. */
-int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *)
-    __attribute__((weak));
+/* Weak, and called in place of pthread_atfork, which glibc links as a copy that refers to it
+ * strongly: musl has no such function, and would end every process that this library is preloaded
+ * into. */
+int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
 
 bool oncall_disabled(void) {
   const char *disabled = oncall_setting("ONCALL_DISABLE");

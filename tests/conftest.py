@@ -23,8 +23,9 @@ settings.load_profile(os.environ.get("ONCALL_EXAMPLES", "same"))
 # Ctrl-C would wait for ever under `make test &`.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What whoever runs the tests has configured, and their rulebooks, are not what is tested.
-os.environ["XDG_CONFIG_HOME"] = os.devnull
+# What whoever runs the tests has configured, their rulebooks, and hooks that are installed on this
+# machine are not what is tested.
+os.environ["XDG_CONFIG_HOME"] = os.environ["ONCALL_HOOKS_DIR"] = os.devnull
 
 _REPOSITORY = Path(__file__).parents[1]
 
