@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 
 C_FILES := $(wildcard hooks/*.[ch] fixtures/nccl_standin/*.[ch] tests/hooks/*.[ch] benchmarks/*.c \
   dpa/*.[ch] dpa/*/*.[ch] tests/dpa/*.[ch])
-C_BUILD := CMakeLists.txt $(wildcard hooks/CMakeLists.txt fixtures/nccl_standin/CMakeLists.txt)
+C_BUILD := CMakeLists.txt $(wildcard cmake/* hooks/CMakeLists.txt fixtures/nccl_standin/CMakeLists.txt)
 
 # What some tests need, and skip without: an sshd on loopback, a terminal to type into, and
 # rdma-core's header to compare ours with.
@@ -17,7 +17,12 @@ VM_PACKAGES := libibverbs-dev qemu-system-x86 debootstrap squashfs-tools cpio bu
 # What `make dpa-riscv` builds and runs the NIC's measurement with.
 RISCV_PACKAGES := gcc-riscv64-unknown-elf gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user
 
-.PHONY: dpa-riscv riscv-packages demo test test-slow test-vm vm-packages check format docs bench clean compiler native sanitize packages pictures
+# What `make hooks-elsewhere` runs the hooks in: aarch64 with its C library, musl, Debian 11's glibc.
+ELSEWHERE_PACKAGES := qemu-user libc6-arm64-cross musl
+OLD_DEBIAN := bullseye
+OLD_GLIBC := build/$(OLD_DEBIAN)
+
+.PHONY: dpa-riscv riscv-packages hooks-elsewhere elsewhere-packages demo test test-slow test-vm vm-packages check format docs bench clean compiler native sanitize packages pictures
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -33,13 +38,14 @@ $(VENV)/bin/python:
 	  { [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get install -y -q python3-venv; } \
 	  && $(PYTHON) -m venv $(VENV); }
 
-# The hooks are C; cmake comes with pip where the system has none.
+# The C tests are built with the system's compiler, which has sanitizers; what is installed, with
+# zig, which comes with pip as cmake does.
 compiler:
 	@command -v cc >/dev/null || { \
 	  echo "no C compiler here; trying: apt-get install gcc libc6-dev" >&2; \
 	  { [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get install -y -q gcc libc6-dev; }; }
 
-$(VENV)/.installed: pyproject.toml $(C_BUILD) $(C_FILES) | $(VENV)/bin/python compiler
+$(VENV)/.installed: pyproject.toml $(C_BUILD) $(C_FILES) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
@@ -49,9 +55,9 @@ $(VENV)/.tested-with: pyproject.toml | $(VENV)/bin/python compiler
 
 # The C parts anew, into the environment: what follows a change of C.
 native: $(VENV)/.tested-with
-	@$(BIN)/cmake -S . -B build/native >/dev/null
-	@$(BIN)/cmake --build build/native --parallel 2 >/dev/null
-	@$(BIN)/cmake --install build/native \
+	@$(BIN)/cmake -S . -B build/portable -DPython_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
+	@$(BIN)/cmake --build build/portable --parallel 2 >/dev/null
+	@$(BIN)/cmake --install build/portable \
 	  --prefix "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')" >/dev/null
 
 # The C tests, with every access and every order of threads watched.
@@ -63,12 +69,20 @@ build/sanitize-%.tested: $(C_BUILD) $(C_FILES) tests/hooks/CMakeLists.txt tests/
 	$(BIN)/ctest --test-dir build/sanitize-$* --output-on-failure --timeout 60 --parallel 2
 	@touch $@
 
+# The same tests of what is installed, by the compiler that it is compiled with.
+build/portable-tests.tested: $(C_BUILD) $(C_FILES) tests/hooks/CMakeLists.txt tests/dpa/CMakeLists.txt | $(VENV)/.tested-with
+	@$(BIN)/cmake -S . -B build/portable-tests -DONCALL_TESTS=ON \
+	  -DPython_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
+	@$(BIN)/cmake --build build/portable-tests --parallel 2 >/dev/null
+	$(BIN)/ctest --test-dir build/portable-tests --output-on-failure --timeout 60 --parallel 2
+	@touch $@
+
 # Not part of `make test`: nobody wants an SSH server on a laptop by surprise.
 packages:
 	@{ [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && \
 	  $$sudo apt-get install -y -q --no-install-recommends $(TEST_PACKAGES); }
 
-check: native sanitize
+check: native sanitize build/portable-tests.tested
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -99,6 +113,25 @@ dpa-riscv: $(VENV)/.tested-with
 riscv-packages:
 	@{ [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && \
 	  $$sudo apt-get install -y -q --no-install-recommends $(RISCV_PACKAGES); }
+
+# The hooks where jobs load them and this machine does not: under qemu as nodes of aarch64, and in
+# the C libraries of other images. What is missing here is skipped, with the reason.
+hooks-elsewhere: native
+	$(BIN)/pytest -n 0 -rs -m slow tests/hooks/test_aarch64.py tests/hooks/test_images.py
+
+elsewhere-packages: $(OLD_GLIBC)
+	@{ [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && \
+	  $$sudo apt-get install -y -q --no-install-recommends $(ELSEWHERE_PACKAGES); }
+
+# Unpacked beside what is installed, never installed.
+$(OLD_GLIBC):
+	@rm -rf $@.new && mkdir -p $@.new/lists/partial $@.new/archives/partial
+	@echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $(OLD_DEBIAN) main" > $@.new/sources.list
+	@cd $@.new && apt="apt-get -q -o Dir::Etc::sourcelist=$$PWD/sources.list \
+	  -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=$$PWD/lists \
+	  -o Dir::State::status=/dev/null -o Dir::Cache=$$PWD -o APT::Architecture=amd64" \
+	  && $$apt update && $$apt download libc6:amd64 && dpkg -x libc6_*.deb .
+	@mv $@.new $@
 
 format: $(VENV)/.tested-with
 	$(BIN)/clang-format -i $(C_FILES)

@@ -8,6 +8,7 @@
 
 #include "nccl_library.h"
 #include "process_facts.h"
+#include "ring_identity.h"
 
 enum {
   MOST = 1024,     /* communicators, as many as boards */
@@ -82,7 +83,7 @@ static void in_child(void) {
   __atomic_fetch_add(&removals, 1, __ATOMIC_RELAXED);
 }
 
-__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+__attribute__((constructor)) static void watch_forks(void) { oncall_watch_forks(in_child); }
 
 /* ------------------------------------------------------------------ boards */
 

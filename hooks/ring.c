@@ -24,8 +24,7 @@ static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 struct oncall_ring *oncall_ring_open(void) {
   if (oncall_ring())
     return oncall_ring();
-  const char *disabled = oncall_setting("ONCALL_DISABLE");
-  if (disabled && strcmp(disabled, "0") != 0)
+  if (oncall_disabled())
     return NULL;
   struct oncall_quiet quiet;
   oncall_quiet_begin(&quiet);
@@ -49,7 +48,7 @@ static void in_child(void) {
   oncall_shared_file_leave(&file.shared);
 }
 
-__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+__attribute__((constructor)) static void watch_forks(void) { oncall_watch_forks(in_child); }
 
 /* Threads may still record while the process exits: the mapping stays. */
 __attribute__((destructor)) static void close_in_order(void) {

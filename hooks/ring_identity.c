@@ -65,6 +65,21 @@ void oncall_say(const char *format, ...) {
   va_end(arguments);
 }
 
+/* Weak, and called in place of pthread_atfork, which glibc links as a copy that refers to it
+ * strongly: musl has no such function, and would end every process that this library is preloaded
+ * into. */
+int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
+
+bool oncall_disabled(void) {
+  const char *disabled = oncall_setting("ONCALL_DISABLE");
+  return (disabled && strcmp(disabled, "0") != 0) || !__register_atfork;
+}
+
+void oncall_watch_forks(void (*in_child)(void)) {
+  if (__register_atfork)
+    __register_atfork(NULL, NULL, in_child, NULL); /* NULL: of a library that is never unloaded */
+}
+
 void oncall_debug(const char *format, ...) {
   const char *wanted = oncall_setting("ONCALL_DEBUG");
   if (!wanted || strcmp(wanted, "1") != 0)

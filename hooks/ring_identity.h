@@ -20,6 +20,12 @@ int64_t oncall_number_setting(const char *name, int64_t low, int64_t high, int64
 /* Like it, as a number of slots: rounded up to a power of two, 64 at least. */
 uint32_t oncall_slots_setting(const char *name, int64_t high, int64_t otherwise);
 
+/* Whether nothing is to be recorded here: ONCALL_DISABLE, or a C library that is not glibc. */
+bool oncall_disabled(void);
+
+/* Has `in_child` called in every forked child, where the C library is glibc. */
+void oncall_watch_forks(void (*in_child)(void));
+
 /* One line on stderr. A stderr that nobody reads any more, or not fast enough, gets none: it must
  * neither end the job (SIGPIPE) nor hold it up. */
 void oncall_say(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -75,8 +75,7 @@ static bool make(void) {
 
 struct oncall_verbs *oncall_verbs_open(void) {
   static pid_t failed_in; /* what could not be made once is not tried with every device */
-  const char *disabled = oncall_setting("ONCALL_DISABLE");
-  if (oncall_verbs() || (disabled && strcmp(disabled, "0") != 0))
+  if (oncall_verbs() || oncall_disabled())
     return oncall_verbs();
   struct oncall_quiet quiet;
   oncall_quiet_begin(&quiet);
@@ -106,7 +105,7 @@ static void in_child(void) {
   oncall_shared_file_leave(&file);
 }
 
-__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+__attribute__((constructor)) static void watch_forks(void) { oncall_watch_forks(in_child); }
 
 /* Threads may still post while the process exits: the mapping stays. */
 __attribute__((destructor)) static void close_in_order(void) {

@@ -76,21 +76,25 @@ static void *address_of(const struct dl_phdr_info *object, const struct symbols 
   return NULL;
 }
 
-/* libc.so.6, and libdl.so.2 before glibc 2.34. */
+/* libc.so.6, and libdl.so.2 before glibc 2.34; musl's libc is its loader. */
+static bool has_dlsym(const char *path) {
+  const char *name = path ? strrchr(path, '/') : NULL;
+  return name && (strcmp(name, "/libc.so.6") == 0 || strcmp(name, "/libdl.so.2") == 0 ||
+                  strncmp(name, "/ld-musl-", strlen("/ld-musl-")) == 0);
+}
+
 static int look_into(struct dl_phdr_info *object, size_t size, void *nothing) {
   (void)size, (void)nothing;
   struct symbols symbols;
-  const char *name = object->dlpi_name ? strrchr(object->dlpi_name, '/') : NULL;
-  if (!name || (strcmp(name, "/libc.so.6") != 0 && strcmp(name, "/libdl.so.2") != 0) ||
-      !read_symbols(object, &symbols))
+  if (!has_dlsym(object->dlpi_name) || !read_symbols(object, &symbols))
     return 0;
   void *plain = address_of(object, &symbols, "dlsym");
-  void *versioned = address_of(object, &symbols, "dlvsym");
-  if (plain && versioned) {
+  void *versioned = address_of(object, &symbols, "dlvsym"); /* which musl lacks */
+  if (plain) {
     __atomic_store_n(&real_dlvsym, (dlvsym_function)versioned, __ATOMIC_RELAXED);
     __atomic_store_n(&real_dlsym, (dlsym_function)plain, __ATOMIC_RELEASE);
   }
-  return plain && versioned;
+  return plain != NULL;
 }
 
 static bool is_ready(void) {
@@ -103,7 +107,7 @@ static bool is_ready(void) {
 __attribute__((constructor)) static void get_ready(void) { (void)is_ready(); }
 
 void *verbs_dlvsym(void *library, const char *name, const char *version) {
-  return is_ready() ? real_dlvsym(library, name, version) : NULL;
+  return is_ready() && real_dlvsym ? real_dlvsym(library, name, version) : NULL;
 }
 
 /* ------------------------------------------------------------------ ours */
@@ -125,7 +129,7 @@ __attribute__((visibility("default"))) void *dlsym(void *library, const char *na
 
 __attribute__((visibility("default"))) void *dlvsym(void *library, const char *name,
                                                     const char *version) {
-  if (!is_ready())
+  if (!is_ready() || !real_dlvsym)
     return NULL;
   if (may_be_ours(library, name))
     return verbs_stand_in_for(name, version, real_dlvsym(library, name, version));

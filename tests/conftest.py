@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,8 +23,9 @@ settings.load_profile(os.environ.get("ONCALL_EXAMPLES", "same"))
 # Ctrl-C would wait for ever under `make test &`.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What whoever runs the tests has configured, and their rulebooks, are not what is tested.
-os.environ["XDG_CONFIG_HOME"] = os.devnull
+# What whoever runs the tests has configured, their rulebooks, and hooks that are installed on this
+# machine are not what is tested.
+os.environ["XDG_CONFIG_HOME"] = os.environ["ONCALL_HOOKS_DIR"] = os.devnull
 
 # Folders of tests lie on a disk, where hooks make no ring unless they are allowed to.
 os.environ["ONCALL_RUN_DIR_ON_DISK"] = "1"
@@ -78,16 +79,22 @@ class RecordingProcess:
 
 
 @pytest.fixture(scope="session")
-def ring_writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program of RecordingProcess, compiled from the hooks' own sources."""
+def c_compiler() -> str:
+    """The system's."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler: `make test` installs one")
+    return compiler
+
+
+@pytest.fixture(scope="session")
+def ring_writer(tmp_path_factory: pytest.TempPathFactory, c_compiler: str) -> Path:
+    """The program of RecordingProcess, compiled from the hooks' own sources."""
     program = tmp_path_factory.mktemp("ring") / "ring_writer"
     hooks = _REPOSITORY / "hooks"
     sources = [_REPOSITORY / "tests/hooks/ring_writer.c", *sorted(hooks.glob("ring*.c"))]
     subprocess.run(
-        [compiler, "-std=gnu11", "-O2", f"-I{hooks}", *sources, "-o", program, "-pthread"],
+        [c_compiler, "-std=gnu11", "-O2", f"-I{hooks}", *sources, "-o", program, "-pthread"],
         check=True,
     )
     return program
@@ -113,11 +120,21 @@ class PostingProcess:
     libibverbs."""
 
     def __init__(
-        self, program: Path, first: str, run_dir: Path, environment: dict[str, str]
+        self,
+        program: Path,
+        first: str,
+        run_dir: Path,
+        environment: dict[str, str],
+        emulator: Sequence[str] = (),
     ) -> None:
         self.run_dir = run_dir
+        # What the program is to preload, its emulator must not.
+        told: list[str] = []
+        for name, value in environment.items() if emulator else ():
+            told += ["-E", f"{name}={value}"]
+        environment = {} if emulator else environment
         self.process = subprocess.Popen(
-            [program],
+            [*emulator, *told, program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -156,12 +173,18 @@ class PostingProcess:
 
 
 @pytest.fixture(scope="session")
-def verbs_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def verbs_program(tmp_path_factory: pytest.TempPathFactory, c_compiler: str) -> Path:
     """The program of PostingProcess; beside it the libibverbs.so.1 that it is linked with."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler: `make test` installs one")
-    folder = tmp_path_factory.mktemp("verbs")
+    return build_verbs_program(c_compiler, tmp_path_factory.mktemp("verbs"))
+
+
+@pytest.fixture(scope="session")
+def verbs_program_by(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """The same by another compiler."""
+    return lambda compiler: build_verbs_program(str(compiler), tmp_path_factory.mktemp("verbs"))
+
+
+def build_verbs_program(compiler: str, folder: Path) -> Path:
     hooks, here = _REPOSITORY / "hooks", _REPOSITORY / "tests/hooks"
     compile_ = [compiler, "-std=gnu11", "-O2", f"-I{hooks}", f"-I{here}"]
     library, program = folder / "libibverbs.so.1", folder / "verbs_program"
@@ -187,11 +210,13 @@ def posting(verbs_program: Path, tmp_path: Path) -> Iterator[Callable[..., Posti
         *,
         path: Path | None = None,
         run_dir: Path = tmp_path / "run",
+        program: Path = verbs_program,
+        emulator: Sequence[str] = (),
         **environment: str,
     ) -> PostingProcess:
-        folders = [*([str(path)] if path else []), str(verbs_program.parent)]
+        folders = [*([str(path)] if path else []), str(program.parent)]
         environment = {"LD_LIBRARY_PATH": ":".join(folders), **environment}
-        started.append(PostingProcess(verbs_program, first, run_dir, environment))
+        started.append(PostingProcess(program, first, run_dir, environment, emulator))
         return started[-1]
 
     yield start

@@ -13,6 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from oncall.native import hooks_library, verbs_library
+from oncall.native.elf import read_elf
 
 Recording = Callable[..., Any]  # tests/conftest.py: starts a process that records
 
@@ -144,6 +145,54 @@ def test_a_plugin_that_was_there_stays(
     found = environment_after(oncall("env", *options, **before).stdout)
     assert found["NCCL_PROFILER_PLUGIN"] == str(hooks_library())
     assert found.get("ONCALL_CHAIN_PROFILER") == chained
+
+
+# ------------------------------------------------------------------- a stable path
+
+
+def test_launchers_name_what_is_installed(tmp_path: Path) -> None:
+    told = {"ONCALL_HOOKS_DIR": str(tmp_path / "hooks")}
+    stable = tmp_path / "hooks/liboncall_hooks.so"
+    done = oncall("install", str(tmp_path / "hooks"), **told)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{stable}\n", "")
+    found = environment_after(oncall("env", "--verbs", **told).stdout)
+    both = f"{stable}:{tmp_path}/hooks/liboncall_verbs.so"
+    assert (found["NCCL_PROFILER_PLUGIN"], found["LD_PRELOAD"]) == (str(stable), both)
+    pod = YAML(typ="safe").load(oncall("env", "kubernetes", **told).stdout)
+    mounts = {mount["name"]: mount for mount in pod["containers"][0]["volumeMounts"]}
+    assert mounts["oncall-hooks"]["mountPath"] == str(tmp_path / "hooks")  # its links and all
+    other = oncall("path", "--architecture", "aarch64", "--verbs", **told).stdout
+    assert other == f"{tmp_path}/hooks/current/aarch64/liboncall_verbs.so\n"
+    assert read_elf(Path(other.strip())).machine == "aarch64"
+
+
+def test_what_is_installed_may_be_older_than_the_package(tmp_path: Path) -> None:
+    told = {"ONCALL_HOOKS_DIR": str(tmp_path)}
+    oncall("install", str(tmp_path))
+    (tmp_path / "versions/0.0.9-older").mkdir()
+    (tmp_path / "current").unlink()
+    [current] = (tmp_path / "versions").glob("0.1*")
+    current.rename(tmp_path / "versions/0.0.9-before")
+    (tmp_path / "current").symlink_to("versions/0.0.9-before")
+    done = oncall("env", **told)
+    assert str(tmp_path / "liboncall_hooks.so") in done.stdout
+    assert "has the hooks of 0.0.9-before" in done.stderr
+    assert f"oncall hooks install {tmp_path}" in done.stderr
+    done = oncall("install", str(tmp_path), **told)
+    assert done.stdout == f"{tmp_path}/liboncall_hooks.so\n"
+    assert f"rm -r {tmp_path}/versions/0.0.9-before" in done.stderr
+    assert "ONCALL_HOOKS_DIR" not in done.stderr
+
+
+def test_a_folder_of_another_name_is_told_to_launchers(tmp_path: Path) -> None:
+    assert f"export ONCALL_HOOKS_DIR={tmp_path}\n" in oncall("install", str(tmp_path)).stderr
+
+
+@pytest.mark.parametrize("folder", ["/dev/null/hooks", "with space", "a:b", "a,b"])
+def test_where_hooks_cannot_be_installed_is_said(tmp_path: Path, folder: str) -> None:
+    done = oncall("install", folder if folder.startswith("/") else str(tmp_path / folder))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot be" in done.stderr
 
 
 # ------------------------------------------------------------------- show

@@ -46,6 +46,7 @@ def test_node_that_is_well_has_no_trouble() -> None:
         ({"rings": {"problems": ["x.ring: another version"]}}, "another version"),
         ({"gaps": ["gpu001.1-2.duckdb: damaged"]}, "damaged"),
         ({"problems": ["disk full"]}, "disk full"),
+        ({"images": {"text": "", "problems": ["process 7 (python): the hooks need"]}}, "process 7"),
     ],
 )
 def test_trouble_is_named(told: dict[str, Any], words: str) -> None:

@@ -106,6 +106,9 @@ static int opens_after_exec(void) {
 }
 
 static void exec_opens_a_new_ring(void) {
+#ifdef EMULATED
+  return; /* qemu-user hands the exec of another machine's program to the kernel */
+#endif
   int before = each_ring(NULL);
   EXPECT(in_child(exec_anew) == 0);
   EXPECT(each_ring(NULL) == before + 2); /* one of each program that the process was */

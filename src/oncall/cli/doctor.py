@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.errors import ExitCode
+from oncall.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from oncall.fleet.doctor import Checkup
@@ -36,9 +36,20 @@ def doctor(
     inventory: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file with a node set a line.")
     ] = None,
+    images: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--image",
+            metavar="DIR",
+            help="Whether the hooks load in an image that is unpacked or mounted at DIR.",
+        ),
+    ] = None,
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.TEXT,  # noqa: A002
 ) -> None:
     """Say what works here or on nodes, what does not, and what to type next.
+
+    Of this machine also whether the hooks load beside the C library of every process that runs
+    here, containers included: what has an older glibc than they need would end as it starts.
 
     Of each node: how it is reached and why so, whether it answers, its version, clock, collector,
     newest shard, free disk, and which jobs record. Equal results are folded.
@@ -50,10 +61,12 @@ def doctor(
     if hosts is None and inventory is None:
         from oncall.fleet.doctor_here import check_here
 
-        checks = check_here()
+        checks = check_here(images or ())
         well = all(check.state != "wrong" for check in checks)
         write_here = checkup.here_json if format is Format.JSON else checkup.here_text
         sys.stdout.write(write_here(checks))
+    elif images:
+        raise UsageError("--image is a folder of this machine: leave out HOSTS and --inventory")
     else:
         found = _check(hosts, inventory)
         well = all(one.well for one in found)

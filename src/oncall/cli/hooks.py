@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncall.errors import BadInput, UsageError
+from oncall.native import Architecture
 
 if TYPE_CHECKING:
     from oncall.collect.ring import RingReader
@@ -29,6 +30,10 @@ _SEPARATORS = " ,\t\n"  # of srun --export, which cannot quote them; LD_PRELOAD 
 _NO_PLUGIN = ("", "none", "static_plugin")  # what NCCL_PROFILER_PLUGIN may be that names no library
 _COLUMNS = ("rank", "job", "pid", "state", "records", "unread", "dropped", "ring")
 
+_Architecture = Annotated[
+    Architecture | None,
+    typer.Option("--architecture", help="Of the nodes, where they are not as this machine is."),
+]
 _RunDir = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Where rings lie: $ONCALL_RUN_DIR, else /run/oncall."),
@@ -78,11 +83,13 @@ def env(
 
     oncall hooks env kubernetes     a fragment of the pod's specification
     """
-    from oncall.native import hooks_library, verbs_library
+    from oncall.native import HOOKS, VERBS
+    from oncall.native.installed import library_for_launchers
     from oncall.shards import places
 
-    library = str(hooks_library())
-    preloaded = [library, *([str(verbs_library())] if verbs else [])]
+    library = str(library_for_launchers(HOOKS))
+    preloaded = [library, *([str(library_for_launchers(VERBS))] if verbs else [])]
+    _say_if_older()
     for path in preloaded:
         _check_writable_as_list(path)
     variables = {"ONCALL_RUN_DIR": str((run_dir or places.run_dir()).absolute())}
@@ -97,6 +104,69 @@ def env(
     print(write.get(launcher, _for_shell)(variables))
     if sys.stdout.isatty():
         print(_HINTS[launcher], file=sys.stderr)
+
+
+@app.command()
+def path(
+    architecture: _Architecture = None,
+    verbs: Annotated[
+        bool, typer.Option("--verbs", help="The library that sees what is posted to RDMA NICs.")
+    ] = False,
+) -> None:
+    """Print the path of the library that a launcher preloads.
+
+    It is the stable one below $ONCALL_HOOKS_DIR, else /opt/oncall/hooks, where `oncall hooks
+    install` has put the hooks there; else the one in this Python package.
+    """
+    from oncall.native import HOOKS, VERBS
+    from oncall.native.installed import library_for_launchers
+
+    print(library_for_launchers(VERBS if verbs else HOOKS, architecture))
+    _say_if_older()
+
+
+@app.command()
+def install(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Made if it is not there; containers mount it.")
+    ],
+    architecture: _Architecture = None,
+) -> None:
+    """Copy the hooks to a path that stays the same when oncall is upgraded.
+
+    DIR/liboncall_hooks.so is what launchers name. Each version has a folder of its own below
+    DIR/versions and is switched to in one step, so running jobs keep the one that they have loaded,
+    and jobs that start meanwhile get the one or the other. Both architectures are copied:
+    DIR/current/aarch64 is for nodes of aarch64 where this machine is none.
+    """
+    from oncall.native import HOOKS
+    from oncall.native.installed import default_folder, install
+
+    _check_writable_as_list(str(folder.absolute()))
+    installed = install(folder, architecture)
+    print(installed.library(HOOKS))
+    if installed.folder != default_folder():
+        line = f"export ONCALL_HOOKS_DIR={shlex.quote(str(installed.folder))}"
+        print(f"oncall: for `oncall hooks env` to name it: {line}", file=sys.stderr)
+    for other in installed.others:
+        print(
+            f"oncall: kept, for jobs that have it loaded: {other.name}; when no job runs that "
+            f"started before now: rm -r {shlex.quote(str(other))}",
+            file=sys.stderr,
+        )
+
+
+def _say_if_older() -> None:
+    """Launchers are given what is installed, also after this package was upgraded."""
+    from oncall.native.installed import installation, version_here
+
+    found = installation()
+    if found is not None and found.version != version_here():
+        print(
+            f"oncall: {found.folder} has the hooks of {found.version}, this oncall brings "
+            f"{version_here()}: oncall hooks install {shlex.quote(str(found.folder))}",
+            file=sys.stderr,
+        )
 
 
 _HINTS = {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from oncall.fleet.outcome import REASONS, HostError, Kind, Outcome
 from oncall.fleet.transport import Clock, Connection, Transport
+from oncall.shards.wire import Request
 from oncall.units import NS_PER_S, format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ async def _with_way(transport: Transport, checkup: Checkup) -> Checkup:
 async def _asked(connection: Connection, checkup: Checkup) -> Checkup:
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            status = (await connection.hello()).status
+            status = (await connection.hello(Request("hello", images=True))).status
             clock = await connection.measure_clock()
     except TimeoutError:
         raise HostError("timeout", f"no answer within {_PATIENCE_S:g} s") from None
@@ -193,6 +194,8 @@ def troubles(checkup: Checkup) -> list[Trouble]:
         found.append(Trouble(problem, "ssh {host} oncall hooks show"))
     for problem in _texts(_inner(checkup.status, "rings").get("problems")):
         found.append(Trouble(f"a ring cannot be read: {problem}", "ssh {host} oncall hooks show"))
+    for problem in _texts(_inner(checkup.status, "images").get("problems")):
+        found.append(Trouble(f"hooks: {problem}", "ssh {host} oncall doctor"))
     for gap in _texts(checkup.status.get("gaps")):
         found.append(Trouble(f"evidence cannot be read: {gap}"))
     for problem in _texts(checkup.status.get("problems")):

@@ -6,16 +6,23 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from oncall import __version__, native
+from oncall import __version__
 from oncall.collect.ring_room import why_no_ring
 from oncall.errors import OncallError
 from oncall.fleet.configuration import configuration_files, read_configuration
+from oncall.fleet.doctor_images import (
+    Images,
+    hooks_for_launchers,
+    hooks_text,
+    image_in,
+    images_here,
+)
 from oncall.fleet.endpoint import Node, hello
 from oncall.shards.places import data_dir, rings_dir, run_dir
 from oncall.shards.wire import Request
@@ -38,11 +45,11 @@ class Check:
     next: str = ""
 
 
-def check_here() -> list[Check]:
-    """Look at this machine; nothing is changed."""
+def check_here(images: Sequence[Path] = ()) -> list[Check]:
+    """Look at this machine, and at images in these folders; nothing is changed."""
     return [
         Check("oncall", "ok", f"{__version__} on Python {sys.version.split()[0]}"),
-        _hooks(),
+        *_hooks(images),
         _run_dir(),
         *_evidence(),
         _ssh(),
@@ -53,11 +60,29 @@ def check_here() -> list[Check]:
     ]
 
 
-def _hooks() -> Check:
+def _hooks(images: Sequence[Path]) -> Iterator[Check]:
+    """The libraries, and the C libraries that they would be loaded beside."""
     try:
-        return Check("hooks", "ok", str(native.hooks_library()))
+        hooks = hooks_for_launchers()
     except OncallError as error:
-        return Check("hooks", "wrong", str(error), "pip install --force-reinstall oncall")
+        yield Check("hooks", "wrong", str(error), "pip install --force-reinstall oncall")
+        return
+    yield _images("hooks", hooks_text(hooks), "oncall hooks install DIR")
+    yield _images("images", images_here(hooks), _NOT_THERE)
+    for root in images:
+        try:
+            yield _images("image", image_in(hooks, root), _NOT_THERE)
+        except OncallError as error:
+            yield Check("image", "wrong", str(error))
+
+
+_NOT_THERE = "oncall hooks env  # not for jobs of that image"
+
+
+def _images(name: str, images: Images, next_step: str) -> Check:
+    if images.problems:
+        return Check(name, "wrong", "; ".join(images.problems), next_step)
+    return Check(name, "ok", images.text)
 
 
 def _run_dir() -> Check:

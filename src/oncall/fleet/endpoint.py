@@ -25,6 +25,7 @@ from oncall.errors import OncallError
 from oncall.evidence.columns import create_table_sql
 from oncall.evidence.schema import SCHEMA_VERSION, TABLES
 from oncall.evidence.settle import settle_duplicates
+from oncall.fleet.doctor_images import images_status
 from oncall.fleet.ring_states import ring_states
 from oncall.shards.answer import answer, jobs_seen, shows
 from oncall.shards.catalog import Shard, sealed_shards
@@ -193,6 +194,7 @@ def hello(node: Node, request: Request) -> dict[str, Any]:
         "gaps": gaps,
         "free_bytes": _free_bytes(node.data),
         "rings": ring_states(node.run) if node.run is not None else None,
+        **({"images": images_status()} if request.images and node.run is not None else {}),
         **{key: value for key, value in tail.items() if key == "problems"},
     }
 

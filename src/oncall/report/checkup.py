@@ -92,7 +92,16 @@ def _checkup(checkup: Checkup) -> dict[str, Any]:
         {"what": trouble.what, "next": trouble.next.format(host=checkup.host)}
         for trouble in checkup.troubles
     ]
-    kept = ("node", "oncall_version", "protocol", "collector", "shards", "rings", "free_bytes")
+    kept = (
+        "node",
+        "oncall_version",
+        "protocol",
+        "collector",
+        "shards",
+        "rings",
+        "images",
+        "free_bytes",
+    )
     return told | {key: status.get(key) for key in kept} | {"troubles": troubles}
 
 

@@ -48,13 +48,13 @@ class WireError(OncallError):
 class Request:
     """One question to a node.
 
-    `hello`: versions, clock, state of the collector, jobs seen. `clock`: the node's clock alone.
-    `digest`: what every rulebook's `start_when` needs of `job` in the window, in about
-    `budget_rows` rows of operations. `detail`: all rows of `tables` (none named: of every table)
-    for the communicators `comms` (and, if given, operation numbers from `seqs[0]` to `seqs[1]`)
-    in the window; of more operations than `budget_rows`, a thinned selection. `probe`: what
-    `probe_request` says, on nodes whose `hello` names it under `asks`. Instants are Unix time in ns
-    on the node's clock.
+    `hello`: versions, clock, state of the collector, jobs seen; with `images` also the C libraries
+    beside which the hooks would be loaded there. `clock`: the node's clock alone. `digest`: what
+    every rulebook's `start_when` needs of `job` in the window, in about `budget_rows` rows of
+    operations. `detail`: all rows of `tables` (none named: of every table) for the communicators
+    `comms` (and, if given, operation numbers from `seqs[0]` to `seqs[1]`) in the window; of more
+    operations than `budget_rows`, a thinned selection. `probe`: what `probe_request` says, on nodes
+    whose `hello` names it under `asks`. Instants are Unix time in ns on the node's clock.
     """
 
     ask: Ask
@@ -66,6 +66,7 @@ class Request:
     comms: tuple[int, ...] = ()
     seqs: tuple[int, int] | None = None
     probe: dict[str, Any] | None = None
+    images: bool = False
     protocol: int = PROTOCOL
     oldest_protocol: int = OLDEST_PROTOCOL
 
@@ -177,6 +178,7 @@ _CHECKS: dict[str, tuple[Any, str]] = {
         "a list of communicators",
     ),
     "probe": (lambda value: isinstance(value, dict), "a probe"),
+    "images": (lambda value: isinstance(value, bool), "true or false"),
     "seqs": (
         lambda value: _is_list(value, _is_int) and len(value) == 2,
         "a first and a last number",
