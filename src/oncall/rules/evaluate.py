@@ -10,9 +10,9 @@ from typing import Any
 
 import duckdb
 
-from oncall.errors import MissingEvidence, OncallError, Problem
+from oncall.errors import MissingEvidence, OncallError, Problem, RelationFailed
 from oncall.evidence.incident import Incident
-from oncall.evidence.relations import REGISTRY
+from oncall.evidence.relations import REGISTRY, base_tables
 from oncall.evidence.schema import BY_NAME
 from oncall.rules.emptiness import proven_empty
 from oncall.rules.positions import Fault, Source
@@ -37,12 +37,15 @@ class FactFailed(OncallError):
         super().__init__(str(problem))
 
 
+NotKnown = (MissingEvidence, RelationFailed, FactFailed)  # why a fact's rows are not there
+
+
 class Evaluation:
     """Materialises facts as temporary tables and hands out their rows by case.
 
     A context manager: the tables are dropped at its end, so that the next rulebook may use the
-    same names. Everything that reads facts raises FactFailed, or MissingEvidence if the incident
-    has no rows for what a fact reads.
+    same names. Everything that reads facts raises FactFailed, MissingEvidence if the incident
+    has no rows for what a fact reads, or RelationFailed if that cannot be computed.
     """
 
     def __init__(
@@ -119,6 +122,11 @@ class Evaluation:
     def computed(self) -> tuple[str, ...]:
         """The facts that were needed so far."""
         return tuple(self._columns)
+
+    @property
+    def tables_read(self) -> frozenset[str]:
+        """The tables of evidence that facts were asked of so far, if only to be found empty."""
+        return base_tables(name for fact in self._read.values() for name in self._evidence(fact))
 
     def columns(self, fact: str) -> tuple[str, ...]:
         """The fact's columns."""
@@ -233,7 +241,7 @@ class Evaluation:
         try:
             self._prepare(read)
             self._compute(fact)
-        except (FactFailed, MissingEvidence) as error:
+        except NotKnown as error:
             self._failed[fact] = error
             raise
 
@@ -244,7 +252,7 @@ class Evaluation:
         if fact not in self._sound:
             try:
                 self._check(fact)
-            except (FactFailed, MissingEvidence) as error:
+            except NotKnown as error:
                 self._failed[fact] = error
                 raise
             self._sound.add(fact)
