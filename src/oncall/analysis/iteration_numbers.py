@@ -55,7 +55,7 @@ def number_blocks(ranks: Sequence[Numbered]) -> list[Array]:
         opens = (steps > _TOGETHER * shortest_ns) | (np.arange(len(order)) == 0)
         place = np.full(len(starts), -1)
         place[order] = np.cumsum(opens) - 1
-        apart = np.maximum(1, np.round(np.diff(starts[order[opens]]) / usual_ns))
+        apart = np.maximum(1, np.round(np.diff(starts[order[opens]]) / max(usual_ns, 1)))
         _count_apart(ranks, place, apart)
         numbers[known] = np.concatenate([[0], np.cumsum(apart)])[place[known]].astype(np.int64)
     for one, mine in zip(ranks, _split(ranks, numbers), strict=True):
@@ -77,7 +77,7 @@ def _count_apart(ranks: Sequence[Numbered], place: Array, apart: Array) -> None:
         at = np.flatnonzero((mine >= 0) & (one.count >= 0))
         usual = _usual([one], [one.count])
         calls = np.diff(one.count[at])
-        adjacent = (np.diff(mine[at]) == 1) & (calls > 0) & (usual < np.inf)
+        adjacent = (np.diff(mine[at]) == 1) & (calls > 0) & (0 < usual < np.inf)
         apart[mine[at][:-1][adjacent]] = np.maximum(1, np.round(calls[adjacent] / usual))
     for one, mine in zip(ranks, _split(ranks, place), strict=True):
         at = np.flatnonzero(mine >= 0)

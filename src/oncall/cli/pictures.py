@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,14 +23,26 @@ class Drawing:
     svg: Callable[[], str]
 
 
+def drawable() -> AbstractContextManager[None]:
+    """Within, evidence that cannot be drawn is a message: recordings hold what no recorder should
+    write."""
+    from oncall.evidence.readable import readable
+
+    return readable("this evidence cannot be drawn")
+
+
 def show(drawing: Drawing, output: Path | None) -> None:
     """Write the picture, and print its name; without a file, print it as text."""
     if output is not None:
-        write_picture(output, drawing.svg())
+        with drawable():
+            svg = drawing.svg()
+        write_picture(output, svg)
         sys.stdout.write(f"{output}\n")
         return
     plain, width = terminal()
-    sys.stdout.write("\n".join(drawing.lines(width=width, plain=plain)) + "\n")
+    with drawable():
+        lines = drawing.lines(width=width, plain=plain)
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def check_target(output: Path, suffixes: Sequence[str] = (SVG, PNG)) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -49,15 +49,18 @@ from oncall.console.world import (
     Table,
     World,
 )
-from oncall.diagnose import diagnose, judges
-from oncall.errors import OncallError, UsageError
+from oncall.diagnose import diagnose, judges, with_failures
+from oncall.errors import OncallError, UsageError, short_reason
 from oncall.evidence.incident import Incident
+from oncall.evidence.readable import readable
 from oncall.evidence.told import tell
 from oncall.report.network.waiting import Collective, Step
 from oncall.report.stages.timeline import Box
 from oncall.rules.rulebook import Rulebook
 from oncall.rules.site import Rulebooks
 from oncall.training import Training
+
+UNANSWERABLE = "the evidence cannot answer that"
 
 
 @dataclass(frozen=True)
@@ -206,14 +209,17 @@ class Replay:
             set_aside=read.skipped,
         )
         rulebooks = judges(read.in_force, diagnosis)
+        ranks = ranks_of(incident, diagnosis)
+        communicators = summaries_of(incident, diagnosis)
+        coverage = with_failures(diagnosis.coverage, incident)
         self._version += 1
         world = World(
             version=self._version,
             moment=evidence.moment,
             job=evidence.job,
-            diagnosis=diagnosis,
-            ranks=ranks_of(incident, diagnosis),
-            communicators=summaries_of(incident, diagnosis),
+            diagnosis=replace(diagnosis, coverage=coverage),
+            ranks=ranks,
+            communicators=communicators,
             hosts=evidence.hosts,
             origin=evidence.origin,
             timings_s={book.name: timings[book.name] for book in rulebooks if book.name in timings},
@@ -373,12 +379,11 @@ class Replay:
                 raise UsageError("there is no diagnosis yet")
             present.evidence.take()
         try:
-            with self._cancellations["questions"].task() as task:
+            with self._cancellations["questions"].task() as task, readable(UNANSWERABLE):
                 task.uses(present.incident)
                 yield present, task
-        except duckdb.Error as error:
-            first = next(iter(str(error).strip().splitlines()), "it cannot be read")
-            raise OncallError(f"the evidence cannot answer that: {first}") from error
+        except duckdb.InterruptException as error:
+            raise OncallError(f"{UNANSWERABLE}: {short_reason(error)}") from error
         finally:
             present.evidence.drop()
 
