@@ -6,9 +6,19 @@ from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequen
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oncall.diagnosis import Blame, Diagnosis, Finding, SkippedRule, Stack
-from oncall.errors import ExitCode, MissingEvidence
+from oncall.diagnosis import (
+    Blame,
+    Contradiction,
+    Coverage,
+    Diagnosis,
+    Finding,
+    Gap,
+    SkippedRule,
+    Stack,
+)
+from oncall.errors import ExitCode, MissingEvidence, RelationFailed
 from oncall.evidence.coverage import measure
+from oncall.evidence.relations import base_tables
 from oncall.evidence.window import keep_job, span
 from oncall.nodeset import fold_ranks
 from oncall.rules import engine
@@ -44,8 +54,12 @@ def diagnose(
     and rulebook.fact. `set_aside` are the site's rulebooks that are wrong, to be told as skipped.
     Raises UsageError if the job is not in the evidence or must be chosen, RulebookError or
     UsageError for wrong overrides.
+
+    What cannot be computed of the evidence is a gap: the rulebooks that need it are skipped, and
+    the others are asked. Impossible values are removed from the incident first.
     """
     name = keep_job(incident.con, job)
+    incident.disbelieve()
     coverage, notes = measure(incident.con)
     since_ns, until_ns = span(incident.con)
     outcome = engine.run(incident, rulebooks, overrides or {}, fact_time_limit_s=fact_time_limit_s)
@@ -59,12 +73,18 @@ def diagnose(
     notes += tuple(f"rulebook {name} is switched off" for name in off)
     if not any(finding.fault_class == "hang" for finding in outcome.findings):
         notes += _long_wait(incident)
+    findings = _with_stages(incident, _with_stacks(incident.con, outcome.findings))
+    coverage = replace(
+        coverage,
+        skipped_rules=(*skipped, *set_aside),
+        contradictions=_contradictions(incident),
+    )
     return Diagnosis(
         job=name,
         since_ns=since_ns,
         until_ns=until_ns,
-        coverage=replace(coverage, skipped_rules=(*skipped, *set_aside)),
-        findings=_with_stages(incident, _with_stacks(incident.con, outcome.findings)),
+        coverage=with_failures(coverage, incident),
+        findings=findings,
         notes=notes,
         min_coverage=min_coverage,
         checked=checked,
@@ -73,6 +93,49 @@ def diagnose(
             for book in rulebooks
             if book.site_file and book.name in checked and book.name not in broke
         },
+        rests_on=outcome.rests_on,
+    )
+
+
+def with_failures(coverage: Coverage, incident: Incident) -> Coverage:
+    """The coverage, with a gap for each relation that could not be computed so far."""
+    known = {gap.reason for gap in coverage.gaps}
+    failed = tuple(
+        Gap(str(error), details=error.details)
+        for error in incident.failures
+        if str(error) not in known
+    )
+    return replace(coverage, gaps=(*coverage.gaps, *failed)) if failed else coverage
+
+
+def _contradictions(incident: Incident) -> tuple[Contradiction, ...]:
+    """What of the evidence cannot be, and what contradicts itself."""
+    impossible = tuple(
+        Contradiction(
+            what=f"{one.count:,} impossible {'values' if one.count > 1 else 'value'} of "
+            f"{one.table}.{one.column}",
+            count=one.count,
+            example=f"such as {one.example}; {'not used' if one.dropped else 'taken as unknown'}",
+            tables=(one.table,),
+        )
+        for one in incident.disbelieved
+    )
+    try:
+        incident.require(["contradictions"])
+    except RelationFailed as error:
+        unknown = "whether the evidence contradicts itself is unknown"
+        tables = tuple(sorted(base_tables([error.relation])))
+        return (*impossible, Contradiction(unknown, 1, str(error), tables))
+    rows = incident.con.execute(
+        "SELECT what, count, example, tables, coalesce(ranks, []), coalesce(nodes, []) "
+        "FROM contradictions ORDER BY count DESC, what"
+    ).fetchall()
+    return (
+        *impossible,
+        *(
+            Contradiction(what, count, example, *map(tuple, named))
+            for what, count, example, *named in rows
+        ),
     )
 
 
@@ -89,7 +152,7 @@ def _long_wait(incident: Incident) -> tuple[str, ...]:
     """What ranks have waited in for long, though not for long enough to be called a hang."""
     try:
         incident.require(["longest_wait"])
-    except MissingEvidence:
+    except (MissingEvidence, RelationFailed):
         return ()
     found = incident.con.execute(
         "SELECT op, seq, label, ranks, waited_ns, held_by FROM longest_wait WHERE waited_ns >= ?",
@@ -137,7 +200,7 @@ def _with_stages(incident: Incident, findings: Sequence[Finding]) -> tuple[Findi
         return tuple(findings)
     try:
         incident.require(["stage_layout"])
-    except MissingEvidence:
+    except (MissingEvidence, RelationFailed):
         return tuple(findings)
     rows = incident.con.execute("SELECT rank, stage FROM stage_layout WHERE stage IS NOT NULL")
     stages = dict(rows.fetchall())

@@ -88,11 +88,28 @@ UNPLACED = "left no recording; on which node is not known"
 
 @dataclass(frozen=True)
 class Gap:
-    """Something that could not be seen, and why. Empty tuples mean the gap has no such names."""
+    """Something that could not be seen, and why. Empty tuples mean the gap has no such names.
+    `details` is for whoever mends it: the traceback of what could not be computed."""
 
     reason: str
     nodes: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
+    details: str = ""
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Evidence that contradicts itself, or that cannot be: what, how often, with an example.
+
+    `tables` hold it: what was concluded from them cannot be trusted to be complete.
+    """
+
+    what: str
+    count: int
+    example: str
+    tables: tuple[str, ...]
+    ranks: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,13 +117,14 @@ class SkippedRule:
     """A rulebook (or one branch of it) that could not run, and the evidence it lacked.
 
     `set_aside`: the site's file is wrong; it was left out, and the shipped rulebook of that name
-    ran if there is one.
+    ran if there is one. `uncomputed`: the relation that it needs and that could not be computed.
     """
 
     rule: str
     missing: tuple[str, ...]
     why: str = ""
     set_aside: bool = False
+    uncomputed: str = ""
 
     @property
     def undecided(self) -> bool:
@@ -129,6 +147,7 @@ class Coverage:
     ranks_seen: int
     gaps: tuple[Gap, ...] = ()
     skipped_rules: tuple[SkippedRule, ...] = ()
+    contradictions: tuple[Contradiction, ...] = ()
 
     @property
     def share(self) -> float:
@@ -140,7 +159,8 @@ class Coverage:
 class Diagnosis:
     """The whole answer for one job. `checked` are the rulebooks that could run; with less than
     `min_coverage` of the ranks seen, finding nothing means nothing. `site_rulebooks`: of those
-    that ran, the ones that the site wrote or changed, with the file."""
+    that ran, the ones that the site wrote or changed, with the file. `rests_on`: the tables that
+    the rulebooks read."""
 
     job: str
     since_ns: int | None
@@ -151,6 +171,7 @@ class Diagnosis:
     checked: tuple[str, ...] = ()
     min_coverage: float = 0.9
     site_rulebooks: Mapping[str, str] = field(default_factory=dict)
+    rests_on: frozenset[str] = frozenset()
 
     @property
     def healthy(self) -> bool:
@@ -167,6 +188,9 @@ class Diagnosis:
                 return f"a suspicion could not be decided ({rule.rule})"
             if rule.failed:
                 return f"rulebook {rule.rule} failed"
+        for one in self.coverage.contradictions:
+            if not self.rests_on.isdisjoint(one.tables):
+                return f"the evidence cannot be trusted: {one.what}"
         if not self.coverage.ranks_seen and not self.coverage.answered:
             return "nothing was heard of any rank or node"
         if self.coverage.share < self.min_coverage:

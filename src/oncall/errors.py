@@ -5,7 +5,8 @@
     ├── BadInput                a recording or incident file cannot be read         exit 2
     ├── RulebookError           a rulebook is wrong; carries every problem at once  exit 2
     ├── Interrupted             the reader stopped it                               exit 130
-    └── MissingEvidence         a relation needs tables that are empty              (SKIPPED)
+    ├── MissingEvidence         a relation needs tables that are empty              (SKIPPED)
+    └── RelationFailed          a relation cannot be computed from its evidence     (SKIPPED)
 
 Anything else that escapes is a bug in oncall: one line on stderr, exit 70, and the traceback
 only under ONCALL_DEBUG=1.
@@ -17,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-_MOST_SHOWN = 160  # characters of a source line; what is no YAML may be one line of megabytes
+# Characters of a source line or a reason; what is no YAML may be one line of megabytes.
+_MOST_SHOWN = 160
 
 
 class ExitCode(IntEnum):
@@ -67,6 +69,25 @@ class MissingEvidence(OncallError):
         self.relation = relation
         self.missing = tuple(missing)
         super().__init__(f"{relation} needs evidence that is missing: {', '.join(missing)}")
+
+
+class RelationFailed(OncallError):
+    """A relation cannot be computed, although its evidence is there. `relation` is the one that
+    failed, also where another that reads it was wanted; `details` is the traceback."""
+
+    def __init__(self, relation: str, reason: str, details: str = "") -> None:
+        self.relation = relation
+        self.reason = reason
+        self.details = details
+        super().__init__(f"could not be computed: {relation} ({reason})")
+
+
+def short_reason(error: BaseException) -> str:
+    """What went wrong in one line: DuckDB's own words, or the kind of error and its message."""
+    said = next(iter(str(error).strip().splitlines()), "")
+    if "duckdb" not in type(error).__module__ and not isinstance(error, OncallError):
+        said = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return said if len(said) <= _MOST_SHOWN else f"{said[:_MOST_SHOWN]}…"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The papers' algorithms as relations, one idea a file; importing this registers them all."""
 
 # ruff: noqa: I001, F401 - imported for what they register, each after what it reads
+from oncall.analysis import contradictions
 from oncall.analysis import operations
 from oncall.analysis import peers
 from oncall.analysis import unheard

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -152,7 +153,15 @@ def diagnose(
         diagnosis = use_case.diagnose(
             incident, rulebooks, job, min_coverage=min_coverage, set_aside=read.skipped
         )
-        drawings = _drawings(incident, diagnosis) if explain else {}
+        if explain:
+            from oncall.report.encoding import is_plain
+
+            plain = is_plain(sys.stdout.encoding)
+            drawings = drawings_of(incident, diagnosis, plain=plain)
+            coverage = use_case.with_failures(diagnosis.coverage, incident)
+            diagnosis = replace(diagnosis, coverage=coverage)
+        else:
+            drawings = {}
     sys.stdout.write(written(diagnosis, format, explain, color, drawings))
     if not diagnosis.findings and diagnosis.doubt:
         print(f"oncall: not called healthy: {diagnosis.doubt}", file=sys.stderr)
@@ -260,20 +269,32 @@ def _utc(at_ns: int) -> str:
     return datetime.fromtimestamp(at_ns / 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _drawings(incident: Incident, diagnosis: Diagnosis) -> dict[str, list[str]]:
+def drawings_of(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[str, list[str]]:
     """What ranks transmitted, what pipelines did and what a network held up, as lines by the
-    finding that is about it."""
-    from oncall.report.encoding import is_plain
+    finding that is about it. A picture that cannot be drawn is its reason: the report stands."""
+    import duckdb
+
+    from oncall.errors import Interrupted, short_reason
     from oncall.report.network import evidence as network
     from oncall.report.stages import evidence as stages
     from oncall.report.traffic import evidence as traffic
+    from oncall.report.words import clean
 
-    plain = is_plain(sys.stdout.encoding)
-    return {
-        finding: lines
-        for kind in (traffic, stages, network)
-        for finding, lines in kind.drawings(incident, diagnosis, plain=plain).items()
-    }
+    drawn: dict[str, list[str]] = {}
+    for kind, rulebooks in (
+        (traffic, (traffic.RULEBOOK,)),
+        (stages, (stages.RULEBOOK,)),
+        (network, network.RULEBOOKS),
+    ):
+        try:
+            drawn |= kind.drawings(incident, diagnosis, plain=plain)
+        except (Interrupted, duckdb.InterruptException):
+            raise
+        except Exception as error:
+            lines = [clean(f"not drawn: {short_reason(error)}")]
+            about = (one for one in diagnosis.findings if one.rulebook in rulebooks)
+            drawn |= {one.id: lines for one in about}
+    return drawn
 
 
 def written(

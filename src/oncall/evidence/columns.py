@@ -25,10 +25,10 @@ ColumnData: TypeAlias = Any  # np.ndarray | np.ma.MaskedArray | Words | Sequence
 _DTYPES = {"UBIGINT": np.uint64, "DOUBLE": np.float64, "BOOLEAN": np.bool_}
 
 
-def create_table_sql(name: str, columns: Iterable[Column]) -> str:
+def create_table_sql(name: str, columns: Iterable[Column], *, unless_there: bool = False) -> str:
     """The CREATE TABLE statement of a table or relation."""
     body = ", ".join(f'"{column.name}" {column.type}' for column in columns)
-    return f'CREATE TABLE "{name}" ({body})'
+    return f'CREATE TABLE {"IF NOT EXISTS " if unless_there else ""}"{name}" ({body})'
 
 
 def insert(

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import tempfile
+import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from itertools import chain, product
 from pathlib import Path
 from types import TracebackType
 
 import duckdb
+import numpy as np
 
 from oncall import __version__
-from oncall.errors import BadInput, MissingEvidence, UsageError
+from oncall.errors import (
+    BadInput,
+    MissingEvidence,
+    OncallError,
+    RelationFailed,
+    UsageError,
+    short_reason,
+)
+from oncall.evidence.bounds import Disbelief, strip_impossible
 from oncall.evidence.columns import ColumnData, Words, create_table_sql, insert
 from oncall.evidence.relations import REGISTRY, Relation
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, TABLES, Table
@@ -20,13 +31,21 @@ __all__ = ["ColumnData", "Incident", "Words", "create_table_sql"]
 
 
 class Incident:
-    """The evidence of one job. Tables of the schema always exist; relations appear on `require`."""
+    """The evidence of one job. Tables of the schema always exist; relations appear on `require`.
+
+    Before a table is first read for a relation or a fact, its impossible values are removed
+    (oncall.evidence.bounds); `disbelieved` lists them. A relation that cannot be computed is a
+    RelationFailed for whoever requires it, or requires one that reads it; it is tried once, and
+    `failures` lists those that failed.
+    """
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self.con = con
         self._ready: set[str] = set()
         self._empty: dict[str, bool] = {}
         self.interrupts: set[Callable[[], None]] = set()  # how to stop what computes beside `con`
+        self._failed: dict[str, RelationFailed] = {}
+        self._disbelieved: dict[str, tuple[Disbelief, ...]] = {}
 
     # ---------------------------------------------------------------- life
 
@@ -123,6 +142,7 @@ class Incident:
         NULL) or a scalar for every row; columns not given are NULL. All lengths must agree.
         """
         self._empty.pop(table, None)
+        self._disbelieved.pop(table, None)
         return insert(self.con, table, BY_NAME[table].columns, columns)
 
     def rows(self, table: str) -> int:
@@ -131,7 +151,28 @@ class Incident:
         ((count,),) = self.con.execute(f'SELECT count(*) FROM "{table}"').fetchall()
         return int(count)
 
+    @property
+    def disbelieved(self) -> tuple[Disbelief, ...]:
+        """What was removed as impossible, of the tables read so far."""
+        return tuple(chain.from_iterable(self._disbelieved.values()))
+
+    def disbelieve(self) -> tuple[Disbelief, ...]:
+        """Remove the impossible values of every table that holds rows, and return them."""
+        for table in TABLES:
+            self.is_empty(table.name)
+        return self.disbelieved
+
+    def _believe(self, table: str) -> None:
+        """Remove the impossible values of a table, unless that was done."""
+        if table not in self._disbelieved:
+            self._disbelieved[table] = strip_impossible(self.con, BY_NAME[table])
+
     # ----------------------------------------------------------- relations
+
+    @property
+    def failures(self) -> tuple[RelationFailed, ...]:
+        """The relations that could not be computed so far, those left out that only read them."""
+        return tuple(error for name, error in self._failed.items() if error.relation == name)
 
     def missing(self, name: str) -> tuple[str, ...]:
         """Base tables that `name` (a table or relation) cannot do without and that are empty;
@@ -153,19 +194,23 @@ class Incident:
     def is_empty(self, name: str) -> bool:
         """Whether a table or relation holds no row; a relation is made ready to tell.
 
-        Asking never costs a scan, so a view is not known to be empty. Raises MissingEvidence.
+        Asking never costs a scan, so a view is not known to be empty. Raises MissingEvidence and
+        RelationFailed.
         """
-        if name not in self._empty:
-            if name in BY_NAME:
+        if name not in BY_NAME:
+            self.require([name])
+        elif name not in self._empty:
+            self._empty[name] = self.rows(name) == 0
+            if not self._empty[name] and name not in self._disbelieved:
+                self._believe(name)
                 self._empty[name] = self.rows(name) == 0
-            else:
-                self.require([name])
         return self._empty[name]
 
     def require(self, names: Iterable[str]) -> None:
         """Make relations ready, with all they read; each is computed once.
 
-        Raises MissingEvidence if a needed table is empty.
+        Raises MissingEvidence if a needed table is empty, RelationFailed if one of them or of
+        what it reads cannot be computed.
         """
         for name in names:
             gone = self.missing(name)
@@ -174,23 +219,63 @@ class Incident:
             self._make(name)
 
     def provide(self, names: Iterable[str]) -> None:
-        """Make relations ready; one whose evidence is missing is an empty table."""
+        """Make relations ready; one whose evidence is missing is an empty table.
+
+        Raises RelationFailed if one cannot be computed.
+        """
         for name in names:
             self._make(name)
 
+    def provide_what_can_be(self, names: Iterable[str]) -> None:
+        """Make relations ready; one whose evidence is missing, or that cannot be computed, is an
+        empty table. For who shows `failures` beside what is there."""
+        for name in names:
+            with suppress(RelationFailed):
+                self._make(name)
+
     def _make(self, name: str) -> None:
         """Make a relation ready. Without its evidence it is an empty one, not a failure."""
-        if name in BY_NAME or name in self._ready:
+        if name in BY_NAME:
+            self.is_empty(name)  # and its values are believable from here on
             return
-        entry = REGISTRY[name]
+        if name in self._failed:
+            raise self._failed[name].with_traceback(None)
+        if name in self._ready:
+            return
+        try:
+            self._compute_with_inputs(REGISTRY[name])
+        except RelationFailed as error:
+            self._give_up(name, error)
+            raise
+        self._ready.add(name)
+
+    def _compute_with_inputs(self, entry: Relation) -> None:
+        name = entry.name
         if self.missing(name) or any(map(self._all_empty, entry.empty_without)):
             self.con.execute(create_table_sql(name, entry.columns))
             self._empty[name] = True
-        else:
-            for read in entry.inputs:
-                self._make(read)
-            self._empty[name] = self._compute(entry) == 0 and not entry.view
-        self._ready.add(name)
+            return
+        for read in entry.inputs:
+            self._make(read)
+        failed: Exception | None = None
+        try:
+            # An overflow or a NaN would only be a warning, and the numbers wrong.
+            with np.errstate(over="raise", divide="raise", invalid="raise"):
+                self._empty[name] = self._compute(entry) == 0 and not entry.view
+        except (duckdb.InterruptException, OncallError):
+            raise  # somebody stopped it: the next one to ask may have it computed
+        except Exception as error:
+            failed = error
+        if failed is not None:
+            details = "".join(traceback.format_exception(failed))
+            # Not `from failed`: its frames would keep every array alive with the incident.
+            raise RelationFailed(name, short_reason(failed), details)
+
+    def _give_up(self, name: str, error: RelationFailed) -> None:
+        """Remember the failure, and leave an empty table for who shows what is there."""
+        self._failed[name] = error
+        with suppress(duckdb.Error):
+            self.con.execute(create_table_sql(name, REGISTRY[name].columns, unless_there=True))
 
     def _all_empty(self, read: str) -> bool:
         """Whether nothing is in any of the tables or relations of `a|b`."""

@@ -12,7 +12,7 @@ need, as a table reachable by its plain name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -54,6 +54,18 @@ class Relation:
 
 
 REGISTRY: dict[str, Relation] = {}
+
+
+def base_tables(names: Iterable[str]) -> frozenset[str]:
+    """The tables of evidence that tables and relations rest on, however indirectly."""
+    seen: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += REGISTRY[name].inputs if name in REGISTRY else ()
+    return frozenset(name for name in seen if name in BY_NAME)
 
 
 def relation(

@@ -43,13 +43,25 @@ def document(diagnosis: Diagnosis, *, explain: bool = False) -> dict[str, Any]:
             "ranks": coverage.ranks,
             "ranks_seen": coverage.ranks_seen,
             "share": coverage.share,
-            "gaps": [_gap(gap) for gap in coverage.gaps],
+            "gaps": [_gap(gap, explain) for gap in coverage.gaps],
+            "contradictions": [
+                {
+                    "what": one.what,
+                    "count": one.count,
+                    "example": one.example,
+                    "ranks": list(one.ranks),
+                    "nodes": list(one.nodes),
+                    "tables": list(one.tables),
+                }
+                for one in coverage.contradictions
+            ],
             "skipped_rules": [
                 {
                     "rule": rule.rule,
                     "missing": list(rule.missing),
                     "why": rule.why,
                     "set_aside": rule.set_aside,
+                    "uncomputed": rule.uncomputed,
                 }
                 for rule in coverage.skipped_rules
             ],
@@ -61,8 +73,9 @@ def document(diagnosis: Diagnosis, *, explain: bool = False) -> dict[str, Any]:
     }
 
 
-def _gap(gap: Gap) -> dict[str, Any]:
-    return {"nodes": list(gap.nodes), "ranks": list(gap.ranks), "reason": gap.reason}
+def _gap(gap: Gap, explain: bool) -> dict[str, Any]:
+    told = {"nodes": list(gap.nodes), "ranks": list(gap.ranks), "reason": gap.reason}
+    return told | ({"details": gap.details} if explain and gap.details else {})
 
 
 def _finding(finding: Finding, explain: bool) -> dict[str, Any]:
@@ -165,7 +178,29 @@ def _coverage_schema() -> dict[str, Any]:
             "ranks_seen": _COUNT | {"description": "Ranks that left evidence."},
             "share": _SHARE | {"description": "ranks_seen over ranks; 1 if ranks is 0."},
             "gaps": _list(
-                _object({"nodes": _list(_TEXT), "ranks": _list(_COUNT), "reason": _TEXT})
+                _object(
+                    {
+                        "nodes": _list(_TEXT),
+                        "ranks": _list(_COUNT),
+                        "reason": _TEXT,
+                        "details": _TEXT
+                        | {"description": "Only with --explain: the traceback of a failure."},
+                    },
+                    optional=("details",),
+                )
+            ),
+            "contradictions": _list(
+                _object(
+                    {
+                        "what": _TEXT,
+                        "count": _COUNT | {"description": "How often it was met."},
+                        "example": _TEXT,
+                        "ranks": _list(_COUNT),
+                        "nodes": _list(_TEXT),
+                        "tables": _list(_TEXT, "Tables of evidence that hold it."),
+                    }
+                ),
+                "Evidence that contradicts itself or cannot be.",
             ),
             "skipped_rules": _list(
                 _object(
@@ -177,6 +212,8 @@ def _coverage_schema() -> dict[str, Any]:
                             "type": "boolean",
                             "description": "The site's file is wrong, and was left out.",
                         },
+                        "uncomputed": _TEXT
+                        | {"description": "What it needs and could not be computed; else empty."},
                     }
                 ),
                 "Rulebooks or branches that could not run.",

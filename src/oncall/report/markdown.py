@@ -42,7 +42,7 @@ def _document(
     yield f"Job {_code(diagnosis.job) if diagnosis.job else 'without a name'}, evidence {window}."
     for finding in words.in_full(diagnosis, len(diagnosis.findings), explain=explain):
         yield from _finding(diagnosis, finding, explain, drawings.get(finding.id, ()))
-    yield from _coverage(diagnosis)
+    yield from _coverage(diagnosis, explain)
 
 
 def _finding(
@@ -101,13 +101,19 @@ def _advice(advice: str) -> Iterator[str]:
         yield ("  " if number else "- ") + line
 
 
-def _coverage(diagnosis: Diagnosis) -> Iterator[str]:
+def _coverage(diagnosis: Diagnosis, explain: bool) -> Iterator[str]:
     coverage = diagnosis.coverage
     yield from ("", "## Coverage", "", escape(words.seen_phrase(coverage)))
     gaps = [words.gap_phrase(gap) for gap in coverage.gaps]
     if gaps:
         yield from ("", *(f"- {escape(gap)}" for gap in gaps))
+    for gap in coverage.gaps if explain else ():
+        if gap.details:
+            yield from ("", *_block(words.clean_lines(gap.details)))
     yield from ("", f"Checked: {escape(words.checked_phrase(diagnosis))}.")
+    yield from _section(
+        "Not to be trusted", map(words.contradiction_phrase, coverage.contradictions)
+    )
     yield from _section("Not checked", words.skipped_phrases(coverage.skipped_rules))
     yield from _section("Notes", diagnosis.notes)
 

@@ -72,7 +72,7 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     others = [f"{one.id}  {words.clean(one.title)}: {words.who(one.blame)}" for one in causes]
     page.section("Also found", others[_MOST_ROOTS:])
     page.blank()
-    _coverage(page, diagnosis)
+    _coverage(page, diagnosis, explain=explain)
 
 
 def _finding(
@@ -156,11 +156,17 @@ def _advice(page: _Page, advice: str) -> None:
         first = "    "
 
 
-def _coverage(page: _Page, diagnosis: Diagnosis) -> None:
+def _coverage(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     """What was seen and what was not: with a finding or without, never left out."""
     coverage = diagnosis.coverage
     page.labelled("Coverage", words.seen_phrase(coverage))
     page.listed([words.gap_phrase(gap) for gap in coverage.gaps])
+    if explain:
+        for gap in coverage.gaps:
+            page.verbatim(words.clean_lines(gap.details), "    ", "dim")
+    page.section(
+        "Not to be trusted", list(map(words.contradiction_phrase, coverage.contradictions))
+    )
     page.labelled("Checked", words.checked_phrase(diagnosis))
     page.section("Not checked", words.skipped_phrases(coverage.skipped_rules))
     page.section("Note", [words.clean(note) for note in diagnosis.notes])

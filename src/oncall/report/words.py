@@ -15,6 +15,7 @@ from typing import Any
 from oncall.diagnosis import (
     UNPLACED,
     Blame,
+    Contradiction,
     Coverage,
     Diagnosis,
     Finding,
@@ -284,6 +285,14 @@ def gap_phrase(gap: Gap) -> str:
     return (f"{' '.join(named)}: " if named else "") + clean(gap.reason)
 
 
+def contradiction_phrase(one: Contradiction) -> str:
+    """`2 operations ended before they began, on rank 3: AllReduce 17, 5 s before`."""
+    named = [ranks_phrase(one.ranks)] if one.ranks else []
+    named += [hosts_phrase(one.nodes)] if one.nodes else []
+    where = f", on {' on '.join(named)}" if named else ""
+    return clean(f"{one.what}{where}: {one.example}")
+
+
 def skipped_phrase(rule: SkippedRule) -> str:
     """`network: no evidence of nics, pings`, or the reason that the engine gave."""
     lacks = f"no evidence of {', '.join(rule.missing)}" if rule.missing else "it could not run"
@@ -294,12 +303,24 @@ def skipped_phrases(rules: Sequence[SkippedRule]) -> list[str]:
     """One line for all rulebooks that lack evidence, with what would let them run, and one for
     each that could not go on for another reason."""
     lacking = [rule for rule in rules if rule.missing and not rule.undecided]
-    lines = [skipped_phrase(rule) for rule in rules if rule not in lacking]
     if len(lacking) < 2:
-        return [skipped_phrase(rule) for rule in rules]
+        return _failed_phrases(rules)
+    lines = _failed_phrases([rule for rule in rules if rule not in lacking])
     names = ", ".join(sorted(rule.rule for rule in lacking))
     tables = {table for rule in lacking for each in rule.missing for table in each.split(" or ")}
     return [clean(f"{names}: no evidence: {', '.join(sorted(tables))}"), *lines]
+
+
+def _failed_phrases(rules: Sequence[SkippedRule]) -> list[str]:
+    """One line each, but one for all whose reason is the same failure."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for rule in rules:
+        key = (rule.uncomputed, rule.why) if rule.uncomputed else ("", skipped_phrase(rule))
+        alike.setdefault(key, []).append(rule.rule)
+    return [
+        clean(f"{', '.join(sorted(names))}: {why}") if uncomputed else why
+        for (uncomputed, why), names in alike.items()
+    ]
 
 
 def lacking_phrases(rules: Sequence[SkippedRule]) -> list[str]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import oncall.analysis  # noqa: F401  (registers the relations that facts may read)
 from oncall.diagnosis import Answer, Finding, SkippedRule
-from oncall.errors import MissingEvidence
+from oncall.errors import MissingEvidence, RelationFailed
 from oncall.evidence.incident import Incident
 from oncall.rules.confined import Confined
-from oncall.rules.evaluate import Case, Evaluation, FactFailed
+from oncall.rules.evaluate import Case, Evaluation, FactFailed, NotKnown
 from oncall.rules.load import apply_overrides
 from oncall.rules.precedence import ranked
 from oncall.rules.rulebook import NO_VERDICT, Leaf, Node, Rulebook
@@ -34,12 +34,14 @@ class Trace:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the rulebooks say of an incident. `timings`: seconds by rulebook and rulebook.fact."""
+    """What the rulebooks say of an incident. `timings`: seconds by rulebook and rulebook.fact;
+    `rests_on`: the tables that were read for it."""
 
     findings: tuple[Finding, ...]
     skipped: tuple[SkippedRule, ...]
     timings: Mapping[str, float]
     traces: tuple[Trace, ...] = ()
+    rests_on: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -50,11 +52,13 @@ class _Run:
     skipped: list[SkippedRule] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
     traces: list[Trace] = field(default_factory=list)
+    rests_on: set[str] = field(default_factory=set)
 
     def add(self, other: _Run) -> None:
         self.drafts += other.drafts
         self.skipped += other.skipped
         self.traces += other.traces
+        self.rests_on |= other.rests_on
 
 
 def run(
@@ -99,6 +103,7 @@ def _run(
                 incident, book, fact_time_limit_s, gathered.timings, confined
             ) as evaluation:
                 _evaluate(evaluation, one)
+                one.rests_on |= evaluation.tables_read
                 if observe is not None:
                     observe(evaluation)
             return one
@@ -113,13 +118,15 @@ def _run(
         skipped=tuple(gathered.skipped),
         timings=gathered.timings,
         traces=tuple(gathered.traces),
+        rests_on=frozenset(gathered.rests_on),
     )
 
 
 def _without_failures(rulebook: Rulebook, one: _Run, evaluate: Callable[[Rulebook], _Run]) -> _Run:
     """What a site's rulebook said, or if it broke the shipped one that it replaces: a rulebook
-    written at night must not cost what was known before."""
-    broke = [skipped for skipped in one.skipped if skipped.failed]
+    written at night must not cost what was known before. What cannot be computed of the evidence
+    is not the rulebook's fault."""
+    broke = [skipped for skipped in one.skipped if skipped.failed and not skipped.uncomputed]
     if not broke:
         return one
     why = broke[0].why
@@ -127,7 +134,7 @@ def _without_failures(rulebook: Rulebook, one: _Run, evaluate: Callable[[Ruleboo
         one = evaluate(rulebook.instead_of)
         why += "; the shipped one ran instead"
     else:
-        one.skipped = [skipped for skipped in one.skipped if not skipped.failed]
+        one.skipped = [skipped for skipped in one.skipped if skipped not in broke]
     one.skipped.append(SkippedRule(rulebook.name, (), why, set_aside=True))
     return one
 
@@ -140,7 +147,7 @@ def _evaluate(evaluation: Evaluation, gathered: _Run) -> None:
         return
     try:
         cases = evaluation.cases
-    except (MissingEvidence, FactFailed) as error:
+    except NotKnown as error:
         gathered.skipped.append(_skipped(rulebook.name, error))
         return
     if cases:
@@ -160,8 +167,11 @@ def _walk(
         return
     try:
         counts = evaluation.counts(node.fact)
-    except MissingEvidence as error:
+    except (MissingEvidence, RelationFailed) as error:
         if node.if_unknown is not None:
+            if isinstance(error, RelationFailed):
+                # The tree goes on without the answer; that it was not there to be had is reported.
+                gathered.skipped.append(_skipped(f"{evaluation.rulebook.name}.{node.fact}", error))
             turn = Turn(node, "unknown")
             _walk(evaluation, node.if_unknown, cases, (*path, turn), gathered)
         else:
@@ -189,7 +199,7 @@ def _conclude(
     if verdict != NO_VERDICT:
         try:
             gathered.drafts += drafts(evaluation, path, leaf, cases)
-        except (MissingEvidence, FactFailed) as error:
+        except NotKnown as error:
             _stop(evaluation, error, verdict, cases, path, gathered)
             return
     _trace(evaluation, verdict, cases, path, gathered)
@@ -197,7 +207,7 @@ def _conclude(
 
 def _stop(
     evaluation: Evaluation,
-    error: MissingEvidence | FactFailed,
+    error: MissingEvidence | RelationFailed | FactFailed,
     where: str,
     cases: Sequence[Case],
     path: tuple[Turn, ...],
@@ -210,7 +220,12 @@ def _stop(
     _trace(evaluation, None, cases, path, gathered)
 
 
-def _skipped(rule: str, error: MissingEvidence | FactFailed, more: str = "") -> SkippedRule:
+def _skipped(
+    rule: str, error: MissingEvidence | RelationFailed | FactFailed, more: str = ""
+) -> SkippedRule:
+    if isinstance(error, RelationFailed):
+        why = f"{error}; {more}" if more else str(error)
+        return SkippedRule(rule, (), why, uncomputed=error.relation)
     if isinstance(error, MissingEvidence):
         why = f"no evidence: {', '.join(error.missing)}"
         return SkippedRule(rule, error.missing, f"{why}; {more}" if more else why)

@@ -8,9 +8,9 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any
 
-from oncall.errors import MissingEvidence, OncallError, Problem
+from oncall.errors import MissingEvidence, OncallError, Problem, RelationFailed
 from oncall.evidence.incident import Incident
-from oncall.evidence.relations import REGISTRY
+from oncall.evidence.relations import REGISTRY, base_tables
 from oncall.evidence.schema import BY_NAME
 from oncall.rules.confined import Confined
 from oncall.rules.emptiness import proven_empty
@@ -38,13 +38,17 @@ class FactFailed(OncallError):
         super().__init__(str(problem))
 
 
+NotKnown = (MissingEvidence, RelationFailed, FactFailed)  # why a fact's rows are not there
+
+
 class Evaluation:
     """Materialises facts as temporary tables and hands out their rows by case.
 
     Facts of a rulebook that was not reviewed are computed in a process with limits: `confined`,
     which may serve other rulebooks too, or one of its own. A context manager: the tables are
     dropped at its end, so that the next rulebook may use the same names. Everything that reads
-    facts raises FactFailed, or MissingEvidence if the incident has no rows for what a fact reads.
+    facts raises FactFailed, MissingEvidence if the incident has no rows for what a fact reads, or
+    RelationFailed if that cannot be computed.
     """
 
     def __init__(
@@ -129,6 +133,11 @@ class Evaluation:
     def computed(self) -> tuple[str, ...]:
         """The facts that were needed so far."""
         return tuple(self._columns)
+
+    @property
+    def tables_read(self) -> frozenset[str]:
+        """The tables of evidence that facts were asked of so far, if only to be found empty."""
+        return base_tables(name for fact in self._read.values() for name in self._evidence(fact))
 
     def columns(self, fact: str) -> tuple[str, ...]:
         """The fact's columns."""
@@ -254,7 +263,7 @@ class Evaluation:
         try:
             self._prepare(fact, read)
             self._compute(fact)
-        except (FactFailed, MissingEvidence) as error:
+        except NotKnown as error:
             self._failed[fact] = error
             raise
 
@@ -265,7 +274,7 @@ class Evaluation:
         if fact not in self._sound:
             try:
                 self._check(fact)
-            except (FactFailed, MissingEvidence) as error:
+            except NotKnown as error:
                 self._failed[fact] = error
                 raise
             self._sound.add(fact)

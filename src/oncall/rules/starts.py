@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import oncall.analysis  # noqa: F401  (registers the relations that facts may read)
-from oncall.errors import MissingEvidence
 from oncall.evidence.incident import Incident
-from oncall.rules.evaluate import Evaluation, FactFailed
+from oncall.rules.evaluate import Evaluation, NotKnown
 from oncall.rules.load import apply_overrides
 from oncall.rules.rulebook import Rulebook
 from oncall.rules.sandbox import FACT_TIME_LIMIT_S, close_sandbox
@@ -34,7 +33,7 @@ def started_communicators(
             try:
                 if evaluation.cases:
                     started[rulebook.name] = _communicators(evaluation)
-            except (MissingEvidence, FactFailed):
+            except NotKnown:
                 continue
     return started
 
