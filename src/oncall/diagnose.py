@@ -122,6 +122,8 @@ def _contradictions(incident: Incident) -> tuple[Contradiction, ...]:
     )
     try:
         incident.require(["contradictions"])
+    except MissingEvidence:
+        return impossible
     except RelationFailed as error:
         unknown = "whether the evidence contradicts itself is unknown"
         tables = tuple(sorted(base_tables([error.relation])))

@@ -43,8 +43,7 @@ class Found:
 
 @relation(
     "contradictions",
-    reads=[],
-    optional=["ops", "launches", "comms", "ranks"],
+    reads=["ops|launches|comms|ranks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("what", "VARCHAR", "", "what cannot be, with how often it was met"),

@@ -55,7 +55,7 @@ def number_blocks(ranks: Sequence[Numbered]) -> list[Array]:
         opens = (steps > _TOGETHER * shortest_ns) | (np.arange(len(order)) == 0)
         place = np.full(len(starts), -1)
         place[order] = np.cumsum(opens) - 1
-        apart = np.maximum(1, np.round(np.diff(starts[order[opens]]) / usual_ns))
+        apart = np.maximum(1, np.round(np.diff(starts[order[opens]]) / max(usual_ns, 1)))
         _count_apart(ranks, place, apart)
         numbers[known] = np.concatenate([[0], np.cumsum(apart)])[place[known]].astype(np.int64)
     for one, mine in zip(ranks, _split(ranks, numbers), strict=True):

@@ -123,7 +123,7 @@ def job_configuration(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             shown,
             None if shown["micro_batches"] else why_unlabelled(con, job),
         )
-        for job, shown in sorted(seen.items())
+        for job, shown in sorted(seen.items(), key=lambda one: (one[0] is None, one[0] or ""))
     ]
     return {name: [row.get(name) for row in rows] for name, *_ in _COLUMNS}
 

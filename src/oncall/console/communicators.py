@@ -31,7 +31,7 @@ _MOST_HOLDERS = 3
 
 def summaries_of(incident: Incident, diagnosis: Diagnosis) -> tuple[CommunicatorSummary, ...]:
     """Every communicator; those of findings first, then by how long their members have waited."""
-    incident.provide(RELATIONS)
+    incident.provide_what_can_be(RELATIONS)
     told = {one[0] for finding in diagnosis.findings if (one := told_round(finding)) is not None}
     summaries = [_summary(row) for row in incident.con.execute(_SUMMARIES).fetchall()]
     return tuple(sorted(summaries, key=lambda one: one.comm not in told))

@@ -44,7 +44,7 @@ class _Blamed:
 
 def ranks_of(incident: Incident, diagnosis: Diagnosis) -> Ranks:
     """Every rank that anything names, or that the world size promises, and what it does."""
-    incident.provide(RELATIONS)
+    incident.provide_what_can_be(RELATIONS)  # what could not be computed is a gap of the world's
     con = incident.con
     # No column can be NULL, so these are plain arrays.
     found = con.execute(_PLACES).fetchnumpy()

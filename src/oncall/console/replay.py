@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -49,7 +49,7 @@ from oncall.console.world import (
     Table,
     World,
 )
-from oncall.diagnose import diagnose, judges
+from oncall.diagnose import diagnose, judges, with_failures
 from oncall.errors import OncallError, UsageError
 from oncall.evidence.incident import Incident
 from oncall.evidence.told import tell
@@ -206,14 +206,17 @@ class Replay:
             set_aside=read.skipped,
         )
         rulebooks = judges(read.in_force, diagnosis)
+        ranks = ranks_of(incident, diagnosis)
+        communicators = summaries_of(incident, diagnosis)
+        coverage = with_failures(diagnosis.coverage, incident)
         self._version += 1
         world = World(
             version=self._version,
             moment=evidence.moment,
             job=evidence.job,
-            diagnosis=diagnosis,
-            ranks=ranks_of(incident, diagnosis),
-            communicators=summaries_of(incident, diagnosis),
+            diagnosis=replace(diagnosis, coverage=coverage),
+            ranks=ranks,
+            communicators=communicators,
             hosts=evidence.hosts,
             origin=evidence.origin,
             timings_s={book.name: timings[book.name] for book in rulebooks if book.name in timings},

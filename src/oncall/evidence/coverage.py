@@ -55,8 +55,8 @@ def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
         f"ORDER BY count(*) DESC, note LIMIT {_MOST_NOTES}"
     ).fetchall()
     notes += [row[0] for row in inferred]
-    expected = named | set(range(told))
     seen = _numbers(con, _SEEN)
+    expected = named | seen | set(range(told))
     homes = _homes(con)
     nodes, answered = _nodes(con, homes, seen)
     gaps = (

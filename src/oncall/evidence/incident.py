@@ -45,7 +45,8 @@ class Incident:
         self._empty: dict[str, bool] = {}
         self.interrupts: set[Callable[[], None]] = set()  # how to stop what computes beside `con`
         self._failed: dict[str, RelationFailed] = {}
-        self._disbelieved: dict[str, tuple[Disbelief, ...]] = {}
+        self._believed: set[str] = set()
+        self._disbelieved: list[Disbelief] = []
 
     # ---------------------------------------------------------------- life
 
@@ -142,7 +143,7 @@ class Incident:
         NULL) or a scalar for every row; columns not given are NULL. All lengths must agree.
         """
         self._empty.pop(table, None)
-        self._disbelieved.pop(table, None)
+        self._believed.discard(table)
         return insert(self.con, table, BY_NAME[table].columns, columns)
 
     def rows(self, table: str) -> int:
@@ -154,7 +155,7 @@ class Incident:
     @property
     def disbelieved(self) -> tuple[Disbelief, ...]:
         """What was removed as impossible, of the tables read so far."""
-        return tuple(chain.from_iterable(self._disbelieved.values()))
+        return tuple(self._disbelieved)
 
     def disbelieve(self) -> tuple[Disbelief, ...]:
         """Remove the impossible values of every table that holds rows, and return them."""
@@ -162,10 +163,14 @@ class Incident:
             self.is_empty(table.name)
         return self.disbelieved
 
-    def _believe(self, table: str) -> None:
-        """Remove the impossible values of a table, unless that was done."""
-        if table not in self._disbelieved:
-            self._disbelieved[table] = strip_impossible(self.con, BY_NAME[table])
+    def _believe(self, table: str) -> bool:
+        """Remove the impossible values of a table, unless that was done; whether there were any."""
+        if table in self._believed:
+            return False
+        found = strip_impossible(self.con, BY_NAME[table])
+        self._believed.add(table)
+        self._disbelieved += found
+        return bool(found)
 
     # ----------------------------------------------------------- relations
 
@@ -197,13 +202,14 @@ class Incident:
         Asking never costs a scan, so a view is not known to be empty. Raises MissingEvidence and
         RelationFailed.
         """
-        if name not in BY_NAME:
-            self.require([name])
-        elif name not in self._empty:
-            self._empty[name] = self.rows(name) == 0
-            if not self._empty[name] and name not in self._disbelieved:
-                self._believe(name)
-                self._empty[name] = self.rows(name) == 0
+        if name not in self._empty:
+            if name in BY_NAME:
+                rows = self.rows(name)
+                if rows and self._believe(name):
+                    rows = self.rows(name)
+                self._empty[name] = rows == 0
+            else:
+                self.require([name])
         return self._empty[name]
 
     def require(self, names: Iterable[str]) -> None:

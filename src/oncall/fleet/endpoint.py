@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, get_args
 import duckdb
 
 from oncall import __version__
-from oncall.errors import OncallError
+from oncall.errors import OncallError, RelationFailed
 from oncall.evidence.columns import create_table_sql
 from oncall.evidence.schema import SCHEMA_VERSION, TABLES
 from oncall.evidence.settle import settle_duplicates
@@ -225,6 +225,8 @@ def _evidence(node: Node, request: Request) -> Iterator[Part | End]:
                 if isinstance(frame, Part):
                     rows += frame.rows
                     yield frame
+                else:
+                    gaps += _gaps_of(frame)
         finally:
             con.close()
     yield End({"rows": rows, "gaps": gaps, "collector": collector})
@@ -237,7 +239,7 @@ def _sealed_parts(node: Node, request: Request, into: _Folder) -> list[str]:
     )
     gaps: list[str] = []
     for opened in _opened(sealed, request):
-        _answer_into(opened, request, into)
+        gaps += _answer_into(opened, request, into)
         gaps += [str(gap) for gap in opened.gaps]
     if request.ask == "digest" and sealed and (not request.tables or _TASKS in request.tables):
         gaps += _label(node, sealed, request, into)
@@ -251,6 +253,8 @@ def _label(node: Node, sealed: Sequence[Shard], request: Request, into: _Folder)
         try:
             if part := tasks.part(opened.con, shards, request.job, into.folder):
                 into.take(iter([part]))
+        except RelationFailed as error:
+            return [f"tasks of training: {error}"]
         except duckdb.Error as error:
             return [f"tasks of training: {reason(error)}"]
     return []
@@ -284,20 +288,26 @@ def _opened(sealed: Sequence[Shard], request: Request) -> Iterator[Shards]:
             yield opened
 
 
-def _answer_into(shards: Shards, request: Request, into: _Folder) -> None:
-    """Put the shards' answer into the folder; damage that shows only in reading leaves out the
-    shards it is in."""
+def _answer_into(shards: Shards, request: Request, into: _Folder) -> list[str]:
+    """Put the shards' answer into the folder, and return what it lacks; damage that shows only in
+    reading leaves out the shards it is in."""
     if request.ask == "digest" and all(shows(shards.con, name) for name in CANDIDATES.values()):
         for table, candidates in CANDIDATES.items():
             shards.con.execute(f"CREATE TEMP VIEW {table} AS FROM memory.main.{candidates}")
     already = len(into.parts)
     try:
-        into.take(answer(shards.con, request))
+        return into.take(answer(shards.con, request))
     except duckdb.Error:
         if not shards.leave_out_damaged():
             raise
         del into.parts[already:]
-        into.take(answer(shards.con, request))
+        return into.take(answer(shards.con, request))
+
+
+def _gaps_of(end: End) -> list[str]:
+    """What an answer could not compute, as its end says."""
+    gaps = end.status.get("gaps")
+    return list(map(str, gaps)) if isinstance(gaps, list) else []
 
 
 class _Folder:
@@ -312,11 +322,16 @@ class _Folder:
         self.parts.append(ReceivedPart(sender, table, rows, path))
         return path.open("wb")
 
-    def take(self, frames: Iterator[Part | End]) -> None:
+    def take(self, frames: Iterator[Part | End]) -> list[str]:
+        """Write the parts; returns what the answer lacks, as its end says."""
+        gaps: list[str] = []
         for frame in frames:
             if isinstance(frame, Part):
                 with self.part(frame.table, frame.rows, "shards") as file:
                     file.write(frame.parquet)
+            else:
+                gaps += _gaps_of(frame)
+        return gaps
 
 
 # ------------------------------------------------------------------- collector

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import duckdb
+
+from oncall.errors import short_reason
 from oncall.evidence.schema import BY_NAME
 from oncall.shards.digest import (
     CANDIDATES,
@@ -25,9 +29,6 @@ from oncall.shards.digest import (
 from oncall.shards.measured import READ, select_measured
 from oncall.shards.traffic import THINNED, thinned_traffic
 from oncall.shards.wire import End, Part, Request, WireError
-
-if TYPE_CHECKING:
-    import duckdb
 
 ROWS_IN_A_PART = 500_000
 TRANSFERS_PART = 2  # so many rows for operations are one for transfers
@@ -50,6 +51,8 @@ TRAFFIC = {
 MEASURED = (*READ, "host_events", "pings")
 DIGEST_TABLES = (*WHOLE, *NEWEST, *MEASURED, *TRAFFIC, "ops", "transfers", "op_channels")
 
+_SELECTED = ("ops", "transfers", "op_channels")  # what `select_operations` chooses from
+
 _OPERATION = ("job", "comm", "seq", "rank")
 _SEEN = "greatest(enqueued_ns, started_ns, ended_ns, observed_ns)"
 _IN_WINDOW = (
@@ -64,6 +67,7 @@ _ASKED = (
 
 def answer(con: duckdb.DuckDBPyConnection, request: Request) -> Iterator[Part | End]:
     """The parts of an answer, and its end. The connection is changed only in temporary tables.
+    What cannot be computed is left out, and named in the end's `gaps`.
 
     `con` shows every evidence table in its current schema, as tables or views. Raises WireError
     for what is not asked of evidence, or of tables that there are not.
@@ -76,14 +80,30 @@ def answer(con: duckdb.DuckDBPyConnection, request: Request) -> Iterator[Part | 
     unknown = [name for name in request.tables if name not in BY_NAME]
     if unknown:
         raise WireError(f"there is no table `{unknown[0]}`", "request")
-    select_operations(con, request)
+    gaps: list[str] = []
+    with _gap("operations", gaps):
+        select_operations(con, request)
+    left_out = _SELECTED if gaps else ()
     rows = 0
     with tempfile.TemporaryDirectory(prefix="oncall-answer-") as folder:
         for table in request.tables or DIGEST_TABLES:
-            for part in _parts(con, table, request, Path(folder, "part.parquet")):
-                rows += part.rows
-                yield part
-    yield End({"rows": rows})
+            if table in left_out:
+                continue
+            with _gap(table, gaps):
+                for part in _parts(con, table, request, Path(folder, "part.parquet")):
+                    rows += part.rows
+                    yield part
+    yield End({"rows": rows, "gaps": gaps})
+
+
+@contextmanager
+def _gap(what: str, gaps: list[str]) -> Iterator[None]:
+    """What cannot be computed of the evidence becomes a gap of the answer. Damage that shows in
+    reading is left to who opened the shards, and knows which can be left out."""
+    try:
+        yield
+    except (duckdb.DataError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        gaps.append(f"{what} could not be computed: {short_reason(error)}")
 
 
 def jobs_seen(con: duckdb.DuckDBPyConnection, source: str = "ops") -> dict[str, Any]:

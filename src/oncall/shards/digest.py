@@ -41,7 +41,8 @@ CARRIED_NS = 24 * 3600 * 10**9  # how long a rank's last operation is carried fr
 MEASURED_NS = 3600 * 10**9  # how much own time there may be between two rounds, to be measured
 
 IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
-_DURATION = "coalesce(duration_ns, ended_ns - started_ns)"
+# Of what a damaged ring left in a shard the difference may not fit: then it is not known.
+_DURATION = "coalesce(duration_ns, TRY(ended_ns - started_ns))"
 _ENTERED = "coalesce(started_ns, enqueued_ns)"
 _LEFT_OFF = (
     "NULL::VARCHAR AS job, NULL::UBIGINT AS comm, NULL::INTEGER AS rank, "
@@ -88,7 +89,7 @@ def thin(
         UNION SELECT {", ".join(_KEY)} FROM narrow WHERE open
         UNION SELECT n.job, n.comm, n.kind, n.rank, n.seq FROM narrow n JOIN heads h
             ON {same("n", "h", _KEY[:-1])}
-        WHERE n.seq > h.seq - {LAST} OR n.seq IS NULL
+        WHERE n.seq > TRY(h.seq - {LAST}) OR n.seq IS NULL
         """
     )
     sampled = is_sampled(number("o"), "s.step")
@@ -133,7 +134,7 @@ def thin_transfers(
         SELECT {columns}, CASE WHEN {sampled} THEN s.step ELSE 1 END AS stands_for
         FROM {source} t JOIN temp.digest_steps s ON {same("t", "s", ("job", "comm", "kind"))}
         JOIN heads h ON {same("t", "h", ("job", "comm", "kind", "rank"))}
-        WHERE {sampled} OR t.ended_ns IS NULL OR t.seq > h.seq - {LAST_MOVED} OR t.seq IS NULL
+        WHERE {sampled} OR t.ended_ns IS NULL OR t.seq > TRY(h.seq - {LAST_MOVED}) OR t.seq IS NULL
         """
     )
 
@@ -218,10 +219,10 @@ def measure_own_time(
         f"""
         SELECT seq, kind = 'coll' AS collective, process, member,
             started_ns IS NOT NULL AS on_device, {_ENTERED} AS entered_ns,
-            {_ENTERED} + {_DURATION} AS left_ns
+            TRY({_ENTERED} + {_DURATION}) AS left_ns
         FROM {source} JOIN temp.digest_members USING (job, comm, rank)
         -- What is thinned already was measured when all rows were there.
-        WHERE stands_for IS NULL AND seq IS NOT NULL AND {_ENTERED} + {_DURATION} IS NOT NULL
+        WHERE stands_for IS NULL AND seq IS NOT NULL AND TRY({_ENTERED} + {_DURATION}) IS NOT NULL
         """
     ).fetchnumpy()
     each = [np.concatenate([earlier_calls[name], found[name]]) for name in order]
