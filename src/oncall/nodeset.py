@@ -39,9 +39,12 @@ def _write_spans(spans: Iterable[tuple[int, int]], width: int = 0) -> str:
     )
 
 
-def fold_ranks(ranks: Iterable[int]) -> str:
-    """Ranks as the shortest list of spans: [0, 1, 2, 4] -> `0-2,4`; nothing -> ``."""
-    return _write_spans(_spans(sorted(set(ranks))))
+def fold_ranks(ranks: Iterable[int | None]) -> str:
+    """Ranks as the shortest list of spans: [0, 1, 2, 4] -> `0-2,4`; nothing -> ``.
+
+    A rank that evidence does not know is left out.
+    """
+    return _write_spans(_spans(sorted({rank for rank in ranks if rank is not None})))
 
 
 def expand_ranks(text: str) -> tuple[int, ...]:

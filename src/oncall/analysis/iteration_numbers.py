@@ -77,7 +77,7 @@ def _count_apart(ranks: Sequence[Numbered], place: Array, apart: Array) -> None:
         at = np.flatnonzero((mine >= 0) & (one.count >= 0))
         usual = _usual([one], [one.count])
         calls = np.diff(one.count[at])
-        adjacent = (np.diff(mine[at]) == 1) & (calls > 0) & (usual < np.inf)
+        adjacent = (np.diff(mine[at]) == 1) & (calls > 0) & (0 < usual < np.inf)
         apart[mine[at][:-1][adjacent]] = np.maximum(1, np.round(calls[adjacent] / usual))
     for one, mine in zip(ranks, _split(ranks, place), strict=True):
         at = np.flatnonzero(mine >= 0)

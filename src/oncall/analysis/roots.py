@@ -115,7 +115,8 @@ def _graphs(
     }
     # In order, so that equal evidence is shown alike each time.
     standing = con.execute(
-        "SELECT job, comm, kind, seq, rank, peer, coalesce(waited_ns, 0) FROM standing ORDER BY ALL"
+        "SELECT job, comm, kind, seq, rank, peer, coalesce(waited_ns, 0) FROM standing "
+        "WHERE rank IS NOT NULL ORDER BY ALL"
     ).fetchall()
     for job, comm, kind, seq, rank, peer, waited_ns in standing:
         edges, waits, _ = graphs[job]
@@ -130,7 +131,8 @@ def _graphs(
         count, longest_ns = waits.get(place, (0, 0))
         waits[place] = count + 1, max(longest_ns, waited_ns)
     held = con.execute(
-        "SELECT job, comm, kind, seq, owner, rank, how FROM holders ORDER BY ALL"
+        "SELECT job, comm, kind, seq, owner, rank, how FROM holders WHERE rank IS NOT NULL "
+        "ORDER BY ALL"
     ).fetchall()
     for job, comm, kind, seq, owner, rank, how in held:
         edges, _, silent = graphs[job]
@@ -195,7 +197,11 @@ def find_roots(edges: Edges, waits: Waits, silent: set[int]) -> list[Root]:
         places = [node for node in component if isinstance(node, Place)]
         ranks = sorted(node for node in component if isinstance(node, int))
         if places and ranks and _is_circle(places, edges):
-            shown = max(places, key=lambda p: (waits.get(p, _NOBODY)[0], -p.seq, -p.comm))
+            shown = max(
+                places,
+                # A recorder may know neither the number nor the communicator.
+                key=lambda p: (waits.get(p, _NOBODY)[0], -(p.seq or 0), -(p.comm or 0)),
+            )
             roots.append(Root(shown, "circle", tuple(ranks)))
         elif places:
             roots.append(Root(places[0], "together", ()))
@@ -237,5 +243,5 @@ def _shown_best(alone: set[int], edges: Edges, waits: Waits, silent: set[int]) -
 def _worse(place: Place, held: set[int], waits: Waits) -> tuple[int, ...]:
     """Sorts operations that show more culprits, then those with more or longer waits, first."""
     count, longest_ns = waits.get(place, _NOBODY)
-    order = (-len(held), -count, -longest_ns, place.comm, place.number)
+    order = (-len(held), -count, -longest_ns, place.comm or 0, place.number or 0)
     return (*order, place.kind == "p2p", *place.ends)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncall.cli.interrupt import interruptible
-from oncall.cli.pictures import Drawing, check_target, show
+from oncall.cli.pictures import Drawing, check_target, drawable, show
 from oncall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _command(drawn: Callable[[Incident, WaitingGraph], Drawing]) -> Callable[...
         if output is not None:
             check_target(output)
         wanted = _hash(comm)
-        with evidence_of(path, job) as incident, interruptible(incident.con):
+        with evidence_of(path, job) as incident, interruptible(incident.con), drawable():
             window.keep_job(incident.con, job)
             graph = waiting_graph(incident, find_collective(incident, wanted, seq))
             drawing = drawn(incident, graph)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncall.cli.interrupt import interruptible
-from oncall.cli.pictures import PNG, SVG, Drawing, check_target, show
+from oncall.cli.pictures import PNG, SVG, Drawing, check_target, drawable, show
 from oncall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def stages(
 
     if output is not None:
         check_target(output, (SVG, PNG, _DOT, _GRAPH))
-    with evidence_of(path, job) as incident, interruptible(incident.con):
+    with evidence_of(path, job) as incident, interruptible(incident.con), drawable():
         window.keep_job(incident.con, job)
         if output is not None and not output.name.endswith((SVG, PNG)):
             _write_graph(incident, output, iteration, pipeline)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oncall.cli.interrupt import interruptible
-from oncall.cli.pictures import Drawing, check_target, show
+from oncall.cli.pictures import Drawing, check_target, drawable, show
 from oncall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def traffic(
         seq,
         None if resolution is None else _resolution_ns(resolution),
     )
-    with Incident.open(path) as incident, interruptible(incident.con):
+    with Incident.open(path) as incident, interruptible(incident.con), drawable():
         finding = _finding(incident, job, wanted.comm)
         if not has_traffic(incident):
             raise UsageError(f"{path}: {NO_TRAFFIC}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncall.errors import UsageError
+from oncall.errors import OncallError, UsageError, short_reason
 
 SVG, PNG = ".svg", ".png"
 
@@ -22,14 +24,34 @@ class Drawing:
     svg: Callable[[], str]
 
 
+@contextmanager
+def drawable() -> Iterator[None]:
+    """Within, evidence that cannot be drawn is a message, not a bug of ours: recordings hold what
+    no recorder should write. Under ONCALL_DEBUG the traceback is shown."""
+    import duckdb
+
+    try:
+        yield
+    except (OncallError, duckdb.InterruptException):
+        raise
+    except (duckdb.Error, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if os.environ.get("ONCALL_DEBUG"):
+            raise
+        raise UsageError(f"this evidence cannot be drawn: {short_reason(error)}") from error
+
+
 def show(drawing: Drawing, output: Path | None) -> None:
     """Write the picture, and print its name; without a file, print it as text."""
     if output is not None:
-        write_picture(output, drawing.svg())
+        with drawable():
+            svg = drawing.svg()
+        write_picture(output, svg)
         sys.stdout.write(f"{output}\n")
         return
     plain, width = terminal()
-    sys.stdout.write("\n".join(drawing.lines(width=width, plain=plain)) + "\n")
+    with drawable():
+        lines = drawing.lines(width=width, plain=plain)
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def check_target(output: Path, suffixes: Sequence[str] = (SVG, PNG)) -> None:

@@ -148,7 +148,7 @@ class Segmenting:
             self._con.execute(
                 ";".join(create_table_sql(table.name, table.columns) for table in TABLES)
             )
-            yield Incident(self._con)
+            yield Incident(self._con, trusted=True)
         finally:
             self._con.execute("USE memory; DETACH alone")
 
