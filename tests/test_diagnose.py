@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+import oncall.analysis  # noqa: F401 - registers the relations
+from oncall.cli.diagnose import drawings_of
 from oncall.diagnose import diagnose, exit_code
 from oncall.diagnosis import Coverage, Diagnosis, SkippedRule, Stack
 from oncall.errors import ExitCode, UsageError
 from oncall.evidence.incident import Incident
+from oncall.evidence.relations import REGISTRY
 from oncall.rules.load import parse
 from oncall.rules.rulebook import Rulebook
 
@@ -117,6 +120,98 @@ def test_a_rulebook_switched_off_is_a_note_and_no_doubt(incident: Incident) -> N
 def test_a_job_that_is_not_there(incident: Incident) -> None:
     with pytest.raises(UsageError, match="no evidence of job `k` here"):
         diagnose(incident, [rulebook(_OPEN)], "k")
+
+
+_HEADS = _OPEN.replace("rulebook: open", "rulebook: heads").replace(
+    "SELECT job, rank, enqueued_ns AS at_ns FROM ops WHERE NOT done ORDER BY rank",
+    "SELECT job, rank, newest_ns AS at_ns FROM heads WHERE entered_seq > 100",
+)
+_QUIET = _OPEN.replace("WHERE NOT done", "WHERE seq > 100")
+
+
+@pytest.fixture
+def overflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The relation `heads` cannot be computed."""
+
+    def compute(_: object) -> dict[str, object]:
+        raise OverflowError("a clock in 2126")
+
+    broken = replace(REGISTRY["heads"], sql=None, compute=compute)
+    monkeypatch.setitem(REGISTRY, "heads", broken)
+    return
+
+
+@pytest.mark.usefixtures("overflow")
+def test_what_cannot_be_computed_is_a_gap_and_the_rest_is_diagnosed(incident: Incident) -> None:
+    found = diagnose(incident, [rulebook(_OPEN), rulebook(_HEADS)])
+    assert [finding.verdict for finding in found.findings] == ["OPEN"]
+    (gap,) = [gap for gap in found.coverage.gaps if gap.details]
+    assert gap.reason == "could not be computed: heads (OverflowError: a clock in 2126)"
+    assert "raise OverflowError" in gap.details
+    (skipped,) = found.coverage.skipped_rules
+    assert (skipped.rule, skipped.why, skipped.uncomputed) == ("heads", gap.reason, "heads")
+    assert exit_code(found) == ExitCode.FINDING
+
+
+@pytest.mark.usefixtures("overflow")
+def test_nothing_found_without_what_failed_is_inconclusive(incident: Incident) -> None:
+    incident.append("recordings", {"job": "j", "path": "rank_2", "rank": 2})
+    assert exit_code(diagnose(incident, [rulebook(_QUIET)])) == ExitCode.HEALTHY
+    with Incident.empty() as again:
+        again.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": 0, "done": True})
+        found = diagnose(again, [rulebook(_QUIET), rulebook(_HEADS)])
+    assert exit_code(found) == ExitCode.TOO_LITTLE_COVERAGE
+    assert found.doubt == "rulebook heads failed"
+
+
+@pytest.mark.usefixtures("overflow")
+def test_a_picture_of_what_failed_is_its_reason(incident: Incident) -> None:
+    traffic = rulebook(_OPEN.replace("rulebook: open", "rulebook: pulse"))
+    incident.append(
+        "epochs",
+        {"node": "a", "nic": "m", "qpn": 1, "start_ns": 10, "epoch_ns": 5, "bytes": 1, "rank": 1},
+    )
+    found = diagnose(incident, [traffic])
+    drawn = drawings_of(incident, found, plain=True)
+    assert drawn == {
+        "F1": ["not drawn: could not be computed: heads (OverflowError: a clock in 2126)"]
+    }
+
+
+def test_evidence_that_contradicts_itself_is_not_called_healthy(incident: Incident) -> None:
+    incident.append("recordings", {"job": "j", "path": "rank_2", "rank": 2})
+    incident.append(
+        "launches",
+        {"job": "j", "comm": 1, "rank": 0, "launched": 0, "completed": 1, "at_ns": 10**9},
+    )
+    found = diagnose(incident, [rulebook(_HEADS), rulebook(_QUIET)])
+    assert [one.what for one in found.coverage.contradictions] == [
+        "1 rank completed more operations than it launched",
+        "1 rank completed operations that it never launched",
+    ]
+    assert exit_code(found) == ExitCode.TOO_LITTLE_COVERAGE
+    assert found.doubt == (
+        "the evidence cannot be trusted: 1 rank completed more operations than it launched"
+    )
+
+
+def test_a_contradiction_where_nobody_looked_is_stated_and_no_doubt(incident: Incident) -> None:
+    incident.append("recordings", {"job": "j", "path": "rank_2", "rank": 2})
+    incident.append("comms", {"job": "j", "comm": 1, "rank": 2, "size": [1, 2]})
+    found = diagnose(incident, [rulebook(_QUIET)])
+    assert [one.tables for one in found.coverage.contradictions] == [("comms",)]
+    assert exit_code(found) == ExitCode.HEALTHY
+
+
+def test_impossible_values_are_stated(incident: Incident) -> None:
+    incident.append("recordings", {"job": "j", "path": "rank_2", "rank": 2})
+    incident.append("ops", {"job": "j", "comm": 1, "rank": 0, "seq": 2, "ended_ns": 2**63 - 1})
+    found = diagnose(incident, [rulebook(_QUIET)])
+    (one,) = found.coverage.contradictions
+    assert one.what == "1 impossible value of ops.ended_ns"
+    assert one.example == "such as 9223372036854775807; taken as unknown"
+    assert found.until_ns == 30
+    assert exit_code(found) == ExitCode.TOO_LITTLE_COVERAGE
 
 
 SEEN = Coverage(nodes=0, answered=0, ranks=10, ranks_seen=9)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import oncall.analysis
-from oncall.errors import MissingEvidence
+from oncall.errors import Interrupted, MissingEvidence, RelationFailed
 from oncall.evidence import relations
 from oncall.evidence.incident import Incident
 from oncall.evidence.relations import Relation, relation
@@ -80,6 +80,105 @@ def test_a_view_follows_the_table_it_rewrites(incident: Incident) -> None:
     incident.require(["seen"])
     incident.append("ops", {"rank": [2]})
     assert incident.rows("seen") == 2
+
+
+# ------------------------------------------------------------------- failures
+
+
+def failing(error: BaseException) -> list[str]:
+    """Register `broken`, which raises, and `above` and `beside` that read it; what is computed."""
+    computed: list[str] = []
+
+    @relation("broken", reads=["ops"], columns=RANK, source="test")
+    def broken(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]]:  # noqa: ARG001
+        computed.append("broken")
+        raise error
+
+    @relation("above", reads=["broken"], columns=RANK, source="test")
+    def above(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]]:  # noqa: ARG001
+        computed.append("above")
+        return {"rank": [1]}
+
+    @relation("beside", reads=["ops"], optional=["above"], columns=RANK, source="test")
+    def beside() -> str:
+        return "SELECT rank FROM ops"
+
+    return computed
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        duckdb.OutOfRangeException("Overflow in subtraction of INT64"),
+        FloatingPointError("overflow"),
+        IndexError("out of bounds"),
+        MemoryError(),
+        ZeroDivisionError("division by zero"),
+    ],
+)
+def test_a_failure_is_everybodys_who_reads_it_and_tried_once(
+    incident: Incident, error: Exception
+) -> None:
+    computed = failing(error)
+    incident.append("ops", {"rank": [3]})
+    for name in ("broken", "above", "beside", "broken"):
+        with pytest.raises(RelationFailed) as told:
+            incident.require([name])
+        assert told.value.relation == "broken"
+        assert str(error) in told.value.reason
+    with pytest.raises(RelationFailed):
+        incident.is_empty("above")
+    with pytest.raises(RelationFailed):
+        incident.provide(["beside"])
+    assert computed == ["broken"]
+    [failure] = incident.failures
+    assert "raise error" in failure.details
+
+
+def test_who_shows_what_is_there_gets_empty_tables(incident: Incident) -> None:
+    failing(ValueError("no"))
+    incident.append("ops", {"rank": [3]})
+    incident.provide_what_can_be(["beside", "broken"])
+    assert [incident.rows(name) for name in ("broken", "above", "beside")] == [0, 0, 0]
+    assert [failure.relation for failure in incident.failures] == ["broken"]
+    with pytest.raises(RelationFailed):
+        incident.require(["beside"])
+
+
+@pytest.mark.parametrize("stop", [duckdb.InterruptException("stopped"), Interrupted()])
+def test_what_was_stopped_has_not_failed(incident: Incident, stop: Exception) -> None:
+    computed = failing(stop)
+    incident.append("ops", {"rank": [3]})
+    for _ in range(2):
+        with pytest.raises(type(stop)):
+            incident.require(["above"])
+    assert computed == ["broken", "broken"]
+    assert incident.failures == ()
+
+
+def test_numbers_that_numpy_would_only_warn_of_are_a_failure(incident: Incident) -> None:
+    @relation("shares", reads=["ops"], columns=[("n", "DOUBLE", "", "n")], source="test")
+    def shares(con: duckdb.DuckDBPyConnection) -> dict[str, np.ndarray]:
+        return {"n": 1.0 / con.execute("SELECT seq FROM ops").fetchnumpy()["seq"]}
+
+    incident.append("ops", {"seq": [0]})
+    with pytest.raises(RelationFailed, match=r"shares \(FloatingPointError: divide by zero"):
+        incident.require(["shares"])
+
+
+def test_sql_that_overflows_is_a_failure_with_duckdbs_words(incident: Incident) -> None:
+    @relation("sums", reads=["ops"], columns=[("n", "BIGINT", "", "n")], source="test")
+    def sums() -> str:
+        return "SELECT seq * 9223372036854775807 AS n FROM ops"
+
+    incident.append("ops", {"seq": [2]})
+    with pytest.raises(RelationFailed, match=r"sums \(.*[Oo]verflow"):
+        incident.require(["sums"])
+
+
+def test_a_relation_rests_on_the_tables_below_it() -> None:
+    failing(ValueError())
+    assert relations.base_tables(["beside", "nics"]) == {"ops", "nics"}
 
 
 def test_types_are_as_declared_whatever_the_sql_yields(incident: Incident) -> None:

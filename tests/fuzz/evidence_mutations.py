@@ -18,10 +18,11 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import duckdb
 import jsonschema
@@ -32,6 +33,8 @@ from oncall.diagnose import diagnose, exit_code
 from oncall.diagnosis import Diagnosis
 from oncall.errors import ExitCode, OncallError
 from oncall.evidence.incident import Incident
+from oncall.evidence.readable import readable
+from oncall.evidence.relations import REGISTRY
 from oncall.evidence.schema import BY_NAME, Column
 from oncall.report.contract import document, schema, to_json
 from oncall.report.markdown import to_markdown
@@ -48,6 +51,7 @@ from oncall.rules.testing import test_files
 from oncall.rules.tests_file import evidence, load_tests
 
 MOST_MUTATIONS = 6
+BROKEN_SHARE = 0.2  # of seeds in which a relation fails whatever the evidence
 _ALLOWED = {ExitCode.HEALTHY, ExitCode.FINDING, ExitCode.TOO_LITTLE_COVERAGE}
 
 
@@ -70,11 +74,32 @@ def mutate_and_diagnose(seed: int) -> Outcome:
     chance = random.Random(seed)
     names = sorted(_incidents())
     name = chance.choice(names)
-    with warnings.catch_warnings(), _incidents()[name]() as incident:
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("error")
-        mutations = tuple(mutate(incident, chance))
+        incident = stack.enter_context(_incidents()[name]())
+        mutations = list(mutate(incident, chance))
+        if chance.random() < BROKEN_SHARE:
+            broken = chance.choice(sorted(REGISTRY))
+            stack.enter_context(broken_relation(broken, chance.choice(_ERRORS)))
+            mutations.append(f"break {broken}")
         outcome = examine(incident)
-    return Outcome(seed, name, mutations, *outcome)
+    return Outcome(seed, name, tuple(mutations), *outcome)
+
+
+@contextmanager
+def broken_relation(name: str, error: Exception) -> Iterator[None]:
+    """Within, a relation cannot be computed."""
+
+    def compute(_: object) -> Mapping[str, Any]:
+        raise error
+
+    whole = REGISTRY[name]
+    REGISTRY[name] = replace(whole, sql=None, compute=compute, view=False)
+    try:
+        yield
+    finally:
+        REGISTRY[name] = whole
 
 
 def examine(incident: Incident) -> tuple[ExitCode, tuple[str, ...]]:
@@ -164,8 +189,9 @@ def _waiting_svg(incident: Incident) -> str:
 def _as_a_message() -> Iterator[None]:
     """What a question may raise: the console and the command line show its message."""
     try:
-        yield
-    except (OncallError, duckdb.Error) as error:
+        with readable("this cannot be shown"):
+            yield
+    except OncallError as error:
         assert str(error).strip()
 
 
@@ -308,6 +334,18 @@ def _nothing_known(con: duckdb.DuckDBPyConnection, table: str, chance: random.Ra
     return table
 
 
+_ERRORS = (
+    duckdb.OutOfRangeException("Out of Range Error: Overflow in subtraction of INT64"),
+    duckdb.OutOfMemoryException("Out of Memory Error: failed to allocate"),
+    OverflowError("cannot convert float infinity to integer"),
+    FloatingPointError("invalid value encountered in cast"),
+    IndexError("index 7 is out of bounds for axis 0 with size 7"),
+    KeyError(None),
+    MemoryError(),
+    RecursionError("maximum recursion depth exceeded"),
+    TypeError("'<' not supported between instances of 'NoneType' and 'int'"),
+    ValueError(""),
+)
 _Mutation = Callable[[duckdb.DuckDBPyConnection, str, random.Random], str]
 _MUTATIONS: dict[str, tuple[_Mutation, int]] = {
     "value": (_value, 10),
@@ -385,7 +423,7 @@ def main() -> int:
             continue
         mutations += len(outcome.mutations)
         failed += bool(outcome.failed)
-        for failure in outcome.failed:
+        for failure in outcome.failed if "break" not in str(outcome.mutations) else ():
             print(f"seed {seed}: {failure}: {outcome.mutations}", flush=True)
     seconds = time.monotonic() - began
     print(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from oncall.evidence.incident import Incident
+from oncall.evidence.relations import REGISTRY
 from oncall.rules.engine import Outcome, run
 from oncall.rules.evaluate import Evaluation
 from oncall.rules.rulebook import Rulebook
@@ -139,6 +141,77 @@ def test_if_unknown_goes_on_without_evidence(hang: Incident, book: Make) -> None
     (finding,) = outcome.findings
     assert [step.answer for step in finding.story] == ["unknown", "unknown"]
     assert finding.ruled_out == () and outcome.skipped == ()
+
+
+@contextmanager
+def failing(name: str) -> Iterator[None]:
+    """Within, a relation cannot be computed."""
+
+    def compute(_: object) -> dict[str, object]:
+        raise OverflowError("a clock in 2126")
+
+    whole = REGISTRY[name]
+    REGISTRY[name] = replace(whole, sql=None, compute=compute, view=False)
+    try:
+        yield
+    finally:
+        REGISTRY[name] = whole
+
+
+OF_A_RELATION = (
+    ("start_when", "  paused: SELECT job, comm, rank FROM heads\nstart_when"),
+    ("test: none(absent)", "test: none(paused)"),
+)
+
+
+def test_a_rulebook_without_its_relation_is_skipped_and_the_others_run(
+    hang: Incident, book: Make
+) -> None:
+    started = book(
+        (
+            "FROM ops WHERE ended_ns IS NULL",
+            "FROM ops JOIN heads USING (job, comm, rank) WHERE ended_ns IS NULL",
+        )
+    )
+    with failing("heads"):
+        outcome = run(hang, [started, book(("rulebook: tiny", "rulebook: other"))])
+    assert [finding.rulebook for finding in outcome.findings] == ["other"]
+    (skipped,) = outcome.skipped
+    assert (skipped.rule, skipped.uncomputed, skipped.failed) == ("tiny", "heads", True)
+    assert skipped.why == "could not be computed: heads (OverflowError: a clock in 2126)"
+
+
+def test_a_branch_without_its_relation_is_undecided(hang: Incident, book: Make) -> None:
+    with failing("heads"):
+        outcome = run(hang, [book(*OF_A_RELATION)])
+    (skipped,) = outcome.skipped
+    assert (skipped.rule, skipped.uncomputed) == ("tiny.paused", "heads")
+    assert skipped.undecided and skipped.why.endswith("; 1 case(s) end there")
+
+
+def test_if_unknown_goes_on_without_a_relation_and_says_so(hang: Incident, book: Make) -> None:
+    unknown = "  if_unknown: {verdict: H1, say: Nobody knows., blame: absent}\n"
+    unknown += "  if_yes:\n    verdict: none"
+    with failing("heads"):
+        outcome = run(hang, [book(*OF_A_RELATION, ("  if_yes:\n    verdict: none", unknown))])
+    assert [finding.verdict for finding in outcome.findings] == ["H1"]
+    assert [skipped.uncomputed for skipped in outcome.skipped] == ["heads"]
+
+
+def test_a_sites_rulebook_is_not_set_aside_for_what_the_evidence_lacks(
+    hang: Incident, book: Make
+) -> None:
+    of_site = replace(book(*OF_A_RELATION), site_file="tiny.yaml")
+    assert of_site.written_here
+    with failing("heads"):
+        outcome = run(hang, [replace(of_site, instead_of=book())])
+    assert outcome.findings == ()
+    assert [(one.uncomputed, one.set_aside) for one in outcome.skipped] == [("heads", False)]
+
+
+def test_the_tables_that_were_asked_are_known(hang: Incident, book: Make) -> None:
+    assert run(hang, [book()]).rests_on == {"ops"}
+    assert "launches" in run(hang, [book(*OF_A_RELATION)]).rests_on
 
 
 def test_ruled_out_with_the_sentence_that_turned_away(hang: Incident, book: Make) -> None:

@@ -236,6 +236,7 @@ def members() -> str:
             SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic, pid FROM ranks ORDER BY ALL)
         SELECT job, comm, rank, comm_rank, size, name, role, tree_layer, node, gpu, nic, pid
         FROM told FULL JOIN acting USING (job, comm, rank) LEFT JOIN placed USING (job, rank)
+        WHERE rank IS NOT NULL
     """
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncall.errors import OncallError, UsageError, short_reason
+from oncall.errors import UsageError
 
 SVG, PNG = ".svg", ".png"
 
@@ -24,20 +23,12 @@ class Drawing:
     svg: Callable[[], str]
 
 
-@contextmanager
-def drawable() -> Iterator[None]:
-    """Within, evidence that cannot be drawn is a message, not a bug of ours: recordings hold what
-    no recorder should write. Under ONCALL_DEBUG the traceback is shown."""
-    import duckdb
+def drawable() -> AbstractContextManager[None]:
+    """Within, evidence that cannot be drawn is a message: recordings hold what no recorder should
+    write."""
+    from oncall.evidence.readable import readable
 
-    try:
-        yield
-    except (OncallError, duckdb.InterruptException):
-        raise
-    except (duckdb.Error, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        if os.environ.get("ONCALL_DEBUG"):
-            raise
-        raise UsageError(f"this evidence cannot be drawn: {short_reason(error)}") from error
+    return readable("this evidence cannot be drawn")
 
 
 def show(drawing: Drawing, output: Path | None) -> None:

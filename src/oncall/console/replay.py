@@ -50,14 +50,17 @@ from oncall.console.world import (
     World,
 )
 from oncall.diagnose import diagnose, judges, with_failures
-from oncall.errors import OncallError, UsageError
+from oncall.errors import OncallError, UsageError, short_reason
 from oncall.evidence.incident import Incident
+from oncall.evidence.readable import readable
 from oncall.evidence.told import tell
 from oncall.report.network.waiting import Collective, Step
 from oncall.report.stages.timeline import Box
 from oncall.rules.rulebook import Rulebook
 from oncall.rules.site import Rulebooks
 from oncall.training import Training
+
+UNANSWERABLE = "the evidence cannot answer that"
 
 
 @dataclass(frozen=True)
@@ -376,12 +379,11 @@ class Replay:
                 raise UsageError("there is no diagnosis yet")
             present.evidence.take()
         try:
-            with self._cancellations["questions"].task() as task:
+            with self._cancellations["questions"].task() as task, readable(UNANSWERABLE):
                 task.uses(present.incident)
                 yield present, task
-        except duckdb.Error as error:
-            first = next(iter(str(error).strip().splitlines()), "it cannot be read")
-            raise OncallError(f"the evidence cannot answer that: {first}") from error
+        except duckdb.InterruptException as error:
+            raise OncallError(f"{UNANSWERABLE}: {short_reason(error)}") from error
         finally:
             present.evidence.drop()
 

@@ -89,8 +89,10 @@ def _beyond(table: Table) -> Mapping[str, str]:
     """For each column that has bounds, SQL that is true of a value beyond them."""
     found = {}
     for column in table.columns:
-        if column.type == "DOUBLE":  # NaN is above all
-            found[column.name] = f'"{column.name}" NOT BETWEEN -{FINITE} AND {FINITE}'
+        if column.type == "DOUBLE":  # statistics, which may answer a comparison, leave NaN out
+            found[column.name] = (
+                f'(NOT isfinite("{column.name}") OR abs("{column.name}") > {FINITE})'
+            )
         elif (bounds := bounds_of(table.name, column)) is not None:
             found[column.name] = f'"{column.name}" NOT BETWEEN {bounds[0]} AND {bounds[1]}'
     return found
