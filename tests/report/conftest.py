@@ -6,6 +6,7 @@ import pytest
 
 from oncall.diagnosis import (
     Blame,
+    Contradiction,
     Coverage,
     Diagnosis,
     Finding,
@@ -110,6 +111,32 @@ def _consequence(number: int) -> Finding:
         case={"job": "llama-405b", "comm": f"0x{number}", "seq": 4},
         story=(Step("Is it late?", "yes", "It is late.", "late", 3),),
         explained_by="F1",
+    )
+
+
+@pytest.fixture
+def untrusted() -> Diagnosis:
+    """Nothing found, of evidence that contradicts itself, with two rulebooks that lack the same."""
+    why = "could not be computed: progress (Out of Range Error: Overflow)"
+    skipped = tuple(SkippedRule(name, (), why, uncomputed="progress") for name in ("waits", "hang"))
+    return Diagnosis(
+        job="j",
+        since_ns=SINCE_NS,
+        until_ns=SINCE_NS + MINUTE_NS,
+        coverage=Coverage(
+            nodes=1,
+            answered=1,
+            ranks=2,
+            ranks_seen=2,
+            gaps=(Gap(why, details="Traceback:\n  in progress\nOverflow"),),
+            skipped_rules=skipped,
+            contradictions=(
+                Contradiction("2 operations completed twice", 2, "AllReduce 5", ("ops",), (0, 1)),
+            ),
+        ),
+        findings=(),
+        checked=("slow",),
+        rests_on=frozenset(("ops",)),
     )
 
 

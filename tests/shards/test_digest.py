@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oncall.evidence.incident import Incident
 from oncall.shards.answer import TRANSFERS_PART, answer
 from oncall.shards.digest import LAST, LAST_MOVED, Size, choose_steps
-from oncall.shards.wire import Part, Request, WireError
+from oncall.shards.wire import End, Part, Request, WireError
 
 S = 10**9
 
@@ -103,6 +103,31 @@ def test_quiet_communicators_leave_their_share_to_busy_ones(
 def test_a_request_names_tables_of_the_schema_only() -> None:
     with job_of(1, 3) as incident, pytest.raises(WireError, match="no table `secrets`"):
         list(answer(incident.con, Request("digest", job="j", tables=("secrets",))))
+
+
+def test_a_damaged_clock_costs_its_own_time_and_no_answer() -> None:
+    with job_of(ranks=2, rounds=5) as incident:
+        incident.con.execute(
+            f"UPDATE ops SET started_ns = {-(2**63)}, ended_ns = {2**63 - 1} WHERE seq = 3"
+        )
+        *parts, end = answer(incident.con, Request("digest", job="j", budget_rows=1000))
+    assert [part.table for part in parts if isinstance(part, Part)] == ["ops"]
+    assert end == End({"rows": 10, "gaps": []})
+
+
+def test_what_cannot_be_computed_is_a_gap_of_the_answer() -> None:
+    with job_of(ranks=2, rounds=5) as incident:
+        incident.append("comms", {"job": "j", "comm": 7, "rank": [0, 1]})
+        incident.con.execute(
+            "ALTER TABLE ops RENAME TO real; CREATE VIEW ops AS SELECT * REPLACE "
+            "(CASE seq WHEN 3 THEN (seq + 9223372036854775807) ELSE started_ns END AS started_ns) "
+            "FROM real"
+        )
+        *parts, end = answer(incident.con, Request("digest", job="j", budget_rows=1000))
+    assert [part.table for part in parts if isinstance(part, Part)] == ["comms"]
+    assert isinstance(end, End)
+    [gap] = end.status["gaps"]
+    assert gap.startswith("operations could not be computed: Out of Range Error")
 
 
 def test_a_job_is_a_value_whatever_it_is_called() -> None:

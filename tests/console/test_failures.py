@@ -1,0 +1,71 @@
+"""What cannot be computed of a recording costs a screen, not the console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oncall.console.opening import open_recording
+from oncall.console.session import Session
+from oncall.errors import OncallError
+from oncall.evidence.incident import Incident
+from oncall.evidence.relations import REGISTRY
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def compute(_: object) -> dict[str, object]:
+        raise OverflowError("a clock in 2126")
+
+    whole = REGISTRY[name]
+    monkeypatch.setitem(REGISTRY, name, replace(whole, sql=None, compute=compute, view=False))
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with Incident.empty() as incident:
+        incident.append("comms", {"job": "j", "comm": 7, "rank": [0, 1], "size": 2})
+        incident.append(
+            "ops",
+            {"job": "j", "comm": 7, "kind": "coll", "op": "AllReduce", "rank": [0, 1], "seq": 1}
+            | {"started_ns": 10**9, "ended_ns": 2 * 10**9},
+        )
+        incident.save(tmp_path / "made.oncall")
+    opened = open_recording([tmp_path / "made.oncall"], None)
+    yield opened
+    opened.close()
+
+
+def test_a_world_without_its_ranks_places_says_what_failed(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(monkeypatch, "witnesses")
+    world = session.world()
+    assert world.ranks.rank.tolist() == [0, 1]
+    assert "could not be computed: witnesses (OverflowError: a clock in 2126)" in [
+        gap.reason for gap in world.diagnosis.coverage.gaps
+    ]
+
+
+def test_a_screen_without_its_relation_is_a_message(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(monkeypatch, "labelled_tasks")
+    session.world()
+    with pytest.raises(OncallError, match=r"could not be computed: labelled_tasks"):
+        session.stages()
+    assert session.rank_card(0).rank == 0
+
+
+def test_a_screen_that_breaks_is_a_message(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def card_of(*_: object) -> None:
+        raise TypeError("no rank")
+
+    monkeypatch.setattr("oncall.console.replay.card_of", card_of)
+    session.world()
+    with pytest.raises(OncallError, match="cannot answer that: TypeError: no rank"):
+        session.rank_card(0)
