@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 
@@ -26,6 +26,10 @@ RESTART_NS = 60 * NS_PER_S
 # No job runs for so long: clocks are.
 APART_NS = 10 * 365 * 24 * 3600 * NS_PER_S
 _MOST_NAMED = 1_000  # ranks
+_TABLES = ("ops", "launches", "comms", "ranks")
+
+
+_Check: TypeAlias = "Callable[[duckdb.DuckDBPyConnection], Iterator[Found]]"
 
 
 @dataclass(frozen=True)
@@ -57,16 +61,35 @@ class Found:
 )
 def contradictions(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """What the evidence says and what contradicts it, a row for each kind."""
-    there = {
-        table
-        for table in ("ops", "launches", "comms", "ranks")
-        if con.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall()
-    }
+    asked = ", ".join(f"EXISTS (FROM {table})" for table in _TABLES)
+    (answers,) = con.execute(f"SELECT {asked}").fetchall()
+    there = {table for table, has_rows in zip(_TABLES, answers, strict=True) if has_rows}
+    needless = _needless(con) if "ops" in there else set()
     found = [
-        one for check, needs in _CHECKS.items() if needs <= there for one in check(con) if one.count
+        one
+        for check, needs in _CHECKS.items()
+        if needs <= there and check not in needless
+        for one in check(con)
     ]
     names = ("job", "what", "count", "example", "tables", "ranks", "nodes")
     return {name: [getattr(one, name) for one in found] for name in names}
+
+
+def _needless(con: duckdb.DuckDBPyConnection) -> set[_Check]:
+    """The checks of times that cannot find anything, by one look at all operations: of sound
+    evidence that is each of them."""
+    ((early, wide, unborn),) = con.execute(
+        f"""
+        SELECT bool_or(ended_ns < greatest(enqueued_ns, started_ns) - {CLOCK_SLACK_NS}),
+            max(greatest(enqueued_ns, started_ns, ended_ns))
+                - min(least(enqueued_ns, started_ns, ended_ns)) > {APART_NS},
+            min(least(enqueued_ns, started_ns))
+                < (SELECT max(started_ns) FROM ranks) - {BIRTH_SLACK_NS}
+        FROM ops
+        """
+    ).fetchall()
+    told = {_ended_early: early, _apart: wide, _before_birth: unborn}
+    return {check for check, is_met in told.items() if not is_met}
 
 
 def _ended_early(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
@@ -223,7 +246,7 @@ def _two_homes(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
 
 
 _RANKS = f"list(DISTINCT rank ORDER BY rank)[:{_MOST_NAMED}]"
-_CHECKS: Mapping[Callable[[duckdb.DuckDBPyConnection], Iterator[Found]], set[str]] = {
+_CHECKS: Mapping[_Check, set[str]] = {
     _ended_early: {"ops"},
     _ended_twice: {"ops"},
     _completed_unlaunched: {"launches"},
