@@ -60,8 +60,8 @@ def expand_ranks(text: str) -> tuple[int, ...]:
         low, high = int(match[1]), int(match[2] or match[1])
         if high < low:
             raise UsageError(f"`{part.strip()}` runs backwards; write {high}-{low}")
-        if high - low >= _MOST_RANKS:
-            raise UsageError(f"`{part.strip()}` is more than {_MOST_RANKS:,} ranks")
+        if len(ranks) + high - low >= _MOST_RANKS:
+            raise UsageError(f"`{part.strip()}` makes more than {_MOST_RANKS:,} ranks")
         ranks.extend(range(low, high + 1))
     return tuple(ranks)
 

@@ -14,6 +14,7 @@ import duckdb
 import pytest
 from ruamel.yaml import YAML
 
+from oncall.errors import RulebookError, UsageError
 from oncall.evidence.incident import Incident
 from oncall.evidence.relations import REGISTRY
 from oncall.evidence.schema import BY_NAME
@@ -21,10 +22,12 @@ from oncall.rules.check import Checker
 from oncall.rules.engine import run
 from oncall.rules.functions import refused_calls
 from oncall.rules.load import load_rulebooks, parse, shipped_folder
+from oncall.rules.positions import Source
 from oncall.rules.rulebook import STARTED, Rulebook
 from oncall.rules.sandbox import close_sandbox, compute
 from oncall.rules.sql import DEEPEST_FACT, LONGEST_FACT, SqlFault, read_sql
 from oncall.rules.template import TemplateError, parse_template
+from oncall.rules.tests_file import TestCase, TestFile, evidence, read_tests
 from oncall.units import Quantity
 
 Make = Callable[..., Rulebook]
@@ -263,6 +266,39 @@ def test_yaml_is_bounded(text: str, message: str) -> None:
     rulebook, problems = parse(text, "x.yaml")
     assert rulebook is None
     assert any(message in str(problem) for problem in problems), problems[:3]
+
+
+def test_a_file_without_end_is_not_read(tmp_path: Path) -> None:
+    endless = tmp_path / "x.yaml"
+    with endless.open("wb") as file:
+        file.truncate(100 * 2**30)  # sparse: it takes no room
+    with Checker() as checker:
+        (problem,) = checker.check_file(endless)
+    assert "larger than 1,000,000 characters" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "rulebook: tiny\ndefaults: {ops: {a0: &a0 [x, x]"
+            + "".join(f", a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60))
+            + "}}\ntests: [{name: x, expect: [], given: {ops: [{job: *a59}]}}]\n",
+            "aliases that stand for more than",
+        ),
+        ("tests: &a [*a]\n", "aliases that stand for more than"),
+    ],
+)
+def test_aliases_of_tests_are_bounded(text: str, message: str) -> None:
+    with pytest.raises(RulebookError, match=message):
+        read_tests(Source("x.test.yaml", text))
+
+
+def test_a_row_of_a_test_stands_for_so_many_and_no_more() -> None:
+    row = {"rank": "0-99999", "seq": "0-99999"}
+    case = TestCase(name="x", given={"ops": [row]}, expect=())
+    with pytest.raises(UsageError, match="more than 1,000,000 rows"):
+        evidence(TestFile(rulebook="x", tests=(case,)), case)
 
 
 def test_a_check_computes_nothing_that_takes_for_ever(tiny: str) -> None:

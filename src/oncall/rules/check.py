@@ -28,7 +28,7 @@ from oncall.rules.load import (
     rulebook_files,
     shipped_folder,
 )
-from oncall.rules.positions import Fault, Source
+from oncall.rules.positions import Fault, Source, read_source
 from oncall.rules.rulebook import (
     IDENTIFYING,
     ROLE_COLUMNS,
@@ -82,12 +82,8 @@ class Checker:
 
     def check_file(self, path: Path) -> list[Problem]:
         """Every problem of the rulebook's file."""
-        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
-            return [Problem(str(path), 1, 1, "cannot be read: not a file")]
-        try:
-            return self.check(path.read_text(encoding="utf-8"), str(path))
-        except (OSError, UnicodeDecodeError):
-            return [Problem(str(path), 1, 1, "cannot be read as UTF-8 text")]
+        source, problems = read_source(path)
+        return problems or self.check(source.text, source.path)
 
     def faults(self, rulebook: Rulebook) -> list[Fault]:
         """Faults of SQL, of what sentences and leaves read from facts, and of style."""

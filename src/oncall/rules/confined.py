@@ -206,10 +206,10 @@ class Confined:
         try:
             answer = self._process.ask(ask)
         except _Died as died:
-            self._process.close()
-            self._process = None
+            self._end()
             raise QueryFailed(self._epitaph(died.args[0], ask)) from None
         if answer.limit == "memory":
+            self._end()  # what it freed need not be free for the next fact
             raise QueryFailed(f"the fact needs {self._more_memory}")
         if answer.limit == "rows":
             most = f"{format_number(MOST_ROWS)} rows or {format_bytes(MOST_BYTES)}"
@@ -217,6 +217,12 @@ class Confined:
         if answer.failed:
             raise QueryFailed(_message(answer.failed), answer.failed)
         return answer.value
+
+    def _end(self) -> None:
+        with self._giving_back:
+            process, self._process = self._process, None
+        if process is not None:
+            process.close()
 
     @property
     def _more_memory(self) -> str:

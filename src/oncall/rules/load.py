@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from oncall.errors import Problem, RulebookError, UsageError
-from oncall.rules.positions import Fault, Source, aliases, read_yaml
+from oncall.rules.positions import Fault, Source, aliases, read_source, read_yaml
 from oncall.rules.rulebook import (
     FORMAT,
     OverrideFile,
@@ -67,7 +67,7 @@ def rulebook_files(folder: Path) -> list[Path]:
 
 def is_override(path: Path) -> bool:
     """Whether the file changes another rulebook; False if it cannot be read as YAML."""
-    source, problems = _source(path)
+    source, problems = read_source(path)
     data = None if problems else read_yaml(source)[0]
     return isinstance(data, dict) and "override" in data
 
@@ -206,7 +206,7 @@ def replacement(what: str, written: bool | int | float | str, present: Quantity)
 
 
 def _read_file(path: Path) -> tuple[Source, Rulebook | OverrideFile | None, list[Problem]]:
-    source, problems = _source(path)
+    source, problems = read_source(path)
     if problems:
         return source, None, problems
     part, found = _read_text(source.path, source.text)
@@ -228,16 +228,6 @@ def _read_text(path: str, text: str) -> tuple[Rulebook | OverrideFile | None, tu
         part, found = _rulebook(source, data)
         problems += found
     return (None if problems else part), tuple(problems)
-
-
-def _source(path: Path) -> tuple[Source, list[Problem]]:
-    if path.exists() and not path.is_file():  # reading a pipe would wait for ever
-        return Source(str(path), ""), [Problem(str(path), 1, 1, "cannot be read: not a file")]
-    try:
-        return Source(str(path), path.read_text(encoding="utf-8")), []
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        return Source(str(path), ""), [Problem(str(path), 1, 1, f"cannot be read: {reason}")]
 
 
 def _rulebook(source: Source, data: Any) -> tuple[Rulebook | None, list[Problem]]:

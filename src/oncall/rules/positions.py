@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
+from pathlib import Path as File
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -22,6 +24,7 @@ Path = tuple[str | int, ...]
 
 LARGEST_BYTES = 1_000_000
 DEEPEST = 100
+MOST_VALUES = 1_000_000  # with every alias written out: a hundred times the largest that ships
 
 
 @dataclass(frozen=True)
@@ -155,15 +158,55 @@ def _is_text(node: Any) -> bool:
 # --------------------------------------------------------------------- reading
 
 
+def read_source(path: File) -> tuple[Source, list[Problem]]:
+    """A file's text, and why it cannot be read if it cannot."""
+    reason, text = "", ""
+    try:
+        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+            reason = "not a file"
+        else:
+            with path.open("rb") as file:
+                content = file.read(4 * LARGEST_BYTES + 1)  # a character has at most 4 bytes
+            if len(content) > 4 * LARGEST_BYTES:
+                reason = f"larger than {LARGEST_BYTES:,} characters"
+            else:
+                text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        reason = "not UTF-8 text"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    problems = [Problem(str(path), 1, 1, f"cannot be read: {reason}")] if reason else []
+    # As a text file is read: a line may end as on Windows.
+    return Source(str(path), text.replace("\r\n", "\n").replace("\r", "\n")), problems
+
+
 def read_yaml(source: Source) -> tuple[Any, list[Problem]]:
     """The document as plain Python, and every problem YAML itself has with it."""
     refused = _too_deep(source.text)
     if refused:
         return None, [source.at(0, 0, refused)]
     try:
-        return YAML(typ="safe", pure=False).load(source.text), []
+        data = YAML(typ="safe", pure=False).load(source.text)
     except (YAMLError, ValueError, RecursionError) as error:
         return _read_slowly(source, error)
+    if _has_alias(source.text) and _values(data, {}) > MOST_VALUES:
+        return None, [source.at(0, 0, f"aliases that stand for more than {MOST_VALUES:,} values")]
+    return data, []
+
+
+def _values(data: Any, known: dict[int, float]) -> float:
+    """How many values there are with every alias written out; one within itself is endless."""
+    parts: Iterable[Any] = ()
+    if isinstance(data, dict):
+        parts = data.values()
+    elif isinstance(data, list):
+        parts = data
+    else:
+        return 1
+    if id(data) not in known:
+        known[id(data)] = inf  # until it is counted
+        known[id(data)] = 1 + sum(_values(part, known) for part in parts)
+    return known[id(data)]
 
 
 def _read_slowly(source: Source, error: Exception) -> tuple[Any, list[Problem]]:
@@ -218,7 +261,7 @@ def _too_deep(text: str) -> str | None:
 
 def aliases(source: Source) -> list[Problem]:
     """Every YAML alias. A shared branch would be drawn, told and counted several times over."""
-    if not re.search(r"(?:^|[\s\[{,:-])\*\w", source.text) or "&" not in source.text:
+    if not _has_alias(source.text):
         return []
     found = []
     for event in YAML(typ="safe", pure=True).parse(source.text):
@@ -226,3 +269,7 @@ def aliases(source: Source) -> list[Problem]:
             message = "an alias: write the part out where it is used"
             found.append(source.at(event.start_mark.line, event.start_mark.column, message))
     return found
+
+
+def _has_alias(text: str) -> bool:
+    return "&" in text and re.search(r"(?:^|[\s\[{,:-])\*\w", text) is not None

@@ -17,6 +17,7 @@ from oncall.diagnosis import SkippedRule
 from oncall.errors import Problem, RulebookError, UsageError
 from oncall.rules.check import Checker, problems_of
 from oncall.rules.load import add_folder, apply_overrides, load_rulebooks, shipped_folder
+from oncall.rules.positions import read_source
 from oncall.rules.rulebook import Rulebook
 
 _NAME = re.compile(r"(?m)^rulebook:\s*[\"']?([a-z][a-z0-9_-]*)")
@@ -133,8 +134,5 @@ def _set_aside(problems: Sequence[Problem], books: Mapping[str, Rulebook]) -> tu
 
 def _name_in(path: Path) -> str:
     """The rulebook that a file speaks of, its own name if it does not say."""
-    try:
-        said = _NAME.search(path.read_text(encoding="utf-8")) if path.is_file() else None
-    except (OSError, UnicodeDecodeError):
-        said = None
+    said = _NAME.search(read_source(path)[0].text)
     return said[1] if said else path.name.partition(".")[0]

@@ -27,7 +27,7 @@ from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME, Column
 from oncall.nodeset import expand_ranks
 from oncall.rules.load import TEST_SUFFIX, load_file, rulebook_files
-from oncall.rules.positions import Fault, Path, Source, read_yaml
+from oncall.rules.positions import Fault, Path, Source, read_source, read_yaml
 from oncall.rules.rulebook import NO_VERDICT, Rulebook
 from oncall.rules.shape import (
     ANYTHING,
@@ -48,6 +48,7 @@ from oncall.units import parse_quantity
 
 JOB = "test"
 SKIPPED = "skipped"
+MOST_ROWS = 1_000_000  # that one short row stands for
 
 _SPANS = re.compile(r"\s*\d+\s*(-\s*\d+\s*)?(,\s*\d+\s*(-\s*\d+\s*)?)*")
 _REFERENCE = re.compile(r"\{(\w+)\}")
@@ -100,10 +101,9 @@ def tests_of(rulebook: File) -> File:
 
 def load_tests(path: File) -> tuple[Source, TestFile, Rulebook]:
     """A test file and its rulebook. Raises RulebookError with every problem of either."""
-    try:
-        source = Source(str(path), path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError):
-        raise RulebookError([Problem(str(path), 1, 1, "no such test file")]) from None
+    source, problems = read_source(path)
+    if problems:
+        raise RulebookError(problems)
     tests = read_tests(source)
     rulebook = _rulebook_named(tests.rulebook, path)
     if rulebook is None:
@@ -162,7 +162,7 @@ def _rulebook_named(name: str, path: File) -> Rulebook | None:
     others = [file for file in rulebook_files(path.parent or File()) if file != beside]
     for file in (beside, *others):
         if file.is_file() and re.search(
-            rf"(?m)^rulebook:\s*['\"]?{re.escape(name)}\b", file.read_text()
+            rf"(?m)^rulebook:\s*['\"]?{re.escape(name)}\b", read_source(file)[0].text
         ):
             return load_file(file)
     return None
@@ -255,6 +255,8 @@ def _expand(declared: tuple[Column, ...], row: Mapping[str, Any]) -> Iterator[di
         refers = isinstance(value, str) and _REFERENCE.search(value)
         (referring if refers else plain)[name] = value
     choices = [_values(columns[name], value) for name, value in plain.items()]
+    if math.prod(map(len, choices)) > MOST_ROWS:
+        raise UsageError(f"a row that stands for more than {MOST_ROWS:,} rows")
     for chosen in product(*choices):
         values = dict(zip(plain, chosen, strict=True))
         for name, text in referring.items():
