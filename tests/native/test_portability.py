@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -127,6 +128,18 @@ def test_versions_are_read_from_the_file(compiled: Callable[..., Path]) -> None:
     assert ("libc.so.6", "GLIBC_2.14") in found.versions
     assert "memcpy" in found.undefined
     assert found.glibc_needed == (2, 14)
+
+
+def test_without_zig_nothing_is_built(tmp_path: Path) -> None:
+    """Rather than by the system's compiler, for the system's glibc."""
+    cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if cmake is None:
+        pytest.skip("no cmake")
+    command = [cmake, "-S", Path(__file__).parents[2], "-B", tmp_path, "-DONCALL_ZIG=/no/zig"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode != 0
+    said = " ".join(done.stderr.split())
+    assert "no zig to compile with" in said and "pip install ziglang" in said
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"\x7fELF", b"\x7fELF\x02\x01\x01" + bytes(200)])

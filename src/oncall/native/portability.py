@@ -22,7 +22,12 @@ _STAND_IN, _REAL = "libibverbs.so", "libibverbs.so.1"
 # Nodes of aarch64 may have pages of 64 KiB (Grace with RHEL's or NVIDIA's kernel).
 _PAGE_BYTES = {"x86_64": 4096, "aarch64": 65536}
 # Of the C library's own names, those that musl has too.
-_NAMES_OF_EVERY_LIBC = frozenset({"__errno_location", "__stack_chk_fail", "__cxa_finalize"})
+_NAMES_OF_EVERY_LIBC = frozenset(
+    {
+        *("__errno_location", "__stack_chk_fail", "__stack_chk_guard", "__cxa_finalize"),
+        "__tls_get_addr",
+    }
+)
 
 
 def unportable(library: ElfFile) -> Iterator[str]:
