@@ -267,7 +267,7 @@ def show(run_dir: _RunDir = None) -> None:
 
 
 def _row(ring: RingReader) -> tuple[str, ...]:
-    from oncall.report.words import clean
+    from oncall.printable import clean
 
     header = ring.header
     state = "alive" if ring.alive else "ended" if ring.closed else "died"

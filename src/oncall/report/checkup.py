@@ -12,7 +12,7 @@ from typing import Any
 from oncall.fleet.doctor import Checkup, summary
 from oncall.fleet.doctor_here import Check
 from oncall.nodeset import fold_hosts
-from oncall.report.words import clean
+from oncall.printable import clean
 
 WIDTH = 80
 _GLYPHS = {"ok": "✔", "wrong": "✖", "absent": "·"}

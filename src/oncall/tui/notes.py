@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from oncall.errors import BadInput
-from oncall.report.words import clean, instant
+from oncall.printable import clean
+from oncall.report.words import instant
 
 
 @dataclass(frozen=True)

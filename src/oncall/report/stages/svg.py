@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from html import escape
 from itertools import pairwise
 
+from oncall.printable import clean
 from oncall.report import picture
 from oncall.report.picture import INK
 from oncall.report.stages.cells import label
@@ -24,7 +25,6 @@ from oncall.report.stages.timeline import (
     compact,
     idle_share,
 )
-from oncall.report.words import clean
 from oncall.units import format_duration
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 1200, 150, 64, 86

@@ -13,9 +13,9 @@ from itertools import groupby
 
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
+from oncall.printable import clean
 from oncall.report.stages.evidence import NO_STAGES, has_stages, worst_iteration
 from oncall.report.stages.timeline import LETTERS
-from oncall.report.words import clean
 from oncall.units import format_duration
 
 FORMAT = 1

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from oncall.console.world import RankCard, Table
-from oncall.report.words import clean, frame_phrase
+from oncall.printable import clean
+from oncall.report.words import frame_phrase
 from oncall.tui.models.cells import cell_len, cut, padded
 
 Part = Literal["heading", "label", "text", "muted"]

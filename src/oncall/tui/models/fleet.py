@@ -15,7 +15,7 @@ import numpy.typing as npt
 from oncall.console.world import Ranks, RankState
 from oncall.errors import UsageError
 from oncall.nodeset import expand_ranks
-from oncall.report.words import clean
+from oncall.printable import clean
 from oncall.tui.states import STATES
 from oncall.units import format_duration
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oncall.console.world import HostTrouble, JobLine
-from oncall.report.words import clean, instant
+from oncall.printable import clean
+from oncall.report.words import instant
 
 COLUMNS = ("job", "state", "nodes", "ranks", "last evidence")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from oncall.report.words import clean, instant, seen_phrase
+from oncall.printable import clean
+from oncall.report.words import instant, seen_phrase
 from oncall.tui.cursor import TimeCursor
 from oncall.tui.models.cells import cell_len
 from oncall.tui.state import State

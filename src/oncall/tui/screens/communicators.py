@@ -14,8 +14,8 @@ from textual.widgets import Static
 
 from oncall.console.traffic import TrafficView
 from oncall.console.world import CommunicatorSummary, CommunicatorView
+from oncall.printable import clean
 from oncall.report.traffic.evidence import NO_TRAFFIC
-from oncall.report.words import clean
 from oncall.tui.actions import needs_world
 from oncall.tui.goto import Target
 from oncall.tui.messages import Answered, Refused

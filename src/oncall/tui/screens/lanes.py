@@ -17,7 +17,7 @@ from textual.containers import VerticalScroll
 from textual.timer import Timer
 from textual.widgets import Static
 
-from oncall.report.words import clean
+from oncall.printable import clean
 from oncall.tui.goto import Target
 from oncall.tui.messages import Answered, Refused
 from oncall.tui.models import lanes as model

@@ -11,7 +11,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from oncall.console.world import Series
-from oncall.report.words import clean
+from oncall.printable import clean
 from oncall.tui.actions import needs_world
 from oncall.tui.goto import Target
 from oncall.tui.messages import Answered, Refused

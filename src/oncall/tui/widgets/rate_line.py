@@ -11,7 +11,8 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from oncall.console.world import Series
-from oncall.report.words import clean, instant
+from oncall.printable import clean
+from oncall.report.words import instant
 from oncall.tui.models import rates as model
 from oncall.tui.models.cells import cut, padded
 from oncall.tui.models.rates import Kind, Scale
