@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import TABLES
 from oncall.evidence.table import Column, Table
@@ -113,8 +114,8 @@ def save_hostile(path: Path, pieces: Sequence[str], *, every_column: bool = Fals
 def jobs_of(path: Path) -> list[str]:
     """The names of its jobs, in the order of what was simulated."""
     with Incident.open(path) as incident:
-        rows = incident.con.execute("SELECT DISTINCT job FROM ops WHERE job IS NOT NULL").fetchall()
-    return sorted((job for (job,) in rows), key=lambda job: job[-4:])
+        found = window.jobs(incident.con)
+    return sorted(found, key=lambda job: job[-4:])
 
 
 def _merged() -> Incident:

@@ -68,6 +68,12 @@ def clean_lines(text: str) -> list[str]:
     return kept if kept != [""] else []
 
 
+def for_clipboard(text: str) -> str:
+    """What is about to be copied: lines and tabs stay, and nothing that a shell would obey when it
+    is pasted."""
+    return "\t".join(map(harmless, text.split("\t")))
+
+
 def for_terminal(text: str) -> str:
     """What is about to be written to a terminal: our own colours stay, nothing else steers it."""
     if _HARM.search(text) is None:
