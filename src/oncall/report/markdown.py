@@ -1,4 +1,4 @@
-"""The report for the incident ticket: GitHub-flavoured markdown, no raw HTML."""
+"""The report for the incident ticket: GitHub-flavoured markdown, no HTML but empty comments."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from oncall.diagnosis import Diagnosis, Finding, Step
-from oncall.printable import clean, clean_lines
+from oncall.printable import clean, clean_lines, harmless
 from oncall.report import words
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$!])")
+
+# What GitHub makes a link of, and whom it would call: a backslash helps against the first only.
+_ADDRESS = re.compile(r"\b(https?|ftp|mailto|xmpp|www)([:.])", re.IGNORECASE)
+_MENTION = re.compile(r"(?<![A-Za-z0-9_])@(?=[A-Za-z0-9])")
 
 _NO_DRAWINGS: Mapping[str, Sequence[str]] = MappingProxyType({})
 
@@ -28,7 +32,8 @@ def to_markdown(
 
 def escape(text: str) -> str:
     """Plain text as markdown that shows exactly that text."""
-    escaped = _SPECIAL.sub(r"\\\1", clean(text))
+    escaped = _ADDRESS.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", clean(text)))
+    escaped = _MENTION.sub("@<!-- -->", escaped)
     numbered = re.sub(r"^(\d+)([.)])(?=\s|$)", r"\1\\\2", escaped)
     return re.sub(r"^([#+=-])", r"\\\1", numbered)
 
@@ -121,7 +126,7 @@ def _section(title: str, items: Iterable[str]) -> Iterator[str]:
 
 def _block(lines: Iterable[str], language: str = "") -> Iterator[str]:
     """A fenced block; the fence is longer than any run of backticks inside."""
-    body = list(lines)
+    body = list(map(harmless, lines))
     longest = max((len(run) for line in body for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     yield from (fence + language, *body, fence)

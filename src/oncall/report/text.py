@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from oncall.diagnosis import Diagnosis, Finding, Severity, Step
-from oncall.printable import clean, clean_lines
+from oncall.printable import clean, clean_lines, harmless, short
 from oncall.report import words
 
 WIDTH = 80
@@ -62,7 +62,7 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     glyph, severity, sentence = words.headline(diagnosis)
     badge = f"{glyph} {severity.upper()}  " if severity else f"{glyph} "
     page.flow((badge + sentence, _STYLES[severity]))
-    job = f"job {clean(diagnosis.job)}" if diagnosis.job else "a job without a name"
+    job = f"job {short(diagnosis.job)}" if diagnosis.job else "a job without a name"
     page.flow(
         (f"{job} · evidence {words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)}", "dim")
     )
@@ -213,5 +213,6 @@ class _Page:
             self.flow((more, "dim"), first="  ")
 
     def _print(self, line: Text) -> None:
+        line.plain = harmless(line.plain)
         line.rstrip()
         self._console.print(line, soft_wrap=True, highlight=False)

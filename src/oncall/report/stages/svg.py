@@ -7,7 +7,6 @@ boxes are lettered, the critical path is outlined and joined, what is blamed say
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from itertools import pairwise
 
 from oncall.printable import clean
@@ -95,7 +94,7 @@ def _row(timeline: Timeline, lane: Lane, top: float) -> Iterator[str]:
 def _box(timeline: Timeline, lane: Lane, box: Box, top: float) -> Iterator[str]:
     x, width = _place(timeline, box)
     told = f"{box.name} on stage {lane.stage}, rank {lane.rank}: {length_phrase(box)}"
-    hint = f"<title>{escape(told)}</title>"
+    hint = picture.title(told)
     if box.task in TRANSFERS:
         yield (
             f'<rect x="{x:.1f}" y="{top + _ROW - 5}" width="{width:.1f}" height="5" '
