@@ -7,8 +7,10 @@ path = save_hostile(tmp_path / "all.oncall", PIECES, every_column=True)   # kind
 
 from __future__ import annotations
 
+import atexit
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -104,8 +106,7 @@ def unsafe_in(text: str) -> list[str]:
 def save_hostile(path: Path, pieces: Sequence[str], *, every_column: bool = False) -> Path:
     """An incident of four jobs, in which every string begins with one of `pieces`, in turn; the
     same string with the same piece everywhere, so that rows find one another."""
-    incident = _merged()
-    with incident:
+    with Incident.open(_merged()) as incident:
         _spoil(incident, pieces, every_column)
         incident.save(path)
     return path
@@ -118,8 +119,12 @@ def jobs_of(path: Path) -> list[str]:
     return sorted(found, key=lambda job: job[-4:])
 
 
-def _merged() -> Incident:
-    """A job that hangs, a pipeline with a slow stage, a congested network, measured traffic."""
+@cache
+def _merged() -> Path:
+    """A saved incident of a job that hangs, a pipeline with a slow stage, a congested network and
+    measured traffic. The folder is removed at the end of the process."""
+    folder = TemporaryDirectory(prefix="oncall-hostile-")
+    atexit.register(folder.cleanup)
     hang = Scenario(job="hang", dp=2, gpus_per_node=4, duration_ns=20 * NS_PER_S,
                     faults=(Fault("H1", (5,), at_ns=12 * NS_PER_S),))  # fmt: skip
     slow = PipelineFault("delay", rank=5, iteration=2, task="backward", micro_batch=1,
@@ -133,16 +138,18 @@ def _merged() -> Incident:
                            exchange_bytes=8 * 2**20, faults=(halved,))  # fmt: skip
     into = simulate(hang)[0]
     made = (simulate_pipeline(pipeline), simulate_network(storm), simulate_traffic(rate))
-    with TemporaryDirectory() as folder:
-        for number, (incident, _) in enumerate(made):
-            path = Path(folder, f"{number}.oncall")
-            with incident:
-                incident.save(path)
-            into.con.execute(f"ATTACH '{path}' AS more (READ_ONLY)")
-            for table in TABLES:
-                into.con.execute(f'INSERT INTO "{table.name}" BY NAME FROM more."{table.name}"')
-            into.con.execute("DETACH more")
-    return into
+    for number, (incident, _) in enumerate(made):
+        path = Path(folder.name, f"{number}.oncall")
+        with incident:
+            incident.save(path)
+        into.con.execute(f"ATTACH '{path}' AS more (READ_ONLY)")
+        for table in TABLES:
+            into.con.execute(f'INSERT INTO "{table.name}" BY NAME FROM more."{table.name}"')
+        into.con.execute("DETACH more")
+    merged = Path(folder.name, "merged.oncall")
+    with into:
+        into.save(merged)
+    return merged
 
 
 def _spoil(incident: Incident, pieces: Sequence[str], every_column: bool) -> None:

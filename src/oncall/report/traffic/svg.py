@@ -10,6 +10,7 @@ from html import escape
 
 import numpy as np
 
+from oncall.printable import clean
 from oncall.report import picture
 from oncall.report.traffic.rate_curves import (
     OperationTraffic,
