@@ -12,8 +12,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from oncall.diagnosis import Diagnosis
+from oncall.printable import clean
 from oncall.report.markdown import escape, to_markdown
-from oncall.report.words import clean
 
 GOLDEN = Path(__file__).parent / "golden" / "hang.md"
 RENDERER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.diagnosis import Blame, Diagnosis, SkippedRule
+from oncall.printable import clean
 from oncall.report import words
 
 
@@ -66,10 +67,10 @@ def test_next_parts(step: str, parts: list[tuple[bool, str]]) -> None:
 
 @given(st.text())
 def test_clean_text_is_one_harmless_line(text: str) -> None:
-    cleaned = words.clean(text)
+    cleaned = clean(text)
     assert len(cleaned.splitlines()) <= 1
     assert not any(ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 for c in cleaned)
-    assert words.clean(cleaned) == cleaned
+    assert clean(cleaned) == cleaned
 
 
 def test_instants() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oncall.report.words import next_parts
 from oncall.rules.template import (
     FILTERS,
     LONGEST_FOLD,
@@ -107,3 +108,44 @@ def test_any_text_is_a_template_or_a_template_error(text: str) -> None:
 def test_every_filter_shows_any_rows(name: str, ranks: list[int]) -> None:
     rows = Rows({"rank": 0, "node": 0}, [(rank,) for rank in ranks], len(ranks))
     assert parse_template(f"{{{{ some.rank | {name} }}}}").render({"some": rows})
+
+
+@pytest.mark.parametrize(
+    ("node", "command"),
+    [
+        ("gpu017", "oncall probe gpu017"),
+        ("; rm -rf ~", "oncall probe '; rm -rf ~'"),
+        ("$(reboot)", "oncall probe '$(reboot)'"),
+        ("-oProxyCommand=reboot", "oncall probe HOSTS"),
+        ("a`reboot now`b", "oncall probe HOSTS"),
+        ("gpu\u202e017", "oncall probe HOSTS"),
+        ("x" * 1000, "oncall probe HOSTS"),
+    ],
+)
+def test_a_name_in_a_command_is_one_argument_and_in_a_sentence_never_a_command(
+    node: str, command: str
+) -> None:
+    advice = parse_template("Look at {{ slow | hosts }}: `oncall probe {{ slow | hosts }}`")
+    told = advice.render_advice({"slow": Rows({"node": 0}, [(node,)], 1)})
+    assert [text for is_command, text in next_parts(told) if is_command] == [command]
+
+
+def test_within_quotes_of_a_command_only_plain_values_stand() -> None:
+    advice = parse_template("`pgrep -af '{{ it.process }}'`")
+    for process, shown in (
+        ("train.py", "train.py"),
+        ("'; reboot; '", "PROCESS"),
+        ("$(a)", "PROCESS"),
+    ):
+        values = {"it": Rows({"process": 0}, [(process,)], 1)}
+        assert advice.render_advice(values) == f"`pgrep -af '{shown}'`"
+
+
+def test_words_of_a_command_made_by_sql_stay_unless_a_shell_would_read_more_into_them() -> None:
+    advice = parse_template("`{{ it.reach | command }}dmesg`")
+    for reach, shown in (
+        ("ssh gpu017 ", "ssh gpu017 dmesg"),
+        ("", "dmesg"),
+        ("ssh a; b ", "dmesg"),
+    ):
+        assert advice.render_advice({"it": Rows({"reach": 0}, [(reach,)], 1)}) == f"`{shown}`"

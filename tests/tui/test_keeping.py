@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -124,7 +125,8 @@ def test_notes_are_a_section_of_the_report() -> None:
 
 
 def test_any_job_name_makes_a_file_name() -> None:
-    assert notes_file("../a b/c").name == ".._a_b_c.notes"
+    assert re.fullmatch(r"_a_b_c-[0-9a-f]{8}\.notes", notes_file("../a b/c").name)
+    assert notes_file("llama-70b").name == "llama-70b.notes"
 
 
 def test_a_target_needs_a_name() -> None:

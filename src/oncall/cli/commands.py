@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from oncall import __version__
 from oncall.cli.rulebooks import More, WithSite
 from oncall.cli.training import ToldTraining
 from oncall.errors import ExitCode, OncallError, RulebookError, UsageError
+from oncall.printable import LONGEST_LINE, clean_lines, shortened
 
 # name -> module and attribute: a Typer application or a function
 _COMMANDS = {
@@ -33,8 +33,6 @@ _COMMANDS = {
     "schema": ("oncall.cli.schema", "schema"),
     "simulate": ("oncall.cli.simulate", "simulate"),
 }
-# What could steer a terminal: file names and contents are written by others.
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 _SETTINGS: dict[str, Any] = {
     "add_completion": False,
     "pretty_exceptions_enable": False,
@@ -149,7 +147,10 @@ def told_plainly() -> Iterator[None]:
 
 
 def _left(code: ExitCode, message: str) -> typer.Exit:
-    print(_STEERING.sub("\N{REPLACEMENT CHARACTER}", message), file=sys.stderr)
+    # File names and contents are written by others, at any length.
+    print(
+        "\n".join(shortened(line, LONGEST_LINE) for line in clean_lines(message)), file=sys.stderr
+    )
     return typer.Exit(code)
 
 

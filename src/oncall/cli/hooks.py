@@ -244,7 +244,7 @@ def show(run_dir: _RunDir = None) -> None:
     """
     from oncall.collect.ring import RingReader
     from oncall.collect.unrecorded import in_words, unrecorded
-    from oncall.report.words import clean
+    from oncall.printable import clean
     from oncall.shards import places
 
     folder = places.rings_dir(run_dir or places.run_dir())
@@ -267,7 +267,7 @@ def show(run_dir: _RunDir = None) -> None:
 
 
 def _row(ring: RingReader) -> tuple[str, ...]:
-    from oncall.report.words import clean
+    from oncall.printable import clean
 
     header = ring.header
     state = "alive" if ring.alive else "ended" if ring.closed else "died"

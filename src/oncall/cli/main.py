@@ -6,8 +6,9 @@ import gc
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO, cast
 
+from oncall.cli.safe_stream import SafeStream
 from oncall.errors import ExitCode
 
 
@@ -44,13 +45,17 @@ def main() -> NoReturn:
 
 
 def _mend_streams() -> None:
-    """A closed stream (`>&-`) takes what is written, and a narrow one shows `?` for a glyph."""
+    """A closed stream (`>&-`) takes what is written, a narrow one shows `?` for a glyph, and none
+    hands on what could steer a terminal."""
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    # Every command writes through these, and so does what is not ours: errors of the command line.
+    sys.stdout = cast(TextIO, SafeStream(sys.stdout))
+    sys.stderr = cast(TextIO, SafeStream(sys.stderr))
 
 
 if __name__ == "__main__":

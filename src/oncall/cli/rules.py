@@ -11,6 +11,7 @@ import typer
 
 from oncall.cli.rulebooks import More, WithSite, rulebooks_in_force, site_folder_told
 from oncall.errors import ExitCode, RulebookError, UsageError
+from oncall.printable import harmless
 
 app = typer.Typer(
     help="Check, test, show and write rulebooks.",
@@ -189,4 +190,4 @@ def _counted(count: int, word: str) -> str:
 
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
-        sys.stdout.write(line + "\n")
+        sys.stdout.write(harmless(line) + "\n")

@@ -13,7 +13,8 @@ from oncall.console.communicators import label
 from oncall.console.world import RankCard, Ranks, RankState, Table, World
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.report.words import clean, instant
+from oncall.printable import clean
+from oncall.report.words import instant
 from oncall.units import format_bytes, format_duration
 
 RELATIONS = ("members", "operations", "frontier")

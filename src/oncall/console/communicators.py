@@ -16,7 +16,8 @@ from oncall.diagnosis import Diagnosis
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.nodeset import fold_ranks
-from oncall.report.words import clean, names_phrase, ranks_phrase
+from oncall.printable import clean
+from oncall.report.words import names_phrase, ranks_phrase
 from oncall.units import format_duration
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from oncall.analysis.network_paths import network_of
 from oncall.console.world import Table
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
+from oncall.printable import clean
 from oncall.report.network import evidence
 from oncall.report.network.provenance import Provenance
 from oncall.report.network.step_evidence import (
@@ -22,7 +23,6 @@ from oncall.report.network.step_evidence import (
 from oncall.report.network.topology import Topology
 from oncall.report.network.topology_evidence import topology
 from oncall.report.network.waiting import Collective, Step, WaitingGraph
-from oncall.report.words import clean
 from oncall.units import format_duration
 
 _MOST_ROWS = 200

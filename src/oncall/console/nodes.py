@@ -33,7 +33,7 @@ from oncall.fleet.probe import Probed, ProbeOrder, probe_fleet, why_not_probed
 from oncall.fleet.reach import Reach, opened
 from oncall.fleet.transport import Clock, Transport
 from oncall.nodeset import fold_hosts
-from oncall.report.words import clean
+from oncall.printable import clean, typed
 from oncall.units import NS_PER_S
 
 _FRESH_NS = 10 * NS_PER_S  # of greetings: who found the jobs need not be asked once more for one
@@ -188,7 +188,7 @@ class Nodes:
                 hosts=clean(fold_hosts(hosts)),
                 count=len(hosts),
                 what=clean(what),
-                command=clean(command.format(host=hosts[0])),
+                command=typed(command, host=hosts[0]),
                 silent=silent,
             )
             for silent, what, command, hosts in sorted(

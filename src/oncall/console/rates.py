@@ -17,7 +17,8 @@ from oncall.console.ranks import blamed_ranks, told_round
 from oncall.console.world import Series, World
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.report.words import clean, roots
+from oncall.printable import clean
+from oncall.report.words import roots
 from oncall.rules.rulebook import Rulebook
 from oncall.units import NS_PER_S
 

@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 
 import duckdb
 
-from oncall.report.words import clean, instant
+from oncall.printable import clean
+from oncall.report.words import instant
 from oncall.units import format_bytes, format_number, format_rate
 
 RELATIONS = ("gpu_states", "nic_rates", "host_states", "process_rates", "node_events")

@@ -22,7 +22,7 @@ from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.ingest import detect
 from oncall.nodeset import fold_hosts
-from oncall.report.words import clean
+from oncall.printable import clean
 from oncall.training import Training
 
 SUFFIX = ".oncall"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oncall.diagnosis import Diagnosis
 from oncall.errors import UsageError
-from oncall.report.words import clean_lines
+from oncall.printable import clean_lines
 
 STYLES = ("text", "markdown", "json")
 

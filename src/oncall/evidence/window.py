@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from oncall.errors import UsageError
 from oncall.evidence.schema import TABLES
+from oncall.printable import short
 
 if TYPE_CHECKING:
     import duckdb
@@ -47,7 +48,7 @@ def keep_job(con: duckdb.DuckDBPyConnection, job: str | None) -> str:
         )
     if job is not None and job not in found:
         known = f"it is of {_list(found)}" if found else "it names no job"
-        raise UsageError(f"no evidence of job `{job}` here; {known}")
+        raise UsageError(f"no evidence of job `{short(job)}` here; {known}")
     if len(found) > 1:
         for table in _OF_A_JOB:
             con.execute(f"DELETE FROM {table} WHERE job <> ?", [job])
@@ -120,4 +121,4 @@ def _each(function: str, columns: tuple[str, ...]) -> str:
 
 def _list(names: tuple[str, ...], most: int = 12) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(map(short, names[:most])) + more

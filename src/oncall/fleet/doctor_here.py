@@ -24,6 +24,7 @@ from oncall.fleet.doctor_images import (
     images_here,
 )
 from oncall.fleet.endpoint import Node, hello
+from oncall.printable import typed
 from oncall.shards.places import data_dir, rings_dir, run_dir
 from oncall.shards.wire import Request
 from oncall.units import format_bytes, format_duration
@@ -174,7 +175,9 @@ def _configuration() -> Check:
         return Check("configuration", "absent", f"none; hosts may be named in {path}")
     hosts = configuration.hosts
     text = f"{', '.join(files)}: " + (f"hosts {hosts}" if hosts else "no hosts")
-    return Check("configuration", "ok", text, f"oncall doctor '{hosts}'" if hosts else "")
+    return Check(
+        "configuration", "ok", text, typed("oncall doctor {hosts}", hosts=hosts) if hosts else ""
+    )
 
 
 def _gpus() -> Check:

@@ -12,7 +12,7 @@ from typing import Any
 from oncall.fleet.doctor import Checkup, summary
 from oncall.fleet.doctor_here import Check
 from oncall.nodeset import fold_hosts
-from oncall.report.words import clean
+from oncall.printable import clean, typed
 
 WIDTH = 80
 _GLYPHS = {"ok": "✔", "wrong": "✖", "absent": "·"}
@@ -42,7 +42,7 @@ def _group(group: Sequence[Checkup], width: int) -> Iterator[str]:
         yield from flow(clean(trouble.what), width, "    ", "  ")
         if trouble.next:
             # To be copied: never wrapped.
-            yield "    $ " + clean(trouble.next.format(host=first.host))
+            yield "    $ " + typed(trouble.next, host=first.host)
     if first.kind == "ok":
         yield from flow(clean(" · ".join(summary(group))), width, "    ", "  ")
 

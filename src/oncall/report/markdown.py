@@ -1,4 +1,4 @@
-"""The report for the incident ticket: GitHub-flavoured markdown, no raw HTML."""
+"""The report for the incident ticket: GitHub-flavoured markdown, no HTML but empty comments."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from oncall.diagnosis import Diagnosis, Finding, Step
+from oncall.printable import clean, clean_lines, harmless
 from oncall.report import words
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$!])")
+
+# What GitHub makes a link of, and whom it would call: a backslash helps against the first only.
+_ADDRESS = re.compile(r"\b(https?|ftp|mailto|xmpp|www)([:.])", re.IGNORECASE)
+_MENTION = re.compile(r"(?<![A-Za-z0-9_])@(?=[A-Za-z0-9])")
 
 _NO_DRAWINGS: Mapping[str, Sequence[str]] = MappingProxyType({})
 
@@ -27,7 +32,8 @@ def to_markdown(
 
 def escape(text: str) -> str:
     """Plain text as markdown that shows exactly that text."""
-    escaped = _SPECIAL.sub(r"\\\1", words.clean(text))
+    escaped = _ADDRESS.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", clean(text)))
+    escaped = _MENTION.sub("@<!-- -->", escaped)
     numbered = re.sub(r"^(\d+)([.)])(?=\s|$)", r"\1\\\2", escaped)
     return re.sub(r"^([#+=-])", r"\\\1", numbered)
 
@@ -64,7 +70,7 @@ def _finding(
         yield from _step(number, step, explain)
     for stack in finding.stacks:
         yield from ("", f"### Rank {stack.rank}, {escape(stack.at)}", "")
-        yield from _block(map(words.clean, stack.frames))
+        yield from _block(map(clean, stack.frames))
     if drawing:
         yield from ("", f"### {words.drawn(finding)}", "", *_block(drawing))
     if finding.next:
@@ -89,7 +95,7 @@ def _step(number: int, step: Step, explain: bool) -> Iterator[str]:
         values = "".join(f", {_code(f'${name} = {value}')}" for name, value in step.params.items())
         rows = f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
         yield from ("", f"{indent}Fact {_code(step.fact)}: {rows}{values}", "")
-        yield from (indent + line for line in _block(words.clean_lines(step.sql), "sql"))
+        yield from (indent + line for line in _block(clean_lines(step.sql), "sql"))
         yield ""
 
 
@@ -126,7 +132,7 @@ def _section(title: str, items: Iterable[str]) -> Iterator[str]:
 
 def _block(lines: Iterable[str], language: str = "") -> Iterator[str]:
     """A fenced block; the fence is longer than any run of backticks inside."""
-    body = list(lines)
+    body = list(map(harmless, lines))
     longest = max((len(run) for line in body for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     yield from (fence + language, *body, fence)
@@ -134,7 +140,7 @@ def _block(lines: Iterable[str], language: str = "") -> Iterator[str]:
 
 def _code(text: str) -> str:
     """A code span of exactly `text`."""
-    body = words.clean(text)
+    body = clean(text)
     fence = "`" * (max((len(run) for run in re.findall("`+", body)), default=0) + 1)
     pad = " " if body.startswith("`") or body.endswith("`") else ""
     return f"{fence}{pad}{body}{pad}{fence}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
+from oncall.printable import clean, harmless
+
 INK = "#222222"
 
 
@@ -22,8 +24,13 @@ def text(
     weight = ' font-weight="bold"' if bold else ""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" '
-        f'text-anchor="{anchor}"{weight}>{escape(told)}</text>'
+        f'text-anchor="{anchor}"{weight}>{escape(clean(told))}</text>'
     )
+
+
+def title(told: str) -> str:
+    """What a viewer shows of the element that it stands in."""
+    return f"<title>{escape(harmless(told))}</title>"
 
 
 def document(
@@ -36,6 +43,6 @@ def document(
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="DejaVu Sans, Arial, sans-serif">\n'
-        f"<title>{escape(told)}</title>\n{defined}"
+        f"{title(told)}\n{defined}"
         f'<rect width="100%" height="100%" fill="white"/>\n{lines}\n</svg>\n'
     )

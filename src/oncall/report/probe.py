@@ -10,9 +10,9 @@ from dataclasses import asdict
 from oncall.fleet.outcome import REASONS, Outcome
 from oncall.fleet.probe import Probed
 from oncall.nodeset import fold_hosts
+from oncall.printable import clean
 from oncall.report.checkup import WIDTH, flow
 from oncall.report.probe_summary import Node, Pair, ProbeSummary, Stream
-from oncall.report.words import clean
 from oncall.units import format_duration, format_rate
 
 _MOST_PAIRS = 8

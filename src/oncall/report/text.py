@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from oncall.diagnosis import Diagnosis, Finding, Severity, Step
+from oncall.printable import clean, clean_lines, harmless, short
 from oncall.report import words
 
 WIDTH = 80
@@ -61,7 +62,7 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     glyph, severity, sentence = words.headline(diagnosis)
     badge = f"{glyph} {severity.upper()}  " if severity else f"{glyph} "
     page.flow((badge + sentence, _STYLES[severity]))
-    job = f"job {words.clean(diagnosis.job)}" if diagnosis.job else "a job without a name"
+    job = f"job {short(diagnosis.job)}" if diagnosis.job else "a job without a name"
     page.flow(
         (f"{job} · evidence {words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)}", "dim")
     )
@@ -69,7 +70,7 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     told = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)
     for finding in told:
         _finding(page, diagnosis, finding, titled=len(told) > 1, explain=explain)
-    others = [f"{one.id}  {words.clean(one.title)}: {words.who(one.blame)}" for one in causes]
+    others = [f"{one.id}  {clean(one.title)}: {words.who(one.blame)}" for one in causes]
     page.section("Also found", others[_MOST_ROOTS:])
     page.blank()
     _coverage(page, diagnosis, explain=explain)
@@ -82,7 +83,7 @@ def _finding(
     page.blank()
     about = [finding.id, f"{finding.rulebook} {finding.verdict}", words.case_phrase(finding.case)]
     if titled:
-        title = f"{words.clean(finding.title)}: {words.who(finding.blame)}"
+        title = f"{clean(finding.title)}: {words.who(finding.blame)}"
         badge = f"{finding.id} {words.GLYPHS[finding.severity]} {finding.severity.upper()}  "
         page.flow((badge + title, _STYLES[finding.severity]))
         since = f"since {words.instant(finding.at_ns)}" if finding.at_ns is not None else ""
@@ -112,16 +113,16 @@ def _finding(
     page.section("Ruled out", words.ruled_out(finding))
     page.labelled("Confidence", words.confidence_phrase(finding))
     if finding.sources:
-        page.labelled("Sources", "; ".join(map(words.clean, finding.sources)))
+        page.labelled("Sources", "; ".join(map(clean, finding.sources)))
 
 
 def _step(page: _Page, lead: str, step: Step) -> None:
     if step.ask:
-        question = (f"{words.clean(step.ask)}  ", "")
+        question = (f"{clean(step.ask)}  ", "")
         page.flow(question, (words.answer(step), "bold"), first=lead, rest=_HANGING)
         lead = _HANGING
     if step.say:
-        page.flow((words.clean(step.say), "" if step.ask else "bold"), first=lead, rest=_HANGING)
+        page.flow((clean(step.say), "" if step.ask else "bold"), first=lead, rest=_HANGING)
 
 
 def _fact(page: _Page, step: Step, *, known: bool) -> None:
@@ -129,15 +130,15 @@ def _fact(page: _Page, step: Step, *, known: bool) -> None:
     rows = f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
     values = "".join(f"; ${name} = {value}" for name, value in step.params.items())
     told = f"fact {step.fact}: {rows}{'; its SQL is above' if known else values}"
-    page.flow((words.clean(told), "cyan"), first=_HANGING, rest=_HANGING + "  ")
+    page.flow((clean(told), "cyan"), first=_HANGING, rest=_HANGING + "  ")
     if not known:
-        page.verbatim(words.clean_lines(step.sql), _HANGING + "  ", "dim")
+        page.verbatim(clean_lines(step.sql), _HANGING + "  ", "dim")
 
 
 def _stacks(page: _Page, finding: Finding) -> None:
     for stack in finding.stacks:
         page.blank()
-        page.heading(f"Rank {stack.rank}, {words.clean(stack.at)}")
+        page.heading(f"Rank {stack.rank}, {clean(stack.at)}")
         for frame in stack.frames[:_MOST_FRAMES]:
             text, library = words.frame_phrase(frame)
             page.flow((text, "dim" if library else ""), first="  ", rest="    ")
@@ -169,7 +170,7 @@ def _coverage(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     )
     page.labelled("Checked", words.checked_phrase(diagnosis))
     page.section("Not checked", words.skipped_phrases(coverage.skipped_rules))
-    page.section("Note", [words.clean(note) for note in diagnosis.notes])
+    page.section("Note", [clean(note) for note in diagnosis.notes])
 
 
 class _Page:
@@ -218,5 +219,6 @@ class _Page:
             self.flow((more, "dim"), first="  ")
 
     def _print(self, line: Text) -> None:
+        line.plain = harmless(line.plain)
         line.rstrip()
         self._console.print(line, soft_wrap=True, highlight=False)

@@ -1,8 +1,7 @@
 """The wording that the text and the markdown report share: who, when, how sure, what is unseen.
 
-Everything here returns plain text on one line. Evidence is written by others: a control
-character in a host name or a stack frame must never reach a terminal, so `clean` is applied to
-all of it.
+Everything here returns plain text on one line, harmless (oncall.printable), as names of hosts and
+frames of stacks are written by others.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from oncall.diagnosis import (
     Step,
 )
 from oncall.nodeset import fold_hosts, fold_ranks
+from oncall.printable import clean, short
 from oncall.units import NS_PER_S, format_duration
 
 GLYPHS: dict[Severity, str] = {"critical": "✖", "warning": "▲", "info": "●"}
@@ -33,23 +33,9 @@ HEALTHY_GLYPH, UNSEEN_GLYPH = "✔", "?"
 _DRAWN = {"stages": "Timeline", "contention": "Network", "pauses": "Network", "pfc": "Network"}
 _MOST_NAMES = 4
 _MOST_FOLDED = 48  # characters of a folded set before it is cut
-_CONTROL = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
-)
 _LIBRARY = re.compile(r"( at )\S*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
 _CITED = re.compile(r" \([^)]*\)")  # a paper and its section
 _YEAR_2001_NS = 10**18
-
-
-def clean(text: str) -> str:
-    """`text` on one line, without anything that could steer a terminal or reorder the reading."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", re.sub(r"\s*[\n\t]\s*", " ", text.strip()))
-
-
-def clean_lines(text: str) -> list[str]:
-    """The lines of a block (SQL), indentation kept, each clean."""
-    lines = text.expandtabs(4).strip("\n").splitlines()
-    return [_CONTROL.sub("\N{REPLACEMENT CHARACTER}", line.rstrip()) for line in lines]
 
 
 # ---------------------------------------------------------------------- who
@@ -67,7 +53,7 @@ def ranks_phrase(ranks: Iterable[int]) -> str:
 def hosts_phrase(nodes: Iterable[str]) -> str:
     """`gpu017` or `gpu[017-018]`; a long set is cut with its size."""
     names = sorted(set(nodes))
-    folded = clean(fold_hosts(names))
+    folded = clean(fold_hosts(map(short, names)))
     return folded if len(folded) <= _MOST_FOLDED else f"{_cut(folded)} ({len(names)} nodes)"
 
 
@@ -95,24 +81,29 @@ def _thing(one: Blame) -> str:
     where = one.where
     label = {"gpu": "GPU", "nic": "NIC", "group": "communicator"}.get(one.kind, one.kind)
     name = communicator(where) if one.kind == "group" else where.get(one.kind, "?")
-    parts = [f"{label} {name}"]
+    parts = [f"{label} {short(str(name))}"]
     if one.kind == "port" and where.get("nic"):
-        parts.append(f"of {where['nic']}")
+        parts.append(f"of {short(str(where['nic']))}")
     if where.get("node"):
-        parts.append(f"on {where['node']}")
-    return clean(" ".join(str(part) for part in parts))
+        parts.append(f"on {short(str(where['node']))}")
+    return " ".join(parts)
 
 
 def communicator(where: Mapping[str, Any]) -> str:
     """A communicator by name and hash, or by whichever is known."""
     comm, name = where.get("comm"), where.get("comm_name")
+    name = short(str(name)) if name else name
     return f"{name} ({comm})" if name and comm else str(name or comm or "?")
 
 
 def case_phrase(case: Mapping[str, Any]) -> str:
     """The case's keys but the job: `comm 0x1f2e, seq 13`."""
-    pairs = (f"{key} {value}" for key, value in case.items() if key != "job" and value is not None)
-    return clean(", ".join(pairs))
+    pairs = (
+        f"{key} {short(str(value))}"
+        for key, value in case.items()
+        if key != "job" and value is not None
+    )
+    return ", ".join(pairs)
 
 
 def names_phrase(names: Sequence[str], most: int = _MOST_NAMES) -> str:

@@ -123,7 +123,7 @@ class _Teller:
             },
             story=tuple(self._steps(case, values)),
             ruled_out=tuple(self._ruled_out(values)),
-            next=tuple(self._render(line, values) for line in self.next),
+            next=tuple(self.rulebook.templates[line].render_advice(values) for line in self.next),
             sources=tuple(self.book.sources),
             reasons=reasons,
         )

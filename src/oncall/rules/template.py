@@ -17,6 +17,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from oncall.nodeset import fold_hosts, fold_ranks
+from oncall.printable import LONGEST_VALUE, clean, shell_word
 from oncall.units import (
     Quantity,
     format_bytes,
@@ -28,6 +29,7 @@ from oncall.units import (
 
 UNKNOWN = "unknown"
 LONGEST_FOLD = 56  # characters of a folded list that still reads as one phrase
+_PLAIN_WORDS = re.compile(r"(?:[\w@%+=:,./][\w@%+=:,./-]*(?: |$))*", re.ASCII)
 LONGEST_LIST = 5  # distinct values listed before "and 3 more"
 
 _MARK = re.compile(r"\{\{|\{%|\{#")
@@ -79,6 +81,13 @@ class Slot:
         implied = {"ranks": "rank", "hosts": "node"}
         return tuple(implied[name] for name, _ in self.filters[:1] if name in implied)
 
+    @property
+    def noun(self) -> str:
+        """What stands in a command for a value that cannot be typed."""
+        return next(
+            (name for name, _ in self.filters if name in _OF_MANY), self.column or self.name
+        )
+
 
 @dataclass(frozen=True)
 class Template:
@@ -95,6 +104,26 @@ class Template:
         shown = "".join(
             part if isinstance(part, str) else _show(part, values[part.name]) for part in self.parts
         )
+        return self._sentence(shown)
+
+    def render_advice(self, values: Mapping[str, Any]) -> str:
+        """As `render`; what stands in backticks may be typed into a shell, so there a value is one
+        word of a command, and elsewhere no value begins a command."""
+        shown = ""
+        for part in self.parts:
+            if isinstance(part, str):
+                shown += part
+                continue
+            value = _show(part, values[part.name])
+            if shown.count("`") % 2 == 0:
+                shown += value.replace("`", "'")
+            elif part.filters == _OF_A_COMMAND:
+                shown += value
+            else:
+                shown += _argument(value, part.noun, shown.rpartition("`")[2])
+        return self._sentence(shown)
+
+    def _sentence(self, shown: str) -> str:
         shown = " ".join(shown.split())
         first = self.parts[0] if self.parts else ""
         if isinstance(first, Slot) and first.filters[:1] == (("ranks", None),):
@@ -210,8 +239,20 @@ def plain(value: Any, column: str = "") -> str:
         return format_number(float(value))
     if isinstance(value, (list, tuple)):
         return _listed(list(value))
-    # Names come from recordings: what could steer a terminal is shown as a replacement mark.
-    return "".join(c if c.isprintable() else "\ufffd" for c in str(value))
+    return clean(str(value), LONGEST_VALUE)
+
+
+def _argument(value: str, noun: str, command: str) -> str:
+    """A value as one argument at the end of `command`, or `noun` in capitals where that cannot be:
+    what the sentence itself quotes takes only what needs no quotes."""
+    word = shell_word(value, noun)
+    in_quotes = any(command.count(mark) % 2 for mark in "'\"")
+    return noun.upper() if "`" in word or (in_quotes and word != value) else word
+
+
+def _command(value: Any) -> str:
+    """Words of a command as they are; nothing if a shell would read anything into them."""
+    return str(value) if _PLAIN_WORDS.fullmatch(str(value)) else ""
 
 
 def hex_id(value: Any) -> str:
@@ -272,6 +313,8 @@ _OF_ONE: dict[str, Callable[[Any], str]] = {
     "hex": hex_id,
     "percent": lambda value: f"{format_number(round(value * 100, 1))} %",
     "number": format_number,
+    "command": _command,
 }
-NUMERIC = frozenset(_OF_ONE) - {"hex"}
+_OF_A_COMMAND = (("command", None),)
+NUMERIC = frozenset(_OF_ONE) - {"hex", "command"}
 FILTERS = frozenset(_OF_MANY) | frozenset(_OF_ONE) | {"count"}

@@ -24,12 +24,14 @@ from textual.command import CommandPalette, Provider
 from textual.screen import Screen
 from textual.widget import AwaitMount
 
+from oncall.printable import clean, for_clipboard
 from oncall.tui.actions import ACTIONS
 from oncall.tui.asking import Asking
 from oncall.tui.clipboard import Clipboard, osc52
 from oncall.tui.glyphs import AsciiFilter
 from oncall.tui.help import HelpScreen
 from oncall.tui.keeping import Keeping
+from oncall.tui.literal import HarmlessFilter, literal
 from oncall.tui.looking import Looking
 from oncall.tui.messages import Answered, Busy, Question, Refused, StateChanged
 from oncall.tui.models.log import MOST, LogLine, lines_of
@@ -111,6 +113,7 @@ class ConsoleApp(App[None]):
         self.theme = theme
         if keymap:
             self.set_keymap(keymap)
+        self._filters.append(HarmlessFilter())
         if ascii_only:
             self._filters.append(AsciiFilter())
 
@@ -192,7 +195,7 @@ class ConsoleApp(App[None]):
 
     def tell(self, text: str) -> None:
         """Say it in the status line, for a few seconds."""
-        self.said = text
+        self.said = clean(text)
         self._said_until = self.clock() + _SAID_FOR_S if text else None
         if (screen := self.console_screen) is not None and screen.is_mounted:
             screen.show_said()
@@ -314,15 +317,23 @@ class ConsoleApp(App[None]):
             return
         error = sys.exception()
         self._exit_renderables.append(
-            f"oncall: this is a bug: {type(error).__name__}: {error}\n"
-            "Run it again with ONCALL_DEBUG=1 for the traceback, and report that."
+            literal(
+                f"oncall: this is a bug: {type(error).__name__}: {error}\n"
+                "Run it again with ONCALL_DEBUG=1 for the traceback, and report that."
+            )
         )
         self._close_messages_no_wait()
 
     def copy_to_clipboard(self, text: str) -> None:
-        self._clipboard = text
+        """What is pasted into a shell or a ticket steers neither."""
+        self._clipboard = text = for_clipboard(text)
         if self._driver is not None:
             self._driver.write(osc52(text))
+
+    def notify(self, message: str, **settings: Any) -> None:
+        """In the status line like everything else; a toast would be read as markup."""
+        del settings
+        self.tell(message)
 
     def close_session(self) -> bool:
         """End the session's thread, children and all; whether that came off in time."""

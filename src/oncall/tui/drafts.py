@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from oncall.errors import UsageError
+from oncall.printable import file_name
 
 
 def drafts_folder() -> Path:
@@ -18,7 +19,7 @@ def drafts_folder() -> Path:
 
 
 def draft_file(name: str) -> Path:
-    return drafts_folder() / f"{name}.yaml"
+    return drafts_folder() / f"{file_name(name)}.yaml"
 
 
 def keep(name: str, text: str) -> Path:

@@ -11,9 +11,9 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
-from textual.widgets import Static
 
 from oncall.tui.keys import key_phrase, keys_by_id
+from oncall.tui.literal import LiteralText, literal
 from oncall.tui.overlay import Overlay
 from oncall.tui.registry import ActionEntry
 from oncall.tui.states import STATES, state_styles
@@ -35,8 +35,8 @@ class HelpScreen(Overlay):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help") as pane:
-            pane.border_subtitle = "j k space g G move, esc leaves"
-            yield Static(Group(*help_parts(self._about)))
+            pane.border_subtitle = literal("j k space g G move, esc leaves")
+            yield LiteralText(Group(*help_parts(self._about)))
 
 
 def help_parts(screen: ConsoleScreen) -> Iterator[Text | Table]:
@@ -44,7 +44,7 @@ def help_parts(screen: ConsoleScreen) -> Iterator[Text | Table]:
     done now stands at the end, by the reason."""
     yield Text.assemble((screen.entry.title, "bold"), f"\n{screen.entry.shows}")
     for said in screen.focus_chain_help():
-        yield Text(said)
+        yield literal(said)
     keys = keys_by_id(screen)
     possible: dict[str, list[ActionEntry]] = {"Here": [], "Everywhere": []}
     impossible: dict[str, list[ActionEntry]] = {}
@@ -56,7 +56,7 @@ def help_parts(screen: ConsoleScreen) -> Iterator[Text | Table]:
                 possible["Everywhere" if entry.of_app else "Here"].append(entry)
     for heading, entries in [*possible.items(), *impossible.items()]:
         if entries:
-            yield Text(f"\n{heading}", "bold")
+            yield literal(Text(f"\n{heading}", "bold"))
             yield _keys(entries, keys, dim=heading in impossible)
     yield Text("\nRanks", "bold")
     yield _legend(screen)
@@ -78,12 +78,12 @@ def _keys(entries: list[ActionEntry], keys: Mapping[str, list[str]], dim: bool) 
     for entry in entries:
         shown = " ".join(key_phrase(key) for key in keys[entry.id])
         text = Text.assemble((entry.description, "dim" if dim else ""), (f" [{entry.id}]", "dim"))
-        table.add_row(Text(shown, "dim" if dim else "bold"), text)
+        table.add_row(Text(shown, "dim" if dim else "bold"), literal(text))
     return table
 
 
 def _legend(screen: ConsoleScreen) -> Table:
     table = _table()
     for look, style in zip(STATES, state_styles(screen.app), strict=True):
-        table.add_row(Text(look.letter, style), f"{look.name}: {look.says}")
+        table.add_row(Text(look.letter, style), literal(f"{look.name}: {look.says}"))
     return table

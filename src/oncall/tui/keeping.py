@@ -6,10 +6,12 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from textual.widget import AwaitMount
 
 from oncall.errors import OncallError
+from oncall.printable import file_name, typed
 from oncall.report.words import instant
 from oncall.tui.messages import Question
 from oncall.tui.notes import Note, add_note, notes_file, read_notes, to_markdown
@@ -49,8 +51,8 @@ class Keeping:
 
     def _proposed(self) -> str:
         at = datetime.fromtimestamp(self._app.wall_ns() / 10**9, UTC)
-        job = (self._app.state.job or "incident").replace("/", "_")
-        return f"{job}-{at:%Y%m%dT%H%M%S}"
+        name = file_name(self._app.state.job or "incident")
+        return f"{name}-{at:%Y%m%dT%H%M%S}"
 
     def _notes_file(self) -> Path:
         return notes_file(self._app.state.job or "", self._recording)
@@ -138,8 +140,8 @@ class Keeping:
         def export(session: Session) -> str:
             session.save(evidence)
             picture.write_text(seen)
-            shown = f"![The console at this moment]({picture.name})\n\n"
-            files = f"Evidence: `oncall open {evidence.name}`\n"
+            shown = f"![The console at this moment]({quote(picture.name)})\n\n"
+            files = f"Evidence: `{typed('oncall open {file}', file=evidence.name)}`\n"
             report.write_text(f"{session.report('markdown', notes)}\n{shown}{files}")
             return f"exported {report}, {picture.name}, {evidence.name}"
 

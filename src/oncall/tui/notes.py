@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from oncall.errors import BadInput
-from oncall.report.words import clean, instant
+from oncall.printable import clean, file_name
+from oncall.report.words import instant
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def notes_file(job: str, recording: Path | None = None) -> Path:
     if recording is not None and recording.is_file():
         return recording.with_name(recording.name + ".notes")
     home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    name = re.sub(r"[^\w.-]", "_", job) or "unnamed"
+    name = file_name(job or "unnamed")
     return Path(home).expanduser() / "oncall" / "notes" / f"{name}.notes"
 
 

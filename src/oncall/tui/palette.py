@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
+from oncall.tui.literal import literal_content
+
 if TYPE_CHECKING:
     from oncall.tui.app import ConsoleApp
     from oncall.tui.screen import ConsoleScreen
@@ -32,10 +34,15 @@ class Actions(Provider):
 
     async def discover(self) -> Hits:
         for title, text, does in self._entries():
-            yield DiscoveryHit(title, does, help=text)
+            yield DiscoveryHit(title, does, help=_help(text))
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         for title, text, does in self._entries():
             if (score := max(matcher.match(title), matcher.match(text) / 2)) > 0:
-                yield Hit(score, matcher.highlight(title), does, help=text)
+                yield Hit(score, matcher.highlight(title), does, help=_help(text))
+
+
+def _help(text: str) -> str:
+    """What textual shows without looking for markup in it, though it declares a str."""
+    return cast("str", literal_content(text))

@@ -8,9 +8,10 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
-from textual.widgets import Static
 
 from oncall.nodeset import fold_hosts
+from oncall.printable import short
+from oncall.tui.literal import LiteralText, literal
 from oncall.tui.messages import PROBE, Answered, Question, Refused
 from oncall.tui.overlay import Overlay
 
@@ -36,11 +37,11 @@ class ProbeScreen(Overlay):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll() as pane:
-            pane.border_title = f"Probe of {fold_hosts(self._probed)}"
-            yield Static()
+            pane.border_title = literal(f"Probe of {fold_hosts(map(short, self._probed))}")
+            yield LiteralText()
 
     def on_mount(self) -> None:
-        label = f"probing {fold_hosts(self._probed)}"
+        label = f"probing {fold_hosts(map(short, self._probed))}"
         nodes = self._probed
         self.app.ask(Question(PROBE, lambda session: session.probe(nodes), self, label))
         self._waiting = self.set_interval(_BEAT_S, self._say_progress)
@@ -53,8 +54,8 @@ class ProbeScreen(Overlay):
         )
 
     def _say(self, text: str, keys: str) -> None:
-        self.query_one(Static).update(Text(text))
-        self.query_one(VerticalScroll).border_subtitle = keys
+        self.query_one(LiteralText).update(Text(text))
+        self.query_one(VerticalScroll).border_subtitle = literal(keys)
 
     def _end(self, text: str) -> None:
         self._waiting.stop()

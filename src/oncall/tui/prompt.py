@@ -11,7 +11,10 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Input, Label, Static
+from textual.widgets import Input
+
+from oncall.printable import short
+from oncall.tui.literal import LiteralText
 
 
 class _Question(ModalScreen[str | None]):
@@ -55,9 +58,9 @@ class Prompt(_Question):
 
     def compose(self) -> ComposeResult:
         with Vertical(id="prompt"):
-            yield Static(id="prompt-hint", markup=False)
+            yield LiteralText(id="prompt-hint")
             with Horizontal():
-                yield Label(self._label, markup=False)
+                yield LiteralText(self._label, id="prompt-label")
                 yield Input(self._value, placeholder=self._placeholder, select_on_focus=False)
 
     def on_mount(self) -> None:
@@ -79,7 +82,7 @@ class Prompt(_Question):
 
     def _say(self, text: str) -> None:
         """A line above what is typed; with nothing to say there is none."""
-        hint = self.query_one("#prompt-hint", Static)
+        hint = self.query_one("#prompt-hint", LiteralText)
         hint.display = bool(text)
         hint.update(Text(text))
 
@@ -96,11 +99,11 @@ class Choice(_Question):
         text = Text(f"{self._label}  ")
         for key, title in self._choices:
             text.append(key, "bold")
-            text.append(f" {title}   ")
+            text.append(f" {short(title)}   ")
         text.append("esc", "bold")
         text.append(" leave it")
         with Vertical(id="prompt"):
-            yield Static(text)
+            yield LiteralText(text)
 
     def on_key(self, event: events.Key) -> None:
         if any(event.character == key for key, _ in self._choices):

@@ -10,8 +10,8 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import Screen
-from textual.widgets import Static
 
+from oncall.tui.literal import LiteralText
 from oncall.tui.messages import GoTo, Question, StateChanged
 from oncall.tui.registry import ActionEntry, ScreenEntry, bindings
 from oncall.tui.state import State
@@ -104,7 +104,7 @@ class ConsoleScreen(Screen[None]):
             yield from self.compose_body()
         yield StatusLine(id="status")
         yield KeyBar(id="keys")
-        yield Static(id="too-small")
+        yield LiteralText(id="too-small")
 
     def on_mount(self) -> None:
         self.post_message(StateChanged(self.state))
@@ -156,7 +156,7 @@ class ConsoleScreen(Screen[None]):
         small = event.size.width < LEAST_WIDTH or event.size.height < LEAST_HEIGHT
         self.set_class(small, "too-small")
         if small:
-            self.query_one("#too-small", Static).update(
+            self.query_one("#too-small", LiteralText).update(
                 f"This terminal is {event.size.width} by {event.size.height}.\n"
                 f"The console needs {LEAST_WIDTH} by {LEAST_HEIGHT}; enlarge it.\n"
                 "ctrl+q quits."

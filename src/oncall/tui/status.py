@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 from rich.style import Style
 from rich.text import Text
-from textual.widgets import Static
 
 from oncall.tui.keys import key_phrase, keys_by_id
+from oncall.tui.literal import LiteralText
 from oncall.tui.models import shell
 from oncall.tui.registry import SCREENS, ActionEntry
 from oncall.tui.state import State
@@ -22,7 +22,7 @@ _LEAST_TITLE = 10  # columns
 _ALWAYS = frozenset({"help", "quit"})  # in the line of keys, however narrow
 
 
-class _Line(Static):
+class _Line(LiteralText):
     """One line that is told the state."""
 
     def __init__(self, id: str) -> None:  # noqa: A002

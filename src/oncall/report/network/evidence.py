@@ -11,12 +11,13 @@ from oncall.analysis.network_paths import network_of
 from oncall.diagnosis import Diagnosis, Finding
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
+from oncall.printable import clean
 from oncall.report.network.step_evidence import why_unseen
 from oncall.report.network.topology_evidence import topology
 from oncall.report.network.topology_text import topology_lines
 from oncall.report.network.waiting import Collective, Lane, Step, WaitingGraph, window
 from oncall.report.network.waiting_text import waiting_lines
-from oncall.report.words import clean, roots
+from oncall.report.words import roots
 
 NO_STEPS = (
     "no step of a collective's flows is known here: host agents, switches beside the hooks' "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 
 from oncall.report import picture
 from oncall.report.picture import INK, text
@@ -41,7 +40,7 @@ def box(
 ) -> str:
     """A rectangle; `hint` is shown where the pointer rests on it."""
     stroke = f' stroke="{edge}" stroke-width="{thick:g}"' if edge else ""
-    title = f"<title>{escape(hint)}</title>" if hint else ""
+    title = picture.title(hint) if hint else ""
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
         f'rx="{round_px:g}" fill="{fill}"{stroke}>{title}</rect>'
@@ -61,7 +60,7 @@ def line(
 ) -> str:
     """A straight line; `head` names the arrow's head at its end: `ink` or `red`."""
     end = f' marker-end="url(#{head})"' if head else ""
-    title = f"<title>{escape(hint)}</title>" if hint else ""
+    title = picture.title(hint) if hint else ""
     return (
         f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
         f'stroke-width="{thick:.1f}"{end}>{title}</line>'

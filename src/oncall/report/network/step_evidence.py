@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from oncall.analysis.network_paths import Network, label
 from oncall.analysis.sender_links import LEAST_QUEUE
 from oncall.evidence.incident import Incident
+from oncall.printable import clean
 from oncall.report.network.provenance import (
     FlowEdge,
     FlowNode,
@@ -17,7 +18,6 @@ from oncall.report.network.provenance import (
     reached,
 )
 from oncall.report.network.waiting import Collective, Step
-from oncall.report.words import clean
 
 RELATIONS = (
     *("late_steps", "provenance_edges", "pause_edges", "step_ports", "step_flows"),

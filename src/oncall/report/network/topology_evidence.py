@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from oncall.analysis.network_paths import FAR, UNKNOWN, Network, Port, label
 from oncall.evidence.incident import Incident
+from oncall.printable import clean
 from oncall.report.network.step_evidence import late_step_id
 from oncall.report.network.topology import Cable, Device, Hop, Role, Root, Topology
 from oncall.report.network.waiting import Collective, Step
-from oncall.report.words import clean
 
 MOST_OF_TIER = 16
 IDLE = 0.1  # of the busy port's packets

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from oncall.printable import clean
 from oncall.report.lines import time_axis, wrapped
 from oncall.report.network.cells import GLYPHS, PLAIN, lane_runs
 from oncall.report.network.waiting import Lane, Link, Step, WaitingGraph, chain
-from oncall.report.words import clean
 from oncall.units import format_duration
 
 _LEAST = 16

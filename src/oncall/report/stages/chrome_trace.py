@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
+from oncall.printable import clean
 from oncall.report.stages.evidence import NO_STAGES, has_stages
 from oncall.report.stages.timeline import COMPUTE, LETTERS
-from oncall.report.words import clean
 
 _PATHS_PROCESS = 0
 # Chrome's names of colours, which Perfetto takes too where it honours them.

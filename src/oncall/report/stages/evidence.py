@@ -11,9 +11,10 @@ import oncall.analysis  # noqa: F401 - registers the relations
 from oncall.diagnosis import Diagnosis, Finding
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
+from oncall.printable import clean
 from oncall.report.stages.text import timeline_lines
 from oncall.report.stages.timeline import COMPUTE, Box, Lane, Timeline
-from oncall.report.words import clean, in_full
+from oncall.report.words import in_full
 
 NO_STAGES = (
     "no iteration of a pipeline is known here: calls of NCCL with their communicators tell them, "

@@ -7,9 +7,9 @@ boxes are lettered, the critical path is outlined and joined, what is blamed say
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from itertools import pairwise
 
+from oncall.printable import clean
 from oncall.report import picture
 from oncall.report.picture import INK
 from oncall.report.stages.cells import label
@@ -24,7 +24,6 @@ from oncall.report.stages.timeline import (
     compact,
     idle_share,
 )
-from oncall.report.words import clean
 from oncall.units import format_duration
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 1200, 150, 64, 86
@@ -95,7 +94,7 @@ def _row(timeline: Timeline, lane: Lane, top: float) -> Iterator[str]:
 def _box(timeline: Timeline, lane: Lane, box: Box, top: float) -> Iterator[str]:
     x, width = _place(timeline, box)
     told = f"{box.name} on stage {lane.stage}, rank {lane.rank}: {length_phrase(box)}"
-    hint = f"<title>{escape(told)}</title>"
+    hint = picture.title(told)
     if box.task in TRANSFERS:
         yield (
             f'<rect x="{x:.1f}" y="{top + _ROW - 5}" width="{width:.1f}" height="5" '

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oncall.nodeset import fold_ranks
+from oncall.printable import clean
 from oncall.report.lines import time_axis, wrapped
 from oncall.report.stages.cells import GLYPHS, PLAIN, lane_runs
 from oncall.report.stages.timeline import (
@@ -18,7 +19,6 @@ from oncall.report.stages.timeline import (
     compact,
     idle_share,
 )
-from oncall.report.words import clean
 from oncall.units import format_duration
 
 _IDLE = 6  # columns for the share of time without work

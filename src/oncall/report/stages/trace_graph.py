@@ -13,9 +13,9 @@ from itertools import groupby
 
 from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
+from oncall.printable import clean
 from oncall.report.stages.evidence import NO_STAGES, has_stages, worst_iteration
 from oncall.report.stages.timeline import LETTERS
-from oncall.report.words import clean
 from oncall.units import format_duration
 
 FORMAT = 1
@@ -165,7 +165,7 @@ def _vertex(one: Vertex) -> str:
     text = f"{LETTERS[one.task]}{one.micro_batch}{chunk} rank {one.rank}\\n{taken}{slack}"
     fill = "#a5d6f3" if one.task == "forward" else "#7fcdb6"
     edge = ', penwidth=3, fontname="DejaVu Sans Bold"' if one.critical else ""
-    return f'"{one.id}" [label="{_quoted(text)}", fillcolor="{fill}"{edge}];'
+    return f'"{one.id}" [label="{text}", fillcolor="{fill}"{edge}];'
 
 
 def _edge(edge: Edge) -> str:
@@ -176,4 +176,6 @@ def _edge(edge: Edge) -> str:
 
 
 def _quoted(text: str) -> str:
-    return text.replace('"', "'")
+    """As Graphviz shows it in quotes: without its escapes and entities of HTML."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return escaped.replace("&", "&amp;")

@@ -12,10 +12,11 @@ from oncall.diagnosis import Diagnosis, Finding
 from oncall.errors import MissingEvidence, UsageError
 from oncall.evidence.incident import Incident
 from oncall.nodeset import fold_ranks
+from oncall.printable import clean
 from oncall.report.traffic.rate_curves import Operation, OperationTraffic, Sender
 from oncall.report.traffic.text import curve_lines, map_lines
 from oncall.report.traffic.traffic_map import TrafficMap
-from oncall.report.words import clean, roots
+from oncall.report.words import roots
 
 NO_TRAFFIC = (
     "there is no traffic in this evidence: the verbs hook, the profiler plugin or the DPA record it"

@@ -10,6 +10,7 @@ from html import escape
 
 import numpy as np
 
+from oncall.printable import clean
 from oncall.report import picture
 from oncall.report.traffic.rate_curves import (
     OperationTraffic,
@@ -153,7 +154,7 @@ def map_svg(traffic: TrafficMap) -> str:
             ),
             picture.text(left + side + 8, y + middle, totals, size=size, colour=_GREY),
             f'<text transform="translate({x + middle:.1f} {top - 6}) rotate(-90)" '
-            f'font-size="{size}" fill="{ink}">{escape(name)}</text>',
+            f'font-size="{size}" fill="{ink}">{escape(clean(name))}</text>',
         ]
         for column, sent in enumerate(shown.bytes[row].tolist()):
             if sent:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from oncall.console.world import RankCard, Table
-from oncall.report.words import clean, frame_phrase
+from oncall.printable import clean, short
+from oncall.report.words import frame_phrase
 from oncall.tui.models.cells import cell_len, cut, padded
 
 Part = Literal["heading", "label", "text", "muted"]
@@ -22,9 +23,9 @@ def card_lines(card: RankCard, width: int) -> tuple[Line, ...]:
 
 def _lines(card: RankCard) -> Iterator[Line]:
     yield (("heading", f"Rank {card.rank}"),)
-    widest = max((cell_len(label) for label, _ in card.facts), default=0)
+    widest = max((cell_len(short(label)) for label, _ in card.facts), default=0)
     for label, value in card.facts:
-        yield ("label", padded(clean(label), widest) + "  "), ("text", clean(value))
+        yield ("label", padded(short(label), widest) + "  "), ("text", clean(value))
     if card.stack:
         yield ()
         yield (("heading", "Where its program stood"),)
@@ -65,7 +66,7 @@ def aligned(table: Table, most: int) -> list[str]:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return clean(f"{value:,}" if isinstance(value, int) else str(value))
+    return short(f"{value:,}" if isinstance(value, int) else str(value))
 
 
 def _cut(line: Line, width: int) -> Line:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from rich.cells import cell_len, set_cell_size
 
+from oncall.printable import harmless
+
 __all__ = ["cell_len", "cut", "padded"]
 
 
 def cut(text: str, columns: int) -> str:
-    """`text`, ended by `…` if it needs more than `columns`."""
+    """`text` harmless on a line, ended by `…` if it needs more than `columns`."""
+    text = harmless(text).replace("\n", " ")
     if cell_len(text) <= columns:
         return text
     return set_cell_size(text, max(columns - 1, 0)).rstrip() + "…" if columns > 0 else ""

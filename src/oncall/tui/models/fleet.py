@@ -15,7 +15,7 @@ import numpy.typing as npt
 from oncall.console.world import Ranks, RankState
 from oncall.errors import UsageError
 from oncall.nodeset import expand_ranks
-from oncall.report.words import clean
+from oncall.printable import short
 from oncall.tui.states import STATES
 from oncall.units import format_duration
 
@@ -51,7 +51,7 @@ def groupings(ranks: Ranks) -> dict[str, str]:
     racks = any(rack_of(node) for node in set(ranks.node))
     sample = next((node for node in ranks.node if node), "")
     why_no_rack = (
-        "" if racks else f"host names such as {sample} do not tell the rack" if sample else
+        "" if racks else f"host names such as {short(sample)} do not tell the rack" if sample else
         "no host is known by name"
     )  # fmt: skip
     why_no_stage = "" if "pp" in ranks.groups else "no pipeline-parallel communicator was seen"
@@ -102,7 +102,7 @@ def grouped(ranks: Ranks, by: str) -> Groups:
 def _named(by: str, names: tuple[str, ...], unknown: str) -> Groups:
     codes: dict[str, int] = {}
     code = [codes.setdefault(name, len(codes)) for name in names]
-    labels = tuple(name or unknown for name in codes)
+    labels = tuple(short(name) or unknown for name in codes)
     return Groups(by, np.array(code, dtype=np.int64), labels)
 
 
@@ -174,9 +174,9 @@ def rank_phrase(ranks: Ranks, rank: int) -> str:
     tells = {role: bool((code != code[0]).any()) for role, code in ranks.groups.items()}
     number, gpu = {role: int(code[at]) for role, code in ranks.groups.items()}, int(ranks.gpu[at])
     parts = [
-        f"rank {rank}" + (f" on {clean(ranks.node[at])}" if ranks.node[at] else ""),
+        f"rank {rank}" + (f" on {short(ranks.node[at])}" if ranks.node[at] else ""),
         f"GPU {gpu}" if gpu >= 0 else "",
-        clean(ranks.nic[at]),
+        short(ranks.nic[at]),
         # Not `blamed for 10 min`: that is how long it waits.
         state + (f"{stands} for {format_duration(waited_ns)}" if waited_ns >= 0 else ""),
         ", ".join(f"{role} {one}" for role, one in number.items() if one >= 0 and tells[role]),

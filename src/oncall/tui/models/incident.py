@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from oncall.console.world import World
 from oncall.diagnosis import Diagnosis, Finding
+from oncall.printable import clean
 from oncall.report import words
 from oncall.tui.models.reading import Item, Paragraph, Role
 
@@ -104,7 +105,7 @@ def headline(world: World) -> Headline:
     glyph, severity, sentence = words.headline(diagnosis)
     parts = (
         words.window_phrase(diagnosis.since_ns, diagnosis.until_ns),
-        words.clean(world.origin),
+        clean(world.origin),
     )
     return Headline(
         glyph=glyph,
@@ -174,7 +175,7 @@ def _line(
         finding=finding,
         glyph=words.GLYPHS[finding.severity],
         severity=finding.severity,
-        title=words.clean(finding.title),
+        title=clean(finding.title),
         who=words.who(finding.blame),
         aside=words.percent(finding.confidence),
         depth=depth,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oncall.console.world import HostTrouble, JobLine
-from oncall.report.words import clean, instant
+from oncall.printable import short
+from oncall.report.words import instant
 
 COLUMNS = ("job", "state", "nodes", "ranks", "last evidence")
 
@@ -35,8 +36,8 @@ def job_rows(jobs: Sequence[JobLine], filter_text: str = "") -> list[tuple[str, 
         (
             line.job,
             (
-                clean(line.job),
-                clean(line.state),
+                short(line.job),
+                short(line.state),
                 str(line.nodes or "?"),
                 str(line.ranks or "?"),
                 "unknown" if line.last_ns is None else instant(line.last_ns),

@@ -9,7 +9,7 @@ from typing import Any
 
 from oncall.console.world import StepRows, Table
 from oncall.nodeset import fold_ranks
-from oncall.report import words
+from oncall.printable import clean, clean_lines
 from oncall.units import NS_PER_S, format_bytes, format_duration, format_rate
 
 UNKNOWN = "·"
@@ -104,7 +104,7 @@ def cell(name: str, value: Any) -> str:
         if value and all(isinstance(one, int) and not isinstance(one, bool) for one in value):
             return _short(fold_ranks(value))
         return _short(", ".join(cell("", one) for one in value))
-    return _short(words.clean(str(value)))
+    return _short(clean(str(value)))
 
 
 def _number(name: str, value: int | float) -> str:
@@ -165,8 +165,8 @@ def step_view(behind: StepRows) -> StepView:
     """Everything of a step's rows that the pane shows."""
     shown = sheet(behind.table)
     return StepView(
-        title=f"{words.clean(behind.fact)} · {shown.counted}",
+        title=f"{clean(behind.fact)} · {shown.counted}",
         sheet=shown,
-        params=tuple((words.clean(k), words.clean(v)) for k, v in behind.params.items()),
-        sql="\n".join(words.clean_lines(behind.sql)),
+        params=tuple((clean(k), clean(v)) for k, v in behind.params.items()),
+        sql="\n".join(clean_lines(behind.sql)),
     )

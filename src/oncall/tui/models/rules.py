@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from oncall.console.world import DryRun, Problem, RuleLine, Table
+from oncall.printable import clean
 from oncall.report import words
 from oncall.tui.models.reading import Item, Paragraph, Role, line, readable, text
 from oncall.units import format_duration
@@ -34,10 +35,10 @@ def in_force(rules: Sequence[RuleLine]) -> tuple[object, ...]:
 
 
 def _rule(rule: RuleLine, unsaved: bool) -> Item:
-    outcome = words.clean(rule.outcome)
+    outcome = clean(rule.outcome)
     glyph, role = _glyph(rule)
     took = f"in {format_duration(rule.seconds * 1e9)}" if rule.seconds is not None else ""
-    broken = words.clean(rule.broken)
+    broken = clean(rule.broken)
     name: tuple[tuple[str, Role], ...] = ((f"{glyph} ", role), (rule.name, "strong"))
     if unsaved:
         name += ((" ● unsaved", "value"),)
@@ -46,11 +47,10 @@ def _rule(rule: RuleLine, unsaved: bool) -> Item:
         paragraphs=(
             Paragraph("", name, (outcome, role), folds=False),
             *_wrong(rule, broken),
-            Paragraph("  ", ((words.clean(rule.title), "plain"),), folds=False),
+            Paragraph("  ", ((clean(rule.title), "plain"),), folds=False),
             Paragraph("  ", ((" · ".join(_about(rule)), "faint"),), (took, "faint"), folds=False),
         ),
-        copy=f"{rule.name}: {words.clean(rule.title)} ({rule.status}), {outcome or broken}; "
-        f"{rule.path}",
+        copy=f"{rule.name}: {clean(rule.title)} ({rule.status}), {outcome or broken}; {rule.path}",
     )
 
 
@@ -79,7 +79,7 @@ def _about(rule: RuleLine) -> Iterator[str]:
 
 def _file(by: str) -> str:
     """The name of a file; what is none, such as an option, as it is."""
-    return words.clean(by.rpartition("/")[2] if by.startswith("/") else by)
+    return clean(by.rpartition("/")[2] if by.startswith("/") else by)
 
 
 def _glyph(rule: RuleLine) -> tuple[str, Role]:
@@ -131,10 +131,10 @@ def problem_items(problems: Sequence[Problem] | None) -> tuple[Item, ...]:
             paragraphs=(
                 Paragraph(
                     f"{problem.line:>4}:{problem.column:<3} ",
-                    ((words.clean(problem.message), "critical"),),
+                    ((clean(problem.message), "critical"),),
                 ),
             ),
-            copy=f"{problem.line}:{problem.column}: {words.clean(problem.message)}",
+            copy=f"{problem.line}:{problem.column}: {clean(problem.message)}",
         )
         for number, problem in enumerate(problems)
     )
@@ -158,7 +158,7 @@ def _dry_run(run: DryRun) -> Iterator[Item]:
     )
     for sign, title, role, found in changes:
         for said in found:
-            yield _change(sign, title, role, words.clean(said))
+            yield _change(sign, title, role, clean(said))
 
 
 def _change(sign: str, title: str, role: Role, said: str) -> Item:
@@ -170,7 +170,7 @@ def result_items(table: Table) -> tuple[Item, ...]:
     """Tests with their results: name, result, what differs."""
     if not table.rows:
         return (text("no tests", line("this rulebook has no tests", "warning")),)
-    return tuple(_test(number, [words.clean(str(value)) for value in row])
+    return tuple(_test(number, [clean(str(value)) for value in row])
                  for number, row in enumerate(table.rows))  # fmt: skip
 
 

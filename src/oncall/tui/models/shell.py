@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from oncall.report.words import clean, instant, seen_phrase
+from oncall.printable import clean, short
+from oncall.report.words import instant, seen_phrase
 from oncall.tui.cursor import TimeCursor
 from oncall.tui.models.cells import cell_len
 from oncall.tui.state import State
@@ -14,7 +15,7 @@ _STALE_S = 30.0
 def title_phrase(state: State) -> str:
     """What is looked at: `incident.oncall · llama-70b`."""
     parts = [state.title, state.job or (state.world.job if state.world else "")]
-    return " · ".join(clean(part) for part in dict.fromkeys(parts) if part) or "opening"
+    return " · ".join(short(part) for part in dict.fromkeys(parts) if part) or "opening"
 
 
 def short_title(state: State, columns: int) -> str:

@@ -11,6 +11,7 @@ from itertools import count
 
 from oncall.console.world import World
 from oncall.diagnosis import Diagnosis, Finding, Stack, Step
+from oncall.printable import clean
 from oncall.report import words
 from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
 from oncall.units import format_duration
@@ -36,7 +37,7 @@ def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[Item]:
     yield from _section("Explains", words.consequences(diagnosis, finding))
     yield from _section("Ruled out", words.ruled_out(finding))
     yield from _confidence(finding)
-    yield from _section("Sources", [words.clean(source) for source in finding.sources])
+    yield from _section("Sources", [clean(source) for source in finding.sources])
 
 
 def _steps(finding: Finding) -> Iterator[Item]:
@@ -48,7 +49,7 @@ def _steps(finding: Finding) -> Iterator[Item]:
             name=f"step {index}",
             paragraphs=tuple(_step(lead, step)),
             step=index if step.fact else None,
-            copy=" ".join(filter(None, (words.clean(step.ask), words.clean(step.say)))),
+            copy=" ".join(filter(None, (clean(step.ask), clean(step.say)))),
         )
 
 
@@ -57,14 +58,14 @@ def _step(lead: str, step: Step) -> Iterator[Paragraph]:
     if step.ask:
         # `yes` is no good news and `no` no bad news: an answer is strong, not coloured.
         asked: tuple[tuple[str, Role], ...] = (
-            (words.clean(step.ask) + "  ", "plain"),
+            (clean(step.ask) + "  ", "plain"),
             (words.answer(step), "strong"),
         )
         yield Paragraph(lead, asked, rows)
         if step.say:
-            yield line(words.clean(step.say), lead="   ")
+            yield line(clean(step.say), lead="   ")
     elif step.say:
-        yield Paragraph(lead, ((words.clean(step.say), "strong"),), rows)
+        yield Paragraph(lead, ((clean(step.say), "strong"),), rows)
 
 
 def _rows(step: Step) -> str:
@@ -97,14 +98,14 @@ def _stacks(stacks: Iterable[Stack]) -> Iterator[Item]:
         places.setdefault((stack.at, stack.frames), []).append(stack.rank)
     for number, ((at, frames), ranks) in enumerate(places.items()):
         who = words.ranks_phrase(ranks)
-        yield heading(f"{who[0].upper()}{who[1:]}, {words.clean(at)}", f"stack heading {number}")
+        yield heading(f"{who[0].upper()}{who[1:]}, {clean(at)}", f"stack heading {number}")
         lines = [line(*_frame(frame), lead="   ") for frame in frames[:MOST_FRAMES]]
         if len(frames) > MOST_FRAMES:
             lines.append(line(f"… {len(frames) - MOST_FRAMES} more frames", "faint", lead="   "))
         yield Item(
             name=f"stack {number}",
             paragraphs=tuple(lines),
-            copy="\n".join(map(words.clean, frames)),
+            copy="\n".join(map(clean, frames)),
             rank=ranks[0],
         )
 
@@ -117,7 +118,7 @@ def _frame(frame: str) -> tuple[str, Role]:
 def _confidence(finding: Finding) -> Iterator[Item]:
     yield heading(f"Confidence {words.percent(finding.confidence)}", "confidence heading")
     for number, reason in enumerate(finding.reasons):
-        said = f"{words.clean(reason.name)}: {words.clean(reason.why)}"
+        said = f"{clean(reason.name)}: {clean(reason.why)}"
         yield text(f"reason {number}", line(said, lead=f" {words.percent(reason.value):>5}  "))
 
 
@@ -136,7 +137,7 @@ def _seen(world: World) -> Iterator[Item]:
     for host in ill:
         age = f", heard {format_duration(host.age_ns)} ago" if host.age_ns is not None else ""
         told = f"{host.host}: {host.kind} {host.message}".rstrip() + age
-        yield readable(f"host {host.host}", words.clean(told), " ? ")
+        yield readable(f"host {host.host}", clean(told), " ? ")
     yield heading("Checked")
     for name in diagnosis.checked:
         seconds = world.timings_s.get(name)
@@ -149,7 +150,7 @@ def _seen(world: World) -> Iterator[Item]:
     skipped = words.skipped_phrases(coverage.skipped_rules)
     yield from _section("Not checked", skipped)
     yield from _section("What was not recorded", words.lacking_phrases(coverage.skipped_rules))
-    yield from _section("Notes", [words.clean(note) for note in diagnosis.notes])
+    yield from _section("Notes", [clean(note) for note in diagnosis.notes])
 
 
 def _nothing_found(diagnosis: Diagnosis) -> Iterator[Item]:

@@ -10,14 +10,14 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
-from textual.widgets import Static
 
 from oncall.console.traffic import TrafficView
 from oncall.console.world import CommunicatorSummary, CommunicatorView
+from oncall.printable import clean
 from oncall.report.traffic.evidence import NO_TRAFFIC
-from oncall.report.words import clean
 from oncall.tui.actions import needs_world
 from oncall.tui.goto import Target
+from oncall.tui.literal import LiteralText
 from oncall.tui.messages import Answered, Refused
 from oncall.tui.models import communicators as model
 from oncall.tui.models.cells import cut, padded
@@ -116,7 +116,7 @@ class CommunicatorsScreen(ConsoleScreen):
             with Vertical(id="rounds"):
                 yield RoundHeader()
                 yield RoundGrid(id="grid")
-                yield Static(id="round")
+                yield LiteralText(id="round")
 
     def on_mount(self) -> None:
         self._folded = True
@@ -138,7 +138,7 @@ class CommunicatorsScreen(ConsoleScreen):
         self.query_one(CommunicatorList).show(rows)
         if not rows:
             fits = "none fits the filter" if world.communicators else "none was seen"
-            self.query_one("#round", Static).update(f"Communicators: {fits}")
+            self.query_one("#round", LiteralText).update(f"Communicators: {fits}")
         if before is None or before.world is not world:
             self._ask_view()
 
@@ -169,7 +169,7 @@ class CommunicatorsScreen(ConsoleScreen):
         self._tell_round()
 
     def on_refused(self, message: Refused) -> None:
-        self.query_one("#round", Static).update(Text(clean(str(message.error))))
+        self.query_one("#round", LiteralText).update(Text(clean(str(message.error))))
 
     def _tell_round(self) -> None:
         """Below the members: the round under the cursor, where its ranks stand, who waits."""
@@ -194,7 +194,7 @@ class CommunicatorsScreen(ConsoleScreen):
         if view.waits:
             text.append("\nWho waits for whom\n", heading)
             text.append("\n".join(clean(wait) for wait in view.waits))
-        self.query_one("#round", Static).update(text)
+        self.query_one("#round", LiteralText).update(text)
 
     def _ask_traffic(self) -> None:
         grid = self.query_one(RoundGrid)
@@ -211,7 +211,7 @@ class CommunicatorsScreen(ConsoleScreen):
         pane = self.query_one("#rounds").content_size
         height = pane.height - self.query_one(RoundGrid).size.height - 2
         lines = pane_lines(view, pane.width, height, plain=self.app.ascii_only)
-        self.query_one("#round", Static).update(Text("\n".join(lines), no_wrap=True))
+        self.query_one("#round", LiteralText).update(Text("\n".join(lines), no_wrap=True))
 
     def on_resize(self, event: object) -> None:
         super().on_resize(event)  # type: ignore[arg-type]
@@ -229,7 +229,7 @@ class CommunicatorsScreen(ConsoleScreen):
         row, grid = self.query_one(CommunicatorList).row, self.query_one(RoundGrid)
         if row is None:
             return ()
-        told = str(self.query_one("#round", Static).content)
+        told = str(self.query_one("#round", LiteralText).content)
         copies = [Copy("t", "text", told), Copy("h", f"hash {row.comm:#x}", f"{row.comm:#x}")]
         if grid.row is not None:
             copies.append(Copy("r", grid.row.label, grid.row.label))

@@ -10,11 +10,12 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.timer import Timer
 from textual.widget import AwaitMount
-from textual.widgets import Static
 
 from oncall.errors import UsageError
+from oncall.printable import typed
 from oncall.tui.actions import needs_world
 from oncall.tui.goto import Target
+from oncall.tui.literal import LiteralText
 from oncall.tui.messages import Answered, Refused
 from oncall.tui.models import fleet
 from oncall.tui.models.probe import node_of, why_not_probed
@@ -93,11 +94,11 @@ class FleetScreen(ConsoleScreen):
     )  # fmt: skip
 
     def compose_body(self) -> ComposeResult:
-        yield Static(id="fleet-line")
+        yield LiteralText(id="fleet-line")
         with Horizontal():
             yield RankGrid()
             yield RankCardPane()
-        yield Static(id="fleet-rank")
+        yield LiteralText(id="fleet-rank")
 
     def on_mount(self) -> None:
         self._by = "node"
@@ -154,13 +155,13 @@ class FleetScreen(ConsoleScreen):
             text.append(" none fits; / changes the filter, f shows all", muted)
         if text != self._said or text.spans != self._said.spans:
             self._said = text
-            self.query_one("#fleet-line", Static).update(text, layout=False)
+            self.query_one("#fleet-line", LiteralText).update(text, layout=False)
 
     def _say_rank(self) -> None:
         """Below a grid that has no card beside it: the rank under the cursor."""
         world, rank = self.state.world, self.query_one(RankGrid).rank
         told = "" if world is None or rank is None else fleet.rank_phrase(world.ranks, rank)
-        line = self.query_one("#fleet-rank", Static)
+        line = self.query_one("#fleet-rank", LiteralText)
         if str(line.content) != told:
             line.update(Text(told), layout=False)
 
@@ -220,7 +221,8 @@ class FleetScreen(ConsoleScreen):
         copies = [Copy("t", f"rank {rank}", str(rank))]
         if node:
             copies.append(Copy("n", f"node {node}", node))
-            copies.append(Copy("c", f"ssh {node}", f"ssh {node}"))
+            command = typed("ssh {node}", node=node)
+            copies.append(Copy("c", command, command))
         return tuple(copies)
 
     def leave(self) -> bool:

@@ -14,7 +14,7 @@ from textual.containers import Container, Horizontal
 from textual.widget import AwaitMount
 
 from oncall.diagnosis import Finding
-from oncall.report import words
+from oncall.printable import clean
 from oncall.tui.goto import Target
 from oncall.tui.messages import Answered, Refused
 from oncall.tui.models import incident as model
@@ -275,7 +275,7 @@ class IncidentScreen(ConsoleScreen):
 
     def cursor_is_on(self) -> str:
         finding = self.finding()
-        return f"{finding.id} {words.clean(finding.title)}" if finding else ""
+        return f"{finding.id} {clean(finding.title)}" if finding else ""
 
     def copies(self) -> list[Copy]:
         """What is under the cursor first; then the whole, as the report tells it."""

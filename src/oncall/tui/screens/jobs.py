@@ -8,9 +8,10 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
-from textual.widgets import DataTable, Static
 
+from oncall.printable import typed
 from oncall.tui.goto import Target
+from oncall.tui.literal import LiteralTable, LiteralText
 from oncall.tui.models.jobs import COLUMNS, heading, job_rows, trouble_lines
 from oncall.tui.models.shell import busy_phrase
 from oncall.tui.registry import ActionEntry
@@ -31,7 +32,7 @@ def _commands(state: State) -> list[str]:
     return [one.command for one in state.troubles if one.command]
 
 
-class JobTable(DataTable[str], inherit_bindings=False):
+class JobTable(LiteralTable, inherit_bindings=False):
     """Rows with a cursor; `enter` is the screen's."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -56,10 +57,10 @@ class JobsScreen(ConsoleScreen):
     )  # fmt: skip
 
     def compose_body(self) -> ComposeResult:
-        yield Static(id="heading", markup=False)
+        yield LiteralText(id="heading")
         yield JobTable(id="jobs", cursor_type="row")
         with VerticalScroll(id="troubles", can_focus=False):
-            yield Static(id="wrong", markup=False)
+            yield LiteralText(id="wrong")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -67,7 +68,7 @@ class JobsScreen(ConsoleScreen):
 
     def show(self, state: State, before: State | None) -> None:
         text = Text(heading(state.jobs, busy_phrase(state), state.problem, state.troubles))
-        self.query_one("#heading", Static).update(text)
+        self.query_one("#heading", LiteralText).update(text)
         if before is None or state.troubles != before.troubles:
             self._copied = -1
             self._show_troubles(state)
@@ -99,7 +100,7 @@ class JobsScreen(ConsoleScreen):
             if command:
                 text.append(f"    $ {command}\n", strong if command == copied else muted)
         self.query_one("#troubles").display = bool(state.troubles)
-        self.query_one("#wrong", Static).update(text)
+        self.query_one("#wrong", LiteralText).update(text)
 
     def _under_cursor(self) -> str | None:
         table = self.query_one(JobTable)
@@ -119,7 +120,10 @@ class JobsScreen(ConsoleScreen):
         if job is None:
             each = enumerate(_commands(self.state)[:9], 1)
             return [Copy(str(number), command, command) for number, command in each]
-        return [Copy("t", "name", job), Copy("c", "command", f"oncall diagnose --job {job}")]
+        return [
+            Copy("t", "name", job),
+            Copy("c", "command", typed("oncall diagnose --job {job}", job=job)),
+        ]
 
     def action_command(self) -> None:
         commands = _commands(self.state)

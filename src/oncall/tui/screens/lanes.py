@@ -15,10 +15,10 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.timer import Timer
-from textual.widgets import Static
 
-from oncall.report.words import clean
+from oncall.printable import clean
 from oncall.tui.goto import Target
+from oncall.tui.literal import LiteralText
 from oncall.tui.messages import Answered, Refused
 from oncall.tui.models import lanes as model
 from oncall.tui.models.lanes import Strip
@@ -102,7 +102,7 @@ class LaneScreen(ConsoleScreen):
     # ------------------------------------------------------------------- shown
 
     def compose_body(self) -> ComposeResult:
-        yield Static(id="shown")
+        yield LiteralText(id="shown")
         yield self.make_lanes()
         yield LanesAxis()
         yield from self.compose_below()
@@ -179,8 +179,8 @@ class LaneScreen(ConsoleScreen):
         text = Text(f"{why[:1].upper()}{why[1:]}.\n\n")
         text.append(self.EMPTY, theme_style(self.app, "muted"))
         self.set_class(True, "nothing")
-        self.query_one("#shown", Static).styles.height = None
-        self.query_one("#shown", Static).update(text)
+        self.query_one("#shown", LiteralText).styles.height = None
+        self.query_one("#shown", LiteralText).update(text)
 
     def _show_lanes(self) -> None:
         if self._view is not None:
@@ -193,7 +193,7 @@ class LaneScreen(ConsoleScreen):
         if self._view is None:
             return
         self.query_one(LanesAxis).show(self.lanes)
-        heading, shown = self._heading(self._view), self.query_one("#shown", Static)
+        heading, shown = self._heading(self._view), self.query_one("#shown", LiteralText)
         shown.styles.height = heading.plain.count("\n") + 1
         shown.update(heading, layout=False)
         self._tell_bar()
@@ -240,7 +240,7 @@ class LaneScreen(ConsoleScreen):
         lane, bar = self.lanes.row, self.lanes.bar
         known = self._view is not None and bar is not None
         text = self.tell_bar(lane, bar, self._answer) if known else ""
-        self.query_one("#told", Static).update(text)
+        self.query_one("#told", LiteralText).update(text)
 
     def _ask_bar(self) -> None:
         lane, bar = self.lanes.row, self.lanes.bar

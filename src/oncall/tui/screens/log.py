@@ -8,8 +8,8 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
-from textual.widgets import Static
 
+from oncall.tui.literal import LiteralText
 from oncall.tui.models.log import matching
 from oncall.tui.screen import ConsoleScreen, Copy
 from oncall.tui.state import State
@@ -28,7 +28,7 @@ class LogScreen(ConsoleScreen):
 
     def compose_body(self) -> ComposeResult:
         with VerticalScroll(id="log"):
-            yield Static(id="lines")
+            yield LiteralText(id="lines")
 
     def show(self, state: State, before: State | None) -> None:  # noqa: ARG002
         text = Text()
@@ -38,7 +38,7 @@ class LogScreen(ConsoleScreen):
             text.append(f"{line.text}\n", style)
         scroll = self.query_one(VerticalScroll)
         at_end = scroll.max_scroll_y - scroll.scroll_y <= 1
-        self.query_one("#lines", Static).update(text)
+        self.query_one("#lines", LiteralText).update(text)
         if at_end:
             scroll.scroll_end(animate=False)
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.widgets import Static
 
 from oncall.console.network import NetworkView, Opened, StepView
 from oncall.console.world import Table
 from oncall.report.network.waiting import Lane, Step, WaitingGraph
 from oncall.report.network.waiting_text import waiting_lines
+from oncall.tui.literal import LiteralText
 from oncall.tui.models import network as model
 from oncall.tui.models.cells import cut
 from oncall.tui.models.lanes import Strip
@@ -91,11 +91,11 @@ class NetworkScreen(LaneScreen):
     def compose_below(self) -> ComposeResult:
         with Horizontal(id="below"):
             with VerticalScroll(id="card"):
-                yield Static(id="told")
+                yield LiteralText(id="told")
             with Vertical(id="others"):
-                yield Static(id="flows-title")
+                yield LiteralText(id="flows-title")
                 yield NetworkFlows(id="flows")
-                yield Static(id="latencies")
+                yield LiteralText(id="latencies")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -152,7 +152,7 @@ class NetworkScreen(LaneScreen):
         self.flows.show(view.contributors)
         heading = theme_style(self.app, "primary", bold=True)
         told = "Flows of others, by their part" if view.contributors else "No flow of others"
-        self.query_one("#flows-title", Static).update(Text(told, heading))
+        self.query_one("#flows-title", LiteralText).update(Text(told, heading))
         pane = self.query_one("#others", Vertical).content_size
         most = pane.height - len(view.contributors) - 7
         width = max(pane.width, 20)
@@ -164,7 +164,7 @@ class NetworkScreen(LaneScreen):
         text.append("\n".join(model.latency_lines(view.latencies, width, max(most, 4))))
         if self.app.ascii_only:
             text = Text(text.plain.replace("µs", "us"))
-        self.query_one("#latencies", Static).update(text)
+        self.query_one("#latencies", LiteralText).update(text)
 
     def tell_bar(self, lane: Lane, bar: Step, answer: StepView | None) -> Text:  # noqa: ARG002
         width, height = self.card_width, self.query_one("#card", VerticalScroll).size.height - 2
@@ -218,7 +218,7 @@ class NetworkScreen(LaneScreen):
         step = self.lanes.bar
         if not self.has_view or step is None:
             return ()
-        told = str(self.query_one("#told", Static).content)
+        told = str(self.query_one("#told", LiteralText).content)
         return (
             Copy("t", "text", told),
             Copy("s", f"step {step.step}", model.step_line(step)),

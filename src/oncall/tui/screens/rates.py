@@ -8,12 +8,12 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.timer import Timer
-from textual.widgets import Static
 
 from oncall.console.world import Series
-from oncall.report.words import clean
+from oncall.printable import clean
 from oncall.tui.actions import needs_world
 from oncall.tui.goto import Target
+from oncall.tui.literal import LiteralText
 from oncall.tui.messages import Answered, Refused
 from oncall.tui.models import rates as model
 from oncall.tui.registry import ActionEntry
@@ -67,7 +67,7 @@ class RatesScreen(ConsoleScreen):
     )  # fmt: skip
 
     def compose_body(self) -> ComposeResult:
-        yield Static(id="rates-line")
+        yield LiteralText(id="rates-line")
         yield RateList(id="list")
         yield RateChart()
 
@@ -121,7 +121,7 @@ class RatesScreen(ConsoleScreen):
         if text != self._said:
             self._said = text
             line = Text(text, theme_style(self.app, "muted"), no_wrap=True, overflow="ellipsis")
-            self.query_one("#rates-line", Static).update(line, layout=False)
+            self.query_one("#rates-line", LiteralText).update(line, layout=False)
 
     def _draw_chart(self) -> None:
         rates = self.query_one(RateList)

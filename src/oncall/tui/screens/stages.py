@@ -10,13 +10,13 @@ from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.widgets import Static
 
 from oncall.console.stages import StagesView, TaskCard
 from oncall.report.stages.cells import GLYPHS, PLAIN
 from oncall.report.stages.text import blamed_sentences, timeline_lines, title
 from oncall.report.stages.timeline import Box, Lane, Timeline
 from oncall.tui.goto import Target
+from oncall.tui.literal import LiteralText
 from oncall.tui.models import stages as model
 from oncall.tui.models.lanes import Strip
 from oncall.tui.registry import ActionEntry
@@ -75,7 +75,7 @@ class StagesScreen(LaneScreen):
 
     def compose_below(self) -> ComposeResult:
         with Vertical(id="below"), VerticalScroll(id="card"):
-            yield Static(id="told")
+            yield LiteralText(id="told")
 
     def on_mount(self) -> None:
         super().on_mount()

@@ -14,8 +14,8 @@ from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.widgets import Static
 
+from oncall.tui.literal import LiteralText
 from oncall.tui.models import lanes as model
 from oncall.tui.models.cells import cut, padded
 from oncall.tui.models.lanes import AnyBar, AnyLane, Drawing
@@ -199,7 +199,7 @@ class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
             self._point_to(self.bar_at(self.row, at_ns))
 
 
-class LanesAxis(Static):
+class LanesAxis(LiteralText):
     """Below the lanes: time since the picture began, and what the numbers at the right are."""
 
     DEFAULT_CSS = "LanesAxis { height: 1; }"

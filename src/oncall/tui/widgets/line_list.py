@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.geometry import Region, Size
@@ -13,6 +12,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from oncall.tui.literal import literal_segment
 from oncall.tui.states import theme_style
 from oncall.tui.widgets.cursor_keys import cursor_bindings
 
@@ -124,8 +124,8 @@ class LineList(ScrollView, Generic[Row], can_focus=True):
             base += self._here
             mark = _CURSOR if self.has_focus else _CURSOR_AWAY
         pieces = self.draw(self._rows[place], width - 1)
-        segments = [Segment(text, base + style) for text, style in pieces]
-        return Strip([Segment(mark, base), *segments]).adjust_cell_length(width, base)
+        segments = [literal_segment(text, base + style) for text, style in pieces]
+        return Strip([literal_segment(mark, base), *segments]).adjust_cell_length(width, base)
 
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _: self.dress())

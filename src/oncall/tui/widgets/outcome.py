@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Static
 
+from oncall.tui.literal import LiteralText
 from oncall.tui.models.reading import Item
 from oncall.tui.models.rows import Sheet
 from oncall.tui.widgets.reading_list import ReadingList
@@ -20,7 +20,7 @@ class Outcome(Vertical):
     """The last result; the next one takes its place."""
 
     def compose(self) -> ComposeResult:
-        yield Static(id="outcome-title", markup=False)
+        yield LiteralText(id="outcome-title")
         yield ReadingList(id="outcome-lines")
         yield SheetTable(id="outcome-rows")
 
@@ -44,4 +44,4 @@ class Outcome(Vertical):
         text = Text(title, styles["heading"])
         if more:
             text.append(f"\n{more}", styles["faint"])
-        self.query_one("#outcome-title", Static).update(text)
+        self.query_one("#outcome-title", LiteralText).update(text)

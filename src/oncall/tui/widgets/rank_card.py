@@ -6,9 +6,9 @@ from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
-from textual.widgets import Static
 
 from oncall.console.world import RankCard
+from oncall.tui.literal import LiteralText
 from oncall.tui.models.card import Line, card_lines
 from oncall.tui.states import theme_style
 
@@ -22,7 +22,7 @@ class RankCardPane(VerticalScroll, can_focus=False):
     """
 
     def compose(self) -> ComposeResult:
-        yield Static()
+        yield LiteralText()
 
     def on_mount(self) -> None:
         self._card: RankCard | None = None
@@ -63,4 +63,4 @@ class RankCardPane(VerticalScroll, can_focus=False):
             for part, words in line:
                 text.append(words, styles[part])
             text.append("\n")
-        self.query_one(Static).update(text)
+        self.query_one(LiteralText).update(text)

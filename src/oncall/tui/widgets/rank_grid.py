@@ -18,6 +18,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from oncall.console.world import Ranks
+from oncall.tui.literal import literal_segment
 from oncall.tui.models.cells import cell_len
 from oncall.tui.models.fleet import FAULTS, Mask, faults
 from oncall.tui.models.fleet_layout import (
@@ -173,8 +174,8 @@ rack, stage or parallel group. / takes 0-7, gpu01, late, tp3, stage:1; several n
         end = 0
         for column, text, style in self._pieces(y + top):
             if column > end:
-                segments.append(Segment(" " * (column - end), base))
-            segments.append(Segment(text, base + style))
+                segments.append(literal_segment(" " * (column - end), base))
+            segments.append(literal_segment(text, base + style))
             end = column + cell_len(text)
         return Strip(segments, end).crop_extend(left, left + self.size.width, base)
 

@@ -8,10 +8,11 @@ from itertools import groupby
 from rich.style import Style
 from rich.text import Text
 from textual.widget import Widget
-from textual.widgets import Static
 
 from oncall.console.world import Series
-from oncall.report.words import clean, instant
+from oncall.printable import clean
+from oncall.report.words import instant
+from oncall.tui.literal import LiteralText
 from oncall.tui.models import rates as model
 from oncall.tui.models.cells import cut, padded
 from oncall.tui.models.rates import Kind, Scale
@@ -107,7 +108,7 @@ def _pieces(
         yield "".join(glyph for glyph, _ in run), styles[kind]
 
 
-class RateChart(Static):
+class RateChart(LiteralText):
     """One rate in full: its scale, its usual band, its threshold, its gaps and its time."""
 
     DEFAULT_CSS = "RateChart { height: 9; border-top: solid $panel; padding: 0 1; }"

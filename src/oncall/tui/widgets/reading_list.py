@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rich.console import Console
-from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
@@ -20,6 +19,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from oncall.tui.literal import literal, literal_segment
 from oncall.tui.models.reading import Item, Paragraph
 from oncall.tui.widgets.roles import role_styles
 
@@ -229,7 +229,7 @@ class ReadingList(ScrollView, can_focus=True):
         if index == self._cursor and self._items[index].reads:
             gutter = _HERE if self.has_focus else _HERE_AWAY
             style = base + self.get_component_rich_style("reading--here", partial=True)
-        marks = Segment(gutter, role_styles(self)["key"])
+        marks = literal_segment(gutter, role_styles(self)["key"])
         strip = Strip([marks, *text.render(self.app.console)])
         return strip.adjust_cell_length(self.size.width, style).apply_style(style)
 
@@ -263,10 +263,12 @@ def fold(
     paragraph: Paragraph, width: int, styles: Mapping[str, Style], console: Console
 ) -> list[Text]:
     """The lines of a paragraph: its lead, then all under the lead's end; the aside at the right."""
-    said = Text.assemble(
-        *((part, styles[role]) for part, role in paragraph.parts), no_wrap=True, end=""
+    said = literal(
+        Text.assemble(
+            *((part, styles[role]) for part, role in paragraph.parts), no_wrap=True, end=""
+        )
     )
-    aside = Text(paragraph.aside[0], styles[paragraph.aside[1]], end="")
+    aside = literal(Text(paragraph.aside[0], styles[paragraph.aside[1]], end=""))
     aside.truncate(max(width - len(paragraph.lead) - _LEAST_ROOM - 1, 0), overflow="ellipsis")
     room = width - len(paragraph.lead) - (aside.cell_len + 1 if aside else 0)
     room = max(room, _LEAST_ROOM)

@@ -10,9 +10,9 @@ from rich.style import Style
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.widgets import Static
 
 from oncall.console.world import CommunicatorView
+from oncall.tui.literal import LiteralText
 from oncall.tui.models import communicators as model
 from oncall.tui.models.cells import cut, padded
 from oncall.tui.models.communicators import MemberRow
@@ -118,7 +118,7 @@ Members against the last rounds, the newest at the right; those who did alike sh
         self._point(1)
 
 
-class RoundHeader(Static):
+class RoundHeader(LiteralText):
     """Above the members: how long each round took, and which it was."""
 
     DEFAULT_CSS = "RoundHeader { height: 2; }"

@@ -15,7 +15,8 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from oncall.console.world import Problem
-from oncall.report.words import clean
+from oncall.printable import clean
+from oncall.tui.literal import literal
 from oncall.tui.models.highlight import spans
 from oncall.tui.widgets.roles import role_styles
 
@@ -63,7 +64,7 @@ class RuleEditor(TextArea):
     def get_line(self, line_index: int) -> Text:
         """The line in colour, with what is wrong there after its end."""
         said = self.document.get_line(line_index)
-        text = Text(said, end="", no_wrap=True)
+        text = literal(Text(said, end="", no_wrap=True))
         styles = role_styles(self)
         for start, end, role in spans(said):
             text.stylize(styles[role], start, end)

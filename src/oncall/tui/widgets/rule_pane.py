@@ -8,10 +8,11 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Static, TextArea
+from textual.widgets import TextArea
 
 from oncall.console.world import DryRun, Problem, Table
 from oncall.errors import RulebookError
+from oncall.tui.literal import LiteralText
 from oncall.tui.models import rules as model
 from oncall.tui.models.buffer import Buffer
 from oncall.tui.models.reading import Item
@@ -30,7 +31,7 @@ class RulePane(Vertical):
         self.checks = True  # what stands below the text is what is wrong with it
 
     def compose(self) -> ComposeResult:
-        yield Static(id="rule-title", markup=False)
+        yield LiteralText(id="rule-title")
         yield RuleEditor(id="rule-text")
         yield Outcome(id="outcome")
 
@@ -58,7 +59,7 @@ class RulePane(Vertical):
             title.append("● not saved, kept as a draft", styles["value"])
         else:
             title.append(path, styles["faint"])
-        self.query_one("#rule-title", Static).update(title)
+        self.query_one("#rule-title", LiteralText).update(title)
         self.editor.mark(buffer.problems or ())
 
     def show_problems(self, buffer: Buffer) -> None:

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
-from textual.widgets import DataTable
 
+from oncall.tui.literal import LiteralTable
 from oncall.tui.models.cells import cell_len, padded
 from oncall.tui.models.rows import Column, Sheet
 
 
-class SheetTable(DataTable[Text]):
+class SheetTable(LiteralTable):
     """A `Sheet`; at most some hundred rows. `h` and `l` move sideways, as in a list."""
 
     DEFAULT_CSS = """

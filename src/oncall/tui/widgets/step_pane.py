@@ -8,8 +8,8 @@ from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.widgets import Static
 
+from oncall.tui.literal import LiteralText
 from oncall.tui.models.highlight import spans
 from oncall.tui.models.rows import StepView
 from oncall.tui.widgets.roles import role_styles
@@ -38,16 +38,16 @@ class StepPane(Vertical):
         self.view: StepView | None = None
 
     def compose(self) -> ComposeResult:
-        yield Static(classes="pane-title", markup=False)
-        yield Static(classes="shared", markup=False)
+        yield LiteralText(classes="pane-title")
+        yield LiteralText(classes="shared")
         yield SheetTable(id="step-rows")
         with VerticalScroll(id="step-sql"):
-            yield Static(markup=False)
+            yield LiteralText()
 
     def say(self, text: str) -> None:
         """A sentence instead of rows: being read, or why not."""
         self.view = None
-        self.query_one(".pane-title", Static).update(Text(text, role_styles(self)["faint"]))
+        self.query_one(".pane-title", LiteralText).update(Text(text, role_styles(self)["faint"]))
         for widget in (self.query_one(".shared"), self.query_one(SheetTable)):
             widget.display = False
         self.query_one("#step-sql").display = False
@@ -63,8 +63,10 @@ class StepPane(Vertical):
     def _draw(self) -> None:
         if (view := self.view) is None:
             return
-        self.query_one(".pane-title", Static).update(Text(view.title, role_styles(self)["heading"]))
-        shared = self.query_one(".shared", Static)
+        self.query_one(".pane-title", LiteralText).update(
+            Text(view.title, role_styles(self)["heading"])
+        )
+        shared = self.query_one(".shared", LiteralText)
         shared.update(f"every row: {view.sheet.shared}")
         shared.display = bool(view.sheet.shared)
         table = self.query_one(SheetTable)
@@ -73,7 +75,7 @@ class StepPane(Vertical):
         if self.has_focus_within and table.display:
             table.focus()
         self.query_one("#step-sql").display = True
-        self.query_one("#step-sql Static", Static).update(self._explanation(view))
+        self.query_one("#step-sql LiteralText", LiteralText).update(self._explanation(view))
 
     def _explanation(self, view: StepView) -> Text:
         """The parameters first: they are what a site may change."""

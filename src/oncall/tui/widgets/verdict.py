@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Static
 
+from oncall.tui.literal import LiteralText
 from oncall.tui.models.incident import Headline
 from oncall.tui.widgets.roles import role_styles
 
@@ -25,8 +25,8 @@ class Verdict(Vertical):
         self._headline: Headline | None = None
 
     def compose(self) -> ComposeResult:
-        yield Static(id="sentence", markup=False)
-        yield Static(id="about", markup=False)
+        yield LiteralText(id="sentence")
+        yield LiteralText(id="about")
 
     def show(self, headline: Headline) -> None:
         if headline != self._headline:
@@ -46,5 +46,5 @@ class Verdict(Vertical):
         sentence = Text.assemble(
             (f" {headline.glyph} {word}", style + styles["badge"]), " ", (headline.sentence, style)
         )
-        self.query_one("#sentence", Static).update(sentence)
-        self.query_one("#about", Static).update(headline.about)
+        self.query_one("#sentence", LiteralText).update(sentence)
+        self.query_one("#about", LiteralText).update(headline.about)

@@ -1,0 +1,26 @@
+"""The last line before a terminal: whatever is printed, only our own colours steer it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from oncall.printable import for_terminal
+
+
+class SafeStream:
+    """Stands in front of a stream of text; what is written to its buffer as bytes passes by."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(for_terminal(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
