@@ -13,6 +13,8 @@ from oncall.collect.config import Configuration
 from oncall.collect.log import Log
 from oncall.collect.operations import OPERATION, pack, unpack
 from oncall.collect.service import build
+from oncall.shards.catalog import sealed_shards
+from oncall.shards.reader import open_shards
 
 Rows = Callable[[str], list[tuple[Any, ...]]]
 COMM = 0xC0FFEE
@@ -96,6 +98,39 @@ def test_ends_that_were_read_and_lost_are_told_by_the_boards(
     second.finish()
     assert sealed_rows(STILL_OPEN) == [(4,)]
     assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(2,)]
+
+
+def test_a_loss_is_counted_however_many_collectors_die_at_their_start(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    ring, ends = open_operations(rings)
+    first = started(config)
+    first.step()
+    first._commit(first._clock())
+    ring.append(ends[:2])
+    first._drain(first._clock())  # read, and not committed
+    killed(first)
+    for _ in range(5):
+        killed(started(config))
+    started(config).finish()
+    assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(2,)]
+
+
+def test_one_that_dies_between_two_stores_leaves_its_bookmarks_too(
+    config: Configuration, rings: Path
+) -> None:
+    open_operations(rings)
+    first = started(config)
+    first.step()
+    for _ in range(4):
+        first.seal(first._clock())
+        first._recorder.commit(first._clock().realtime_ns)  # a new store, and nothing more
+    killed(first)
+    started(config).finish()
+    for shard in sealed_shards(config.data_dir):
+        with open_shards([shard]) as shards:
+            marks = f"SELECT name FROM {shards.con.sql('FROM shards').fetchall()[0][0]}.bookmarks"
+            assert any("/drained" in name for (name,) in shards.con.sql(marks).fetchall())
 
 
 def test_a_process_that_ended_meanwhile_has_nothing_in_flight(
