@@ -116,6 +116,18 @@ def test_a_loss_is_counted_however_many_collectors_die_at_their_start(
     assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(2,)]
 
 
+def test_what_a_collector_read_before_its_first_commit_is_counted_too(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    ring, _ = open_operations(rings)
+    first = started(config)
+    first._drain(first._clock())
+    killed(first)
+    started(config).finish()
+    read = int(ring.header["head"][0])
+    assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(read,)]
+
+
 def test_one_that_dies_between_two_stores_leaves_its_bookmarks_too(
     config: Configuration, rings: Path
 ) -> None:

@@ -54,8 +54,9 @@ class Process:
         self.position = reader.tail  # records drained, by us or before us
         self.gone_since: Instant | None = None  # when it was first seen dead or closed
         self.end_told = False  # `standing` has told how it ended
-        # What an earlier collector had drained and did not live to commit.
-        self._cut_off = 0 if drained is None else self.position - drained
+        # What an earlier collector had drained and did not live to commit: all of it, if it left
+        # no bookmark of this ring.
+        self._cut_off = self.position - (drained or 0)
         self._settled: list[Batch] = []  # rows that `standing` found, for the store
         self._forgotten = 0  # operations in flight among too many
         self.lost = self._cut_off  # records that are known to be lost, ever
