@@ -181,3 +181,29 @@ def test_operations_are_kept_for_who_reads_them_alike() -> None:
     assert unpack(b"????" + some.tobytes()) is None  # another layout
     assert unpack(pack(some)[:-1]) is None
     assert unpack(pack(np.zeros(100_000, OPERATION))) is None  # too many to be kept
+
+
+def test_what_the_boards_count_as_over_is_told_once_however_collectors_end(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    ring, ends = open_operations(rings)
+    first = started(config)
+    first.step()
+    first._commit(first._clock())
+    ring.append(ends)
+    first._drain(first._clock())  # read, and not committed
+    killed(first)
+    second = started(config)
+    second.step()
+    second.seal(second._clock())
+    killed(second)  # at once: nothing is collected behind the seal
+    third = started(config)
+    ring.append(operations(5, 1))
+    third._drain(third._clock())  # read, and not committed
+    killed(third)
+    fourth = started(config)
+    fourth.step()
+    fourth.finish()
+    assert sealed_rows("SELECT seq, count(*) FROM ops WHERE done GROUP BY seq ORDER BY seq") == [
+        (seq, 1) for seq in (1, 2, 3, 4)
+    ]
