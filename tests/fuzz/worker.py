@@ -206,7 +206,7 @@ def _report(target: Target, seed: int, how: str, result: Result, known: set[str]
     folder = FOUND / target.name
     folder.mkdir(parents=True, exist_ok=True)
     saved = folder / f"seed-{seed}.bin"
-    # In a process of its own: what makes inputs may start threads, and workers are forked from here.
+    # In a process of its own: it may start threads, and workers are forked from here.
     save = multiprocessing.get_context("fork").Process(target=_save, args=(target, seed, saved))
     save.start()
     save.join()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from . import REPOSITORY
+from . import REPOSITORY, clocks, disks, job, nodes, rivals
 from .kills import kills
 from .outcome import Outcome, table, timed
 
@@ -50,7 +50,28 @@ def _kills(folder: Path, budget: Budget) -> Outcome:
     )
 
 
-SCENARIOS: dict[str, Callable[[Path, Budget], Outcome]] = {"kills": _kills}
+SCENARIOS: dict[str, Callable[[Path, Budget], Outcome]] = {
+    "kills": _kills,
+    **{
+        name: lambda folder, _, run=run: run(folder)  # type: ignore[misc]
+        for name, run in {
+            "disk-full": disks.full,
+            "no-inodes": disks.no_inodes,
+            "read-only": disks.read_only,
+            "file-size-limit": disks.no_large_files,
+            "slow-disk": disks.slow,
+            "clock-steps": clocks.steps,
+            "second-collector": rivals.second_collectors,
+            "collector-race": rivals.race,
+            "stale-locks": rivals.stale_locks,
+            "reused-pids": rivals.reused_numbers,
+            "silent-nodes": nodes.silent,
+            "job-results": job.results,
+            "job-full-rings": job.full_ring_directory,
+            "job-limits": job.limits,
+        }.items()
+    },
+}
 
 
 def main() -> int:

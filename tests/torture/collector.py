@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,14 +39,8 @@ class Node:
     """Where a collector works: its folders, its configuration, what it says."""
 
     folder: Path
-
-    @property
-    def data(self) -> Path:
-        return self.folder / "data"
-
-    @property
-    def run(self) -> Path:
-        return self.folder / "run"
+    data: Path
+    run: Path
 
     @property
     def rings(self) -> Path:
@@ -61,10 +55,11 @@ class Node:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     @classmethod
-    def make(cls, folder: Path, **settings: object) -> Node:
+    def make(cls, folder: Path, data: Path | None = None, **settings: object) -> Node:
         """Folders and a configuration that commits and seals often, with `settings` on top."""
-        node = cls(folder)
-        node.data.mkdir(parents=True)
+        node = cls(folder, data or folder / "data", folder / "run")
+        node.folder.mkdir(parents=True)
+        node.data.mkdir()
         node.rings.mkdir(parents=True)
         node.configure(**settings)
         return node
@@ -105,9 +100,12 @@ class Collector:
     """A running collector of a node, whichever way it was started."""
 
     def __init__(
-        self, node: Node, *options: str, before: Sequence[str] = (), quick: bool = False
+        self,
+        node: Node,
+        *options: str,
+        environment: Mapping[str, str] | None = None,
+        quick: bool = False,
     ) -> None:
-        """`before`: a command that runs it, such as `faketime`."""
         self.node = node
         self.began_ns = time.time_ns()
         self._said_before = len(node.said)
@@ -119,9 +117,14 @@ class Collector:
             self._child: subprocess.Popen[bytes] | None = None
             self.pid = self._forked.pid or 0
         else:
-            command = [*before, sys.executable, "-m", "oncall.cli.main", *node.arguments, *options]
+            command = [sys.executable, "-m", "oncall.cli.main", *node.arguments, *options]
             with node.log.open("ab") as log:
-                self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+                self._child = subprocess.Popen(
+                    command,
+                    env=os.environ | dict(environment or {}),
+                    stdin=subprocess.DEVNULL,
+                    stderr=log,
+                )
             self.pid = self._child.pid
 
     @property
@@ -157,17 +160,6 @@ class Collector:
         return self._forked.exitcode
 
 
-@contextlib.contextmanager
-def collecting(node: Node, *options: str, before: Sequence[str] = ()) -> Iterator[Collector]:
-    """A collector that is up, and gone on leaving."""
-    collector = Collector(node, *options, before=before)
-    try:
-        collector.wait_until_up()
-        yield collector
-    finally:
-        collector.kill()
-
-
 def wait_until(is_so: Callable[[], object], what: str, within_s: float = _WITHIN_S) -> None:
     """Poll until it holds. Raises AssertionError at the deadline."""
     deadline = time.monotonic() + within_s
@@ -189,6 +181,6 @@ def _collect(arguments: list[str], log: str) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(descriptor, 2)
     os.close(descriptor)
-    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115, PTH123 - to the end
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - to the end
     sys.argv = ["oncall", *arguments]
     main()

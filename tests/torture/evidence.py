@@ -6,6 +6,7 @@ live store and its write-ahead log as the dead collector left them.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterable
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 
 from oncall.shards.catalog import LIVE_NAME, parse_shard
@@ -68,7 +68,8 @@ class Store:
     rows: Rows
     started_ns: int  # Unix time when its collector began it
     drained: int | None  # records of the ring that its collector had read at its last commit
-    dropped: int  # as the newest account of the rings says
+    dropped: int  # records, as the newest account of the rings says
+    forgotten: int  # rows, as the collector's own account says
 
 
 class Archive:
@@ -92,9 +93,8 @@ class Archive:
             if shard is None:
                 continue
             present.add(path.name)
-            link = self._kept / path.name
             if path.name not in self.stores:
-                os.link(path, link)
+                keep(path, self._kept / path.name)
                 fresh.append((shard.start_ns, path.name))
         found = []
         for _, name in sorted(fresh):
@@ -109,8 +109,23 @@ class Archive:
         self.changed = [n for n, size in self._sizes.items() if _size(self._kept / n) != size]
 
     @property
+    def forgotten(self) -> int:
+        """Rows that one collector could not keep until it could write."""
+        return max((store.forgotten for store in self.stores.values()), default=0)
+
+    @property
     def rows(self) -> Rows:
         return joined(store.rows for store in self.stores.values())
+
+
+def keep(path: Path, kept: Path) -> None:
+    """The same file under another name; a copy where that is on another disk."""
+    try:
+        os.link(path, kept)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copy2(path, kept)
 
 
 def live(data: Path, scratch: Path) -> Store | None:
@@ -133,30 +148,22 @@ def read(path: Path) -> Store:
     try:
         con.execute(f"ATTACH '{quoted(path)}' AS store; USE store")
         if not con.execute("FROM duckdb_tables() WHERE table_name = 'meta'").fetchall():
-            return Store(joined([]), 0, None, 0)
+            return Store(joined([]), 0, None, 0, 0)
         columns = con.execute(_OVER).fetchnumpy()
         marks = con.execute(
             "SELECT value FROM bookmarks WHERE name LIKE '%/drained' AND value IS NOT NULL"
         ).fetchall()
         ((started_ns,),) = con.execute("SELECT started_ns FROM meta").fetchall()
-        ((dropped,),) = con.execute(
-            "SELECT coalesce(max(dropped), 0) FROM collectors WHERE source = 'rings'"
+        ((dropped, forgotten),) = con.execute(
+            "SELECT coalesce(max(dropped) FILTER (source = 'rings'), 0), "
+            "coalesce(max(dropped) FILTER (source = 'collector'), 0) FROM collectors"
         ).fetchall()
     finally:
         con.close()
     values = {name: np.ma.filled(column, 0) for name, column in columns.items()}
     drained = max((int(value) for (value,) in marks), default=None)
     rows = Rows(**{name: values[name] for name in Rows.__annotations__})
-    return Store(rows, started_ns, drained, dropped)
-
-
-def check_whole(path: Path) -> str | None:
-    """Why a store cannot be read, or None."""
-    try:
-        read(path)
-    except duckdb.Error as error:
-        return f"{path.name}: {error}"
-    return None
+    return Store(rows, started_ns, drained, dropped, forgotten)
 
 
 def _size(path: Path) -> tuple[int, int]:

@@ -26,7 +26,7 @@ from oncall.shards.wire import Request
 from .collector import Collector, Node
 from .evidence import Archive, Rows, Store, duplicates, joined, key, live
 from .outcome import Outcome
-from .stream import EACH, Array, Stream, Written
+from .stream import Array, Stream, Written
 
 RATE = 600  # operations a second
 _AT_START = 1 / 3  # of all kills

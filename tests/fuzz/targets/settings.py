@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from oncall import nodeset, units
 from oncall.collect.config import load
 from oncall.errors import BadInput, OncallError, UsageError
@@ -96,7 +98,5 @@ def quantities(data: bytes) -> None:
     """A number with its unit, as options and rulebooks have them."""
     text = data.decode("utf-8", "replace")
     for read in (units.parse_quantity, units.parse_duration_ns):
-        try:
+        with contextlib.suppress(OncallError):
             read(text)
-        except OncallError:
-            pass

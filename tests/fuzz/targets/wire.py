@@ -33,8 +33,12 @@ from ..mutate import mutated, mutated_json
 from ..registry import file_of, target
 
 _TARGET = {
-    **{"here": 0, "node": "gpu001", "nic": "mlx5_0", "address": "10.0.0.1"},
-    **{"udp_port": 7766, "tcp_port": 5001},
+    "here": 0,
+    "node": "gpu001",
+    "nic": "mlx5_0",
+    "address": "10.0.0.1",
+    "udp_port": 7766,
+    "tcp_port": 5001,
 }
 _REQUESTS = [
     Request("hello"),
