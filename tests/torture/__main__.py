@@ -89,7 +89,7 @@ def main() -> int:
     until = time.monotonic() + told.minutes * 60
     budget = Budget(told.kills, told.workers, seed, until)
     print(f"{datetime.now(UTC):%Y-%m-%d} commit {_commit()} seed {seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="oncall-torture-") as name:
+    with tempfile.TemporaryDirectory(prefix="oncall-torture-", ignore_cleanup_errors=True) as name:
         outcomes = []
         for what in told.scenario or SCENARIOS:
             folder = Path(name, what)

@@ -70,7 +70,10 @@ class Run:
         if self.random.random() < _AT_START:
             _until(time.monotonic() + self.random.uniform(0, _START_S), collector)
         else:
-            collector.wait_until_up()
+            try:
+                collector.wait_until_up()
+            except AssertionError as error:
+                self.failures.append(str(error))
             work_s = self.random.uniform(0, _AT_WORK_S)
             if self.random.random() < _ASKED:
                 self._keep_asking(collector)
@@ -80,6 +83,8 @@ class Run:
         if collector.exit_code is not None:
             self.failures.append(f"left by itself: {collector.said[-500:]}")
         collector.kill()
+        if "Traceback" in collector.said:
+            self.failures.append(f"a traceback: {collector.said[-1000:]}")
         self._bury(life)
 
     def _keep_asking(self, collector: Collector) -> None:
