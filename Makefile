@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 C_FILES := $(wildcard hooks/*.[ch] fixtures/nccl_standin/*.[ch] tests/hooks/*.[ch] benchmarks/*.c \
-  dpa/*.[ch] dpa/*/*.[ch] tests/dpa/*.[ch])
+  dpa/*.[ch] dpa/*/*.[ch] tests/dpa/*.[ch] tests/torture/*.[ch])
 C_BUILD := CMakeLists.txt $(wildcard cmake/* hooks/CMakeLists.txt fixtures/nccl_standin/CMakeLists.txt)
 
 # What some tests need, and skip without: an sshd on loopback, a terminal to type into, and

@@ -29,7 +29,7 @@ int fdatasync(int descriptor) {
 
 ssize_t pwrite64(int descriptor, const void *bytes, size_t size, off64_t at) {
   ssize_t (*real)(int, const void *, size_t, off64_t) =
-      (ssize_t(*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
+      (ssize_t (*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
   if (size > 4096)
     wait_ms(slow_ms() / 20);
   return real(descriptor, bytes, size, at);
