@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,12 +35,17 @@ def _kills(folder: Path, budget: Budget) -> Outcome:
     share = [budget.kills // budget.workers] * budget.workers
     share[0] += budget.kills - sum(share)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(budget.workers, mp_context=context) as pool:
+    # Ctrl-C ends the kills in order, so that what was done is judged.
+    signal.signal(signal.SIGINT, lambda *_: (folder / "stop").touch())
+    with ProcessPoolExecutor(
+        budget.workers, mp_context=context, initializer=_ignore_interrupts
+    ) as pool:
         asked = [
             pool.submit(kills, folder, count, budget.seed + number, budget.until)
             for number, count in enumerate(share)
         ]
         found = [each.result() for each in asked]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     return Outcome(
         found[0].what,
         sum(each.times for each in found),
@@ -48,6 +54,10 @@ def _kills(folder: Path, budget: Budget) -> Outcome:
         note="; ".join(each.note for each in found),
         failures=tuple(failure for each in found for failure in each.failures),
     )
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 SCENARIOS: dict[str, Callable[[Path, Budget], Outcome]] = {

@@ -12,14 +12,21 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from .collector import wait_until
+import numpy as np
+
+from oncall.shards.wire import Request
+
+from .collector import Collector, wait_until
+from .evidence import Archive, duplicates
 from .outcome import Outcome, Skipped
 from .watched import NOT_WRITING, WRITING_AGAIN, Watched, pause, settle, watched
 
 _HARMED_S = 8.0
 _SLOW_MS = 300
+_IMAGE_BYTES = 64 * 2**20
 
 Harm = Callable[[Watched], None]
 
@@ -46,14 +53,32 @@ def no_inodes(folder: Path) -> Outcome:
 
 
 def read_only(folder: Path) -> Outcome:
-    """The kernel makes the file system read-only, as after an error of the disk."""
-
-    def remount(how: str) -> Harm:
-        # Busy with open files it is only refused; the kernel itself would not ask.
-        return lambda _: _mount("-o", f"remount,{how}", str(disk))
-
-    with small_disk(folder / "disk", "size=64m") as disk:
-        return _harmed(folder, disk, "read-only file system", remount("ro,force"), remount("rw"))
+    """An error of the disk makes its file system read-only; it is repaired, and work goes on."""
+    with _repairable_disk(folder) as disk:
+        with watched(folder / "node", disk.place / "data", backlog="1 MiB") as one:
+            one.wait_for_shards(2)
+            one.note_committed()
+            disk.fail()
+            wait_until(lambda: one.says(NOT_WRITING), "it says that it cannot write")
+            pause(_HARMED_S)
+            one.must(one.collector.exit_code is None, "it left")
+            one.must(b'"jobs"' in one.node.ask(Request("hello")), "it does not answer")
+        disk.repair()
+        after = Collector(one.node, "--once")
+        wait_until(lambda: after.exit_code is not None, "a collector seals what was left")
+        one.must(after.exit_code == 0, f"it ended with {after.exit_code}: {after.said[-300:]}")
+        again = Archive(one.node.data, folder / "again")
+        again.look()
+        lost = int((~np.isin(one.before.keys, again.rows.keys)).sum())
+        note = f"{len(one.before):,} operations sealed before, {len(again.rows):,} after"
+        return Outcome(
+            "read-only file system",
+            1,
+            lost,
+            duplicates(again.rows),
+            note=note,
+            failures=tuple(one.failures),
+        )
 
 
 def no_large_files(folder: Path) -> Outcome:
@@ -91,7 +116,7 @@ def slow(folder: Path) -> Outcome:
 def _harmed(folder: Path, disk: Path | None, what: str, harm: Harm, mend: Harm) -> Outcome:
     """Harm a collector's disk for some seconds, and mend it."""
     data = disk / "data" if disk else None
-    with watched(folder / "node", data, backlog="1 MiB") as one:
+    with watched(folder / "node", data, backlog="100 KiB") as one:
         one.wait_for_shards(2)
         one.note_committed()
         harm(one)
@@ -119,6 +144,46 @@ def small_disk(place: Path, options: str) -> Iterator[Path]:
         yield place
     finally:
         subprocess.run(["umount", "-l", str(place)], check=False)
+
+
+@dataclass(frozen=True)
+class _Repairable:
+    """An ext4 of its own in a file, which can be told to have found an error."""
+
+    place: Path
+    image: Path
+
+    def mount(self) -> None:
+        _mount("-o", "loop,errors=remount-ro", str(self.image), str(self.place))
+
+    def fail(self) -> None:
+        """The kernel finds an error, as a dying disk makes it."""
+        asked = ["findmnt", "-n", "-o", "SOURCE", str(self.place)]
+        device = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        Path("/sys/fs/ext4", Path(device).name, "trigger_fs_error").write_text("1")
+
+    def repair(self) -> None:
+        """As an administrator does: unmounted, checked, mounted."""
+        subprocess.run(["umount", str(self.place)], check=True)
+        subprocess.run(["e2fsck", "-fy", str(self.image)], capture_output=True, check=False)
+        self.mount()
+
+
+@contextmanager
+def _repairable_disk(folder: Path) -> Iterator[_Repairable]:
+    """Raises Skipped where it cannot be made."""
+    if os.geteuid() != 0 or not shutil.which("mkfs.ext4"):
+        raise Skipped("an ext4 that fails needs root and mkfs.ext4")
+    disk = _Repairable(folder / "disk", folder / "image")
+    disk.place.mkdir()
+    with disk.image.open("wb") as image:
+        image.truncate(_IMAGE_BYTES)
+    subprocess.run(["mkfs.ext4", "-q", str(disk.image)], check=True)
+    disk.mount()
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk.place)], check=False)
 
 
 def _mount(*words: str) -> None:

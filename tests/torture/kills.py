@@ -145,13 +145,14 @@ def _until(moment: float, collector: Collector) -> None:
 
 
 def kills(folder: Path, times: int, seed: int, until: float) -> Outcome:
-    """Kill so many collectors of one node, or as many as fit before the moment `until`."""
+    """Kill so many collectors of one node, or as many as fit before the moment `until` or until
+    there is a file `stop` in the folder."""
     node = Node.make(folder / f"kills-{seed}", keep_bytes=f"{_KEEP_BYTES} B")
     stream = Stream(node.rings, RATE, seed)
     run = Run(node, Archive(node.data, node.folder / "kept"), stream, random.Random(seed))
     stream.start()
     done = 0
-    while done < times and time.monotonic() < until:
+    while done < times and time.monotonic() < until and not (folder / "stop").exists():
         run.kill_one()
         done += 1
     run.finish()
