@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 C_FILES := $(wildcard hooks/*.[ch] fixtures/nccl_standin/*.[ch] tests/hooks/*.[ch] benchmarks/*.c \
-  dpa/*.[ch] dpa/*/*.[ch] tests/dpa/*.[ch])
+  dpa/*.[ch] dpa/*/*.[ch] tests/dpa/*.[ch] tests/torture/*.[ch])
 C_BUILD := CMakeLists.txt $(wildcard cmake/* hooks/CMakeLists.txt fixtures/nccl_standin/CMakeLists.txt)
 
 # What some tests need, and skip without: an sshd on loopback, a terminal to type into, and
@@ -22,7 +22,7 @@ ELSEWHERE_PACKAGES := qemu-user libc6-arm64-cross musl
 OLD_DEBIAN := bullseye
 OLD_GLIBC := build/$(OLD_DEBIAN)
 
-.PHONY: dpa-riscv riscv-packages hooks-elsewhere elsewhere-packages demo test test-slow test-vm vm-packages check format docs bench clean compiler native sanitize packages pictures
+.PHONY: dpa-riscv riscv-packages hooks-elsewhere elsewhere-packages demo test test-slow torture torture-packages fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages pictures
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -95,6 +95,28 @@ check: native sanitize build/portable-tests.tested
 test-slow: native
 	$(BIN)/pytest -n auto -m slow
 	ONCALL_EXAMPLES=fresh $(BIN)/pytest -n auto $$(grep -rl 'import.*hypothesis\|from hypothesis' tests --include='test_*.py')
+
+# What a collector, a console and a job survive; docs/reliability.md. Some minutes; the full one is
+# `make torture KILLS=1000 MINUTES=60`, one scenario alone `make torture SCENARIO=silent-nodes`.
+KILLS    ?= 60
+MINUTES  ?= 4
+SCENARIO ?=
+torture: native
+	$(BIN)/python -m tests.torture $(SCENARIO) --kills $(KILLS) --minutes $(MINUTES)
+
+torture-packages:
+	@{ [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && \
+	  $$sudo apt-get install -y -q --no-install-recommends $(TEST_PACKAGES) faketime; }
+
+# Mutated inputs for everything that reads what others wrote: so many of each target, within so many
+# seconds of each. GUIDED=1: by coverage, with atheris. What breaks a target is kept in tests/fuzz/found.
+INPUTS       ?= 2000
+FUZZ_SECONDS ?= 20
+TARGET       ?=
+GUIDED       ?=
+fuzz: native
+	@[ -z "$(GUIDED)" ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	$(BIN)/python -m tests.fuzz $(TARGET) --inputs $(INPUTS) --seconds $(FUZZ_SECONDS) $(if $(GUIDED),--guided)
 
 # Real RDMA, in a virtual machine of soft RoCE devices: some minutes, kept under build/vm.
 test-vm: native

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from oncall.collect.config import Configuration
 from oncall.collect.log import Log
 from oncall.collect.recorder import Recorder
 from oncall.shards.batch import Batch, one_row
+from oncall.shards.writer import LiveStore
 
 Rows = Callable[[str], list[tuple[Any, ...]]]
 SECOND_NS = 10**9
@@ -150,3 +151,25 @@ def test_under_journald_lines_carry_their_priority() -> None:
     said = io.StringIO()
     Log(said, {"JOURNAL_STREAM": "8:1"}).error("two\nlines")
     assert said.getvalue() == "<3>two lines\n"
+
+
+def test_bookmarks_are_committed_with_the_last_rows_also_where_some_cannot_be(
+    config: Configuration, monkeypatch: Any
+) -> None:
+    """Or a kill between them would call rows committed that are lost."""
+    log, _ = _log()
+    recorder = Recorder(config, log)
+    seen: list[tuple[int, bool]] = []
+    write = LiveStore.write
+
+    def watched(store: LiveStore, batches: Sequence[Batch], marks: Any = None) -> int:
+        rows = write(store, batches, marks)
+        seen.append((rows, marks is not None))
+        return rows
+
+    monkeypatch.setattr(LiveStore, "write", watched)
+    garbage = one_row("ranks", job="llama", rank=2**40)
+    recorder.add([_seqs(1, 10), garbage, one_row("jobs", job="llama"), _seqs(11, 20)])
+    assert recorder.commit(SECOND_NS, {"ring": 1}) == 31
+    assert seen == [(10, False), (1, False), (20, True)]
+    recorder.close()

@@ -13,6 +13,8 @@ from oncall.collect.config import Configuration
 from oncall.collect.log import Log
 from oncall.collect.operations import OPERATION, pack, unpack
 from oncall.collect.service import build
+from oncall.shards.catalog import sealed_shards
+from oncall.shards.reader import open_shards
 
 Rows = Callable[[str], list[tuple[Any, ...]]]
 COMM = 0xC0FFEE
@@ -98,6 +100,51 @@ def test_ends_that_were_read_and_lost_are_told_by_the_boards(
     assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(2,)]
 
 
+def test_a_loss_is_counted_however_many_collectors_die_at_their_start(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    ring, ends = open_operations(rings)
+    first = started(config)
+    first.step()
+    first._commit(first._clock())
+    ring.append(ends[:2])
+    first._drain(first._clock())  # read, and not committed
+    killed(first)
+    for _ in range(5):
+        killed(started(config))
+    started(config).finish()
+    assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(2,)]
+
+
+def test_what_a_collector_read_before_its_first_commit_is_counted_too(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    ring, _ = open_operations(rings)
+    first = started(config)
+    first._drain(first._clock())
+    killed(first)
+    started(config).finish()
+    read = int(ring.header["head"][0])
+    assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(read,)]
+
+
+def test_one_that_dies_between_two_stores_leaves_its_bookmarks_too(
+    config: Configuration, rings: Path
+) -> None:
+    open_operations(rings)
+    first = started(config)
+    first.step()
+    for _ in range(4):
+        first.seal(first._clock())
+        first._recorder.commit(first._clock().realtime_ns)  # a new store, and nothing more
+    killed(first)
+    started(config).finish()
+    for shard in sealed_shards(config.data_dir):
+        with open_shards([shard]) as shards:
+            marks = f"SELECT name FROM {shards.con.sql('FROM shards').fetchall()[0][0]}.bookmarks"
+            assert any("/drained" in name for (name,) in shards.con.sql(marks).fetchall())
+
+
 def test_a_process_that_ended_meanwhile_has_nothing_in_flight(
     config: Configuration, rings: Path, sealed_rows: Rows
 ) -> None:
@@ -134,3 +181,29 @@ def test_operations_are_kept_for_who_reads_them_alike() -> None:
     assert unpack(b"????" + some.tobytes()) is None  # another layout
     assert unpack(pack(some)[:-1]) is None
     assert unpack(pack(np.zeros(100_000, OPERATION))) is None  # too many to be kept
+
+
+def test_what_the_boards_count_as_over_is_told_once_however_collectors_end(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    ring, ends = open_operations(rings)
+    first = started(config)
+    first.step()
+    first._commit(first._clock())
+    ring.append(ends)
+    first._drain(first._clock())  # read, and not committed
+    killed(first)
+    second = started(config)
+    second.step()
+    second.seal(second._clock())
+    killed(second)  # at once: nothing is collected behind the seal
+    third = started(config)
+    ring.append(operations(5, 1))
+    third._drain(third._clock())  # read, and not committed
+    killed(third)
+    fourth = started(config)
+    fourth.step()
+    fourth.finish()
+    assert sealed_rows("SELECT seq, count(*) FROM ops WHERE done GROUP BY seq ORDER BY seq") == [
+        (seq, 1) for seq in (1, 2, 3, 4)
+    ]

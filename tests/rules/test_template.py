@@ -72,6 +72,14 @@ def test_control_characters_of_a_recording_never_reach_the_terminal() -> None:
     )
 
 
+def test_values_of_several_parts_are_shown_as_others_are() -> None:
+    some = Rows({"x": 0}, [({"a": [1]},), ([1, [2]],), ({"a": [1]},), (3,)], 4)
+    assert shown("{{ some.x | list }}", some=some) == "{'a': [1]}, 1 and 2 and 3"
+    assert shown("{{ some.x | count }}", some=some) == "3"
+    for name in FILTERS - {"count"}:
+        shown(f"{{{{ some.x | {name} }}}}", some=some)
+
+
 @pytest.mark.parametrize(
     ("text", "offset", "message"),
     [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from oncall.shards.database import connect, reason
@@ -33,3 +36,18 @@ def test_the_network_and_pythons_variables_are_out_of_reach() -> None:
     with pytest.raises(Exception, match="does not exist"):
         con.execute("FROM mine")
     con.close()
+
+
+def test_nothing_is_drawn_on_stdout_by_a_program_without_a_file() -> None:
+    setting = "print({}.execute(\"SELECT current_setting('enable_progress_bar')\").fetchone())"
+    program = (
+        "from oncall.evidence.incident import Incident\n"
+        "from oncall.shards.database import connect\n"
+        + setting.format("connect()")
+        + "\n"
+        + setting.format("Incident.empty().con")
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["(False,)", "(False,)"]

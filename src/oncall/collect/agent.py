@@ -150,6 +150,9 @@ class Agent:
     def _begin_seal(self, now: Instant) -> None:
         """Commit with how things stand, and seal beside, if that can be now."""
         self._recorder.add(self._standing(now))
+        # What a source then found to be over, and bookmarks that agree with it: were they of before,
+        # the collector that takes over after a kill would find it to be over again.
+        self._drain(now)
         self._record_accounts(now)
         self._commit(now)
         if self._recorder.seal(now.realtime_ns):
@@ -189,8 +192,7 @@ class Agent:
         return now.monotonic_ns >= (self._seal_large_at_ns if is_large else self._seal_at_ns)
 
     def _must_commit(self, now: Instant) -> bool:
-        on_time = now.monotonic_ns >= self._commit_at_ns
-        return on_time or self._recorder.is_due or not self._asked.empty()
+        return now.monotonic_ns >= self._commit_at_ns or self._recorder.is_due
 
     def _standing(self, now: Instant) -> list[Batch]:
         batches: list[Batch] = []
@@ -246,10 +248,13 @@ class Agent:
         """Tell those who asked how things stand."""
         if self._asked.empty():
             return
+        standing = self._standing(now)
+        self._drain(now)  # with what was found to be over
+        self._commit(now)
         waiting = self._recorder.waiting  # what could not be committed just now
         accounts = [*self._accounts.values(), self._own]
         told = [self._account_row(account, now) for account in accounts]
-        present = [*waiting, *self._standing(now), *told]
+        present = [*waiting, *standing, *told]
         while not self._asked.empty():
             self._asked.get().set_result(present)
 

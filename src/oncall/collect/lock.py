@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oncall.errors import UsageError
 
-_NAME = "collector.lock"
+LOCK_NAME = "collector.lock"
 
 
 class FolderLock:
@@ -16,7 +16,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         """Lock a folder. Raises UsageError if another collector has it, or it cannot be used."""
-        path = folder / _NAME
+        path = folder / LOCK_NAME
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except OSError as error:

@@ -54,9 +54,10 @@ class Process:
         self.position = reader.tail  # records drained, by us or before us
         self.gone_since: Instant | None = None  # when it was first seen dead or closed
         self.end_told = False  # `standing` has told how it ended
-        # What an earlier collector had drained and did not live to commit.
-        self._cut_off = 0 if drained is None else self.position - drained
-        self._settled: list[Batch] = []  # rows that `standing` found, for the store
+        # What an earlier collector had drained and did not live to commit: all of it, if it left
+        # no bookmark of this ring.
+        self._cut_off = self.position - (drained or 0)
+        self._settled: list[Batch] = []  # rows that `standing` found, for the next `collect`
         self._forgotten = 0  # operations in flight among too many
         self.lost = self._cut_off  # records that are known to be lost, ever
         self._node = node
@@ -98,7 +99,8 @@ class Process:
         return settled + self._rows_of(self._tracker.advance(records, numbers, told), now)
 
     def standing(self, now: Instant) -> list[Batch]:
-        """Who the process is, its communicators, and what it has in flight."""
+        """Who the process is, its communicators, and what it has in flight. What it finds to be
+        over comes with the next `collect`, once."""
         self._see_boards()
         self.end_told = self.gone_since is not None
         scale = self._scale(now)
@@ -106,9 +108,7 @@ class Process:
             return []
         # What a dead process had in flight waits no longer than it lived.
         observed_ns = (self.gone_since or now).monotonic_ns + scale.offset_ns
-        settled = self._reconcile(scale, observed_ns)
-        # This may be an answer, which nobody keeps: the store gets them with the next records.
-        self._settled += settled
+        self._settled += self._reconcile(scale, observed_ns)
         boards = self.reader.transfers().rows
         in_flight = self._tracker.in_flight if not self.closed else np.zeros(0, OPERATION)
         of = self._operations_of(boards, in_flight)
@@ -117,7 +117,6 @@ class Process:
         batches = [
             *self._who(scale),
             *self._memberships(scale, now),
-            *settled,
             open_rows(in_flight, known, scale, observed_ns),
             open_transfers(boards, of, known, scale, observed_ns),
         ]

@@ -20,7 +20,7 @@ from oncall.evidence.columns import create_table_sql
 from oncall.evidence.schema import TABLES
 from oncall.shards.backlog import Backlog
 from oncall.shards.batch import Batch
-from oncall.shards.bookmarks import Bookmark
+from oncall.shards.bookmarks import Bookmark, recall
 from oncall.shards.database import Limits, connect
 from oncall.shards.retention import Retention, retire
 from oncall.shards.writer import LiveStore, Place, PrepareError, StoreError, UnwritableRows, recover
@@ -52,6 +52,7 @@ class Recorder:
         self._store: LiveStore | None = None
         self._backlog = Backlog(config.backlog_bytes)
         self._unwritable = 0
+        self._bookmarks: Mapping[str, Bookmark] | None = None  # those committed last, by us
         self._retry_at_ns = 0
         self._readers = threading.Lock()  # held by who reads the store, and by who seals it
         self._sealing: threading.Thread | None = None
@@ -106,6 +107,8 @@ class Recorder:
                 is_last = len(batches) == len(self._backlog.batches)
                 rows += self._write(self._store, batches, bookmarks if is_last else None)
                 self._backlog.written(batches)
+                if is_last and bookmarks is not None:
+                    self._bookmarks = dict(bookmarks)
         except StoreError as error:
             self._stop_writing(error, now_ns)
             return rows
@@ -186,7 +189,9 @@ class Recorder:
                 self._unwritable += batches[0].rows
                 self._log.error(f"{batches[0].table}: rows left out: {error}")
                 return 0
-            return sum(self._write(store, [batch], bookmarks) for batch in batches)
+            *others, last = batches
+            rows = sum(self._write(store, [batch], None) for batch in others)
+            return rows + self._write(store, [last], bookmarks)
         self.unsealed += sum(batch.rows for batch in batches if batch.table == "ops")
         return rows
 
@@ -196,7 +201,9 @@ class Recorder:
             self._log.warning(f"{found.shard.path.name}: recovered, its collector was cut off")
         if found.problem:
             self._log.error(f"left behind and damaged, set aside: {found.problem}")
-        return LiveStore(self._place, now_ns, self._limits)
+        if self._bookmarks is None:
+            self._bookmarks = recall(self._place.folder, self._place.node)
+        return LiveStore(self._place, now_ns, self._limits, self._bookmarks)
 
     def _stop_writing(self, error: StoreError, now_ns: int) -> None:
         if self._store:

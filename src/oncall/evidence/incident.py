@@ -64,6 +64,8 @@ class Incident:
         )
         # A misspelt table must be an error, never a Python variable that happens to have its name.
         con.execute("SET python_enable_replacements = false; SET preserve_insertion_order = false")
+        # DuckDB draws a progress bar on stdout wherever the program is no file (`python -c`).
+        con.execute("SET enable_progress_bar = false")
         con.execute(";".join(create_table_sql(table.name, table.columns) for table in TABLES))
         return cls(con)
 

@@ -283,7 +283,10 @@ def _folded(values: list[Any], word: str, fold: Callable[[Any], str], no_word: b
 
 
 def _listed(values: list[Any]) -> str:
-    distinct = [plain(value) for value in dict.fromkeys(map(_hashable, values))]
+    once: dict[Any, Any] = {}
+    for value in values:
+        once.setdefault(_hashable(value), value)
+    distinct = [plain(value) for value in once.values()]
     if not distinct:
         return "none"
     more = len(distinct) - LONGEST_LIST
@@ -294,7 +297,12 @@ def _listed(values: list[Any]) -> str:
 
 
 def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    """What tells a value of SQL from others: lists, structs and maps come as what has no hash."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_hashable, value))
+    if isinstance(value, dict):
+        return dict, tuple((_hashable(key), _hashable(each)) for key, each in value.items())
+    return value
 
 
 def _fold_nodes(names: Any) -> str:

@@ -40,7 +40,8 @@ def connect(
             "temp_directory": str(spill_to.absolute()) if spill_to else "",
         },
     )
-    con.execute("SET python_enable_replacements = false")
+    # DuckDB draws a progress bar on stdout wherever the program is no file (`python -c`).
+    con.execute("SET python_enable_replacements = false; SET enable_progress_bar = false")
     return con
 
 

@@ -77,27 +77,39 @@ class Place:
 class LiveStore:
     """The live store, open for writing. One thread writes; others read through `cursor`."""
 
-    def __init__(self, place: Place, now_ns: int, limits: Limits = USUAL_LIMITS) -> None:
-        """Open a new live store. Raises StoreError if it cannot be written."""
+    def __init__(
+        self,
+        place: Place,
+        now_ns: int,
+        limits: Limits = USUAL_LIMITS,
+        marks: Mapping[str, bookmarks.Bookmark] | None = None,
+    ) -> None:
+        """Open a new live store. Raises StoreError if it cannot be written.
+
+        `marks` are the bookmarks of the store before this one. They hold until the first commit, so
+        that every store has them, however soon its collector is killed.
+        """
         self.place = place
         self.started_ns = now_ns
         self._con = connect(limits, place.spill)
         try:
             _attach(self._con, place)
-            self._create_tables()
+            self._create_tables(marks or {})
         except BaseException:
             self._con.close()
             raise
 
-    def _create_tables(self) -> None:
+    def _create_tables(self, marks: Mapping[str, bookmarks.Bookmark]) -> None:
         tables = "; ".join(create_table_sql(table.name, table.columns) for table in TABLES)
         try:
             self._con.execute(
                 f"USE live; BEGIN; {tables}; {bookmarks.CREATE}; CREATE TABLE meta AS SELECT "
                 f"{SCHEMA_VERSION}::INTEGER AS schema_version, '{__version__}' AS oncall_version, "
                 f"version() AS duckdb_version, '{self.place.node}' AS node, "
-                f"{self.started_ns}::BIGINT AS started_ns, NULL::BIGINT AS sealed_ns; COMMIT"
+                f"{self.started_ns}::BIGINT AS started_ns, NULL::BIGINT AS sealed_ns"
             )
+            bookmarks.write(self._con, marks)
+            self._con.execute("COMMIT")
         except duckdb.Error as error:
             raise StoreError(f"{self.place.live}: {reason(error)}") from error
 

@@ -11,6 +11,7 @@ ordinary user, and touches nothing outside its folder.
     stranger  a key that nobody authorised   reading   restrict,command= that only reads
 
 `more_nodes` are plain and `more_inner` behind the bastion; they answer without starting Python.
+`more_real` run the `oncall` of today, as the plain ones do. `program` gives a node another one.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Loopback:
 
     folder: Path
     more_nodes: Sequence[str] = ()
+    more_real: Sequence[str] = ()
     more_inner: Sequence[str] = ()
     settings: Sequence[str] = ("MaxStartups 1000",)
     bastion_settings: Sequence[str] = ("MaxStartups 1000",)
@@ -118,7 +120,7 @@ class Loopback:
     def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)
-        names = [*PLAIN, *_WITH_KEY, *self.more_nodes, *self.more_inner]
+        names = [*PLAIN, *_WITH_KEY, *self.more_real, *self.more_nodes, *self.more_inner]
         self._write_programs()
         lines = [self._authorized(name) for name in dict.fromkeys(names)]
         (self.folder / "authorized_keys").write_text("".join(lines))
@@ -133,6 +135,24 @@ class Loopback:
             f"impostor {other_key}\n"
         )
         self._write_config(port, bastion_port)
+
+    def program(self, name: str, script: str) -> None:
+        """From the next connection on, the node's `oncall` is this shell script."""
+        folder = self.folder / "programs" / f"of-{name}"
+        folder.mkdir(exist_ok=True)
+        program = folder / "oncall"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        keys = self.folder / "authorized_keys"
+        lines = keys.read_text().splitlines(keepends=True)
+        path = f'environment="PATH={self.folder}/programs/'
+        own = f'environment="ONCALL_NODE={name}"'
+        changed = [
+            f"{path}of-{name}:{rest.partition(':')[2]}" if own in line else line
+            for line in lines
+            for rest in [line.removeprefix(path)]
+        ]
+        keys.write_text("".join(changed))
 
     # ------------------------------------------------------------------ files
 

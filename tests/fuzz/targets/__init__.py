@@ -1,0 +1,1 @@
+"""One file a family of targets; `registry.targets` imports them all."""
