@@ -3,6 +3,7 @@
     OncallError                 something the engineer can act on; never shown as a traceback
     ├── UsageError              the command line asks for what cannot be            exit 2
     ├── BadInput                a recording or incident file cannot be read         exit 2
+    ├── Unreadable              one part of a recording cannot be; its problem is recorded
     ├── RulebookError           a rulebook is wrong; carries every problem at once  exit 2
     ├── Interrupted             the reader stopped it                               exit 130
     └── MissingEvidence         a relation needs tables that are empty              (SKIPPED)
@@ -49,6 +50,11 @@ class BadInput(OncallError):
         self.place = place
         self.problem = problem
         super().__init__(f"{place}: {problem}")
+
+
+class Unreadable(OncallError):
+    """One part of a recording cannot be read, or not to its end; the message says why, without
+    its path, and becomes the problem of its recording."""
 
 
 class Interrupted(OncallError):

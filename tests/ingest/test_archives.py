@@ -11,7 +11,8 @@ import pytest
 
 from oncall.errors import BadInput
 from oncall.evidence import Incident
-from oncall.ingest import archives
+from oncall.ingest.archives import unpacked
+from oncall.ingest.bounds import Bounds
 from oncall.ingest.detect import load
 
 DUMPS = Path(__file__).parents[2] / "fixtures" / "flight_recorder" / "not_entered"
@@ -65,10 +66,12 @@ def test_an_archive_cannot_write_outside_its_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.parent.glob("**/escaped"))
 
 
-def test_a_bomb_is_stopped_before_it_is_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("bounds", [Bounds(expanded_bytes=1000), Bounds(files=5)])
+def test_an_archive_over_its_bounds_is_unpacked_as_far_as_they_go(
+    tmp_path: Path, bounds: Bounds
 ) -> None:
-    monkeypatch.setattr(archives, "MOST_BYTES", 1000)
     archive = _tar(tmp_path / "a.tar", "w")
-    with Incident.empty() as incident, pytest.raises(BadInput, match="unpacks to more"):
-        load([archive], incident, None)
+    with unpacked([archive], bounds) as found:
+        assert found.problems.keys() == {archive}
+        (folder,) = found.origin
+        assert len([file for file in folder.rglob("*") if file.is_file()]) < 6
