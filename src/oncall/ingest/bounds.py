@@ -8,17 +8,11 @@ before the limit, as a torn file does, and a document that is parsed whole is le
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
-
-try:
-    import resource
-except ImportError:  # no such limits on this platform
-    resource = None  # type: ignore[assignment]
 
 from oncall.errors import BadInput, Unreadable
+from oncall.evidence.room import most_rows, resident_bytes, share_bytes
 
 
 @dataclass(frozen=True)
@@ -39,30 +33,27 @@ class Bounds:
     value_bytes: int = 64 * 2**20
     # A line of a log or a table; NCCL Inspector's longest lines have 1 MiB.
     line_bytes: int = 16 * 2**20
-    # Rows of one part, and of all parts of an incident: 16,384 ranks of 2,000 operations are 33 M.
+    # Rows of one part; those of an incident are bounded in `evidence.room`.
     part_rows: int = 5_000_000
-    incident_rows: int = 50_000_000
     # Files and folders looked at; a job of 16,384 ranks leaves 10 files a rank.
     files: int = 200_000
-    # CPU time of one part: importers read 10 to 60 MB/s, and what is made to be slow less than this.
+    # CPU time of one part: importers read 10 to 60 MB/s; what is made to be slow, less than this.
     least_bytes_per_cpu_s: int = 1 * 2**20
     grace_s: float = 5.0
 
 
 USUAL = Bounds()
-_ROW_BYTES = 256  # of an operation in the database and in the arrays that bring it there
 _LOOK_EVERY_BYTES = 8 * 2**20  # of a stream, between two looks at the memory that it takes
-_SHARE = 2  # of what is free, half: the rest of the machine goes on working
 
 
 def memory_bytes(bounds: Bounds = USUAL) -> int:
     """What one part may take of the memory in hand."""
-    return min(bounds.part_memory_bytes, _in_hand_bytes() // _SHARE)
+    return min(bounds.part_memory_bytes, share_bytes())
 
 
-def check_rows(rows: int, bounds: Bounds = USUAL) -> None:
+def check_rows(rows: int) -> None:
     """Raises BadInput if an incident of so many rows is more than fits here."""
-    most = min(bounds.incident_rows, _in_hand_bytes() // _SHARE // _ROW_BYTES)
+    most = most_rows()
     if rows > most:
         raise BadInput(
             "the recordings",
@@ -138,80 +129,3 @@ def check_document(count: int, factor: float, bounds: Bounds = USUAL) -> None:
             f"reading its {size(count)} may take {size(int(count * factor))} of memory, more than "
             f"the {size(memory_bytes(bounds))} that one file may take here"
         )
-
-
-# ------------------------------------------------------------- memory in hand
-
-
-def _in_hand_bytes() -> int:
-    """What this process may still take: of the machine, of its cgroup, of its own limit."""
-    found = [_machine_bytes(), _cgroup_bytes(), _limit_bytes()]
-    return min(bytes_ for bytes_ in found if bytes_ is not None)
-
-
-def _machine_bytes() -> int:
-    for line in _text("/proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-
-
-def _cgroup_bytes() -> int | None:
-    """What the cgroup (of version 2, then 1) leaves; its file cache can be given back."""
-    for line in _text("/proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            names = ("", "memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            names = (
-                "memory",
-                "memory.limit_in_bytes",
-                "memory.usage_in_bytes",
-                "total_inactive_file",
-            )
-        else:
-            continue
-        # Within a container its own cgroup is mounted as the root.
-        for folder in (
-            Path("/sys/fs/cgroup", names[0], path.lstrip("/")),
-            Path("/sys/fs/cgroup", names[0]),
-        ):
-            most, used = _text(folder / names[1]).strip(), _text(folder / names[2]).strip()
-            if most.isdecimal() and used.isdecimal():
-                cache = next(
-                    (
-                        int(line.split()[1])
-                        for line in _text(folder / "memory.stat").splitlines()
-                        if line.startswith(names[3] + " ")
-                    ),
-                    0,
-                )
-                return max(0, int(most) - int(used) + cache)
-    return None
-
-
-def _limit_bytes() -> int | None:
-    """What RLIMIT_AS leaves."""
-    if resource is None:
-        return None
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if soft == resource.RLIM_INFINITY else max(0, soft - address_space_bytes())
-
-
-def address_space_bytes() -> int:
-    """The address space of this process; 0 where the system does not tell."""
-    words = _text("/proc/self/statm").split()
-    return int(words[0]) * os.sysconf("SC_PAGE_SIZE") if words else 0
-
-
-def resident_bytes() -> int:
-    """The memory that this process holds; 0 where the system does not tell."""
-    words = _text("/proc/self/statm").split()
-    return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if words else 0
-
-
-def _text(path: str | Path) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""

@@ -19,7 +19,8 @@ except ImportError:  # no such limits on this platform
     resource = None  # type: ignore[assignment]
 
 from oncall.errors import Unreadable
-from oncall.ingest.bounds import USUAL, Bounds, address_space_bytes, memory_bytes, size
+from oncall.evidence.room import address_space_bytes
+from oncall.ingest.bounds import USUAL, Bounds, memory_bytes, size
 
 # Memory for each byte of JSON, at worst: empty containers in small ones take 35 (measured).
 JSON_FACTOR = 48.0

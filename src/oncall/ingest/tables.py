@@ -128,7 +128,10 @@ class Database:
     def _parquet_rows(self, path: Path) -> int:
         with self.deadline(path):
             ((rows,),) = self.con.execute(
-                "SELECT max(num_rows) FROM parquet_file_metadata(?)", [_place(path)]
+                # The count for the whole file is never checked; those of row groups are read.
+                "SELECT sum(rows) FROM (SELECT any_value(row_group_num_rows) AS rows "
+                "FROM parquet_metadata(?) GROUP BY row_group_id)",
+                [_place(path)],
             ).fetchall()
         return int(rows or 0)
 
