@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 _MOST_SHOWN = 160  # characters of a source line; what is no YAML may be one line of megabytes
+_MOST_PROBLEM = 2000  # characters of a problem, which may quote what a file holds
 
 
 class ExitCode(IntEnum):
@@ -48,13 +49,22 @@ class BadInput(OncallError):
 
     def __init__(self, place: str, problem: str) -> None:
         self.place = place
-        self.problem = problem
-        super().__init__(f"{place}: {problem}")
+        self.problem = _plain(problem)
+        super().__init__(f"{_plain(place)}: {self.problem}")
 
 
 class Unreadable(OncallError):
     """One part of a recording cannot be read, or not to its end; the message says why, without
     its path, and becomes the problem of its recording."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(_plain(problem))
+
+
+def _plain(text: str) -> str:
+    """Text that quotes a file or its name: bounded, and without what steers a terminal."""
+    shown = text if len(text) <= _MOST_PROBLEM else text[: _MOST_PROBLEM - 1] + "…"
+    return "".join(c if c.isprintable() else "�" for c in shown)
 
 
 class Interrupted(OncallError):

@@ -25,6 +25,7 @@ import time
 import traceback
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -449,12 +450,28 @@ def check(seed: int, all_samples: Sequence[Sample]) -> Failure | None:
     return None if problem is None else Failure(seed, sample.name, problem, sample.data)
 
 
-def _read(sample: Sample) -> str | None:
+def kinds_read(sample: Sample, incident: Incident) -> set[str]:
+    """The kinds of recordings that a sample is read as, without a problem."""
+    with incident, _written(sample) as place:
+        load([place], incident)
+        rows = incident.con.execute(
+            "SELECT kind FROM recordings WHERE problem IS NULL AND rows > 0"
+        ).fetchall()
+    return {kind for (kind,) in rows}
+
+
+@contextmanager
+def _written(sample: Sample) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="oncall-fuzz-") as folder:
         place = Path(folder, "job")
         place.mkdir()
         for name, data in (*sample.beside, (sample.name, sample.data)):
             (place / name).write_bytes(data)
+        yield place
+
+
+def _read(sample: Sample) -> str | None:
+    with _written(sample) as place:
         try:
             with Incident.empty() as incident:
                 load([place], incident)

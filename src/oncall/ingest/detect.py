@@ -58,7 +58,7 @@ def load(
     """
     with unpacked(paths) as found:
         try:
-            name = _load(found.paths, incident, job, risk_the_job)
+            name = _load(found, incident, job, risk_the_job)
         except BadInput as error:
             raise _placed(error, found) from error
         for folder, archive in found.origin.items():
@@ -81,9 +81,10 @@ def _placed(error: BadInput, found: Unpacked) -> BadInput:
     return BadInput(place, "; ".join([problem, *said[:_MOST_TOLD]]))
 
 
-def _load(paths: Sequence[Path], incident: Incident, job: str | None, risk_the_job: bool) -> str:
+def _load(given: Unpacked, incident: Incident, job: str | None, risk_the_job: bool) -> str:
     """Read what lies at the paths; returns the name of the job that it is of."""
-    looked = [file for path in paths for file in _look(path)]
+    paths, archives = given.paths, set(given.origin.values())
+    looked = [file for path in paths for file in _look(path) if file.path not in archives]
     found_files = _adopt([file for file in looked if file.is_file])
     for file in found_files:
         if file.explicit and file.importer is None:

@@ -121,8 +121,8 @@ def _read_file(path: str, batch: Batch) -> Note:
     except Unreadable as error:
         return Note(path, rank, problem=str(error))
     except MALFORMED as error:
-        problem = f"not what the Flight Recorder writes: {type(error).__name__}: {error}"
-        return Note(path, rank, problem=problem)
+        what = Unreadable(f"not what the Flight Recorder writes: {type(error).__name__}: {error}")
+        return Note(path, rank, problem=str(what))
 
 
 def _add_dump(path: str, rank: int, dump: Mapping[str, Any], batch: Batch) -> Note:
