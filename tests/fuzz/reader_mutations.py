@@ -2,9 +2,9 @@
 
     python tests/fuzz/reader_mutations.py --seeds 0-9999 [--data FOLDER]
 
-`check(seed, samples)` damages one sample and reads it as `oncall diagnose` does: it may be read, or
-refused by BadInput, within ten seconds of CPU and two gigabytes. One seed makes one file, always
-the same; what fails is printed with its seed and kept.
+`checked(seeds, samples())` damages a sample for each seed and reads it as `oncall diagnose` does.
+It may be read, or refused by BadInput, within ten seconds of CPU and two gigabytes; whatever else
+happens is yielded. One seed makes one file, always the same.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import tempfile
 import time
 import traceback
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from oncall.ingest.detect import load
 
 MOST_CPU_S = 10.0
 MOST_BYTES = 2 * 2**30
+MOST_TEXT = 10_000  # characters of what is said of one recording
 _MOST_SAMPLE_BYTES = 200_000  # of a file that is damaged again and again
 _MOST_DAMAGED_BYTES = 2_000_000
 
@@ -437,27 +438,66 @@ def damaged(seed: int, all_samples: Sequence[Sample]) -> Sample:
 # --------------------------------------------------------------------- checks
 
 
-def check(seed: int, all_samples: Sequence[Sample]) -> Failure | None:
-    """Read the file of a seed; what must not happen, if it did."""
-    sample = damaged(seed, all_samples)
-    before_bytes, before_s = _most_bytes(), time.process_time()
-    problem = _read(sample)
-    spent_s, grown = time.process_time() - before_s, _most_bytes() - before_bytes
-    if problem is None and spent_s > MOST_CPU_S:
-        problem = f"took {spent_s:.1f} s of CPU"
-    if problem is None and grown > MOST_BYTES:
-        problem = f"took {grown >> 20} MiB"
-    return None if problem is None else Failure(seed, sample.name, problem, sample.data)
+class Reader:
+    """Reads damaged recordings into one incident, which is as empty as before after each: making
+    its tables takes longer than reading into them."""
 
+    def __init__(self) -> None:
+        self._incident = Incident.empty()
 
-def kinds_read(sample: Sample, incident: Incident) -> set[str]:
-    """The kinds of recordings that a sample is read as, without a problem."""
-    with incident, _written(sample) as place:
-        load([place], incident)
-        rows = incident.con.execute(
-            "SELECT kind FROM recordings WHERE problem IS NULL AND rows > 0"
-        ).fetchall()
-    return {kind for (kind,) in rows}
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._incident.close()
+
+    def check(self, seed: int, all_samples: Sequence[Sample]) -> Failure | None:
+        """Read the file of a seed; what must not happen, if it did."""
+        sample = damaged(seed, all_samples)
+        before_bytes, before_s = _most_bytes(), time.process_time()
+        problem = self.read(sample)
+        spent_s, grown = time.process_time() - before_s, _most_bytes() - before_bytes
+        if problem is None and spent_s > MOST_CPU_S:
+            problem = f"took {spent_s:.1f} s of CPU"
+        if problem is None and grown > MOST_BYTES:
+            problem = f"took {grown >> 20} MiB"
+        return None if problem is None else Failure(seed, sample.name, problem, sample.data)
+
+    def read(self, sample: Sample) -> str | None:
+        """What must not happen when a sample is read, if it did."""
+        con = self._incident.con
+        with _written(sample) as place:
+            con.begin()
+            try:
+                load([place], self._incident)
+                return self._amiss()
+            except BadInput as error:
+                return None if str(error).isprintable() else "an error that cannot be printed"
+            except BaseException:
+                return traceback.format_exc(limit=-6)
+            finally:
+                con.rollback()
+
+    def kinds(self, sample: Sample) -> set[str]:
+        """The kinds of recordings that a sample is read as, without a problem."""
+        con = self._incident.con
+        with _written(sample) as place, suppress(BadInput):
+            con.begin()
+            try:
+                load([place], self._incident)
+                rows = con.execute("SELECT kind FROM recordings WHERE problem IS NULL AND rows > 0")
+                return {kind for (kind,) in rows.fetchall()}
+            finally:
+                con.rollback()
+        return set()  # one file of a simulation alone tells nothing
+
+    def _amiss(self) -> str | None:
+        """What no recording may leave in the evidence."""
+        rows = self._incident.con.execute("SELECT path, problem, note FROM recordings").fetchall()
+        if not rows or any(path is None for path, *_ in rows):
+            return "nothing says what was read"
+        texts = [text for row in rows for text in row[1:] if text is not None]
+        return None if all(len(text) < MOST_TEXT for text in texts) else "a problem without end"
 
 
 @contextmanager
@@ -470,23 +510,17 @@ def _written(sample: Sample) -> Iterator[Path]:
         yield place
 
 
-def _read(sample: Sample) -> str | None:
-    with _written(sample) as place:
-        try:
-            with Incident.empty() as incident:
-                load([place], incident)
-                rows = incident.con.execute(
-                    "SELECT count(*) FROM recordings WHERE problem IS NULL AND path IS NULL"
-                ).fetchall()
-                return "a recording without its path" if rows[0][0] else None
-        except BadInput as error:
-            return None if str(error).isprintable() else "an error that cannot be printed"
-        except BaseException:
-            return traceback.format_exc(limit=-6)
-
-
 def _most_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def checked(seeds: Iterable[int], all_samples: Sequence[Sample]) -> Iterator[Failure]:
+    """The failures among the files of these seeds."""
+    with Reader() as reader:
+        for seed in seeds:
+            failure = reader.check(seed, all_samples)
+            if failure is not None:
+                yield failure
 
 
 def main() -> None:
@@ -498,14 +532,12 @@ def main() -> None:
     options = parser.parse_args()
     first, last = map(int, options.seeds.split("-"))
     found, failures = samples(options.data), 0
-    for seed in range(first, last + 1):
-        failure = check(seed, found)
-        if failure is not None:
-            failures += 1
-            print(f"seed {seed} {failure.name}: {failure.problem}", flush=True)
-            if options.keep:
-                options.keep.mkdir(parents=True, exist_ok=True)
-                (options.keep / f"{seed}-{failure.name}").write_bytes(failure.data)
+    for failure in checked(range(first, last + 1), found):
+        failures += 1
+        print(f"seed {failure.seed} {failure.name}: {failure.problem}", flush=True)
+        if options.keep:
+            options.keep.mkdir(parents=True, exist_ok=True)
+            (options.keep / f"{failure.seed}-{failure.name}").write_bytes(failure.data)
     print(f"{last - first + 1:,} damaged recordings of {len(found)} samples, {failures} failed")
     sys.exit(failures > 0)
 

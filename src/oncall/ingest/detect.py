@@ -226,6 +226,8 @@ def _refuse_nothing_read(incident: Incident, job: str) -> None:
         "WHERE job = ? ORDER BY of_use DESC, path",
         [job],
     ).fetchall()
-    if rows and not rows[0][2]:
+    if not rows:
+        raise BadInput(job, f"nothing in its recordings can be read; oncall reads {READABLE}")
+    if not rows[0][2]:
         more = f" (with {len(rows) - 1} more, none readable)" if len(rows) > 1 else ""
         raise BadInput(rows[0][0], rows[0][1] + more)
