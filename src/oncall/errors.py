@@ -3,6 +3,7 @@
     OncallError                 something the engineer can act on; never shown as a traceback
     ├── UsageError              the command line asks for what cannot be            exit 2
     ├── BadInput                a recording or incident file cannot be read         exit 2
+    ├── Unreadable              one part of a recording cannot be; its problem is recorded
     ├── RulebookError           a rulebook is wrong; carries every problem at once  exit 2
     ├── Interrupted             the reader stopped it                               exit 130
     ├── MissingEvidence         a relation needs tables that are empty              (SKIPPED)
@@ -20,6 +21,7 @@ from enum import IntEnum
 
 # Characters of a source line or a reason; what is no YAML may be one line of megabytes.
 _MOST_SHOWN = 160
+_MOST_PROBLEM = 2000  # characters of a problem, which may quote what a file holds
 
 
 class ExitCode(IntEnum):
@@ -49,8 +51,22 @@ class BadInput(OncallError):
 
     def __init__(self, place: str, problem: str) -> None:
         self.place = place
-        self.problem = problem
-        super().__init__(f"{place}: {problem}")
+        self.problem = _plain(problem)
+        super().__init__(f"{_plain(place)}: {self.problem}")
+
+
+class Unreadable(OncallError):
+    """One part of a recording cannot be read, or not to its end; the message says why, without
+    its path, and becomes the problem of its recording."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(_plain(problem))
+
+
+def _plain(text: str) -> str:
+    """Text that quotes a file or its name: bounded, and without what steers a terminal."""
+    shown = text if len(text) <= _MOST_PROBLEM else text[: _MOST_PROBLEM - 1] + "…"
+    return "".join(c if c.isprintable() else "�" for c in shown)
 
 
 class Interrupted(OncallError):

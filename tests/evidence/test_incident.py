@@ -333,3 +333,15 @@ def test_a_file_written_to_the_schema_by_another_tool_is_read(saved: Path) -> No
     edit(saved, "DROP TABLE meta")
     with Incident.open(saved) as incident:
         assert incident.rows("ops") > 0
+
+
+def test_an_incident_of_too_many_rows_is_refused_by_its_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "many.oncall"
+    with Incident.empty() as incident:
+        incident.append("ranks", {"job": "j", "rank": list(range(1000))})
+        incident.save(path)
+    monkeypatch.setattr("oncall.evidence.room.most_rows", lambda: 999)
+    with pytest.raises(BadInput, match="holds 1,000 rows; 999 can be opened"):
+        Incident.open(path)

@@ -9,10 +9,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from typer.testing import CliRunner
 
+from oncall.cli.commands import app
 from oncall.errors import BadInput
 from oncall.evidence.incident import Incident
 from oncall.ingest import nccl_ras
@@ -388,6 +390,7 @@ class _Server(socketserver.ThreadingTCPServer):
     understands_json = True
     silent = False
     greets = "SERVER PROTOCOL 2"
+    asked: ClassVar[list[str]] = []
 
 
 class _Handler(socketserver.StreamRequestHandler):
@@ -399,6 +402,7 @@ class _Handler(socketserver.StreamRequestHandler):
         form = "text"
         for raw in self.rfile:
             command = raw.decode().strip().upper()
+            self.server.asked.append(command)
             if self.server.silent:
                 continue
             if command.startswith("CLIENT PROTOCOL"):
@@ -440,9 +444,39 @@ def test_a_running_job_answers_in_json() -> None:
         assert rows(incident, "SELECT problem FROM recordings") == [(None,)]
 
 
-def test_an_older_job_answers_in_text() -> None:
+def test_an_older_job_is_asked_only_at_the_engineers_word() -> None:
+    asked: list[str] = []
+    with server(understands_json=False, asked=asked) as port:
+        with pytest.raises(BadInput, match=r"older than 2\.28\.7.* --yes-risk-the-job"):
+            fetch("127.0.0.1", port)
+        assert asked == ["CLIENT PROTOCOL 2", "TIMEOUT 5", "SET FORMAT JSON"]
+        assert fetch("127.0.0.1", port, risk_the_job=True).startswith("NCCL version 2.27.5")
+
+
+@pytest.mark.parametrize("risk", [False, True])
+def test_the_word_reaches_the_job_from_the_command_line(risk: bool) -> None:
     with server(understands_json=False) as port:
-        assert fetch("127.0.0.1", port).startswith("NCCL version 2.27.5")
+        options = ["--yes-risk-the-job"] if risk else []
+        said = CliRunner().invoke(app, ["diagnose", f"ras://127.0.0.1:{port}", *options])
+    assert ("not asked" in said.output) != risk
+
+
+@pytest.mark.parametrize("answer", ["", "OK\n" * 3000, "\0" * 9000, "SERVER PROTOCOL 2"])
+def test_what_ends_or_floods_the_greeting_is_refused(answer: str) -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), _says(answer)) as running:
+        thread = threading.Thread(target=running.handle_request)
+        thread.start()
+        with pytest.raises(BadInput):
+            fetch("127.0.0.1", running.server_address[1], timeout_s=0.1)
+        thread.join()
+
+
+def _says(answer: str) -> type[socketserver.BaseRequestHandler]:
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(answer.encode())
+
+    return Handler
 
 
 def test_what_is_not_ras_is_told() -> None:

@@ -150,6 +150,14 @@ def test_an_answer_without_end_is_cut_off_at_its_limit() -> None:
     decoder.close()
 
 
+def test_rows_are_bounded_over_all_parts_of_an_answer() -> None:
+    decoder = FrameDecoder(Kept(), Limits(rows=100))
+    sent = b'{"part": "ops", "rows": 60, "bytes": 1}\nx'
+    decoder.feed(sent)
+    with pytest.raises(WireError, match="more than 100 rows in one answer"):
+        decoder.feed(sent)
+
+
 def test_an_error_frame_carries_its_reason() -> None:
     stream = io.BytesIO()
     write_error(stream, "no such job", "job")

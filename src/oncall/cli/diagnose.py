@@ -103,6 +103,13 @@ def diagnose(
         ),
     ] = 0.9,
     color: Annotated[Colour, typer.Option(help="When to colour the text.")] = Colour.AUTO,
+    yes_risk_the_job: Annotated[
+        bool,
+        typer.Option(
+            "--yes-risk-the-job",
+            help="Ask ras:// of an NCCL older than 2.28.7, which that may crash (see the guide).",
+        ),
+    ] = False,
 ) -> None:
     """Say who holds up a job, why, and what to do next.
 
@@ -133,7 +140,7 @@ def diagnose(
     with ExitStack() as stack:
         shards = shards_in(paths or ())
         if paths and not shards:
-            incident = stack.enter_context(read_evidence(paths, job))
+            incident = stack.enter_context(read_evidence(paths, job, yes_risk_the_job))
         else:
             from oncall.cli.gathering import Wanted, gather_fleet, read_shards
 
@@ -195,14 +202,16 @@ def check_target(option: str, save: Path) -> None:
 
 def _is_incident(path: Path) -> bool:
     """Whether the content is a DuckDB file."""
+    from oncall.errors import Unreadable
+    from oncall.ingest.files import head
+
     try:
-        with path.open("rb") as file:
-            return file.read(12)[8:] == b"DUCK"
-    except OSError:
+        return head(path, 12)[8:] == b"DUCK"
+    except Unreadable:
         return False
 
 
-def read_evidence(paths: Sequence[str], job: str | None) -> Incident:
+def read_evidence(paths: Sequence[str], job: str | None, risk_the_job: bool = False) -> Incident:
     """The saved incident, or a new one of the recordings. The caller closes it."""
     from oncall.evidence.incident import Incident
     from oncall.ingest import detect
@@ -212,7 +221,7 @@ def read_evidence(paths: Sequence[str], job: str | None) -> Incident:
     if not saved:
         incident = Incident.empty()
         try:
-            detect.load(places, incident, job)
+            detect.load(places, incident, job, risk_the_job=risk_the_job)
         except BaseException:
             incident.close()
             raise
@@ -237,8 +246,10 @@ def shards_in(paths: Sequence[str]) -> dict[str, Path]:
 
 def _saved(place: Path) -> list[Path]:
     """The saved incidents that `place` is or, being a folder, holds."""
+    from oncall.ingest.files import files_in
+
     if place.is_dir():
-        return sorted(path for path in place.glob("*.oncall") if _is_incident(path))
+        return [path for path in files_in(place, ("oncall",)) if _is_incident(path)]
     return [place] if place.suffix == ".oncall" or _is_incident(place) else []
 
 

@@ -22,6 +22,7 @@ from oncall.errors import (
     UsageError,
     short_reason,
 )
+from oncall.evidence import room
 from oncall.evidence.bounds import Disbelief, strip_impossible
 from oncall.evidence.columns import ColumnData, Words, create_table_sql, insert
 from oncall.evidence.relations import REGISTRY, Relation
@@ -80,7 +81,9 @@ class Incident:
             raise BadInput(str(path), "no such file")
         incident = cls.empty()
         try:
+            incident.con.execute(f"SET memory_limit = '{max(256, room.share_bytes() >> 20)}MiB'")
             _copy_saved(incident.con, path)
+            incident.con.execute("RESET memory_limit")
         except BaseException:
             incident.close()
             raise
@@ -320,13 +323,26 @@ def _copy_saved(con: duckdb.DuckDBPyConnection, path: Path) -> None:
     try:
         present = _saved_columns(con)
         _check_version(con, path, present)
+        _check_rows(con, path, present)
         for table in TABLES:
             if table.name in present:
                 _copy_table(con, table, present[table.name])
     except duckdb.Error as error:
         raise BadInput(str(path), f"damaged: {_reason(error)}") from error
     finally:
-        con.execute("DETACH saved")
+        # Damage can end the whole connection, which is then closed.
+        with suppress(duckdb.FatalException):
+            con.execute("DETACH saved")
+
+
+def _check_rows(con: duckdb.DuckDBPyConnection, path: Path, saved: dict[str, set[str]]) -> None:
+    """A table of one value takes a few bytes, however many rows it has: they are counted first."""
+    names = [table.name for table in TABLES if table.name in saved]
+    counts = " + ".join(f"(SELECT count(*) FROM saved.{name})" for name in names) or "0"
+    ((rows,),) = con.execute(f"SELECT {counts}").fetchall()
+    most = room.most_rows()
+    if rows > most:
+        raise BadInput(str(path), f"holds {rows:,} rows; {most:,} can be opened here at most")
 
 
 def _saved_columns(con: duckdb.DuckDBPyConnection) -> dict[str, set[str]]:

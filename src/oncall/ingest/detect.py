@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
+import stat
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oncall.errors import BadInput
+from oncall.errors import BadInput, Unreadable
 from oncall.evidence.incident import Incident
-from oncall.ingest.archives import unpacked
-from oncall.ingest.importers import READABLE, Importer, importers
+from oncall.ingest import files
+from oncall.ingest.archives import Unpacked, unpacked
+from oncall.ingest.files import kind, walk
+from oncall.ingest.importers import ASKING_LIVE_JOBS, READABLE, Importer, importers
 from oncall.ingest.jobs import Recording, choose
 from oncall.ingest.printable import printable
 
@@ -30,6 +32,8 @@ class _File:
     head: bytes
     explicit: bool
     importer: Importer | None
+    is_file: bool = True
+    problem: str | None = None
 
     @property
     def alike(self) -> tuple[Path, str]:
@@ -37,80 +41,125 @@ class _File:
         return self.path.parent, re.sub(r"\d+", "#", self.path.name)
 
 
-def load(paths: Sequence[Path], incident: Incident, job: str | None = None) -> None:
+def load(
+    paths: Sequence[Path],
+    incident: Incident,
+    job: str | None = None,
+    *,
+    risk_the_job: bool = False,
+) -> None:
     """Read recordings, files or folders, of one job into the incident.
 
     Kinds are detected from content; archives are looked into. The job is called `job`, else after
     the folder; if several jobs are found, `job` chooses one of them. What cannot be read beside
-    what can becomes a recording with its problem. Raises BadInput if nothing can be read, if a
-    file given by name is no evidence, or if it is not clear which job is meant.
+    what can becomes a recording with its problem, and so does what is over a bound (`bounds`).
+    `risk_the_job`: a live job is asked even where that may end it. Raises BadInput if nothing can
+    be read, if a file given by name is no evidence, or if it is not clear which job is meant.
     """
-    with unpacked(paths) as (found, origin):
-        _load(found, incident, job)
-        for folder, archive in origin.items():
+    with unpacked(paths) as found:
+        try:
+            name = _load(found, incident, job, risk_the_job)
+        except BadInput as error:
+            raise _placed(error, found) from error
+        for folder, archive in found.origin.items():
             incident.con.execute(
-                "UPDATE recordings SET path = replace(path, ?, ?)", [str(folder), str(archive)]
+                "UPDATE recordings SET path = replace(path, ?, ?)",
+                [printable(str(folder)), printable(str(archive))],
             )
+        _note(found.problems, incident, name)
 
 
-def _load(paths: Sequence[Path], incident: Incident, job: str | None) -> None:
-    files = _adopt([file for path in paths for file in _look(path)])
-    for file in files:
+def _placed(error: BadInput, found: Unpacked) -> BadInput:
+    """The error in terms of the archives, and of what was wrong with them."""
+    place, problem = error.place, error.problem
+    for folder, archive in found.origin.items():
+        place = place.replace(str(folder), str(archive))
+        problem = problem.replace(str(folder), str(archive))
+    if len(found.problems) == 1 and len(found.paths) == 1:
+        return BadInput(place, next(iter(found.problems.values())))
+    said = [f"{archive}: {problem}" for archive, problem in found.problems.items()]
+    return BadInput(place, "; ".join([problem, *said[:_MOST_TOLD]]))
+
+
+def _load(given: Unpacked, incident: Incident, job: str | None, risk_the_job: bool) -> str:
+    """Read what lies at the paths; returns the name of the job that it is of."""
+    paths, archives = given.paths, set(given.origin.values())
+    looked = [file for path in paths for file in _look(path) if file.path not in archives]
+    found_files = _adopt([file for file in looked if file.is_file])
+    for file in found_files:
         if file.explicit and file.importer is None:
             raise BadInput(str(file.path), f"{_problem(file)}; oncall reads {READABLE}")
-    recordings = _recordings(files)
+    recordings = _recordings(found_files)
     if not recordings:
+        if looked and not found_files:
+            raise BadInput(str(looked[0].path), f"{looked[0].problem}; give files or folders")
         where = ", ".join(map(str, paths))
-        raise BadInput(where, f"no recording here{_found_instead(files)}; oncall reads {READABLE}")
+        raise BadInput(
+            where, f"no recording here{_found_instead(found_files)}; oncall reads {READABLE}"
+        )
     chosen = choose(recordings, paths, job)
     by_kind: dict[str, list[Recording]] = defaultdict(list)
     for recording in chosen.recordings:
         by_kind[recording.importer.KIND].append(recording)
     for group in by_kind.values():
-        group[0].importer.read([path for one in group for path in one.files], incident, chosen.name)
+        importer = group[0].importer
+        found = [path for one in group for path in one.files]
+        if importer.KIND in ASKING_LIVE_JOBS:
+            importer.read(found, incident, chosen.name, risk_the_job=risk_the_job)
+        else:
+            importer.read(found, incident, chosen.name)
     folders = {recording.folder for recording in chosen.recordings}
-    _note_unknown([file for file in files if file.path.parent in folders], incident, chosen.name)
+    pipes = [file for file in looked if not file.is_file]
+    beside = [file for file in found_files if file.path.parent in folders] + pipes
+    _note_unknown(beside, incident, chosen.name)
     _refuse_nothing_read(incident, chosen.name)
+    return chosen.name
 
 
 # --------------------------------------------------------------------- files
 
 
 def _look(path: Path) -> Iterator[_File]:
-    if path.is_dir():
-        for folder, folders, names in os.walk(path):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            for name in sorted(names):
-                inside = Path(folder, name)
-                # PyTorch leaves named pipes beside its dumps: opening one would wait for ever.
-                if not name.startswith(".") and inside.is_file():
-                    yield _sniff(inside, explicit=False)
-    elif path.exists() and not path.is_file():
-        raise BadInput(str(path), "neither a file nor a folder")
-    else:
+    """The files at a path, and what a shell's pattern gave beside them.
+
+    PyTorch leaves named pipes beside its dumps, so `fr_trace_rank_*` names pipes as well.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
         yield _sniff(path, explicit=True)
+        return
+    if stat.S_ISDIR(mode):
+        # Pipes in a folder are nobody's words: they are passed over without one.
+        yield from (_sniff(inside, explicit=False) for inside in walk(path) if _is_file(inside))
+    elif stat.S_ISREG(mode):
+        yield _sniff(path, explicit=True)
+    else:
+        yield _File(path, b"", True, None, False, f"{kind(mode)}, neither a file nor a folder")
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it is a file, or a folder that may not be read."""
+    return path.is_file() or path.is_dir()
 
 
 def _sniff(path: Path, explicit: bool) -> _File:
+    head, problem = b"", None
     try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError as error:
-        head = b""
+        head = files.head(path, _HEAD_BYTES)
+    except Unreadable as error:
+        problem = str(error)
         # An address (ras://host:port) is no file, but an importer may know it.
         if explicit and not any(importer.recognises(path, head) for importer in importers()):
-            raise BadInput(str(path), error.strerror or str(error)) from error
+            raise BadInput(str(path), problem) from error
     found = (importer for importer in importers() if importer.recognises(path, head))
-    return _File(path, head, explicit, next(found, None))
+    return _File(path, head, explicit, next(found, None), problem=problem)
 
 
 def _adopt(files: Sequence[_File]) -> list[_File]:
     """Give a file of no known kind to the importer of its series, which can say what is wrong."""
     series = {file.alike: file.importer for file in files if file.importer is not None}
-    return [
-        _File(file.path, file.head, file.explicit, file.importer or series.get(file.alike))
-        for file in files
-    ]
+    return [replace(file, importer=file.importer or series.get(file.alike)) for file in files]
 
 
 def _recordings(files: Sequence[_File]) -> list[Recording]:
@@ -130,13 +179,17 @@ def _recordings(files: Sequence[_File]) -> list[Recording]:
 def _note_unknown(files: Sequence[_File], incident: Incident, job: str) -> None:
     """Say what lies beside the evidence and was not read, unless it is plainly something else."""
     unknown = [file for file in files if file.importer is None and not _is_company(file)]
-    if unknown:
+    _note({file.path: _problem(file) for file in unknown}, incident, job)
+
+
+def _note(problems: Mapping[Path, str], incident: Incident, job: str) -> None:
+    if problems:
         incident.append(
             "recordings",
             {
                 "job": job,
-                "path": [printable(str(file.path)) for file in unknown],
-                "problem": [_problem(file) for file in unknown],
+                "path": [printable(str(path)) for path in problems],
+                "problem": [printable(problem) for problem in problems.values()],
             },
         )
 
@@ -149,6 +202,8 @@ def _is_company(file: _File) -> bool:
 
 
 def _problem(file: _File) -> str:
+    if file.problem is not None:
+        return file.problem
     if not file.head:
         return "empty or unreadable file"
     if file.head[:1] == b"\x80" and file.head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
@@ -171,6 +226,8 @@ def _refuse_nothing_read(incident: Incident, job: str) -> None:
         "WHERE job = ? ORDER BY of_use DESC, path",
         [job],
     ).fetchall()
-    if rows and not rows[0][2]:
+    if not rows:
+        raise BadInput(job, f"nothing in its recordings can be read; oncall reads {READABLE}")
+    if not rows[0][2]:
         more = f" (with {len(rows) - 1} more, none readable)" if len(rows) > 1 else ""
         raise BadInput(rows[0][0], rows[0][1] + more)

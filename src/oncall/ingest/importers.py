@@ -23,6 +23,8 @@ _TABLE = {
     "oncall.ingest.switch_tables": "switch tables (CSV or Parquet)",
     "oncall.ingest.port_counters": "counters of ports (SONiC, ethtool)",
 }
+# These take `risk_the_job`, too: whether a live job is asked even where asking may end it.
+ASKING_LIVE_JOBS = ("nccl_ras",)
 READABLE = ", ".join(_TABLE.values())
 
 
@@ -38,7 +40,7 @@ class Importer(Protocol):
     def recognises(self, path: Path, head: bytes) -> bool:
         """Whether a file whose content starts with `head` is of this kind."""
 
-    def read(self, paths: Sequence[Path], incident: Incident, job: str) -> None:
+    def read(self, paths: Sequence[Path], incident: Incident, job: str, **options: bool) -> None:
         """Add the evidence in `paths`, recordings of one job."""
 
 

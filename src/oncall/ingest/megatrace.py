@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from oncall.errors import Unreadable
 from oncall.evidence.incident import Incident, Words
+from oncall.ingest import files
 from oncall.ingest.megatrace_comms import (
     Communicators,
     Lanes,
@@ -25,7 +27,7 @@ from oncall.ingest.megatrace_log import Calls, looks_like_log, parse
 
 KIND = "megatrace"
 
-_MOST_BYTES = 4 * 1024**3
+_FACTOR = 16.0  # bytes of memory for each of a log, at worst: lines of 50 bytes as ten columns
 
 
 @dataclass
@@ -79,11 +81,9 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
 
 def _load(path: Path) -> _File:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            return _File(path, problem=f"larger than {_MOST_BYTES >> 30} GiB")
-        calls = parse(path.read_bytes())
-    except OSError as error:
-        return _File(path, problem=error.strerror or str(error))
+        calls = parse(files.whole(path, _FACTOR))
+    except Unreadable as error:
+        return _File(path, problem=str(error))
     if calls is None:
         return _File(path, problem="no whole line of a Megatrace log in it")
     torn = f"{calls.torn} of {len(calls) + calls.torn} lines are torn" if calls.torn else None

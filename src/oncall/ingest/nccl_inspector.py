@@ -6,7 +6,6 @@ the job: they tell who is slow, never who hangs.
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,14 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from oncall.errors import BadInput, Unreadable
 from oncall.evidence.incident import Incident, Words
 from oncall.ingest.process_ranks import Members, Numbering, Process, number, write_members
+from oncall.ingest.tables import Database, json_lines, reason
 
 KIND = "nccl_inspector"
 
 _MOST_RANKS = 1 << 17
-_LONGEST_LINE_BYTES = 16 * 1024**2
 
 _CHANNELS = "STRUCT(kernel_start_ts BIGINT, kernel_stop_ts BIGINT)[]"
 _SHAPE = {
@@ -50,8 +50,7 @@ _SETUP = f"""
     CREATE MACRO positive(n) AS CASE WHEN n >= 0 THEN n END;
 """
 _LOAD = """
-    INSERT INTO line
-    SELECT ?, row_number() OVER (), hash_of(header.id), known(header.comm_name),
+    SELECT ? AS file, row_number() OVER (), hash_of(header.id), known(header.comm_name),
         small(header.rank), small(header.n_ranks), known(metadata.hostname),
         positive(metadata.pid), metadata.inspector_output_format_version,
         ns(metadata.dump_timestamp_us),
@@ -68,8 +67,7 @@ _LOAD = """
     FROM (SELECT *, coll_perf AS c, p2p_perf AS p, coalesce(
               coll_perf.event_trace_ts.kernel_events,
               p2p_perf.event_trace_ts.kernel_events) AS events
-          FROM read_json(?, format = 'newline_delimited', ignore_errors = true,
-              compression = 'none', maximum_object_size = ?, columns = $shape))
+          FROM {rows})
 """
 _GOOD = "kind IN ('coll', 'p2p') AND comm IS NOT NULL AND place < size AND sn IS NOT NULL"
 
@@ -116,30 +114,34 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     Fills jobs, ranks, comms, ops and recordings. Lines that cannot be read are counted in the
     recording's problem; the rest is kept.
     """
-    with duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"}) as con:
-        con.execute(_SETUP)
-        problems = [_load(con, file, path) for file, path in enumerate(paths)]
-        con.execute(_NUMBERED)
-        comms = _members(con)
-        numbering = number(comms)
-        write_members(incident, job, comms, numbering)
-        _write_ops(con, incident, job, numbering)
-        for file, path in enumerate(paths):
-            _write_recording(con, incident, job, file, path, problems[file], numbering)
+    with Database() as db:
+        db.con.execute(_SETUP)
+        problems = [_load(db, file, path) for file, path in enumerate(paths)]
+        try:
+            with db.deadline(*paths):
+                _write(db, incident, job, paths, problems)
+        except (Unreadable, duckdb.Error) as error:
+            raise BadInput(str(paths[0].parent), reason(error)) from error
 
 
-def _load(con: duckdb.DuckDBPyConnection, file: int, path: Path) -> str | None:
+def _load(db: Database, file: int, path: Path) -> str | None:
     """Put one file's lines into `line`; returns why it could not be read at all, if so."""
-    shape = "{" + ", ".join(f"{key}: '{kind}'" for key, kind in _SHAPE.items()) + "}"
     try:
-        path.open("rb").close()
-        place = glob.escape(str(path))  # DuckDB would take the name for a pattern
-        con.execute(_LOAD.replace("$shape", shape), [file, place, _LONGEST_LINE_BYTES])
-    except OSError as error:
-        return error.strerror or str(error)
-    except duckdb.Error as error:
-        return str(error).strip().splitlines()[0].removeprefix("Invalid Input Error: ")
-    return None
+        return db.load("line", path, json_lines(_SHAPE), _LOAD, [file])
+    except Unreadable as error:
+        return str(error)
+
+
+def _write(
+    db: Database, incident: Incident, job: str, paths: Sequence[Path], problems: list[str | None]
+) -> None:
+    db.con.execute(_NUMBERED)
+    comms = _members(db.con)
+    numbering = number(comms)
+    write_members(incident, job, comms, numbering)
+    _write_ops(db, incident, job, numbering)
+    for file, path in enumerate(paths):
+        _write_recording(db.con, incident, job, file, path, problems[file], numbering)
 
 
 def _members(con: duckdb.DuckDBPyConnection) -> dict[int, Members]:
@@ -155,10 +157,9 @@ def _members(con: duckdb.DuckDBPyConnection) -> dict[int, Members]:
     return comms
 
 
-def _write_ops(
-    con: duckdb.DuckDBPyConnection, incident: Incident, job: str, numbering: Numbering
-) -> None:
+def _write_ops(db: Database, incident: Incident, job: str, numbering: Numbering) -> None:
     """ops, column by column; strings go as codes into a vocabulary."""
+    con = db.con
     places = [(comm, place, rank) for (comm, place), rank in numbering.ranks.items()]
     con.execute("CREATE TABLE ranks (comm UBIGINT, place INTEGER, rank INTEGER)")
     if not places:
@@ -174,9 +175,7 @@ def _write_ops(
         ]
         for name in ("kind", "op", "algo", "proto")
     }
-    columns: dict[str, Any] = con.execute(
-        _OPS, {f"{name}s": vocabulary for name, vocabulary in words.items()}
-    ).fetchnumpy()
+    columns = db.columns(_OPS, {f"{name}s": vocabulary for name, vocabulary in words.items()})
     for name, vocabulary in words.items():
         columns[name] = Words(np.asarray(columns[name], dtype=np.int32), vocabulary)
     incident.append("ops", {"job": job, "done": True, **columns})

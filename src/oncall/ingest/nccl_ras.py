@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from oncall.errors import Unreadable
 from oncall.evidence.incident import Incident
+from oncall.ingest import files
 from oncall.ingest.nccl_ras_client import DEFAULT_PORT, fetch
 from oncall.ingest.nccl_ras_poll import Communicator, Poll, parse_json
 from oncall.ingest.nccl_ras_text import looks_like_text, parse_text
@@ -19,7 +21,7 @@ from oncall.ingest.process_ranks import Members, Numbering, number, write_member
 
 KIND = "nccl_ras"
 
-_MOST_BYTES = 512 * 1024**2
+_FACTOR = 60.0  # bytes of memory for each of an answer, at worst: JSON, and what it says
 _LIVE = re.compile(r"ras:/{1,2}(\[[^]]+\]|[^:/]*)(?::(\d{1,5}))?/?$")
 _PEER_DEAD = "PEER_DEAD"
 
@@ -46,13 +48,16 @@ class _Recording:
     problem: str | None = None
 
 
-def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
+def read(
+    paths: Sequence[Path], incident: Incident, job: str, *, risk_the_job: bool = False
+) -> None:
     """Add what RAS said in all `paths`, oldest poll first within a file, as evidence of `job`.
 
     Fills jobs, ranks, comms, launches, host_events and recordings. A file that cannot be read
-    becomes a recording with its problem; a live job that does not answer raises BadInput.
+    becomes a recording with its problem; a live job that does not answer, or that the question may
+    end (see `nccl_ras_client`), raises BadInput.
     """
-    recordings = [_load(path) for path in paths]
+    recordings = [_load(path, risk_the_job) for path in paths]
     comms = _members(poll for recording in recordings for poll in recording.polls)
     events = {
         event.process
@@ -71,18 +76,17 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
 # ------------------------------------------------------------------- reading
 
 
-def _load(path: Path) -> _Recording:
+def _load(path: Path, risk_the_job: bool) -> _Recording:
     live = _LIVE.match(str(path))
     if live:
         host = live[1].strip("[]") or "localhost"
-        return _Recording(path, _parse(fetch(host, int(live[2] or DEFAULT_PORT)), None))
+        port = int(live[2] or DEFAULT_PORT)
+        return _Recording(path, _parse(fetch(host, port, risk_the_job=risk_the_job), None))
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            return _Recording(path, problem=f"larger than {_MOST_BYTES >> 20} MiB")
-        text = path.read_bytes().decode("utf-8", "replace")
-        polls = _parse(text, path.stat().st_mtime_ns)
-    except OSError as error:
-        return _Recording(path, problem=error.strerror or str(error))
+        text = files.whole(path, _FACTOR).decode("utf-8", "replace")
+        polls = _parse(text, files.modified_ns(path))
+    except Unreadable as error:
+        return _Recording(path, problem=str(error))
     if not any(poll.communicators or poll.events or poll.ranks for poll in polls):
         said = next(
             (problem for poll in polls for problem in poll.problems), "no answer of RAS in it"

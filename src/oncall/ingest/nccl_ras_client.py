@@ -1,4 +1,12 @@
-"""Asking a running job: the text protocol of NCCL RAS on TCP port 28028."""
+"""Asking a running job: the text protocol of NCCL RAS on TCP port 28028.
+
+RAS runs within the job's processes, and gathering a status has crashed them: while communicators
+are made (nccl#1669, nccl#1718, fixed in 2.27.3), and where ranks do not answer (nccl#1762, seen in
+2.27.3, fixed in 2.29.2). Greeting, timeout and format are answered at once by the one process that
+is connected, from constants; STATUS alone gathers. The greeting does not say the version (it is
+`SERVER PROTOCOL 2` in all of them), but NCCL knows `SET FORMAT` since 2.28.7: what refuses it is
+older, and is not asked unless the engineer says so.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +18,34 @@ from oncall.errors import BadInput
 
 DEFAULT_PORT = 28028  # NCCL_RAS_ADDR changes it
 
+_RISK = (
+    "not asked: the job's NCCL is older than 2.28.7, and asking RAS is known to crash or block "
+    "jobs on NCCL 2.26.2 to 2.27.7 (nccl issues 1669, 1718, 1762). The Flight Recorder's dumps or "
+    "oncall's hooks answer without risk; if the job is lost anyway, or its NCCL is none of these, "
+    "ask with --yes-risk-the-job"
+)
 _MARGIN_S = 2.0  # the answer is put together after RAS's own timeout has passed
 _MOST_BYTES = 512 * 1024**2
 
 
-def fetch(host: str = "localhost", port: int = DEFAULT_PORT, timeout_s: float = 5.0) -> str:
+def fetch(
+    host: str = "localhost",
+    port: int = DEFAULT_PORT,
+    timeout_s: float = 5.0,
+    *,
+    risk_the_job: bool = False,
+) -> str:
     """The verbose status of the job that answers at `host`: JSON, or text before NCCL 2.28.7.
 
     RAS waits at most `timeout_s` for the job's other processes. Raises BadInput if nothing
-    answers in that time, or if what answers is not NCCL RAS.
+    answers in that time, if what answers is not NCCL RAS, or if it is older than 2.28.7, unless
+    `risk_the_job`.
     """
     place = f"ras://{host}:{port}"
     deadline = time.monotonic() + timeout_s + _MARGIN_S
     try:
         with socket.create_connection((host, port), timeout=timeout_s + _MARGIN_S) as connection:
-            return _Conversation(connection, place, deadline).status(timeout_s)
+            return _Conversation(connection, place, deadline).status(timeout_s, risk_the_job)
     except TimeoutError as error:
         raise BadInput(place, f"no answer in {timeout_s + _MARGIN_S:g} s") from error
     except OSError as error:
@@ -43,13 +64,15 @@ class _Conversation:
         self._deadline = deadline
         self._rest = b""
 
-    def status(self, timeout_s: float) -> str:
+    def status(self, timeout_s: float, risk_the_job: bool) -> str:
         hello = self._ask("CLIENT PROTOCOL 2")
         if not hello.upper().startswith("SERVER PROTOCOL"):
             raise BadInput(self._place, f"this is not NCCL RAS; it answers `{hello[:60]}`")
-        # Older servers refuse a command they do not know and carry on in text.
         self._ask(f"TIMEOUT {max(1, math.ceil(timeout_s))}")
-        self._ask("SET FORMAT json")
+        # Older servers refuse a command they do not know and carry on in text.
+        knows_format = self._ask("SET FORMAT json").upper() == "OK"
+        if not knows_format and not risk_the_job:
+            raise BadInput(self._place, _RISK)
         self._send("VERBOSE STATUS")
         answer = bytearray(self._rest)
         while data := self._receive():

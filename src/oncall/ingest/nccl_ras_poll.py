@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from oncall.errors import Unreadable
+from oncall.ingest.documents import JsonValues
 from oncall.ingest.process_ranks import Process
 
 # Beyond these a file is damaged, not large: 131,072 ranks, counters and ids below 2**63.
@@ -98,12 +99,12 @@ def whole(value: object, below: int = _MOST) -> int | None:
 
 def _values(text: str) -> Iterator[dict[str, Any] | str]:
     """The JSON objects in `text`, and a sentence in place of what is damaged."""
-    decoder = json.JSONDecoder()
+    values = JsonValues()
     place = 0
     while (start := text.find("{", place)) >= 0:
         try:
-            value, place = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
+            value, place = values.at(text, start)
+        except (ValueError, Unreadable):
             line = text.count("\n", 0, start) + 1
             yield f"broken off or damaged: the JSON that starts at line {line}"
             return

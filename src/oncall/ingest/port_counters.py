@@ -16,7 +16,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from oncall.errors import Unreadable
 from oncall.evidence.incident import Incident
+from oncall.ingest import files
 from oncall.ingest.ethtool_counters import reading
 from oncall.ingest.printable import printable
 from oncall.ingest.shell_tables import Reader, Reading, cells, is_rule, reader_of
@@ -40,6 +42,7 @@ _SUMMED = {
     "tx_pause_ns": "pfc_tx_pause_ns",
     "storms": "pause_storms",
 }
+_FACTOR = 200.0  # bytes of memory for each of the text, at worst: counters of a digit in dicts
 _MOST_SUMMED = _MOST // 100  # of a priority or queue, of which a port has fewer
 
 Row = dict[str, Any]
@@ -57,14 +60,19 @@ def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone
 def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     """Add each port's counters to nics, and those of its priorities to nic_priorities."""
     for path in sorted(paths):
-        text = path.read_text(encoding="utf-8", errors="replace")
-        pages = _Pages(path)
-        priorities, ports = _rows(pages.readings(text.splitlines()))
+        priorities: list[Row] = []
+        ports: list[Row] = []
+        try:
+            data = files.whole(path, _FACTOR)
+            pages = _Pages(path)
+            priorities, ports = _rows(pages.readings(data.decode("utf-8", "replace").splitlines()))
+            problem = f"{pages.bad:,} lines could not be read" if pages.bad else None
+            if not ports:
+                problem = "no counter of any port is in it"
+        except Unreadable as error:
+            problem = str(error)
         _append(incident, "nic_priorities", priorities)
         _append(incident, "nics", ports)
-        problem = f"{pages.bad:,} lines could not be read" if pages.bad else None
-        if not ports:
-            problem = "no counter of any port is in it"
         incident.append(
             "recordings",
             {
@@ -83,7 +91,7 @@ class _Pages:
     def __init__(self, path: Path) -> None:
         self.node = re.split(r"[.\-_]", path.name)[0]
         self.port = path.stem.rsplit(".", 1)[-1]  # of ethtool, where no command names it
-        self.at_ns = path.stat().st_mtime_ns
+        self.at_ns = files.modified_ns(path)
         self.table: tuple[list[str], Reader] | None = None
         self.ethtool = False
         self.bad = 0

@@ -9,9 +9,7 @@ Analysis", OSDI '25.
 
 from __future__ import annotations
 
-import glob
 import re
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,19 +17,17 @@ from typing import Any
 
 import duckdb
 import numpy as np
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
-from oncall.errors import BadInput
+from oncall.errors import BadInput, Unreadable
 from oncall.evidence.incident import Incident
-from oncall.ingest import straggler_tasks
+from oncall.ingest import files, straggler_tasks
+from oncall.ingest.documents import parse_yaml
 from oncall.ingest.printable import printable
 from oncall.ingest.straggler_tasks import NEEDED, Told
+from oncall.ingest.tables import PARQUET, Database, reason
 
 KIND = "straggler_analysis"
 
-_PARQUET = b"PAR1"
-_GZIP = b"\x1f\x8b"
 _SIZES = ("dp_size", "pp_size", "tp_size", "dsp_size", "vpp_size", "world_size")
 _MOST_META_BYTES = 64 * 1024
 
@@ -46,10 +42,11 @@ class _Meta:
 
 def recognises(path: Path, head: bytes) -> bool:
     """Whether it is such a trace, or the file with its configuration."""
-    if head.startswith(_PARQUET):
-        return set(_parquet_columns(path)) >= NEEDED
-    if head.startswith(_GZIP):
-        head = _gunzipped(head)
+    if head.startswith(PARQUET):
+        with Database() as db:
+            return set(db.parquet_columns(path)) >= NEEDED
+    if head.startswith(files.GZIP):
+        head = files.unpacked_head(head, _MOST_META_BYTES)
     return _is_meta(head) or _csv_columns(head) >= NEEDED
 
 
@@ -67,9 +64,15 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
         )
     for path in traces:
         meta = _meta_of(path, paths)
-        with duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"}) as con:
-            told, problem = _load(con, path)
-            notes = _write(con, incident, job, meta, told) if told.rows else []
+        with Database() as db:
+            told, problem = _load(db, path)
+            notes = []
+            if told.rows:
+                try:
+                    with db.deadline(path):
+                        notes = _write(db, incident, job, meta, told)
+                except (Unreadable, duckdb.Error) as error:
+                    problem = reason(error)
         incident.append(
             "recordings",
             {
@@ -91,33 +94,14 @@ def _csv_columns(head: bytes) -> set[str]:
     return {word.strip().strip('"').lstrip("\ufeff") for word in header.split(",")}
 
 
-def _parquet_columns(path: Path) -> list[str]:
-    try:
-        with duckdb.connect(":memory:") as con:
-            rows = con.execute(
-                "SELECT name FROM parquet_schema(?)", [glob.escape(str(path))]
-            ).fetchall()
-    except duckdb.Error:
-        return []
-    return [name for (name,) in rows]
-
-
-def _gunzipped(head: bytes) -> bytes:
-    try:
-        return zlib.decompressobj(wbits=31).decompress(head, 1 << 16)
-    except zlib.error:
-        return b""
-
-
 def _is_meta(head: bytes) -> bool:
     return all(re.search(rb"^%s:" % name.encode(), head, re.M) for name in _SIZES[:3])
 
 
 def _head(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(_MOST_META_BYTES)
-    except OSError:
+        return files.head(path, _MOST_META_BYTES)
+    except Unreadable:
         return b""
 
 
@@ -128,15 +112,12 @@ def _one_of_each(paths: Any) -> list[Path]:
 
 def _meta_of(trace: Path, given: Sequence[Path]) -> _Meta:
     """Of the YAML files given, or beside it, the one that shares its name, else the only one."""
-    beside = sorted(trace.parent.glob("*.y*ml"))
+    beside = files.files_in(trace.parent, ("yaml", "yml"))
     found = [path for path in dict.fromkeys((*given, *beside)) if _is_meta(_head(path))]
     called = trace.name.split(".")[0].removeprefix("trace")
     mine = [path for path in found if path.stem.removeprefix("meta") == called]
     for path in mine or (found if len(found) == 1 else []):
-        try:
-            content = YAML(typ="safe").load(_head(path))
-        except YAMLError:
-            continue
+        content = parse_yaml(_head(path))
         sizes = {name: content.get(name) for name in _SIZES} if isinstance(content, dict) else {}
         return _Meta(path, {k: v for k, v in sizes.items() if isinstance(v, int) and v > 0})
     return _Meta(None, {})
@@ -145,26 +126,25 @@ def _meta_of(trace: Path, given: Sequence[Path]) -> _Meta:
 # ------------------------------------------------------------------- reading
 
 
-def _load(con: duckdb.DuckDBPyConnection, path: Path) -> tuple[Told, str | None]:
+def _load(db: Database, path: Path) -> tuple[Told, str | None]:
     """Put the file's rows into `told`; what they are, and what could not be read."""
-    reader = (
-        "read_parquet(?)" if _head(path).startswith(_PARQUET) else "read_csv(?, all_varchar=true)"
-    )
     try:
-        con.execute(f"CREATE TABLE file AS FROM {reader}", [glob.escape(str(path))])
-        told = straggler_tasks.load(con)
+        cut = db.load("file", path)
+        with db.deadline(path):
+            told = straggler_tasks.load(db.con)
+    except Unreadable as error:
+        return Told(), printable(str(error))
     except duckdb.Error as error:
-        return Told(), printable(str(error).strip().splitlines()[0])
+        return Told(), printable(reason(error))
     lost = told.lines - told.rows
-    return told, f"{lost:,} of {told.lines:,} rows lack a value they need" if lost else None
+    bad = f"{lost:,} of {told.lines:,} rows lack a value they need" if lost else None
+    return told, "; ".join(filter(None, (cut, bad))) or None
 
 
 # ------------------------------------------------------------------- writing
 
 
-def _write(
-    con: duckdb.DuckDBPyConnection, incident: Incident, job: str, meta: _Meta, told: Told
-) -> list[str]:
+def _write(db: Database, incident: Incident, job: str, meta: _Meta, told: Told) -> list[str]:
     """All tables; returns what was inferred on the way."""
     sizes = meta.sizes
     tp, cp = sizes.get("tp_size"), sizes.get("dsp_size")
@@ -185,21 +165,21 @@ def _write(
             "origin": [meta.path.name if meta.path else "the trace's rows"],
         },
     )
-    incident.append("ranks", {"job": job, **_columns(con, "SELECT rank FROM places ORDER BY rank")})
+    incident.append("ranks", {"job": job, **_columns(db, "SELECT rank FROM places ORDER BY rank")})
     role = {tp: "tp", cp: "cp"}.get(told.slots) if told.slots > 1 and 1 in (tp, cp) else None
-    incident.append("comms", {"job": job, **_columns(con, straggler_tasks.comms_sql(role))})
+    incident.append("comms", {"job": job, **_columns(db, straggler_tasks.comms_sql(role))})
     alone = tp == cp == 1
     incident.append(
         "stage_tasks",
-        {"job": job, "source": "told", "whole": True, **_columns(con, straggler_tasks.TASKS)}
+        {"job": job, "source": "told", "whole": True, **_columns(db, straggler_tasks.TASKS)}
         | ({"calls": 0} if alone else {"own_ns": None}),
     )
     return _notes(meta, told)
 
 
-def _columns(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
+def _columns(db: Database, sql: str) -> dict[str, Any]:
     """A query's columns, NULL masked; texts as lists, whose None is NULL."""
-    columns: dict[str, np.ndarray[Any, Any]] = dict(con.execute(sql).fetchnumpy())
+    columns: dict[str, np.ndarray[Any, Any]] = db.columns(sql)
     return {k: v.tolist() if v.dtype.kind == "O" else v for k, v in columns.items()}
 
 

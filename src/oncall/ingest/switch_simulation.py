@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall.errors import Unreadable
 from oncall.evidence.incident import Incident
+from oncall.ingest import files
 from oncall.ingest.printable import printable
 from oncall.ingest.switch_reports import FlowKey, Reports, read_reports
 
@@ -31,6 +33,7 @@ _FLOW_FIELDS = 8  # sid did sport dport bytes start fct standalone
 _PAUSE_FIELDS = 5  # time node node_type port pause
 _PROTOCOL_UDP = 17
 _HEAD_BYTES = 4096
+_FACTOR = 40.0  # bytes of memory for each of the text, at worst: numbers of a digit in lists
 _MOST_DIGITS = 6
 
 _CONTENT = {
@@ -59,8 +62,10 @@ def _part(path: Path, head: bytes) -> str | None:
 
 
 def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_HEAD_BYTES)
+    try:
+        return files.head(path, _HEAD_BYTES)
+    except Unreadable:
+        return b""
 
 
 @dataclass(frozen=True)
@@ -111,8 +116,11 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     ended = _Ended(_integers(0, _STEP_FIELDS), _integers(0, _FLOW_FIELDS))
     reports = Reports()
     for path, part in sorted(found.items(), key=lambda item: str(item[0])):
-        text = path.read_text(encoding="ascii", errors="replace")
-        problem, rows = None, 0
+        problem, rows, text = None, 0, ""
+        try:
+            text = files.whole(path, _FACTOR).decode("ascii", "replace")
+        except Unreadable as error:
+            part, problem = "unreadable", str(error)
         if part == "fct":
             ended, problem = _read_ended(text)
             rows = len(ended.steps) + len(ended.others)

@@ -7,19 +7,20 @@ schema's; those left out are unknown, others are told and left out. docs/guide/s
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import duckdb
+import numpy as np
 
+from oncall.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
 from oncall.ingest.printable import printable
+from oncall.ingest.tables import PARQUET, Database, reason
 
 KIND = "switch_tables"
 
@@ -34,7 +35,6 @@ _NEEDED = {
     "switch_pauses": ("switch", "port", "at_ns", "paused"),
     "switch_ports": ("switch", "port", "at_ns"),
 }
-_PARQUET = b"PAR1"
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -42,7 +42,7 @@ def recognises(path: Path, head: bytes) -> bool:
     table = _table_of(path)
     if table is None:
         return False
-    if head.startswith(_PARQUET):
+    if head.startswith(PARQUET):
         return True
     header = head.split(b"\n", 1)[0].decode("utf-8", "replace")
     columns = {word.strip().strip('"').lstrip("\ufeff") for word in header.split(",")}
@@ -62,40 +62,44 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     A file that cannot be read, or lacks a column that its table needs, becomes a recording with
     its problem; rows without a value there are counted and left out.
     """
-    with duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"}) as con:
-        for path in sorted(paths):
-            table = _table_of(path)
-            if table is None:
-                continue
-            rows, problem, note = _read_table(con, incident, job, path, table)
-            incident.append(
-                "recordings",
-                {
-                    "job": [job],
-                    "path": [printable(str(path))],
-                    "kind": KIND,
-                    "rows": [rows],
-                    "problem": [problem],
-                    "note": [note],
-                },
-            )
+    for path in sorted(paths):
+        table = _table_of(path)
+        if table is None:
+            continue
+        with Database() as db:
+            rows, problem, note = _read_table(db, incident, job, path, table)
+        incident.append(
+            "recordings",
+            {
+                "job": [job],
+                "path": [printable(str(path))],
+                "kind": KIND,
+                "rows": [rows],
+                "problem": [problem and printable(problem)],
+                "note": [note],
+            },
+        )
 
 
 def _read_table(
-    con: duckdb.DuckDBPyConnection, incident: Incident, job: str, path: Path, table: str
+    db: Database, incident: Incident, job: str, path: Path, table: str
 ) -> tuple[int, str | None, str | None]:
     """Rows taken, what was wrong, and what was left out."""
     try:
-        with path.open("rb") as file:
-            parquet = file.read(len(_PARQUET)) == _PARQUET
-        place = glob.escape(str(path))  # DuckDB would take the name for a pattern
-        read_file = "read_parquet(?)" if parquet else "read_csv(?, all_varchar = true)"
-        con.execute(f"CREATE OR REPLACE TABLE told AS SELECT * FROM {read_file}", [place])
-    except OSError as error:
-        return 0, error.strerror or str(error), None
+        cut = db.load("told", path)
+        with db.deadline(path):
+            return _take(db, incident, job, table, cut)
+    except Unreadable as error:
+        return 0, str(error), None
     except duckdb.Error as error:
-        return 0, printable(str(error).strip().splitlines()[0]), None
-    present = [row[0] for row in con.execute("DESCRIBE told").fetchall()]
+        return 0, reason(error), None
+
+
+def _take(
+    db: Database, incident: Incident, job: str, table: str, cut: str | None
+) -> tuple[int, str | None, str | None]:
+    """Put the rows of `told` into the incident, those that have all they need."""
+    present = [row[0] for row in db.con.execute("DESCRIBE told").fetchall()]
     lacking = [name for name in _NEEDED[table] if name not in present]
     if lacking:
         return 0, f"{table} needs the column {', '.join(lacking)}", None
@@ -104,18 +108,18 @@ def _read_table(
     types = declared | {"comm": "VARCHAR"}
     select = ", ".join(f'try_cast("{name}" AS {types[name]}) AS {name}' for name in taken)
     whole = " AND ".join(f"{name} IS NOT NULL" for name in _NEEDED[table])
-    con.execute(f"CREATE OR REPLACE TABLE good AS FROM (SELECT {select} FROM told) WHERE {whole}")
-    columns: dict[str, Any] = dict(con.execute("FROM good").fetchnumpy())
+    columns = db.columns(f"FROM (SELECT {select} FROM told) WHERE {whole}")
     if "comm" in columns:
-        texts = con.execute("SELECT comm FROM good").fetchall()
-        columns["comm"] = [_communicator(text) for (text,) in texts]
+        texts = np.ma.getdata(columns["comm"]).tolist()
+        columns["comm"] = [_communicator(text) for text in texts]
     if "job" in declared:
         columns["job"] = job
     if table == "flow_steps":  # a recording of one collective need not number it
         columns = {"comm": 0, "seq": 0} | columns
     rows = incident.append(table, columns)
-    ((told,),) = con.execute("SELECT count(*) FROM told").fetchall()
-    bad = f"{told - rows:,} of {told:,} rows lack a value they need" if told > rows else None
+    ((told,),) = db.con.execute("SELECT count(*) FROM told").fetchall()
+    lost = f"{told - rows:,} of {told:,} rows lack a value they need" if told > rows else None
+    bad = "; ".join(filter(None, (cut, lost))) or None
     strange = [name for name in present if name not in declared]
     note = f"columns of {table} not known: {', '.join(strange[:4])}" if strange else None
     return rows, bad, printable(note) if note else None

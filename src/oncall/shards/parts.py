@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oncall.evidence.schema import BY_NAME
+from oncall.evidence import room
+from oncall.evidence.schema import BY_NAME, Column
 
 if TYPE_CHECKING:
     import duckdb
 
-MOST_ROWS = 5_000_000  # of one part; more is no evidence but an attack or a fault
+# Of all parts of one sender: a node is asked for 400,000 operations at most, and sends as many rows
+# of its other tables; more is no evidence but an attack or a fault.
+MOST_ROWS = 5_000_000
+# Text in them, unpacked: a few bytes of Parquet can stand for gigabytes. Names and stacks of a
+# node take a megabyte. It is measured only where there are many rows to repeat it.
+MOST_TEXT_BYTES = 512 * 2**20
+_FEW_ROWS = 50_000
 _AT_ONCE = 64  # files of one query
 
 
@@ -39,18 +46,39 @@ def load_parts(con: duckdb.DuckDBPyConnection, parts: Iterable[ReceivedPart]) ->
     """Add the rows of all parts to the evidence tables in `con`.
 
     Only columns of the schema are taken, each cast to its type; what lacks is NULL. A part that
-    cannot be read, of whatever reason, is left out and returned; the others are in.
+    cannot be read, of whatever reason, is left out and returned; the others are in. So are all
+    parts of a sender that sends more rows than a node has: half of them would look like silence.
     """
+    # What a newer node tells beyond our schema is of no use here.
+    known = [part for part in parts if part.table in BY_NAME and part.rows]
+    bad = _too_many(known)
+    left_out = {id(one.part) for one in bad}
     by_table: dict[str, list[ReceivedPart]] = defaultdict(list)
-    for part in parts:
-        # What a newer node tells beyond our schema is of no use here.
-        if part.table in BY_NAME and part.rows:
+    for part in known:
+        if id(part) not in left_out:
             by_table[part.table].append(part)
-    bad: list[BadPart] = []
     for table, found in by_table.items():
         for first in range(0, len(found), _AT_ONCE):
             bad += _load(con, table, found[first : first + _AT_ONCE])
     return bad
+
+
+def _too_many(parts: Sequence[ReceivedPart]) -> list[BadPart]:
+    """The parts of senders that send too much, alone or together: those with most go first."""
+    rows: dict[str, int] = defaultdict(int)
+    for part in parts:
+        rows[part.sender] += part.rows
+    together = sum(rows.values())
+    problems: dict[str, str] = {}
+    for sender, count in sorted(rows.items(), key=lambda item: -item[1]):
+        if count > MOST_ROWS:
+            problems[sender] = f"{count:,} rows, more than the {MOST_ROWS:,} that a node sends"
+        elif together > (most := room.most_rows()):
+            problems[sender] = f"no room for its {count:,} rows: {most:,} of all nodes fit here"
+        else:
+            break
+        together -= count
+    return [BadPart(part, problems[part.sender]) for part in parts if part.sender in problems]
 
 
 def _load(
@@ -73,10 +101,13 @@ def _load(
 def _insert(con: duckdb.DuckDBPyConnection, table: str, parts: Sequence[ReceivedPart]) -> None:
     files = [str(part.path) for part in parts]
     told = sum(part.rows for part in parts)
+    # The count for the whole file is never checked; those of its row groups are what is read.
     ((rows,),) = con.execute(
-        "SELECT sum(num_rows)::BIGINT FROM parquet_file_metadata(?)", [files]
+        "SELECT sum(rows)::BIGINT FROM (SELECT any_value(row_group_num_rows) AS rows "
+        "FROM parquet_metadata(?) GROUP BY file_name, row_group_id)",
+        [files],
     ).fetchall()
-    if rows != told or max(part.rows for part in parts) > MOST_ROWS:
+    if rows != told:
         raise ValueError(f"{rows} rows of {table} where {told} were told")
     read = "read_parquet(?, union_by_name = true, hive_partitioning = false)"
     described = con.execute(f"DESCRIBE SELECT * FROM {read}", [files]).fetchall()
@@ -87,7 +118,24 @@ def _insert(con: duckdb.DuckDBPyConnection, table: str, parts: Sequence[Received
     select = ", ".join(
         f'"{c.name}"::{c.type}' if c.name in present else f"NULL::{c.type}" for c in columns
     )
+    if rows > _FEW_ROWS:
+        _check_text(
+            con, [c.name for c in columns if c.name in present and _is_text(c)], read, files
+        )
     con.execute(f"INSERT INTO {table} SELECT {select} FROM {read}", [files])
+
+
+def _is_text(column: Column) -> bool:
+    return column.type.startswith("VARCHAR")
+
+
+def _check_text(
+    con: duckdb.DuckDBPyConnection, columns: Sequence[str], read: str, files: Sequence[str]
+) -> None:
+    total = " + ".join(f'coalesce(sum(strlen("{name}"::VARCHAR)), 0)' for name in columns) or "0"
+    ((text_bytes,),) = con.execute(f"SELECT {total} FROM {read}", [files]).fetchall()
+    if text_bytes > MOST_TEXT_BYTES:
+        raise ValueError(f"{text_bytes >> 20} MiB of text in it")
 
 
 def _reason(error: Exception) -> str:

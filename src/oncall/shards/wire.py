@@ -214,6 +214,7 @@ class Limits:
     part_bytes: int = 64 * 2**20
     total_bytes: int = 256 * 2**20
     parts: int = 256
+    rows: int = _MOST_BUDGET_ROWS  # of all parts together
 
 
 USUAL_LIMITS = Limits()
@@ -239,6 +240,7 @@ class FrameDecoder:
         self._file: IO[bytes] | None = None
         self._left = 0  # bytes of the current part still to come
         self._parts = 0
+        self._rows = 0
         self.bytes = 0  # of all that was fed
 
     def feed(self, data: bytes) -> End | None:
@@ -310,6 +312,9 @@ class FrameDecoder:
         self._parts += 1
         if size > self._limits.part_bytes or self._parts > self._limits.parts:
             raise WireError(f"sent {size:,} bytes of {table} as part {self._parts}: too much")
+        self._rows += rows
+        if self._rows > self._limits.rows:
+            raise WireError(f"sent more than {self._limits.rows:,} rows in one answer: too much")
         self._file, self._left = self._sink.part(table, rows), size
         return None
 

@@ -10,21 +10,23 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from oncall.errors import Unreadable
+from oncall.ingest.documents import scalars
 from oncall.ingest.flight_recorder.completion import Status, close_batches, completed, tell_kinds
-from oncall.ingest.flight_recorder.entries import Array, Codes, Entries, read_entries
-from oncall.ingest.flight_recorder.file import Unreadable, load_dump
+from oncall.ingest.flight_recorder.entries import Array, Codes, Entries, elements_of, read_entries
+from oncall.ingest.flight_recorder.file import load_dump
 from oncall.ingest.flight_recorder.groups import MOST_RANKS, Group, groups_by_pg_id, listed_groups
 
 MALFORMED = (
     *(TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError),
 )
 _MOST_FRAMES = 256
+_MOST_FRAME_LETTERS = 1000  # of one line; C++ names of templates reach 500
 
 
 @dataclass(frozen=True)
@@ -119,14 +121,15 @@ def _read_file(path: str, batch: Batch) -> Note:
     except Unreadable as error:
         return Note(path, rank, problem=str(error))
     except MALFORMED as error:
-        problem = f"not what the Flight Recorder writes: {type(error).__name__}: {error}"
-        return Note(path, rank, problem=problem)
+        what = Unreadable(f"not what the Flight Recorder writes: {type(error).__name__}: {error}")
+        return Note(path, rank, problem=str(what))
 
 
 def _add_dump(path: str, rank: int, dump: Mapping[str, Any], batch: Batch) -> Note:
     """Put a dump into the batch: all of it or, if a part is malformed, no row."""
     listed = listed_groups(dump.get("pg_config") or {})
     status = _pg_status(dump.get("pg_status") or {})
+    scalars([dump.get("version")])
     version = str(dump["version"]) if "version" in dump else None
     entries: list[Mapping[str, Any]] = dump["entries"]
     if not entries:
@@ -140,7 +143,7 @@ def _add_dump(path: str, rank: int, dump: Mapping[str, Any], batch: Batch) -> No
     done = completed(called, told)
     codes = batch.groups.of(used)
     stacks = _stacks(entries, called, done)
-    sizes = _proven_sizes(entries, called)
+    sizes = _proven_sizes(entries, called, dump["size"])
     part = _part(called, done, rank, codes, batch)
 
     groups = groups_by_pg_id(status, listed, {pg_id: used[code] for pg_id, code in seen.items()})
@@ -199,16 +202,28 @@ def _stacks(
     last = dict(zip(called.group.tolist(), range(len(done)), strict=True)).values()
     seq = called.seq
     found = []
+    known: dict[int, tuple[str, ...]] = {}  # by identity: many entries share one list of frames
     for index in sorted({*np.flatnonzero(~done).tolist(), *last}):
         frames = entries[int(called.row[index])].get("frames")
         if frames:
-            lines = (f"{f['name']} at {f['filename']}:{f['line']}" for f in frames[:_MOST_FRAMES])
+            lines = known.get(id(frames))
+            if lines is None:
+                lines = known[id(frames)] = tuple(map(_line, frames[:_MOST_FRAMES]))
             kind = "p2p" if called.p2p[index] else "coll"
-            found.append((int(called.group[index]), int(seq[index]), kind, tuple(lines)))
+            found.append((int(called.group[index]), int(seq[index]), kind, lines))
     return found
 
 
-def _proven_sizes(entries: Sequence[Mapping[str, Any]], called: Entries) -> dict[int, int]:
+def _line(frame: Mapping[str, Any]) -> str:
+    name, file, line = frame["name"], frame["filename"], frame["line"]
+    scalars((name, file, line))
+    half = _MOST_FRAME_LETTERS // 2
+    return f"{str(name)[:half]} at {str(file)[:half]}:{str(line)[:half]}"
+
+
+def _proven_sizes(
+    entries: Sequence[Mapping[str, Any]], called: Entries, budget: int
+) -> dict[int, int]:
     """Group sizes that shapes prove: an all-gather puts out what all members put in."""
     gathers = np.array([call.op == "AllGather" for call in called.calls])[called.call]
     rows = np.flatnonzero(gathers & (called.count > 0))
@@ -216,7 +231,7 @@ def _proven_sizes(entries: Sequence[Mapping[str, Any]], called: Entries) -> dict
     for group, index in zip(called.group[rows].tolist(), rows.tolist(), strict=True):
         if group not in sizes:
             output = entries[int(called.row[index])].get("output_sizes") or ()
-            elements = sum(prod(tensor) for tensor in output[:MOST_RANKS])
-            whole, rest = divmod(elements, int(called.count[index]))
+            elements = int(elements_of([output[:MOST_RANKS]], budget)[0])
+            whole, rest = divmod(max(elements, 0), int(called.count[index]))
             sizes[group] = 0 if rest or whole > MOST_RANKS else whole
     return sizes

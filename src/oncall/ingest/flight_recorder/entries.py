@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
-from math import prod
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from oncall.ingest.documents import scalars
 from oncall.ingest.flight_recorder.names import DTYPE_BYTES, CallName, parse_call
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -33,6 +33,7 @@ _FIELDS = (
 )
 _MAX_DIMENSIONS = 64
 _MOST_MILLISECONDS = 1e12
+_TOO_MANY = 2.0**62  # elements; a sum of two still fits 64 bits
 
 
 class Codes(dict[Any, int]):
@@ -99,21 +100,25 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
     """Entries of a dump as columns; fields that older formats lack are NULL or derived.
 
     Raises ValueError, TypeError, KeyError or OverflowError on what PyTorch does not write. No more
-    than `budget` tensors are looked at: a hostile file can refer to one list a million times.
+    than `budget` tensors are looked at: a hostile file can refer to one list a million times, and
+    what is hashed or compared is a scalar: of lists within lists that would never end.
     """
     column = _columns(entries)
     pairs, calls, dtypes = Codes(), Codes(), Codes()
     group = pairs.of(_pairs(column["process_group"], column["pg_id"]))
+    scalars(column["profiling_name"])
     call = calls.of(column["profiling_name"])
     parsed = [parse_call(name) for name in calls]
     receives = np.array([name.op == "Recv" for name in parsed])[call]
     sizes = list(column["input_sizes"])
     for index in np.flatnonzero(receives):
         sizes[index] = column["output_sizes"][index] or sizes[index]
-    dtype = dtypes.of(
-        [one[0] if one and len(one) == 1 else _common(one) for one in column["input_dtypes"]]
-    )
-    count = _elements(sizes, budget)
+    types: list[Sequence[str]] = [one or () for one in column["input_dtypes"]]
+    if sum(map(len, types)) > budget:
+        raise ValueError("more tensors than its size explains")
+    scalars(chain.from_iterable(types))
+    dtype = dtypes.of([one[0] if len(one) == 1 else _common(one) for one in types])
+    count = elements_of(sizes, budget)
     no_tensors = np.array([name.op == "Barrier" for name in parsed])[call] & (count < 0)
     count[no_tensors] = 0
     width = np.array([DTYPE_BYTES.get(name, -1) for name in dtypes], dtype=np.int64)[dtype]
@@ -131,7 +136,7 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
         pg_id=_integers(column["pg_id"]),
         call=call,
         p2p=_is_p2p(column["is_p2p"], parsed, call),
-        collective_seq=np.array(column["collective_seq_id"], dtype=np.int64),
+        collective_seq=np.fromiter(column["collective_seq_id"], dtype=np.int64),
         p2p_seq=_integers(column["p2p_seq_id"]),
         op_id=_integers(column["op_id"]),
         dtype=np.where(unnamed[dtype], np.int32(-1), dtype),
@@ -140,7 +145,7 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
         enqueued_ns=_integers(column["time_created_ns"]),
         ended_ns=np.where(completed, ended, 0),
         duration_ns=_durations(entries),
-        finished=completed | np.array(column["retired"], dtype=bool),
+        finished=completed | np.fromiter(map(bool, column["retired"]), dtype=bool),
     )
 
 
@@ -154,7 +159,13 @@ def _columns(entries: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]
 
 def _pairs(process_groups: Sequence[Any], pg_ids: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
     """Name and description of each entry's group; the pg_id stands in where a format lacks them."""
-    if None in process_groups:
+    lacking = None in process_groups
+    given = [it for it in process_groups if it is not None] if lacking else process_groups
+    if set(map(len, given)) - {2}:
+        raise ValueError("a group that is not its name and description")
+    scalars(chain.from_iterable(given))
+    if lacking:
+        scalars(pg_ids)
         return [
             (pg_id, "") if it is None else tuple(it)
             for it, pg_id in zip(process_groups, pg_ids, strict=True)
@@ -163,11 +174,11 @@ def _pairs(process_groups: Sequence[Any], pg_ids: Sequence[Any]) -> Iterable[tup
 
 
 def _integers(values: Sequence[Any]) -> Array:
-    """int64 (n,); None is 0."""
+    """int64 (n,); None is 0. One by one: an array of what holds itself twice would never end."""
     try:
-        return np.array(values, dtype=np.int64)
+        return np.fromiter(values, dtype=np.int64, count=len(values))
     except TypeError:
-        return np.array([value or 0 for value in values], dtype=np.int64)
+        return np.fromiter((value or 0 for value in values), dtype=np.int64, count=len(values))
 
 
 def _durations(entries: Sequence[Mapping[str, Any]]) -> Array:
@@ -175,7 +186,7 @@ def _durations(entries: Sequence[Mapping[str, Any]]) -> Array:
     milliseconds = np.zeros(len(entries))
     for row, entry in enumerate(entries):
         if "duration_ms" in entry:
-            milliseconds[row] = entry["duration_ms"] or 0
+            milliseconds[row] = float(entry["duration_ms"] or 0)
     milliseconds[~(np.abs(milliseconds) < _MOST_MILLISECONDS)] = 0
     return np.rint(milliseconds * 1e6).astype(np.int64)
 
@@ -183,25 +194,38 @@ def _durations(entries: Sequence[Mapping[str, Any]]) -> Array:
 def _is_p2p(flags: Sequence[Any], calls: Sequence[CallName], call: Array) -> Array:
     if None in flags:
         return np.array([name.p2p for name in calls], dtype=bool)[call]
-    return np.array(flags, dtype=bool)
+    return np.fromiter(map(bool, flags), dtype=bool, count=len(flags))
 
 
-def _common(dtypes: Sequence[str] | None) -> str | None:
+def _common(dtypes: Sequence[str]) -> str | None:
     """The element type of all tensors of a call; None if they differ or there are none."""
     return dtypes[0] if dtypes and all(other == dtypes[0] for other in dtypes) else None
 
 
-def _elements(sizes: list[Any], budget: int) -> Array:
+def elements_of(sizes: Iterable[Any], budget: int) -> Array:
     """Elements of all tensors of each call (n,), -1 where there are no tensors."""
-    sizes = [tensors or () for tensors in sizes]
-    if sum(map(len, sizes)) > budget:
+    calls = [tensors or () for tensors in sizes]
+    tensors_of = np.fromiter(map(len, calls), dtype=np.int64, count=len(calls))
+    if tensors_of.sum() > budget:
         raise ValueError("more tensors than its size explains")
-    if max(map(len, chain.from_iterable(sizes)), default=0) > _MAX_DIMENSIONS:
+    tensors = list(chain.from_iterable(calls))
+    dimensions_of = np.fromiter(map(len, tensors), dtype=np.int64, count=len(tensors))
+    if dimensions_of.max(initial=0) > _MAX_DIMENSIONS:
         raise ValueError(f"a tensor of more than {_MAX_DIMENSIONS} dimensions")
-    return np.array(
-        [
-            prod(tensors[0]) if len(tensors) == 1 else sum(map(prod, tensors)) if tensors else -1
-            for tensors in sizes
-        ],
-        dtype=np.int64,
-    )
+    if dimensions_of.sum() > budget:
+        raise ValueError("more dimensions of tensors than its size explains")
+    dimensions = np.fromiter(chain.from_iterable(tensors), dtype=np.int64)
+    elements = _each(np.multiply, dimensions, dimensions_of, of_none=1)
+    return _each(np.add, elements, tensors_of, of_none=-1)
+
+
+def _each(operation: np.ufunc, values: Array, lengths: Array, of_none: int) -> Array:
+    """The sum or product of each run of values, runs being so long; of an empty one `of_none`."""
+    found = np.full(len(lengths), of_none, dtype=np.int64)
+    filled = lengths > 0
+    if filled.any():
+        starts = (np.cumsum(lengths) - lengths)[filled]
+        if np.abs(operation.reduceat(values.astype(np.float64), starts)).max() >= _TOO_MANY:
+            raise OverflowError("more elements than a tensor can have")
+        found[filled] = operation.reduceat(values, starts)
+    return found

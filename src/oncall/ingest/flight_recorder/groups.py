@@ -7,15 +7,20 @@ Where a dump does not list members (gloo), they are inferred from who carries th
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from oncall.errors import BadInput
+from oncall.ingest.documents import parse_json, scalars
+
 DEFAULT_GROUP = "default_pg"
 MOST_RANKS = 1_000_000
+# Members of all groups that one recording names: 16,384 ranks in 100 groups with every one of them.
+# A few bytes can name a million ranks.
+MOST_MEMBERS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,14 @@ class Group:
 def listed_groups(pg_config: Mapping[str, Any]) -> list[Group]:
     """The groups of a rank that `pg_config` lists with their members, in order of creation."""
     groups = []
+    named = 0
     for key, config in pg_config.items():
         members = _members(config.get("ranks"))
+        named += len(members)
+        if named > MOST_MEMBERS:
+            raise ValueError(f"process groups of more than {MOST_MEMBERS:,} members in all")
         if members:
+            scalars((config.get("name"), config.get("desc")))
             name, desc = str(config.get("name", key)), str(config.get("desc", ""))
             groups.append(Group(name, desc, members))
     return number_twins(sorted(groups, key=lambda group: _creation(group.name)))
@@ -106,6 +116,10 @@ def infer_members(
             world = max(world, sizes.get(group, 0))
         elif group.desc:
             siblings[group.desc].append(group)
+    if world * sum(group.is_default for group in unlisted) > MOST_MEMBERS:
+        raise BadInput(
+            "the recordings", f"name more than {MOST_MEMBERS:,} members of groups; two jobs mixed?"
+        )
     everyone = set(range(world))
     unsure: set[Group] = set()
     for groups in siblings.values():
@@ -147,10 +161,12 @@ def _members(ranks: Any) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def _parse_members(text: str) -> tuple[int, ...]:
-    return _checked(json.loads(text))
+    return _checked(parse_json(text.encode("utf-8", "replace")))
 
 
 def _checked(ranks: Iterable[Any]) -> tuple[int, ...]:
+    if isinstance(ranks, Sequence) and len(ranks) > MOST_RANKS:
+        raise ValueError("a process group with impossible ranks")
     members = tuple(map(int, ranks))
     if members and not 0 <= min(members) <= max(members) < MOST_RANKS:
         raise ValueError("a process group with impossible ranks")

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from oncall.errors import Unreadable
 from oncall.ingest.flight_recorder.batch import MALFORMED, rank_in_name
-from oncall.ingest.flight_recorder.file import Unreadable, load_dump
+from oncall.ingest.flight_recorder.file import load_dump
 from oncall.ingest.flight_recorder.groups import Group, listed_groups
 
 _MOST_SAMPLES = 64
@@ -45,7 +46,7 @@ def identify(paths: Sequence[Path]) -> Identity:
             marks |= {_mark(rank, entry) for entry in dump["entries"]}
             groups |= set(listed_groups(dump.get("pg_config") or {}))
             entries += len(dump["entries"])
-            pickled |= ranks[rank].read_bytes()[:1] == b"\x80"
+            pickled |= dump["pickled"]
     return Identity(frozenset(ranks), frozenset(groups), frozenset(marks), entries, pickled)
 
 

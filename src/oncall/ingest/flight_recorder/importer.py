@@ -10,6 +10,7 @@ import numpy as np
 
 from oncall.errors import BadInput
 from oncall.evidence.incident import Incident, Words
+from oncall.ingest.bounds import check_rows
 from oncall.ingest.flight_recorder import KIND
 from oncall.ingest.flight_recorder.batch import Batch, Note, rank_in_name
 from oncall.ingest.flight_recorder.entries import Array
@@ -53,7 +54,7 @@ def import_dumps(paths: Sequence[Path], incident: Incident, job: str) -> None:
     """See `flight_recorder.read`."""
     ordered = sorted(map(str, paths), key=lambda path: (rank_in_name(path) or 0, path))
     _refuse_twins(ordered)
-    batches = list(read_batches(ordered))
+    batches = _collected(read_batches(ordered))
     notes = [note for batch in batches for note in batch.notes]
     _refuse_mixture(batches)
     known = _communicators(batches)
@@ -69,6 +70,16 @@ def import_dumps(paths: Sequence[Path], incident: Incident, job: str) -> None:
         _append_stacks(batch, known, incident, job)
         _append_operations(batch, known, incident, job)
         batch.parts.clear()  # the largest part of memory; the database holds it now
+
+
+def _collected(batches: Iterable[Batch]) -> list[Batch]:
+    """All batches; raises BadInput as soon as they hold more rows than fit here."""
+    found, rows = [], 0
+    for batch in batches:
+        rows += sum(note.rows for note in batch.notes)
+        check_rows(rows)
+        found.append(batch)
+    return found
 
 
 # ------------------------------------------------------------------- one job

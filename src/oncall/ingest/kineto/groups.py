@@ -6,11 +6,12 @@ dumps, so both recordings of one job speak of the same communicators.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from oncall.errors import Unreadable
+from oncall.ingest.documents import parse_json
 from oncall.ingest.flight_recorder.groups import Group, infer_members, listed_groups
 from oncall.ingest.kineto.trace import Trace
 
@@ -56,8 +57,8 @@ def _whole(said: Mapping[str, Any]) -> list[int]:
     """The members of a listed group; none where the list is cut, as Kineto does with long ones."""
     ranks = said.get("ranks") or []
     try:
-        return list(map(int, json.loads(ranks) if isinstance(ranks, str) else ranks))
-    except (TypeError, ValueError):
+        return list(map(int, parse_json(ranks.encode()) if isinstance(ranks, str) else ranks))
+    except (TypeError, ValueError, Unreadable):
         return []
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from oncall.errors import Unreadable
 from oncall.ingest.kineto.stream import TraceStream
 from oncall.ingest.kineto.trace import nanoseconds, rank_of, time_base_ns
 
@@ -38,7 +39,7 @@ def identify(paths: Sequence[Path]) -> Identity:
     marks: set[tuple[int | None, int]] = set()
     for path in sorted(paths)[:_MOST_SAMPLES]:
         stream = TraceStream(path)
-        with suppress(OSError, TypeError, ValueError, ArithmeticError):
+        with suppress(Unreadable, AttributeError, TypeError, ValueError, ArithmeticError):
             first = next((event["ts"] for event in stream if "ts" in event), None)
             if first is not None:
                 at_ns = time_base_ns(stream.header) + nanoseconds(first)

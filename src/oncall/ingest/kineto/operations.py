@@ -89,8 +89,7 @@ def _settled(operations: Sequence[Operation], trace: Trace) -> list[Operation]:
 
 def _operation(calls: Sequence[Call], seq: int, kernels: Sequence[Kernel]) -> Operation:
     first = calls[0]
-    nested = [call for call in calls[1:] if call.until_ns <= first.until_ns]
-    moving = [call for call in calls if call not in nested]
+    moving = [first, *(call for call in calls[1:] if call.until_ns > first.until_ns)]
     op = first.op if len({call.op for call in moving}) == 1 else COALESCED
     counts = [call.elements for call in moving if call.elements is not None]
     width = DTYPE_BYTES.get(first.dtype or "")

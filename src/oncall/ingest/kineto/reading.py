@@ -10,7 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oncall.errors import BadInput
+from oncall.errors import BadInput, Unreadable
 from oncall.ingest.flight_recorder.groups import Group
 from oncall.ingest.kineto.columns import Columns, columns_of
 from oncall.ingest.kineto.groups import groups_of
@@ -88,7 +88,7 @@ def read_file(path: Path) -> Reading:
         trace = read_trace(path)
         groups, joined, told = groups_of(trace), join(trace), tasks_of(trace)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-        what = f"not what the profiler writes: {type(error).__name__}: {error}"
+        what = str(Unreadable(f"not what the profiler writes: {type(error).__name__}: {error}"))
         return Reading(path, Owner(), None, {}, {}, False, columns_of([]), Told([]), what, ())
     problem = trace.problem
     if problem is None and not trace.calls:

@@ -7,58 +7,30 @@ one event is no valid JSON (Kineto does not escape every name) it is skipped.
 from __future__ import annotations
 
 import codecs
-import json
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-GZIP = b"\x1f\x8b"
+from oncall.errors import Unreadable
+from oncall.ingest.bounds import USUAL, size
+from oncall.ingest.documents import JsonValues, check_json
+from oncall.ingest.files import Stream
 
 _CHUNK_BYTES = 1 << 20
-_MOST_HEAD_BYTES = 1 << 17
 # An error this near the end of the window may only mean that the rest is not read yet.
 _LONGEST_STRING = 1 << 16
-_LARGEST_VALUE = 1 << 28
 _GAP = re.compile(r"[\s,]*")
 _NEXT_EVENT = re.compile(r'\{\s*"(?:ph|cat)"\s*:')
-
-
-def first_bytes(head: bytes) -> bytes:
-    """What the beginning of a gzipped file unpacks to; nothing if it is damaged."""
-    try:
-        return zlib.decompressobj(wbits=31).decompress(head, _MOST_HEAD_BYTES)
-    except zlib.error:
-        return b""
-
-
-class _Unpacker:
-    """A gzipped file as a stream that gives all it can before it complains of a torn end."""
-
-    def __init__(self, packed: IO[bytes]) -> None:
-        self._packed = packed
-        self._member = zlib.decompressobj(wbits=31)
-        self._rest = b""
-
-    def read(self, size: int) -> bytes:
-        """Up to `size` bytes, none at the end. Raises zlib.error or EOFError at damage."""
-        while True:
-            data = self._rest or self._packed.read(size // 8)
-            if self._member.eof:
-                if not data.startswith(GZIP):
-                    return b""
-                self._member = zlib.decompressobj(wbits=31)
-            unpacked = self._member.decompress(data, size)
-            self._rest = self._member.unconsumed_tail or self._member.unused_data
-            if unpacked:
-                return unpacked
-            if not data:
-                raise EOFError("it ends before its last block")
+_HELD = 64  # characters that may begin an event whose rest is not read yet
 
 
 class _TornError(Exception):
-    """The text ends, or makes no sense any more, at a place."""
+    """The text ends, or makes no sense any more; `resume` is where sense may begin again."""
+
+    def __init__(self, message: str, resume: int) -> None:
+        self.resume = resume
+        super().__init__(message)
 
 
 class TraceStream:
@@ -66,7 +38,7 @@ class TraceStream:
 
     Afterwards `header` and `trailer` hold what stands before and behind the events, and `problem`
     what could not be read: where, and after how many events. Numbers with a fraction come as text,
-    as a float cannot hold microseconds since 1970 to the nanosecond. Raises OSError if the file
+    as a float cannot hold microseconds since 1970 to the nanosecond. Raises Unreadable if the file
     cannot be opened.
     """
 
@@ -76,26 +48,25 @@ class TraceStream:
         self.problem: str | None = None
         self.events = 0
         self._path = path
-        self._decoder = json.JSONDecoder(parse_float=str)
+        self._values = JsonValues(fractions_as_text=True)
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._text = ""
         self._at = 0
         self._before = 0  # characters dropped before the window
         self._ended = False
-        self._unpacking: str | None = None
+        self._stopped: str | None = None
         self._skipped: list[int] = []
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        with self._path.open("rb") as raw:
-            packed = raw.read(2) == GZIP
-            raw.seek(0)
-            self._file = _Unpacker(raw) if packed else raw
+        with Stream(self._path) as self._file:
             try:
                 yield from self._document()
             except _TornError as error:
                 self.problem = f"torn after {self.events:,} events: {error}"
-        if self._unpacking:
-            self.problem = f"torn after {self.events:,} events: {self._unpacking}"
+            except Unreadable as error:
+                self._stopped = str(error)
+        if self._stopped:
+            self.problem = f"stopped after {self.events:,} events: {self._stopped}"
         if self._skipped and self.problem is None:
             self.problem = (
                 f"{len(self._skipped):,} events are not valid JSON and were skipped, the first at "
@@ -129,29 +100,30 @@ class TraceStream:
         """The next event; None for one that had to be skipped."""
         try:
             return self._value()
-        except _TornError:
+        except _TornError as error:
             place = self._before + self._at
-            if not self._find_next_event():
+            if not self._find_next_event(error.resume):
                 raise
             self._skipped.append(place)
+            self._file.meter.check_time()
             return None
 
-    def _find_next_event(self) -> bool:
-        at = self._at + 1
+    def _find_next_event(self, at: int) -> bool:
+        """Go to the next event after `at`, a place beyond the damage: what lies before it was
+        decoded once already."""
         while True:
             found = _NEXT_EVENT.search(self._text, at)
             if found:
                 self._at = found.start()
                 return True
-            kept = min(64, len(self._text) - at)
-            at = self._at = len(self._text) - kept
+            at = self._at = min(max(at, len(self._text) - _HELD), len(self._text))
             if not self._more():
                 return False
             at = self._at
 
     def _expect(self, character: str) -> None:
         if self._next() != character:
-            raise _TornError(self._place(f"no {character!r}"))
+            raise self._torn(f"no {character!r}", self._at)
         self._at += 1
 
     def _next(self) -> str:
@@ -162,36 +134,48 @@ class TraceStream:
             if self._at < len(self._text):
                 return self._text[self._at]
             if not self._more():
-                raise _TornError(self._place("it ends"))
+                raise self._torn("it ends", self._at)
 
     def _value(self) -> Any:
         while True:
             self._next()
             try:
-                value, end = self._decoder.raw_decode(self._text, self._at)
-            except json.JSONDecodeError as error:
-                near = len(self._text) - error.pos < _LONGEST_STRING
-                small = len(self._text) - self._at < _LARGEST_VALUE
-                if near and small and self._more():
+                value, end = self._values.at(self._text, self._at)
+            except ValueError as error:
+                place = self._before + getattr(error, "pos", self._at)
+                left = self._before + len(self._text) - place
+                # The window doubles, so that a value of any size is decoded anew a few times.
+                if left < _LONGEST_STRING and self._more(self._held()):
                     continue
-                raise _TornError(self._place(error.msg, error.pos)) from error
-            except RecursionError as error:
-                raise _TornError(self._place("nested too deeply")) from error
-            if end == len(self._text) and self._more():  # a number may go on
+                what = getattr(error, "msg", str(error))
+                raise self._torn(what, place - self._before) from error
+            except Unreadable as error:
+                raise self._torn(str(error), self._at) from error
+            # A number may go on.
+            if end == len(self._text) and self._more(self._held()):
                 continue
             self._at = end
             return value
 
     # ------------------------------------------------------------------- text
 
-    def _more(self) -> bool:
+    def _held(self) -> int:
+        """How much of the window the value at hand takes. Raises Unreadable beyond the bounds."""
+        held = len(self._text) - self._at
+        if held > USUAL.value_bytes:
+            raise Unreadable(f"a single value of more than {size(USUAL.value_bytes)}")
+        if held > _CHUNK_BYTES:
+            check_json(self._text[self._at :])
+        return held
+
+    def _more(self, count: int = 0) -> bool:
         """Read on; False at the end. What lies before the place reached is dropped."""
         if self._ended:
             return False
         try:
-            chunk = self._file.read(_CHUNK_BYTES)
-        except (EOFError, zlib.error, OSError) as error:
-            self._unpacking = f"cannot be unpacked further: {error}"
+            chunk = self._file.read(max(count, _CHUNK_BYTES))
+        except Unreadable as error:
+            self._stopped = str(error)
             chunk = b""
         self._ended = not chunk
         self._before += self._at
@@ -199,6 +183,5 @@ class TraceStream:
         self._at = 0
         return bool(chunk)
 
-    def _place(self, what: str, at: int | None = None) -> str:
-        where = self._before + (self._at if at is None else at)
-        return f"{what} at character {where:,}"
+    def _torn(self, what: str, at: int) -> _TornError:
+        return _TornError(f"{what} at character {self._before + at:,}", max(at, self._at + 1))

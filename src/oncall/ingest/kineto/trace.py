@@ -14,7 +14,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from oncall.ingest.flight_recorder.groups import MOST_RANKS
+from oncall.errors import Unreadable
+from oncall.ingest.flight_recorder.groups import MOST_MEMBERS, MOST_RANKS
 from oncall.ingest.flight_recorder.names import operation
 from oncall.ingest.kineto.stream import TraceStream
 from oncall.ingest.printable import printable
@@ -103,6 +104,7 @@ class Trace:
     launches: array[int] = field(default_factory=lambda: array("q"))
     annotations: list[Annotation] = field(default_factory=list)
     device_spans: dict[int, tuple[int, int]] = field(default_factory=dict)
+    memberships: dict[Any, tuple[int, ...]] = field(default_factory=dict)
     undescribed: int = 0
     problem: str | None = None
     notes: list[str] = field(default_factory=list)
@@ -130,8 +132,8 @@ def read_trace(path: Path) -> Trace:
                     take(event, trace)
                 except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError):
                     trace.undescribed += 1
-    except OSError as error:
-        trace.problem = error.strerror or str(error)
+    except Unreadable as error:
+        trace.problem = str(error)
         return trace
     trace.problem = stream.problem
     # torch.profiler tells of the job first, and synchronises the device before it stops; a trace
@@ -158,7 +160,7 @@ def _take_call(event: Mapping[str, Any], trace: Trace) -> None:
     op = operation(name)
     at_ns = nanoseconds(event["ts"])
     size = _number(said.get("Group size"), MOST_RANKS) or 0
-    members = _members(said, size)
+    members = _members(said, size, trace.memberships)
     peer = said.get("Dst Rank" if op == "Send" else "Src Rank")
     trace.calls.append(
         Call(
@@ -254,12 +256,29 @@ def _checked(number: int, most: int) -> int:
     return number
 
 
-def _members(said: Mapping[str, Any], size: int) -> tuple[int, ...]:
-    """Global ranks in group order. Long lists are cut (`...`); even ones have start and stride."""
+def _members(
+    said: Mapping[str, Any], size: int, known: dict[Any, tuple[int, ...]]
+) -> tuple[int, ...]:
+    """Global ranks in group order. Long lists are cut (`...`); even ones have start and stride.
+
+    All calls of a group share one tuple, kept in `known`: a few bytes can stand for a million
+    ranks, so no more than MOST_MEMBERS are named in one trace.
+    """
     listed = said.get("Process Group Ranks", "")
+    key = listed, size, said.get("Global rank start"), said.get("Global rank stride")
+    found = known.get(key)
+    if found is None:
+        found = _named_members(*key)
+        if sum(map(len, known.values())) + len(found) > MOST_MEMBERS:
+            raise ValueError("more members of groups than a job has")
+        known[key] = found
+    return found
+
+
+def _named_members(listed: str, size: int, first: Any, step: Any) -> tuple[int, ...]:
     if "..." not in listed and (words := listed.strip("[] ")):
         return tuple(map(int, words.split(",")))
-    start, stride = _number(said.get("Global rank start")), _number(said.get("Global rank stride"))
+    start, stride = _number(first), _number(step)
     if listed and start is not None and stride is not None and stride > 0 and size > 0:
         return tuple(range(start, start + stride * size, stride))
     return ()

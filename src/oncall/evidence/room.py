@@ -1,0 +1,100 @@
+"""What is in hand: the memory that this process may still take, and how many rows fit into it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+try:
+    import resource
+except ImportError:  # no such limits on this platform
+    resource = None  # type: ignore[assignment]
+
+# Rows of one incident: 16,384 ranks of 2,000 operations are 33 M.
+MOST_ROWS = 50_000_000
+_ROW_BYTES = 256  # of an operation in the database and in the arrays that bring it there
+_SHARE = 2  # of what is free, half: the rest of the machine goes on working
+
+
+def share_bytes() -> int:
+    """What may be taken of the memory in hand."""
+    return in_hand_bytes() // _SHARE
+
+
+def most_rows() -> int:
+    """The rows that one incident may have here."""
+    return min(MOST_ROWS, share_bytes() // _ROW_BYTES)
+
+
+def in_hand_bytes() -> int:
+    """What this process may still take: of the machine, of its cgroup, of its own limit."""
+    found = [_machine_bytes(), _cgroup_bytes(), _limit_bytes()]
+    return min(bytes_ for bytes_ in found if bytes_ is not None)
+
+
+def _machine_bytes() -> int:
+    for line in _text("/proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _cgroup_bytes() -> int | None:
+    """What the cgroup (of version 2, then 1) leaves; its file cache can be given back."""
+    for line in _text("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            names = ("", "memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            names = (
+                "memory",
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                "total_inactive_file",
+            )
+        else:
+            continue
+        # Within a container its own cgroup is mounted as the root.
+        for folder in (
+            Path("/sys/fs/cgroup", names[0], path.lstrip("/")),
+            Path("/sys/fs/cgroup", names[0]),
+        ):
+            most, used = _text(folder / names[1]).strip(), _text(folder / names[2]).strip()
+            if most.isdecimal() and used.isdecimal():
+                cache = next(
+                    (
+                        int(line.split()[1])
+                        for line in _text(folder / "memory.stat").splitlines()
+                        if line.startswith(names[3] + " ")
+                    ),
+                    0,
+                )
+                return max(0, int(most) - int(used) + cache)
+    return None
+
+
+def _limit_bytes() -> int | None:
+    """What RLIMIT_AS leaves."""
+    if resource is None:
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else max(0, soft - address_space_bytes())
+
+
+def address_space_bytes() -> int:
+    """The address space of this process; 0 where the system does not tell."""
+    words = _text("/proc/self/statm").split()
+    return int(words[0]) * os.sysconf("SC_PAGE_SIZE") if words else 0
+
+
+def resident_bytes() -> int:
+    """The memory that this process holds; 0 where the system does not tell."""
+    words = _text("/proc/self/statm").split()
+    return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if words else 0
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
