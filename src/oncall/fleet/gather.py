@@ -221,7 +221,9 @@ class Gather:
             shutil.rmtree(sink.folder, ignore_errors=True)
             raise
         self.parts += sink.parts
-        host.outcome = replace(host.outcome, status={**host.outcome.status, **end.status})
+        # Who it is and what it sees it has said at the greeting, and that was looked at.
+        more = {key: value for key, value in end.status.items() if key not in ("node", "jobs")}
+        host.outcome = replace(host.outcome, status={**host.outcome.status, **more})
 
     async def _run(
         self,

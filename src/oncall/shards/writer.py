@@ -220,15 +220,16 @@ def recover(place: Place, now_ns: int, limits: Limits = USUAL_LIMITS) -> Recover
     """
     if not place.live.exists():
         # A log alone would be replayed into the next store, whose it is not.
-        aside = (_set_aside(place.live_log, now_ns),) if place.live_log.exists() else ()
-        return Recovered(set_aside=aside, problem=_LOG_ALONE if aside else None)
+        if not place.live_log.exists():
+            return Recovered()
+        return Recovered(set_aside=(_set_aside(place.live_log, now_ns),), problem=_LOG_ALONE)
     try:
         return _seal_left_over(place, limits)
     except _Damaged as damage:
         problem = str(damage)
     if place.live_log.exists():
         # Without its log a store is as it was at its last checkpoint.
-        aside = (_set_aside(place.live_log, now_ns),)
+        aside: tuple[Path, ...] = (_set_aside(place.live_log, now_ns),)
         problem = f"{aside[0].name}: {problem}"
         try:
             return replace(_seal_left_over(place, limits), set_aside=aside, problem=problem)
