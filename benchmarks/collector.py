@@ -1,10 +1,13 @@
 """What the collector costs: CPU share, memory, rows lost, bytes an operation, time to seal.
 
     python benchmarks/collector.py [--seconds 30] [--load 4000 40000] [--transfers 0 2]
+    python benchmarks/collector.py --sources default --ranks 2 8 --load 0 4000 --transfers 0
 
-A driver in this process writes the rings of eight ranks at the wanted pace, every operation with
+A driver in this process writes the rings of some ranks at the wanted pace, every operation with
 the records of real life (entered, enqueued, described, started, ended, and its transfers); a real
-`oncall collect` drains them. Figures come from /proc and from the sealed shards.
+`oncall collect` drains them, with the source `rings` alone or with all that are on by default.
+Figures come from /proc and from the sealed shards; the CPU of each source is what the collector
+says itself in table `collectors`. What is no source's is the store: commits and seals.
 """
 
 from __future__ import annotations
@@ -26,10 +29,10 @@ from ring_writer import RingWriter, operations
 
 from oncall.shards.catalog import sealed_shards
 from oncall.shards.places import rings_dir, socket_path
-from oncall.shards.reader import open_shards
+from oncall.shards.reader import Shards, open_shards
 
-RANKS = 8
 TICKS_A_SECOND = 20
+WARM_UP_S = 3.0
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -71,16 +74,32 @@ def drive(rings: list[RingWriter], per_s: int, seconds: float, transfers: int) -
     return sum(done)
 
 
-def measure(per_s: int, seconds: float, transfers: int, seal_every: str) -> None:
-    """One run, told in one line."""
+def cpu_by_source(shards: Shards, seconds: float) -> dict[str, float]:
+    """The share of one core that each source says it took between the first and the last time
+    that it was asked; of the whole collector under `collector`."""
+    rows = shards.con.execute(
+        "SELECT source, (max(cpu_ns) - min(cpu_ns)) / greatest(max(at_ns) - min(at_ns), 1) "
+        "FROM collectors WHERE cpu_ns IS NOT NULL AND at_ns IS NOT NULL GROUP BY source "
+        "HAVING max(at_ns) - min(at_ns) > ? ORDER BY 2 DESC",
+        [int(seconds * 10**9 / 4)],
+    ).fetchall()
+    return dict(rows)
+
+
+def measure(
+    per_s: int, seconds: float, transfers: int, seal_every: str, ranks: int, sources: str
+) -> None:
+    """One run, told in one line, and in one more where there are several sources."""
     with tempfile.TemporaryDirectory(prefix="oncall-bench-") as folder:
         run, data, log = Path(folder, "run"), Path(folder, "data"), Path(folder, "log")
         rings_dir(run).mkdir(parents=True)
         config = Path(folder, "collect.toml")
-        told = {"seal_every": seal_every, "node": "bench", "sources": ["rings"]}
+        told = {"seal_every": seal_every, "node": "bench"}
+        if sources == "rings":
+            told["sources"] = ["rings"]
         config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in told.items()))
         rings = []
-        for rank in range(RANKS):
+        for rank in range(ranks):
             rings.append(RingWriter(rings_dir(run), rank))
             rings[-1].communicator(0, 0xBE4C)
         with log.open("w") as stderr:
@@ -94,6 +113,7 @@ def measure(per_s: int, seconds: float, transfers: int, seal_every: str) -> None
         try:
             while not socket_path(run).exists():
                 time.sleep(0.05)
+            time.sleep(WARM_UP_S)  # imports, and what is read once
             before_s, began = cpu_s(collector.pid), time.monotonic()
             written = drive(rings, per_s, seconds, transfers)
             share = (cpu_s(collector.pid) - before_s) / (time.monotonic() - began)
@@ -109,14 +129,21 @@ def measure(per_s: int, seconds: float, transfers: int, seal_every: str) -> None
         with open_shards(shards) as opened:
             rows = opened.con.execute("SELECT count(*) FROM ops WHERE ended_ns IS NOT NULL")
             ((stored,),) = rows.fetchall()
+            by_source = cpu_by_source(opened, seconds)
         size = sum(shard.size_bytes for shard in shards)
         print(
-            f"{per_s:>7,} ops/s, {transfers} transfers each: {share:6.1%} of one core, "
+            f"{ranks} ranks, {per_s:>6,} ops/s, {transfers} transfers each: "
+            f"{share:6.2%} of one core, "
             f"{peak:4.0f} MB peak, {written - stored} of {written:,} operations lost "
             f"({dropped} records dropped), {size / max(stored, 1):5.1f} bytes an operation, "
             f"seal {max(seals, default=0)} ms at most of {len(seals)}",
             flush=True,
         )
+        if sources != "rings":
+            each = {name: part for name, part in by_source.items() if name != "collector"}
+            store = by_source.get("collector", 0.0) - sum(each.values())
+            told_each = ", ".join(f"{name} {part:.2%}" for name, part in each.items())
+            print(f"    {told_each}; the rest, commits and seals: {store:.2%}", flush=True)
 
 
 def main() -> None:
@@ -124,12 +151,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--load", type=int, nargs="+", default=[4_000, 40_000])
     parser.add_argument("--transfers", type=int, nargs="+", default=[0, 2])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[8])
+    parser.add_argument("--sources", choices=("rings", "default"), default="rings")
     parser.add_argument("--seal-every", default="10 s")
     told = parser.parse_args()
     print(f"load of this machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for transfers in told.transfers:
-        for per_s in told.load:
-            measure(per_s, told.seconds, transfers, told.seal_every)
+        for ranks in told.ranks:
+            for per_s in told.load:
+                measure(per_s, told.seconds, transfers, told.seal_every, ranks, told.sources)
     print(f"load of this machine after: {os.getloadavg()[0]:.1f}")
 
 

@@ -22,6 +22,8 @@ from oncall.collect.ring_layout import CommunicatorState, Operation
 from oncall.collect.rings import RingSource
 from oncall.collect.source import Collected, Instant
 from oncall.collect.sources import make_sources
+from oncall.shards.catalog import sealed_shards
+from oncall.shards.reader import open_shards
 
 Rows = Callable[[str], list[tuple[Any, ...]]]
 MakeAgent = Callable[..., Agent]
@@ -158,14 +160,14 @@ def test_a_step_of_the_clock_bends_no_duration(
     agent.step()
     agent.finish()
     ((enqueued_ns, took_ns),) = sealed_rows(
-        "SELECT enqueued_ns, ended_ns - enqueued_ns FROM ops WHERE seq = 1"
+        "SELECT enqueued_ns, ended_ns - enqueued_ns FROM ops WHERE seq = 1 AND ended_ns IS NOT NULL"
     )
     assert took_ns == 400
     assert abs(enqueued_ns - (time.time_ns() - 10 * MINUTE_NS)) < MINUTE_NS
 
 
 def test_a_clock_set_back_overwrites_no_shard(
-    rings: Path, make_agent: MakeAgent, clock: Any, config: Configuration
+    rings: Path, make_agent: MakeAgent, clock: Any, sealed_rows: Rows
 ) -> None:
     ring = RingWriter(rings)
     ring.communicator(0, COMM)
@@ -175,7 +177,31 @@ def test_a_clock_set_back_overwrites_no_shard(
         clock.set_by_ns -= MINUTE_NS
         agent.step()
         agent.seal(clock())
-    assert len(list(config.data_dir.glob("gpu017.*.duckdb"))) == 4
+    counted = "SELECT count(*), count(DISTINCT seq) FROM ops WHERE ended_ns IS NOT NULL"
+    assert sealed_rows(counted) == [(40, 40)]
+
+
+@pytest.mark.parametrize("step_ns", [-60 * MINUTE_NS, 60 * MINUTE_NS])
+def test_a_shard_holds_one_time(
+    rings: Path, make_agent: MakeAgent, clock: Any, config: Configuration, step_ns: int
+) -> None:
+    ring = RingWriter(rings)
+    ring.communicator(0, COMM)
+    agent = make_agent()
+    ring.append(operations(1, 10))
+    agent.step()
+    clock.set_by_ns += step_ns
+    ring.append(operations(11, 10))
+    agent.step()
+    agent.finish()
+    for shard in sealed_shards(config.data_dir):
+        assert shard.end_ns - shard.start_ns < MINUTE_NS
+        with open_shards([shard]) as opened:
+            ((first_ns, last_ns),) = opened.con.execute(
+                "SELECT min(enqueued_ns), max(ended_ns) FROM ops"
+            ).fetchall()
+        if first_ns is not None:
+            assert shard.start_ns - MINUTE_NS < first_ns <= last_ns < shard.end_ns + MINUTE_NS
 
 
 def test_a_hang_stays_visible_behind_a_full_ring(

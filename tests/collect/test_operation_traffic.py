@@ -113,6 +113,7 @@ class Watching:
     """A source that keeps what it is shown."""
 
     name = "watching"
+    is_watching = True
 
     def __init__(self) -> None:
         self.seen: list[Batch] = []

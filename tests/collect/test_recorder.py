@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -10,11 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from oncall.collect.config import Configuration
 from oncall.collect.log import Log
 from oncall.collect.recorder import Recorder
 from oncall.shards.batch import Batch, one_row
+from oncall.shards.seal_log import SinceBoot
 from oncall.shards.writer import LiveStore
 
 Rows = Callable[[str], list[tuple[Any, ...]]]
@@ -35,7 +38,9 @@ def test_it_stops_when_little_is_free_and_goes_on_by_itself(
 ) -> None:
     log, said = _log()
     row_bytes = _seqs(1, 100).bytes
-    recorder = Recorder(replace(config, keep_free_bytes=2**20, backlog_bytes=row_bytes * 3), log)
+    small = replace(config, keep_free_bytes=2**20, backlog_bytes=row_bytes * 3)
+    monotonic = itertools.count(SECOND_NS, 10 * SECOND_NS)  # it is always time to try again
+    recorder = Recorder(small, log, monotonic_ns=lambda: next(monotonic))
     recorder.add([_seqs(1, 100)])
     assert recorder.commit(SECOND_NS) == 100
     real = os.statvfs(config.data_dir)
@@ -65,16 +70,22 @@ def test_it_stops_when_little_is_free_and_goes_on_by_itself(
     assert told.count("writing again; 200 rows were lost so far") == 1
 
 
-def test_a_clock_set_back_does_not_put_off_the_next_attempt(config: Configuration) -> None:
-    recorder = Recorder(config, _log()[0])
+@pytest.mark.parametrize("set_by_ns", [-(10**15), 0, 10**15])
+def test_the_next_attempt_comes_when_it_is_due_however_the_clock_is_set(
+    config: Configuration, set_by_ns: int
+) -> None:
+    monotonic = [SECOND_NS]
+    recorder = Recorder(config, _log()[0], monotonic_ns=lambda: monotonic[0])
     away = config.data_dir.with_name("away")
     config.data_dir.rename(away)
     recorder.add([_seqs(1, 100)])
-    hour_ns = 3600 * SECOND_NS
-    assert recorder.commit(10 * hour_ns) == 0
+    wall_ns = 10**18
+    assert recorder.commit(wall_ns) == 0
     away.rename(config.data_dir)
-    assert recorder.commit(10 * hour_ns + SECOND_NS) == 0  # not yet
-    assert recorder.commit(9 * hour_ns) == 100
+    monotonic[0] += SECOND_NS
+    assert recorder.commit(wall_ns + set_by_ns) == 0  # not yet
+    monotonic[0] += 5 * SECOND_NS
+    assert recorder.commit(wall_ns + set_by_ns) == 100
     recorder.close()
 
 
@@ -136,14 +147,27 @@ def test_recording_goes_on_while_a_shard_is_sealed(
 
 def test_the_oldest_shards_go(config: Configuration) -> None:
     log, said = _log()
-    recorder = Recorder(replace(config, keep_ns=10 * SECOND_NS), log)
+    uptime = SinceBoot("boot", 0)
+    recorder = Recorder(replace(config, keep_ns=10 * SECOND_NS), log, boot_clock=lambda: uptime)
     for second in (1, 5, 30):
+        uptime = SinceBoot("boot", second * SECOND_NS)
         recorder.add([_seqs(second, 1)])
         recorder.commit(second * SECOND_NS)
         assert recorder.seal(second * SECOND_NS + 1)
         recorder.settle()
     assert len(list(config.data_dir.glob("*.duckdb"))) == 1
     assert said.getvalue().count("retired") == 2
+    recorder.close()
+
+
+def test_no_step_of_the_clock_makes_a_shard_old(config: Configuration) -> None:
+    recorder = Recorder(replace(config, keep_ns=10 * SECOND_NS), _log()[0])
+    for wall_ns in (10**18, 10**18 + 10**15, 10**17, 2 * 10**18):
+        recorder.add([_seqs(1, 1)])
+        recorder.commit(wall_ns)
+        assert recorder.seal(wall_ns + 1)
+        recorder.settle()
+    assert len(list(config.data_dir.glob("*.duckdb"))) == 4
     recorder.close()
 
 

@@ -7,6 +7,7 @@ import json
 import shutil
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from oncall import diagnose as use_case
 from oncall.diagnosis import Diagnosis
 from oncall.errors import ExitCode, UsageError
 from oncall.evidence.incident import Incident
-from oncall.fleet.ask import Answer, ask_fleet
+from oncall.fleet.ask import Answer, ask_fleet, choose_job
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.local import LocalTransport
 from oncall.fleet.outcome import HostError
@@ -258,9 +259,18 @@ for line in sys.stdin:
 class HostileTransport(LocalTransport):
     """Real nodes, and `bad`: a process that answers what it likes."""
 
-    def __init__(self, folders: dict[str, Path], evil: str, silence_s: float = 2.0) -> None:
+    def __init__(
+        self,
+        folders: dict[str, Path],
+        evil: str,
+        silence_s: float = 2.0,
+        *,
+        hello: Mapping[str, Any] = HELLO,
+        clock: Mapping[str, Any] = CLOCK,
+    ) -> None:
         super().__init__(folders, in_process=True)
         self.evil = evil
+        self.hello, self.clock = json.dumps(hello).encode(), json.dumps(clock).encode()
         self.silence_s = silence_s
 
     @asynccontextmanager
@@ -269,8 +279,7 @@ class HostileTransport(LocalTransport):
             async with super().connect(host) as connection:
                 yield connection
             return
-        hello, clock = json.dumps(HELLO).encode(), json.dumps(CLOCK).encode()
-        script = _SCRIPT.format(hello=hello, clock=clock, evil=self.evil)
+        script = _SCRIPT.format(hello=self.hello, clock=self.clock, evil=self.evil)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", script),
             stdin=asyncio.subprocess.PIPE,
@@ -311,6 +320,81 @@ def test_a_node_that_answers_what_it_likes_is_a_gap_and_the_others_are_diagnosed
         diagnosis = use_case.diagnose(incident, HANG_ONLY, None)
     assert told(diagnosis) == [("hang", "H1", [5])]
     assert [gap.nodes for gap in diagnosis.coverage.gaps] == [("bad",)]
+
+
+def _greeting(**changed: Any) -> dict[str, Any]:
+    return {"end": {**HELLO["end"], **changed}}
+
+
+HUGE = 10**30
+GREETINGS = {
+    "an instant beyond all columns": _greeting(jobs={"it's": {"last_ns": HUGE, "ranks": [HUGE]}}),
+    "jobs that are no jobs": _greeting(jobs=[1, 2]),
+    "a job's name that steers a terminal": _greeting(jobs={"it's\x1b[2J": {"last_ns": 1}}),
+    "no name of a node": _greeting(node="../../etc\x1b[2J"),
+    "nested without end": _greeting(rings=json.loads("[" * 200 + "]" * 200)),
+    "gaps that are no sentences": _greeting(gaps=[{"a": HUGE}] * 100, collector="yes"),
+}
+
+
+@pytest.mark.parametrize("greeting", GREETINGS)
+def test_what_a_node_says_of_itself_is_not_relied_on(greeting: str, nodes: dict[str, Path]) -> None:
+    transport = HostileTransport(nodes, HOSTILE["no parquet"], hello=GREETINGS[greeting])
+    answer = ask(transport, {**nodes, "bad": None}, "it's", rulebooks=HANG_ONLY)
+    with answer.incident as incident:
+        diagnosis = use_case.diagnose(incident, HANG_ONLY, None)
+    assert told(diagnosis) == [("hang", "H1", [5])]
+    assert answer.outcomes["bad"].node == "bad"
+
+
+def test_a_clock_that_cannot_be_is_a_gap(nodes: dict[str, Path]) -> None:
+    clock = {"end": {"received_ns": -HUGE, "answered_ns": HUGE}}
+    transport = HostileTransport(nodes, HOSTILE["garbage"], clock=clock)
+    answer = ask(transport, {**nodes, "bad": None}, rulebooks=HANG_ONLY)
+    answer.incident.close()
+    assert answer.outcomes["bad"].kind == "protocol"
+
+
+def test_a_name_that_is_another_nodes_is_not_taken(nodes: dict[str, Path]) -> None:
+    """Whoever is asked by that name has it, whichever of the two answers first."""
+    transport = HostileTransport(nodes, HOSTILE["garbage"], hello=_greeting(node="gpu001"))
+    for hosts in ({**nodes, "bad": None}, {"bad": None, **nodes}):
+        answer = ask(transport, hosts, rulebooks=HANG_ONLY)
+        with answer.incident as incident:
+            assert told(use_case.diagnose(incident, HANG_ONLY, None)) == [("hang", "H1", [5])]
+        assert answer.outcomes["gpu001"].kind == "ok"
+        assert answer.outcomes["bad"].kind == "protocol"
+        assert "says it is gpu001, as gpu001 does" in answer.outcomes["bad"].message
+
+
+def test_a_node_that_answers_a_byte_at_a_time_is_not_waited_for(nodes: dict[str, Path]) -> None:
+    slowly = "\nwhile True: out.write(b'{'); out.flush(); time.sleep(0.05)"
+
+    async def run() -> Mapping[str, Any]:
+        got = nodes["gpu001"] / "slow"
+        transport = HostileTransport({}, slowly)
+        async with Gather(transport, ["bad"], Window(), got, patience_s=1.0) as gather:
+            await gather.greet()
+            await gather.digest("it's")
+            return gather.answers.outcomes
+
+    assert asyncio.run(run())["bad"].kind in ("timeout", "protocol")
+
+
+def test_a_job_is_found_on_a_node_whose_clock_is_behind(nodes: dict[str, Path]) -> None:
+    """Of a window on the console's clock: the node has seen its job an hour ago on its own."""
+    now_ns = time.time_ns()
+    hour_ns = 3600 * 10**9
+    there = {"end": {"received_ns": now_ns - hour_ns, "answered_ns": now_ns - hour_ns}}
+    hello = _greeting(jobs={"it's": {"last_ns": now_ns - hour_ns, "ranks": [9]}})
+
+    async def run() -> Mapping[str, Any]:
+        transport = HostileTransport({}, HOSTILE["garbage"], hello=hello, clock=there)
+        got = nodes["gpu001"] / "behind"
+        async with Gather(transport, ["bad"], Window(now_ns - 600 * 10**9), got) as gather:
+            return await gather.greet()
+
+    assert choose_job(asyncio.run(run()), None, now_ns - 600 * 10**9) == "it's"
 
 
 def test_what_has_arrived_when_we_stop_waiting_is_the_answer(nodes: dict[str, Path]) -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.shards.catalog import Shard, parse_shard, sealed_shards, shard_name
-from oncall.shards.retention import Retention, surplus
 
 NODES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}", fullmatch=True)
 INSTANTS = st.integers(min_value=0, max_value=10**18)
@@ -34,26 +33,3 @@ def test_a_span_needs_the_shards_that_overlap_it(tmp_path: Path) -> None:
     found = sealed_shards(tmp_path, since_ns=15, until_ns=20, nodes=["gpu017"])
     assert [shard.start_ns for shard in found] == [10, 20]
     assert len(sealed_shards(tmp_path)) == 5
-
-
-def _shards(ends: list[int]) -> list[tuple[Shard, int]]:
-    return [(Shard(end - 1, end, "gpu017", Path(str(end))), 10) for end in ends]
-
-
-@given(
-    st.lists(INSTANTS, min_size=1, max_size=30, unique=True).map(sorted),
-    st.integers(0, 10**18),
-    st.integers(0, 400),
-)
-def test_retention_keeps_the_newest_and_never_too_much(
-    ends: list[int], keep_ns: int, keep_bytes: int
-) -> None:
-    now_ns = 10**18
-    shards = _shards(ends)
-    going = surplus(shards, Retention(keep_ns, keep_bytes), now_ns)
-    kept = shards[len(going) :]
-    assert [shard for shard, _ in shards[: len(going)]] == going  # the oldest first
-    assert kept  # never the last
-    assert len(kept) == 1 or (
-        len(kept) * 10 <= keep_bytes and kept[0][0].end_ns >= now_ns - keep_ns
-    )

@@ -46,7 +46,7 @@ class _Buffer(io.BytesIO):
 
 @given(
     job=st.text(st.characters(categories=("L", "N", "P", "S")), max_size=40),
-    comms=st.lists(st.integers(0, 2**64 - 1), max_size=5),
+    comms=st.lists(st.integers(0, 2**64 - 1), max_size=5, unique=True),
     seqs=st.none() | st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)),
     since_ns=st.none() | st.integers(0, 2**62),
 )

@@ -286,10 +286,10 @@ def drawings_of(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dic
     import duckdb
 
     from oncall.errors import Interrupted, short_reason
+    from oncall.printable import clean
     from oncall.report.network import evidence as network
     from oncall.report.stages import evidence as stages
     from oncall.report.traffic import evidence as traffic
-    from oncall.report.words import clean
 
     drawn: dict[str, list[str]] = {}
     for kind, rulebooks in (

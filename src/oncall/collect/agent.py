@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 
 from oncall.collect.account import Account, cpu_ns, rss_bytes
@@ -22,6 +23,7 @@ from oncall.collect.source import (
     Collected,
     Instant,
     Source,
+    Unhurried,
     Watched,
     Watcher,
     read_clock,
@@ -33,6 +35,7 @@ from oncall.units import NS_PER_S, format_number
 
 _SEAL_AGAIN_NS = NS_PER_S  # after a seal that had to wait
 _FIRST_READING_NS = 5 * NS_PER_S  # that `once` waits for, of sources that are slow
+_STEP_NS = NS_PER_S  # of the wall clock; NTP slews by less between two drains
 _MOST_ROUNDS = 100  # of the final drain: a job that goes on recording must not keep us
 
 
@@ -60,9 +63,11 @@ class Agent:
         self._show_at_ns = 0
         self._seal_at_ns = clock().monotonic_ns + config.seal_every_ns
         self._seal_large_at_ns = 0
+        self._offset_ns: int | None = None  # Unix time less CLOCK_MONOTONIC, at the last step
         self._asked: queue.SimpleQueue[Future[Sequence[Batch]]] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._stopping = False
+        self._finished = False
         self._new_config: Configuration | None = None
 
     # ------------------------------------------------------- from other threads
@@ -82,6 +87,8 @@ class Agent:
         asked: Future[Sequence[Batch]] = Future()
         self._asked.put(asked)
         self._wake.set()
+        if self._finished:
+            self._send_away()
         return asked.result(timeout_s)
 
     @property
@@ -108,13 +115,27 @@ class Agent:
         if self._new_config:
             self._reconfigure(self._new_config)
         now = self._clock()
-        self._drain(now)
+        self._see_clock(now)
+        must_commit = self._must_commit(now)
+        self._drain(now, everything=must_commit or self._is_watched or self._must_seal(now))
         self._show_present(now)
         if self._must_seal(now):
             self._begin_seal(now)
-        elif self._must_commit(now):
+        elif must_commit or self._must_commit(now):
             self._commit(now)
         self._answer(now)
+
+    def _see_clock(self, now: Instant) -> None:
+        """Where the wall clock was stepped, seal what is there in the time that it was written in:
+        a shard of two times would be found in neither."""
+        offset_ns, self._offset_ns = self._offset_ns, now.offset_ns
+        if offset_ns is None or abs(now.offset_ns - offset_ns) < _STEP_NS:
+            return
+        self._log.warning(
+            f"the clock was set by {format_number((now.offset_ns - offset_ns) / NS_PER_S)} s: "
+            "sealing what was recorded before"
+        )
+        self._begin_seal(Instant(now.monotonic_ns + offset_ns, now.monotonic_ns))
 
     def once(self) -> None:
         """Read every source once, and finish."""
@@ -140,6 +161,14 @@ class Agent:
             except Exception as error:  # everything is sealed, and the others are to be let go
                 self._log.error(f"{source.name}: {say_bug(error)}")
         self._recorder.close()
+        self._finished = True
+        self._send_away()
+
+    def _send_away(self) -> None:
+        """Answer nobody any more: who asks now would wait for a loop that has ended."""
+        with suppress(queue.Empty):
+            while True:
+                self._asked.get_nowait().set_exception(TimeoutError("the collector has stopped"))
 
     def seal(self, now: Instant) -> None:
         """Seal what is there with how things stand, and wait until that is done."""
@@ -148,10 +177,11 @@ class Agent:
         self._recorder.settle()
 
     def _begin_seal(self, now: Instant) -> None:
-        """Commit with how things stand, and seal beside, if that can be now."""
+        """Commit all there is with how things stand, and seal beside, if that can be now."""
+        self._drain(now)
         self._recorder.add(self._standing(now))
-        # What a source then found to be over, and bookmarks that agree with it: were they of before,
-        # the collector that takes over after a kill would find it to be over again.
+        # What a source then found to be over, with bookmarks that agree with it: older ones would
+        # let the collector that takes over after a kill find it to be over again.
         self._drain(now)
         self._record_accounts(now)
         self._commit(now)
@@ -163,15 +193,19 @@ class Agent:
 
     # -------------------------------------------------------------------- its parts
 
-    def _drain(self, now: Instant) -> int:
-        """Collect from every source; returns how many rows came. One that raises is reported,
-        and the others go on."""
+    @property
+    def _is_watched(self) -> bool:
+        return any(watcher.is_watching for watcher in self._watchers)
+
+    def _drain(self, now: Instant, *, everything: bool = True) -> int:
+        """Collect from every source, or without `everything` what cannot wait; returns how many
+        rows came. One that raises is reported, and the others go on."""
         rows = 0
         for source in self._sources:
             account = self._accounts[source.name]
             began_ns = time.thread_time_ns()
             try:
-                collected = source.collect(now)
+                collected = self._collect(source, now, everything)
             except Exception as error:  # a bug in one source must not cost us the others
                 before = self._bookmarks.get(source.name, {})
                 collected = Collected((), account.dropped, (say_bug(error),), before, account.notes)
@@ -185,6 +219,11 @@ class Agent:
             self._bookmarks[source.name] = collected.bookmarks
             rows += count
         return rows
+
+    def _collect(self, source: Source, now: Instant, everything: bool) -> Collected:
+        if everything or not isinstance(source, Unhurried):
+            return source.collect(now)
+        return source.collect_urgent(now)
 
     def _must_seal(self, now: Instant) -> bool:
         # What is done at a seal takes time by the operation, and the rings fill meanwhile.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +13,7 @@ from oncall.collect.shared_file import SharedFileReader
 from oncall.errors import BadInput
 from oncall.units import NS_PER_S
 
+_MOST_OPEN = 640  # anybody may leave files here
 _LOOK_EVERY_NS = NS_PER_S  # for files that are new, or of processes that are gone
 
 R = TypeVar("R", bound=SharedFileReader[Any])
@@ -39,7 +41,7 @@ class LivingFiles(Generic[R]):
         if now_ns < self._look_at_ns:
             return False
         self._look_at_ns = now_ns + _LOOK_EVERY_NS
-        paths = set(self._folder.glob(f"*{self._suffix}"))
+        paths = set(islice(self._folder.glob(f"*{self._suffix}"), _MOST_OPEN))
         for path, file in list(self._open.items()):
             if path not in paths or not _lives(file):
                 self.let_go(file)

@@ -9,10 +9,12 @@ what is not over is told as it stands. Raw epochs are stored around what is late
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 
 from oncall.collect.own_thread import OwnThread
-from oncall.collect.recent_traffic import RecentTraffic
+from oncall.collect.recent_traffic import KEEP_NS, RecentTraffic
 from oncall.collect.segmenting import Segmenting
 from oncall.collect.source import Collected, Instant
 from oncall.shards.batch import Batch
@@ -21,7 +23,8 @@ from oncall.units import NS_PER_S
 READ = ("ops", "comms", "ranks", "qps")
 _LOOK_NS = NS_PER_S // 4
 _MOST_WAITING = 100_000  # rows of other sources that wait for the next round
-_MOST_IDLE = 5_000  # ... while nothing is measured
+_MOST_IDLE = 25_000  # ... while nothing is measured: some seconds before the first epochs
+_STEP_NS = NS_PER_S  # of the wall clock, between two looks
 
 
 class TrafficSource:
@@ -31,39 +34,58 @@ class TrafficSource:
     name = "traffic"
 
     def __init__(
-        self, recent: RecentTraffic, every_ns: int, segmenting: Segmenting | None = None
+        self,
+        recent: RecentTraffic,
+        every_ns: int,
+        segmenting: Segmenting | None = None,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.every_ns = _LOOK_NS
         self._recent = recent
+        self._monotonic_ns = monotonic_ns
         self._round_every_ns = every_ns
         self._round_at_ns = 0
         self._segmenting = segmenting or Segmenting()
         self._lock = threading.Lock()
-        self._seen: list[Batch] = []
+        self._seen: deque[tuple[int, Batch]] = deque()  # since when, on the monotonic clock
         self._waiting = 0
         self._dropped = 0
         self._open: Sequence[Batch] = ()
         self._raw: list[Batch] = []
         self._crowded = False
+        self._offset_ns: int | None = None  # Unix time less CLOCK_MONOTONIC
 
     # --------------------------------------------------------- the agent's thread
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether there is traffic to find operations in."""
+        return self._recent.bytes > 0
+
     def see(self, batches: Sequence[Batch]) -> None:
-        """Rows of other sources, on their way into the store."""
+        """Rows of other sources, on their way into the store. Those of the last minute wait until
+        somebody measures traffic; then all of them wait for the next round."""
         mine = [batch for batch in batches if batch.table in READ]
-        most = _MOST_WAITING if self._recent.bytes else _MOST_IDLE
+        now_ns = self._monotonic_ns()
         with self._lock:
-            self._seen += mine
+            self._seen += [(now_ns, batch) for batch in mine]
             self._waiting += sum(batch.rows for batch in mine)
+            most = _MOST_WAITING if self._recent.bytes else _MOST_IDLE
             while self._waiting > most:
-                gone = self._seen.pop(0)
-                self._waiting -= gone.rows
-                self._dropped += gone.rows if self._recent.bytes else 0
+                self._dropped += self._forget_oldest() if self._recent.bytes else 0
+            while not self._recent.bytes and self._seen and self._seen[0][0] < now_ns - KEEP_NS:
+                self._forget_oldest()
+
+    def _forget_oldest(self) -> int:
+        _, gone = self._seen.popleft()
+        self._waiting -= gone.rows
+        return gone.rows
 
     # ------------------------------------------------------------- its own thread
 
     def collect(self, now: Instant) -> Collected:
         """Rows of operations whose traffic is over, and raw epochs that are wanted."""
+        self._see_clock(now)
         self._raw += self._recent.wanted(now.realtime_ns)
         batches, self._raw = self._raw[:1], self._raw[1:]
         if now.monotonic_ns >= self._round_at_ns:
@@ -84,9 +106,23 @@ class TrafficSource:
         many = "more is sent than can be searched at once: what some operations sent is not told"
         return (many,) if self._crowded else ()
 
-    def _round(self, now: Instant) -> list[Batch]:
+    def _see_clock(self, now: Instant) -> None:
+        """Begin anew where the wall clock was stepped: operations and epochs of two times would
+        never meet."""
+        offset_ns, self._offset_ns = self._offset_ns, now.offset_ns
+        if offset_ns is None or abs(now.offset_ns - offset_ns) < _STEP_NS:
+            return
+        self._recent.clock_was_set(now.offset_ns - offset_ns)
+        self._segmenting.begin_anew()
+        self._open = ()
         with self._lock:
-            seen, self._seen, self._waiting = self._seen, [], 0
+            self._seen, self._waiting = deque(), 0
+
+    def _round(self, now: Instant) -> list[Batch]:
+        if not self._recent.bytes and self._segmenting.is_at_rest:
+            return []  # nothing is measured, and nothing is left of what was
+        with self._lock:
+            seen, self._seen, self._waiting = [batch for _, batch in self._seen], deque(), 0
         found = self._segmenting.advance(seen, self._recent, now.realtime_ns)
         self._open = (found.open,) if found.open.rows else ()
         self._crowded = found.is_crowded
@@ -100,4 +136,10 @@ class TrafficThread(OwnThread):
 
     def __init__(self, source: TrafficSource) -> None:
         super().__init__(source)
+        self._source_of_traffic = source
         self.see = source.see
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether anybody measures what is sent."""
+        return self._source_of_traffic.is_watching

@@ -179,6 +179,15 @@ class RecentTraffic:
         numbers[own] = other
         return numbers
 
+    def clock_was_set(self, by_ns: int) -> None:
+        """Forget the epochs, which are of another time now, and let what was lately be so still."""
+        with self._lock:
+            self._pieces, self._rows, self._wanted = [], 0, None
+            self.whole_since_ns += by_ns
+            self._measured_ns += by_ns
+            if self._trigger_ns is not None:
+                self._trigger_ns += by_ns
+
     # ------------------------------------------------------------- raw epochs
 
     def trigger(self, now_ns: int, since_ns: int) -> None:

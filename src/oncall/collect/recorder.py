@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from oncall.shards.batch import Batch
 from oncall.shards.bookmarks import Bookmark, recall
 from oncall.shards.database import Limits, connect
 from oncall.shards.retention import Retention, retire
+from oncall.shards.seal_log import BootClock, read_boot_clock
 from oncall.shards.writer import LiveStore, Place, PrepareError, StoreError, UnwritableRows, recover
 from oncall.units import NS_PER_S, format_bytes, format_number
 
@@ -30,6 +32,7 @@ Prepare = Callable[[duckdb.DuckDBPyConnection], object]
 
 COMMIT_BYTES = 2 * 2**20  # of rows in one transaction
 _RETRY_NS = 5 * NS_PER_S
+_SEAL_WITHIN_S = 10.0  # that readers give a seal which waits for its turn
 
 
 @dataclass(frozen=True)
@@ -43,18 +46,30 @@ class Reading:
 class Recorder:
     """The store of one collector. One thread records; others read within `reading`."""
 
-    def __init__(self, config: Configuration, log: Log, prepare: Prepare | None = None) -> None:
+    def __init__(
+        self,
+        config: Configuration,
+        log: Log,
+        prepare: Prepare | None = None,
+        *,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        boot_clock: BootClock = read_boot_clock,
+    ) -> None:
         self.problem: str | None = None  # why nothing is written now
         self.unsealed = 0  # operations in the live store
-        self._place = Place(config.data_dir, config.node, config.keep_free_bytes)
+        self._place = Place(config.data_dir, config.node, config.keep_free_bytes, boot_clock)
         self._log = log
         self._prepare = prepare
         self._store: LiveStore | None = None
         self._backlog = Backlog(config.backlog_bytes)
         self._unwritable = 0
-        self._bookmarks: Mapping[str, Bookmark] | None = None  # those committed last, by us
-        self._retry_at_ns = 0
+        self._monotonic_ns = monotonic_ns
+        self._retry_at_ns: int | None = None  # on the monotonic clock
+        self._marked: Mapping[str, Bookmark] | None = None  # those committed last, where known
+        self._unsure: tuple[str, Sequence[Batch]] | None = None  # token and rows of a commit
         self._readers = threading.Lock()  # held by who reads the store, and by who seals it
+        self._may_read = threading.Event()  # not while a seal waits: readers would never let it
+        self._may_read.set()
         self._sealing: threading.Thread | None = None
         self._seal_failure: StoreError | None = None
         self.configure(config)
@@ -93,24 +108,24 @@ class Recorder:
             return 0
         if self._seal_failure:
             failure, self._seal_failure = self._seal_failure, None
-            self._stop_writing(failure, now_ns)
-        # A clock that was set back must not make that hours.
-        if self._store is None and 0 < self._retry_at_ns - now_ns <= _RETRY_NS:
+            self._stop_writing(failure)
+        if self._retry_at_ns is not None and self._monotonic_ns() < self._retry_at_ns:
             return 0
         rows = 0
         try:
             self._place.check_free()
             if self._store is None:
                 self._store = self._open(now_ns)
+            self._store.saw(now_ns)
+            self._retry_at_ns = None
             # In pieces: what DuckDB holds for a transaction is many times its rows.
             while batches := self._backlog.first(COMMIT_BYTES):
                 is_last = len(batches) == len(self._backlog.batches)
                 rows += self._write(self._store, batches, bookmarks if is_last else None)
-                self._backlog.written(batches)
-                if is_last and bookmarks is not None:
-                    self._bookmarks = dict(bookmarks)
+            if bookmarks is not None and bookmarks != self._marked:
+                self._write_at_once(self._store, (), bookmarks)  # what was read has no rows yet
         except StoreError as error:
-            self._stop_writing(error, now_ns)
+            self._stop_writing(error)
             return rows
         if self.problem:
             self._log.warning(f"writing again; {format_number(self.dropped)} rows were lost so far")
@@ -123,7 +138,11 @@ class Recorder:
         Until it is done rows wait in the backlog. It waits while an answer is being read from the
         store, and while nothing can be written.
         """
-        if self._store is None or self.problem or not self._readers.acquire(blocking=False):
+        if self._store is None or self.problem:
+            self._may_read.set()
+            return False
+        if not self._readers.acquire(blocking=False):
+            self._may_read.clear()
             return False
         store, self._store = self._store, None
         self.unsealed = 0
@@ -133,7 +152,7 @@ class Recorder:
 
     def try_again(self) -> None:
         """Write at the next commit, however lately it failed: there will be no later one."""
-        self._retry_at_ns = 0
+        self._retry_at_ns = None
 
     def settle(self) -> None:
         """Wait until sealing is done."""
@@ -151,17 +170,20 @@ class Recorder:
                 self._log.error(f"{shard.path.name}: sealed without a digest: {error}")
             took_ms = round((time.monotonic() - began) * 1000)
             self._log.info(f"{shard.path.name}: sealed, {shard.size_bytes:,} bytes in {took_ms} ms")
-            for gone in retire(self._place.folder, self._place.node, self._retention, now_ns):
+            place = self._place
+            for gone in retire(place.folder, place.node, self._retention, place.boot_clock):
                 self._log.info(f"{gone.path.name}: retired")
         except (StoreError, OSError) as error:
             store.close()
             self._seal_failure = StoreError(str(error))
         finally:
+            self._may_read.set()
             self._readers.release()
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
-        """Read what is committed; sealing waits meanwhile."""
+        """Read what is committed; sealing waits meanwhile, and has the next turn."""
+        self._may_read.wait(_SEAL_WITHIN_S)
         with self._readers:
             store = self._store
             con = store.cursor() if store else _empty(self._limits)
@@ -181,18 +203,39 @@ class Recorder:
     def _write(
         self, store: LiveStore, batches: Sequence[Batch], bookmarks: Mapping[str, Bookmark] | None
     ) -> int:
-        """Commit batches, without those that no store can hold; returns how many rows."""
+        """Commit the first batches of the backlog, without those that no store can hold; returns
+        how many rows. Each leaves the backlog as soon as it is committed."""
         try:
-            rows = store.write(batches, bookmarks)
+            rows = self._write_at_once(store, batches, bookmarks)
         except UnwritableRows as error:
-            if len(batches) == 1:
-                self._unwritable += batches[0].rows
-                self._log.error(f"{batches[0].table}: rows left out: {error}")
-                return 0
-            *others, last = batches
-            rows = sum(self._write(store, [batch], None) for batch in others)
-            return rows + self._write(store, [last], bookmarks)
-        self.unsealed += sum(batch.rows for batch in batches if batch.table == "ops")
+            if len(batches) > 1:
+                # Bookmarks that came before the rows they go with would hide what a kill costs.
+                last = len(batches) - 1
+                return sum(
+                    self._write(store, [batch], bookmarks if number == last else None)
+                    for number, batch in enumerate(batches)
+                )
+            self._unwritable += batches[0].rows
+            self._log.error(f"{batches[0].table}: rows left out: {error}")
+            rows = 0
+        self._backlog.written(batches)
+        self.unsealed += rows and sum(batch.rows for batch in batches if batch.table == "ops")
+        return rows
+
+    def _write_at_once(
+        self, store: LiveStore, batches: Sequence[Batch], bookmarks: Mapping[str, Bookmark] | None
+    ) -> int:
+        """Commit batches in one transaction; returns how many rows. Raises as `LiveStore.write`."""
+        token = uuid.uuid4().hex
+        self._unsure = (token, batches)
+        try:
+            rows = store.write(batches, bookmarks, token)
+        except UnwritableRows:
+            self._unsure = None
+            raise
+        self._unsure = None
+        if bookmarks is not None:
+            self._marked = dict(bookmarks)
         return rows
 
     def _open(self, now_ns: int) -> LiveStore:
@@ -201,15 +244,19 @@ class Recorder:
             self._log.warning(f"{found.shard.path.name}: recovered, its collector was cut off")
         if found.problem:
             self._log.error(f"left behind and damaged, set aside: {found.problem}")
-        if self._bookmarks is None:
-            self._bookmarks = recall(self._place.folder, self._place.node)
-        return LiveStore(self._place, now_ns, self._limits, self._bookmarks)
+        if self._unsure:
+            if self._unsure[0] == found.token:
+                self._backlog.remove(self._unsure[1])  # that commit failed only after it was one
+            self._unsure = self._marked = None
+        if self._marked is None:
+            self._marked = recall(self._place.folder, self._place.node)
+        return LiveStore(self._place, now_ns, self._limits, self._marked)
 
-    def _stop_writing(self, error: StoreError, now_ns: int) -> None:
+    def _stop_writing(self, error: StoreError) -> None:
         if self._store:
             self._store.close()  # after a failed write DuckDB takes no more
             self._store = None
-        self._retry_at_ns = now_ns + _RETRY_NS
+        self._retry_at_ns = self._monotonic_ns() + _RETRY_NS
         if self.problem is None:
             held = format_bytes(self._backlog.most_bytes)
             self._log.error(f"not writing: {error}; the newest {held} of rows are held in memory")

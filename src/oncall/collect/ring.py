@@ -45,8 +45,7 @@ class RingReader(SharedFileReader[RingHeader]):
 
     def set_event_mask(self, mask: int) -> None:
         """Ask for these profiler events; the hooks follow at their next look."""
-        self._check_size()
-        self._live["event_mask"][0] = mask
+        self._set("event_mask", mask)
 
     def communicators(self) -> Boards:
         """Every communicator but those whose board was used again. Rows: COMMUNICATOR."""

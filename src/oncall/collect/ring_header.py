@@ -137,7 +137,7 @@ class Part:
 
 _MOST = {
     "communicators": 1 << 16,  # records name them in 16 bits
-    "transfers": 1 << 20,
+    "transfers": 1 << 16,  # sixteen times those of our hooks; all are read at once
     "records": 1 << 24,
     "queue pairs": 1 << 16,
     "requests": 1 << 24,

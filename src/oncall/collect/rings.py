@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from oncall.collect.process import Process
 from oncall.collect.recent_traffic import RecentTraffic
 from oncall.collect.ring import RingReader
-from oncall.collect.ring_room import why_no_ring
+from oncall.collect.ring_room import who_is_not_recorded, why_no_ring
 from oncall.collect.shared_files import SharedFiles
 from oncall.collect.source import Collected, Instant
 from oncall.collect.unrecorded import in_words, remove_outdated, unrecorded
@@ -20,6 +21,8 @@ from oncall.shards.bookmarks import Bookmark, under
 
 _MOST_RECORDS = 1 << 15  # of one ring at a time, so that one busy process starves no other
 _MOST_ROUNDS = 4
+# A ring this full is drained at once: the rest takes the burst of one turn of the agent.
+_URGENT_PART = 8
 
 
 class RingSource:
@@ -42,6 +45,8 @@ class RingSource:
         self._node = node
         self._processes = SharedFiles(folder, ".ring", grace_ns, self._open)
         self._folder_problem: str | None = None
+        self._folder_note: str | None = None
+        self._newest = Collected()  # without rows
         self._strangers: tuple[str, ...] = ()
         self._unrecorded: tuple[str, ...] = ()
 
@@ -54,12 +59,36 @@ class RingSource:
             busy = [one for one in busy if self._drain(*one, now, batches)]
             if not busy:
                 break
+        self._newest = self._collected(())
+        return replace(self._newest, batches=batches)
+
+    def _collected(self, batches: Sequence[Batch]) -> Collected:
         bookmarks = {
             f"{path.name}/{name}": value
             for path, process in self._processes
             for name, value in process.bookmarks.items()
         }
-        return Collected(batches, self._processes.lost, self._problems(), bookmarks)
+        notes = (self._folder_note,) if self._folder_note else ()
+        return Collected(batches, self._processes.lost, self._problems(), bookmarks, notes)
+
+    def _fills(self, path: Path, process: Process) -> bool:
+        """Whether a ring is so full that it must not wait."""
+        try:
+            return process.reader.waiting >= process.reader.slots // _URGENT_PART
+        except (BadInput, OSError) as error:
+            self._processes.refuse(path, error)
+            return False
+
+    def collect_urgent(self, now: Instant) -> Collected:
+        """Drain the rings that fill up; the others keep their records until the next `collect`."""
+        self._look(now)
+        batches: list[Batch] = []
+        drained = [one for one in self._processes if self._fills(*one)]
+        for path, process in drained:
+            self._drain(path, process, now, batches)
+        if drained:
+            self._newest = self._collected(())
+        return replace(self._newest, batches=batches, problems=self._problems())
 
     def standing(self, now: Instant) -> Sequence[Batch]:
         """Jobs, ranks, communicators, counters and everything in flight."""
@@ -90,7 +119,7 @@ class RingSource:
         """Drain one ring; whether there is more than fits in one go."""
         try:
             batches += process.collect(now, _MOST_RECORDS)
-            return process.reader.head - process.reader.tail >= _MOST_RECORDS // 2
+            return process.reader.waiting >= _MOST_RECORDS // 2
         except (BadInput, OSError) as error:
             self._processes.refuse(path, error)
             return False
@@ -101,6 +130,7 @@ class RingSource:
         """See what is new and what is gone."""
         if self._processes.look(now):
             self._folder_problem = why_no_ring(self._folder) or self._processes.folder_problem
+            self._folder_note = who_is_not_recorded(self._folder)
             living = [process.reader for _, process in self._processes if not process.gone_since]
             self._strangers = tuple(strangers(living))
             notes = unrecorded(self._folder)

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import duckdb
+
 from oncall.collect.epochs import EPOCH_NS
 from oncall.collect.recent_traffic import KEEP_NS, Flow, RecentTraffic
 from oncall.evidence.columns import create_table_sql, insert
@@ -59,6 +61,13 @@ class Segmenting:
         learn_ns: int = LEARN_NS,
     ) -> None:
         self._settle_ns, self._context_ns, self._learn_ns = settle_ns, context_ns, learn_ns
+        self._con: duckdb.DuckDBPyConnection = connect(_LIMITS)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget everything."""
+        self._con.close()
+        self.is_at_rest = True  # no operation is told, found or frozen: only epochs change that
         self._con = connect(_LIMITS)
         for table in _KEPT:
             self._con.execute(create_table_sql(table, BY_NAME[table].columns))
@@ -84,6 +93,8 @@ class Segmenting:
         self._con.execute(_TELL)
         self._con.execute(_LONGEST)
         self._forget(now_ns)
+        ((left,),) = self._con.execute(_LEFT).fetchall()
+        self.is_at_rest = left == 0
         under_way = self._batch("(FROM found UNION ALL FROM frozen) WHERE NOT is_over")
         return Found(over, under_way, late_since_ns, is_crowded)
 
@@ -287,5 +298,9 @@ _FREEZE = """
     INSERT INTO frozen SELECT * FROM found f WHERE NOT is_over AND called_ns < ?
         AND NOT EXISTS (FROM frozen g WHERE g.job = f.job AND g.comm = f.comm AND g.rank = f.rank
             AND g.kind = f.kind AND g.call = f.call)
+"""
+_LEFT = """
+    SELECT (SELECT count(*) FROM found) + (SELECT count(*) FROM frozen)
+        + (SELECT count(*) FROM told)
 """
 _TOO_OLD = "DELETE FROM ops WHERE greatest(started_ns, enqueued_ns, ended_ns) < ?"

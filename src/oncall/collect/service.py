@@ -14,6 +14,7 @@ from oncall.collect.config import Configuration, load
 from oncall.collect.lock import FolderLock
 from oncall.collect.log import Log
 from oncall.collect.recorder import Prepare, Recorder
+from oncall.collect.ring_room import open_to_all
 from oncall.collect.source import read_clock
 from oncall.collect.sources import make_sources
 from oncall.collect.tail import Answer, Tail
@@ -35,6 +36,7 @@ def serve(config_path: Path | None, told: Mapping[str, Any], *, once: bool = Fal
     log = Log()
     with ExitStack() as stack:
         make_folders(config)
+        open_rings(rings_dir(config.run_dir), log)
         for folder in {config.data_dir.resolve(), config.run_dir.resolve()}:
             stack.callback(FolderLock(folder).release)
         agent, recorder = build(config, log)
@@ -93,6 +95,18 @@ def make_folders(config: Configuration) -> None:
             ) from error
         if not os.access(folder, os.W_OK | os.X_OK):
             raise UsageError(f"{folder}: cannot be written by this user")
+
+
+def open_rings(rings: Path, log: Log) -> None:
+    """As root, let jobs of every user record: the first of them may have made the folder, for its
+    own user alone."""
+    if os.geteuid() != 0:
+        return  # who is not root reads no rings of others anyway
+    try:
+        if open_to_all(rings):
+            log.warning(f"{rings}: opened to the jobs of every user (mode 1777)")
+    except OSError as error:
+        log.error(f"{rings}: cannot be opened to jobs of every user: {error.strerror}")
 
 
 def _follow_signals(agent: Agent, reload: Callable[[], Configuration], log: Log) -> None:

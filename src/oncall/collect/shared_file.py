@@ -1,8 +1,10 @@
 """Reads a file that a training process writes and holds a lock on, while it writes it: the parts
 that a ring (hooks/oncall_ring.h) and a verbs file (hooks/oncall_verbs.h) have in common.
 
-The file is read with `pread`, never through a mapping: a file that is cut short under its reader
-is then an error and not a SIGBUS. Only the header's page is mapped, to move `tail` in one store.
+The file is read with `pread` and its `tail` moved with `pwrite`, never through a mapping: whoever
+owns the file may cut it short at any moment, which is an error then and not a SIGBUS. The kernel
+writes eight aligned bytes in one store on x86-64 and aarch64; should a producer see half of it, the
+stamps tell the reader which records were overwritten.
 
 Every copy is made in an order that needs no lock: a record's stamp is seen before the record is
 copied, a board's version is seen unchanged before and after. System calls lie between these
@@ -13,7 +15,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
 import stat
 import struct
@@ -66,13 +67,11 @@ class SharedFileReader(ABC, Generic[H]):
     header_type: ClassVar[np.dtype[np.void]]
     record_type: ClassVar[np.dtype[np.void]]
 
-    def __init__(self, path: Path, fd: int, header: H, page: mmap.mmap) -> None:
+    def __init__(self, path: Path, fd: int, header: H) -> None:
         self.path = path
         self.torn = 0  # records skipped because they were never finished
         self._fd = fd
         self._header = header
-        self._page = page
-        self._live: NDArray[np.void] = np.frombuffer(page, self.header_type, 1)
         self._unfinished: tuple[int, int] | None = None  # position, since when (monotonic ns)
 
     @staticmethod
@@ -91,12 +90,10 @@ class SharedFileReader(ABC, Generic[H]):
         try:
             size = os.fstat(fd).st_size
             header = cls.read_header(str(path), os.pread(fd, cls.header_type.itemsize, 0), size)
-            access = mmap.ACCESS_WRITE if consume else mmap.ACCESS_READ
-            page = mmap.mmap(fd, cls.header_type.itemsize, access=access)
         except BaseException:
             os.close(fd)
             raise
-        return cls(path, fd, header, page)
+        return cls(path, fd, header)
 
     def __enter__(self) -> Self:
         return self
@@ -114,8 +111,6 @@ class SharedFileReader(ABC, Generic[H]):
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-            self._live = np.zeros(1, self.header_type)
-            self._page.close()
 
     # ------------------------------------------------------------ the header
 
@@ -135,6 +130,17 @@ class SharedFileReader(ABC, Generic[H]):
     def tail(self) -> int:
         """Records read so far."""
         return self._counter("tail")
+
+    @property
+    def waiting(self) -> int:
+        """Records that are there to be read."""
+        tail, head = self._counters("tail", "head")
+        return head - tail
+
+    @property
+    def slots(self) -> int:
+        """Records that there is room for."""
+        return self._places()[0]
 
     @property
     def dropped(self) -> int:
@@ -174,6 +180,11 @@ class SharedFileReader(ABC, Generic[H]):
         return os.fstat(self._fd).st_uid
 
     @property
+    def inode(self) -> int:
+        """Which file it is, whatever its name leads to now."""
+        return os.fstat(self._fd).st_ino
+
+    @property
     def stopped(self) -> bool:
         """Whether a signal or a debugger has stopped the process: it lives and does nothing."""
         pid = self.pid_here
@@ -209,7 +220,7 @@ class SharedFileReader(ABC, Generic[H]):
         They are gone from the ring then. Stops before a record that is being written; one that its
         process left unfinished, by dying or for seconds, is skipped and counted in `torn`.
         """
-        tail, head = self.tail, self.head
+        tail, head = self._counters("tail", "head")
         if not 0 <= head - tail <= self._places()[0]:
             raise BadInput(str(self.path), f"damaged: {head} records written, {tail} read")
         count = min(head - tail, most)
@@ -225,8 +236,7 @@ class SharedFileReader(ABC, Generic[H]):
             self.torn += 1
             finished += 1
         if finished:
-            self._check_size()
-            self._live["tail"][0] = tail + finished
+            self._set("tail", tail + finished)
         return records
 
     def _whole(self, position: int, count: int) -> NDArray[np.bool_]:
@@ -262,13 +272,21 @@ class SharedFileReader(ABC, Generic[H]):
         return rows
 
     def _counter(self, name: str) -> int:
-        self._check_size()
-        return int(self._live[name][0])
+        return self._counters(name)[0]
 
-    def _check_size(self) -> None:
-        """The header's page is mapped: it must not be touched when the file is cut short."""
+    def _counters(self, *names: str) -> list[int]:
+        """Fields of the header as they are now, all read at once."""
+        now = self._read(self.header_type, 0, 1)
+        return [int(now[name][0]) for name in names]
+
+    def _set(self, name: str, value: int) -> None:
+        """Write one field of the header."""
+        fields = self.header_type.fields
+        assert fields is not None
+        kind, at, *_ = fields[name]
         if os.fstat(self._fd).st_size < self.header_type.itemsize:
             raise BadInput(str(self.path), "cut short while it was read")
+        os.pwrite(self._fd, np.array([value], kind).tobytes(), at)
 
 
 def _open(path: Path, consume: bool) -> int:

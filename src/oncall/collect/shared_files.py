@@ -3,8 +3,11 @@ itself, let go of when its process is long gone."""
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -14,6 +17,12 @@ from oncall.errors import BadInput
 from oncall.units import NS_PER_S
 
 _LOOK_EVERY_NS = NS_PER_S  # for new files, and for processes that are gone
+# Anybody may leave files here, and each that is open takes a descriptor.
+_MOST_NAMES = 10_000
+_MOST_OF_A_USER = 256
+_MOST_OPEN = 640
+_MOST_REASONS = 16
+_ANY = -1  # no inode: the file is tried again at the next look
 
 
 class Recorded(Protocol):
@@ -67,8 +76,11 @@ class SharedFiles(Generic[P]):
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Why files were refused that are still there."""
-        return tuple(why for _, why in self._refused.values())
+        """Why files were refused that are still there; of very many the first."""
+        reasons = list(dict.fromkeys(why for _, why in self._refused.values()))
+        more = len(reasons) - _MOST_REASONS
+        told = (f"{self._folder}: and {more} files more",) if more > 0 else ()
+        return (*reasons[:_MOST_REASONS], *told)
 
     def look(self, now: Instant) -> bool:
         """Open what is new, and let go of processes that are gone for long; once a second.
@@ -78,14 +90,18 @@ class SharedFiles(Generic[P]):
         self._look_at_ns = now.monotonic_ns + _LOOK_EVERY_NS
         self.folder_problem = None
         try:
-            paths = sorted(p for p in self._folder.iterdir() if p.suffix == self._suffix)
+            paths = self._names()
         except OSError as error:
             self.folder_problem = f"{self._folder}: {error.strerror}; new files go unseen"
             paths = []
         self._refused = {path: why for path, why in self._refused.items() if path in paths}
+        owners = Counter(process.reader.owner for process in self._processes.values())
         for path in paths:
             if path not in self._processes and self._is_new(path):
                 try:
+                    if no_room := self._no_room(path, owners):
+                        self._refused[path] = (_ANY, no_room)  # until others are gone
+                        continue
                     self._processes[path] = self._opened(path)
                 except (BadInput, OSError) as error:
                     self.refuse(path, error)
@@ -95,6 +111,27 @@ class SharedFiles(Generic[P]):
             except (BadInput, OSError) as error:
                 self.refuse(path, error)
         return True
+
+    def _names(self) -> list[Path]:
+        with os.scandir(self._folder) as entries:
+            ours = (entry.name for entry in entries if entry.name.endswith(self._suffix))
+            names = sorted(islice(ours, _MOST_NAMES + 1))
+        if len(names) > _MOST_NAMES:
+            self.folder_problem = f"{self._folder}: over {_MOST_NAMES:,} files; some go unseen"
+        return [self._folder / name for name in names]
+
+    def _no_room(self, path: Path, owners: Counter[int]) -> str | None:
+        """Why one more of its owner's files is not opened now, or None."""
+        owner = path.lstat().st_uid
+        owners[owner] += 1
+        if owners[owner] > _MOST_OF_A_USER:
+            return (
+                f"{self._folder}: user {owner} has over {_MOST_OF_A_USER} files here; "
+                "some are not read"
+            )
+        if owners.total() > _MOST_OPEN:
+            return f"{self._folder}: over {_MOST_OPEN} files; some are not read"
+        return None
 
     def refuse(self, path: Path, error: Exception) -> None:
         """Leave a file alone from now on, and say why as long as it is there."""
@@ -121,9 +158,11 @@ class SharedFiles(Generic[P]):
             return
         gone_ns = now.monotonic_ns - process.gone_since.monotonic_ns
         if gone_ns >= self._grace_ns and reader.head == reader.tail and process.end_told:
+            is_its_own = _inode(path) == reader.inode  # and not what another put in its place
             self._let_go(path)
-            with suppress(OSError):
-                path.unlink()
+            if is_its_own:
+                with suppress(OSError):
+                    path.unlink()
 
     def _let_go(self, path: Path) -> None:
         process = self._processes.pop(path, None)

@@ -64,8 +64,20 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class Unhurried(Protocol):
+    """A source that keeps what happens until it is asked, for longer than the agent's turn."""
+
+    def collect_urgent(self, now: Instant) -> Collected:
+        """What could be lost if it waited until the next commit; mostly nothing, at no cost."""
+
+
+@runtime_checkable
 class Watcher(Protocol):
     """A source that is told of the rows of the others, too."""
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether it has a use for them at once, and not only when they are committed."""
 
     def see(self, batches: Sequence[Batch]) -> None:
         """Rows on their way into the store; called from the agent's thread, must not wait."""

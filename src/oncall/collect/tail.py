@@ -11,15 +11,16 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import duckdb
 
+from oncall.collect.clients import Clients
 from oncall.collect.log import Log
 from oncall.collect.recorder import Reading, Recorder
+from oncall.collect.source import say_bug
 from oncall.errors import UsageError
 from oncall.evidence.columns import create_table_sql, insert
 from oncall.evidence.schema import BY_NAME
@@ -41,14 +42,13 @@ Answer = Callable[[duckdb.DuckDBPyConnection, Request], Iterator[Part | End]]
 Present = Callable[[float], Sequence[Batch]]
 Problems = Callable[[], Sequence[str]]
 
-_MOST_AT_ONCE = 4
-_CLIENT_TIMEOUT_S = 10.0  # for a request, and for taking each piece of the answer
+_MOST_NOT_ACCEPTED = 32  # connections that the kernel holds for us
 _ANSWER_TIMEOUT_S = 30.0
 _IN_MEMORY_BYTES = 4 * 2**20  # of an answer; the rest goes to a temporary file
 
 
 class Tail:
-    """A thread that accepts, and a few that answer; none of them ever holds up the drain."""
+    """Answers to whoever connects; none of them ever holds up the drain, or another one."""
 
     def __init__(
         self,
@@ -69,48 +69,42 @@ class Tail:
         self._problems = problems
         self._log = log
         self._socket = _listen(path, 0o660 if group else 0o600)
-        self._answering = ThreadPoolExecutor(_MOST_AT_ONCE, thread_name_prefix="tail")
-        self._accepting = threading.Thread(target=self._accept, name="tail", daemon=True)
-        self._accepting.start()
+        self._clients = Clients(
+            self._socket,
+            self._make_answer,
+            _spool,
+            most_question_bytes=MOST_LINE_BYTES,
+        )
 
     def close(self) -> None:
         """Stop listening, and finish what is being answered."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self._clients.close()
         self._socket.close()
-        self._accepting.join()
-        self._answering.shutdown(wait=True, cancel_futures=True)
         self._path.unlink(missing_ok=True)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._socket.accept()
-            except OSError:
-                return  # closed
-            self._answering.submit(self._serve, client)
+    def _make_answer(self, question: bytes, spool: IO[bytes]) -> None:
+        """Answer one question; whatever goes wrong is an answer too."""
+        try:
+            self._write_answer(parse_request(question), spool)
+        except WireError as error:
+            why: Reason = "version" if error.reason == "version" else "request"
+            self._refuse(spool, str(error), why)
+        except TimeoutError:
+            self._refuse(spool, "timed out: the collector is too busy", "internal")
+        except (duckdb.Error, OSError, MemoryError) as error:
+            self._log.error(f"tail: {reason(error)}")
+            self._refuse(spool, f"the live store: {reason(error)}", "internal")
+        except Exception as error:  # a bug in one answer must not cost us the next
+            self._log.error(f"tail: {say_bug(error)}")
+            self._refuse(spool, say_bug(error), "internal")
 
-    def _serve(self, client: socket.socket) -> None:
-        """Answer one client; one that does not ask, or does not listen, is left."""
-        with client, suppress(OSError):
-            client.settimeout(_CLIENT_TIMEOUT_S)
-            with client.makefile("rb") as reading, client.makefile("wb") as writing:
-                try:
-                    request = parse_request(reading.readline(MOST_LINE_BYTES))
-                    with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as spool:
-                        self._write_answer(request, spool)
-                        spool.seek(0)
-                        # The store is free again: a slow client holds up nobody.
-                        while piece := spool.read(2**16):
-                            writing.write(piece)
-                except WireError as error:
-                    why: Reason = "version" if error.reason == "version" else "request"
-                    write_error(writing, str(error), why)
-                except TimeoutError:
-                    write_error(writing, "timed out: no request came, or too busy", "internal")
-                except duckdb.Error as error:
-                    self._log.error(f"tail: {reason(error)}")
-                    write_error(writing, f"the live store: {reason(error)}", "internal")
+    @staticmethod
+    def _refuse(spool: IO[bytes], message: str, why: Reason) -> None:
+        """Say that there is no answer, instead of the parts that are there already."""
+        with suppress(OSError):
+            spool.seek(0)
+            spool.truncate()
+            write_error(spool, message, why)
 
     def _write_answer(self, request: Request, spool: IO[bytes]) -> None:
         present = self._present(_ANSWER_TIMEOUT_S)
@@ -129,6 +123,11 @@ class Tail:
             if isinstance(frame, End) and (problems := list(self._problems())):
                 frame = End({**frame.status, "problems": problems})
             yield frame
+
+
+def _spool() -> IO[bytes]:
+    """A file for an answer, in memory as long as it is small; whoever gets it closes it."""
+    return cast(IO[bytes], tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES))
 
 
 def lay_over(reading: Reading, present: Sequence[Batch]) -> None:
@@ -157,7 +156,7 @@ def _listen(path: Path, mode: int) -> socket.socket:
             listening.bind(str(path))
         finally:
             os.umask(before)
-        listening.listen(_MOST_AT_ONCE)
+        listening.listen(_MOST_NOT_ACCEPTED)
     except OSError as error:
         listening.close()
         raise UsageError(f"{path}: cannot listen: {error.strerror or error}") from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from oncall import __version__
-from oncall.collect.ring_room import why_no_ring
+from oncall.collect.ring_room import who_is_not_recorded, why_no_ring
 from oncall.errors import OncallError
 from oncall.fleet.configuration import configuration_files, read_configuration
 from oncall.fleet.doctor_images import (
@@ -95,6 +95,8 @@ def _run_dir() -> Check:
         return Check("run dir", "wrong", f"{rings} cannot be written", f"ls -ld {rings}")
     if problem := why_no_ring(rings):
         return Check("run dir", "wrong", problem, f"df -h {rings}")
+    if problem := who_is_not_recorded(rings):
+        return Check("run dir", "wrong", problem, f"chmod 1777 {rings}")
     return Check("run dir", "ok", str(rings))
 
 

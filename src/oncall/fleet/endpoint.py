@@ -11,7 +11,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, get_args
 import duckdb
 
 from oncall import __version__
-from oncall.errors import OncallError, RelationFailed
+from oncall.errors import OncallError
 from oncall.evidence.columns import create_table_sql
 from oncall.evidence.schema import SCHEMA_VERSION, TABLES
 from oncall.evidence.settle import settle_duplicates
@@ -34,7 +34,8 @@ from oncall.shards.digest import CANDIDATES
 from oncall.shards.labelled import LabelledTasks
 from oncall.shards.parts import ReceivedPart, load_parts
 from oncall.shards.places import data_dir, run_dir, socket_path
-from oncall.shards.reader import Shards, open_shards
+from oncall.shards.reader import Shards, open_shards, read_shards
+from oncall.shards.seal_log import in_sealing_order
 from oncall.shards.wire import (
     MOST_LINE_BYTES,
     OLDEST_PROTOCOL,
@@ -56,6 +57,9 @@ if TYPE_CHECKING:
 LIMITS = Limits(memory_bytes=512 * 2**20, threads=2)
 COLLECTOR_TIMEOUT_S = 5.0
 _TASKS = "stage_tasks"
+# One answer reads so many at most: each is an open file, and the machine belongs to the job.
+MOST_SHARDS = 500
+_AHEAD_NS = 60 * 10**9  # a smaller step of the clock is not worth leaving rows out
 _NEWEST_SHARDS = 20  # that tell which jobs run, where nobody says how far back to look
 
 
@@ -170,13 +174,17 @@ def _frames(node: Node, request: Request, probes: _Probes | None) -> Iterator[Pa
 
 def hello(node: Node, request: Request) -> dict[str, Any]:
     """What this node is, what it runs, how its collector fares and which jobs it saw."""
-    sealed = sealed_shards(node.data, nodes=[node.name])
+    sealed, gaps = _sealed(node, request.until_ns)
     wanted = [s for s in sealed if request.since_ns and s.end_ns >= request.since_ns]
     collector, tail = ask_collector(node, Request("hello"))
-    with open_shards(wanted or sealed[-_NEWEST_SHARDS:], LIMITS) as shards:
-        source = CANDIDATES["ops"] if shows(shards.con, CANDIDATES["ops"]) else "ops"
-        jobs = jobs_seen(shards.con, source)
-        gaps = [str(gap) for gap in shards.gaps]
+    with open_shards(wanted[-MOST_SHARDS:] or sealed[-_NEWEST_SHARDS:], LIMITS) as shards:
+        try:
+            found = read_shards(shards, _jobs_in)
+        except (OncallError, duckdb.Error) as error:
+            # Greeting says what there is to ask; that it could not be read is part of that.
+            found, gaps = [], [*gaps, f"jobs of the shards: {reason(error)}"]
+        gaps = [*map(str, shards.gaps), *gaps]
+    jobs = _together(found)
     for job, seen in tail.get("jobs", {}).items() if isinstance(tail.get("jobs"), dict) else ():
         jobs[job] = seen
     return {
@@ -188,8 +196,8 @@ def hello(node: Node, request: Request) -> dict[str, Any]:
         "collector": collector,
         "shards": {
             "count": len(sealed),
-            "oldest_ns": sealed[0].start_ns if sealed else None,
-            "newest_ns": sealed[-1].end_ns if sealed else None,
+            "oldest_ns": min((shard.start_ns for shard in sealed), default=None),
+            "newest_ns": max((shard.end_ns for shard in sealed), default=None),
         },
         "gaps": gaps,
         "free_bytes": _free_bytes(node.data),
@@ -197,6 +205,50 @@ def hello(node: Node, request: Request) -> dict[str, Any]:
         **({"images": images_status()} if request.images and node.run is not None else {}),
         **{key: value for key, value in tail.items() if key == "problems"},
     }
+
+
+def _sealed(
+    node: Node, until_ns: int | None, since_ns: int | None = None
+) -> tuple[list[Shard], list[str]]:
+    """The node's shards that overlap the span, first sealed first, and what is left out of them.
+
+    A shard of after now was written before the clock was set back: its newest rows would hide what
+    is true now. Asked for by its own time it is there. Of a recording nobody knows what now is.
+    """
+    found = sealed_shards(node.data, since_ns=since_ns, until_ns=until_ns, nodes=[node.name])
+    gaps = []
+    if node.run is not None and until_ns is None:
+        now_ns = time.time_ns()
+        ahead = [shard for shard in found if shard.start_ns > now_ns + _AHEAD_NS]
+        found = [shard for shard in found if shard not in ahead]
+        if ahead:
+            last = max(shard.end_ns for shard in ahead)
+            until = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(last // 10**9))
+            gaps.append(
+                f"{len(ahead)} shards are of after now, up to {until} UTC: the clock of this node "
+                "was set back; ask for that time (--at) to see them"
+            )
+    return in_sealing_order(node.data, found), gaps
+
+
+def _jobs_in(shards: Shards) -> dict[str, Any]:
+    source = CANDIDATES["ops"] if shows(shards.con, CANDIDATES["ops"]) else "ops"
+    return jobs_seen(shards.con, source)
+
+
+def _together(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Jobs seen here and there as one."""
+    jobs: dict[str, Any] = {}
+    for seen in found:
+        for job, new in seen.items():
+            old = jobs.get(job, new)
+            instants = [each["last_ns"] for each in (old, new) if each["last_ns"] is not None]
+            ranks = {*old["ranks"], *new["ranks"]}
+            jobs[job] = {
+                "last_ns": max(instants, default=None),
+                "ranks": sorted(rank for rank in ranks if rank is not None),
+            }
+    return jobs
 
 
 def _free_bytes(folder: Path) -> int | None:
@@ -234,10 +286,11 @@ def _evidence(node: Node, request: Request) -> Iterator[Part | End]:
 
 def _sealed_parts(node: Node, request: Request, into: _Folder) -> list[str]:
     """Put what the sealed shards answer into the folder; returns what could not be read."""
-    sealed = sealed_shards(
-        node.data, since_ns=request.since_ns, until_ns=request.until_ns, nodes=[node.name]
-    )
-    gaps: list[str] = []
+    sealed, gaps = _sealed(node, request.until_ns, request.since_ns)
+    if len(sealed) > MOST_SHARDS:
+        older = len(sealed) - MOST_SHARDS
+        gaps.append(f"{older} older shards were not read: ask for a shorter time (--since, --at)")
+        sealed = sealed[-MOST_SHARDS:]
     for opened in _opened(sealed, request):
         gaps += _answer_into(opened, request, into)
         gaps += [str(gap) for gap in opened.gaps]
@@ -248,15 +301,16 @@ def _sealed_parts(node: Node, request: Request, into: _Folder) -> list[str]:
 
 def _label(node: Node, sealed: Sequence[Shard], request: Request, into: _Folder) -> list[str]:
     """Put the tasks of training into the folder, as the shards' operations tell them."""
+
+    def read(opened: Shards) -> Part | None:
+        return _labelled(node.data).part(opened.con, opened.shards, request.job, into.folder)
+
     with open_shards(sealed, LIMITS, into.folder) as opened:
-        tasks, shards = _labelled(node.data), opened.shards
         try:
-            if part := tasks.part(opened.con, shards, request.job, into.folder):
-                into.take(iter([part]))
-        except RelationFailed as error:
-            return [f"tasks of training: {error}"]
-        except duckdb.Error as error:
+            parts = read_shards(opened, read)
+        except (OncallError, duckdb.Error) as error:
             return [f"tasks of training: {reason(error)}"]
+    into.take(part for part in parts if part)
     return []
 
 
@@ -272,12 +326,7 @@ def _opened(sealed: Sequence[Shard], request: Request) -> Iterator[Shards]:
     if not sealed:
         return
     with open_shards(sealed, LIMITS) as opened:
-        prepared = {
-            path
-            for (path,) in opened.con.execute(
-                "SELECT path FROM shards WHERE list_has_all(tables, ?)", [[*CANDIDATES.values()]]
-            ).fetchall()
-        }
+        prepared = {path for found in read_shards(opened, _prepared) for path in found}
         with_them = [shard for shard in sealed if str(shard.path) in prepared]
         without = [shard for shard in sealed if str(shard.path) not in prepared]
         if request.ask == "detail" or not with_them or not without:
@@ -288,20 +337,30 @@ def _opened(sealed: Sequence[Shard], request: Request) -> Iterator[Shards]:
             yield opened
 
 
+def _prepared(shards: Shards) -> set[str]:
+    """The paths of those that hold candidates for a digest."""
+    found = shards.con.execute(
+        "SELECT path FROM shards WHERE list_has_all(tables, ?)", [[*CANDIDATES.values()]]
+    ).fetchall()
+    return {path for (path,) in found}
+
+
 def _answer_into(shards: Shards, request: Request, into: _Folder) -> list[str]:
-    """Put the shards' answer into the folder, and return what it lacks; damage that shows only in
-    reading leaves out the shards it is in."""
-    if request.ask == "digest" and all(shows(shards.con, name) for name in CANDIDATES.values()):
-        for table, candidates in CANDIDATES.items():
-            shards.con.execute(f"CREATE TEMP VIEW {table} AS FROM memory.main.{candidates}")
-    already = len(into.parts)
-    try:
-        return into.take(answer(shards.con, request))
-    except duckdb.Error:
-        if not shards.leave_out_damaged():
+    """Put the shards' answer into the folder, and return what could not be computed; what damage
+    leaves unread is among the shards' gaps."""
+
+    def read(opened: Shards) -> list[str]:
+        con, already = opened.con, len(into.parts)
+        if request.ask == "digest" and all(shows(con, name) for name in CANDIDATES.values()):
+            for table, candidates in CANDIDATES.items():
+                con.execute(f"CREATE OR REPLACE TEMP VIEW {table} AS FROM memory.main.{candidates}")
+        try:
+            return into.take(answer(con, request))
+        except duckdb.Error:
+            del into.parts[already:]
             raise
-        del into.parts[already:]
-        return into.take(answer(shards.con, request))
+
+    return [gap for gaps in read_shards(shards, read) for gap in gaps]
 
 
 def _gaps_of(end: End) -> list[str]:
@@ -322,7 +381,7 @@ class _Folder:
         self.parts.append(ReceivedPart(sender, table, rows, path))
         return path.open("wb")
 
-    def take(self, frames: Iterator[Part | End]) -> list[str]:
+    def take(self, frames: Iterable[Part | End]) -> list[str]:
         """Write the parts; returns what the answer lacks, as its end says."""
         gaps: list[str] = []
         for frame in frames:

@@ -21,7 +21,7 @@ from typing import Any
 
 from oncall.fleet.host import Host, grace
 from oncall.fleet.merge import Answers
-from oncall.fleet.outcome import HostError, Kind, Outcome, jobs_of
+from oncall.fleet.outcome import HostError, Kind, Outcome, claimed_twice, jobs_of
 from oncall.fleet.transport import Clock, FolderSink, Transport
 from oncall.shards.parts import ReceivedPart
 from oncall.shards.wire import Request
@@ -159,6 +159,8 @@ class Gather:
         await asyncio.gather(self._run("greet", known, self._greet), grace(late))
         for host in late:
             host.take_in()
+        for name, why in claimed_twice(self.answers.outcomes.values()).items():
+            self._hosts[name].fail("protocol", why)
         return self.answers.outcomes
 
     async def digest(self, job: str) -> None:
@@ -219,7 +221,9 @@ class Gather:
             shutil.rmtree(sink.folder, ignore_errors=True)
             raise
         self.parts += sink.parts
-        host.outcome = replace(host.outcome, status={**host.outcome.status, **end.status})
+        # Who it is and what it sees it has said at the greeting, and that was looked at.
+        more = {key: value for key, value in end.status.items() if key not in ("node", "jobs")}
+        host.outcome = replace(host.outcome, status={**host.outcome.status, **more})
 
     async def _run(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from oncall.fleet.outcome import HostError, Kind, Outcome
+from oncall.fleet.outcome import HostError, Kind, Outcome, jobs_on_our_clock
 from oncall.fleet.transport import Clock, Connection, Transport
 from oncall.shards.wire import Request
 
@@ -91,9 +91,11 @@ class Host:
         self.greeted = True
 
     async def _greeting(self, since_ns: int | None) -> tuple[Outcome, Clock]:
+        """What it says of itself, with the instants of its jobs on the console's clock."""
         end = await self.ask(lambda c: c.hello(Request("hello", since_ns=since_ns)))
         clock: Clock = await self.ask(lambda c: c.measure_clock())
-        return Outcome(self.name, "ok", status=end.status), clock
+        status = {**end.status, "jobs": jobs_on_our_clock(end.status, clock.offset_ns)}
+        return Outcome(self.name, "ok", status=status), clock
 
     def try_again(self, before: Outcome, since_ns: int | None, patience_s: float) -> None:
         """Greet it while nobody waits; until it has answered, what became of it `before` holds."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from oncall.errors import OncallError
+from oncall.shards.catalog import is_node_name
 
 Kind = Literal[
     "ok",
@@ -62,9 +64,25 @@ class Outcome:
 
     @property
     def node(self) -> str:
-        """The node's own name, where it told one; else what it was asked by."""
+        """The node's own name, if it says one that a node can have; else what it was asked by."""
         told = self.status.get("node")
-        return told if isinstance(told, str) and told else self.host
+        return told if isinstance(told, str) and is_node_name(told) else self.host
+
+
+def claimed_twice(outcomes: Iterable[Outcome]) -> dict[str, str]:
+    """Host -> why its name is not its own, of hosts that answered and say that they are a node
+    which another one is, too. The name is of the host that was asked by it, else of the first."""
+    claims: dict[str, list[str]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.kind == "ok":
+            claims[outcome.node].append(outcome.host)
+    wrong: dict[str, str] = {}
+    for node, hosts in claims.items():
+        own = node if node in hosts else hosts[0]
+        for host in hosts:
+            if host != own:
+                wrong[host] = f"says it is {node}, as {own} does: ask each node once, by one name"
+    return wrong
 
 
 def jobs_of(outcome: Outcome) -> dict[str, int]:
@@ -73,6 +91,18 @@ def jobs_of(outcome: Outcome) -> dict[str, int]:
     jobs = told.items() if isinstance(told, dict) else ()
     return {
         name: seen["last_ns"]
+        for name, seen in jobs
+        if isinstance(seen, dict) and isinstance(seen.get("last_ns"), int)
+    }
+
+
+def jobs_on_our_clock(status: Mapping[str, Any], offset_ns: int) -> dict[str, Any]:
+    """The jobs that a node says it sees, their last instants on the console's clock: a node whose
+    clock is an hour behind has seen its job just now, too."""
+    told = status.get("jobs")
+    jobs = told.items() if isinstance(told, dict) else ()
+    return {
+        name: {**seen, "last_ns": seen["last_ns"] - offset_ns}
         for name, seen in jobs
         if isinstance(seen, dict) and isinstance(seen.get("last_ns"), int)
     }

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, TypeGuard
 
 from oncall.fleet.outcome import HostError, Kind
 from oncall.shards.parts import ReceivedPart
@@ -33,6 +33,7 @@ from oncall.shards.wire import (
 )
 
 READ_BYTES = 256 * 1024
+_MOST_INSTANT_NS = 2**62  # in the year 2116
 NODE_COMMAND = ("oncall", "node", "serve")  # what a transport runs on the host
 
 _KIND_OF_REASON: dict[str, Kind] = {
@@ -74,6 +75,11 @@ class Clock:
     at_ns: int
     offset_ns: int
     error_ns: int
+
+
+def _is_instant(told: object) -> TypeGuard[int]:
+    """Whether a node's word for an instant can be one: a difference of two must fit a column."""
+    return isinstance(told, int) and not isinstance(told, bool) and 0 <= told < _MOST_INSTANT_NS
 
 
 class NoSink:
@@ -153,7 +159,7 @@ class Connection:
             end = await self.ask(Request("clock"))
             took_ns = time.monotonic_ns() - began_ns
             received, answered = end.status.get("received_ns"), end.status.get("answered_ns")
-            if not isinstance(received, int) or not isinstance(answered, int):
+            if not _is_instant(received) or not _is_instant(answered):
                 raise HostError("protocol", "does not tell its clock")
             offset_ns = (received + answered - 2 * sent_ns - took_ns) // 2
             error_ns = max(0, took_ns - max(0, answered - received)) // 2 + 1

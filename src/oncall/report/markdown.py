@@ -115,7 +115,7 @@ def _coverage(diagnosis: Diagnosis, explain: bool) -> Iterator[str]:
         yield from ("", *(f"- {escape(gap)}" for gap in gaps))
     for gap in coverage.gaps if explain else ():
         if gap.details:
-            yield from ("", *_block(words.clean_lines(gap.details)))
+            yield from ("", *_block(clean_lines(gap.details)))
     yield from ("", f"Checked: {escape(words.checked_phrase(diagnosis))}.")
     yield from _section(
         "Not to be trusted", map(words.contradiction_phrase, coverage.contradictions)

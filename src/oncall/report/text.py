@@ -164,7 +164,7 @@ def _coverage(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     page.listed([words.gap_phrase(gap) for gap in coverage.gaps])
     if explain:
         for gap in coverage.gaps:
-            page.verbatim(words.clean_lines(gap.details), "    ", "dim")
+            page.verbatim(clean_lines(gap.details), "    ", "dim")
     page.section(
         "Not to be trusted", list(map(words.contradiction_phrase, coverage.contradictions))
     )

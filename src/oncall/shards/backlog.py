@@ -55,3 +55,9 @@ class Backlog:
         """These, the `first` ones, are committed."""
         for _ in batches:
             self._bytes -= self._batches.popleft().bytes
+
+    def remove(self, batches: Sequence[Batch]) -> None:
+        """These very batches are committed after all, wherever they are in the queue."""
+        gone = {id(batch) for batch in batches}
+        self._batches = deque(batch for batch in self._batches if id(batch) not in gone)
+        self._bytes = sum(batch.bytes for batch in self._batches)

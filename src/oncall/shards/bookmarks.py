@@ -14,10 +14,12 @@ import duckdb
 
 from oncall.shards.catalog import sealed_shards
 from oncall.shards.database import connect, quoted
+from oncall.shards.seal_log import in_sealing_order
 
 TABLE = "bookmarks"
 Bookmark: TypeAlias = int | bytes
-_NEWEST = 3  # a collector killed at once leaves a shard without any
+# A collector that is killed at once leaves a shard without any; one that cannot live leaves many.
+_NEWEST = 200
 CREATE = f"CREATE TABLE {TABLE} (name VARCHAR, value BIGINT, content BLOB)"
 
 
@@ -44,8 +46,11 @@ def under(prefix: str, bookmarks: Mapping[str, Bookmark]) -> dict[str, Bookmark]
 
 
 def recall(folder: Path, node: str) -> dict[str, Bookmark]:
-    """The newest bookmarks in the sealed shards; none if there are none, or none to be read."""
-    shards = sealed_shards(folder, nodes=[node])
+    """The newest bookmarks in the sealed shards; none if there are none, or none to be read.
+
+    The newest by the order of sealing: a clock that was set back names older ones later.
+    """
+    shards = in_sealing_order(folder, sealed_shards(folder, nodes=[node]))
     for shard in reversed(shards[-_NEWEST:]):
         if found := _read(shard.path):
             return found

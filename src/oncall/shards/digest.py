@@ -18,16 +18,18 @@ reads some thousand rows of each shard instead of all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from oncall.evidence.sampling import is_sampled, number
 from oncall.evidence.schema import BY_NAME
-from oncall.shards.catalog import sealed_shards
-from oncall.shards.database import quoted
+from oncall.shards.catalog import Shard, sealed_shards
+from oncall.shards.database import connect, quoted
+from oncall.shards.seal_log import in_sealing_order
 
 if TYPE_CHECKING:
     import duckdb
@@ -38,6 +40,7 @@ MINUTE_NS = 60 * 10**9
 CANDIDATES = {"ops": "digest_ops", "transfers": "digest_transfers"}  # in a sealed shard
 CANDIDATE_ROWS = 8_192
 CARRIED_NS = 24 * 3600 * 10**9  # how long a rank's last operation is carried from shard to shard
+_BEFORE = 3  # shards that are tried for what is carried over
 MEASURED_NS = 3600 * 10**9  # how much own time there may be between two rounds, to be measured
 
 IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
@@ -282,12 +285,14 @@ def prepare(con: duckdb.DuckDBPyConnection) -> None:
     with _shard_before(con) as before:
         measure_own_time(con, "ops", "digest_measured", before.get("digest_left_off"))
         thin(con, "temp.digest_measured", "digest_candidates", CANDIDATE_ROWS)
-        con.execute("CREATE OR REPLACE TABLE digest_ops AS FROM temp.digest_candidates")
         thin_transfers(con, "transfers", "digest_moved", CANDIDATE_ROWS)
+        con.execute("BEGIN")  # a shard that is recovered after a kill has all of it or nothing
+        con.execute("CREATE OR REPLACE TABLE digest_ops AS FROM temp.digest_candidates")
         con.execute("CREATE OR REPLACE TABLE digest_transfers AS FROM temp.digest_moved")
         con.execute("CREATE OR REPLACE TABLE digest_left_off AS FROM temp.digest_left_off")
         if "digest_ops" in before:
             _carry_over(con, before["digest_ops"])
+        con.execute("COMMIT")
     con.execute("DROP VIEW temp.digest_measured; DROP TABLE temp.digest_candidates")
 
 
@@ -310,22 +315,43 @@ def _carry_over(con: duckdb.DuckDBPyConnection, before: str) -> None:
 
 @contextmanager
 def _shard_before(con: duckdb.DuckDBPyConnection) -> Iterator[Mapping[str, str]]:
-    """What digests left in the newest sealed shard beside the store that is current, of the same
-    node: table -> its full name, while this lasts."""
+    """What digests left in the shard sealed last beside the store that is current, of the same
+    node: table -> what to select it from, while this lasts.
+
+    It is read in an instance of its own: damage in it must not make the one unusable that holds
+    the live store. Where it cannot be read, the one before it counts.
+    """
     ((path, node),) = con.execute(
         "SELECT path, (SELECT node FROM meta) FROM duckdb_databases() "
         "WHERE database_name = current_database()"
     ).fetchall()
-    sealed = sealed_shards(Path(path).parent, nodes=[node]) if path else []
-    if not sealed:
-        yield {}
-        return
-    con.execute(f"ATTACH '{quoted(sealed[-1].path)}' AS digest_before (READ_ONLY)")
+    folder = Path(path).parent
+    sealed = in_sealing_order(folder, sealed_shards(folder, nodes=[node])) if path else []
+    with TemporaryDirectory(prefix="oncall-before-") as copies:
+        yield _newest_copied(reversed(sealed[-_BEFORE:]), Path(copies))
+
+
+def _newest_copied(shards: Iterable[Shard], folder: Path) -> dict[str, str]:
+    import duckdb
+
+    for shard in shards:
+        with suppress(duckdb.Error):
+            return _copied(shard, folder)
+    return {}
+
+
+def _copied(shard: Shard, folder: Path) -> dict[str, str]:
+    """Copies of what digests left in a shard, as Parquet: table -> what to select it from."""
+    con = connect()
     try:
+        con.execute(f"ATTACH '{quoted(shard.path)}' AS before (READ_ONLY)")
         tables = con.execute(
-            "SELECT table_name FROM duckdb_tables() "
-            "WHERE database_name = 'digest_before' AND starts_with(table_name, 'digest_')"
+            "SELECT table_name FROM duckdb_tables() WHERE database_name = 'before' "
+            "AND table_name IN ('digest_ops', 'digest_left_off')"
         ).fetchall()
-        yield {table: f"digest_before.main.{table}" for (table,) in tables}
+        copies = {table: folder / f"{table}.parquet" for (table,) in tables}
+        for table, path in copies.items():
+            con.execute(f"COPY before.main.{table} TO '{quoted(path)}' (FORMAT parquet)")
     finally:
-        con.execute("DETACH digest_before")
+        con.close()
+    return {table: f"read_parquet('{quoted(path)}')" for table, path in copies.items()}

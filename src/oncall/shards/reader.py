@@ -6,15 +6,20 @@
 
 Columns go by name: what an older shard lacks is NULL. What a newer oncall wrote, or what is
 truncated or damaged, is left out and named: a gap in the evidence, never a failure of the query.
+
+DuckDB finds most damage only when it reads the block, and some of it makes the whole instance
+unusable, with all that is attached. `read_shards` therefore asks again without the shards that
+cannot be read, each of them tried in an instance of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Literal, TypeVar
 
 import duckdb
 
@@ -23,8 +28,10 @@ from oncall.shards import bookmarks
 from oncall.shards.catalog import Shard
 from oncall.shards.database import Limits, connect, quoted, reason
 
+T = TypeVar("T")
+
 _HEADER_BYTES = 3 * 4096  # before a DuckDB file's first block
-_INTERNAL = ("meta", bookmarks.TABLE)
+_INTERNAL = ("meta", "commits", bookmarks.TABLE)
 
 
 @dataclass(frozen=True)
@@ -57,10 +64,42 @@ class Shards:
     (alias, path, node, start_ns, end_ns, tables VARCHAR[]).
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
-        self.con = con
-        self._attached: list[_Attached] = []
+    def __init__(self, shards: Sequence[Shard], limits: Limits, spill_to: Path | None) -> None:
+        self._limits, self._spill_to = limits, spill_to
         self._gaps: list[ShardGap] = []
+        self._open(shards)
+
+    def _open(self, shards: Sequence[Shard]) -> None:
+        """Attach the shards in a new instance, and again without one that makes it unusable."""
+        left = list(shards)
+        while True:
+            self.con = connect(self._limits, self._spill_to)
+            self._attached: list[_Attached] = []
+            gaps: list[ShardGap] = []
+            try:
+                spoiler = self._attach_all(left, gaps)
+                if spoiler is None:
+                    self._gaps += gaps
+                    self._create_views()
+                    return
+            except BaseException:
+                self.close()
+                raise
+            self.close()
+            self._gaps.append(spoiler)
+            left.remove(spoiler.shard)
+
+    def _attach_all(self, shards: Sequence[Shard], gaps: list[ShardGap]) -> ShardGap | None:
+        """Attach what can be; returns the shard after which nothing more can be done here."""
+        for number, shard in enumerate(shards):
+            try:
+                if attached := _attach(self.con, shard, f"shard_{number}"):
+                    self._attached.append(attached)
+            except _LeftOut as left_out:
+                if not _is_usable(self.con):
+                    return left_out.gap
+                gaps.append(left_out.gap)
+        return None
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -70,22 +109,29 @@ class Shards:
     def gaps(self) -> tuple[ShardGap, ...]:
         return tuple(self._gaps)
 
-    def leave_out_damaged(self) -> tuple[ShardGap, ...]:
-        """Read every block of every shard, and leave out those that cannot be.
+    def leave_out_damaged(self, error: duckdb.Error) -> tuple[ShardGap, ...]:
+        """Read every block of the shards that a failed query may have failed in, each in an
+        instance of its own, and go on in a new one without those that cannot be read.
 
-        For use after a query failed: damage within a file shows only when it is read. Returns
-        what is newly left out; with nothing left out the query itself was at fault.
+        Returns what is newly left out; with nothing left out the query itself was at fault.
         """
-        found: list[ShardGap] = []
-        for each in list(self._attached):
-            problem = _unreadable(self.con, each)
-            if problem:
-                found.append(ShardGap(each.shard, "damaged", f"damaged: {problem}"))
-                self._attached.remove(each)
-        self._gaps += found
-        if found:
-            self._create_views()
+        told = str(error)
+        named = [shard for shard in self.shards if shard.path.name in told]
+        found = _damaged(named) or _damaged(self.shards)
+        if found or not _is_usable(self.con):
+            damaged = {gap.shard for gap in found}
+            self._gaps += found
+            self.close()
+            self._open([shard for shard in self.shards if shard not in damaged])
         return tuple(found)
+
+    def alone(self, shard: Shard) -> Shards:
+        """One of them in an instance of its own."""
+        return Shards([shard], self._limits, self._spill_to)
+
+    def add_gaps(self, gaps: Sequence[ShardGap]) -> None:
+        """Name shards that a query could not be answered from."""
+        self._gaps += gaps
 
     def close(self) -> None:
         self.con.close()
@@ -100,15 +146,6 @@ class Shards:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _attach(self, shard: Shard, alias: str) -> None:
-        try:
-            attached = _attach(self.con, shard, alias)
-        except _LeftOut as left_out:
-            self._gaps.append(left_out.gap)
-        else:
-            if attached:
-                self._attached.append(attached)
 
     def _create_views(self) -> None:
         extra = {name for each in self._attached for name in each.columns} - set(BY_NAME)
@@ -142,16 +179,37 @@ def open_shards(
 
     One that retention took away meanwhile is no gap: it was older than what is kept.
     """
-    limits = limits or Limits(memory_bytes=512 * 2**20, threads=2)
-    opened = Shards(connect(limits, spill_to))
+    return Shards(shards, limits or Limits(memory_bytes=512 * 2**20, threads=2), spill_to)
+
+
+def read_shards(opened: Shards, read: Callable[[Shards], T]) -> list[T]:
+    """What `read` finds in the shards; where that fails, without those that cannot be read, which
+    are then among the gaps.
+
+    Where none of them is at fault alone, each is read by itself: one result for each, and those
+    where that fails are gaps. Raises the error if it is so of all.
+    """
     try:
-        for number, shard in enumerate(shards):
-            opened._attach(shard, f"shard_{number}")
-        opened._create_views()
-    except BaseException:
-        opened.close()
-        raise
-    return opened
+        return [read(opened)]
+    except duckdb.Error as error:
+        if opened.leave_out_damaged(error):
+            return read_shards(opened, read)
+        return _read_each(opened, read, error)
+
+
+def _read_each(opened: Shards, read: Callable[[Shards], T], error: duckdb.Error) -> list[T]:
+    found: list[T] = []
+    gaps: list[ShardGap] = []
+    for shard in opened.shards if len(opened.shards) > 1 else ():
+        with opened.alone(shard) as one:
+            try:
+                found.append(read(one))
+            except duckdb.Error as own:
+                gaps.append(ShardGap(shard, "damaged", f"cannot be asked: {reason(own)}"))
+    if not found:
+        raise error
+    opened.add_gaps(gaps)
+    return found
 
 
 # ------------------------------------------------------------------ attaching
@@ -170,12 +228,12 @@ def _attach(con: duckdb.DuckDBPyConnection, shard: Shard, alias: str) -> _Attach
         raise _LeftOut(_gap_of(shard, error)) from error
     try:
         columns, filled = _check(con, shard, alias, size_bytes)
-    except duckdb.Error as error:
-        con.execute(f"DETACH {alias}")
+    except (duckdb.Error, _LeftOut) as error:
+        with suppress(duckdb.Error):  # an instance that is of no more use
+            con.execute(f"DETACH {alias}")
+        if isinstance(error, _LeftOut):
+            raise
         raise _LeftOut(_gap_of(shard, error)) from error
-    except _LeftOut:
-        con.execute(f"DETACH {alias}")
-        raise
     return _Attached(shard, alias, columns, filled)
 
 
@@ -238,15 +296,35 @@ def _gap_of(shard: Shard, error: duckdb.Error) -> ShardGap:
     return ShardGap(shard, "damaged", f"damaged: {told}")
 
 
-def _unreadable(con: duckdb.DuckDBPyConnection, each: _Attached) -> str | None:
-    """Why a shard cannot be read to its end, or None."""
+def _is_usable(con: duckdb.DuckDBPyConnection) -> bool:
+    """Whether the instance answers at all: after a fatal error it does not any more."""
     try:
-        for table, columns in each.columns.items():
+        con.execute("SELECT 1").fetchall()
+    except duckdb.Error:
+        return False
+    return True
+
+
+def _damaged(shards: Sequence[Shard]) -> list[ShardGap]:
+    """Those that cannot be read to their end."""
+    return [gap for shard in shards if (gap := _damage(shard))]
+
+
+def _damage(shard: Shard) -> ShardGap | None:
+    """Why a shard cannot be read to its end, or None; tried in an instance of its own."""
+    con = connect(Limits(memory_bytes=256 * 2**20))
+    try:
+        attached = _attach(con, shard, "alone")
+        for table, columns in attached.columns.items() if attached else ():
             # An aggregate that looks at every value, so that no block is skipped.
             hashes = ", ".join(f'bit_xor(hash("{column}"))' for column in columns)
-            con.execute(f'SELECT {hashes} FROM {each.alias}.main."{table}"').fetchall()
+            con.execute(f'SELECT {hashes} FROM alone.main."{table}"').fetchall()
+    except _LeftOut as left_out:
+        return left_out.gap
     except duckdb.Error as error:
-        return reason(error)
+        return ShardGap(shard, "damaged", f"damaged: {reason(error)}")
+    finally:
+        con.close()
     return None
 
 

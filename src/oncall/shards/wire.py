@@ -14,9 +14,11 @@ Both sides say which protocols they understand, and neither believes the other's
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
+from itertools import islice
 from typing import IO, Any, Literal, Protocol, get_args
 
 from oncall.errors import OncallError
@@ -28,9 +30,12 @@ MOST_LINE_BYTES = 64 * 1024
 Ask = Literal["hello", "clock", "digest", "detail", "probe"]
 Reason = Literal["version", "request", "no-data", "job", "read-only", "internal"]
 
-_MOST_BUDGET_ROWS = 5_000_000
+_MOST_BUDGET_ROWS = 1_000_000
+_MOST_TABLES = 64  # more than there are
+_MOST_COMMS = 4_096
 _MOST_NAME = 1000
 _MOST_MESSAGE = 500
+_MOST_DEPTH, _MOST_ITEMS = 6, 4_096  # of what a node says of itself
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _INT64 = range(-(2**63), 2**63)
 _UINT64 = range(2**64)
@@ -111,11 +116,16 @@ def parse_request(line: bytes) -> Request:
             value = told[each.name]
             if not check(value):
                 raise WireError(f"`{each.name}` is {_shown(value)}, not {wanted}", "request")
-            values[each.name] = tuple(value) if isinstance(value, list) else value
+            values[each.name] = _once(each.name, value) if isinstance(value, list) else value
     request = Request(**values)
     if request.ask in ("digest", "detail") and request.job is None:
         raise WireError(f"a {request.ask} is asked for a job", "request")
     return request
+
+
+def _once(name: str, values: list[Any]) -> tuple[Any, ...]:
+    """Names and numbers of a list as they are asked for: each is answered once."""
+    return tuple(values) if name == "seqs" else tuple(dict.fromkeys(values))
 
 
 def _check_protocols(told: dict[str, Any]) -> None:
@@ -153,8 +163,8 @@ def _is_int(value: Any, allowed: range = _INT64) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value in allowed
 
 
-def _is_list(value: Any, item: Any) -> bool:
-    return isinstance(value, list) and all(map(item, value))
+def _is_list(value: Any, item: Any, most: int) -> bool:
+    return isinstance(value, list) and all(map(item, value)) and len(set(value)) <= most
 
 
 def _is_job(value: Any) -> bool:
@@ -170,17 +180,19 @@ _CHECKS: dict[str, tuple[Any, str]] = {
         f"a number of rows up to {_MOST_BUDGET_ROWS:,}",
     ),
     "tables": (
-        lambda value: _is_list(value, lambda v: isinstance(v, str) and _TABLE.fullmatch(v)),
-        "a list of tables",
+        lambda value: _is_list(
+            value, lambda v: isinstance(v, str) and _TABLE.fullmatch(v), _MOST_TABLES
+        ),
+        f"a list of up to {_MOST_TABLES} tables",
     ),
     "comms": (
-        lambda value: _is_list(value, lambda v: _is_int(v, _UINT64)),
-        "a list of communicators",
+        lambda value: _is_list(value, lambda v: _is_int(v, _UINT64), _MOST_COMMS),
+        f"a list of up to {_MOST_COMMS:,} communicators",
     ),
     "probe": (lambda value: isinstance(value, dict), "a probe"),
     "images": (lambda value: isinstance(value, bool), "true or false"),
     "seqs": (
-        lambda value: _is_list(value, _is_int) and len(value) == 2,
+        lambda value: _is_list(value, _is_int, 2) and len(value) == 2,
         "a first and a last number",
     ),
 }
@@ -300,7 +312,7 @@ class FrameDecoder:
     def _frame(self, line: bytes) -> End | None:
         head = _json_line(line, "protocol")
         if isinstance(head.get("end"), dict):
-            return End(head["end"])
+            return End(_bounded(head["end"]))
         if isinstance(head.get("error"), str):
             raise WireError(_plain(head["error"]), str(head.get("reason", "internal"))[:40])
         table, rows, size = head.get("part"), head.get("rows"), head.get("bytes")
@@ -317,6 +329,25 @@ class FrameDecoder:
             raise WireError(f"sent more than {self._limits.rows:,} rows in one answer: too much")
         self._file, self._left = self._sink.part(table, rows), size
         return None
+
+
+def _bounded(value: Any, depth: int = 0) -> Any:
+    """What a node says of itself, as far as anybody may rely on it: text that can be printed and
+    has an end, numbers that a column can hold, nothing deeply nested. The rest is None."""
+    if depth > _MOST_DEPTH:
+        return None
+    if isinstance(value, dict):
+        items = islice(value.items(), _MOST_ITEMS)
+        return {_plain(key, _MOST_NAME): _bounded(each, depth + 1) for key, each in items}
+    if isinstance(value, list):
+        return [_bounded(each, depth + 1) for each in value[:_MOST_ITEMS]]
+    if isinstance(value, str):
+        return _plain(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, int) and value not in _INT64:
+        return None
+    return value
 
 
 def _json_line(line: bytes, reason: str) -> dict[str, Any]:
@@ -338,6 +369,6 @@ def _shown(value: object) -> str:
     return f"`{text[:60]}…`" if len(text) > 60 else f"`{text}`"
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, most: int = _MOST_MESSAGE) -> str:
     """Foreign text without what could steer a terminal, and not without end."""
-    return "".join(c if c.isprintable() else " " for c in text[:_MOST_MESSAGE])
+    return "".join(c if c.isprintable() else " " for c in text[:most])

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -24,10 +25,15 @@ from oncall.shards import bookmarks
 from oncall.shards.batch import Batch, joined
 from oncall.shards.catalog import LIVE_NAME, Shard, shard_name
 from oncall.shards.database import USUAL_LIMITS, Limits, connect, quoted, reason
+from oncall.shards.seal_log import BootClock, read_boot_clock, record
 from oncall.units import format_bytes
 
 _BLOCK_BYTES = 65_536
 _OF_THE_MACHINE = ("no space left", "permission denied", "read-only file", "too many open", "quota")
+
+
+# The token of the last commit, so that a commit that failed half way is neither lost nor doubled.
+_COMMITS = "CREATE TABLE commits AS SELECT NULL::VARCHAR AS token"
 
 
 class StoreError(OncallError):
@@ -40,11 +46,13 @@ class UnwritableRows(OncallError):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a store lives: its folder, its node, and the free space it leaves to others."""
+    """Where a store lives: its folder, its node, and the free space it leaves to others; and the
+    clock by which its shards age."""
 
     folder: Path
     node: str
     keep_free_bytes: int = 0
+    boot_clock: BootClock = read_boot_clock
 
     @property
     def live(self) -> Path:
@@ -74,6 +82,19 @@ class Place:
             )
 
 
+@dataclass(frozen=True)
+class Span:
+    """From the earliest to the latest instant that the wall clock showed, Unix time in ns."""
+
+    first_ns: int
+    last_ns: int
+
+    def with_instant(self, at_ns: int) -> Span:
+        """The span that reaches to that instant, too; none is before 1970."""
+        at_ns = max(0, at_ns)
+        return Span(min(self.first_ns, at_ns), max(self.last_ns, at_ns))
+
+
 class LiveStore:
     """The live store, open for writing. One thread writes; others read through `cursor`."""
 
@@ -90,7 +111,7 @@ class LiveStore:
         that every store has them, however soon its collector is killed.
         """
         self.place = place
-        self.started_ns = now_ns
+        self._span = Span(now_ns, now_ns)
         self._con = connect(limits, place.spill)
         try:
             _attach(self._con, place)
@@ -103,10 +124,11 @@ class LiveStore:
         tables = "; ".join(create_table_sql(table.name, table.columns) for table in TABLES)
         try:
             self._con.execute(
-                f"USE live; BEGIN; {tables}; {bookmarks.CREATE}; CREATE TABLE meta AS SELECT "
+                f"USE live; BEGIN; {tables}; {bookmarks.CREATE}; {_COMMITS}; "
+                "CREATE TABLE meta AS SELECT "
                 f"{SCHEMA_VERSION}::INTEGER AS schema_version, '{__version__}' AS oncall_version, "
                 f"version() AS duckdb_version, '{self.place.node}' AS node, "
-                f"{self.started_ns}::BIGINT AS started_ns, NULL::BIGINT AS sealed_ns"
+                f"{self._span.first_ns}::BIGINT AS started_ns, NULL::BIGINT AS sealed_ns"
             )
             bookmarks.write(self._con, marks)
             self._con.execute("COMMIT")
@@ -114,16 +136,21 @@ class LiveStore:
             raise StoreError(f"{self.place.live}: {reason(error)}") from error
 
     def write(
-        self, batches: Sequence[Batch], marks: Mapping[str, bookmarks.Bookmark] | None = None
+        self,
+        batches: Sequence[Batch],
+        marks: Mapping[str, bookmarks.Bookmark] | None = None,
+        token: str = "",
     ) -> int:
         """Commit all rows at once, and the bookmarks `marks` with them; returns how many rows.
 
-        Raises StoreError if nothing was committed, UnwritableRows if that is the rows' fault.
-
-        After a StoreError the store is of no more use: close it, and recover.
+        Raises UnwritableRows if nothing was committed and that is the rows' fault. After a
+        StoreError the store is of no more use: close it, and `recover`. Whether the rows are in it
+        is only known then: a checkpoint or an fsync may have failed behind the commit. They are if
+        `Recovered.token` is the `token` that was given for them.
         """
         try:
             self._con.execute("BEGIN")
+            self._con.execute("UPDATE commits SET token = ?", [token])
             for batch in joined(batches):
                 insert(self._con, batch.table, BY_NAME[batch.table].columns, batch.columns)
             if marks is not None:
@@ -135,6 +162,11 @@ class LiveStore:
         except duckdb.Error as error:
             raise StoreError(f"{self.place.live}: {reason(error)}") from error
         return sum(batch.rows for batch in batches)
+
+    def saw(self, now_ns: int) -> None:
+        """Rows of this instant are here: a clock that is set back must not leave them outside of
+        the span in the shard's name."""
+        self._span = self._span.with_instant(now_ns)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Another connection to the same store, for another thread; it sees what is committed."""
@@ -156,7 +188,10 @@ class LiveStore:
                 prepare(self._con)
             except Exception as error:  # whatever it is, evidence comes first
                 failure = error
-        shard = _seal(self._con, self.place, self.started_ns, now_ns)
+                with suppress(duckdb.Error):  # unless it was in no transaction
+                    self._con.execute("ROLLBACK")
+        self.saw(now_ns)
+        shard = _seal(self._con, self.place, self._span)
         self._con.close()
         if failure is not None:
             raise PrepareError(shard, failure)
@@ -180,9 +215,11 @@ class PrepareError(Exception):
 
 @dataclass(frozen=True)
 class Recovered:
-    """What became of a live store left behind: sealed, or set aside with why."""
+    """What became of a live store left behind: sealed, or set aside with why; and the token of
+    the last commit in it."""
 
     shard: Shard | None = None
+    token: str | None = None
     set_aside: tuple[Path, ...] = ()
     problem: str | None = None
 
@@ -194,29 +231,36 @@ def recover(place: Place, now_ns: int, limits: Limits = USUAL_LIMITS) -> Recover
     where the machine refuses (a full disk, no permission): then nothing is touched.
     """
     if not place.live.exists():
-        return Recovered()
+        # A log alone would be replayed into the next store, whose it is not.
+        if not place.live_log.exists():
+            return Recovered()
+        return Recovered(set_aside=(_set_aside(place.live_log, now_ns),), problem=_LOG_ALONE)
     try:
-        return Recovered(shard=_seal_left_over(place, limits))
+        return _seal_left_over(place, limits)
     except _Damaged as damage:
         problem = str(damage)
     if place.live_log.exists():
         # Without its log a store is as it was at its last checkpoint.
-        aside = _set_aside(place.live_log, now_ns)
+        aside: tuple[Path, ...] = (_set_aside(place.live_log, now_ns),)
+        problem = f"{aside[0].name}: {problem}"
         try:
-            shard = _seal_left_over(place, limits)
-            return Recovered(shard, (aside,), f"{aside.name}: {problem}")
+            return replace(_seal_left_over(place, limits), set_aside=aside, problem=problem)
         except _Damaged:
-            return Recovered(None, (aside, _set_aside(place.live, now_ns)), problem)
-    aside = _set_aside(place.live, now_ns)
-    return Recovered(None, (aside,), f"{aside.name}: {problem}")
+            aside = (*aside, _set_aside(place.live, now_ns))
+            return Recovered(set_aside=aside, problem=problem)
+    aside = (_set_aside(place.live, now_ns),)
+    return Recovered(set_aside=aside, problem=f"{aside[0].name}: {problem}")
+
+
+_LOG_ALONE = "a write-ahead log whose store is gone"
 
 
 class _Damaged(Exception):
     """DuckDB cannot read the file, and never will."""
 
 
-def _seal_left_over(place: Place, limits: Limits) -> Shard | None:
-    """Seal the live file as far as it was committed; None if it never held a row."""
+def _seal_left_over(place: Place, limits: Limits) -> Recovered:
+    """Seal the live file as far as it was committed; no shard if it never held a row."""
     last_write_ns = max(
         path.stat().st_mtime_ns for path in (place.live, place.live_log) if path.exists()
     )
@@ -228,14 +272,25 @@ def _seal_left_over(place: Place, limits: Limits) -> Shard | None:
             # Killed before its tables were committed.
             con.execute("USE memory; DETACH live")
             place.live.unlink()
-            return None
+            place.live_log.unlink(missing_ok=True)
+            return Recovered()
         ((node, started_ns),) = con.execute("SELECT node, started_ns FROM meta").fetchall()
         theirs = Place(place.folder, node)
-        return _seal(con, theirs, started_ns, max(last_write_ns, started_ns))
+        token = _token(con)
+        span = Span(started_ns, started_ns).with_instant(last_write_ns)
+        return Recovered(_seal(con, theirs, span), token)
     except (duckdb.Error, ValueError) as error:
         raise _failure(place, error) from error
     finally:
         con.close()
+
+
+def _token(con: duckdb.DuckDBPyConnection) -> str | None:
+    """The token of the last commit; None in a store of an oncall that gave none."""
+    if not con.execute("FROM duckdb_tables() WHERE table_name = 'commits'").fetchall():
+        return None
+    ((token,),) = con.execute("SELECT token FROM commits").fetchall()
+    return str(token) if token else None
 
 
 def _set_aside(path: Path, now_ns: int) -> Path:
@@ -263,19 +318,22 @@ def _failure(place: Place, error: Exception) -> Exception:
     return _Damaged(reason(error))
 
 
-def _seal(con: duckdb.DuckDBPyConnection, place: Place, started_ns: int, now_ns: int) -> Shard:
+def _seal(con: duckdb.DuckDBPyConnection, place: Place, span: Span) -> Shard:
     """Checkpoint, detach, fsync, rename, fsync the folder: after that it survives a power cut."""
-    end_ns = max(now_ns, started_ns)
+    started_ns, end_ns = span.first_ns, span.last_ns
     path = place.folder / shard_name(place.node, started_ns, end_ns)
     while path.exists():  # a clock that was set back
         end_ns += 1
         path = place.folder / shard_name(place.node, started_ns, end_ns)
     try:
-        con.execute("UPDATE meta SET sealed_ns = ?", [end_ns])
+        con.execute("UPDATE meta SET started_ns = ?, sealed_ns = ?", [started_ns, end_ns])
         con.execute("CHECKPOINT live; USE memory; DETACH live")
         if place.live_log.exists():
             raise StoreError(f"{place.live}: DuckDB could not fold its log into it")
         _fsync(place.live)
+        with suppress(OSError):  # a shard without its line is kept for longer, that is all
+            # Before the rename: a line too many names nothing, and no shard lacks its own.
+            record(place.folder, [path.name], place.boot_clock())
         place.live.rename(path)
         _fsync(place.folder)
     except (duckdb.Error, OSError) as error:

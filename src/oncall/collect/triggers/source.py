@@ -140,3 +140,8 @@ class TriggerThread(OwnThread):
     def __init__(self, source: TriggerSource) -> None:
         super().__init__(source)
         self.see = source.see
+
+    @property
+    def is_watching(self) -> bool:
+        """Pings come as they come; nothing else is looked at."""
+        return False
