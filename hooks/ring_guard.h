@@ -1,5 +1,5 @@
 /* Memory of a file that somebody else may cut short: a store behind its end raises SIGBUS, which
- * ends the process. docs/decisions/012-no-limit-of-the-job.md says why a handler, and what it
+ * ends the process. docs/decisions/014-no-limit-of-the-job.md says why a handler, and what it
  * costs.
  *
  * A fault in the guarded memory, and in nothing else, puts private memory in its place: the thread

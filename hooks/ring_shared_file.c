@@ -1,6 +1,6 @@
 /* Making a file in the training job's own thread. Whatever it refuses or whatever limit the job
  * has, the answer is a process that is not recorded and says why: see
- * docs/decisions/012-no-limit-of-the-job.md. */
+ * docs/decisions/014-no-limit-of-the-job.md. */
 #define _GNU_SOURCE
 #include "ring_shared_file.h"
 
