@@ -17,8 +17,9 @@ VM_PACKAGES := libibverbs-dev qemu-system-x86 debootstrap squashfs-tools cpio bu
 # What `make dpa-riscv` builds and runs the NIC's measurement with.
 RISCV_PACKAGES := gcc-riscv64-unknown-elf gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user
 
-# What `make hooks-elsewhere` runs the hooks in: aarch64 with its C library, musl, Debian 11's glibc.
-ELSEWHERE_PACKAGES := qemu-user libc6-arm64-cross musl
+# What `make hooks-elsewhere` runs the hooks in: aarch64 with its C library (which ends threads by
+# libgcc), musl, Debian 11's glibc.
+ELSEWHERE_PACKAGES := qemu-user libc6-arm64-cross libgcc-s1-arm64-cross musl
 OLD_DEBIAN := bullseye
 OLD_GLIBC := build/$(OLD_DEBIAN)
 
