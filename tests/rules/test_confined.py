@@ -38,10 +38,14 @@ def test_evidence_arrives_as_it_is(hang: Incident) -> None:
     stacks = {"job": "j", "rank": [0, 1, 2], "frames": [["ü", "b"], None, []]}
     hang.append("stacks", stacks)
     hang.append("ops", {"job": None, "comm": 2**64 - 1, "seq": -(2**62), "rank": None})
+    hang.append(
+        "ranks", {"job": ["it's", '"', "\\"], "rank": [0, 1, 2], "node": [None, "", "a\0b"]}
+    )
     hang.append("gpus", {"node": "n", "gpu": 0, "at_ns": 1, "temp_c": np.array([np.nan])})
+    hang.append("jobs", {"job": [None, None]})
     close_sandbox(hang.con)
     confined = Confined(hang)
-    for name in ("ops", "stacks", "gpus", "in_flight"):
+    for name in ("ops", "jobs", "stacks", "ranks", "gpus", "in_flight"):
         confined.provide([name])
         query = f'SELECT * FROM "{name}"'
         assert repr(confined.query(query)) == repr(hang.con.execute(query).fetchall()), name
