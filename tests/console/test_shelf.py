@@ -161,6 +161,16 @@ def test_the_rulebooks_own_tests_run_on_what_is_typed(shelf: Shelf) -> None:
         shelf.test("loader", starter.replace("HOT", "LATE"))
 
 
+def test_a_draft_that_the_check_refuses_is_not_tried(shelf: Shelf) -> None:
+    text = shelf.new("loader").replace("temp_c > $hot", "temp_c > $hot AND random() > 0")
+    (problem,) = shelf.check(text)
+    assert "random" in problem.message
+    with pytest.raises(RulebookError, match="random"):
+        shelf.tried("loader", text)
+    with pytest.raises(RulebookError, match="random"):
+        shelf.test("loader", text)
+
+
 def test_tests_are_saved_beside_what_they_test(shelf: Shelf) -> None:
     path = shelf.save("hang", shelf.text("hang").replace("value: 5 min", "value: 6 min"))
     tests = path.with_name("hang.test.yaml")

@@ -106,7 +106,7 @@ def test_junk_is_refused_in_one_line(text: str) -> None:
 
 def test_a_doubling_of_aliases_is_refused_not_expanded(tiny: str) -> None:
     bomb = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 60))
-    assert any("an alias" in one for one in messages(tiny + bomb))
+    assert any("alias" in one for one in messages(tiny + bomb))
 
 
 def test_a_question_asked_before_leaves_a_dead_branch(tiny: str) -> None:

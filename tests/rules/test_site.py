@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from oncall.errors import UsageError
+from oncall.errors import RulebookError, UsageError
 from oncall.evidence.incident import Incident
+from oncall.rules.check import Checker
 from oncall.rules.engine import run
 from oncall.rules.load import parse, shipped_folder
 from oncall.rules.rulebook import Rulebook
 from oncall.rules.site import Rulebooks, read_rulebooks
 from oncall.rules.site_folder import site_folder
+from oncall.rules.testing import run_tests
 
 HANG = (shipped_folder() / "hang.yaml").read_text()
 
@@ -198,6 +200,34 @@ def test_what_the_command_line_gives_must_be_right(tmp_path: Path) -> None:
 
 # Binds, and cannot be computed on evidence of any size.
 ENDLESS = "SELECT job, comm, count(*) AS n FROM ops, range(1000000000000) GROUP BY ALL"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("FROM ops WHERE", "FROM opps WHERE"),
+        ("max(seq) AS seq", "max(sequence) AS seq"),
+        ("max(seq) AS seq", "max(now()) AS seq"),
+        ("newest: SELECT", "newest: WITH x AS (DELETE FROM ops RETURNING 1) SELECT"),
+        ("say: All entered.", "say: " + "All entered. " * 12),
+    ],
+)  # fmt: skip
+def test_the_command_line_is_refused_what_the_check_refuses(
+    tmp_path: Path, tiny: str, old: str, new: str
+) -> None:
+    assert old in tiny
+    file = tmp_path / "tiny.yaml"
+    file.write_text(tiny.replace(old, new))
+    with Checker() as checker:
+        told = checker.check_file(file)
+    assert told
+    with pytest.raises(RulebookError) as refused:
+        read_rulebooks(None, [tmp_path])
+    assert list(refused.value.problems) == told
+    (tmp_path / "tiny.test.yaml").write_text("rulebook: tiny\ntests: [{name: x, expect: []}]\n")
+    with pytest.raises(RulebookError) as refused:
+        list(run_tests(tmp_path / "tiny.test.yaml"))
+    assert list(refused.value.problems) == told
 
 
 def test_a_rulebook_that_breaks_on_the_evidence_yields_to_the_shipped_one(
