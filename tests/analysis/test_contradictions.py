@@ -56,6 +56,8 @@ def test_sound_evidence_contradicts_nothing(incident: Incident) -> None:
     add(incident, "ops", rank=0, seq=3, enqueued_ns=NOW + 62 * S, ended_ns=NOW + 62 * S - S // 100)
     add(incident, "ops", rank=1, seq=3, enqueued_ns=NOW + 69 * S, ended_ns=NOW + 71 * S)
     add(incident, "launches", rank=0, launched=3, completed=3, at_ns=NOW + 80 * S)
+    board = {"launched": 5, "completed": 6, "source": "board"}
+    add(incident, "launches", rank=1, at_ns=NOW + 80 * S, **board)
     add(incident, "ranks", rank=1, node="c", started_ns=NOW + 3600 * S)
     assert found(incident) == []
 

@@ -13,7 +13,7 @@ from evidence_mutations import Outcome, mutate_and_diagnose
 
 from oncall.errors import ExitCode
 
-FEW, MANY = 10, 2_000  # each with up to six mutations
+FEW, MANY = 8, 2_000  # each with up to six mutations
 
 
 @pytest.mark.parametrize("seed", range(FEW))

@@ -21,6 +21,8 @@ from oncall.units import NS_PER_S, format_duration, format_number
 CLOCK_SLACK_NS = 100_000_000
 # A process is registered when it initialises NCCL, by a clock that may be set at boot.
 BIRTH_SLACK_NS = 10 * NS_PER_S
+# A board is read while its process writes it: one number may be a few operations older.
+BOARD_SLACK = 16
 # A rank whose process starts elsewhere this much later was restarted there.
 RESTART_NS = 60 * NS_PER_S
 # No job runs for so long: clocks are.
@@ -128,7 +130,9 @@ def _completed_unlaunched(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
     for job, count, ranks, (completed, launched, rank) in con.execute(
         f"""
         SELECT job, count(*), {_RANKS}, max((completed, launched, rank))
-        FROM launches WHERE completed > launched GROUP BY job
+        FROM launches
+        WHERE completed > launched + CASE WHEN source = 'board' THEN {BOARD_SLACK} ELSE 0 END
+        GROUP BY job
         """
     ).fetchall():
         what = f"{_many(count, 'rank')} completed more operations than {_they(count)} launched"

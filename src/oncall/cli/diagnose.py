@@ -121,7 +121,8 @@ def diagnose(
     What a site's rulebooks conclude counts like what is shipped. One that is wrong is told and
     left out, and the shipped one of that name is asked instead.
 
-    Exit codes: 0 healthy, 1 a finding, 2 usage or bad input, 3 no finding but too little seen.
+    Exit codes: 0 healthy, 1 a finding, 2 usage or bad input, 3 no finding, but too little was seen
+    or what was seen cannot be trusted.
     """
     if paths and (hosts is not None or inventory is not None):
         raise UsageError(
