@@ -117,7 +117,8 @@ class Agent:
         now = self._clock()
         self._see_clock(now)
         must_commit = self._must_commit(now)
-        self._drain(now, everything=must_commit or self._is_watched or self._must_seal(now))
+        is_wanted = must_commit or self._is_watched or not self._asked.empty()
+        self._drain(now, everything=is_wanted or self._must_seal(now))
         self._show_present(now)
         if self._must_seal(now):
             self._begin_seal(now)

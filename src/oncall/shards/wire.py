@@ -31,6 +31,7 @@ Ask = Literal["hello", "clock", "digest", "detail", "probe"]
 Reason = Literal["version", "request", "no-data", "job", "read-only", "internal"]
 
 _MOST_BUDGET_ROWS = 1_000_000
+_MOST_ANSWER_ROWS = 5_000_000  # the budget holds for operations; other tables come on top
 _MOST_TABLES = 64  # more than there are
 _MOST_COMMS = 4_096
 _MOST_NAME = 1000
@@ -226,7 +227,7 @@ class Limits:
     part_bytes: int = 64 * 2**20
     total_bytes: int = 256 * 2**20
     parts: int = 256
-    rows: int = _MOST_BUDGET_ROWS  # of all parts together
+    rows: int = _MOST_ANSWER_ROWS  # of all parts together
 
 
 USUAL_LIMITS = Limits()
