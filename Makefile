@@ -23,7 +23,7 @@ ELSEWHERE_PACKAGES := qemu-user libc6-arm64-cross libgcc-s1-arm64-cross musl
 OLD_DEBIAN := bullseye
 OLD_GLIBC := build/$(OLD_DEBIAN)
 
-.PHONY: dpa-riscv riscv-packages hooks-elsewhere elsewhere-packages demo test test-slow torture torture-packages fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages pictures
+.PHONY: dpa-riscv riscv-packages hooks-elsewhere elsewhere-packages demo test test-slow torture fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages pictures
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -104,10 +104,6 @@ MINUTES  ?= 4
 SCENARIO ?=
 torture: native
 	$(BIN)/python -m tests.torture $(SCENARIO) --kills $(KILLS) --minutes $(MINUTES)
-
-torture-packages:
-	@{ [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && \
-	  $$sudo apt-get install -y -q --no-install-recommends $(TEST_PACKAGES) faketime; }
 
 # Mutated inputs for everything that reads what others wrote: so many of each target, within so many
 # seconds of each. GUIDED=1: by coverage, with atheris. What breaks a target is kept in tests/fuzz/found.

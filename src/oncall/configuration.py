@@ -37,6 +37,17 @@ def configuration_files() -> tuple[Path, ...]:
     return (_SITE, configuration_folder() / "config.toml")
 
 
+def parse_toml(text: str, place: Path) -> dict[str, Any]:
+    """The content of a TOML file. Raises BadInput for all that Python's reader may end in: numbers
+    of thousands of digits and deep nesting are errors of other kinds to it."""
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise BadInput(str(place), f"not TOML: {error}") from error
+    except RecursionError:
+        raise BadInput(str(place), "not TOML: nested too deeply") from None
+
+
 def read_tables(
     name: str, files: Sequence[Path] | None = None
 ) -> tuple[list[ConfigurationTable], list[BadInput]]:
@@ -48,11 +59,14 @@ def read_tables(
     problems: list[BadInput] = []
     for path in configuration_files() if files is None else files:
         try:
-            content = tomllib.loads(path.read_bytes().decode())
+            content = parse_toml(path.read_bytes().decode(), path)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            problems.append(BadInput(str(path), f"is no TOML: {error}"))
+        except BadInput as problem:
+            problems.append(problem)
+            continue
+        except UnicodeDecodeError:
+            problems.append(BadInput(str(path), "not a text file in UTF-8"))
             continue
         except OSError as error:
             problems.append(BadInput(str(path), f"cannot be read: {error.strerror}"))

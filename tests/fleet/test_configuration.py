@@ -45,7 +45,7 @@ def test_user_file_is_under_xdg_config_home(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[fleet\n", "no TOML"),
+        ("[fleet\n", "not TOML"),
         ("fleet = 3\n", "table"),
         ("[fleet]\nwindos = 4\n", r"windos.*did you mean window"),
         ("[fleet]\nwindow = 0\n", "window.*from 1 to"),

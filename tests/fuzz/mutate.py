@@ -13,12 +13,14 @@ from typing import Any
 
 MOST_BYTES = 1 << 20  # of an input; what grows beyond is cut
 
+_DEEP = 900  # levels of nesting; Python's own limit is 1000
 _NUMBERS = (0, 1, 2, 7, 127, 128, 255, 256, 4096, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1)
 _LARGE = (*_NUMBERS, 2**53, 2**63 - 1, 2**63, 2**64 - 1, -1, -(2**31), -(2**63))
 _TEXTS = (
     *("", "nan", "inf", "-inf", "1e999", "null", "0x", "../..", "[/]", "[red]", "{{", "}}"),
     *("\x00", "\x1b[2J", "\r\n", "\u2028", "\u202e", "\ufeff", "é", "😀", "\ud800", "a" * 5000),
-    *("'; DROP TABLE ops; --", '"', "\\", "%s", "{0}", "gpu[0-9]", "gpu[0-99999999]", "9" * 400),
+    *("'; DROP TABLE ops; --", '"', "\\", "%s", "{0}", "gpu[0-9]", "gpu[0-99999999]", "9" * 5000),
+    *("[" * 3000, "1e400"),
 )
 _TOKENS = tuple(text.encode("utf-8", "surrogatepass") for text in _TEXTS)
 
@@ -41,7 +43,11 @@ def mutated_json(corpus: Sequence[Any], seed: int) -> bytes:
     value = json.loads(json.dumps(dice.choice(corpus)))
     for _ in range(dice.choice((1, 1, 2, 3, 6))):
         value = _changed(value, dice)
-    text = json.dumps(value, ensure_ascii=dice.random() < 0.5).encode("utf-8", "surrogatepass")
+    try:
+        written = json.dumps(value, ensure_ascii=dice.random() < 0.5)
+    except RecursionError:  # nested again and again, and deeper than Python can write
+        written = "[" * _DEEP
+    text = written.encode("utf-8", "surrogatepass")
     return mutated([text], dice.randrange(2**32)) if dice.random() < 0.2 else text
 
 
@@ -88,7 +94,7 @@ def _any_value(value: Any, dice: random.Random) -> Any:
             return value + dice.choice((-1, 1, 10**9, -(10**9)))
         case 7:
             nested: Any = value
-            for _ in range(dice.choice((3, 30, 900))):
+            for _ in range(dice.choice((3, 30, _DEEP))):
                 nested = [nested]
             return nested
         case _:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from . import REPOSITORY, clocks, disks, job, nodes, rivals
-from .kills import kills
+from .kills import ignore_interrupts, kills
 from .outcome import Outcome, table, timed
 
 
@@ -38,7 +38,7 @@ def _kills(folder: Path, budget: Budget) -> Outcome:
     # Ctrl-C ends the kills in order, so that what was done is judged.
     signal.signal(signal.SIGINT, lambda *_: (folder / "stop").touch())
     with ProcessPoolExecutor(
-        budget.workers, mp_context=context, initializer=_ignore_interrupts
+        budget.workers, mp_context=context, initializer=ignore_interrupts
     ) as pool:
         asked = [
             pool.submit(kills, folder, count, budget.seed + number, budget.until)
@@ -54,10 +54,6 @@ def _kills(folder: Path, budget: Budget) -> Outcome:
         note="; ".join(each.note for each in found),
         failures=tuple(failure for each in found for failure in each.failures),
     )
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 SCENARIOS: dict[str, Callable[[Path, Budget], Outcome]] = {

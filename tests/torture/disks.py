@@ -22,6 +22,7 @@ from oncall.shards.wire import Request
 from .collector import Collector, wait_until
 from .evidence import Archive, duplicates
 from .outcome import Outcome, Skipped
+from .preload import preloaded
 from .watched import NOT_WRITING, WRITING_AGAIN, Watched, pause, settle, watched
 
 _HARMED_S = 8.0
@@ -98,13 +99,7 @@ def no_large_files(folder: Path) -> Outcome:
 
 def slow(folder: Path) -> Outcome:
     """Every fsync takes 0.3 s and every large write 15 ms: it takes longer, and nothing is lost."""
-    library = folder / "slow_disk.so"
-    compiler = shutil.which("cc")
-    if compiler is None:
-        raise Skipped("no C compiler")
-    source = Path(__file__).with_name("slow_disk.c")
-    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", library, "-ldl"], check=True)
-    environment = {"LD_PRELOAD": str(library), "SLOW_DISK_MS": str(_SLOW_MS)}
+    environment = preloaded("slow_disk.c", folder) | {"SLOW_DISK_MS": str(_SLOW_MS)}
     with watched(folder / "node", environment=environment) as one:
         one.wait_for_shards(2)
         one.note_committed()

@@ -15,7 +15,8 @@ from .disks import small_disk
 from .outcome import Outcome, Skipped
 
 _RANKS = 4
-_LIMITS = REPOSITORY / "tests" / "hooks" / "test_limits.py"
+_HOOKS = REPOSITORY / "tests" / "hooks"
+_LIMITS = (_HOOKS / "test_limits.py", _HOOKS / "test_same_results.py")
 
 
 def results(folder: Path) -> Outcome:
@@ -51,19 +52,8 @@ def full_ring_directory(folder: Path) -> Outcome:
 
 def limits(folder: Path) -> Outcome:  # noqa: ARG001 - the tests have folders of their own
     """Limits, filters and signals of the job: the tests of the hooks that have all of them."""
-    if not _LIMITS.exists():
-        raise Skipped(f"{_LIMITS.name} is not here")
-    asked = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-n",
-        "0",
-        "-q",
-        "-m",
-        "slow or not slow",
-        str(_LIMITS),
-    ]
+    asked = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-m", "slow or not slow"]
+    asked += map(str, _LIMITS)
     done = subprocess.run(asked, capture_output=True, text=True, cwd=REPOSITORY, check=False)
     last = done.stdout.strip().splitlines()[-1:]
     failures = () if done.returncode == 0 else tuple(last)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import signal
 import threading
 import time
 from dataclasses import dataclass, field
@@ -160,6 +161,11 @@ def kills(folder: Path, times: int, seed: int, until: float) -> Outcome:
     if outcome.kept:
         shutil.rmtree(node.folder)
     return outcome
+
+
+def ignore_interrupts() -> None:
+    """Ctrl-C is for whoever started this process: it asks for the end by the file `stop`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def judge(run: Run, times: int) -> Outcome:

@@ -36,7 +36,7 @@ class Watched:
         self.archive.look()
         self.before = self.archive.rows
 
-    def wait_for_shards(self, more: int, within_s: float = 60.0) -> None:
+    def wait_for_shards(self, more: int, within_s: float = 300.0) -> None:
         """Wait until so many more shards are sealed."""
         before = len(self.archive.stores)
 

@@ -26,7 +26,7 @@ def test_a_later_file_overrides_an_earlier_one(tmp_path: Path) -> None:
         ('[keys]\nsvae = "S"', "svae is no action; did you mean save"),
         ("[keys]\nsave = 5", 'a key such as "ctrl+s" is wanted'),
         ("keys = 3", "is a table"),
-        ("[keys", "is no TOML"),
+        ("[keys", "not TOML"),
     ],
 )
 def test_a_slip_is_told_with_its_file_and_the_rest_counts(

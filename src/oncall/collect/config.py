@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, get_args
 
 from oncall.collect.ping_packet import DEFAULT_PORT
 from oncall.collect.pinglist import By, check_rail_name
+from oncall.configuration import parse_toml
 from oncall.errors import BadInput, UsageError
 from oncall.nodeset import expand_hosts
 from oncall.shards.catalog import is_node_name
@@ -238,13 +238,11 @@ def load(path: Path | None, told: Mapping[str, Any] | None = None) -> Configurat
 def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
-        table = tomllib.loads(text)
+        table = parse_toml(text, path)
     except OSError as error:
         raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadInput(str(path), "not a text file in UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(str(path), f"not TOML: {error}") from error
     values = {}
     for key, value in table.items():
         place = f"{path}:{_line_of(text, key)}"

@@ -28,7 +28,8 @@ MOST_HOSTS = 65_536
 _HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
 _MOST_NAME = 255  # characters
 _BRACKETS = re.compile(r"\[([^\]]*)\]")
-_SPAN = re.compile(r"\s*([0-9]+)\s*-\s*([0-9]+)\s*(?:/\s*([0-9]+)\s*)?")
+_SPAN = re.compile(r"\s*([0-9]{1,18})\s*-\s*([0-9]{1,18})\s*(?:/\s*([0-9]{1,18})\s*)?")
+_NUMBER = re.compile(r"\s*[0-9]{1,18}\s*")
 # Of a hostfile as MPI writes it: `gpu001 slots=8`.
 _SLOTS = re.compile(r"\s+(?:slots|max_slots|max-slots)\s*=\s*[0-9]+|:[0-9]+$")
 
@@ -89,7 +90,7 @@ def expand_hosts(text: str) -> tuple[str, ...]:
     try:
         # ClusterShell wants `a!b`; who writes a list writes `a,!b`. Both are read.
         names = list(NodeSet(re.sub(r",\s*!", "!", text)))
-    except NodeSetException as error:
+    except (NodeSetException, ValueError) as error:  # the latter for numbers beyond all bounds
         raise UsageError(f"`{text}` is no set of hosts such as gpu[001-512]: {error}") from None
     if not names:
         groups = "; its groups are those of ClusterShell (nodeset -LL)" if "@" in text else ""
@@ -161,9 +162,17 @@ def _check_size(text: str) -> None:
 
 
 def _count(body: str) -> int:
-    """How many numbers the inside of brackets names: `1-4,7` is 5."""
-    spans = [_SPAN.fullmatch(part) for part in body.split(",")]
-    return sum(
-        max(0, int(span[2]) - int(span[1])) // max(1, int(span[3] or 1)) + 1 if span else 1
-        for span in spans
-    )
+    """How many numbers the inside of brackets names: `1-4,7` is 5. Raises UsageError for what is
+    neither a number nor a span: ClusterShell fails on some of it."""
+    count = 0
+    for part in body.split(","):
+        if span := _SPAN.fullmatch(part):
+            first, last, step = int(span[1]), int(span[2]), int(span[3] or 1)
+            count += max(0, last - first) // max(1, step) + 1
+        elif _NUMBER.fullmatch(part):
+            count += 1
+        else:
+            raise UsageError(
+                f"`[{body}]` holds `{part}`, which is no number and no span such as 1-4"
+            )
+    return count
