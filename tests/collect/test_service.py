@@ -147,19 +147,19 @@ def test_what_a_kill_9_cost_is_counted(
 ) -> None:
     seldom = tmp_path / "seldom.toml"
     seldom.write_text('keep_free = "0 B"\ncommit_every = "1 h"\n')
-    ring = RingWriter(rings)
+    ring = RingWriter(rings, records=1024)  # so small that it is read before a commit is due
     ring.communicator(0, COMM)
     with collecting(config, until, "--config", str(seldom)) as collector:
         ring.append(operations(1, 100))
         until(lambda: _drained(ring))
         ask(config, Request("hello"))  # commits
-        ring.append(operations(101, 20))
+        ring.append(operations(101, 40))
         until(lambda: _drained(ring))
         collector.end(signal.SIGKILL)
     Collector(config, "--config", str(seldom), "--once").process.wait(60)
     assert sealed_rows("SELECT count(*) FROM ops WHERE ended_ns IS NOT NULL") == [(100,)]
     ((dropped,),) = sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'")
-    assert dropped == 20 * 5
+    assert dropped == 40 * 5
 
 
 @pytest.mark.slow

@@ -238,7 +238,7 @@ HOSTILE = {
     "half a frame": f"out.write(b'{HEAD % 100}abc'); out.flush(); sys.exit()",
     "no parquet": f"out.write(b'{HEAD % 4}abcd' + b'{{\"end\": {{}}}}\\n')",
     "silence": "time.sleep(3600)",
-    "never ending": f"\nwhile True: out.write(b'{HEAD % 1000}' + b'x' * 1000)",
+    "never ending": f"while True: out.write(b'{HEAD % 1000}' + b'x' * 1000)",
     "too large": f"out.write(b'{HEAD % 10**15}')",
     "a path": r"""out.write(b'{"part": "../../x", "rows": 1, "bytes": 1}\nx{"end": {}}\n')""",
     "an error": r"""out.write(b'{"error": "disk on fire", "reason": "internal"}\n')""",
@@ -251,7 +251,8 @@ out.flush()
 for line in sys.stdin:
     if '"hello"' in line: out.write({hello!r} + b"\\n")
     elif '"clock"' in line: out.write({clock!r} + b"\\n")
-    else: {evil}
+    else:
+        {evil}
     out.flush()
 """
 
@@ -368,7 +369,7 @@ def test_a_name_that_is_another_nodes_is_not_taken(nodes: dict[str, Path]) -> No
 
 
 def test_a_node_that_answers_a_byte_at_a_time_is_not_waited_for(nodes: dict[str, Path]) -> None:
-    slowly = "\nwhile True: out.write(b'{'); out.flush(); time.sleep(0.05)"
+    slowly = "while True: out.write(b'{'); out.flush(); time.sleep(0.05)"
 
     async def run() -> Mapping[str, Any]:
         got = nodes["gpu001"] / "slow"

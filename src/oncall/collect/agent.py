@@ -241,7 +241,8 @@ class Agent:
                 batches += source.standing(now)
             except Exception as error:
                 account = self._accounts[source.name]
-                self._note(account, (say_bug(error),), account.notes)
+                problems = dict.fromkeys((*account.problems, say_bug(error)))
+                self._note(account, tuple(problems), account.notes)
         self._show(batches)
         return batches
 
