@@ -139,3 +139,22 @@ def test_a_seal_gets_its_turn_however_many_read(config: Configuration) -> None:
         assert not recorder._may_read.is_set()  # who asks now waits behind the seal
     _sealed(recorder, 3)
     assert recorder._may_read.is_set()
+
+
+def test_readings_wait_for_one_another_and_are_shown_meanwhile(
+    config: Configuration, sealed_rows: Rows
+) -> None:
+    """A commit costs by the table: theirs go together, and with a seal at the latest."""
+    monotonic = [10 * SECOND_NS]
+    log = Log(io.StringIO(), {})
+    recorder = Recorder(config, log, monotonic_ns=lambda: monotonic[0])
+    written = []
+    for second in range(1, 8):
+        monotonic[0] += SECOND_NS
+        recorder.add([one_row("hosts", node="gpu017", at_ns=second), _seqs(second, 1)])
+        written.append(recorder.commit(second * SECOND_NS, everything=False))
+    assert written == [2, 1, 1, 1, 1, 6, 1]
+    assert [batch.table for batch in recorder.waiting] == ["hosts"]
+    assert recorder.commit(8 * SECOND_NS) == 1
+    _sealed(recorder, 9)
+    assert sealed_rows("SELECT count(*), count(DISTINCT at_ns) FROM hosts") == [(7, 7)]

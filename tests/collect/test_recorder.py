@@ -161,7 +161,7 @@ def test_the_oldest_shards_go(config: Configuration) -> None:
 
 
 def test_no_step_of_the_clock_makes_a_shard_old(config: Configuration) -> None:
-    recorder = Recorder(replace(config, keep_ns=10 * SECOND_NS), _log()[0])
+    recorder = Recorder(replace(config, keep_ns=3600 * SECOND_NS), _log()[0])
     for wall_ns in (10**18, 10**18 + 10**15, 10**17, 2 * 10**18):
         recorder.add([_seqs(1, 1)])
         recorder.commit(wall_ns)
@@ -186,7 +186,13 @@ def test_bookmarks_are_committed_with_the_last_rows_also_where_some_cannot_be(
     seen: list[tuple[int, bool]] = []
     write = LiveStore.write
 
+<<<<<<< HEAD
     def watched(store: LiveStore, batches: Sequence[Batch], marks: Any, token: str) -> int:
+=======
+    def watched(
+        store: LiveStore, batches: Sequence[Batch], marks: Any = None, token: str = ""
+    ) -> int:
+>>>>>>> nodes
         rows = write(store, batches, marks, token)
         seen.append((rows, marks is not None))
         return rows

@@ -123,7 +123,7 @@ class Agent:
         if self._must_seal(now):
             self._begin_seal(now)
         elif must_commit or self._must_commit(now):
-            self._commit(now)
+            self._commit(now, everything=False)
         self._answer(now)
 
     def _see_clock(self, now: Instant) -> None:
@@ -260,7 +260,7 @@ class Agent:
             if isinstance(source, Watched):
                 self._show(source.present(now))
 
-    def _commit(self, now: Instant) -> None:
+    def _commit(self, now: Instant, *, everything: bool = True) -> None:
         self._commit_at_ns = now.monotonic_ns + self._config.commit_every_ns
         self._record_accounts(now, urgent_only=True)
         bookmarks = {
@@ -268,7 +268,7 @@ class Agent:
             for source, marks in self._bookmarks.items()
             for name, value in marks.items()
         }
-        self._own.rows += self._recorder.commit(now.realtime_ns, bookmarks)
+        self._own.rows += self._recorder.commit(now.realtime_ns, bookmarks, everything=everything)
         self._own.dropped = self._recorder.dropped
         problem = self._recorder.problem
         self._own.problems = (problem,) if problem else ()  # the recorder has logged it

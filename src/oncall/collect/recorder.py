@@ -30,6 +30,10 @@ from oncall.units import NS_PER_S, format_bytes, format_number
 
 Prepare = Callable[[duckdb.DuckDBPyConnection], object]
 
+# Readings that come again every second, and that no bookmark goes with. A commit costs by the
+# table, however few its rows are, so theirs go together.
+READINGS = ("hosts", "host_processes", "nics", "nic_priorities", "gpus")
+READINGS_NS = 5 * NS_PER_S
 COMMIT_BYTES = 2 * 2**20  # of rows in one transaction
 _RETRY_NS = 5 * NS_PER_S
 _SEAL_WITHIN_S = 10.0  # that readers give a seal which waits for its turn
@@ -62,6 +66,8 @@ class Recorder:
         self._prepare = prepare
         self._store: LiveStore | None = None
         self._backlog = Backlog(config.backlog_bytes)
+        self._readings = Backlog(config.backlog_bytes)  # that wait for one another
+        self._readings_at_ns = 0  # when they are committed, on the monotonic clock
         self._unwritable = 0
         self._monotonic_ns = monotonic_ns
         self._retry_at_ns: int | None = None  # on the monotonic clock
@@ -82,12 +88,12 @@ class Recorder:
     @property
     def dropped(self) -> int:
         """Rows forgotten because they could not be written, ever."""
-        return self._backlog.dropped + self._unwritable
+        return self._backlog.dropped + self._readings.dropped + self._unwritable
 
     @property
     def waiting(self) -> tuple[Batch, ...]:
         """Rows that are not committed."""
-        return self._backlog.batches
+        return (*self._backlog.batches, *self._readings.batches)
 
     @property
     def is_due(self) -> bool:
@@ -96,14 +102,26 @@ class Recorder:
         return self.problem is None and not is_sealing and self._backlog.bytes >= COMMIT_BYTES
 
     def add(self, batches: Sequence[Batch]) -> None:
-        """Queue rows for the next commit."""
-        self._backlog.add(batches)
+        """Queue rows for the next commit; readings for one of the next seconds."""
+        for batch in batches:
+            queue = self._readings if batch.table in READINGS else self._backlog
+            queue.add([batch])
+        if self._readings.bytes >= COMMIT_BYTES // 2:
+            self._backlog.add(self._readings.take())
 
-    def commit(self, now_ns: int, bookmarks: Mapping[str, Bookmark] | None = None) -> int:
-        """Write what waits, if that is possible now; returns the rows written.
-
-        `bookmarks` go with the last of the rows.
+    def commit(
+        self,
+        now_ns: int,
+        bookmarks: Mapping[str, Bookmark] | None = None,
+        *,
+        everything: bool = True,
+    ) -> int:
+        """Write what waits, if that is possible now; without `everything`, readings only if it is
+        their time. Returns the rows written. `bookmarks` go with the last of the rows.
         """
+        if everything or self._monotonic_ns() >= self._readings_at_ns:
+            self._readings_at_ns = self._monotonic_ns() + READINGS_NS
+            self._backlog.add(self._readings.take())
         if self._sealing and self._sealing.is_alive():
             return 0
         if self._seal_failure:

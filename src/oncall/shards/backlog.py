@@ -61,3 +61,8 @@ class Backlog:
         gone = {id(batch) for batch in batches}
         self._batches = deque(batch for batch in self._batches if id(batch) not in gone)
         self._bytes = sum(batch.bytes for batch in self._batches)
+
+    def take(self) -> list[Batch]:
+        """All of them, which are in the queue no more."""
+        taken, self._batches, self._bytes = list(self._batches), deque(), 0
+        return taken
