@@ -186,13 +186,9 @@ def test_bookmarks_are_committed_with_the_last_rows_also_where_some_cannot_be(
     seen: list[tuple[int, bool]] = []
     write = LiveStore.write
 
-<<<<<<< HEAD
-    def watched(store: LiveStore, batches: Sequence[Batch], marks: Any, token: str) -> int:
-=======
     def watched(
         store: LiveStore, batches: Sequence[Batch], marks: Any = None, token: str = ""
     ) -> int:
->>>>>>> nodes
         rows = write(store, batches, marks, token)
         seen.append((rows, marks is not None))
         return rows
