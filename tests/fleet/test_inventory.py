@@ -60,6 +60,7 @@ def test_folded_hosts_expand_to_themselves(numbers: set[int]) -> None:
         ("gpu[0-999999-1]", "no number and no span"),
         ("gpu[" + "9" * 5000 + "]", "no number and no span"),
         ("gpu" + "9" * 5000, "no set of hosts"),
+        ("gpu[001-512]1474836472", "no set of hosts"),
         ("*", "name the hosts"),
         ("@nobody-has-this-group", "groups"),
         ("", "no host"),

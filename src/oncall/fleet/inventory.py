@@ -90,7 +90,7 @@ def expand_hosts(text: str) -> tuple[str, ...]:
     try:
         # ClusterShell wants `a!b`; who writes a list writes `a,!b`. Both are read.
         names = list(NodeSet(re.sub(r",\s*!", "!", text)))
-    except (NodeSetException, ValueError) as error:  # the latter for numbers beyond all bounds
+    except (NodeSetException, ValueError, AssertionError) as error:  # the latter: large numbers
         raise UsageError(f"`{text}` is no set of hosts such as gpu[001-512]: {error}") from None
     if not names:
         groups = "; its groups are those of ClusterShell (nodeset -LL)" if "@" in text else ""
