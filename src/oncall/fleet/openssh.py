@@ -79,7 +79,7 @@ class OpenSshChannel:
     async def read(self, most_bytes: int) -> bytes:
         try:
             return await self._child.output.read(most_bytes)
-        except ConnectionResetError:
+        except ConnectionError:
             return b""  # it left without reading what was sent: an end, and `failure` knows why
 
     async def failure(self) -> HostError | None:
