@@ -71,6 +71,7 @@ async def test_what_is_typed_is_taken_literally(state_folder: Path) -> None:
     assert [path.parent.name for path in files_in(state_folder)] == ["notes"]
 
 
+@pytest.mark.slow  # saves three files, each in its own time
 @piloted
 async def test_proposed_names_of_files_stay_in_their_folder(state_folder: Path) -> None:
     for piece in ("../../\x1b]0;t\x07", LONG):
