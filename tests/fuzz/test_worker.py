@@ -60,9 +60,7 @@ def _grows() -> None:
         (_prints, "printed b'hello'"),
         (_dies, "died (-9)"),
         (_spins, "of CPU time"),
-        pytest.param(
-            _grows, "of memory", marks=pytest.mark.slow
-        ),  # memory is looked at by the clock
+        pytest.param(_grows, "of memory", marks=pytest.mark.slow),  # by the clock
     ],
 )
 def test_harm_is_noticed_and_the_rest_goes_on(
