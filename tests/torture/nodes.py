@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,7 @@ _MOST_S = 90  # for a diagnosis on a machine that runs the eight nodes too
 _GARBAGE = "head -c 100000 /dev/urandom"
 _WRONG = """echo '{"part": "ops", "rows": 9999999999, "bytes": 9}'; head -c 9 /dev/zero"""
 _SLOW = "while true; do printf x; sleep 1; done"
-_FROZEN = "kill -STOP $$"
+_FROZEN = 'echo $$ >> "$ONCALL_RUN_DIR/frozen"; kill -STOP $$'
 _DEAD = "kill -9 $$"
 _FLOOD = "yes"
 _FAILS = "echo 'no space left on device' >&2; exit 1"
@@ -76,6 +78,7 @@ def silent(folder: Path) -> Outcome:
             answered = _diagnose(fleet, folder)
             slowest = max(slowest, answered.seconds)
             failures += _check(answered, silences, f"silent {sorted(silences)}")
+            _end_frozen(fleet)
             for node in silences:
                 fleet.program(NODES[node], f'exec {sys.executable} -m oncall.cli.main "$@"')
     return Outcome(
@@ -84,6 +87,16 @@ def silent(folder: Path) -> Outcome:
         note=f"slowest diagnosis {slowest:.0f} s, of {_ANSWER_TIMEOUT_S} s patience a phase",
         failures=tuple(failures),
     )
+
+
+def _end_frozen(fleet: Loopback) -> None:
+    """What is stopped does not notice that its connection has ended."""
+    for name in NODES:
+        frozen = fleet.nodes[name].run / "frozen"
+        for pid in frozen.read_text().split() if frozen.exists() else ():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        frozen.unlink(missing_ok=True)
 
 
 def _record(fleet: Loopback, folder: Path) -> None:
