@@ -5,10 +5,8 @@ Communicators are codes here; who their members are is known only when every fil
 
 from __future__ import annotations
 
-import gc
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from oncall.errors import Unreadable
-from oncall.ingest.documents import scalars
+from oncall.ingest.documents import no_garbage_collection, scalars
 from oncall.ingest.flight_recorder.completion import Status, close_batches, completed, tell_kinds
 from oncall.ingest.flight_recorder.entries import Array, Codes, Entries, elements_of, read_entries
 from oncall.ingest.flight_recorder.file import load_dump
@@ -91,25 +89,13 @@ def rank_in_name(path: str) -> int | None:
 def read_batch(paths: Sequence[str]) -> Batch:
     """Read files into one batch. A file that cannot be read leaves a note with its problem."""
     batch = Batch()
-    with _no_garbage_collection():
+    with no_garbage_collection():
         for path in paths:
             batch.notes.append(_read_file(path, batch))
     if batch.parts:
         names = batch.parts[0]
         batch.parts = [{name: np.concatenate([p[name] for p in batch.parts]) for name in names}]
     return batch
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Dumps are trees without cycles: collecting while their containers grow doubles the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _read_file(path: str, batch: Batch) -> Note:
