@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # evidence_mutations is a program, too
-
-from evidence_mutations import Outcome, mutate_and_diagnose
-
 from oncall.errors import ExitCode
+
+from .evidence_mutations import Outcome, mutate_and_diagnose
 
 FEW, MANY = 8, 2_000  # each with up to six mutations
 
