@@ -29,10 +29,11 @@ def diagnose_hooks(task: tuple[int, str, int]) -> tuple[str, int, Told, Told]:
 
     from oncall.rules.engine import run
     from oncall.rules.load import load_rulebooks, shipped_folder
-    from oncall.simulate import Scenario, simulate
+    from oncall.simulate import simulate
+    from oncall.simulate.draw import random_scenario
 
     seed, kind, per_node = task
-    drawn = Scenario.random(seed, (kind,))
+    drawn = random_scenario(seed, (kind,))
     scenario = replace(
         drawn,
         recorder="hooks",
@@ -78,10 +79,11 @@ def look_at_running(seed: int) -> bool:
 
     from oncall.rules.engine import run
     from oncall.rules.load import load_rulebooks, shipped_folder
-    from oncall.simulate import Scenario, simulate
+    from oncall.simulate import simulate
+    from oncall.simulate.draw import random_scenario
 
     chance = random.Random(seed)
-    drawn = Scenario.random(seed, ())
+    drawn = random_scenario(seed, ())
     scenario = replace(
         drawn,
         recorder="hooks",

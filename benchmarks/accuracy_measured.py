@@ -101,11 +101,12 @@ def diagnose_measured(task: tuple[int, str, int]) -> Answer:
     """Simulate one scenario and diagnose it with the shipped rulebooks."""
     from oncall.rules.engine import run
     from oncall.rules.load import load_rulebooks, shipped_folder
-    from oncall.simulate import Scenario, simulate
+    from oncall.simulate import simulate
+    from oncall.simulate.draw import random_scenario
 
     seed, kind, severity = task
     kinds = (kind,) if kind else ()
-    scenario = Scenario.random(seed, kinds, measured=True, severity=severity or None)
+    scenario = random_scenario(seed, kinds, measured=True, severity=severity or None)
     incident, truth = simulate(scenario)
     with incident:
         outcome = run(incident, load_rulebooks([shipped_folder()]), {})

@@ -47,10 +47,11 @@ def diagnose_scenario(task: tuple[int, tuple[str, ...], bool]) -> Incident:
     """Simulate one scenario and diagnose it with the shipped rulebooks."""
     from oncall.rules.engine import run
     from oncall.rules.load import load_rulebooks, shipped_folder
-    from oncall.simulate import Scenario, simulate
+    from oncall.simulate import simulate
+    from oncall.simulate.draw import random_scenario
 
     seed, asked, from_start = task
-    scenario = Scenario.random(seed, asked, from_start=from_start)
+    scenario = random_scenario(seed, asked, from_start=from_start)
     incident, truth = simulate(scenario)
     with incident:
         outcome = run(incident, load_rulebooks([shipped_folder()]), {})

@@ -12,6 +12,7 @@ from oncall.diagnosis import Diagnosis
 from oncall.errors import ExitCode
 from oncall.rules.load import load_rulebooks, shipped_folder
 from oncall.simulate import Fault, Scenario, simulate
+from oncall.simulate.draw import random_scenario
 from oncall.units import NS_PER_S
 
 BOOKS = load_rulebooks([shipped_folder()])
@@ -27,7 +28,7 @@ def diagnosed(scenario: Scenario, **overrides: str) -> Diagnosis:
 def test_a_running_job_gives_no_finding_at_any_instant(seed: int) -> None:
     """The nodes are asked within a blink, or so far apart that each shows another moment."""
     rng = np.random.default_rng(seed)
-    drawn = Scenario.random(seed, ())
+    drawn = random_scenario(seed, ())
     scenario = replace(
         drawn,
         duration_ns=round(rng.uniform(1, 60) * NS_PER_S),

@@ -18,7 +18,8 @@ from oncall.evidence.relations import REGISTRY
 from oncall.evidence.schema import TABLES
 from oncall.rules.load import load_rulebooks, shipped_folder
 from oncall.rules.rulebook import Rulebook
-from oncall.simulate import Scenario, simulate
+from oncall.simulate import simulate
+from oncall.simulate.draw import random_scenario
 from oncall.simulate.pipeline import simulate_pipeline
 from oncall.simulate.pipeline.draw import experiment
 from oncall.simulate.pipeline.fault import PipelineFault
@@ -111,4 +112,4 @@ def test_no_relation_of_a_pipeline_depends_on_the_order_of_rows(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["H1", "H2", "H3", "S1", "S2"])
 def test_no_relation_of_a_job_depends_on_the_order_of_rows(kind: str, tmp_path: Path) -> None:
-    expect_alike(saved(simulate(Scenario.random(91000, (kind,)))[0], tmp_path))
+    expect_alike(saved(simulate(random_scenario(91000, (kind,)))[0], tmp_path))

@@ -29,6 +29,7 @@ from oncall.rules.rulebook import Rulebook
 from oncall.rules.starts import started_communicators
 from oncall.shards.wire import Limits
 from oncall.simulate import Scenario, simulate
+from oncall.simulate.draw import random_scenario
 from oncall.simulate.fault import Fault
 
 RULEBOOKS = load_rulebooks([shipped_folder()])
@@ -159,7 +160,7 @@ def test_a_host_that_never_answered_is_named_with_its_ranks(nodes: dict[str, Pat
 def test_a_thinned_digest_and_details_tell_what_all_rows_tell(
     kind: str, tmp_path: Path, write_nodes: WriteNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario = Scenario.random(1, [kind])
+    scenario = random_scenario(1, [kind])
     incident, _ = simulate(scenario)
     folders = write_nodes(incident, tmp_path)
     with incident:

@@ -7,7 +7,7 @@ name without its unit: `forward: 60 ms` sets `forward_ns`. Nothing here knows a 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -120,29 +120,6 @@ class Scenario:
     def is_measured(self) -> bool:
         """Are NICs, GPUs and hosts measured, too?"""
         return self.measured or any(fault.is_measured for fault in self.faults)
-
-    @classmethod
-    def random(
-        cls,
-        seed: int,
-        faults: Sequence[str] | None = None,
-        *,
-        large: bool = False,
-        from_start: bool = False,
-        severity: int | None = None,
-        measured: bool = False,
-    ) -> Scenario:
-        """A scenario drawn from `seed`: see `draw.random_scenario`."""
-        from oncall.simulate.draw import random_scenario
-
-        return random_scenario(
-            seed,
-            faults,
-            large=large,
-            from_start=from_start,
-            severity=severity,
-            measured=measured,
-        )
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Scenario:

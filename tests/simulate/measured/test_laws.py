@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from oncall.collect.event_codes import known_line
 from oncall.evidence.incident import Incident
 from oncall.simulate import Fault, Scenario, simulate
+from oncall.simulate.draw import random_scenario
 from oncall.simulate.fault import MEASURED_WAYS
 from oncall.simulate.measured.benign import OTHERS_BYTES_PER_S
 from oncall.simulate.measured.nics import WIRE_OVERHEAD
@@ -151,7 +152,7 @@ def test_a_healthy_run_shows_no_fault(healthy: Incident) -> None:
 
 
 def test_equal_scenarios_give_equal_measurements() -> None:
-    scenario = Scenario.random(11, ("CABLE",))
+    scenario = random_scenario(11, ("CABLE",))
     one, truth = simulate(scenario)
     other, again = simulate(scenario)
     with one, other:
