@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -158,3 +159,18 @@ def test_without_anything_that_measures_it_says_so() -> None:
     source.close()
     assert told.notes == ("no source here measures what queue pairs send",)
     assert not told.batches and not told.dropped
+
+
+def test_a_busy_job_whose_traffic_nobody_measures_does_not_hold_up_the_collector() -> None:
+    source = TrafficSource(RecentTraffic(most_bytes=2**20), NS_PER_S)
+
+    def job() -> None:
+        for _ in range(10):
+            source.see([Batch("ops", 10_000, {"rank": np.arange(10_000)})])
+
+    seeing = threading.Thread(target=job, daemon=True)
+    seeing.start()
+    seeing.join(timeout=20)
+    assert not seeing.is_alive()
+    assert not source.collect(read_clock()).dropped
+    source.close()

@@ -72,7 +72,10 @@ class TrafficSource:
             self._waiting += sum(batch.rows for batch in mine)
             most = _MOST_WAITING if self._recent.bytes else _MOST_IDLE
             while self._waiting > most:
-                self._dropped += self._forget_oldest() if self._recent.bytes else 0
+                rows = self._forget_oldest()
+                self._dropped += (
+                    rows if self._recent.bytes else 0
+                )  # nothing is lost where nobody looks
             while not self._recent.bytes and self._seen and self._seen[0][0] < now_ns - KEEP_NS:
                 self._forget_oldest()
 
