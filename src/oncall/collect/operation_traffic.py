@@ -72,10 +72,9 @@ class TrafficSource:
             self._waiting += sum(batch.rows for batch in mine)
             most = _MOST_WAITING if self._recent.bytes else _MOST_IDLE
             while self._waiting > most:
-                rows = self._forget_oldest()
-                self._dropped += (
-                    rows if self._recent.bytes else 0
-                )  # nothing is lost where nobody looks
+                gone = self._forget_oldest()
+                if self._recent.bytes:  # nothing is lost where nobody looks
+                    self._dropped += gone
             while not self._recent.bytes and self._seen and self._seen[0][0] < now_ns - KEEP_NS:
                 self._forget_oldest()
 
