@@ -17,16 +17,17 @@ from oncall.analysis import gpu_states
 from oncall.analysis import host_states
 from oncall.analysis import node_events
 from oncall.analysis import latency_split
-from oncall.analysis import ring_neighbours
+from oncall.analysis import group_places
 from oncall.analysis import algorithm_bandwidth
 from oncall.analysis import bandwidth_periods
-from oncall.analysis import collective_alignment
+from oncall.analysis import slowed_groups
 from oncall.analysis import nic_use
 from oncall.analysis import latency_shares
 from oncall.analysis import node_metrics
 from oncall.analysis import nic_signs
 from oncall.analysis import late_ranks
 from oncall.analysis import host_signs
+from oncall.analysis import training_symptoms
 from oncall.analysis import job_traffic
 from oncall.analysis import queue_pairs
 from oncall.analysis import flows
@@ -84,7 +85,6 @@ from oncall.analysis import transfer_signs
 from oncall.analysis import slow_stages
 from oncall.analysis import stage_victims
 from oncall.analysis import stage_lags
-from oncall.analysis import stage_what_if
 from oncall.analysis import incomplete_stages
 from oncall.analysis import hang_stages
 from oncall.analysis import expert_ranks

@@ -24,16 +24,3 @@ def test_a_state_that_comes_back_is_one_culprit_with_episodes(played: Play) -> N
     assert (rank, slow, episodes, iterations) == (4, 3, 2, 12)
     assert lag_ns == pytest.approx(3 * 7 * 50 * MS, rel=0.05)  # seven of eight lie on the path
     assert share > 0.9
-
-
-def test_the_iterations_would_have_been_as_usual(played: Play) -> None:
-    incident = played(delays=COMES_AND_GOES, iterations=14)
-    incident.require(["stage_what_if"])
-    ((stage, iterations, without_ns),) = incident.con.execute(
-        """SELECT stage, iterations, without_ns FROM stage_what_if WHERE explained > 0.5"""
-    ).fetchall()
-    ((usual_ns,),) = incident.con.execute(
-        "SELECT median(usual_ns) FROM training_iterations"
-    ).fetchall()
-    assert (stage, iterations) == (2, 3)
-    assert without_ns == pytest.approx(3 * usual_ns, rel=0.02)
