@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
@@ -87,14 +88,19 @@ def cpu_by_source(shards: Shards, seconds: float) -> dict[str, float]:
 
 
 def measure(
-    per_s: int, seconds: float, transfers: int, seal_every: str, ranks: int, sources: str
+    per_s: int,
+    seconds: float,
+    transfers: int,
+    every: Mapping[str, str],
+    ranks: int,
+    sources: str,
 ) -> None:
     """One run, told in one line, and in one more where there are several sources."""
     with tempfile.TemporaryDirectory(prefix="oncall-bench-") as folder:
         run, data, log = Path(folder, "run"), Path(folder, "data"), Path(folder, "log")
         rings_dir(run).mkdir(parents=True)
         config = Path(folder, "collect.toml")
-        told = {"seal_every": seal_every, "node": "bench"}
+        told: dict[str, object] = {**every, "node": "bench"}
         if sources == "rings":
             told["sources"] = ["rings"]
         config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in told.items()))
@@ -154,12 +160,16 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[8])
     parser.add_argument("--sources", choices=("rings", "default"), default="rings")
     parser.add_argument("--seal-every", default="10 s")
+    parser.add_argument("--commit-every", default=None)
     told = parser.parse_args()
+    every = {"seal_every": told.seal_every}
+    if told.commit_every:
+        every["commit_every"] = told.commit_every
     print(f"load of this machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for transfers in told.transfers:
         for ranks in told.ranks:
             for per_s in told.load:
-                measure(per_s, told.seconds, transfers, told.seal_every, ranks, told.sources)
+                measure(per_s, told.seconds, transfers, every, ranks, told.sources)
     print(f"load of this machine after: {os.getloadavg()[0]:.1f}")
 
 
