@@ -27,8 +27,8 @@ def diagnose_hooks(task: tuple[int, str, int]) -> tuple[str, int, Told, Told]:
     """One fault in a data-parallel group, `per_node` members a host: without waits and with it."""
     from dataclasses import replace
 
-    from oncall.rules.engine import run
-    from oncall.rules.load import load_rulebooks, shipped_folder
+    from oncall.rules.engine.engine import run
+    from oncall.rules.language.load import load_rulebooks, shipped_folder
     from oncall.simulate import simulate
     from oncall.simulate.draw import random_scenario
 
@@ -77,8 +77,8 @@ def look_at_running(seed: int) -> bool:
     import random
     from dataclasses import replace
 
-    from oncall.rules.engine import run
-    from oncall.rules.load import load_rulebooks, shipped_folder
+    from oncall.rules.engine.engine import run
+    from oncall.rules.language.load import load_rulebooks, shipped_folder
     from oncall.simulate import simulate
     from oncall.simulate.draw import random_scenario
 

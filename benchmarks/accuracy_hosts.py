@@ -58,7 +58,7 @@ class Case:
 def run_one(task: tuple[str, int]) -> Case:
     """Draw, simulate and diagnose one case."""
     from oncall.diagnose import diagnose
-    from oncall.rules.load import load_rulebooks, shipped_folder
+    from oncall.rules.language.load import load_rulebooks, shipped_folder
     from oncall.simulate.network.record import record
 
     kind, seed = task
@@ -85,7 +85,7 @@ def run_one(task: tuple[str, int]) -> Case:
 def draw(kind: str, seed: int) -> tuple[Any, Any, Any]:
     """The first attempt of a seed in which the fault delays the collective: what was played, its
     truth, and by how much each message is longer than without the fault."""
-    from oncall.errors import UsageError
+    from oncall.core.errors import UsageError
     from oncall.simulate.network.draw import unseen_attempts
     from oncall.simulate.network.plan import plan
     from oncall.simulate.network.play import play

@@ -99,8 +99,8 @@ def _agree(truth: Mapping[str, Any], found: Mapping[str, Any], component: Sequen
 
 def diagnose_measured(task: tuple[int, str, int]) -> Answer:
     """Simulate one scenario and diagnose it with the shipped rulebooks."""
-    from oncall.rules.engine import run
-    from oncall.rules.load import load_rulebooks, shipped_folder
+    from oncall.rules.engine.engine import run
+    from oncall.rules.language.load import load_rulebooks, shipped_folder
     from oncall.simulate import simulate
     from oncall.simulate.draw import random_scenario
 

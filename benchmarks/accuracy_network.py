@@ -82,7 +82,7 @@ def judge(
 ) -> Case:
     """Diagnose a case. `told` (epochs, ports): what switches reported, if not as drawn."""
     from oncall.diagnose import diagnose
-    from oncall.rules.load import load_file, shipped_folder
+    from oncall.rules.language.load import load_file, shipped_folder
     from oncall.simulate.network.record import record
 
     simulated = time.perf_counter()
@@ -113,7 +113,7 @@ def judge(
 
 def draw(kind: str, seed: int, asks: int = 0) -> tuple[Any, Any]:
     """The first attempt of a seed in which the fault delays the collective, with its truth."""
-    from oncall.errors import UsageError
+    from oncall.core.errors import UsageError
     from oncall.simulate.network.draw import attempts
     from oncall.simulate.network.plan import plan
     from oncall.simulate.network.play import play

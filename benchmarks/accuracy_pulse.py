@@ -53,8 +53,8 @@ class Experiment:
 
 def run_one(task: tuple[str, int, int]) -> Experiment:
     """Simulate and diagnose one experiment: (table, seed, number)."""
-    from oncall.rules.engine import run
-    from oncall.rules.load import load_rulebooks, shipped_folder
+    from oncall.rules.engine.engine import run
+    from oncall.rules.language.load import load_rulebooks, shipped_folder
     from oncall.simulate.traffic import simulate_traffic
 
     scenario = scenarios(task[0], task[1])[task[2]]

@@ -45,8 +45,8 @@ class Incident:
 
 def diagnose_scenario(task: tuple[int, tuple[str, ...], bool]) -> Incident:
     """Simulate one scenario and diagnose it with the shipped rulebooks."""
-    from oncall.rules.engine import run
-    from oncall.rules.load import load_rulebooks, shipped_folder
+    from oncall.rules.engine.engine import run
+    from oncall.rules.language.load import load_rulebooks, shipped_folder
     from oncall.simulate import simulate
     from oncall.simulate.draw import random_scenario
 

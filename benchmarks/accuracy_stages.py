@@ -83,7 +83,7 @@ def run_one(task: tuple[str, int, Pairs, Pairs]) -> Experiment:
     from ruamel.yaml import YAML
 
     from oncall.diagnose import diagnose
-    from oncall.rules.load import load_rulebooks, shipped_folder
+    from oncall.rules.language.load import load_rulebooks, shipped_folder
     from oncall.simulate.pipeline import simulate_pipeline
     from oncall.simulate.pipeline.draw import experiment
     from oncall.simulate.pipeline.scenario import PipelineScenario

@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
 from ring_writer import RingWriter, operations
 
-from oncall.shards.catalog import sealed_shards
-from oncall.shards.places import rings_dir, socket_path
-from oncall.shards.reader import Shards, open_shards
+from oncall.node.store.catalog import sealed_shards
+from oncall.node.store.places import rings_dir, socket_path
+from oncall.node.store.reader import Shards, open_shards
 
 TICKS_A_SECOND = 20
 WARM_UP_S = 3.0

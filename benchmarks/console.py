@@ -28,7 +28,7 @@ from statistics import median
 import numpy as np
 
 from oncall.console.world import JobLine, Moment, RankCard, Ranks, RankState, Table, World
-from oncall.diagnosis import Coverage, Diagnosis
+from oncall.core.diagnosis import Coverage, Diagnosis
 
 RANKS = (4096, 16_384)
 SIZES = ((80, 24), (200, 60))

@@ -25,10 +25,10 @@ from console import JOB, ChangingSession, start, watch
 
 from oncall.console.live import LiveSession
 from oncall.console.shelf import Shelf
+from oncall.core.units import NS_PER_S
 from oncall.fleet.local import nodes_in
 from oncall.fleet.reach import reach_shards
 from oncall.simulate import Fault, Scenario, simulate, write
-from oncall.units import NS_PER_S
 
 if TYPE_CHECKING:
     from oncall.console.session import Session

@@ -30,9 +30,9 @@ from console import start
 
 from oncall.console.live import LiveSession
 from oncall.console.shelf import Shelf
+from oncall.core.units import NS_PER_S
 from oncall.fleet.reach import reach_fleet
 from oncall.simulate import Fault, Scenario, recorder, simulate, write
-from oncall.units import NS_PER_S
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "fleet" / "ssh"))
 

@@ -26,11 +26,11 @@ from oncall.evidence.incident import Incident
 from oncall.fleet.ask import ask_fleet
 from oncall.fleet.gather import Progress, Window
 from oncall.fleet.local import AT_ONCE, LocalTransport, nodes_in
-from oncall.rules.load import load_rulebooks, shipped_folder
-from oncall.rules.starts import started_communicators
-from oncall.shards.digest import prepare
-from oncall.shards.wire import Request
-from oncall.shards.writer import LiveStore, Place
+from oncall.node.store.digest import prepare
+from oncall.node.store.wire import Request
+from oncall.node.store.writer import LiveStore, Place
+from oncall.rules.engine.starts import started_communicators
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 
 BEGAN_NS = 1_767_225_600 * 10**9
 SEAL_S = 30

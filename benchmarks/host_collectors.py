@@ -27,24 +27,24 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
 from ring_writer import RingWriter
 
-from oncall.collect.account import rss_bytes
-from oncall.collect.agent import Agent
-from oncall.collect.config import Configuration
-from oncall.collect.gpus import GpuSource
-from oncall.collect.host_processes import HostProcessSource
-from oncall.collect.hosts import HostSource
-from oncall.collect.kernel_log import KernelLogSource
-from oncall.collect.log import Log
-from oncall.collect.nic_counters import WANTED
-from oncall.collect.own_thread import OwnThread
-from oncall.collect.rdma_nics import RdmaNicSource
-from oncall.collect.recorder import Recorder
-from oncall.collect.rings import RingSource
-from oncall.collect.source import Source
-from oncall.shards.catalog import sealed_shards
-from oncall.shards.places import rings_dir
-from oncall.shards.reader import open_shards
-from oncall.units import NS_PER_S
+from oncall.core.units import NS_PER_S
+from oncall.node.agent.agent import Agent
+from oncall.node.agent.recorder import Recorder
+from oncall.node.common.account import rss_bytes
+from oncall.node.common.config import Configuration
+from oncall.node.common.log import Log
+from oncall.node.common.own_thread import OwnThread
+from oncall.node.common.source import Source
+from oncall.node.gpu.gpus import GpuSource
+from oncall.node.host.host_processes import HostProcessSource
+from oncall.node.host.hosts import HostSource
+from oncall.node.host.kernel_log import KernelLogSource
+from oncall.node.rdma.nic_counters import WANTED
+from oncall.node.rdma.rdma_nics import RdmaNicSource
+from oncall.node.rings.rings import RingSource
+from oncall.node.store.catalog import sealed_shards
+from oncall.node.store.places import rings_dir
+from oncall.node.store.reader import open_shards
 
 NODE = "gpu017"
 NICS, GPUS, CPUS, PROCESSES = 8, 8, 192, 8

@@ -25,10 +25,10 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from oncall.collect.ping import Ping, Pinger, Target
-from oncall.collect.ping_run import run_pings
-from oncall.collect.responder import Responder, Responding
-from oncall.collect.stamped_socket import Left, Received, Refused, StampedSocket
+from oncall.node.ping.ping import Ping, Pinger, Target
+from oncall.node.ping.ping_run import run_pings
+from oncall.node.ping.responder import Responder, Responding
+from oncall.node.ping.stamped_socket import Left, Received, Refused, StampedSocket
 
 HERE = "127.0.0.1"
 PER_SECOND = 400.0

@@ -26,7 +26,7 @@ _OTHERS = (
 
 def main(megabytes: int, ranks: int) -> None:
     from oncall.evidence.incident import Incident
-    from oncall.ingest.detect import load
+    from oncall.importers.detect import load
 
     with tempfile.TemporaryDirectory() as folder:
         for rank in range(ranks):

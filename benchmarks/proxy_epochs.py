@@ -14,8 +14,8 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.collect.epochs import EPOCH_NS, Epochs
-from oncall.collect.proxy_epochs import spread_transfers
+from oncall.node.rings.proxy_epochs import spread_transfers
+from oncall.node.traffic.epochs import EPOCH_NS, Epochs
 from oncall.simulate.traffic import TrafficFault, TrafficScenario
 from oncall.simulate.traffic.epochs import spread
 from oncall.simulate.traffic.slices import Slices

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from oncall.collect.ring import RingReader
-from oncall.collect.ring_layout import HEADER
+from oncall.node.rings.ring import RingReader
+from oncall.node.rings.ring_layout import HEADER
 
 REPOSITORY = Path(__file__).parents[1]
 TAIL_AT = HEADER.fields["tail"][1] if HEADER.fields else 0

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from oncall.analysis.segmentation import Traffic, segment
+from oncall.analysis.traffic.segmentation import Traffic, segment
 
 FLOWS, EPOCH_NS, SECOND_NS = 2_000, 32_000, 10**9
 OPERATIONS, GAP_NS, EPOCH_BYTES = 100, 1_000_000, 100_000

@@ -31,9 +31,9 @@ from make_flight_recorder import Shape, make
 
 from oncall import __version__
 from oncall.evidence import Incident
-from oncall.ingest import detect
-from oncall.rules.engine import run as run_rules
-from oncall.rules.load import load_rulebooks, shipped_folder
+from oncall.importers import detect
+from oncall.rules.engine.engine import run as run_rules
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.simulate import Fault, Scenario, simulate
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"

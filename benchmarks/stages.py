@@ -24,8 +24,8 @@ SLOWEST = 8  # pipelines
 
 def measure(tp: int, pp: int, ranks: int, iterations: int, slowest: bool) -> dict[str, Any]:
     """Simulate, reduce if asked, and diagnose: seconds and MiB."""
-    from oncall.rules.engine import run
-    from oncall.rules.load import load_rulebooks, shipped_folder
+    from oncall.rules.engine.engine import run
+    from oncall.rules.language.load import load_rulebooks, shipped_folder
     from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
     rank = ranks // 2 + 1

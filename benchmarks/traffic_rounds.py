@@ -14,11 +14,11 @@ import time
 
 import numpy as np
 
-from oncall.collect.epochs import EPOCH_NS, Epochs
-from oncall.collect.recent_traffic import Flow, RecentTraffic
-from oncall.collect.segmenting import Segmenting
-from oncall.shards.batch import Batch
-from oncall.units import NS_PER_S
+from oncall.core.units import NS_PER_S
+from oncall.node.store.batch import Batch
+from oncall.node.traffic.epochs import EPOCH_NS, Epochs
+from oncall.node.traffic.recent_traffic import Flow, RecentTraffic
+from oncall.node.traffic.segmenting import Segmenting
 
 RANKS, ROUND_NS, OPERATION_NS = 8, 2 * NS_PER_S, NS_PER_S // 10
 NODE, JOB = "gpu001", "llama"

@@ -9,7 +9,7 @@ single pauses are told in any case. Round trips
 are told every 50 us while a flow moves, from the queues and pauses on its way. Compared (Vedrfolnir
 IV-A):
 
-- adaptive: `oncall.collect.triggers`: a threshold for each step, a budget, handovers, standstills
+- adaptive: `oncall.node.triggers`: a threshold for each step, a budget, handovers, standstills
   by how long pauses may last on that way, steps that should be over;
 - kept: the same, and nothing is handed over;
 - threshold only: every round trip beyond that threshold;
@@ -33,10 +33,10 @@ import numpy as np
 from accuracy_network import Case, draw, judge
 from numpy.typing import NDArray
 
-from oncall.collect.triggers.monitor import Begun, Handover, Monitor
-from oncall.collect.triggers.notification import NOTIFICATION_BYTES
-from oncall.collect.triggers.step_queues import Message, queues_of
-from oncall.collect.triggers.threshold import (
+from oncall.node.triggers.monitor import Begun, Handover, Monitor
+from oncall.node.triggers.notification import NOTIFICATION_BYTES
+from oncall.node.triggers.step_queues import Message, queues_of
+from oncall.node.triggers.threshold import (
     Way,
     base_rtt_ns,
     late_ns,

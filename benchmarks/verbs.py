@@ -20,9 +20,9 @@ from statistics import median, quantiles
 import numpy as np
 
 from oncall import native
-from oncall.collect.epochs import EPOCH_NS, spans, spread
-from oncall.collect.recent_traffic import Flow, RecentTraffic
-from oncall.collect.windows import Runs, windows
+from oncall.node.traffic.epochs import EPOCH_NS, spans, spread
+from oncall.node.traffic.recent_traffic import Flow, RecentTraffic
+from oncall.node.verbs.windows import Runs, windows
 
 REPOSITORY = Path(__file__).parents[1]
 CALLS = 20_480

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from oncall.core.units import NS_PER_S
 from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import TABLES
@@ -24,7 +25,6 @@ from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_p
 from oncall.simulate.scenario import Scenario
 from oncall.simulate.simulation import simulate
 from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
-from oncall.units import NS_PER_S
 
 MARKUP = ("[/]", "[bold", "[@click=app.quit]x[/]", "{{ x }}", "%s %d", "{0} {x}", "$x ${x}")
 STEERING = (

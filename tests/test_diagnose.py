@@ -10,13 +10,13 @@ import pytest
 
 import oncall.analysis  # noqa: F401 - registers the relations
 from oncall.cli.diagnose import drawings_of
+from oncall.core.diagnosis import Coverage, Diagnosis, SkippedRule, Stack
+from oncall.core.errors import ExitCode, UsageError
 from oncall.diagnose import diagnose, exit_code
-from oncall.diagnosis import Coverage, Diagnosis, SkippedRule, Stack
-from oncall.errors import ExitCode, UsageError
 from oncall.evidence.incident import Incident
 from oncall.evidence.relations import REGISTRY
-from oncall.rules.load import parse
-from oncall.rules.rulebook import Rulebook
+from oncall.rules.language.load import parse
+from oncall.rules.language.rulebook import Rulebook
 
 _OPEN = """
 rulebook: open

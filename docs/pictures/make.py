@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncall.analysis.network_paths import network_of
+from oncall.analysis.network.network_paths import network_of
 from oncall.console.opening import open_recording
 from oncall.evidence.incident import Incident
 from oncall.report.network.evidence import find_collective, waiting_graph

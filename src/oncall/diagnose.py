@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequen
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oncall.diagnosis import (
+from oncall.core.diagnosis import (
     Blame,
     Contradiction,
     Coverage,
@@ -16,19 +16,19 @@ from oncall.diagnosis import (
     SkippedRule,
     Stack,
 )
-from oncall.errors import ExitCode, MissingEvidence, RelationFailed
+from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
+from oncall.core.nodeset import fold_ranks
+from oncall.core.units import format_duration
 from oncall.evidence.coverage import measure
 from oncall.evidence.relations import base_tables
 from oncall.evidence.window import keep_job, span
-from oncall.nodeset import fold_ranks
-from oncall.rules import engine
-from oncall.units import format_duration
+from oncall.rules.engine import engine
 
 if TYPE_CHECKING:
     import duckdb
 
     from oncall.evidence.incident import Incident
-    from oncall.rules.rulebook import Rulebook
+    from oncall.rules.language.rulebook import Rulebook
 
 # A wait that is no hang yet is told from here on: operations take seconds, not half a minute.
 _LONG_WAIT_NS = 30 * 10**9

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from oncall.evidence import Incident
-from oncall.rules.engine import run
-from oncall.rules.load import load_rulebooks, shipped_folder
+from oncall.rules.engine.engine import run
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
 
 SMALL: dict[str, Any] = {"tp": 2, "pp": 1, "iterations": 6, "dp_bytes": 64 * 2**20, "seed": 4}

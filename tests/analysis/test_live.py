@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from oncall.core.diagnosis import Diagnosis
+from oncall.core.errors import ExitCode
+from oncall.core.units import NS_PER_S
 from oncall.diagnose import diagnose, exit_code
-from oncall.diagnosis import Diagnosis
-from oncall.errors import ExitCode
-from oncall.rules.load import load_rulebooks, shipped_folder
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.simulate import Fault, Scenario, simulate
 from oncall.simulate.draw import random_scenario
-from oncall.units import NS_PER_S
 
 BOOKS = load_rulebooks([shipped_folder()])
 

@@ -13,8 +13,8 @@ import oncall.analysis  # noqa: F401  (registers the relations)
 from oncall.evidence import Incident
 from oncall.evidence.incident import create_table_sql
 from oncall.evidence.schema import TABLES
-from oncall.shards.catalog import sealed_shards
-from oncall.shards.reader import open_shards
+from oncall.node.store.catalog import sealed_shards
+from oncall.node.store.reader import open_shards
 from oncall.simulate.shards import write_shards
 from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from oncall.core.diagnosis import Diagnosis
 from oncall.diagnose import diagnose
-from oncall.diagnosis import Diagnosis
 from oncall.evidence.incident import Incident
-from oncall.ingest.detect import load
-from oncall.rules.load import load_file, shipped_folder
+from oncall.importers.detect import load
+from oncall.rules.language.load import load_file, shipped_folder
 
 RECORDINGS = Path(__file__).parents[2].parent / "shared" / "data" / "vedrfolnir"
 VERDICTS = {

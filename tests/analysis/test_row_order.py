@@ -16,8 +16,8 @@ from oncall.diagnose import diagnose
 from oncall.evidence import Incident
 from oncall.evidence.relations import REGISTRY
 from oncall.evidence.schema import TABLES
-from oncall.rules.load import load_rulebooks, shipped_folder
-from oncall.rules.rulebook import Rulebook
+from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.rules.language.rulebook import Rulebook
 from oncall.simulate import simulate
 from oncall.simulate.draw import random_scenario
 from oncall.simulate.pipeline import simulate_pipeline

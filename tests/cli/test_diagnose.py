@@ -15,7 +15,7 @@ import pytest
 from oncall.cli.diagnose import parse_overrides
 from oncall.cli.instant import parse_instant
 from oncall.cli.main import main
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.report.contract import schema
 

@@ -15,7 +15,7 @@ import typer
 
 from oncall.cli.commands import _COMMANDS
 from oncall.cli.main import main
-from oncall.errors import (
+from oncall.core.errors import (
     BadInput,
     ExitCode,
     Interrupted,

@@ -17,16 +17,16 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from oncall.cli.commands import app
+from oncall.core.diagnosis import Diagnosis
+from oncall.core.printable import LONGEST_LINE
 from oncall.diagnose import diagnose
-from oncall.diagnosis import Diagnosis
 from oncall.evidence.incident import Incident
-from oncall.printable import LONGEST_LINE
 from oncall.report.contract import to_json
 from oncall.report.markdown import to_markdown
 from oncall.report.text import to_text
 from oncall.report.words import next_parts
-from oncall.rules.load import load_rulebooks, shipped_folder
-from oncall.rules.rulebook import Rulebook
+from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.rules.language.rulebook import Rulebook
 
 from ..hostile import ALL_BUT_LONG, LONG, PIECES, jobs_of, save_hostile, unsafe_in
 

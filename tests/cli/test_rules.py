@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from oncall.cli.commands import app
-from oncall.rules.load import shipped_folder
-from oncall.rules.schema import rulebook_schema
+from oncall.rules.language.load import shipped_folder
+from oncall.rules.language.schema import rulebook_schema
 
 
 def listed(*words: str) -> list[list[str]]:

@@ -13,10 +13,10 @@ import pytest
 from oncall.cli.main import main
 from oncall.console.recording import RecordingSession
 from oncall.console.shelf import Shelf
+from oncall.core.units import NS_PER_S
 from oncall.report.contract import schema
-from oncall.rules.load import shipped_folder
+from oncall.rules.language.load import shipped_folder
 from oncall.simulate import Fault, Scenario, simulate, write
-from oncall.units import NS_PER_S
 
 HANG = (shipped_folder() / "hang.yaml").read_text()
 PATIENT = HANG.replace("value: 5 min", "value: 5 h")

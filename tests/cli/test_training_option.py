@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncall.cli.training import read_training
-from oncall.errors import BadInput, UsageError
+from oncall.core.errors import BadInput, UsageError
 from oncall.evidence.incident import Incident
 from oncall.evidence.told import tell
 

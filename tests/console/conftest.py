@@ -10,8 +10,8 @@ import pytest
 
 from oncall.console.recording import RecordingSession
 from oncall.console.shelf import Shelf
+from oncall.core.units import NS_PER_S
 from oncall.simulate import Fault, Scenario, simulate, write
-from oncall.units import NS_PER_S
 
 CULPRIT = 5
 AT_NS = 30 * NS_PER_S

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from oncall.console.cancellation import Cancellation
-from oncall.errors import Interrupted
+from oncall.core.errors import Interrupted
 
 ENDLESS = "SELECT count(*) FROM range(10000000000) a, range(1000) b"
 

@@ -12,9 +12,9 @@ from oncall.console.buckets import Buckets, baseline_of
 from oncall.console.recording import RecordingSession
 from oncall.console.shelf import Shelf
 from oncall.console.world import Series
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
-from oncall.units import NS_PER_S
 
 from .conftest import AT_NS, CULPRIT, Open
 

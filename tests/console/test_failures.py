@@ -10,7 +10,7 @@ import pytest
 
 from oncall.console.opening import open_recording
 from oncall.console.session import Session
-from oncall.errors import OncallError
+from oncall.core.errors import OncallError
 from oncall.evidence.incident import Incident
 from oncall.evidence.relations import REGISTRY
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.console.history import APART_NS, Gathered, History
+from oncall.core.units import NS_PER_S
 from oncall.fleet.merge import Answers
-from oncall.units import NS_PER_S
 
 SIZE = 1000
 

@@ -18,12 +18,12 @@ from oncall.console.live import LiveSession
 from oncall.console.opening import open_recording
 from oncall.console.shelf import Shelf
 from oncall.console.world import RankState
-from oncall.errors import Interrupted, UsageError
+from oncall.core.errors import Interrupted, UsageError
+from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.fleet.local import LocalTransport
 from oncall.fleet.outcome import HostError
 from oncall.fleet.reach import Reach, reach_fleet, reach_shards
-from oncall.units import NS_PER_S
 
 from .conftest import AT_NS, CULPRIT
 

@@ -12,7 +12,7 @@ import pytest
 from oncall.console.network import Opened
 from oncall.console.opening import open_recording
 from oncall.console.session import Session
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.simulate.network import NetworkFault, NetworkScenario, simulate_network
 

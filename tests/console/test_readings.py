@@ -8,8 +8,8 @@ import pytest
 
 import oncall.analysis
 from oncall.console.readings import RELATIONS, readings
+from oncall.core.units import NS_PER_S as S
 from oncall.evidence import Incident
-from oncall.units import NS_PER_S as S
 
 assert oncall.analysis  # imported for the relations that it registers
 

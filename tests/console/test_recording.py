@@ -14,9 +14,9 @@ from oncall.console.recording import RecordingSession
 from oncall.console.session import Session
 from oncall.console.shelf import Shelf
 from oncall.console.world import RankState
-from oncall.errors import BadInput, Interrupted, UsageError
+from oncall.core.errors import BadInput, Interrupted, UsageError
+from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
-from oncall.units import NS_PER_S
 
 from .conftest import AT_NS, CULPRIT, Open
 

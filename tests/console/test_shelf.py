@@ -9,8 +9,8 @@ import pytest
 
 from oncall.console.shelf import Shelf
 from oncall.console.world import RuleLine
-from oncall.errors import RulebookError, UsageError
-from oncall.rules.load import shipped_folder
+from oncall.core.errors import RulebookError, UsageError
+from oncall.rules.language.load import shipped_folder
 
 from .conftest import CULPRIT, Open
 

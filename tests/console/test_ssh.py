@@ -15,7 +15,7 @@ import pytest
 
 from oncall.console.live import LiveSession
 from oncall.console.shelf import Shelf
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.fleet.reach import reach_fleet
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fleet" / "ssh"))

@@ -9,7 +9,7 @@ import pytest
 
 from oncall.console.opening import open_recording
 from oncall.console.session import Session
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 

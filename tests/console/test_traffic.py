@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncall.console.opening import open_recording
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
 

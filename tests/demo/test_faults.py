@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from oncall.core.errors import UsageError
 from oncall.demo.faults import FAULTS, Fault, fault_named
-from oncall.errors import UsageError
 
 
 def test_each_class_has_a_fault_of_its_name() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from oncall.core.errors import UsageError
 from oncall.demo.layout import Layout, rank_environment
-from oncall.errors import UsageError
 
 
 @pytest.mark.parametrize(("ranks", "nodes"), [(8, 1), (8, 3), (8, 4), (8, 8), (16, 5)])

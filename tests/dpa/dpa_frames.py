@@ -7,7 +7,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.collect.dpa_pages import BATCH
+from oncall.node.dpa.dpa_pages import BATCH
 
 _PAGE = (
     *("magic", "version", "header_bytes", "bytes", "number", "batches", "more", "epoch_ns"),

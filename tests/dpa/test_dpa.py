@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from dpa_frames import batch, frame, page
 
-from oncall.collect.agent import Agent
-from oncall.collect.config import Configuration
-from oncall.collect.dpa import DpaSource
-from oncall.collect.log import Log
-from oncall.collect.recent_traffic import RecentTraffic
-from oncall.collect.recorder import Recorder
-from oncall.collect.source import Collected, read_clock
-from oncall.collect.sources import make_sources
-from oncall.shards.catalog import sealed_shards
-from oncall.shards.reader import open_shards
+from oncall.node.agent.agent import Agent
+from oncall.node.agent.recorder import Recorder
+from oncall.node.agent.sources import make_sources
+from oncall.node.common.config import Configuration
+from oncall.node.common.log import Log
+from oncall.node.common.source import Collected, read_clock
+from oncall.node.dpa.dpa import DpaSource
+from oncall.node.store.catalog import sealed_shards
+from oncall.node.store.reader import open_shards
+from oncall.node.traffic.recent_traffic import RecentTraffic
 
 EVENTS = 8000
 EVERY_NS = 50_000  # between bursts of 4 KB in one packet

@@ -11,9 +11,9 @@ from dpa_frames import batch, frame, page
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.collect.dpa import merge
-from oncall.collect.dpa_pages import FrameKind, read_page, split_frames
-from oncall.errors import BadInput
+from oncall.core.errors import BadInput
+from oncall.node.dpa.dpa import merge
+from oncall.node.dpa.dpa_pages import FrameKind, read_page, split_frames
 
 
 def test_a_page_is_read() -> None:

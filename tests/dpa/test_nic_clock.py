@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oncall.collect.nic_clock import NicClock
-from oncall.collect.nic_functions import NicFunctions
-from oncall.collect.rdma_netlink import NoRdma, QueuePair
+from oncall.node.rdma.nic_clock import NicClock
+from oncall.node.rdma.nic_functions import NicFunctions
+from oncall.node.rdma.rdma_netlink import NoRdma, QueuePair
 
 SECOND_NS = 10**9
 OFFSET_NS = 1_234_567_890_123_456_789

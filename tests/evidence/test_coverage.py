@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oncall.diagnosis import UNPLACED, Gap
+from oncall.core.diagnosis import UNPLACED, Gap
 from oncall.evidence.coverage import measure
 from oncall.evidence.incident import Incident
 from oncall.report.words import seen_phrase

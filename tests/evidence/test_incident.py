@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncall.errors import BadInput, MissingEvidence, UsageError
+from oncall.core.errors import BadInput, MissingEvidence, UsageError
 from oncall.evidence.incident import Incident, Words
 from oncall.evidence.schema import SCHEMA_VERSION, TABLES, Column
 
@@ -282,7 +282,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(saved: Path) -> None:
     program = textwrap.dedent("""
         import resource, sys
         from pathlib import Path
-        from oncall.errors import UsageError
+        from oncall.core.errors import UsageError
         from oncall.evidence.incident import Incident
         with Incident.empty() as incident:
             incident.append("ops", {"seq": list(range(200_000))})

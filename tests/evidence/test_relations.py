@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import oncall.analysis
-from oncall.errors import Interrupted, MissingEvidence, RelationFailed
+from oncall.core.errors import Interrupted, MissingEvidence, RelationFailed
 from oncall.evidence import relations
 from oncall.evidence.incident import Incident
 from oncall.evidence.relations import Relation, relation

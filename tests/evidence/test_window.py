@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.evidence import window
 from oncall.evidence.incident import Incident
 

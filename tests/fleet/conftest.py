@@ -10,8 +10,8 @@ import pytest
 
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import TABLES
-from oncall.shards.digest import prepare
-from oncall.shards.writer import LiveStore, Place
+from oncall.node.store.digest import prepare
+from oncall.node.store.writer import LiveStore, Place
 
 WriteNodes = Callable[[Incident, Path], dict[str, Path]]
 _ONCE = ("op_channels", "collectors", "launches")  # as they stand at the end

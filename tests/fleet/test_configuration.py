@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncall.errors import BadInput
+from oncall.core.errors import BadInput
 from oncall.fleet.configuration import (
     FleetConfiguration,
     configuration_files,

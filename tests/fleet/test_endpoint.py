@@ -16,12 +16,12 @@ import pytest
 
 from oncall.fleet import endpoint
 from oncall.fleet.endpoint import Node, respond
-from oncall.shards.batch import Batch
-from oncall.shards.catalog import Shard, sealed_shards
-from oncall.shards.digest import prepare
-from oncall.shards.reader import Shards, open_shards, read_shards
-from oncall.shards.wire import End, FrameDecoder, Request
-from oncall.shards.writer import LiveStore, Place
+from oncall.node.store.batch import Batch
+from oncall.node.store.catalog import Shard, sealed_shards
+from oncall.node.store.digest import prepare
+from oncall.node.store.reader import Shards, open_shards, read_shards
+from oncall.node.store.wire import End, FrameDecoder, Request
+from oncall.node.store.writer import LiveStore, Place
 
 ROWS = 3_000
 WALL_NS = 17 * 10**17

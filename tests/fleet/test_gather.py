@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 
 from oncall import diagnose as use_case
-from oncall.diagnosis import Diagnosis
-from oncall.errors import ExitCode, UsageError
+from oncall.core.diagnosis import Diagnosis
+from oncall.core.errors import ExitCode, UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import Answer, ask_fleet, choose_job
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.local import LocalTransport
 from oncall.fleet.outcome import HostError
 from oncall.fleet.transport import Connection
-from oncall.rules.load import load_rulebooks, shipped_folder
-from oncall.rules.rulebook import Rulebook
-from oncall.rules.starts import started_communicators
-from oncall.shards.wire import Limits
+from oncall.node.store.wire import Limits
+from oncall.rules.engine.starts import started_communicators
+from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.rules.language.rulebook import Rulebook
 from oncall.simulate import Scenario, simulate
 from oncall.simulate.draw import random_scenario
 from oncall.simulate.fault import Fault

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.errors import BadInput, UsageError
+from oncall.core.errors import BadInput, UsageError
+from oncall.core.nodeset import fold_hosts
 from oncall.fleet.configuration import FleetConfiguration
 from oncall.fleet.inventory import (
     Inventory,
@@ -18,7 +19,6 @@ from oncall.fleet.inventory import (
     read_hostfile,
 )
 from oncall.fleet.local import local_nodes
-from oncall.nodeset import fold_hosts
 
 
 @pytest.mark.parametrize(

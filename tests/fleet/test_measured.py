@@ -9,8 +9,8 @@ from oncall.evidence.incident import Incident
 from oncall.fleet.ask import ask_fleet
 from oncall.fleet.gather import Window
 from oncall.fleet.local import LocalTransport, nodes_in
-from oncall.rules.engine import run
-from oncall.rules.load import load_rulebooks, shipped_folder
+from oncall.rules.engine.engine import run
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.simulate.shards import write_shards
 
 S = 10**9

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from oncall.fleet.memory import Memory
 from oncall.fleet.outcome import Outcome
-from oncall.shards.parts import ReceivedPart
+from oncall.node.store.parts import ReceivedPart
 
 
 def test_memberships_are_recalled_for_hosts_that_do_not_answer(tmp_path: Path) -> None:

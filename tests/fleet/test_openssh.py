@@ -11,7 +11,7 @@ from oncall.fleet.openssh import OpenSshChannel
 from oncall.fleet.outcome import HostError
 from oncall.fleet.ssh_child import Child
 from oncall.fleet.transport import Connection
-from oncall.shards.wire import Request
+from oncall.node.store.wire import Request
 
 
 def test_leaving_without_reading_is_an_end_that_is_told(tmp_path: Path) -> None:

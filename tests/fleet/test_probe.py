@@ -18,19 +18,19 @@ import pytest
 
 from oncall.cli.probe import _peers
 from oncall.cli.probe import probe as command
-from oncall.collect.ping import Pinger, Target
-from oncall.collect.stamped_socket import StampedSocket
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.local import LocalTransport
 from oncall.fleet.merge import Answers, merge_probes
 from oncall.fleet.probe import Probed, ProbeOrder, probe_fleet
 from oncall.fleet.transport import Connection
+from oncall.node.ping.ping import Pinger, Target
+from oncall.node.ping.stamped_socket import StampedSocket
+from oncall.node.store.parts import ReceivedPart
+from oncall.node.store.probe_request import ProbeRequest, ProbeTarget, parse_probe
+from oncall.node.store.wire import WireError
 from oncall.report import probe as report
 from oncall.report.probe_summary import summarise
-from oncall.shards.parts import ReceivedPart
-from oncall.shards.probe_request import ProbeRequest, ProbeTarget, parse_probe
-from oncall.shards.wire import WireError
 
 NODES = ("gpu001", "gpu002", "gpu003")
 NODE = (sys.executable, "-m", "oncall.cli.node", "serve", "--sealed")

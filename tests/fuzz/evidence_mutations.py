@@ -29,9 +29,9 @@ import jsonschema
 
 from oncall.cli.diagnose import drawings_of
 from oncall.console import card, communicators, network, ranks, rates, stages, traffic, world
+from oncall.core.diagnosis import Diagnosis
+from oncall.core.errors import ExitCode, OncallError
 from oncall.diagnose import diagnose, exit_code
-from oncall.diagnosis import Diagnosis
-from oncall.errors import ExitCode, OncallError
 from oncall.evidence.incident import Incident
 from oncall.evidence.readable import readable
 from oncall.evidence.relations import REGISTRY
@@ -45,10 +45,10 @@ from oncall.report.stages.svg import timeline_svg
 from oncall.report.text import to_text
 from oncall.report.traffic import evidence as traffic_evidence
 from oncall.report.traffic.svg import map_svg
-from oncall.rules.load import load_rulebooks, shipped_folder
-from oncall.rules.rulebook import Rulebook
-from oncall.rules.testing import test_files
-from oncall.rules.tests_file import evidence, load_tests
+from oncall.rules.authoring.testing import test_files
+from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.rules.language.rulebook import Rulebook
+from oncall.rules.language.tests_file import evidence, load_tests
 
 MOST_MUTATIONS = 6
 BROKEN_SHARE = 0.2  # of seeds in which a relation fails whatever the evidence

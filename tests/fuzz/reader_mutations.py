@@ -31,9 +31,9 @@ from pathlib import Path
 
 import duckdb
 
-from oncall.errors import BadInput
+from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
-from oncall.ingest.detect import load
+from oncall.importers.detect import load
 
 MOST_CPU_S = 10.0
 MOST_BYTES = 2 * 2**30

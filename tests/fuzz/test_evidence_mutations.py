@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.errors import ExitCode
+from oncall.core.errors import ExitCode
 
 from .evidence_mutations import Outcome, mutate_and_diagnose
 

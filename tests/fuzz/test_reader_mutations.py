@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from reader_mutations import Reader, checked, damaged, samples
 
-from oncall.ingest.importers import importers
+from oncall.importers.importers import importers
 
 
 def test_damaged_recordings_are_read_or_refused() -> None:

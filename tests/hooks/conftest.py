@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from oncall import native
-from oncall.collect.ring import RingReader
-from oncall.collect.ring_layout import (
+from oncall.node.rings.ring import RingReader
+from oncall.node.rings.ring_layout import (
     DESCRIBED,
     ENDED,
     ENQUEUED,

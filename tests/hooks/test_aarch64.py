@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from oncall.collect.verbs_file import VerbsReader
 from oncall.native import Architecture, hooks_library, verbs_library
+from oncall.node.verbs.verbs_file import VerbsReader
 
 QEMU, LIBC = "qemu-aarch64", Path("/usr/aarch64-linux-gnu")  # Debian's libc6-arm64-cross
 EMULATOR = (QEMU, "-L", str(LIBC))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from oncall import native
-from oncall.collect.ring_layout import RecordKind
+from oncall.node.rings.ring_layout import RecordKind
 
 Recorded = Callable[[Path], Any]  # conftest.py: reads a ring
 Plugin = Callable[..., Path]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from oncall.collect.ring import RingReader
 from oncall.native import Architecture, hooks_library, standin_folder, verbs_library
+from oncall.node.rings.ring import RingReader
 
 PROJECT = Path(__file__).parents[2]
 OLD_GLIBC = PROJECT / "build/bullseye"  # Debian 11, by the Makefile

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from oncall import native
-from oncall.collect.ring_layout import HEADER
+from oncall.node.rings.ring_layout import HEADER
 
 Calling = Callable[..., Any]  # conftest.py: starts a process that calls NCCL
 Posting = Callable[..., Any]  # tests/conftest.py: starts a process that posts to a NIC

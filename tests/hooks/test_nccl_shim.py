@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from oncall.collect.ring import RingReader
-from oncall.collect.ring_layout import CommunicatorState, Operation, RecordKind
+from oncall.node.rings.ring import RingReader
+from oncall.node.rings.ring_layout import CommunicatorState, Operation, RecordKind
 
 Calling = Callable[..., Any]  # conftest.py: starts a process that calls NCCL
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from oncall import native
-from oncall.collect.ring import RingReader
-from oncall.collect.ring_layout import RecordKind, Wait
+from oncall.node.rings.ring import RingReader
+from oncall.node.rings.ring_layout import RecordKind, Wait
 
 Recorded = Callable[[Path], Any]  # conftest.py: reads a ring
 

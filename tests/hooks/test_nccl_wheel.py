@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from oncall import native
-from oncall.collect.ring import RingReader
-from oncall.collect.ring_layout import CommunicatorState, RecordKind
+from oncall.node.rings.ring import RingReader
+from oncall.node.rings.ring_layout import CommunicatorState, RecordKind
 
 Calling = Callable[..., Any]  # conftest.py: starts a process that calls NCCL
 Recorded = Callable[[Path], Any]  # conftest.py: reads a ring

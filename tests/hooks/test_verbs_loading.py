@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oncall import native
-from oncall.collect.verbs_file import VerbsReader
+from oncall.node.verbs.verbs_file import VerbsReader
 
 Posting = Callable[..., Any]  # tests/conftest.py: starts a process that posts
 

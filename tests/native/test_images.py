@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncall.errors import BadInput
+from oncall.core.errors import BadInput
 from oncall.fleet.doctor_images import hooks_for_launchers, image_in, images_here, images_status
 from oncall.native.elf import ElfFile
 from oncall.native.images import CLibrary, c_library_of_folder, survey, why_not_loaded

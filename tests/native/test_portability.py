@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.errors import BadInput
+from oncall.core.errors import BadInput
 from oncall.native import HOOKS, IBVERBS, VERBS, Architecture, hooks_folder, standin_folder
 from oncall.native.elf import ElfFile, read_elf
 from oncall.native.portability import OLDEST_GLIBC, unportable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.diagnosis import (
+from oncall.core.diagnosis import (
     Blame,
     Contradiction,
     Coverage,

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from oncall.diagnosis import Diagnosis
+from oncall.core.diagnosis import Diagnosis
 from oncall.report.contract import document, schema, to_json
 
 # DESIGN section 8, as printed there.

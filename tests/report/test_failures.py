@@ -7,7 +7,7 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from oncall.diagnosis import Coverage, Diagnosis
+from oncall.core.diagnosis import Coverage, Diagnosis
 from oncall.report.contract import document, schema
 from oncall.report.markdown import to_markdown
 from oncall.report.text import to_text

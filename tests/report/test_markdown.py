@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from oncall.diagnosis import Diagnosis
-from oncall.printable import clean
+from oncall.core.diagnosis import Diagnosis
+from oncall.core.printable import clean
 from oncall.report.markdown import escape, to_markdown
 
 GOLDEN = Path(__file__).parent / "golden" / "hang.md"

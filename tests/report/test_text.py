@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from oncall.diagnosis import Blame, Coverage, Diagnosis, Finding, Gap, Stack, Step
+from oncall.core.diagnosis import Blame, Coverage, Diagnosis, Finding, Gap, Stack, Step
 from oncall.report.text import to_text
 
 GOLDEN = Path(__file__).parent / "golden"

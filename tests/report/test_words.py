@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.diagnosis import Blame, Diagnosis, SkippedRule
-from oncall.printable import clean
+from oncall.core.diagnosis import Blame, Diagnosis, SkippedRule
+from oncall.core.printable import clean
 from oncall.report import words
 
 

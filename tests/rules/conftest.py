@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from oncall.evidence.incident import Incident
-from oncall.rules.load import parse
-from oncall.rules.rulebook import Rulebook
+from oncall.rules.language.load import parse
+from oncall.rules.language.rulebook import Rulebook
 
 TINY = """\
 rulebook: tiny

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
-from oncall.rules.engine import run
-from oncall.rules.load import load_rulebooks, shipped_folder
-from oncall.units import NS_PER_S
+from oncall.rules.engine.engine import run
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 
 RULEBOOKS = load_rulebooks([shipped_folder()])
 

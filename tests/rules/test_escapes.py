@@ -14,21 +14,21 @@ import duckdb
 import pytest
 from ruamel.yaml import YAML
 
-from oncall.errors import RulebookError, UsageError
+from oncall.core.errors import RulebookError, UsageError
+from oncall.core.units import Quantity
 from oncall.evidence.incident import Incident
 from oncall.evidence.relations import REGISTRY
 from oncall.evidence.schema import BY_NAME
-from oncall.rules.check import Checker
-from oncall.rules.engine import run
-from oncall.rules.functions import refused_calls
-from oncall.rules.load import load_rulebooks, parse, shipped_folder
-from oncall.rules.positions import Source
-from oncall.rules.rulebook import STARTED, Rulebook
-from oncall.rules.sandbox import close_sandbox, compute
-from oncall.rules.sql import DEEPEST_FACT, LONGEST_FACT, SqlFault, read_sql
-from oncall.rules.template import TemplateError, parse_template
-from oncall.rules.tests_file import TestCase, TestFile, evidence, read_tests
-from oncall.units import Quantity
+from oncall.rules.engine.check import Checker
+from oncall.rules.engine.engine import run
+from oncall.rules.engine.sandbox import close_sandbox, compute
+from oncall.rules.language.functions import refused_calls
+from oncall.rules.language.load import load_rulebooks, parse, shipped_folder
+from oncall.rules.language.positions import Source
+from oncall.rules.language.rulebook import STARTED, Rulebook
+from oncall.rules.language.sql import DEEPEST_FACT, LONGEST_FACT, SqlFault, read_sql
+from oncall.rules.language.template import TemplateError, parse_template
+from oncall.rules.language.tests_file import TestCase, TestFile, evidence, read_tests
 
 Make = Callable[..., Rulebook]
 python_secret = [("a Python object by that name",)]

@@ -10,7 +10,7 @@ import pytest
 
 from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
-from oncall.rules.load import load_file, shipped_folder
+from oncall.rules.language.load import load_file, shipped_folder
 
 MS = 1_000_000
 S = 1_000 * MS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from oncall.diagnosis import Finding
+from oncall.core.diagnosis import Finding
 from oncall.evidence import Incident
-from oncall.rules.engine import run
-from oncall.rules.load import load_rulebooks, shipped_folder
+from oncall.rules.engine.engine import run
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.simulate import Scenario, simulate
 
 # Four nodes with two GPUs and two NICs each; data parallelism crosses the nodes.

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from oncall.errors import RulebookError, UsageError
+from oncall.core.errors import RulebookError, UsageError
 from oncall.evidence.incident import Incident
-from oncall.rules.check import Checker
-from oncall.rules.engine import run
-from oncall.rules.load import parse, shipped_folder
-from oncall.rules.rulebook import Rulebook
+from oncall.rules.authoring.testing import run_tests
+from oncall.rules.engine.check import Checker
+from oncall.rules.engine.engine import run
+from oncall.rules.language.load import parse, shipped_folder
+from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.site import Rulebooks, read_rulebooks
 from oncall.rules.site_folder import site_folder
-from oncall.rules.testing import run_tests
 
 HANG = (shipped_folder() / "hang.yaml").read_text()
 

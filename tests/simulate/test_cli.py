@@ -9,9 +9,9 @@ import duckdb
 import pytest
 
 from oncall.cli.simulate import simulate
-from oncall.errors import BadInput, UsageError
+from oncall.core.errors import BadInput, UsageError
 from oncall.evidence.incident import Incident
-from oncall.shards.catalog import sealed_shards
+from oncall.node.store.catalog import sealed_shards
 
 SCENARIO = """\
 tp: 2

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.simulate import Fault, FaultTruth, Scenario, simulate
-from oncall.units import NS_PER_S
 
 BASE = Scenario(
     tp=4, pp=2, dp=4, micro_batches=2, duration_ns=40 * NS_PER_S, clock_offset_ns=0,

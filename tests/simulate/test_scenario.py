@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oncall.errors import BadInput, UsageError
+from oncall.core.errors import BadInput, UsageError
 from oncall.simulate import Fault, Scenario
 from oncall.simulate.draw import random_scenario
 from oncall.simulate.fault import MEASURED_WAYS, WAYS

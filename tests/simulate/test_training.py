@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import TABLES
 from oncall.simulate import Fault, Scenario, simulate
-from oncall.units import NS_PER_S
 
 MINUTE = 60 * NS_PER_S
 SHORT = Scenario(

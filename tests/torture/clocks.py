@@ -12,7 +12,7 @@ import struct
 from dataclasses import replace
 from pathlib import Path
 
-from oncall.units import NS_PER_S
+from oncall.core.units import NS_PER_S
 
 from .outcome import Outcome
 from .preload import preloaded

@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncall.shards.places import rings_dir, socket_path
-from oncall.shards.wire import Request
+from oncall.node.store.places import rings_dir, socket_path
+from oncall.node.store.wire import Request
 
 NODE = "gpu017"
 _WITHIN_S = 300.0  # for anything to happen on a machine that does much other work
-_IMPORTED = ["oncall.cli.commands", "oncall.collect.service", "oncall.collect.sources"]
+_IMPORTED = ["oncall.cli.commands", "oncall.node.agent.service", "oncall.node.agent.sources"]
 _SETTINGS = {
     "keep_free": "0 B",
     "sources": ["rings"],

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from oncall.shards.wire import Request
+from oncall.node.store.wire import Request
 
 from .collector import Collector, wait_until
 from .evidence import Archive, duplicates

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from oncall.shards.catalog import LIVE_NAME, parse_shard
-from oncall.shards.database import connect, quoted
+from oncall.node.store.catalog import LIVE_NAME, parse_shard
+from oncall.node.store.database import connect, quoted
 
 Array = np.ndarray[Any, Any]
 # A row says that an operation is over: by its end, or because the boards count it as over.

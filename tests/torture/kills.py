@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from oncall.shards.wire import Request
+from oncall.node.store.wire import Request
 
 from .collector import Collector, Node
 from .evidence import Archive, Rows, Store, duplicates, joined, key, live

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ring_writer import RingWriter, operations
 
-from oncall.collect.lock import LOCK_NAME
-from oncall.shards.catalog import sealed_shards
-from oncall.shards.reader import open_shards
+from oncall.node.agent.lock import LOCK_NAME
+from oncall.node.store.catalog import sealed_shards
+from oncall.node.store.reader import open_shards
 
 from .collector import Collector, Node, wait_until
 from .outcome import Outcome

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from ring_writer import RingWriter, operations
 
-from oncall.collect.ring_layout import Operation, RecordKind
+from oncall.node.rings.ring_layout import Operation, RecordKind
 
 Array = np.ndarray[Any, Any]
 COLLECTIVES, SENDS = 0xC0FFEE, 0xBEEF  # communicators

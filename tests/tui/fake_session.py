@@ -34,7 +34,7 @@ from oncall.console.world import (
     Table,
     World,
 )
-from oncall.errors import OncallError, UsageError
+from oncall.core.errors import OncallError, UsageError
 from oncall.report.network.waiting import Collective, Step
 from oncall.report.stages.timeline import Box
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from oncall.console.network import NetworkView, NodeLatency, Opened, StepView
 from oncall.console.world import Table
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.report.network.provenance import (
     FlowEdge,
     FlowNode,

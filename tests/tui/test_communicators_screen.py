@@ -8,7 +8,7 @@ import pytest
 from textual.widgets import Static
 
 from oncall.console.world import World
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.tui.screens.communicators import CommunicatorList
 from oncall.tui.widgets.round_grid import RoundGrid
 

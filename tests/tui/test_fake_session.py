@@ -6,7 +6,7 @@ import pytest
 
 from oncall.console.session import Session
 from oncall.console.world import RankState
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 
 from .fake_session import FakeSession
 from .worlds import FAULT_NS, hang_world, large_world, silent_world

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oncall.console.world import RankState, World
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.tui.widgets.rank_card import RankCardPane
 from oncall.tui.widgets.rank_grid import RankGrid
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.tui.goto import Target, parse_target
 
 END = datetime(2026, 11, 20, 0, 30, tzinfo=UTC)

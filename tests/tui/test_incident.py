@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from oncall.diagnosis import Blame
-from oncall.errors import UsageError
+from oncall.core.diagnosis import Blame
+from oncall.core.errors import UsageError
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.step_pane import StepPane
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oncall.errors import BadInput
+from oncall.core.errors import BadInput
 from oncall.tui.keeping import problem_of_target
 from oncall.tui.notes import Note, add_note, notes_file, read_notes, to_markdown
 

@@ -15,7 +15,7 @@ from textual.app import App, ComposeResult
 from textual.color import Color
 
 import oncall.tui
-from oncall.printable import LONGEST_LINE
+from oncall.core.printable import LONGEST_LINE
 from oncall.tui.literal import HarmlessFilter, LiteralTable, LiteralText, literal, literal_segment
 
 from ..hostile import PIECES, unsafe_in

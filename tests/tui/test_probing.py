@@ -6,8 +6,8 @@ import threading
 from dataclasses import replace
 
 from oncall.console.world import HostAnswer, World
-from oncall.diagnosis import Blame
-from oncall.errors import UsageError
+from oncall.core.diagnosis import Blame
+from oncall.core.errors import UsageError
 from oncall.tui.messages import PROBE
 from oncall.tui.probing import ProbeScreen
 

@@ -8,7 +8,7 @@ import pytest
 from textual.widgets import Static
 
 from oncall.console.world import Series
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.tui.widgets.rate_line import RateChart, RateList
 
 from .console import Running, console, piloted

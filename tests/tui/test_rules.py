@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncall.errors import Problem, RulebookError, UsageError
+from oncall.core.errors import Problem, RulebookError, UsageError
 from oncall.tui import drafts
 from oncall.tui.screens.rules_watching import WatchingScreen
 from oncall.tui.widgets.rule_editor import RuleEditor

@@ -8,7 +8,7 @@ import pytest
 from textual import events
 
 from oncall.console.world import HostTrouble, World
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 
 from .console import console, piloted
 from .fake_session import FakeSession

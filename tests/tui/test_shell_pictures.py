@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 
 from .console import console, piloted
 from .fake_session import FakeSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Static
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.tui.widgets.stage_lanes import StageLanes
 
 from .console import Running, console, piloted

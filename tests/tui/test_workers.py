@@ -10,7 +10,7 @@ import pytest
 from textual.message import Message
 from textual.message_pump import MessagePump
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.tui.messages import Answered, Busy, Question, Refused
 from oncall.tui.workers import SessionThread
 

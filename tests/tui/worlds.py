@@ -14,7 +14,7 @@ from oncall.console.world import (
     RankState,
     World,
 )
-from oncall.diagnosis import (
+from oncall.core.diagnosis import (
     Blame,
     Coverage,
     Diagnosis,

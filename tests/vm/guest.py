@@ -21,17 +21,17 @@ from typing import Any
 
 from guest_verbs import empty_probes, verbs
 
-from oncall.collect.config import Configuration
-from oncall.collect.local_nics import LocalNic, local_nics
-from oncall.collect.log import Log
-from oncall.collect.ping import Ping, Pinger, Target
-from oncall.collect.ping_run import run_pings
-from oncall.collect.rdma_address import find
-from oncall.collect.rdma_endpoint import RdmaEndpoint
-from oncall.collect.rdma_ping import RdmaPinger, respond_by_rdma
-from oncall.collect.responder import Responder, Responding
-from oncall.collect.service import build, make_folders
-from oncall.collect.stamped_socket import StampedSocket
+from oncall.node.agent.service import build, make_folders
+from oncall.node.common.config import Configuration
+from oncall.node.common.log import Log
+from oncall.node.ping.local_nics import LocalNic, local_nics
+from oncall.node.ping.ping import Ping, Pinger, Target
+from oncall.node.ping.ping_run import run_pings
+from oncall.node.ping.rdma_address import find
+from oncall.node.ping.rdma_endpoint import RdmaEndpoint
+from oncall.node.ping.rdma_ping import RdmaPinger, respond_by_rdma
+from oncall.node.ping.responder import Responder, Responding
+from oncall.node.ping.stamped_socket import StampedSocket
 
 CONTROL = Path("/control")
 PORT = 7766

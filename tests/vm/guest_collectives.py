@@ -20,16 +20,16 @@ from typing import Any
 from guest_sizes import MIX, RANKS, ROUNDS
 from wire import Wire
 
-from oncall.collect.agent import Agent
-from oncall.collect.config import Configuration
-from oncall.collect.log import Log
-from oncall.collect.own_thread import OwnThread
-from oncall.collect.recorder import Recorder
-from oncall.collect.segmenting import LEARN_NS, SETTLE_NS
-from oncall.collect.service import make_folders
-from oncall.collect.sources import make_sources
-from oncall.shards.digest import prepare
-from oncall.units import NS_PER_S
+from oncall.core.units import NS_PER_S
+from oncall.node.agent.agent import Agent
+from oncall.node.agent.recorder import Recorder
+from oncall.node.agent.service import make_folders
+from oncall.node.agent.sources import make_sources
+from oncall.node.common.config import Configuration
+from oncall.node.common.log import Log
+from oncall.node.common.own_thread import OwnThread
+from oncall.node.store.digest import prepare
+from oncall.node.traffic.segmenting import LEARN_NS, SETTLE_NS
 
 CONTROL = Path("/control")
 PATIENCE_S = 120.0

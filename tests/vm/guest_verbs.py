@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from oncall.collect.agent import Agent
-from oncall.collect.config import Configuration
-from oncall.collect.empty_probe import EmptyProbes
-from oncall.collect.epochs import EPOCH_NS, Epochs
-from oncall.collect.log import Log
-from oncall.collect.service import build, make_folders
-from oncall.collect.verbs_file import VerbsReader
-from oncall.shards.places import rings_dir
-from oncall.units import NS_PER_S
+from oncall.core.units import NS_PER_S
+from oncall.node.agent.agent import Agent
+from oncall.node.agent.service import build, make_folders
+from oncall.node.common.config import Configuration
+from oncall.node.common.log import Log
+from oncall.node.ping.empty_probe import EmptyProbes
+from oncall.node.store.places import rings_dir
+from oncall.node.traffic.epochs import EPOCH_NS, Epochs
+from oncall.node.verbs.verbs_file import VerbsReader
 
 CONTROL = Path("/control")
 PORT = 18515

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 import oncall.analysis  # noqa: F401  (registers the relations)
 from oncall.evidence.incident import Incident
-from oncall.shards.catalog import sealed_shards
-from oncall.shards.reader import open_shards
+from oncall.node.store.catalog import sealed_shards
+from oncall.node.store.reader import open_shards
 
 from .conftest import Guest
 from .guest_sizes import MIX, RANKS, ROUNDS

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from oncall.shards.catalog import sealed_shards
-from oncall.shards.reader import open_shards
+from oncall.node.store.catalog import sealed_shards
+from oncall.node.store.reader import open_shards
 
 from .conftest import Guest
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.shards.catalog import sealed_shards
-from oncall.shards.reader import open_shards
+from oncall.node.store.catalog import sealed_shards
+from oncall.node.store.reader import open_shards
 
 from .conftest import Guest
 

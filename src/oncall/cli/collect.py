@@ -27,6 +27,6 @@ def collect(
 
     SIGHUP reads the configuration again.
     """
-    from oncall.collect.service import serve
+    from oncall.node.agent.service import serve
 
     serve(config, {"data_dir": data_dir, "run_dir": run_dir, "node": node}, once=once)

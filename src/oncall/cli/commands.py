@@ -16,8 +16,8 @@ from typer.core import TyperGroup
 from oncall import __version__
 from oncall.cli.rulebooks import More, WithSite
 from oncall.cli.training import ToldTraining
-from oncall.errors import ExitCode, OncallError, RulebookError, UsageError
-from oncall.printable import LONGEST_LINE, clean_lines, shortened
+from oncall.core.errors import ExitCode, OncallError, RulebookError, UsageError
+from oncall.core.printable import LONGEST_LINE, clean_lines, shortened
 
 # name -> module and attribute: a Typer application or a function
 _COMMANDS = {

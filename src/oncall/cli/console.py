@@ -14,8 +14,8 @@ import typer
 from oncall.cli.diagnose import parse_overrides
 from oncall.cli.rulebooks import More, WithSite
 from oncall.cli.training import ToldTraining, read_training
-from oncall.configuration import configuration_files
-from oncall.errors import BadInput, UsageError
+from oncall.core.configuration import configuration_files
+from oncall.core.errors import BadInput, UsageError
 from oncall.rules.site_folder import site_folder
 
 if TYPE_CHECKING:

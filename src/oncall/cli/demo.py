@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.errors import ExitCode, UsageError
+from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from oncall.core.diagnosis import Diagnosis
     from oncall.demo.faults import Fault
     from oncall.demo.layout import Layout
-    from oncall.diagnosis import Diagnosis
 
 
 def demo(
@@ -84,7 +84,7 @@ def _diagnosis(fault: Fault, layout: Layout, folder: Path, *, seal: bool) -> Dia
     from oncall.cli.interrupt import interruptible
     from oncall.demo.demonstration import PARAMETERS, broken_cluster
     from oncall.demo.layout import JOB
-    from oncall.rules.load import apply_overrides, load_rulebooks, shipped_folder
+    from oncall.rules.language.load import apply_overrides, load_rulebooks, shipped_folder
 
     rulebooks = apply_overrides(load_rulebooks([shipped_folder()]), PARAMETERS)
     hosts = f"local:{folder}/node*"

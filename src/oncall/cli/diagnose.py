@@ -19,10 +19,10 @@ from oncall.cli.instant import parse_instant
 from oncall.cli.interrupt import interruptible
 from oncall.cli.rulebooks import More, WithSite, rulebooks_in_force
 from oncall.cli.training import ToldTraining, read_training
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from oncall.diagnosis import Diagnosis
+    from oncall.core.diagnosis import Diagnosis
     from oncall.evidence.incident import Incident
 
 
@@ -203,8 +203,8 @@ def check_target(option: str, save: Path) -> None:
 
 def _is_incident(path: Path) -> bool:
     """Whether the content is a DuckDB file."""
-    from oncall.errors import Unreadable
-    from oncall.ingest.files import head
+    from oncall.core.errors import Unreadable
+    from oncall.importers.files import head
 
     try:
         return head(path, 12)[8:] == b"DUCK"
@@ -215,7 +215,7 @@ def _is_incident(path: Path) -> bool:
 def read_evidence(paths: Sequence[str], job: str | None, risk_the_job: bool = False) -> Incident:
     """The saved incident, or a new one of the recordings. The caller closes it."""
     from oncall.evidence.incident import Incident
-    from oncall.ingest import detect
+    from oncall.importers import detect
 
     places = [Path(path) for path in paths]
     saved = [found for place in places for found in _saved(place)]
@@ -247,7 +247,7 @@ def shards_in(paths: Sequence[str]) -> dict[str, Path]:
 
 def _saved(place: Path) -> list[Path]:
     """The saved incidents that `place` is or, being a folder, holds."""
-    from oncall.ingest.files import files_in
+    from oncall.importers.files import files_in
 
     if place.is_dir():
         return [path for path in files_in(place, ("oncall",)) if _is_incident(path)]
@@ -258,8 +258,8 @@ def _look_at(incident: Incident, since: str | None, at: str | None) -> None:
     """Narrow the evidence to what `--since` and `--at` ask for."""
     if since is None and at is None:
         return
+    from oncall.core.units import NS_PER_S, parse_duration_ns
     from oncall.evidence import window
-    from oncall.units import NS_PER_S, parse_duration_ns
 
     first, last = window.span(incident.con)
     if first is None or last is None:
@@ -286,8 +286,8 @@ def drawings_of(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dic
     finding that is about it. A picture that cannot be drawn is its reason: the report stands."""
     import duckdb
 
-    from oncall.errors import Interrupted, short_reason
-    from oncall.printable import clean
+    from oncall.core.errors import Interrupted, short_reason
+    from oncall.core.printable import clean
     from oncall.report.network import evidence as network
     from oncall.report.stages import evidence as stages
     from oncall.report.traffic import evidence as traffic

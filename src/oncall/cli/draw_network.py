@@ -11,7 +11,7 @@ import typer
 
 from oncall.cli.interrupt import interruptible
 from oncall.cli.pictures import Drawing, check_target, drawable, show
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
@@ -86,7 +86,7 @@ def network(incident: Incident, graph: WaitingGraph) -> Drawing:
 
     It is the step of the critical path that lost most.
     """
-    from oncall.analysis.network_paths import network_of
+    from oncall.analysis.network.network_paths import network_of
     from oncall.report.network.topology_evidence import topology
     from oncall.report.network.topology_svg import topology_svg
     from oncall.report.network.topology_text import topology_lines
@@ -103,7 +103,7 @@ def provenance(incident: Incident, graph: WaitingGraph) -> Drawing:
 
     It is the step of the critical path that lost most.
     """
-    from oncall.analysis.network_paths import network_of
+    from oncall.analysis.network.network_paths import network_of
     from oncall.report.network.provenance_svg import provenance_svg
     from oncall.report.network.provenance_text import provenance_lines
     from oncall.report.network.step_evidence import provenance

@@ -10,7 +10,7 @@ import typer
 
 from oncall.cli.interrupt import interruptible
 from oncall.cli.pictures import PNG, SVG, Drawing, check_target, drawable, show
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident

@@ -11,10 +11,10 @@ import typer
 
 from oncall.cli.interrupt import interruptible
 from oncall.cli.pictures import Drawing, check_target, drawable, show
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from oncall.diagnosis import Finding
+    from oncall.core.diagnosis import Finding
     from oncall.evidence.incident import Incident
 
 
@@ -139,7 +139,7 @@ def _communicator(text: str) -> int:
 
 
 def _resolution_ns(text: str) -> int:
-    from oncall.units import parse_duration_ns
+    from oncall.core.units import parse_duration_ns
 
     duration_ns = parse_duration_ns(text)
     if duration_ns <= 0:

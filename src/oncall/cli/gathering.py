@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oncall.cli.instant import parse_instant
+from oncall.core.units import format_bytes, parse_duration_ns
 from oncall.fleet.ask import Answer, ask_fleet
 from oncall.fleet.gather import Progress, Window
 from oncall.fleet.reach import Reach, opened, reach_fleet, reach_shards
-from oncall.shards.catalog import sealed_shards
-from oncall.units import format_bytes, parse_duration_ns
+from oncall.node.store.catalog import sealed_shards
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
-    from oncall.rules.rulebook import Rulebook
+    from oncall.rules.language.rulebook import Rulebook
 
 DEFAULT_SINCE = "10m"
 
@@ -59,7 +59,7 @@ def read_shards(
 
 def _run(reach: Reach, job: str | None, window: Window, rulebooks: Sequence[Rulebook]) -> Answer:
     def starting(incident: Incident) -> set[int]:
-        from oncall.rules.starts import started_communicators
+        from oncall.rules.engine.starts import started_communicators
 
         started = started_communicators(incident, rulebooks)
         return {comm for comms in started.values() for comm in comms}

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.errors import BadInput, UsageError
+from oncall.core.errors import BadInput, UsageError
 from oncall.native import Architecture
 
 if TYPE_CHECKING:
-    from oncall.collect.ring import RingReader
+    from oncall.node.rings.ring import RingReader
 
 app = typer.Typer(
     help="Record a job: the environment of its launcher, and the rings on this node.",
@@ -85,7 +85,7 @@ def env(
     """
     from oncall.native import HOOKS, VERBS
     from oncall.native.installed import library_for_launchers
-    from oncall.shards import places
+    from oncall.node.store import places
 
     library = str(library_for_launchers(HOOKS))
     preloaded = [library, *([str(library_for_launchers(VERBS))] if verbs else [])]
@@ -242,10 +242,10 @@ def show(run_dir: _RunDir = None) -> None:
 
     On stderr: those that do not record though they have the hooks, and why.
     """
-    from oncall.collect.ring import RingReader
-    from oncall.collect.unrecorded import in_words, unrecorded
-    from oncall.printable import clean
-    from oncall.shards import places
+    from oncall.core.printable import clean
+    from oncall.node.rings.ring import RingReader
+    from oncall.node.rings.unrecorded import in_words, unrecorded
+    from oncall.node.store import places
 
     folder = places.rings_dir(run_dir or places.run_dir())
     if not folder.is_dir():
@@ -267,7 +267,7 @@ def show(run_dir: _RunDir = None) -> None:
 
 
 def _row(ring: RingReader) -> tuple[str, ...]:
-    from oncall.printable import clean
+    from oncall.core.printable import clean
 
     header = ring.header
     state = "alive" if ring.alive else "ended" if ring.closed else "died"

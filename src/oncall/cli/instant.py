@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, time
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 
 
 def parse_instant(text: str, last_ns: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn, TextIO, cast
 
 from oncall.cli.safe_stream import SafeStream
-from oncall.errors import ExitCode
+from oncall.core.errors import ExitCode
 
 
 def main() -> NoReturn:

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from oncall.errors import ExitCode, UsageError
+from oncall.core.errors import ExitCode, UsageError
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
     """Answer requests; leaves by SystemExit. Whatever is wrong is told in a frame."""
     from oncall.fleet.endpoint import Node, respond, serve
-    from oncall.shards.wire import write_error
+    from oncall.node.store.wire import write_error
 
     answers = sys.stdout.buffer
     try:

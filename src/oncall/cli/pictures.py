@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 
 SVG, PNG = ".svg", ".png"
 

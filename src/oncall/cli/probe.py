@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.errors import ExitCode, UsageError
+from oncall.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident

@@ -61,6 +61,6 @@ def site_folder_told() -> Path:
 
 def tell(text: str, by: str = "oncall: ") -> None:
     """Something that harms nothing, on stderr."""
-    from oncall.printable import clean_lines
+    from oncall.core.printable import clean_lines
 
     print(by + "\n".join(clean_lines(text)), file=sys.stderr)

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from oncall.cli.rulebooks import More, WithSite, rulebooks_in_force, site_folder_told
-from oncall.errors import ExitCode, RulebookError, UsageError
-from oncall.printable import harmless
+from oncall.core.errors import ExitCode, RulebookError, UsageError
+from oncall.core.printable import harmless
 
 app = typer.Typer(
     help="Check, test, show and write rulebooks.",
@@ -32,7 +32,7 @@ _Paths = Annotated[
 @app.command("list")
 def list_(rules: More = None, site_rules: WithSite = True) -> None:
     """The rulebooks in force, where each is from, and what of the site's is wrong."""
-    from oncall.rules.outline import origins
+    from oncall.rules.authoring.outline import origins
 
     _print(origins(rulebooks_in_force(rules, site_rules)))
 
@@ -40,8 +40,8 @@ def list_(rules: More = None, site_rules: WithSite = True) -> None:
 @app.command()
 def check(paths: _Paths = None, site_rules: WithSite = True) -> None:
     """Report everything that is wrong with rulebooks, their overrides and tests; exit 2 if any."""
-    from oncall.rules.check import check_paths
-    from oncall.rules.load import rulebook_files
+    from oncall.rules.engine.check import check_paths
+    from oncall.rules.language.load import rulebook_files
 
     chosen = _chosen(paths, site_rules)
     problems = check_paths(chosen)
@@ -54,7 +54,7 @@ def check(paths: _Paths = None, site_rules: WithSite = True) -> None:
 @app.command()
 def test(paths: _Paths = None, site_rules: WithSite = True) -> None:
     """Run the tests beside rulebooks (NAME.test.yaml); exit 2 if one fails."""
-    from oncall.rules.testing import run_tests, test_files
+    from oncall.rules.authoring.testing import run_tests, test_files
 
     passed = failed = 0
     chosen = _chosen(paths, site_rules)
@@ -83,8 +83,8 @@ def show(
     """Draw a rulebook's tree, or the ways to a verdict with their SQL; without a name, list all."""
     from shutil import get_terminal_size
 
-    from oncall.rules.outline import WIDTH, drawing, listing, ways_to
-    from oncall.rules.template import nearest
+    from oncall.rules.authoring.outline import WIDTH, drawing, listing, ways_to
+    from oncall.rules.language.template import nearest
 
     width = min(max(get_terminal_size().columns, WIDTH), 120) if sys.stdout.isatty() else WIDTH
     books = rulebooks_in_force(rules, site_rules).in_force
@@ -117,8 +117,8 @@ def new(
     site_rules: WithSite = True,
 ) -> None:
     """Write a commented rulebook and its tests; both pass at once, then make them yours."""
-    from oncall.rules.starter import write_new
-    from oncall.rules.template import nearest
+    from oncall.rules.authoring.starter import write_new
+    from oncall.rules.language.template import nearest
 
     book = None
     if pattern is not None:
@@ -139,7 +139,7 @@ def schema(
     """The JSON Schema of a rulebook, for editors."""
     import json
 
-    from oncall.rules.schema import rulebook_schema
+    from oncall.rules.language.schema import rulebook_schema
 
     text = json.dumps(rulebook_schema(), indent=2, ensure_ascii=False) + "\n"
     if output is None:
@@ -159,8 +159,8 @@ def diff(
     ] = None,
 ) -> None:
     """What a site's rulebooks change in the shipped ones: values, facts, tree; not comments."""
-    from oncall.rules.load import load_rulebooks, shipped_folder
-    from oncall.rules.outline import differences
+    from oncall.rules.authoring.outline import differences
+    from oncall.rules.language.load import load_rulebooks, shipped_folder
 
     shipped = {book.name: book for book in load_rulebooks([shipped_folder()])}
     changed = (
@@ -176,7 +176,7 @@ def diff(
 
 
 def _chosen(paths: list[Path] | None, with_site: bool) -> list[Path]:
-    from oncall.rules.load import shipped_folder
+    from oncall.rules.language.load import shipped_folder
 
     if paths:
         return paths

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from oncall.printable import for_terminal
+from oncall.core.printable import for_terminal
 
 
 class SafeStream:

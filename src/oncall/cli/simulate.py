@@ -26,11 +26,11 @@ def simulate(
     """
     from dataclasses import replace
 
-    from oncall.errors import UsageError
+    from oncall.core.errors import UsageError
+    from oncall.core.units import format_number
     from oncall.simulate import write
     from oncall.simulate.load import load, run
     from oncall.simulate.network import NetworkScenario
-    from oncall.units import format_number
 
     wanted = load(scenario)
     if seed is not None:

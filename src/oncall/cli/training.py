@@ -7,8 +7,14 @@ from typing import Annotated
 
 import typer
 
-from oncall.errors import BadInput, UsageError
-from oncall.training import SettingError, Training, from_arguments, from_mapping, parse_settings
+from oncall.core.errors import BadInput, UsageError
+from oncall.core.training import (
+    SettingError,
+    Training,
+    from_arguments,
+    from_mapping,
+    parse_settings,
+)
 
 ToldTraining = Annotated[
     str | None,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oncall.console.world import Ranks
-from oncall.units import NS_PER_S
+from oncall.core.units import NS_PER_S
 
 if TYPE_CHECKING:
     from oncall.console.world import Ints

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from oncall.errors import Interrupted
+from oncall.core.errors import Interrupted
 
 _AGAIN_S = 0.05
 

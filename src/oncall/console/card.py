@@ -11,11 +11,11 @@ import numpy as np
 from oncall.console import readings
 from oncall.console.communicators import label
 from oncall.console.world import RankCard, Ranks, RankState, Table, World
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.printable import clean
+from oncall.core.units import format_bytes, format_duration
 from oncall.evidence.incident import Incident
-from oncall.printable import clean
 from oncall.report.words import instant
-from oncall.units import format_bytes, format_duration
 
 RELATIONS = ("members", "operations", "frontier")
 MOST_OPERATIONS = 30

@@ -12,13 +12,13 @@ import numpy as np
 from oncall.console.ranks import told_round
 from oncall.console.traffic import is_measured
 from oncall.console.world import CommunicatorSummary, CommunicatorView
-from oncall.diagnosis import Diagnosis
-from oncall.errors import UsageError
+from oncall.core.diagnosis import Diagnosis
+from oncall.core.errors import UsageError
+from oncall.core.nodeset import fold_ranks
+from oncall.core.printable import clean
+from oncall.core.units import format_duration
 from oncall.evidence.incident import Incident
-from oncall.nodeset import fold_ranks
-from oncall.printable import clean
 from oncall.report.words import names_phrase, ranks_phrase
-from oncall.units import format_duration
 
 if TYPE_CHECKING:
     from oncall.console.world import Ints

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oncall.console.buckets import BASELINE_NS, BASELINE_PART, Floats
-from oncall.rules.rulebook import Rulebook
+from oncall.rules.language.rulebook import Rulebook
 
 _RULEBOOK = "slow"
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from oncall.core.units import NS_PER_S
 from oncall.fleet.merge import Answers
-from oncall.units import NS_PER_S
 
 MOST_BYTES = 2**30
 MOST_KEPT = 240

@@ -22,15 +22,15 @@ from oncall.console.replay import Evidence, Finer, Replay
 from oncall.console.session import Lane
 from oncall.console.shelf import Shelf
 from oncall.console.world import HostTrouble, JobLine, Moment
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.training import Training
+from oncall.core.units import NS_PER_S
 from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.fleet.gather import Window
 from oncall.fleet.reach import Reach
-from oncall.rules.rulebook import Rulebook
-from oncall.rules.starts import started_communicators
-from oncall.training import Training
-from oncall.units import NS_PER_S
+from oncall.rules.engine.starts import started_communicators
+from oncall.rules.language.rulebook import Rulebook
 
 SINCE_NS = 600 * NS_PER_S
 

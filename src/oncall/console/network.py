@@ -6,11 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from oncall.analysis.network_paths import network_of
+from oncall.analysis.network.network_paths import network_of
 from oncall.console.world import Table
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.printable import clean
+from oncall.core.units import format_duration
 from oncall.evidence.incident import Incident
-from oncall.printable import clean
 from oncall.report.network import evidence
 from oncall.report.network.provenance import Provenance
 from oncall.report.network.step_evidence import (
@@ -23,7 +24,6 @@ from oncall.report.network.step_evidence import (
 from oncall.report.network.topology import Topology
 from oncall.report.network.topology_evidence import topology
 from oncall.report.network.waiting import Collective, Step, WaitingGraph
-from oncall.units import format_duration
 
 _MOST_ROWS = 200
 

@@ -22,7 +22,10 @@ from oncall.console.probing import probed_hosts
 from oncall.console.replay import Finer
 from oncall.console.session import Lane
 from oncall.console.world import HostAnswer, HostTrouble, JobLine
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.nodeset import fold_hosts
+from oncall.core.printable import clean, typed
+from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import gather_job, merged, thinned_communicators, what_became
 from oncall.fleet.doctor import checkup_of
@@ -32,9 +35,6 @@ from oncall.fleet.outcome import Outcome, alike, jobs_of
 from oncall.fleet.probe import Probed, ProbeOrder, probe_fleet, why_not_probed
 from oncall.fleet.reach import Reach, opened
 from oncall.fleet.transport import Clock, Transport
-from oncall.nodeset import fold_hosts
-from oncall.printable import clean, typed
-from oncall.units import NS_PER_S
 
 _FRESH_NS = 10 * NS_PER_S  # of greetings: who found the jobs need not be asked once more for one
 # A collector seals and answers within a minute; whoever was seen since then runs.

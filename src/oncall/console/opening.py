@@ -9,9 +9,9 @@ from oncall.console.live import LiveSession
 from oncall.console.recording import RecordingSession, saved_incident
 from oncall.console.session import Session
 from oncall.console.shelf import Shelf
+from oncall.core.training import Training
 from oncall.fleet.local import nodes_in
 from oncall.fleet.reach import reach_fleet, reach_shards
-from oncall.training import Training
 
 
 def open_recording(

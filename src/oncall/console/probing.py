@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.merge import add_probes, probe_rows
 from oncall.fleet.outcome import Outcome

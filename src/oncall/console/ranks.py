@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oncall.console.world import Ranks, RankState
-from oncall.diagnosis import Diagnosis, Finding
+from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.evidence.incident import Incident
 from oncall.report.words import roots
 

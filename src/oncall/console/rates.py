@@ -15,12 +15,12 @@ from oncall.console.deciding import Deciding
 from oncall.console.nic_rates import nic_series
 from oncall.console.ranks import blamed_ranks, told_round
 from oncall.console.world import Series, World
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.printable import clean
+from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
-from oncall.printable import clean
 from oncall.report.words import roots
-from oncall.rules.rulebook import Rulebook
-from oncall.units import NS_PER_S
+from oncall.rules.language.rulebook import Rulebook
 
 KINDS = ("suspects", "ranks", "nics")
 MOST_SERIES = 32

@@ -17,13 +17,13 @@ from oncall.console.replay import Evidence, Finer, Replay
 from oncall.console.session import Lane
 from oncall.console.shelf import Shelf
 from oncall.console.world import HostTrouble, JobLine, Moment
-from oncall.errors import BadInput, UsageError
+from oncall.core.errors import BadInput, UsageError
+from oncall.core.nodeset import fold_hosts
+from oncall.core.printable import clean
+from oncall.core.training import Training
 from oncall.evidence import window
 from oncall.evidence.incident import Incident
-from oncall.ingest import detect
-from oncall.nodeset import fold_hosts
-from oncall.printable import clean
-from oncall.training import Training
+from oncall.importers import detect
 
 SUFFIX = ".oncall"
 

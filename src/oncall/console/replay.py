@@ -49,16 +49,16 @@ from oncall.console.world import (
     Table,
     World,
 )
+from oncall.core.errors import OncallError, UsageError, short_reason
+from oncall.core.training import Training
 from oncall.diagnose import diagnose, judges, with_failures
-from oncall.errors import OncallError, UsageError, short_reason
 from oncall.evidence.incident import Incident
 from oncall.evidence.readable import readable
 from oncall.evidence.told import tell
 from oncall.report.network.waiting import Collective, Step
 from oncall.report.stages.timeline import Box
-from oncall.rules.rulebook import Rulebook
+from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.site import Rulebooks
-from oncall.training import Training
 
 UNANSWERABLE = "the evidence cannot answer that"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from oncall.diagnosis import Diagnosis
-from oncall.errors import UsageError
-from oncall.printable import clean_lines
+from oncall.core.diagnosis import Diagnosis
+from oncall.core.errors import UsageError
+from oncall.core.printable import clean_lines
 
 STYLES = ("text", "markdown", "json")
 

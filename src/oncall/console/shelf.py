@@ -17,17 +17,17 @@ from pathlib import Path
 from oncall.console.questions import outcome_of
 from oncall.console.world import Problem, RuleLine, Table, World
 from oncall.console.writing import RulebookFiles, replace_file
-from oncall.errors import OncallError, RulebookError, UsageError
-from oncall.errors import Problem as Placed
+from oncall.core.errors import OncallError, RulebookError, UsageError
+from oncall.core.errors import Problem as Placed
 from oncall.report.words import skipped_phrase
-from oncall.rules.check import Checker
-from oncall.rules.load import parse, parse_override, rulebook_files, shipped_folder
-from oncall.rules.rulebook import Rulebook
+from oncall.rules.authoring.starter import starter_tests, starter_text
+from oncall.rules.authoring.testing import run_tests_of
+from oncall.rules.engine.check import Checker
+from oncall.rules.language.load import parse, parse_override, rulebook_files, shipped_folder
+from oncall.rules.language.rulebook import Rulebook
+from oncall.rules.language.template import nearest
+from oncall.rules.language.tests_file import tests_of
 from oncall.rules.site import Rulebooks, SetAside, read_rulebooks
-from oncall.rules.starter import starter_tests, starter_text
-from oncall.rules.template import nearest
-from oncall.rules.testing import run_tests_of
-from oncall.rules.tests_file import tests_of
 
 _STARTERS_VERDICT = "HOT"
 

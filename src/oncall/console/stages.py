@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from oncall.console.world import Table
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.printable import clean
+from oncall.core.units import format_bytes, format_duration
 from oncall.evidence.incident import Incident
-from oncall.printable import clean
 from oncall.report.stages import evidence
 from oncall.report.stages.evidence import IterationLine
 from oncall.report.stages.timeline import COMPUTE, Box, Timeline
-from oncall.units import format_bytes, format_duration
 
 _CALLS = ("call", "communicator", "after", "took", "size")
 _MOST_CALLS = 200

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oncall.diagnosis import Diagnosis
-from oncall.errors import UsageError
+from oncall.core.diagnosis import Diagnosis
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.report.traffic.evidence import (
     NO_TRAFFIC,

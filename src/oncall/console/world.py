@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from oncall.diagnosis import Diagnosis
+from oncall.core.diagnosis import Diagnosis
 
 if TYPE_CHECKING:
     # Named only: the console's first frame is painted before numpy is imported.

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 
 
 class RulebookFiles:

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from oncall.core.errors import OncallError
 from oncall.demo.faults import Fault
 from oncall.demo.layout import Layout, rank_environment
 from oncall.demo.processes import Process, Processes
-from oncall.errors import OncallError
 from oncall.native import hooks_library, standin_folder
-from oncall.shards.places import socket_path
+from oncall.node.store.places import socket_path
 
 _STARTS_WITHIN_S = 30.0
 _SEALS_WITHIN_S = 10.0

@@ -11,7 +11,7 @@ import difflib
 import signal
 from dataclasses import dataclass
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 
 JOB = "demo"
 TP, PP, MICRO_BATCHES = 2, 2, 4

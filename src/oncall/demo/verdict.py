@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.demo.faults import Fault
-from oncall.diagnosis import Diagnosis, Finding
 from oncall.report import words
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from oncall.diagnosis import UNPLACED, Coverage, Gap
-from oncall.nodeset import fold_ranks
+from oncall.core.diagnosis import UNPLACED, Coverage, Gap
+from oncall.core.nodeset import fold_ranks
 
 if TYPE_CHECKING:
     import duckdb

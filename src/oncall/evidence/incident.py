@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 
 from oncall import __version__
-from oncall.errors import (
+from oncall.core.errors import (
     BadInput,
     MissingEvidence,
     OncallError,

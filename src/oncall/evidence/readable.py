@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import duckdb
 
-from oncall.errors import OncallError, short_reason
+from oncall.core.errors import OncallError, short_reason
 
 
 @contextmanager

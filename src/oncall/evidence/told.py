@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from oncall.core.training import Training
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
-from oncall.training import Training
 
 
 def tell(incident: Incident, training: Training, job: str | None = None) -> None:

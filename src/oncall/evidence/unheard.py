@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from oncall.core.nodeset import fold_ranks
 from oncall.evidence.coverage import GATHERED
-from oncall.nodeset import fold_ranks
 
 if TYPE_CHECKING:
     import duckdb

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.printable import short
 from oncall.evidence.schema import TABLES
-from oncall.printable import short
 
 if TYPE_CHECKING:
     import duckdb

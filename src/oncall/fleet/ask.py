@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.nodeset import fold_hosts
 from oncall.evidence.incident import Incident
 from oncall.fleet.gather import AT_ONCE, Gather, Progress, Window
 from oncall.fleet.memory import Memory
 from oncall.fleet.merge import Answers, merge
 from oncall.fleet.outcome import REASONS, Outcome, alike, jobs_of
 from oncall.fleet.transport import Transport
-from oncall.nodeset import fold_hosts
 
 Starting = Callable[[Incident], Iterable[int]]  # the communicators of the cases that start
 _MOST_COMMS = 2_000  # of one node's detail; a request is one line

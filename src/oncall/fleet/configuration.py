@@ -24,9 +24,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from oncall.configuration import configuration_files, read_tables
-from oncall.errors import BadInput, UsageError
-from oncall.units import NS_PER_S, parse_duration_ns
+from oncall.core.configuration import configuration_files, read_tables
+from oncall.core.errors import BadInput, UsageError
+from oncall.core.units import NS_PER_S, parse_duration_ns
 
 TransportName = Literal["auto", "openssh", "in-process"]
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from oncall.core.units import NS_PER_S, format_bytes, format_duration
 from oncall.fleet.outcome import REASONS, HostError, Kind, Outcome
 from oncall.fleet.transport import Clock, Connection, Transport
-from oncall.shards.wire import Request
-from oncall.units import NS_PER_S, format_bytes, format_duration
+from oncall.node.store.wire import Request
 
 if TYPE_CHECKING:
     from oncall.fleet.choose import Choice

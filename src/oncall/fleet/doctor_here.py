@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Literal
 
 from oncall import __version__
-from oncall.collect.ring_room import who_is_not_recorded, why_no_ring
-from oncall.errors import OncallError
+from oncall.core.errors import OncallError
+from oncall.core.printable import typed
+from oncall.core.units import format_bytes, format_duration
 from oncall.fleet.configuration import configuration_files, read_configuration
 from oncall.fleet.doctor_images import (
     Images,
@@ -24,10 +25,9 @@ from oncall.fleet.doctor_images import (
     images_here,
 )
 from oncall.fleet.endpoint import Node, hello
-from oncall.printable import typed
-from oncall.shards.places import data_dir, rings_dir, run_dir
-from oncall.shards.wire import Request
-from oncall.units import format_bytes, format_duration
+from oncall.node.rings.ring_room import who_is_not_recorded, why_no_ring
+from oncall.node.store.places import data_dir, rings_dir, run_dir
+from oncall.node.store.wire import Request
 
 # `absent` is a thing that a machine may do without
 State = Literal["ok", "wrong", "absent"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncall.errors import OncallError
+from oncall.core.errors import OncallError
 from oncall.native import HOOKS, VERBS
 from oncall.native.elf import ElfFile, read_elf
 from oncall.native.images import Survey, c_library_of_folder, survey, why_not_loaded

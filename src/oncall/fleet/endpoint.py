@@ -21,22 +21,22 @@ from typing import IO, TYPE_CHECKING, Any, get_args
 import duckdb
 
 from oncall import __version__
-from oncall.errors import OncallError
+from oncall.core.errors import OncallError
 from oncall.evidence.columns import create_table_sql
 from oncall.evidence.schema import SCHEMA_VERSION, TABLES
 from oncall.evidence.settle import settle_duplicates
 from oncall.fleet.doctor_images import images_status
 from oncall.fleet.ring_states import ring_states
-from oncall.shards.answer import answer, jobs_seen, shows
-from oncall.shards.catalog import Shard, sealed_shards
-from oncall.shards.database import Limits, connect, reason
-from oncall.shards.digest import CANDIDATES
-from oncall.shards.labelled import LabelledTasks
-from oncall.shards.parts import ReceivedPart, load_parts
-from oncall.shards.places import data_dir, run_dir, socket_path
-from oncall.shards.reader import Shards, open_shards, read_shards
-from oncall.shards.seal_log import in_sealing_order
-from oncall.shards.wire import (
+from oncall.node.store.answer import answer, jobs_seen, shows
+from oncall.node.store.catalog import Shard, sealed_shards
+from oncall.node.store.database import Limits, connect, reason
+from oncall.node.store.digest import CANDIDATES
+from oncall.node.store.labelled import LabelledTasks
+from oncall.node.store.parts import ReceivedPart, load_parts
+from oncall.node.store.places import data_dir, run_dir, socket_path
+from oncall.node.store.reader import Shards, open_shards, read_shards
+from oncall.node.store.seal_log import in_sealing_order
+from oncall.node.store.wire import (
     MOST_LINE_BYTES,
     OLDEST_PROTOCOL,
     PROTOCOL,

@@ -23,8 +23,8 @@ from oncall.fleet.host import Host, grace
 from oncall.fleet.merge import Answers
 from oncall.fleet.outcome import HostError, Kind, Outcome, claimed_twice, jobs_of
 from oncall.fleet.transport import Clock, FolderSink, Transport
-from oncall.shards.parts import ReceivedPart
-from oncall.shards.wire import Request
+from oncall.node.store.parts import ReceivedPart
+from oncall.node.store.wire import Request
 
 # A console holds about this many operations at ease, and one node sends at most so many.
 CONSOLE_ROWS = 3_000_000

@@ -9,7 +9,7 @@ from typing import Any
 
 from oncall.fleet.outcome import HostError, Kind, Outcome, jobs_on_our_clock
 from oncall.fleet.transport import Clock, Connection, Transport
-from oncall.shards.wire import Request
+from oncall.node.store.wire import Request
 
 _GRACE_S = 1.0  # for a host that failed before; it counts the next time if it takes longer
 

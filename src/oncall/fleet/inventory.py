@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from oncall.errors import BadInput, UsageError
+from oncall.core.errors import BadInput, UsageError
 from oncall.fleet.configuration import FleetConfiguration
 
 MOST_HOSTS = 65_536

@@ -16,10 +16,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.fleet.outcome import HostError
 from oncall.fleet.transport import Connection
-from oncall.shards.catalog import sealed_shards
+from oncall.node.store.catalog import sealed_shards
 
 PREFIX = "local:"
 _RUN = "run"  # a folder's own run folder, if it has one

@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
+from oncall.core.units import format_duration
 from oncall.fleet.outcome import Outcome
-from oncall.shards.parts import ReceivedPart
-from oncall.units import format_duration
+from oncall.node.store.parts import ReceivedPart
 
 TABLES = ("jobs", "ranks", "comms")
 

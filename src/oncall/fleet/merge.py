@@ -14,7 +14,7 @@ from oncall.evidence.settle import keep_whole_rounds, settle_duplicates
 from oncall.evidence.unheard import name_unheard
 from oncall.fleet.outcome import REASONS, Outcome
 from oncall.fleet.transport import Clock
-from oncall.shards.parts import ReceivedPart, load_parts
+from oncall.node.store.parts import ReceivedPart, load_parts
 
 MEMORY_BYTES = 4 * 2**30
 _MOST_GAPS = 5  # that one node tells of itself

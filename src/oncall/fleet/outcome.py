@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from oncall.errors import OncallError
-from oncall.shards.catalog import is_node_name
+from oncall.core.errors import OncallError
+from oncall.node.store.catalog import is_node_name
 
 Kind = Literal[
     "ok",

@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import stopped_by_interrupt, what_became
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.merge import merge_probes
 from oncall.fleet.outcome import Kind, Outcome
 from oncall.fleet.transport import Transport
-from oncall.shards.probe_request import MOST_TARGETS, ProbeRequest, ProbeTarget
-from oncall.shards.wire import Request
+from oncall.node.store.probe_request import MOST_TARGETS, ProbeRequest, ProbeTarget
+from oncall.node.store.wire import Request
 
 MOST_PEERS = 32  # that one node pings: of a larger fleet, so many by chance
 _PINGS_OF_A_REQUEST = 600  # three seconds: so long may a node be silent, and Ctrl-C wait

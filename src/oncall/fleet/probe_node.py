@@ -14,23 +14,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from oncall.collect import bandwidth
-from oncall.collect.flights import Oddities
-from oncall.collect.local_nics import LocalNic, local_nics, nics_by_index
-from oncall.collect.ping import Pinger, Pinging, Target
-from oncall.collect.ping_run import Shot, run_pings
-from oncall.collect.probes import pings_batch
-from oncall.collect.rdma_address import find
-from oncall.collect.rdma_endpoint import NoRdma, RdmaEndpoint
-from oncall.collect.rdma_ping import RdmaPinger, respond_by_rdma
-from oncall.collect.responder import Answering, Responder, Responding
-from oncall.collect.stamped_socket import StampedSocket
 from oncall.evidence.columns import create_table_sql, insert
 from oncall.evidence.schema import BY_NAME
-from oncall.shards.batch import Batch, of_rows
-from oncall.shards.database import connect
-from oncall.shards.probe_request import ProbeRequest, ProbeTarget, parse_probe
-from oncall.shards.wire import End, Part, Request, WireError
+from oncall.node.ping import bandwidth
+from oncall.node.ping.flights import Oddities
+from oncall.node.ping.local_nics import LocalNic, local_nics, nics_by_index
+from oncall.node.ping.ping import Pinger, Pinging, Target
+from oncall.node.ping.ping_run import Shot, run_pings
+from oncall.node.ping.probes import pings_batch
+from oncall.node.ping.rdma_address import find
+from oncall.node.ping.rdma_endpoint import NoRdma, RdmaEndpoint
+from oncall.node.ping.rdma_ping import RdmaPinger, respond_by_rdma
+from oncall.node.ping.responder import Answering, Responder, Responding
+from oncall.node.ping.stamped_socket import StampedSocket
+from oncall.node.store.batch import Batch, of_rows
+from oncall.node.store.database import connect
+from oncall.node.store.probe_request import ProbeRequest, ProbeTarget, parse_probe
+from oncall.node.store.wire import End, Part, Request, WireError
 
 PINGS_PER_SECOND = 200.0
 TIMEOUT_NS = 500_000_000

@@ -8,10 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from oncall.collect.ring import RingReader
-from oncall.collect.unrecorded import in_words, unrecorded
-from oncall.errors import OncallError
-from oncall.shards.places import rings_dir
+from oncall.core.errors import OncallError
+from oncall.node.rings.ring import RingReader
+from oncall.node.rings.unrecorded import in_words, unrecorded
+from oncall.node.store.places import rings_dir
 
 _MOST_PROBLEMS = 4
 _MOST_LOOKED_AT = 4_096  # anybody may leave files there

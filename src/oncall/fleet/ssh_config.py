@@ -16,9 +16,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from oncall.core.nodeset import fold_hosts
 from oncall.fleet.outcome import HostError
 from oncall.fleet.ssh_child import run_program
-from oncall.nodeset import fold_hosts
 
 _AT_ONCE = 8  # `ssh -G` running at a time
 _MOST_S = 20.0  # canonical names ask the name servers, Match exec runs a program

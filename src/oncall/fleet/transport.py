@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import IO, Protocol, TypeGuard
 
 from oncall.fleet.outcome import HostError, Kind
-from oncall.shards.parts import ReceivedPart
-from oncall.shards.wire import (
+from oncall.node.store.parts import ReceivedPart
+from oncall.node.store.wire import (
     USUAL_LIMITS,
     End,
     FrameDecoder,

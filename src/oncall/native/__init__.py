@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 import oncall
-from oncall.errors import OncallError
+from oncall.core.errors import OncallError
 
 
 class NotBuilt(OncallError):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncall.errors import BadInput
+from oncall.core.errors import BadInput
 
 MACHINES = {62: "x86_64", 183: "aarch64"}
 

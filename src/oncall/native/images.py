@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from oncall.errors import BadInput
+from oncall.core.errors import BadInput
 from oncall.native.elf import ElfFile, read_elf
 from oncall.native.portability import spell
 

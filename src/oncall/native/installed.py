@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncall import __version__
-from oncall.errors import OncallError
+from oncall.core.errors import OncallError
 from oncall.native import HOOKS, IBVERBS, VERBS, Architecture, hooks_folder
 
 _DEFAULT = Path("/opt/oncall/hooks")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from oncall.errors import BadInput
+from oncall.core.errors import BadInput
 from oncall.native.elf import ElfFile, glibc_version, read_elf
 
 OLDEST_GLIBC = (2, 17)  # of 2012: CentOS 7, manylinux2014, and the first with aarch64

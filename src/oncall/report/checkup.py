@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from oncall.core.nodeset import fold_hosts
+from oncall.core.printable import clean, typed
 from oncall.fleet.doctor import Checkup, summary
 from oncall.fleet.doctor_here import Check
-from oncall.nodeset import fold_hosts
-from oncall.printable import clean, typed
 
 WIDTH = 80
 _GLYPHS = {"ok": "✔", "wrong": "✖", "absent": "·"}

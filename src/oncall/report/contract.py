@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, get_args
 
-from oncall.diagnosis import (
+from oncall.core.diagnosis import (
     Answer,
     BlameKind,
     Diagnosis,

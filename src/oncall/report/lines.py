@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oncall.units import format_duration
+from oncall.core.units import format_duration
 
 
 def wrapped(text: str, width: int, indent: int = 4) -> Iterator[str]:

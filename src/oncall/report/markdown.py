@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from oncall.diagnosis import Diagnosis, Finding, Step
-from oncall.printable import clean, clean_lines, harmless
+from oncall.core.diagnosis import Diagnosis, Finding, Step
+from oncall.core.printable import clean, clean_lines, harmless
 from oncall.report import words
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$!])")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from oncall.printable import clean, harmless
+from oncall.core.printable import clean, harmless
 
 INK = "#222222"
 

@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
+from oncall.core.nodeset import fold_hosts
+from oncall.core.printable import clean
+from oncall.core.units import format_duration, format_rate
 from oncall.fleet.outcome import REASONS, Outcome
 from oncall.fleet.probe import Probed
-from oncall.nodeset import fold_hosts
-from oncall.printable import clean
 from oncall.report.checkup import WIDTH, flow
 from oncall.report.probe_summary import Node, Pair, ProbeSummary, Stream
-from oncall.units import format_duration, format_rate
 
 _MOST_PAIRS = 8
 _MOST_NODES = 12

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from rich.console import Console
 from rich.text import Text
 
-from oncall.diagnosis import Diagnosis, Finding, Severity, Step
-from oncall.printable import clean, clean_lines, harmless, short
+from oncall.core.diagnosis import Diagnosis, Finding, Severity, Step
+from oncall.core.printable import clean, clean_lines, harmless, short
 from oncall.report import words
 
 WIDTH = 80

@@ -1,7 +1,7 @@
 """The wording that the text and the markdown report share: who, when, how sure, what is unseen.
 
-Everything here returns plain text on one line, harmless (oncall.printable), as names of hosts and
-frames of stacks are written by others.
+Everything here returns plain text on one line, harmless (oncall.core.printable), as names of hosts
+and frames of stacks are written by others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from oncall.diagnosis import (
+from oncall.core.diagnosis import (
     UNPLACED,
     Blame,
     Contradiction,
@@ -23,9 +23,9 @@ from oncall.diagnosis import (
     SkippedRule,
     Step,
 )
-from oncall.nodeset import fold_hosts, fold_ranks
-from oncall.printable import clean, short
-from oncall.units import NS_PER_S, format_duration
+from oncall.core.nodeset import fold_hosts, fold_ranks
+from oncall.core.printable import clean, short
+from oncall.core.units import NS_PER_S, format_duration
 
 GLYPHS: dict[Severity, str] = {"critical": "✖", "warning": "▲", "info": "●"}
 HEALTHY_GLYPH, UNSEEN_GLYPH = "✔", "?"

@@ -13,12 +13,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oncall.diagnosis import SkippedRule
-from oncall.errors import Problem, RulebookError, UsageError
-from oncall.rules.check import Checker, problems_of
-from oncall.rules.load import add_folder, apply_overrides, load_rulebooks, shipped_folder
-from oncall.rules.positions import read_source
-from oncall.rules.rulebook import Rulebook
+from oncall.core.diagnosis import SkippedRule
+from oncall.core.errors import Problem, RulebookError, UsageError
+from oncall.rules.engine.check import Checker, problems_of
+from oncall.rules.language.load import add_folder, apply_overrides, load_rulebooks, shipped_folder
+from oncall.rules.language.positions import read_source
+from oncall.rules.language.rulebook import Rulebook
 
 _NAME = re.compile(r"(?m)^rulebook:\s*[\"']?([a-z][a-z0-9_-]*)")
 

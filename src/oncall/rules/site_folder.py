@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from oncall.configuration import configuration_folder, read_tables
-from oncall.errors import BadInput
+from oncall.core.configuration import configuration_folder, read_tables
+from oncall.core.errors import BadInput
 
 _KEY = "folder"
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.units import NS_PER_S
 from oncall.simulate.algorithm import shape_of
 from oncall.simulate.cluster import Cluster, build
 from oncall.simulate.draw_measured import measured_scenario
 from oncall.simulate.fault import MEASURED_WAYS, WAYS, Fault
 from oncall.simulate.scenario import Scenario
-from oncall.units import NS_PER_S
 
 MINUTE = 60 * NS_PER_S
 MIB = 2**20

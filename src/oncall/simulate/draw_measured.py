@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.units import NS_PER_S
 from oncall.simulate.cluster import build
 from oncall.simulate.fault import MEASURED_WAYS, Fault
 from oncall.simulate.scenario import Scenario
-from oncall.units import NS_PER_S
 
 GIB = 2**30
 # tp, pp, dp, GPUs a node: data-parallel groups, and mostly stages too, lie across nodes.

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from oncall.errors import UsageError
-from oncall.units import NS_PER_S
+from oncall.core.errors import UsageError
+from oncall.core.units import NS_PER_S
 
 ROLES = Literal["tp", "pp", "dp", "ep", "world"]
 

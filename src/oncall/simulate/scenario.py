@@ -12,10 +12,10 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from oncall.errors import BadInput, UsageError
-from oncall.nodeset import expand_ranks
+from oncall.core.errors import BadInput, UsageError
+from oncall.core.nodeset import expand_ranks
+from oncall.core.units import Dimension, parse_quantity
 from oncall.simulate.fault import ROLES, Fault
-from oncall.units import Dimension, parse_quantity
 
 T = TypeVar("T")
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
-from oncall.shards.batch import Batch
-from oncall.shards.database import Limits
-from oncall.shards.digest import prepare
-from oncall.shards.writer import LiveStore, Place, StoreError
+from oncall.node.store.batch import Batch
+from oncall.node.store.database import Limits
+from oncall.node.store.digest import prepare
+from oncall.node.store.writer import LiveStore, Place, StoreError
 
 if TYPE_CHECKING:
     import duckdb

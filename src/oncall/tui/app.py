@@ -24,7 +24,7 @@ from textual.command import CommandPalette, Provider
 from textual.screen import Screen
 from textual.widget import AwaitMount
 
-from oncall.printable import clean, for_clipboard
+from oncall.core.printable import clean, for_clipboard
 from oncall.tui.actions import ACTIONS
 from oncall.tui.asking import Asking
 from oncall.tui.clipboard import Clipboard, osc52

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from textual.widget import AwaitMount
 
+from oncall.core.units import format_bytes
 from oncall.tui.messages import Question
 from oncall.tui.prompt import Choice
-from oncall.units import format_bytes
 
 if TYPE_CHECKING:
     from oncall.tui.app import ConsoleApp

@@ -9,8 +9,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from oncall.errors import UsageError
-from oncall.printable import file_name
+from oncall.core.errors import UsageError
+from oncall.core.printable import file_name
 
 
 def drafts_folder() -> Path:

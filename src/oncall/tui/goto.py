@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from oncall.errors import UsageError
-from oncall.units import NS_PER_S
+from oncall.core.errors import UsageError
+from oncall.core.units import NS_PER_S
 
 KINDS = {
     "node": "a node by name, `:node gpu017`",

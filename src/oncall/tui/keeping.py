@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from textual.widget import AwaitMount
 
-from oncall.errors import OncallError
-from oncall.printable import file_name, typed
+from oncall.core.errors import OncallError
+from oncall.core.printable import file_name, typed
 from oncall.report.words import instant
 from oncall.tui.messages import Question
 from oncall.tui.notes import Note, add_note, notes_file, read_notes, to_markdown

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from textual.keys import _character_to_key
 
-from oncall.configuration import read_tables
-from oncall.errors import BadInput
+from oncall.core.configuration import read_tables
+from oncall.core.errors import BadInput
 
 if TYPE_CHECKING:
     from oncall.tui.registry import ActionEntry

@@ -20,7 +20,7 @@ from textual.content import Content
 from textual.filter import LineFilter
 from textual.widgets import DataTable, Static
 
-from oncall.printable import LONGEST_LINE, harmless, is_harmless, shortened
+from oncall.core.printable import LONGEST_LINE, harmless, is_harmless, shortened
 
 Shown = str | Text | Group | Table
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.widget import AwaitMount
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.tui.goto import KINDS, Target, parse_target
 from oncall.tui.messages import GoTo
 from oncall.tui.prompt import Prompt

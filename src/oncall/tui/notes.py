@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from oncall.errors import BadInput
-from oncall.printable import clean, file_name
+from oncall.core.errors import BadInput
+from oncall.core.printable import clean, file_name
 from oncall.report.words import instant
 
 

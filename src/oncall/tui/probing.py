@@ -9,8 +9,8 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
-from oncall.nodeset import fold_hosts
-from oncall.printable import short
+from oncall.core.nodeset import fold_hosts
+from oncall.core.printable import short
 from oncall.tui.literal import LiteralText, literal
 from oncall.tui.messages import PROBE, Answered, Question, Refused
 from oncall.tui.overlay import Overlay

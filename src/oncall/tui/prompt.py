@@ -13,7 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from oncall.printable import short
+from oncall.core.printable import short
 from oncall.tui.literal import LiteralText
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from oncall.configuration import read_tables
-from oncall.errors import BadInput, ExitCode, UsageError
+from oncall.core.configuration import read_tables
+from oncall.core.errors import BadInput, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from oncall.console.session import Session

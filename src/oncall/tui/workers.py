@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from oncall.errors import OncallError
+from oncall.core.errors import OncallError
 from oncall.tui.messages import Answered, Busy, Question, Refused
 
 if TYPE_CHECKING:

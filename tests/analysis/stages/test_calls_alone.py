@@ -8,9 +8,9 @@ import duckdb
 import numpy as np
 import pytest
 
-from oncall.analysis.slow_tasks import slow_tasks
-from oncall.analysis.task_positions import Tasks
-from oncall.analysis.task_times import _runs_ahead
+from oncall.analysis.pipeline.slow_tasks import slow_tasks
+from oncall.analysis.tasks.task_positions import Tasks
+from oncall.analysis.tasks.task_times import _runs_ahead
 from oncall.evidence.incident import Incident
 from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 

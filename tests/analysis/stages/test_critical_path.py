@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.analysis.critical_path import NONE, TraceGraph, trace_graph
+from oncall.analysis.pipeline.critical_path import NONE, TraceGraph, trace_graph
 
 Weights = tuple[TraceGraph, list[int], list[int], list[int]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oncall.analysis.even_batches import batch_work
+from oncall.analysis.pipeline.even_batches import batch_work
 from oncall.evidence.incident import Incident
 from oncall.simulate.pipeline import simulate_pipeline
 from oncall.simulate.pipeline.fault import PipelineFault

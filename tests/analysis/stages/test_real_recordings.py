@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from oncall.evidence import Incident
-from oncall.ingest import megatrace
-from oncall.rules.engine import run
-from oncall.rules.load import load_rulebooks, shipped_folder
+from oncall.importers.megatrace import importer as megatrace
+from oncall.rules.engine.engine import run
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 MEGATRACE = DATA / "megatrace" / "log_rank2_slow.tar.xz"

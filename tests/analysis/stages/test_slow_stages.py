@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oncall.analysis.stage_costs import slowest
-from oncall.analysis.stage_paths import beside_others
+from oncall.analysis.pipeline.stage_costs import slowest
+from oncall.analysis.pipeline.stage_paths import beside_others
 from oncall.evidence import Incident
 from oncall.simulate.pipeline import simulate_pipeline
 from oncall.simulate.pipeline.fault import PipelineFault

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.analysis.task_companies import companies
+from oncall.analysis.pipeline.task_companies import companies
 from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 

@@ -12,7 +12,7 @@ from loopback import Loopback
 from oncall.fleet.configuration import FleetConfiguration, TransportName
 from oncall.fleet.outcome import HostError
 from oncall.fleet.ssh_transport import SshTransport
-from oncall.shards.wire import End
+from oncall.node.store.wire import End
 
 Result = TypeVar("Result")
 

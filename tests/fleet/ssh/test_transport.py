@@ -10,11 +10,11 @@ import pytest
 from asking import Fleet
 from processes import left_with
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.fleet.choose import Choice
 from oncall.fleet.outcome import HostError
 from oncall.fleet.ssh_transport import SshTransport
-from oncall.shards.wire import End
+from oncall.node.store.wire import End
 
 
 @pytest.mark.parametrize("host", ["gpu001", "gpu002", "inner", "locked"])

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from oncall.errors import ExitCode
+from oncall.core.errors import ExitCode
 
 from ..registry import file_of, target
 

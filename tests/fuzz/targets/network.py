@@ -6,12 +6,12 @@ import json
 import socket
 import threading
 
-from oncall.collect import ping_packet
-from oncall.collect.triggers import notification
-from oncall.collect.triggers.flows import Flow
-from oncall.errors import BadInput
-from oncall.ingest.nccl_ras_client import fetch
-from oncall.ingest.nccl_ras_poll import parse_json
+from oncall.core.errors import BadInput
+from oncall.importers.ras.client import fetch
+from oncall.importers.ras.poll import parse_json
+from oncall.node.ping import ping_packet
+from oncall.node.triggers import notification
+from oncall.node.triggers.flows import Flow
 
 from ..registry import target
 

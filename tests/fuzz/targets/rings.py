@@ -6,14 +6,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from oncall.collect.config import Configuration
-from oncall.collect.dpa_pages import FrameKind, read_page, split_frames
-from oncall.collect.recent_traffic import RecentTraffic
-from oncall.collect.rings import RingSource
-from oncall.collect.source import Collected, Source, read_clock
-from oncall.collect.verbs import VerbsSource
-from oncall.collect.verbs_process import Limits
-from oncall.errors import BadInput
+from oncall.core.errors import BadInput
+from oncall.node.common.config import Configuration
+from oncall.node.common.source import Collected, Source, read_clock
+from oncall.node.dpa.dpa_pages import FrameKind, read_page, split_frames
+from oncall.node.rings.rings import RingSource
+from oncall.node.traffic.recent_traffic import RecentTraffic
+from oncall.node.verbs.verbs import VerbsSource
+from oncall.node.verbs.verbs_process import Limits
 
 from ..registry import file_of, target
 
@@ -26,7 +26,7 @@ _HOUR_NS = 3600 * 10**9
 def _rings() -> list[bytes]:
     from ring_writer import RingWriter, operations
 
-    from oncall.collect.ring_layout import Operation
+    from oncall.node.rings.ring_layout import Operation
 
     found = []
     with tempfile.TemporaryDirectory() as folder:

@@ -6,13 +6,13 @@ import re
 from functools import cache
 from pathlib import Path
 
-from oncall.errors import RulebookError
-from oncall.rules.load import parse_leniently, shipped_folder
-from oncall.rules.positions import Source
-from oncall.rules.sql import FactSql, read_sql
-from oncall.rules.template import Rows, TemplateError, parse_template
-from oncall.rules.tests_file import read_tests
-from oncall.shards.database import connect
+from oncall.core.errors import RulebookError
+from oncall.node.store.database import connect
+from oncall.rules.language.load import parse_leniently, shipped_folder
+from oncall.rules.language.positions import Source
+from oncall.rules.language.sql import FactSql, read_sql
+from oncall.rules.language.template import Rows, TemplateError, parse_template
+from oncall.rules.language.tests_file import read_tests
 
 from ..registry import target
 

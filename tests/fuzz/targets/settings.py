@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
-from oncall import nodeset, units
-from oncall.collect.config import load
-from oncall.errors import BadInput, OncallError, UsageError
+from oncall.core import nodeset, units
+from oncall.core.errors import BadInput, OncallError, UsageError
 from oncall.fleet.configuration import read_configuration
 from oncall.fleet.inventory import expand_hosts, read_hostfile
+from oncall.node.common.config import load
 
 from ..registry import file_of, target
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import duckdb
 
-from oncall.errors import BadInput
+from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
-from oncall.shards.batch import one_row
-from oncall.shards.catalog import parse_shard
-from oncall.shards.reader import open_shards
-from oncall.shards.writer import LiveStore, Place, StoreError, recover
+from oncall.node.store.batch import one_row
+from oncall.node.store.catalog import parse_shard
+from oncall.node.store.reader import open_shards
+from oncall.node.store.writer import LiveStore, Place, StoreError, recover
 
 from ..registry import file_of, target
 

@@ -13,11 +13,11 @@ from oncall.evidence.incident import Incident
 from oncall.fleet.endpoint import Node, respond
 from oncall.fleet.merge import Answers, merge
 from oncall.fleet.outcome import Outcome
-from oncall.shards.answer import PARQUET
-from oncall.shards.batch import one_row
-from oncall.shards.parts import ReceivedPart, load_parts
-from oncall.shards.probe_request import parse_probe
-from oncall.shards.wire import (
+from oncall.node.store.answer import PARQUET
+from oncall.node.store.batch import one_row
+from oncall.node.store.parts import ReceivedPart, load_parts
+from oncall.node.store.probe_request import parse_probe
+from oncall.node.store.wire import (
     End,
     FrameDecoder,
     Part,
@@ -27,7 +27,7 @@ from oncall.shards.wire import (
     write_error,
     write_frames,
 )
-from oncall.shards.writer import LiveStore, Place
+from oncall.node.store.writer import LiveStore, Place
 
 from ..mutate import mutated, mutated_json
 from ..registry import file_of, target

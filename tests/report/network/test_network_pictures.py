@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from oncall.analysis.network_paths import network_of
+from oncall.analysis.network.network_paths import network_of
 from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
 from oncall.report.network.evidence import drawings, find_collective, waiting_graph
@@ -20,7 +20,7 @@ from oncall.report.network.topology_evidence import topology
 from oncall.report.network.topology_svg import topology_svg
 from oncall.report.network.topology_text import topology_lines
 from oncall.report.network.tracks import Track, track_lines
-from oncall.rules.load import load_file, shipped_folder
+from oncall.rules.language.load import load_file, shipped_folder
 
 Make = Callable[[str], Incident]
 Ring = Callable[[int, int, tuple[int, int], int], Incident]

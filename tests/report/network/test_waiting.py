@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.report.network.cells import lane_runs
 from oncall.report.network.evidence import find_collective, waiting_graph

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from oncall.diagnosis import Blame, Coverage, Diagnosis, Finding
-from oncall.errors import UsageError
+from oncall.core.diagnosis import Blame, Coverage, Diagnosis, Finding
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.report.stages.evidence import drawings, iterations, timeline
 from oncall.report.stages.svg import timeline_svg

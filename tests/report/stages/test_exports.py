@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.report.stages.chrome_trace import chrome_trace
 from oncall.report.stages.trace_graph import graph_dot, graph_json, read_graph

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oncall.diagnosis import Blame, Finding
-from oncall.errors import UsageError
+from oncall.core.diagnosis import Blame, Finding
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.report.traffic import evidence
 from oncall.report.traffic.rate_curves import rate_curves

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from oncall.core.units import NS_PER_S
 from oncall.simulate import Fault, Scenario, simulate
 from oncall.simulate.fault import MEASURED_WAYS
-from oncall.units import NS_PER_S
 
 SHORT = Scenario(tp=4, pp=2, dp=4, gpus_per_node=8, duration_ns=30 * NS_PER_S, dp_bytes=4 * 2**30)
 WAYS = [(kind, how) for kind, ways in MEASURED_WAYS.items() for how in ways]

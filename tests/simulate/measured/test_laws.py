@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncall.collect.event_codes import known_line
+from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
+from oncall.node.host.event_codes import known_line
 from oncall.simulate import Fault, Scenario, simulate
 from oncall.simulate.draw import random_scenario
 from oncall.simulate.fault import MEASURED_WAYS
@@ -22,7 +23,6 @@ from oncall.simulate.measured.benign import OTHERS_BYTES_PER_S
 from oncall.simulate.measured.nics import WIRE_OVERHEAD
 from oncall.simulate.measured.pace import Pace
 from oncall.simulate.scenario import MEASURED_TABLES
-from oncall.units import NS_PER_S
 
 HEALTHY = Scenario(
     tp=4, pp=2, dp=4, gpus_per_node=8, duration_ns=60 * NS_PER_S, dp_bytes=4 * 2**30,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.simulate import Fault, FaultTruth, Scenario, simulate
 from oncall.simulate.recorder import EPOCH_NS
-from oncall.units import NS_PER_S
 
 BASE = Scenario(
     tp=8, pp=2, dp=2, gpus_per_node=8, duration_ns=80 * NS_PER_S, dp_bytes=8 * 2**30,

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from oncall.cli.simulate import simulate
+from oncall.core.errors import BadInput, UsageError
 from oncall.diagnose import diagnose
-from oncall.errors import BadInput, UsageError
 from oncall.evidence.incident import Incident
-from oncall.rules.load import load_file, shipped_folder
+from oncall.rules.language.load import load_file, shipped_folder
 from oncall.simulate.load import load, run
 from oncall.simulate.network import NetworkFault, NetworkScenario, simulate_network
 from oncall.simulate.network.plan import plan

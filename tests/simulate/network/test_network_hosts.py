@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from oncall.core.errors import UsageError
 from oncall.diagnose import diagnose
-from oncall.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.rules.load import load_file, shipped_folder
+from oncall.rules.language.load import load_file, shipped_folder
 from oncall.simulate.network import NetworkFault, NetworkScenario
 from oncall.simulate.network.host_counters import nic_rows
 from oncall.simulate.network.plan import plan

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncall.analysis.decomposition import NONE
-from oncall.analysis.network_paths import network_of
+from oncall.analysis.network.decomposition import NONE
+from oncall.analysis.network.network_paths import network_of
 from oncall.evidence.incident import Incident
 from oncall.simulate.network import NetworkScenario, simulate_network
 from oncall.simulate.network.collective import Progress, messages_of

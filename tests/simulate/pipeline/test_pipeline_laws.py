@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.simulate.load import load
 from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 from oncall.simulate.pipeline.training import Played, play

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.evidence.schema import TABLES
 from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
 from oncall.simulate.traffic.conditions import Links

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.console.world import Ranks, RankState
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.tui.models import fleet
 from oncall.tui.models.fleet_layout import begins_at, heading_text, lay_out, moved, next_at
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oncall.console.world import StepRows, Table, World
-from oncall.diagnosis import Blame, Finding, Stack
+from oncall.core.diagnosis import Blame, Finding, Stack
 from oncall.tui.models.incident import MOST_FOLDED, SEEN, beginning, incident, items, place
 from oncall.tui.models.reading import Item
 from oncall.tui.models.rows import cell, sheet, step_view

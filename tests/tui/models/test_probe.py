@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oncall.console.world import HostAnswer
-from oncall.diagnosis import Blame
+from oncall.core.diagnosis import Blame
 from oncall.tui.models.probe import blamed_nodes, node_of, why_not_probed
 
 from ..worlds import hang, hang_world

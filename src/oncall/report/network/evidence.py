@@ -7,11 +7,11 @@ from textwrap import wrap
 from typing import Any
 
 import oncall.analysis  # noqa: F401 - registers the relations
-from oncall.analysis.network_paths import network_of
-from oncall.diagnosis import Diagnosis, Finding
-from oncall.errors import UsageError
+from oncall.analysis.network.network_paths import network_of
+from oncall.core.diagnosis import Diagnosis, Finding
+from oncall.core.errors import UsageError
+from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
-from oncall.printable import clean
 from oncall.report.network.step_evidence import why_unseen
 from oncall.report.network.topology_evidence import topology
 from oncall.report.network.topology_text import topology_lines

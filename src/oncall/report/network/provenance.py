@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from oncall.analysis.graph import components
+from oncall.analysis.common.graph import components
 from oncall.report.network.waiting import Step
 
 

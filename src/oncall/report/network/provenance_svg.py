@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from oncall.core.units import format_duration, format_number
 from oncall.report.network import picture
 from oncall.report.network.picture import BLUE, GREY, INK, LINE, ORANGE, PALE, RED
 from oncall.report.network.provenance import FlowNode, PortNode, Provenance
 from oncall.report.network.provenance_text import ROOT_KINDS, thousands, title
-from oncall.units import format_duration, format_number
 
 _WIDTH, _MARGIN, _PORTS, _HIGH = 1000.0, 20.0, 100.0, 66.0
 _BETWEEN = 190.0  # from ports to flows

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from oncall.core.units import format_duration, format_number
 from oncall.report.lines import wrapped
 from oncall.report.network.cells import GLYPHS, PLAIN
 from oncall.report.network.provenance import FlowEdge, PortNode, Provenance
-from oncall.units import format_duration, format_number
 
 _BAR = 20
 ROOT_KINDS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from oncall.analysis.network_paths import Network, label
-from oncall.analysis.sender_links import LEAST_QUEUE
+from oncall.analysis.network.network_paths import Network, label
+from oncall.analysis.network.sender_links import LEAST_QUEUE
+from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
-from oncall.printable import clean
 from oncall.report.network.provenance import (
     FlowEdge,
     FlowNode,

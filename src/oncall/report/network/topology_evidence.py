@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.analysis.network_paths import FAR, UNKNOWN, Network, Port, label
+from oncall.analysis.network.network_paths import FAR, UNKNOWN, Network, Port, label
+from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
-from oncall.printable import clean
 from oncall.report.network.step_evidence import late_step_id
 from oncall.report.network.topology import Cable, Device, Hop, Role, Root, Topology
 from oncall.report.network.waiting import Collective, Step

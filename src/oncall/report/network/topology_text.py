@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from oncall.core.units import format_duration, format_number
 from oncall.report.lines import wrapped
 from oncall.report.network.cells import GLYPHS, PLAIN
 from oncall.report.network.provenance_text import ROOT_KINDS
 from oncall.report.network.topology import Cable, Device, Hop, Root, Topology
 from oncall.report.network.tracks import Track, track_lines
-from oncall.units import format_duration, format_number
 
 _SIDES = {"root": ("[", "]"), "way": ("(", ")"), "victim": ("<", ">")}
 _TIER = 12  # columns for a tier's name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from oncall.core.units import format_duration
 from oncall.report.network import picture
 from oncall.report.network.picture import BLUE, GREY, INK, LIGHT_BLUE, LINE, PALE, RED
 from oncall.report.network.waiting import Lane, Step, WaitingGraph, chain
@@ -15,7 +16,6 @@ from oncall.report.network.waiting_text import (
     wait_phrase,
     way_phrase,
 )
-from oncall.units import format_duration
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 1000.0, 150.0, 24.0, 92.0
 _ROW, _GAP = 30.0, 8.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oncall.printable import clean
+from oncall.core.printable import clean
+from oncall.core.units import format_duration
 from oncall.report.lines import time_axis, wrapped
 from oncall.report.network.cells import GLYPHS, PLAIN, lane_runs
 from oncall.report.network.waiting import Lane, Link, Step, WaitingGraph, chain
-from oncall.units import format_duration
 
 _LEAST = 16
 _WIDEST_NAME = 28

@@ -12,9 +12,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
-from oncall.printable import clean
 from oncall.report.stages.evidence import NO_STAGES, has_stages
 from oncall.report.stages.timeline import COMPUTE, LETTERS
 

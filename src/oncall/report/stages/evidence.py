@@ -8,10 +8,10 @@ from itertools import groupby
 from typing import Any
 
 import oncall.analysis  # noqa: F401 - registers the relations
-from oncall.diagnosis import Diagnosis, Finding
-from oncall.errors import UsageError
+from oncall.core.diagnosis import Diagnosis, Finding
+from oncall.core.errors import UsageError
+from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
-from oncall.printable import clean
 from oncall.report.stages.text import timeline_lines
 from oncall.report.stages.timeline import COMPUTE, Box, Lane, Timeline
 from oncall.report.words import in_full

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from oncall.printable import clean
+from oncall.core.printable import clean
+from oncall.core.units import format_duration
 from oncall.report import picture
 from oncall.report.picture import INK
 from oncall.report.stages.cells import label
@@ -24,7 +25,6 @@ from oncall.report.stages.timeline import (
     compact,
     idle_share,
 )
-from oncall.units import format_duration
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 1200, 150, 64, 86
 _ROW, _GAP = 34, 12

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oncall.nodeset import fold_ranks
-from oncall.printable import clean
+from oncall.core.nodeset import fold_ranks
+from oncall.core.printable import clean
+from oncall.core.units import format_duration
 from oncall.report.lines import time_axis, wrapped
 from oncall.report.stages.cells import GLYPHS, PLAIN, lane_runs
 from oncall.report.stages.timeline import (
@@ -19,7 +20,6 @@ from oncall.report.stages.timeline import (
     compact,
     idle_share,
 )
-from oncall.units import format_duration
 
 _IDLE = 6  # columns for the share of time without work
 _NODES_FROM = 110  # columns, from which on a lane names its node

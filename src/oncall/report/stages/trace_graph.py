@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import groupby
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.printable import clean
+from oncall.core.units import format_duration
 from oncall.evidence.incident import Incident
-from oncall.printable import clean
 from oncall.report.stages.evidence import NO_STAGES, has_stages, worst_iteration
 from oncall.report.stages.timeline import LETTERS
-from oncall.units import format_duration
 
 FORMAT = 1
 _VERTEX = "replica, stage, chunk, micro_batch, task"

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import numpy as np
 
 import oncall.analysis  # noqa: F401 - registers the relations
-from oncall.diagnosis import Diagnosis, Finding
-from oncall.errors import MissingEvidence, UsageError
+from oncall.core.diagnosis import Diagnosis, Finding
+from oncall.core.errors import MissingEvidence, UsageError
+from oncall.core.nodeset import fold_ranks
+from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
-from oncall.nodeset import fold_ranks
-from oncall.printable import clean
 from oncall.report.traffic.rate_curves import Operation, OperationTraffic, Sender
 from oncall.report.traffic.text import curve_lines, map_lines
 from oncall.report.traffic.traffic_map import TrafficMap

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.units import NS_PER_S
+from oncall.core.units import NS_PER_S
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

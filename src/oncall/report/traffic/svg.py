@@ -10,7 +10,8 @@ from html import escape
 
 import numpy as np
 
-from oncall.printable import clean
+from oncall.core.printable import clean
+from oncall.core.units import format_bytes, format_duration, format_rate
 from oncall.report import picture
 from oncall.report.traffic.rate_curves import (
     OperationTraffic,
@@ -20,7 +21,6 @@ from oncall.report.traffic.rate_curves import (
     round_up,
 )
 from oncall.report.traffic.traffic_map import TrafficMap, folded
-from oncall.units import format_bytes, format_duration, format_rate
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 960, 170, 170, 64
 _ROW, _GAP = 46, 10

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from oncall.nodeset import fold_ranks
+from oncall.core.nodeset import fold_ranks
+from oncall.core.units import format_bytes, format_duration, format_rate
 from oncall.report.lines import wrapped
 from oncall.report.traffic.rate_curves import (
     OperationTraffic,
@@ -20,7 +21,6 @@ from oncall.report.traffic.rate_curves import (
     rate_curves,
 )
 from oncall.report.traffic.traffic_map import TrafficMap, folded
-from oncall.units import format_bytes, format_duration, format_rate
 
 _BLOCKS, _BLOCKS_PLAIN = " ▁▂▃▄▅▆▇█", " _.,-~=*#"
 _SHADES, _SHADES_PLAIN = "·░▒▓█", ".:+*#"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.nodeset import fold_ranks
+from oncall.core.nodeset import fold_ranks
 
 Ints = NDArray[np.int64]
 

@@ -1,7 +1,7 @@
 """A collective's messages, each sent when what it needs has come and its sender is free.
 
-Taken apart by the same descriptions as in `oncall.analysis.decomposition`; members are numbered
-from 0, and a pair of members that exchange messages is one flow.
+Taken apart by the same descriptions as in `oncall.analysis.network.decomposition`; members are
+numbered from 0, and a pair of members that exchange messages is one flow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.analysis.decomposition import NONE, decompose
+from oncall.analysis.network.decomposition import NONE, decompose
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

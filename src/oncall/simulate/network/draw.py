@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from oncall.analysis.node_flow_steps import MOST_STEP_BYTES
+from oncall.analysis.network.node_flow_steps import MOST_STEP_BYTES
 from oncall.simulate.network.scenario import NetworkFault, NetworkScenario
 
 GIGABIT = 1e9 / 8

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.simulate.network.collective import Messages
 from oncall.simulate.network.flow import Flow, Injected, Storm
 from oncall.simulate.network.routing import Path, hashed, meetings, ways

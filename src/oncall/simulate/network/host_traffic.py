@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from oncall.analysis.node_flow_steps import MOST_STEP_BYTES
+from oncall.analysis.network.node_flow_steps import MOST_STEP_BYTES
 from oncall.simulate.network.host_counters import NIC
 from oncall.simulate.network.play import Played
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.simulate.network import faults
 from oncall.simulate.network.collective import Messages, messages_of
 from oncall.simulate.network.flow import Flow, Injected, Storm

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.units import parse_quantity
 from oncall.simulate.scenario import read_fields
-from oncall.units import parse_quantity
 
 ALGORITHMS = {
     "ring": ("AllGather", "AllReduce", "ReduceScatter"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.simulate.network.flow import Injected
 from oncall.simulate.network.plan import plan

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 from oncall.simulate.pipeline.fault import COMPUTATIONS, TRANSMISSIONS, PipelineFault
 from oncall.simulate.pipeline.scenario import PipelineScenario
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncall.errors import UsageError
-from oncall.units import parse_quantity
+from oncall.core.errors import UsageError
+from oncall.core.units import parse_quantity
 
 KINDS = ("delay", "hang", "slow", "sporadic", "link")
 COMPUTATIONS = ("forward", "backward")

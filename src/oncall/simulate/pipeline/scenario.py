@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.units import parse_quantity
 from oncall.simulate.pipeline.fault import PipelineFault
 from oncall.simulate.pipeline.schedule import SCHEDULES
 from oncall.simulate.scenario import read_fields
-from oncall.units import parse_quantity
 
 RECORDERS = ("hooks", "calls", "tasks")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 
 # What Pulse calls each of them (Tables 2 and 4, section 6.2).
 COMM_FAIL_SLOW: Final = "comm fail-slow"

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
+from oncall.core.units import parse_quantity
 from oncall.simulate.scenario import read_fields
 from oncall.simulate.traffic.fault import TrafficFault
-from oncall.units import parse_quantity
 
 WORKLOADS = ("gpt2", "mixtral", "neighbour_exchange", "all_to_one", "one_to_all")
 SOURCES = ("dpa", "wr", "proxy")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from oncall.console.world import RankCard, Table
-from oncall.printable import clean, short
+from oncall.core.printable import clean, short
 from oncall.report.words import frame_phrase
 from oncall.tui.models.cells import cell_len, cut, padded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.cells import cell_len, set_cell_size
 
-from oncall.printable import harmless
+from oncall.core.printable import harmless
 
 __all__ = ["cell_len", "cut", "padded"]
 

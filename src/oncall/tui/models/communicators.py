@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from oncall.console.world import CommunicatorSummary, CommunicatorView, RankState, World
+from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_rate
 from oncall.report.words import ranks_phrase
 from oncall.tui.states import STATES
-from oncall.units import NS_PER_S, format_bytes, format_duration, format_rate
 
 _DIGITS = re.compile(r"([0-9]+)")
 NOT_ENTERED, WAITING, DONE, UNKNOWN = range(4)

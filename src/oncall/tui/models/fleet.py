@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from oncall.console.world import Ranks, RankState
-from oncall.errors import UsageError
-from oncall.nodeset import expand_ranks
-from oncall.printable import short
+from oncall.core.errors import UsageError
+from oncall.core.nodeset import expand_ranks
+from oncall.core.printable import short
+from oncall.core.units import format_duration
 from oncall.tui.states import STATES
-from oncall.units import format_duration
 
 if TYPE_CHECKING:
     from oncall.console.world import Ints

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oncall.console.world import World
-from oncall.diagnosis import Diagnosis, Finding
-from oncall.printable import clean
+from oncall.core.diagnosis import Diagnosis, Finding
+from oncall.core.printable import clean
 from oncall.report import words
 from oncall.tui.models.reading import Item, Paragraph, Role
 
@@ -24,7 +24,7 @@ class Headline:
     """The verdict, readable at a glance, and the line under it."""
 
     glyph: str
-    severity: Role  # of oncall.diagnosis, or healthy, or unseen
+    severity: Role  # of oncall.core.diagnosis, or healthy, or unseen
     sentence: str
     about: str  # when, from where
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oncall.console.world import HostTrouble, JobLine
-from oncall.printable import short
+from oncall.core.printable import short
 from oncall.report.words import instant
 
 COLUMNS = ("job", "state", "nodes", "ranks", "last evidence")

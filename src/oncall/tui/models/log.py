@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from oncall.printable import clean_lines
+from oncall.core.printable import clean_lines
 
 MOST = 500  # lines kept
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from oncall.console.network import NetworkView, NodeLatency, StepView
 from oncall.console.world import Table
+from oncall.core.units import format_duration
 from oncall.report.network.provenance_text import provenance_lines
 from oncall.report.network.step_evidence import Contributor
 from oncall.report.network.topology_text import tier_lines, title, way_lines
@@ -19,7 +20,6 @@ from oncall.tui.models import lanes
 from oncall.tui.models.card import aligned
 from oncall.tui.models.cells import cell_len, cut, padded
 from oncall.tui.models.lanes import Look, Strip
-from oncall.units import format_duration
 
 Pane = Literal["way", "map", "ports"]
 PANES: tuple[Pane, ...] = ("way", "map", "ports")

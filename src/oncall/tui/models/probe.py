@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from oncall.console.world import World
-from oncall.diagnosis import Finding
+from oncall.core.diagnosis import Finding
 
 
 def blamed_nodes(world: World, finding: Finding | None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from oncall.console.world import Series
-from oncall.units import NS_PER_S, format_bytes, format_duration, format_number, format_rate
+from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_number, format_rate
 
 Floats = npt.NDArray[np.float64]
 Kind = Literal[

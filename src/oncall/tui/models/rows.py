@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from oncall.console.world import StepRows, Table
-from oncall.nodeset import fold_ranks
-from oncall.printable import clean, clean_lines
-from oncall.units import NS_PER_S, format_bytes, format_duration, format_rate
+from oncall.core.nodeset import fold_ranks
+from oncall.core.printable import clean, clean_lines
+from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_rate
 
 UNKNOWN = "·"
 _YEAR_2001_NS = 10**18

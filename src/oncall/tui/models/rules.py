@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from oncall.console.world import DryRun, Problem, RuleLine, Table
-from oncall.printable import clean
+from oncall.core.printable import clean
+from oncall.core.units import format_duration
 from oncall.report import words
 from oncall.tui.models.reading import Item, Paragraph, Role, line, readable, text
-from oncall.units import format_duration
 
 _NEW = "not saved yet"
 _FACTS = re.compile(r"^facts:\s*(#.*)?$")

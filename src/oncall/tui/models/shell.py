@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from oncall.printable import clean, short
+from oncall.core.printable import clean, short
+from oncall.core.units import NS_PER_S, format_duration
 from oncall.report.words import instant, seen_phrase
 from oncall.tui.cursor import TimeCursor
 from oncall.tui.models.cells import cell_len
 from oncall.tui.state import State
-from oncall.units import NS_PER_S, format_duration
 
 _STALE_S = 30.0
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from oncall.console.stages import StagesView, TaskCard
+from oncall.core.units import format_duration
 from oncall.report.stages.text import excess_ns, length_phrase
 from oncall.report.stages.timeline import COMPUTE, TRANSFERS, Box, Lane, Timeline
 from oncall.tui.models import lanes
 from oncall.tui.models.card import Line, aligned
 from oncall.tui.models.cells import cell_len, cut, padded
 from oncall.tui.models.lanes import Look, Strip
-from oncall.units import format_duration
 
 _MOST_CALLS = 60
 _LONGEST = 3.0  # times the usual, where the strip's scale ends: a warm-up must not flatten the rest

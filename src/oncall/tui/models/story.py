@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 
 from oncall.console.world import World
-from oncall.diagnosis import Diagnosis, Finding, Stack, Step
-from oncall.printable import clean
+from oncall.core.diagnosis import Diagnosis, Finding, Stack, Step
+from oncall.core.printable import clean
+from oncall.core.units import format_duration
 from oncall.report import words
 from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
-from oncall.units import format_duration
 
 MOST_FRAMES = 8
 

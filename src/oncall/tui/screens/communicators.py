@@ -13,7 +13,7 @@ from textual.timer import Timer
 
 from oncall.console.traffic import TrafficView
 from oncall.console.world import CommunicatorSummary, CommunicatorView
-from oncall.printable import clean
+from oncall.core.printable import clean
 from oncall.report.traffic.evidence import NO_TRAFFIC
 from oncall.tui.actions import needs_world
 from oncall.tui.goto import Target

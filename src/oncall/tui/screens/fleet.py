@@ -11,8 +11,8 @@ from textual.containers import Horizontal
 from textual.timer import Timer
 from textual.widget import AwaitMount
 
-from oncall.errors import UsageError
-from oncall.printable import typed
+from oncall.core.errors import UsageError
+from oncall.core.printable import typed
 from oncall.tui.actions import needs_world
 from oncall.tui.goto import Target
 from oncall.tui.literal import LiteralText

@@ -13,8 +13,8 @@ from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
 from textual.widget import AwaitMount
 
-from oncall.diagnosis import Finding
-from oncall.printable import clean
+from oncall.core.diagnosis import Finding
+from oncall.core.printable import clean
 from oncall.tui.goto import Target
 from oncall.tui.messages import Answered, Refused
 from oncall.tui.models import incident as model

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
-from oncall.printable import typed
+from oncall.core.printable import typed
 from oncall.tui.goto import Target
 from oncall.tui.literal import LiteralTable, LiteralText
 from oncall.tui.models.jobs import COLUMNS, heading, job_rows, trouble_lines

@@ -16,7 +16,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.timer import Timer
 
-from oncall.printable import clean
+from oncall.core.printable import clean
 from oncall.tui.goto import Target
 from oncall.tui.literal import LiteralText
 from oncall.tui.messages import Answered, Refused

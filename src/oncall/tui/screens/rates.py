@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.timer import Timer
 
 from oncall.console.world import Series
-from oncall.printable import clean
+from oncall.core.printable import clean
 from oncall.tui.actions import needs_world
 from oncall.tui.goto import Target
 from oncall.tui.literal import LiteralText

@@ -16,7 +16,7 @@ from textual.timer import Timer
 from textual.widgets import TextArea
 
 from oncall.console.world import DryRun, Problem
-from oncall.errors import OncallError
+from oncall.core.errors import OncallError
 from oncall.tui import drafts
 from oncall.tui.goto import Target
 from oncall.tui.messages import Answered, Refused

@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 
 from oncall.console.stages import StagesView, TaskCard
+from oncall.core.units import format_duration
 from oncall.report.stages.cells import GLYPHS, PLAIN
 from oncall.report.stages.text import blamed_sentences, timeline_lines, title
 from oncall.report.stages.timeline import Box, Lane, Timeline
@@ -25,7 +26,6 @@ from oncall.tui.screens.lane_keys import Words, lane_actions, needs_picture
 from oncall.tui.screens.lanes import LaneScreen
 from oncall.tui.states import theme_style
 from oncall.tui.widgets.stage_lanes import StageLanes
-from oncall.units import format_duration
 
 if TYPE_CHECKING:
     from oncall.console.session import Session

@@ -10,7 +10,7 @@ from typing import Any
 
 from textual.app import App, SuspendNotSupported
 
-from oncall.errors import UsageError
+from oncall.core.errors import UsageError
 
 
 def edited_outside(app: App[Any], path: Path) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 from textual.widget import Widget
 
 from oncall.console.world import Series
-from oncall.printable import clean
+from oncall.core.printable import clean
 from oncall.report.words import instant
 from oncall.tui.literal import LiteralText
 from oncall.tui.models import rates as model

@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from oncall.console.world import CommunicatorView
+from oncall.core.units import NS_PER_S, format_duration
 from oncall.tui.literal import LiteralText
 from oncall.tui.models import communicators as model
 from oncall.tui.models.cells import cut, padded
@@ -19,7 +20,6 @@ from oncall.tui.models.communicators import MemberRow
 from oncall.tui.models.rates import BLOCKS, BLOCKS_ASCII, GAP, Scale, levels, nice_ceiling
 from oncall.tui.states import STATES, state_styles, theme_style
 from oncall.tui.widgets.line_list import LineList
-from oncall.units import NS_PER_S, format_duration
 
 LABEL = 26  # columns before the rounds, the cursor's mark among them
 _END = 6  # columns behind them, for the number of the last

@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from oncall.console.world import Problem
-from oncall.printable import clean
+from oncall.core.printable import clean
 from oncall.tui.literal import literal
 from oncall.tui.models.highlight import spans
 from oncall.tui.widgets.roles import role_styles

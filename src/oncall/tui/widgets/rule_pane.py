@@ -11,7 +11,7 @@ from textual.containers import Vertical
 from textual.widgets import TextArea
 
 from oncall.console.world import DryRun, Problem, Table
-from oncall.errors import RulebookError
+from oncall.core.errors import RulebookError
 from oncall.tui.literal import LiteralText
 from oncall.tui.models import rules as model
 from oncall.tui.models.buffer import Buffer

@@ -1,0 +1,1 @@
+"""NICs, GPUs, hosts and their events: what each device did, and what is wrong with it."""

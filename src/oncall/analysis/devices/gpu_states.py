@@ -1,0 +1,96 @@
+"""GPUs as they were at each reading, judged where a judgement is fair.
+
+An idle GPU lowers its clock and its PCIe generation to save power, and says so as a throttle
+reason. So clocks, reasons and the generation count only while it works; the width of its link and
+its errors always.
+"""
+
+from __future__ import annotations
+
+from oncall.analysis.common.counters import before, believed, increase
+from oncall.evidence import relation
+
+LOADED = 0.5  # busy at least this share of the time before the reading
+
+# NVML's clocks event reasons, by bit. Those of idleness, of chosen clocks and of the highest
+# reliable voltage, which a sound GPU reaches under load, are no throttling.
+REASONS = {
+    0x01: "idle",
+    0x02: "application clocks",
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+    0x100: "display clocks",
+    0x200: "board limit",
+    0x400: "reliable voltage",
+}
+_THROTTLING = 0x04 | 0x08 | 0x20 | 0x40 | 0x80 | 0x200
+_COUNTERS = ("ecc_uncorrected", "ecc_corrected", "nvlink_errors", "pcie_replays", "remapped_rows")
+
+
+@relation(
+    "gpu_states",
+    reads=["gpus"],
+    columns=[
+        ("node", "VARCHAR", "", "host"),
+        ("gpu", "INTEGER", "", "GPU index on its node"),
+        ("at_ns", "BIGINT", "ns", "the reading"),
+        ("took_ns", "BIGINT", "ns", "time since the one before; NULL for the first"),
+        ("loaded", "BOOLEAN", "", "it works: busy at least half of the time; NULL if unknown"),
+        ("utilisation", "DOUBLE", "ratio", "share of time a kernel ran"),
+        ("sm_clock_mhz", "INTEGER", "MHz", "SM clock"),
+        ("clock_share", "DOUBLE", "ratio", "SM clock of the possible one, under load"),
+        ("power_w", "DOUBLE", "W", "power draw"),
+        ("power_share", "DOUBLE", "ratio", "power of the enforced limit"),
+        ("temp_c", "DOUBLE", "°C", "temperature"),
+        ("memory_share", "DOUBLE", "ratio", "GPU memory in use"),
+        ("reasons", "VARCHAR[]", "", "throttle reasons by name, under load; else NULL"),
+        ("throttled", "BOOLEAN", "", "some reason slows it, under load; else NULL"),
+        ("pcie_gen", "INTEGER", "", "PCIe generation"),
+        ("pcie_width", "INTEGER", "lanes", "PCIe width"),
+        ("slow_pcie", "BOOLEAN", "", "generation below the possible one, under load; else NULL"),
+        ("narrow_pcie", "BOOLEAN", "", "width below the possible one"),
+        ("pcie_share", "DOUBLE", "ratio", "bandwidth of the PCIe link against the possible one"),
+        ("nvlinks_down", "INTEGER", "", "NVLinks that are not up"),
+        *((name, "BIGINT", "", "increase since the reading before") for name in _COUNTERS),
+        ("remap_failed", "BOOLEAN", "", "a memory row could not be remapped"),
+        ("xid", "INTEGER", "", "last XID"),
+        ("processes", "INTEGER", "", "processes that hold memory on it"),
+    ],
+    source="TFD Table 1",
+)
+def gpu_states() -> str:
+    """Each reading of each GPU with its throttle reasons by name, under load only."""
+    olds = ", ".join(f"{before(name)} AS {name}_0" for name in _COUNTERS)
+    grown = ", ".join(f"{increase(name)} AS {name}" for name in _COUNTERS)
+    names = ", ".join(
+        f"CASE WHEN throttle_reasons & {bit} > 0 THEN '{name}' END" for bit, name in REASONS.items()
+    )
+    return f"""
+        WITH named AS (
+            SELECT DISTINCT throttle_reasons, [n FOR n IN [{names}] IF n IS NOT NULL] AS names
+            FROM gpus WHERE throttle_reasons IS NOT NULL),
+        readings AS (
+            SELECT *, utilisation >= {LOADED} AS loaded,
+                at_ns - {before("at_ns")} AS took_ns, {olds}
+            FROM ({believed("gpus", _COUNTERS, "node, gpu")})
+            WINDOW w AS (PARTITION BY node, gpu ORDER BY at_ns))
+        SELECT node, gpu, at_ns, took_ns, loaded, utilisation, sm_clock_mhz,
+            CASE WHEN loaded THEN sm_clock_mhz / nullif(sm_clock_max_mhz, 0) END AS clock_share,
+            power_w, power_w / nullif(power_limit_w, 0) AS power_share, temp_c,
+            memory_used_bytes / nullif(memory_bytes, 0) AS memory_share,
+            CASE WHEN loaded THEN names END AS reasons,
+            CASE WHEN loaded THEN throttle_reasons & {_THROTTLING} > 0 END AS throttled,
+            pcie_gen, pcie_width,
+            CASE WHEN loaded THEN pcie_gen < pcie_gen_max END AS slow_pcie,
+            pcie_width < pcie_width_max AS narrow_pcie,
+            -- Each generation doubles a lane's rate.
+            pcie_width / nullif(pcie_width_max, 0)
+                * CASE WHEN loaded THEN pow(2.0, pcie_gen - pcie_gen_max) ELSE 1 END AS pcie_share,
+            nvlinks - nvlinks_up AS nvlinks_down, {grown}, remap_failed, xid, processes
+        FROM readings LEFT JOIN named USING (throttle_reasons)
+        WHERE took_ns IS NULL OR took_ns > 0
+    """

@@ -1,0 +1,150 @@
+"""NIC counters as what happened between two readings: rates, shares of time, increases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oncall.analysis.common.counters import (
+    BYTE_WRAPS,
+    MOST_BYTES_PER_NS,
+    MOST_EVENTS_PER_NS,
+    WRAPS,
+    before,
+    believed,
+    increase,
+    per_second,
+    share,
+)
+from oncall.evidence import relation
+
+_PORT = [
+    ("node", "VARCHAR", "", "host"),
+    ("nic", "VARCHAR", "", "RDMA device"),
+    ("port", "INTEGER", "", "port number"),
+]
+_INTERVAL = [
+    ("since_ns", "BIGINT", "ns", "the reading before"),
+    ("at_ns", "BIGINT", "ns", "this reading"),
+    ("took_ns", "BIGINT", "ns", "time between them"),
+]
+_TRAFFIC = [
+    ("tx_bytes", "BIGINT", "bytes", "sent in the interval"),
+    ("rx_bytes", "BIGINT", "bytes", "received in it"),
+    ("tx_bytes_per_s", "DOUBLE", "bytes/s", "rate of sending; NULL over more than 30 s"),
+    ("rx_bytes_per_s", "DOUBLE", "bytes/s", "rate of receiving"),
+]
+
+# Counters of events, with what they count.
+_EVENTS = {
+    "cnp_sent": "congestion notifications sent",
+    "cnp_handled": "congestion notifications handled",
+    "ecn_marked": "ECN-marked packets received",
+    "out_of_sequence": "packets out of sequence",
+    "retransmits": "retransmissions",
+    "timeouts": "local ACK timeouts",
+    "pfc_rx_pause": "pause frames received",
+    "pfc_tx_pause": "pause frames sent",
+    "pause_storms": "pause storms",
+    "link_downs": "times the link went down",
+    "link_errors": "symbol and CRC errors, link recoveries",
+    "corrected_bits": "bits mended by error correction",
+    "rx_discards": "packets dropped on arrival",
+    "tx_discards": "packets dropped before they were sent",
+    "out_of_buffer": "receives without a work request",
+    "pcie_stalls": "times the NIC waited for host memory",
+    "pcie_overflows": "overflows of its buffer towards PCIe",
+    "pcie_errors": "errors of its PCIe link",
+}
+_COUNTERS = ("tx_bytes", "rx_bytes", *_EVENTS, "pfc_rx_pause_ns", "pfc_tx_pause_ns")
+_BYTES = ("tx_bytes", "rx_bytes")
+
+
+def _grown(counters: Sequence[str], table: str, port: str) -> str:
+    """SQL: rows of `table` with what each counter grew by since the reading before of its port."""
+    olds = ", ".join(f"{before(name)} AS {name}_0" for name in counters)
+    grown = ", ".join(
+        f"{increase(name, BYTE_WRAPS, MOST_BYTES_PER_NS)} AS {name}"
+        if name in _BYTES
+        else f"{increase(name, WRAPS, MOST_EVENTS_PER_NS)} AS {name}"
+        for name in counters
+    )
+    fell = " AND ".join(f"{name} < {name}_0" for name in _BYTES)
+    wrapped = " AND ".join(f"({increase(name, BYTE_WRAPS)}) IS NOT NULL" for name in _BYTES)
+    return f"""
+        sound AS ({believed(table, counters, port)}),
+        readings AS (
+            SELECT *, {before("at_ns")} AS since_ns, at_ns - since_ns AS took_ns, {olds}
+            FROM sound WINDOW w AS (PARTITION BY {port} ORDER BY at_ns)),
+        grown AS (
+            SELECT * REPLACE ({grown}), {fell} AND NOT ({wrapped}) AS set_back
+            FROM readings WHERE took_ns > 0)
+    """
+
+
+@relation(
+    "nic_rates",
+    reads=["nics"],
+    columns=[
+        *_PORT,
+        *_INTERVAL,
+        *_TRAFFIC,
+        ("rx_paused", "DOUBLE", "ratio", "share of the time that the network paused it"),
+        ("tx_paused", "DOUBLE", "ratio", "share of the time that it paused the network"),
+        *((name, "BIGINT", "", f"{doc}, in the interval") for name, doc in _EVENTS.items()),
+        ("pcie_waiting", "DOUBLE", "ratio", "share of its last second that it waited for PCIe"),
+        ("set_back", "BOOLEAN", "", "its counters of bytes both fell: they began anew"),
+        ("link_up", "BOOLEAN", "", "link state at its end"),
+        ("link_bytes_per_s", "BIGINT", "bytes/s", "link rate at its end"),
+    ],
+    source="TFD 2.3, 3.2",
+)
+def nic_rates() -> str:
+    """What each port did between two readings; NULL where a counter was set back or is absent.
+
+    Increases are whole however long the interval, so sums of them hold on thinned readings too.
+    """
+    return f"""
+        WITH {_grown(_COUNTERS, "nics", "node, nic, port")}
+        SELECT *, rate_bytes_per_s AS link_bytes_per_s, {per_second("tx_bytes")} AS tx_bytes_per_s,
+            {per_second("rx_bytes")} AS rx_bytes_per_s,
+            {share("pfc_rx_pause_ns")} AS rx_paused, {share("pfc_tx_pause_ns")} AS tx_paused
+        FROM grown
+    """
+
+
+_PRIORITY_COUNTERS = (
+    "tx_bytes",
+    "rx_bytes",
+    "rx_pause",
+    "tx_pause",
+    "rx_pause_ns",
+    "tx_pause_ns",
+    "discards",
+)
+
+
+@relation(
+    "priority_rates",
+    reads=["nic_priorities"],
+    columns=[
+        *_PORT,
+        ("priority", "INTEGER", "", "priority, 0 to 7"),
+        *_INTERVAL,
+        *_TRAFFIC,
+        ("rx_paused", "DOUBLE", "ratio", "share of the time that the network paused it"),
+        ("tx_paused", "DOUBLE", "ratio", "share of the time that it paused the network"),
+        ("rx_pause", "BIGINT", "frames", "pause frames received in the interval"),
+        ("tx_pause", "BIGINT", "frames", "pause frames sent in it"),
+        ("discards", "BIGINT", "packets", "packets dropped in it"),
+    ],
+    source="TFD 3.2",
+)
+def priority_rates() -> str:
+    """What each priority of each port did between two readings."""
+    return f"""
+        WITH {_grown(_PRIORITY_COUNTERS, "nic_priorities", "node, nic, port, priority")}
+        SELECT *, {per_second("tx_bytes")} AS tx_bytes_per_s,
+            {per_second("rx_bytes")} AS rx_bytes_per_s,
+            {share("rx_pause_ns")} AS rx_paused, {share("tx_pause_ns")} AS tx_paused
+        FROM grown
+    """

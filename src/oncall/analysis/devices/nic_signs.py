@@ -1,0 +1,152 @@
+"""What each NIC's counters say of its link, its PCIe side and the network, in one row a NIC.
+
+A burst is ordinary and a fault lasts: of shares and rates the third highest of the twelve parts of
+the recording counts, of rare events their sum. Packets are counted as of 4 KiB, the largest of
+RoCE: of smaller ones there are more, and shares are overstated by as much.
+"""
+
+from __future__ import annotations
+
+from oncall.analysis.devices.nic_use import PARTS, RAILS
+from oncall.evidence import relation
+
+LASTING = 3  # parts
+PACKET_BYTES = 4096
+LEAST_BYTES = 200_000_000  # of a part: less traffic makes no share
+# What a NIC counts as a wait for host memory differs: ConnectX counts seconds full of them, at most
+# two a second. So it is compared with the other NICs, and one in some seconds is the least.
+LEAST_STALLS_PER_S = 0.2
+LEAST_WAITING = 0.02  # of the time, the pauses of its traffic included
+STALLS_BEYOND = 10  # times the median of all NICs
+
+# Shares of packets, with the counter and the direction they are taken of.
+_SHARES = {
+    "lost": ("out_of_sequence", "rx_bytes", "packets that came out of sequence: some were lost"),
+    "resent": ("retransmits", "tx_bytes", "packets sent again"),
+    "marked": ("ecn_marked", "rx_bytes", "packets that met a queue on their way here"),
+    "dropped": ("rx_discards", "rx_bytes", "packets that the NIC dropped itself"),
+}
+_RATES = {
+    "corrected_bits_per_s": "bits mended on the wire",
+    "link_errors_per_s": "symbol and CRC errors",
+    "pcie_stalls_per_s": "waits for host memory",
+    "pcie_overflows_per_s": "overflows towards PCIe",
+    "pcie_errors_per_s": "errors of its PCIe link",
+}
+_TIMES = {
+    "rx_paused": "the network paused it",
+    "tx_paused": "it paused the network",
+    "pcie_waiting": "it waited for host memory",
+}
+
+
+@relation(
+    "nic_signs",
+    reads=["nics|gpus|hosts|host_processes"],
+    optional=["nic_rates", "nics", "ranks", "devices", "nic_use", "latency_shares"],
+    columns=[
+        ("node", "VARCHAR", "", "host"),
+        ("nic", "VARCHAR", "", "RDMA device"),
+        ("rank", "INTEGER", "", "the lowest rank that uses it"),
+        ("gpu", "INTEGER", "", "that rank's GPU"),
+        ("rail", "INTEGER", "", "place of the NIC among those of its node, from 0"),
+        ("pcie_port", "VARCHAR", "", "the PCIe port above it"),
+        ("far", "BOOLEAN", "", "that GPU hangs on another port, which has a NIC of its own"),
+        *((name, "DOUBLE", "ratio", doc) for name, (_, _, doc) in _SHARES.items()),
+        *((name, "DOUBLE", "ratio", f"share of time that {doc}") for name, doc in _TIMES.items()),
+        *((name, "DOUBLE", "1/s", doc) for name, doc in _RATES.items()),
+        ("pcie_stalled", "BOOLEAN", "", "waits for host memory far more often than other NICs"),
+        ("link_downs", "BIGINT", "", "times the link went down, in all"),
+        ("set_back", "BIGINT", "", "times its counters began anew: the adapter was reset"),
+        ("down_ns", "BIGINT", "ns", "first reading after the link went down"),
+        ("pcie_share", "DOUBLE", "ratio", "least bandwidth of its PCIe link against the possible"),
+        (
+            "link_share",
+            "DOUBLE",
+            "ratio",
+            "lowest link rate while up, of the best of its rail",
+        ),
+        ("peak_share", "DOUBLE", "ratio", "highest rate now against that of its first quarter"),
+        ("host_ns", "DOUBLE", "ns", "host-internal latency now beyond ordinary, by its pings"),
+        ("host_before_ns", "DOUBLE", "ns", "the same in the first quarter"),
+        ("network_ns", "DOUBLE", "ns", "network latency now beyond ordinary, by its pings"),
+    ],
+    source="TFD 3.3, 4.2",
+)
+def nic_signs() -> str:
+    """Each NIC with what its counters and pings say, over the recording."""
+    shares = ", ".join(
+        # LEAST passes over NULL: what is not counted must not become all of it.
+        f"CASE WHEN sum({moved}) > {LEAST_BYTES} AND sum({count}) IS NOT NULL THEN "
+        f"least(1, sum({count}) * {PACKET_BYTES} / sum({moved})) END AS {name}"
+        for name, (count, moved, _) in _SHARES.items()
+    )
+    rates = ", ".join(
+        f"sum({name.removesuffix('_per_s')}) * 1e9 / sum(took_ns) AS {name}" for name in _RATES
+    )
+    times = ", ".join(f"sum({name} * took_ns) / sum(took_ns) AS {name}" for name in _TIMES)
+    lasting = ", ".join(
+        f"coalesce(max({name}, {LASTING})[{LASTING}], min({name})) AS {name}"
+        for name in (*_SHARES, *_TIMES, *_RATES)
+    )
+    return f"""
+        WITH span AS (
+            SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / {PARTS} AS part_ns
+            FROM nic_rates),
+        parts AS (
+            SELECT node, nic,
+                least({PARTS} - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns)) AS part,
+                {shares}, {times}, {rates}, sum(link_downs) AS link_downs,
+                min(at_ns) FILTER (link_downs > 0) AS down_ns,
+                count(*) FILTER (set_back) AS set_back
+            FROM nic_rates, span GROUP BY ALL),
+        lasting AS (
+            SELECT node, nic, {lasting}, sum(link_downs)::BIGINT AS link_downs,
+                sum(set_back)::BIGINT AS set_back, min(down_ns) AS down_ns
+            FROM parts GROUP BY ALL),
+        rails AS ({RAILS}),
+        widths AS (
+            SELECT node, nic, quantile_disc(rate_bytes_per_s, 0.1) FILTER (link_up IS NOT false)
+                    AS rate, quantile_disc(pcie_width / nullif(pcie_width_max, 0)
+                    * pow(2.0, pcie_gen - pcie_gen_max), 0.1) AS pcie_share
+            FROM nics GROUP BY ALL),
+        users AS (
+            SELECT node, nic, min(rank) AS rank,
+                arg_min(gpu, (rank, gpu)) FILTER (rank IS NOT NULL) AS gpu FROM ranks
+            WHERE nic IS NOT NULL GROUP BY ALL),
+        ports AS (
+            SELECT node, device AS nic, arg_max(pcie_port, (at_ns, pcie_port))
+                FILTER (at_ns IS NOT NULL) AS pcie_port FROM devices
+            WHERE kind = 'nic' GROUP BY ALL),
+        beside AS (  -- GPUs with a NIC on their own port
+            SELECT node, try_cast(g.device AS INTEGER) AS gpu, g.pcie_port AS gpu_port
+            FROM devices g SEMI JOIN ports n ON n.node = g.node AND n.pcie_port = g.pcie_port
+            WHERE g.kind = 'gpu' GROUP BY ALL),
+        peaks AS (
+            SELECT node, nic, median(peak_tx_bytes_per_s) FILTER (part >= {PARTS} - {LASTING})
+                / nullif(median(peak_tx_bytes_per_s) FILTER (part < {LASTING}), 0) AS peak_share
+            FROM nic_use GROUP BY ALL),
+        ordinary AS (
+            SELECT part, median(host_ns) AS host_ns, median(network_ns) AS network_ns
+            FROM latency_shares GROUP BY part),
+        beyond AS (
+            SELECT node, nic, s.part, s.host_ns - o.host_ns AS host_ns,
+                s.network_ns - o.network_ns AS network_ns
+            FROM latency_shares s JOIN ordinary o USING (part)),
+        latencies AS (  -- the last quarter in which it was pinged, and the first
+            SELECT node, nic, arg_max(host_ns, part) AS host_ns, arg_max(network_ns, part)
+                AS network_ns, arg_min(host_ns, part) AS host_before_ns FROM beyond GROUP BY ALL)
+        SELECT l.*, u.rank, u.gpu, r.rail, p.pcie_port, p.pcie_port <> b.gpu_port AS far,
+            k.pcie_share,
+            greatest(
+                pcie_stalls_per_s > greatest({LEAST_STALLS_PER_S},
+                    {STALLS_BEYOND} * median(pcie_stalls_per_s) OVER ()),
+                pcie_waiting > greatest({LEAST_WAITING},
+                    {STALLS_BEYOND} * median(pcie_waiting) OVER ())) AS pcie_stalled,
+            k.rate / max(k.rate) OVER (PARTITION BY r.rail) AS link_share, peak_share, host_ns,
+            host_before_ns, network_ns
+        FROM lasting l JOIN rails r USING (node, nic) JOIN widths k USING (node, nic)
+        LEFT JOIN users u USING (node, nic) LEFT JOIN ports p USING (node, nic)
+        LEFT JOIN beside b ON b.node = l.node AND b.gpu = u.gpu
+        LEFT JOIN peaks USING (node, nic) LEFT JOIN latencies USING (node, nic)
+    """

@@ -1,0 +1,128 @@
+"""Each node's measures of its network, side by side with the other nodes' (TFD 3.3).
+
+One row is one measure of one node in one quarter of the recording. Nodes of a job do alike work, so
+the fleet says what is ordinary now; the first quarter says what was ordinary for the node itself.
+Whatever is not measured has no row.
+"""
+
+from __future__ import annotations
+
+from oncall.analysis.devices.latency_split import PARTS
+from oncall.analysis.devices.nic_use import PARTS as FINE_PARTS
+from oncall.evidence import relation
+
+# metric -> counters of nic_rates that it adds up, as a rate a second over a node's worst NIC
+_RATES = {
+    "congestion": ("cnp_handled", "cnp_sent"),
+    "repeats": ("retransmits", "out_of_sequence", "timeouts"),
+    "link_errors": ("link_errors",),
+    "pcie_stalls": ("pcie_stalls", "pcie_overflows"),
+    "discards": ("rx_discards", "tx_discards"),
+}
+_LATENCIES = ("host_latency", "network_latency", "end_to_end_latency")
+_FALLING = "'send_rate', 'receive_rate', 'gpu_clock'"  # worse when lower
+IDLE_BYTES_PER_S = 10_000_000  # a NIC that never sends faster is not used
+
+
+def _sums() -> str:
+    """Each rate metric as an aggregate; NULL where none of its counters is read."""
+    whole = "sum(took_ns) / 1e9"
+    parts = [
+        f"(CASE WHEN {' + '.join(f'count({c})' for c in counters)} > 0 THEN "
+        f"({' + '.join(f'coalesce(sum({c}), 0)' for c in counters)}) / ({whole}) END) AS {metric}"
+        for metric, counters in _RATES.items()
+    ]
+    parts.append("sum(link_downs)::DOUBLE AS link_downs")
+    paused = "sum(greatest(coalesce(rx_paused, 0), coalesce(tx_paused, 0)) * took_ns)"
+    parts.append(
+        f"CASE WHEN count(rx_paused) + count(tx_paused) > 0 THEN {paused} / sum(took_ns) END "
+        "AS paused"
+    )
+    return ", ".join(parts)
+
+
+@relation(
+    "node_metrics",
+    reads=["pings|nics"],
+    optional=[
+        "latency_split", "latency_shares", "nic_rates", "nic_use", "host_states", "gpu_states",
+    ],
+    columns=[
+        ("node", "VARCHAR", "", "host"),
+        ("metric", "VARCHAR", "", "host_latency, send_rate, congestion, ..."),
+        ("part", "INTEGER", "", "quarter of the recording, from 0"),
+        ("nic", "VARCHAR", "", "the NIC of the node that is worst in it"),
+        ("at_ns", "BIGINT", "ns", "its begin"),
+        ("value", "DOUBLE", "", "latencies in ns, rates a second, shares; send and receive rate "
+         "as share of the NIC's own first quarter"),
+        ("usual", "DOUBLE", "", "the same in the node's first quarter"),
+        ("fleet", "DOUBLE", "", "median of all nodes in this quarter"),
+        ("spread", "DOUBLE", "", "how far a node was from the fleet in the first quarter: the "
+         "median"),
+        ("nodes", "INTEGER", "", "nodes that have this measure"),
+    ],
+    source="TFD 3.3",
+)  # fmt: skip
+def node_metrics() -> str:
+    """Latencies, losses, rates and signs of congestion of each node, and what is ordinary."""
+    latencies = ", ".join(f"{name.removesuffix('_latency')}_ns AS {name}" for name in _LATENCIES)
+    counted = ", ".join((*_RATES, "link_downs", "paused"))
+    return f"""
+        WITH span AS (
+            SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / {PARTS} AS part_ns
+            FROM nic_rates),
+        latencies AS (
+            SELECT s.node, s.nic, s.part, s.at_ns, {latencies}, l.lost FROM latency_shares s
+            JOIN (SELECT node, nic, part, sum(lost) / sum(pings) AS lost FROM latency_split
+                  GROUP BY ALL) l
+                ON l.node = s.node AND l.nic IS NOT DISTINCT FROM s.nic AND l.part = s.part),
+        counted AS (
+            SELECT node, nic,
+                least({PARTS} - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns))::INTEGER
+                    AS part, min(since_ns) AS at_ns, {_sums()}
+            FROM nic_rates, span GROUP BY ALL),
+        peaks AS (
+            SELECT node, nic, part * {PARTS} // {FINE_PARTS} AS part, min(at_ns) AS at_ns,
+                median(peak_tx_bytes_per_s) AS tx, median(peak_rx_bytes_per_s) AS rx
+            FROM nic_use GROUP BY ALL),
+        rates AS (
+            SELECT p.node, p.nic, p.part, p.at_ns,
+                CASE WHEN f.tx > {IDLE_BYTES_PER_S} THEN p.tx / f.tx END AS send_rate,
+                CASE WHEN f.rx > {IDLE_BYTES_PER_S} THEN p.rx / f.rx END AS receive_rate
+            FROM peaks p JOIN peaks f ON f.node = p.node AND f.nic = p.nic AND f.part = 0),
+        hosts_then AS (
+            SELECT node, least({PARTS} - 1, {PARTS} * (at_ns - (SELECT min(at_ns) FROM host_states))
+                    // (SELECT max(at_ns) - min(at_ns) + 1 FROM host_states))::INTEGER AS part,
+                NULL::VARCHAR AS nic, min(at_ns) AS at_ns, avg(cpu_pressure) AS cpu_pressure
+            FROM host_states GROUP BY ALL),
+        gpus_then AS (
+            SELECT node, least({PARTS} - 1, {PARTS} * (at_ns - (SELECT min(at_ns) FROM gpu_states))
+                    // (SELECT max(at_ns) - min(at_ns) + 1 FROM gpu_states))::INTEGER AS part,
+                NULL::VARCHAR AS nic, min(at_ns) AS at_ns, avg(clock_share) AS gpu_clock
+            FROM gpu_states GROUP BY ALL),
+        measured AS (
+            UNPIVOT latencies ON {", ".join(_LATENCIES)}, lost INTO NAME metric VALUE value
+            UNION ALL BY NAME
+            UNPIVOT counted ON {counted} INTO NAME metric VALUE value
+            UNION ALL BY NAME
+            UNPIVOT rates ON send_rate, receive_rate INTO NAME metric VALUE value
+            UNION ALL BY NAME
+            UNPIVOT hosts_then ON cpu_pressure INTO NAME metric VALUE value
+            UNION ALL BY NAME
+            UNPIVOT gpus_then ON gpu_clock INTO NAME metric VALUE value),
+        worst AS (
+            SELECT node, metric, part, min(at_ns) AS at_ns,
+                CASE WHEN metric IN ({_FALLING}) THEN arg_min(nic, (value, nic))
+                    ELSE arg_max(nic, (value, nic)) END AS nic,
+                CASE WHEN metric IN ({_FALLING}) THEN min(value)
+                    ELSE max(value) END AS value
+            FROM measured WHERE value IS NOT NULL GROUP BY node, metric, part),
+        fleets AS (
+            SELECT metric, part, median(value) AS fleet, count(*) AS nodes FROM worst GROUP BY ALL),
+        spreads AS (
+            SELECT metric, median(abs(value - fleet)) AS spread
+            FROM worst JOIN fleets USING (metric, part) WHERE part = 0 GROUP BY ALL)
+        SELECT w.*, f.fleet, f.nodes, s.spread, u.value AS usual
+        FROM worst w JOIN fleets f USING (metric, part) JOIN spreads s USING (metric)
+        LEFT JOIN worst u ON u.node = w.node AND u.metric = w.metric AND u.part = 0
+    """

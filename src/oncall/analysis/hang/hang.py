@@ -1,0 +1,292 @@
+"""The members of each operation where a hang begins, and whether they all call the same.
+
+CCL-D 4.1.2's Operation Type Set: what each rank calls (operation, type, size, algorithm,
+protocol) must agree. Where it does not, the odd ones are the minority; two members that
+disagree are judged by what sibling communicators call there, then by their own habit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import duckdb
+
+from oncall.analysis.common.operations import CALL, MANNER
+from oncall.evidence import relation
+
+
+@relation(
+    "steps",
+    reads=["op_channels"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "operation number"),
+        ("rank", "INTEGER", "", "global rank"),
+        ("sends", "BIGINT", "", "send primitives done, all channels"),
+        ("recvs", "BIGINT", "", "receive primitives done, all channels"),
+    ],
+    source="CCL-D 4.1.2",
+    at="node",
+)
+def steps() -> str:
+    """How far each rank last was in each operation that is recorded channel by channel."""
+    return """
+        SELECT job, comm, seq, rank, sum(sends) AS sends, sum(recvs) AS recvs
+        FROM (SELECT DISTINCT ON (job, comm, seq, rank, channel) * FROM op_channels
+              ORDER BY observed_ns DESC, sends DESC, recvs DESC)
+        GROUP BY ALL
+    """
+
+
+@relation(
+    "hang_members",
+    reads=["hang_roots", "members", "frontier", "standing"],
+    optional=[
+        "even_sizes",
+        "operations",
+        "processes",
+        "in_flight",
+        "halted",
+        "layers",
+        "steps",
+        "call_fronts",
+        "standstills",
+    ],
+    empty_without=["hang_roots"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator where the cause shows"),
+        ("seq", "BIGINT", "", "the operation that waits"),
+        ("kind", "VARCHAR", "", "coll or p2p"),
+        ("rank", "INTEGER", "", "a member"),
+        ("node", "VARCHAR", "", "its host"),
+        ("gpu", "INTEGER", "", "its GPU"),
+        ("nic", "VARCHAR", "", "its NIC"),
+        ("pid", "BIGINT", "", "its process id"),
+        ("comm_name", "VARCHAR", "", "the communicator's name"),
+        ("role", "VARCHAR", "", "what it is for"),
+        ("state", "VARCHAR", "", "waiting, finished, absent (or gone from it), silent"),
+        ("node_heard", "BOOLEAN", "", "some rank of its host left evidence; NULL: host unknown"),
+        ("last_seq", "BIGINT", "", "last collective it entered here"),
+        ("op", "VARCHAR", "", "what it calls"),
+        ("bytes", "BIGINT", "bytes", "its size"),
+        ("signature", "VARCHAR", "", "operation, type, size, algorithm, protocol"),
+        ("peer_group", "INTEGER", "", "members compared with each other: a ring, or a tree layer"),
+        ("sends", "BIGINT", "", "send primitives done in it"),
+        ("recvs", "BIGINT", "", "receive primitives done in it"),
+        ("entered_ns", "BIGINT", "ns", "when it entered"),
+        ("begun", "BOOLEAN", "", "its GPU has begun it; NULL: its recorder tells no such thing"),
+        ("waited_ns", "BIGINT", "ns", "for how long; NULL if unknown"),
+        (
+            "went_on_ns",
+            "BIGINT",
+            "ns",
+            "where calls alone are recorded: for how long others went on without the cause",
+        ),
+        ("longest_ns", "BIGINT", "ns", "the longest that they ever did before"),
+    ],
+    source="CCL-D 4.1.2, 4.2.2",
+)
+def hang_members() -> str:
+    """Every member of every operation where waiting ends, and its state there."""
+    return f"""
+        WITH cases AS (SELECT DISTINCT job, comm, kind, seq FROM hang_roots),
+        roll AS (
+            SELECT c.*, m.rank FROM cases c JOIN members m USING (job, comm)
+            WHERE c.kind = 'coll'
+            UNION SELECT job, comm, kind, seq, unnest(ends) FROM hang_roots WHERE kind = 'p2p'
+            UNION SELECT job, comm, kind, seq, rank FROM hang_roots
+                WHERE rank IS NOT NULL AND how <> 'circle'),
+        calls AS (
+            SELECT o.job, o.comm, o.kind, o.seq, o.rank, min(o.op) AS op,
+                min(o.bytes) AS bytes, bool_or(coalesce(o.done, false)) AS done,
+                max(o.sends) AS sends, max(o.recvs) AS recvs, min(o.entered_ns) AS entered_ns,
+                bool_or(o.on_device) AS begun,
+                max(o.observed_ns) AS observed_ns, min({CALL}) AS call,
+                min({MANNER}) AS manner, min(upper(o.algo)) AS algo
+            FROM operations o SEMI JOIN cases USING (job, comm, kind, seq) GROUP BY ALL),
+        timed AS (
+            SELECT DISTINCT o.job, o.comm, o.rank FROM operations o SEMI JOIN cases
+                USING (job, comm, kind) WHERE o.on_device),
+        -- A transfer stands also where the host of one end went on and stands elsewhere now.
+        posted AS (
+            FROM in_flight i SEMI JOIN hang_roots r ON r.kind = 'p2p' AND i.kind = 'p2p'
+                AND r.job = i.job AND r.comm = i.comm AND len(r.ends) = 2
+                AND list_contains(r.ends, i.rank) AND list_contains(r.ends, i.peer)
+            ANTI JOIN standing s ON s.kind = 'p2p' AND s.job = i.job AND s.comm = i.comm
+                AND s.rank = i.rank),
+        paired AS (
+            SELECT job, comm, rank, arg_min(op, (seq, op)) AS op,
+                arg_min(bytes, (seq, op)) AS bytes,
+                min(entered_ns) AS entered_ns, max(waited_ns) AS waited_ns
+            FROM (FROM standing WHERE kind = 'p2p' UNION ALL BY NAME FROM posted)
+            GROUP BY job, comm, rank),
+        alone AS (
+            SELECT job, comm, kind, seq, min(op) AS op, max(waited_ns) AS went_on_ns,
+                arg_max(longest_ns, (waited_ns, longest_ns)) AS longest_ns
+            FROM standstills GROUP BY ALL)
+        SELECT r.job, r.comm, r.seq, r.kind, r.rank, m.node, m.gpu, m.nic, m.pid,
+            m.name AS comm_name, m.role,
+            CASE WHEN NOT coalesce(n.heard, false) THEN 'silent'
+                 WHEN r.kind = 'p2p' THEN CASE WHEN p.rank IS NOT NULL OR b.job IS NOT NULL
+                                               THEN 'waiting' ELSE 'absent' END
+                 WHEN c.done OR (c.rank IS NULL AND f.done_seq >= r.seq) THEN 'finished'
+                 WHEN g.rank IS NOT NULL THEN 'absent'
+                 WHEN c.rank IS NOT NULL OR coalesce(f.entered_seq, x.seq) >= r.seq
+                 THEN 'waiting'
+                 ELSE 'absent' END AS state,
+            n.node_heard, coalesce(f.entered_seq, x.seq) AS last_seq,
+            coalesce(c.op, p.op, b.op) AS op,
+            coalesce(c.bytes, p.bytes) AS bytes,
+            c.call || CASE WHEN bool_and(c.call IS NULL OR c.manner IS NOT NULL) OVER (
+                               PARTITION BY r.job, r.comm, r.kind, r.seq)
+                           THEN coalesce(' ' || c.manner, '') ELSE '' END AS signature,
+            CASE WHEN c.algo LIKE '%TREE%' THEN coalesce(l.layer, 0) ELSE 0 END AS peer_group,
+            coalesce(c.sends, h.sends) AS sends, coalesce(c.recvs, h.recvs) AS recvs,
+            coalesce(c.entered_ns, p.entered_ns) AS entered_ns,
+            CASE WHEN t.rank IS NOT NULL THEN c.begun END AS begun,
+            coalesce(CASE WHEN NOT c.done THEN c.observed_ns - c.entered_ns END, p.waited_ns,
+                     s.waited_ns) AS waited_ns,
+            b.went_on_ns, b.longest_ns
+        FROM roll r
+        LEFT JOIN members m USING (job, comm, rank)
+        LEFT JOIN frontier f USING (job, comm, rank)
+        LEFT JOIN calls c USING (job, comm, kind, seq, rank)
+        LEFT JOIN timed t USING (job, comm, rank)
+        LEFT JOIN steps h USING (job, comm, seq, rank)
+        LEFT JOIN layers l USING (job, comm, rank)
+        LEFT JOIN processes n USING (job, rank)
+        LEFT JOIN halted g USING (job, rank)
+        LEFT JOIN paired p ON r.kind = 'p2p' AND p.job = r.job AND p.comm = r.comm
+            AND p.rank = r.rank
+        LEFT JOIN standing s ON s.job = r.job AND s.comm = r.comm AND s.kind = r.kind
+            AND s.seq = r.seq AND s.rank = r.rank
+        LEFT JOIN call_fronts x ON x.job = r.job AND x.comm = r.comm AND x.rank = r.rank
+        LEFT JOIN alone b ON b.job = r.job AND b.comm = r.comm AND b.kind = r.kind
+            AND b.seq = r.seq
+    """
+
+
+@relation(
+    "unnoticed",
+    reads=["hang_roots", "frontier"],
+    optional=["in_flight", "halted"],
+    empty_without=["hang_roots", "in_flight"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator where the cause shows"),
+        ("seq", "BIGINT", "", "the operation that waits"),
+        ("rank", "INTEGER", "", "a rank that is absent from it"),
+        ("operations", "BIGINT", "", "operations open on it that some peer completed"),
+    ],
+    source="CCL-D 4.2.2; a device error leaves what its peers completed open",
+)
+def unnoticed() -> str:
+    """Absent ranks that still hold operations open which their peers completed."""
+    return """
+        SELECT r.job, r.comm, r.seq, r.rank, count(*) AS operations
+        FROM hang_roots r JOIN in_flight i USING (job, rank) ANTI JOIN halted USING (job, rank)
+        WHERE i.kind = 'coll' AND EXISTS (
+            FROM frontier f WHERE f.job = i.job AND f.comm = i.comm AND f.rank <> i.rank
+                AND f.done_seq >= i.seq)
+        GROUP BY ALL
+    """
+
+
+_VOTE_COLUMNS = [
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "communicator"),
+    ("seq", "BIGINT", "", "the operation its members disagree on"),
+    ("rank", "INTEGER", "", "a member that is odd, or one of a tie"),
+    ("node", "VARCHAR", "", "its host"),
+    ("comm_name", "VARCHAR", "", "the communicator's name"),
+    ("signature", "VARCHAR", "", "what it calls"),
+    ("others", "VARCHAR", "", "what the rest call"),
+    ("judged_by", "VARCHAR", "", "majority, siblings, habit, or tie: nothing tells them apart"),
+    ("entered_ns", "BIGINT", "ns", "when it entered"),
+]
+
+
+@relation(
+    "odd_calls",
+    reads=["hang_members"],
+    optional=["even_sizes", "operations", "members"],
+    empty_without=["hang_members"],
+    columns=_VOTE_COLUMNS,
+    source="CCL-D 4.1.2 (Operation Type Set), 4.2.2",
+)
+def odd_calls(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """Members that call another operation than the rest do under the same number."""
+    calls: dict[tuple[str, int, int], list[tuple[Any, ...]]] = defaultdict(list)
+    for job, comm, seq, *member in con.execute(
+        "SELECT job, comm, seq, rank, node, comm_name, signature, entered_ns FROM hang_members "
+        "WHERE signature IS NOT NULL AND kind = 'coll' ORDER BY rank"
+    ).fetchall():
+        calls[job, comm, seq].append(tuple(member))
+    rows: list[tuple[Any, ...]] = []
+    for (job, comm, seq), members in calls.items():
+        votes = Counter(member[3] for member in members)
+        if len(votes) < 2:
+            continue
+        accepted, judged_by = _judge(con, job, comm, seq, votes)
+        others = " or ".join(sorted(accepted or votes))
+        for rank, node, name, signature, entered_ns in members:
+            if signature not in accepted:
+                odd = (rank, node, name, signature, others, judged_by, entered_ns)
+                rows.append((job, comm, seq, *odd))
+    names = [column[0] for column in _VOTE_COLUMNS]
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+def _judge(
+    con: duckdb.DuckDBPyConnection, job: str, comm: int, seq: int, votes: Counter[str]
+) -> tuple[set[str], str]:
+    """The signatures taken as right, and what decided; nothing is right in a tie."""
+    best, count = votes.most_common(1)[0]
+    if 2 * count > sum(votes.values()):
+        return {best}, "majority"
+    for judged_by, sql in (("siblings", _SIBLINGS), ("habit", _HABIT)):
+        for manner in (True, False):  # with and without how NCCL ran it, as the votes may be
+            known = {"job": job, "comm": comm, "seq": seq, "manner": manner}
+            favourite = _favourite(con.execute(sql, known).fetchall(), votes)
+            if favourite is not None:
+                return {favourite}, judged_by
+    return set(), "tie"
+
+
+def _favourite(found: Iterable[tuple[str, int]], votes: Counter[str]) -> str | None:
+    """The disputed signature that `found` (signature, times) speaks for, if one does clearly."""
+    spoken = Counter({signature: times for signature, times in found if signature in votes})
+    ranked = spoken.most_common(2)
+    if ranked and (len(ranked) == 1 or ranked[0][1] > ranked[1][1]):
+        return ranked[0][0]
+    return None
+
+
+_SIGNATURE = f"CASE WHEN $manner THEN concat_ws(' ', {CALL}, {MANNER}) ELSE {CALL} END"
+
+# What communicators of the same role call under the same number.
+_SIBLINGS = f"""
+    SELECT {_SIGNATURE} AS signature, count(*) AS times
+    FROM operations o JOIN members m USING (job, comm, rank)
+    WHERE o.job = $job AND o.kind = 'coll' AND o.seq = $seq AND o.comm <> $comm
+        AND m.role = (SELECT any_value(role) FROM members WHERE job = $job AND comm = $comm)
+    GROUP BY signature
+"""
+
+# What this communicator's members called before, after the operation that came just before.
+_HABIT = f"""
+    WITH calls AS (
+        SELECT o.rank, o.seq, any_value({_SIGNATURE}) AS signature FROM operations o
+        WHERE o.job = $job AND o.kind = 'coll' AND o.comm = $comm AND o.seq <= $seq
+        GROUP BY o.rank, o.seq),
+    pairs AS (
+        SELECT seq, signature, lag(signature) OVER (PARTITION BY rank ORDER BY seq) AS previous
+        FROM calls)
+    SELECT signature, count(*) AS times FROM pairs
+    WHERE seq < $seq AND previous IN (SELECT previous FROM pairs WHERE seq = $seq)
+    GROUP BY signature
+"""

@@ -1,0 +1,247 @@
+"""Where chains of waiting end: the ranks that are waited for and wait for nobody.
+
+Built on the graph of `waits`: ranks point at the operation they stand in, operations at the
+members that hold them. Each component that no edge leaves is a cause of its own, so several
+culprits at once are all found, and a circle (operations in crossed order) is found as a circle.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+
+from oncall.analysis.common.graph import reaching, sinks
+from oncall.evidence import relation
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """An operation somebody stands in.
+
+    `ends` names the ranks of a Send or Recv: one if unmatched, both if matched. Matched sides are
+    one place whatever number each gave it, so there `number` is 0 and `seq` only for show.
+    """
+
+    comm: int
+    kind: str
+    number: int
+    ends: tuple[int, ...] = ()
+    seq: int = field(default=0, compare=False)
+
+
+Node = int | Place  # a rank, or the operation it stands in
+Edges = dict[Node, list[Node]]
+Waits = Mapping[Place, tuple[int, int]]  # ranks that stand in it, and the longest wait (ns)
+_NOBODY = (0, 0)
+
+
+@dataclass(frozen=True)
+class Root:
+    """One place where waiting ends, with the ranks responsible (empty: all stand together)."""
+
+    place: Place
+    how: str
+    culprits: tuple[int, ...]
+
+
+_ROOT_COLUMNS = [
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "communicator where the cause shows"),
+    ("kind", "VARCHAR", "", "coll or p2p"),
+    ("seq", "BIGINT", "", "the operation that waits"),
+    (
+        "ends",
+        "INTEGER[]",
+        "",
+        "the ranks of a Send or Recv: one unmatched, both matched; else none",
+    ),
+    ("how", "VARCHAR", "", "absent, silent, circle, or together: all members stand in it"),
+    ("rank", "INTEGER", "", "a rank responsible; NULL where all stand together"),
+    ("victims", "INTEGER", "ranks", "ranks that wait because of it, anywhere"),
+    ("victim_comms", "INTEGER", "", "communicators that wait because of it"),
+]
+
+
+@relation(
+    "hang_roots",
+    reads=["standing|standstills"],
+    optional=["holders", "witnesses", "in_flight", "frontier", "halted"],
+    empty_without=["standing|standstills"],
+    columns=_ROOT_COLUMNS,
+    source="CCL-D 4.2.2, across communicators",
+)
+def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """The causes: one row a culprit, each culprit under the one operation that shows it best."""
+    rows: list[tuple[Any, ...]] = []
+    for job, (edges, waits, silent) in _graphs(con).items():
+        for root in find_roots(edges, waits, silent):
+            targets: list[Node] = [*root.culprits] or [root.place]
+            reached = reaching(edges, targets)
+            ranks = {n for n in reached if isinstance(n, int)} - set(root.culprits)
+            comms = {n.comm for n in reached if isinstance(n, Place)}
+            place = root.place
+            base = (job, place.comm, place.kind, place.seq, place.ends, root.how)
+            rows += [(*base, rank, len(ranks), len(comms)) for rank in root.culprits or [None]]
+    rows += con.execute(_OF_CALLS_ALONE).fetchall()
+    names = [column[0] for column in _ROOT_COLUMNS]
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+# Of a job of which calls alone are recorded nothing is in flight: its standstills are its roots.
+_OF_CALLS_ALONE = """
+    SELECT DISTINCT job, comm, kind, seq, CASE WHEN kind = 'p2p' THEN [rank, peer] ELSE [] END,
+        how, CASE WHEN how = 'absent' THEN rank END, victims, 1
+    FROM standstills ORDER BY ALL
+"""
+
+
+def _graphs(
+    con: duckdb.DuckDBPyConnection,
+) -> dict[str, tuple[Edges, dict[Place, tuple[int, int]], set[int]]]:
+    """For each job: the edges, how many ranks stand in each place how long, the silent ranks."""
+    graphs: dict[str, tuple[Edges, dict[Place, tuple[int, int]], set[int]]] = defaultdict(
+        lambda: ({}, {}, set())
+    )
+    unmatched = {
+        (job, comm, seq, owner)
+        for job, comm, seq, owner in con.execute(
+            "SELECT job, comm, seq, owner FROM holders WHERE kind = 'p2p'"
+        ).fetchall()
+    }
+    # In order, so that equal evidence is shown alike each time.
+    standing = con.execute(
+        "SELECT job, comm, kind, seq, rank, peer, coalesce(waited_ns, 0) FROM standing "
+        "WHERE rank IS NOT NULL ORDER BY ALL"
+    ).fetchall()
+    for job, comm, kind, seq, rank, peer, waited_ns in standing:
+        edges, waits, _ = graphs[job]
+        place = Place(comm, kind, seq, (), seq)
+        if kind == "p2p" and (job, comm, seq, rank) in unmatched:
+            place = Place(comm, kind, seq, (rank,), seq)
+        elif kind == "p2p":
+            ends = (rank,) if peer is None else tuple(sorted((rank, peer)))
+            place = Place(comm, kind, 0, ends, seq)
+        edges.setdefault(rank, []).append(place)
+        edges.setdefault(place, [])
+        count, longest_ns = waits.get(place, (0, 0))
+        waits[place] = count + 1, max(longest_ns, waited_ns)
+    held = con.execute(
+        "SELECT job, comm, kind, seq, owner, rank, how FROM holders WHERE rank IS NOT NULL "
+        "ORDER BY ALL"
+    ).fetchall()
+    for job, comm, kind, seq, owner, rank, how in held:
+        edges, _, silent = graphs[job]
+        place = Place(comm, kind, seq, () if owner is None else (owner,), seq)
+        edges.setdefault(place, []).append(rank)
+        if how == "silent":
+            silent.add(rank)
+    for edges, _, _ in graphs.values():
+        _tie_groups(edges)
+    lacked: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for job, *pair in con.execute(_LACKED).fetchall():
+        lacked[job].append((pair[0], pair[1]))
+    for job, (edges, _, _) in graphs.items():
+        _tie_unfinished(edges, lacked[job])
+    return graphs
+
+
+# Ranks that stand nowhere, and who has not entered what they called asynchronously.
+_LACKED = """
+    SELECT DISTINCT i.job, i.rank, f.rank AS lacked FROM in_flight i
+    JOIN frontier f ON f.job = i.job AND f.comm = i.comm AND f.rank <> i.rank
+        AND coalesce(f.entered_seq < i.seq, true)
+    SEMI JOIN witnesses w ON w.job = f.job AND w.rank = f.rank
+    ANTI JOIN standing s ON s.job = i.job AND s.rank = i.rank
+    ANTI JOIN halted h ON h.job = i.job AND h.rank = i.rank
+    WHERE i.kind = 'coll' ORDER BY ALL
+"""
+
+
+def _tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
+    """A rank between its calls may wait for what it called asynchronously.
+
+    So it is taken to be where the members `lacked` there, pairs of rank and member, are held up by
+    another who has nothing unfinished: that cause explains the rank as well.
+    """
+    unfinished = {rank for rank, _ in lacked}
+    firm = [n for ends in sinks(edges) for n in ends if n not in unfinished]
+    explained = reaching(edges, firm)
+    for rank, member in lacked:
+        if member in explained:
+            edges.setdefault(rank, []).append(member)
+
+
+def _tie_groups(edges: Edges) -> None:
+    """A matched Send or Recv of a group call completes only when its whole group can."""
+    for rank, places in list(edges.items()):
+        if isinstance(rank, int) and len(places) > 1:
+            for place in places:
+                if not any(isinstance(s, int) and s != rank for s in edges[place]):
+                    edges[place].append(rank)
+
+
+def find_roots(edges: Edges, waits: Waits, silent: set[int]) -> list[Root]:
+    """Every place where waiting ends, the most waited-for first.
+
+    Culprits absent from one operation are named together; each culprit is named once, at the
+    operation that shows most culprits, then at the one where most ranks wait, then the longest.
+    """
+    roots: list[Root] = []
+    alone: set[int] = set()
+    for component in sinks(edges):
+        places = [node for node in component if isinstance(node, Place)]
+        ranks = sorted(node for node in component if isinstance(node, int))
+        if places and ranks and _is_circle(places, edges):
+            shown = max(
+                places,
+                # A recorder may know neither the number nor the communicator.
+                key=lambda p: (waits.get(p, _NOBODY)[0], -(p.seq or 0), -(p.comm or 0)),
+            )
+            roots.append(Root(shown, "circle", tuple(ranks)))
+        elif places:
+            roots.append(Root(places[0], "together", ()))
+        else:
+            alone.update(ranks)
+    roots += _shown_best(alone, edges, waits, silent)
+    return sorted(roots, key=lambda root: -waits.get(root.place, _NOBODY)[0])
+
+
+def _is_circle(places: Sequence[Place], edges: Edges) -> bool:
+    """Whether ranks hold each other up, and do not only share the sends and receives of a group."""
+    held = any(rank not in place.ends for place in places for rank in edges[place])
+    return held or not all(place.ends for place in places)
+
+
+def _shown_best(alone: set[int], edges: Edges, waits: Waits, silent: set[int]) -> Iterator[Root]:
+    """Culprits that wait for nobody, each under the operation that shows most of them."""
+    shows: dict[Place, set[int]] = {}
+    for node, successors in edges.items():
+        held = alone.intersection(s for s in successors if isinstance(s, int))
+        if isinstance(node, Place) and held:
+            shows[node] = held
+    left = set(alone)
+    best = [(_worse(place, held, waits), place) for place, held in shows.items()]
+    heapq.heapify(best)
+    while left and best:
+        rank, place = heapq.heappop(best)
+        named = shows[place] & left
+        if named and -rank[0] > len(named):
+            # Some of its culprits have been named since: it may not be the best any more.
+            heapq.heappush(best, (_worse(place, named, waits), place))
+            continue
+        left -= named
+        for how, culprits in (("absent", named - silent), ("silent", named & silent)):
+            if culprits:
+                yield Root(place, how, tuple(sorted(culprits)))
+
+
+def _worse(place: Place, held: set[int], waits: Waits) -> tuple[int, ...]:
+    """Sorts operations that show more culprits, then those with more or longer waits, first."""
+    count, longest_ns = waits.get(place, _NOBODY)
+    order = (-len(held), -count, -longest_ns, place.comm or 0, place.number or 0)
+    return (*order, place.kind == "p2p", *place.ends)

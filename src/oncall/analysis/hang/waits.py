@@ -1,0 +1,354 @@
+"""Who waits for whom, across all communicators.
+
+A rank that waits in one communicator because its peer is stuck in another is a victim. So the
+graph has two sorts of nodes: ranks, and the operations they stand in. A rank points at the
+operation it stands in; an operation points at the members that keep it from completing. Where
+every chain of waiting ends, there is the cause. (CCL-D looks at one communicator at a time;
+PyTorch's analyzer at one operation. This is what both lack.)
+"""
+
+from __future__ import annotations
+
+from oncall.analysis.common.operations import CALL, MANNER
+from oncall.evidence import relation
+
+STANDING_COLUMNS = [
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "communicator"),
+    ("kind", "VARCHAR", "", "coll or p2p"),
+    ("seq", "BIGINT", "", "operation number"),
+    ("rank", "INTEGER", "", "global rank"),
+    ("op", "VARCHAR", "", "operation"),
+    ("bytes", "BIGINT", "bytes", "its size"),
+    ("peer", "INTEGER", "", "other side of a Send or Recv"),
+    ("called_ns", "BIGINT", "ns", "when its host called it, or the group call that it is in"),
+    ("entered_ns", "BIGINT", "ns", "when the rank entered"),
+    ("waited_ns", "BIGINT", "ns", "for how long; NULL if unknown"),
+]
+
+
+@relation(
+    "open_pairs",
+    reads=["in_flight"],
+    optional=["members", "operations"],
+    empty_without=["in_flight"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the rank's number for its Send or Recv"),
+        ("rank", "INTEGER", "", "the rank with an open Send or Recv"),
+        ("peer", "INTEGER", "", "its other side"),
+        ("op", "VARCHAR", "", "Send or Recv"),
+        (
+            "state",
+            "VARCHAR",
+            "",
+            "unmatched, matched, or passed: the other side completed its half",
+        ),
+    ],
+    source="beyond CCL-D: Send and Recv in the wait-for graph",
+)
+def open_pairs() -> str:
+    """Every open Send or Recv and whether its other side has entered, or already left, its half.
+
+    Without numbers of the pair, those on the communicator are compared, and only where every
+    number that both have come to is the same call on both; on communicators larger than two, where
+    at least one is.
+    """
+    return """
+        WITH open AS (
+            SELECT i.job, i.comm, i.seq, i.rank, i.op, i.pair_seq,
+                coalesce(i.peer, m.rank) AS peer
+            FROM in_flight i LEFT JOIN members m ON i.peer IS NULL
+                AND m.job = i.job AND m.comm = i.comm AND m.rank <> i.rank
+                AND (m.comm_rank = i.comm_peer OR (i.comm_peer IS NULL AND m.size = 2))
+            WHERE i.kind = 'p2p' AND coalesce(i.peer, m.rank) IS NOT NULL),
+        -- Where both sides counted what goes between them, the numbers say it exactly.
+        paired AS (
+            SELECT a.job, a.comm, a.seq, a.rank, a.peer, a.op,
+                CASE WHEN max(b.pair_seq) < a.pair_seq THEN 'unmatched'
+                     WHEN bool_or(b.pair_seq = a.pair_seq AND i.ops_row IS NOT NULL) THEN 'matched'
+                     ELSE 'passed' END AS state
+            FROM open a JOIN operations b ON b.job = a.job AND b.comm = a.comm
+                AND b.rank = a.peer AND coalesce(b.peer, a.rank) = a.rank
+                AND b.kind = 'p2p' AND b.op <> a.op AND b.pair_seq IS NOT NULL
+            LEFT JOIN in_flight i ON i.ops_row = b.ops_row
+            WHERE a.pair_seq IS NOT NULL
+            GROUP BY a.job, a.comm, a.seq, a.rank, a.peer, a.op, a.pair_seq),
+        facing AS (
+            SELECT a.job, a.comm, a.seq, a.rank, a.peer, a.op,
+                count(b.rank) FILTER (b.op <> a.op) AS answers,
+                max(b.seq) FILTER (b.op <> a.op) AS newest_answer, min(b.seq) AS oldest
+            FROM open a LEFT JOIN open b ON b.job = a.job AND b.comm = a.comm
+                AND b.rank = a.peer AND b.peer = a.rank
+            GROUP BY ALL),
+        sides AS (
+            SELECT job, comm, seq, rank, peer, op, bool_or(done) AS done
+            FROM operations SEMI JOIN open USING (job, comm) WHERE kind = 'p2p' GROUP BY ALL),
+        reach AS (
+            SELECT job, comm, rank, min(seq) AS low, max(seq) AS high FROM sides GROUP BY ALL),
+        compared AS (
+            SELECT a.job, a.comm, bool_and(b.rank IS NOT NULL) AS agree FROM sides a
+            JOIN reach r ON r.job = a.job AND r.comm = a.comm AND r.rank = a.peer
+                AND a.seq >= r.low AND (a.done OR a.seq <= r.high)
+            LEFT JOIN sides b ON b.job = a.job AND b.comm = a.comm AND b.seq = a.seq
+                AND b.rank = a.peer AND b.peer = a.rank AND b.op <> a.op
+            GROUP BY ALL),
+        aligned AS (
+            SELECT m.job, m.comm FROM members m LEFT JOIN compared c USING (job, comm)
+            GROUP BY ALL HAVING coalesce(bool_and(c.agree), max(m.size) = 2)),
+        finished AS (
+            SELECT DISTINCT f.job, f.comm, f.seq, f.rank, f.peer, f.op FROM facing f
+            JOIN sides o ON o.done AND o.job = f.job AND o.comm = f.comm
+                AND o.seq = f.seq AND o.rank = f.peer AND o.peer = f.rank AND o.op <> f.op)
+        SELECT f.job, f.comm, f.seq, f.rank, f.peer, f.op,
+            CASE WHEN p.state IS NOT NULL THEN p.state
+                 WHEN a.comm IS NOT NULL AND (d.seq IS NOT NULL OR f.oldest > f.seq) THEN 'passed'
+                 WHEN f.answers = 0 OR (a.comm IS NOT NULL AND f.newest_answer < f.seq)
+                 THEN 'unmatched' ELSE 'matched' END AS state
+        FROM facing f LEFT JOIN aligned a USING (job, comm)
+        LEFT JOIN finished d USING (job, comm, seq, rank, peer, op)
+        LEFT JOIN paired p USING (job, comm, seq, rank, peer, op)
+    """
+
+
+_OPEN_COLUMNS = [
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "communicator"),
+    ("seq", "BIGINT", "", "the collective"),
+    ("rank", "INTEGER", "", "the rank that has it open"),
+]
+
+
+@relation(
+    "outdone",
+    reads=["frontier"],
+    optional=["in_flight"],
+    empty_without=["in_flight"],
+    columns=_OPEN_COLUMNS,
+    source="CCL-D 4.2.2",
+    at="node",
+)
+def outdone() -> str:
+    """Open collectives that most other members have completed."""
+    return """
+        WITH open AS (SELECT DISTINCT job, comm, seq, rank FROM in_flight WHERE kind = 'coll'),
+        passed AS (
+            SELECT o.job, o.comm, o.seq, count(*) AS members,
+                count(*) FILTER (f.done_seq >= o.seq) AS done
+            FROM (SELECT DISTINCT job, comm, seq FROM open) o JOIN frontier f USING (job, comm)
+            GROUP BY ALL)
+        SELECT o.* FROM open o JOIN passed p USING (job, comm, seq)
+        JOIN frontier f USING (job, comm, rank)
+        -- Of the others: less the rank itself.
+        WHERE 2 * (p.done - coalesce(f.done_seq >= o.seq, false)::INTEGER) > p.members - 1
+    """
+
+
+@relation(
+    "left_open",
+    reads=["outdone"],
+    optional=["even_sizes", "in_flight", "operations"],
+    empty_without=["outdone"],
+    columns=_OPEN_COLUMNS,
+    source="CCL-D 4.2.2",
+    at="node",
+)
+def left_open() -> str:
+    """Open collectives that most other members, calling the same, have completed.
+
+    They wait for no one: this rank fails to finish what all took part in. Not among them is the
+    one that its device entered last while later ones are queued behind it: that holds the rank.
+    """
+    return f"""
+        WITH disputed AS (
+            SELECT o.job, o.comm, o.seq FROM operations o SEMI JOIN outdone USING (job, comm, seq)
+            WHERE o.kind = 'coll' GROUP BY ALL
+            HAVING count(DISTINCT {CALL}) > 1 OR count(DISTINCT {MANNER}) > 1),
+        entered AS (
+            SELECT job, comm, rank, max(seq) FILTER (on_device) AS seq FROM in_flight
+            WHERE kind = 'coll' GROUP BY ALL
+            HAVING max(seq) FILTER (on_device) < max(seq) FILTER (NOT on_device))
+        SELECT * FROM outdone ANTI JOIN disputed USING (job, comm, seq)
+        ANTI JOIN entered USING (job, comm, rank, seq)
+    """
+
+
+@relation(
+    "counted_ahead",
+    reads=["frontier"],
+    optional=["launches", "heads"],
+    empty_without=["launches"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator without a recorded operation"),
+        ("rank", "INTEGER", "", "a rank in the newest operation of its members"),
+        ("launched", "BIGINT", "", "that operation's number"),
+        ("unchanged_ns", "BIGINT", "ns", "for how long it has been seen there"),
+    ],
+    source="CCL-D 5.1 (operation counter)",
+    at="node",
+)
+def counted_ahead() -> str:
+    """Ranks ahead on communicators that are known only by launch counters, where these differ."""
+    return """
+        WITH counted AS (
+            SELECT job, comm, rank, max(launched) AS launched,
+                max(at_ns) - min(at_ns) FILTER (launched = newest) AS unchanged_ns,
+                -- Nobody keeps boards of hung jobs only: one look at them says nothing yet.
+                bool_or(source = 'board') AS live
+            FROM (SELECT *, max(launched) OVER (PARTITION BY job, comm, rank) AS newest
+                  FROM launches ANTI JOIN heads USING (job, comm)
+                  WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead'))
+            GROUP BY ALL),
+        ahead AS (
+            SELECT *, max(launched) OVER (PARTITION BY job, comm) AS highest,
+                min(launched) OVER (PARTITION BY job, comm) AS lowest,
+                count(*) OVER (PARTITION BY job, comm) AS heard
+            FROM counted),
+        known AS (SELECT job, comm, count(*) AS size FROM frontier GROUP BY ALL)
+        SELECT a.job, a.comm, a.rank, a.launched,
+            CASE WHEN a.live THEN a.unchanged_ns ELSE nullif(a.unchanged_ns, 0) END AS unchanged_ns
+        FROM ahead a JOIN known k USING (job, comm)
+        WHERE a.launched = a.highest AND (a.lowest < a.highest OR a.heard < k.size)
+    """
+
+
+@relation(
+    "standing",
+    reads=["frontier"],
+    optional=["heads", "in_flight", "halted", "left_open", "open_pairs", "counted_ahead"],
+    empty_without=["in_flight|counted_ahead"],
+    columns=STANDING_COLUMNS,
+    source="CCL-D 4.2.2",
+    at="node",
+)
+def standing() -> str:
+    """The operation each waiting rank stands in: the oldest that truly holds it.
+
+    Not every open operation holds a rank: it may be left open, and it is asynchronous if the
+    rank has since completed another that it entered later. A process that is gone stands nowhere.
+    Ranks known only by their launch counter stand in the newest operation of a communicator whose
+    counters differ.
+    """
+    return """
+        WITH newest_done AS (
+            SELECT job, rank, max(newest_ns) AS called_ns FROM heads GROUP BY ALL),
+        passed AS (FROM open_pairs WHERE state = 'passed'),
+        together AS (
+            SELECT * REPLACE (CASE WHEN group_id IS NULL THEN called_ns ELSE
+                min(called_ns) OVER (PARTITION BY job, rank, group_id) END AS called_ns)
+            FROM in_flight),
+        holding AS (
+            SELECT i.* FROM together i
+            LEFT JOIN newest_done d USING (job, rank)
+            ANTI JOIN halted g ON g.job = i.job AND g.rank = i.rank
+            ANTI JOIN left_open o ON i.kind = 'coll' AND o.job = i.job AND o.comm = i.comm
+                AND o.seq = i.seq AND o.rank = i.rank
+            ANTI JOIN passed p ON i.kind = 'p2p' AND p.job = i.job AND p.comm = i.comm
+                AND p.seq = i.seq AND p.rank = i.rank AND p.op = i.op
+            WHERE d.called_ns IS NULL OR i.called_ns IS NULL OR i.called_ns > d.called_ns
+            -- Sends and receives of one group call are entered together and held together.
+            QUALIFY rank() OVER (
+                PARTITION BY i.job, i.rank ORDER BY i.called_ns NULLS LAST,
+                    CASE WHEN i.kind = 'coll' OR i.called_ns IS NULL THEN i.seq END) = 1)
+        SELECT job, comm, kind, seq, rank, op, bytes, peer, called_ns, entered_ns, waited_ns
+        FROM holding
+        UNION ALL
+        SELECT job, comm, 'coll', launched, rank, NULL, NULL, NULL, NULL, NULL, unchanged_ns
+        FROM counted_ahead
+    """
+
+
+@relation(
+    "holders",
+    reads=["standing", "members", "frontier"],
+    optional=["processes", "in_flight", "witnesses", "open_pairs"],
+    empty_without=["standing"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator of the operation that waits"),
+        ("kind", "VARCHAR", "", "coll or p2p"),
+        ("seq", "BIGINT", "", "its number"),
+        ("owner", "INTEGER", "", "the waiting rank of an unmatched Send or Recv, else NULL"),
+        ("rank", "INTEGER", "", "a rank that keeps it from completing"),
+        ("how", "VARCHAR", "", "absent: has not entered; silent: no evidence; elsewhere: busy"),
+    ],
+    source="CCL-D 4.2.2",
+)
+def holders() -> str:
+    """For each operation somebody stands in: the members that keep it from completing.
+
+    Members that have not entered come first; a silent member is suspected only where no other
+    is known to be absent; then members that have entered but stand in an earlier operation: what
+    a host called later holds nothing up that it had called before. An operation with none of them
+    is one where all stand together.
+    """
+    return """
+        WITH collectives AS (
+            SELECT DISTINCT job, comm, seq FROM standing WHERE kind = 'coll'),
+        roll AS (
+            SELECT c.job, c.comm, c.seq, m.rank,
+                CASE WHEN w.rank IS NULL THEN 'silent'
+                     WHEN coalesce(f.entered_seq < c.seq, true) THEN 'absent'
+                     WHEN s.rank IS NOT NULL AND (s.comm <> c.comm OR s.kind <> 'coll'
+                                                  OR s.seq <> c.seq)
+                          AND i.rank IS NOT NULL
+                          AND coalesce(s.called_ns <= i.called_ns, true) THEN 'elsewhere'
+                     WHEN s.rank IS NULL AND i.rank IS NOT NULL THEN 'elsewhere' END AS how
+            FROM collectives c
+            JOIN members m USING (job, comm)
+            LEFT JOIN frontier f ON f.job = c.job AND f.comm = c.comm AND f.rank = m.rank
+            LEFT JOIN witnesses w ON w.job = c.job AND w.rank = m.rank
+            LEFT JOIN (SELECT DISTINCT ON (job, rank) * FROM standing ORDER BY ALL) s
+                ON s.job = c.job AND s.rank = m.rank
+            LEFT JOIN in_flight i ON i.kind = 'coll' AND i.job = c.job AND i.comm = c.comm
+                AND i.seq = c.seq AND i.rank = m.rank),
+        -- Where a group's size is not known, a rank in no group of its role may belong to it.
+        groups AS (
+            SELECT job, comm, any_value(role) AS role FROM members
+            GROUP BY ALL HAVING max(size) IS NULL AND any_value(role) IS NOT NULL),
+        strays AS (
+            SELECT c.job, c.comm, c.seq, p.rank,
+                CASE WHEN p.heard THEN 'absent' ELSE 'silent' END AS how
+            FROM collectives c JOIN groups g USING (job, comm) JOIN processes p USING (job)
+            WHERE NOT EXISTS (FROM roll r WHERE r.job = c.job AND r.comm = c.comm
+                              AND r.seq = c.seq AND r.how = 'absent')
+              AND NOT EXISTS (FROM members m WHERE m.job = p.job AND m.rank = p.rank
+                              AND m.role = g.role)),
+        -- Halves called before what their rank stands in.
+        posted AS (
+            SELECT o.job, o.comm, o.rank, o.peer, o.op FROM open_pairs o
+            JOIN in_flight i ON i.kind = 'p2p' AND i.job = o.job AND i.comm = o.comm
+                AND i.seq = o.seq AND i.rank = o.rank AND i.op = o.op
+            JOIN standing s ON s.job = o.job AND s.rank = o.rank
+            GROUP BY ALL HAVING min(i.called_ns) < min(s.called_ns)),
+        pairs AS (
+            SELECT p.*, w.rank IS NOT NULL AS heard,
+                x.rank IS NOT NULL OR h.rank IS NOT NULL AS together
+            FROM standing s
+            JOIN open_pairs p ON p.job = s.job AND p.comm = s.comm AND p.seq = s.seq
+                AND p.rank = s.rank AND p.op = s.op AND p.peer = coalesce(s.peer, p.peer)
+            LEFT JOIN witnesses w ON w.job = p.job AND w.rank = p.peer
+            -- Together only if the other side stands in its answer: a Send may face a Send.
+            LEFT JOIN standing x ON x.kind = 'p2p' AND x.job = p.job AND x.comm = p.comm
+                AND x.rank = p.peer AND coalesce(x.peer, p.rank) = p.rank
+                AND (x.op <> p.op OR x.entered_ns IS NULL)
+            LEFT JOIN posted h ON h.job = p.job AND h.comm = p.comm AND h.rank = p.peer
+                AND h.peer = p.rank AND h.op <> p.op
+            WHERE s.kind = 'p2p'
+            QUALIFY row_number() OVER (
+                PARTITION BY p.job, p.comm, p.seq, p.rank, p.peer, p.op ORDER BY x.seq) = 1)
+        SELECT job, comm, 'coll' AS kind, seq, NULL AS owner, rank, how
+        FROM (FROM roll UNION ALL FROM strays)
+        WHERE how IS NOT NULL
+        WINDOW sibling AS (PARTITION BY job, comm, seq)
+        QUALIFY how = 'absent'
+            OR (how = 'silent' AND NOT bool_or(how = 'absent') OVER sibling)
+            OR (how = 'elsewhere' AND NOT bool_or(how IN ('absent', 'silent')) OVER sibling)
+        UNION ALL
+        SELECT job, comm, 'p2p', seq, rank, peer,
+            CASE WHEN NOT heard THEN 'silent' WHEN state = 'matched' THEN 'elsewhere'
+                 ELSE 'absent' END
+        FROM pairs WHERE NOT (state = 'matched' AND together)
+    """

@@ -1,0 +1,165 @@
+"""Where the waiting of each late step begins: what kind of root, which port, whose host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+
+from oncall.analysis.network.network_paths import Network, label, network_of
+from oncall.analysis.network.pause_paths import Root, roots
+from oncall.analysis.network.step_views import INPUTS, View, views
+from oncall.evidence import relation
+
+ROOT_COLUMNS = [
+    ("id", "INTEGER", "", "the late step"),
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "communicator"),
+    ("seq", "BIGINT", "", "the collective"),
+    ("kind", "VARCHAR", "", "contention, backpressure, storm, deadlock or overrun"),
+    ("seen", "BOOLEAN", "", "the queue was reported; else it was inferred from pauses alone"),
+    ("switch", "VARCHAR", "", "device of the root"),
+    ("port", "INTEGER", "", "its port: with the queue, or that sends pauses without one"),
+    ("label", "VARCHAR", "", "both"),
+    ("host", "VARCHAR", "", "host behind the port, or that all it queues is bound for"),
+    ("paused_label", "VARCHAR", "", "the port that was stopped by the root, if any"),
+    (
+        "spread",
+        "VARCHAR[]",
+        "",
+        "ports from the step's path to the root; of a deadlock: the circle",
+    ),
+    ("lost_ns", "DOUBLE", "ns", "of the step's excess"),
+    ("depth", "DOUBLE", "packets", "mean queue depth at the root"),
+    ("longest_ns", "BIGINT", "ns", "longest pause of the port that was stopped by the root"),
+    ("paused_ns", "DOUBLE", "ns", "all of that port's pauses during the step"),
+    ("critical", "BOOLEAN", "", "the step is on the longest path"),
+    ("over", "BOOLEAN", "", "the step has ended"),
+    ("at_ns", "BIGINT", "ns", "start of the step"),
+]
+
+
+@relation(
+    "network_roots",
+    reads=["late_steps"],
+    optional=INPUTS,
+    empty_without=["late_steps", "step_ports"],
+    columns=ROOT_COLUMNS,
+    source="Vedrfolnir III-D2 (signatures); Hawkeye",
+)
+def network_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """For each late step, the ports where its waiting begins, with their part of its excess."""
+    net = network_of(con)
+    rows: list[tuple[Any, ...]] = []
+    for step, view in views(con, net):
+        for root in roots(view, net):
+            rows.append(_row(con, step, view, root, net))
+    names = [column[0] for column in ROOT_COLUMNS]
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+def _row(
+    con: duckdb.DuckDBPyConnection, step: tuple[Any, ...], view: View, root: Root, net: Network
+) -> tuple[Any, ...]:
+    port, kind, seen = root.port, root.kind, True
+    stopped = port if kind in ("storm", "deadlock", "unseen") else None
+    if kind == "storm":
+        port = int(net.back[root.port])
+    elif kind == "unseen":
+        port, seen = _likely(con, net, step, view, root.port), False
+        kind = "queue"
+    elif len(root.ports) > 1 and kind == "queue":
+        stopped = root.ports[-2]
+    if kind == "queue":
+        own_way = not seen and root.port in view.path and port in view.path
+        shared = own_way or _is_shared(con, net, step, port)
+        kind = "contention" if shared else "backpressure"
+    host = net.host_behind(int(net.back[port]) if kind == "storm" else port)
+    device, number = net.ports[port]
+    paused_ns, longest_ns = view.paused.get(stopped, (None, None)) if stopped else (None, None)
+    return (
+        *step[:4],
+        kind,
+        seen,
+        device,
+        number,
+        label(net.ports[port]),
+        host,
+        None if stopped is None else label(net.ports[stopped]),
+        [label(net.ports[one]) for one in root.ports],
+        root.weight * view.excess_ns,
+        view.depth.get(port),
+        longest_ns,
+        paused_ns,
+        step[7],
+        step[10],
+        step[4],
+    )
+
+
+def _is_shared(
+    con: duckdb.DuckDBPyConnection, net: Network, step: tuple[Any, ...], port: int
+) -> bool:
+    """Whether flows of the collective pass a port: seen there, or bound for the host behind it.
+
+    Where they pass at one time they do at another, as routes last.
+    """
+    switch, number = net.ports[port]
+    seen = con.execute(
+        "SELECT bool_or(member) FROM step_flows WHERE id = ? AND switch = ? AND port = ?",
+        [step[0], switch, number],
+    ).fetchall()[0][0]
+    ever = con.execute(
+        """SELECT 1 FROM switch_flows s JOIN flows f USING (flow)
+        WHERE s.switch = ? AND s.port = ? AND s.packets > 0 AND f.is_collective LIMIT 1""",
+        [switch, number],
+    ).fetchall()
+    if seen or ever:
+        return True
+    host = net.devices[int(net.towards[port])]
+    rows = con.execute(
+        """SELECT 1 FROM step_waits w JOIN ranks r ON r.job = w.job AND r.rank = w.dst
+        WHERE w.job = ? AND w.comm = ? AND w.seq = ? AND r.node = ?
+            AND w.ended_ns > ? AND w.started_ns < ? LIMIT 1""",
+        [*step[1:4], host, step[4], step[5]],
+    ).fetchall()
+    return bool(rows)
+
+
+def _likely(
+    con: duckdb.DuckDBPyConnection,
+    net: Network,
+    step: tuple[Any, ...],
+    view: View,
+    port: int,
+) -> int:
+    """Of the ports behind a stopped one, that where the queue must be though nobody reported it.
+
+    The one that brings most flows nearer to where they were bound; if none is known, the step's own
+    way. The stopped port itself where nothing is known beyond it.
+    """
+    bound = dict(
+        con.execute(
+            """SELECT dst_host, count(*) FROM flows
+            WHERE ended_ns > ? AND started_ns < ? AND NOT is_collective GROUP BY dst_host""",
+            [step[4], step[5]],
+        ).fetchall()
+    )
+    behind = [after for after in net.follows(port) if view.leads(port, after)]
+    return max(
+        behind or [port],
+        key=lambda p: (
+            sum(count for host, count in bound.items() if _nearer(net, p, host)),
+            port in view.path and p in view.path,
+        ),
+    )
+
+
+def _nearer(net: Network, port: int, host: str | None) -> bool:
+    """Whether a port lies on a shortest way to a host."""
+    row = net.row_of(host or "")
+    if row is None:
+        return False
+    away = net.distances[row]
+    return bool(away[net.towards[port]] < away[net.device_of[port]])

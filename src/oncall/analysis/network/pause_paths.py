@@ -1,0 +1,178 @@
+"""From a late step to where its waiting begins: along its path, then along the pauses.
+
+A port that had to stop was stopped by the device it leads to. That device stops others because
+its own egress fills: a port of it is stopped in turn (the pause spreads from there), or has a
+queue (there traffic contends), or neither: then it pauses without a reason of its own, a storm.
+Ports that stop each other in a circle never go on: a deadlock (Vedrfolnir III-D2; Hawkeye).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from oncall.analysis.common.graph import components
+from oncall.analysis.network.network_paths import Network
+from oncall.analysis.network.step_views import PAUSED, QUEUE, View
+
+# A queue stops its senders for no longer than a full buffer takes to drain: 12 MB at 100 Gb/s.
+STORM_NS = 1_000_000
+MAINLY = 0.5  # of what a step lost: pauses of so much leave nothing else to explain
+SPREADS = 0.2  # of the time the port behind it was stopped: less does not explain that
+
+
+@dataclass(frozen=True)
+class Root:
+    """Where a late step's waiting begins.
+
+    `kind`: queue, storm, deadlock, unseen (of a device whose queues nobody reported), or overrun
+    (a queue that is no cause; such roots count only where there is no other). `ports`
+    is the way there from the step's own path, the root's port last; for a storm that is the port
+    that was stopped, for a deadlock they are the circle. `weight`: its share of the excess.
+    """
+
+    kind: str
+    port: int
+    ports: tuple[int, ...]
+    weight: float
+
+
+def roots(view: View, net: Network) -> list[Root]:
+    """Where the waiting of one late step begins, the shares of its excess summing to at most one.
+
+    Pauses explain as much as they lasted, traffic that contends on the path itself what ports gave
+    it of the other time, or all the rest. A port's queue is its pauses' doing where these are most
+    of the loss.
+    """
+    starts = [port for port in view.path if _stops(view, port)]
+    stopped_ns = max((view.paused[port][0] for port in starts), default=0.0)
+    direct = {
+        port: share
+        for port, share in view.shared.items()
+        if share > 0
+        and view.depth.get(port, 0) >= QUEUE
+        and view.paused.get(port, (0.0, 0))[0] < MAINLY * view.excess_ns
+    }
+    shared_ns = 0.0
+    if direct:
+        shared_ns = max(direct.values()) * max(view.duration_ns - stopped_ns, 0.0)
+        shared_ns = max(shared_ns, view.excess_ns - stopped_ns)
+    lost_ns = max(view.excess_ns, stopped_ns + shared_ns, 1.0)
+    each = shared_ns / lost_ns / (sum(direct.values()) or 1.0)
+    found = [Root(_queue(view, port), port, (port,), each * direct[port]) for port in direct]
+    share = stopped_ns / lost_ns / max(len(starts), 1)
+    edges = spreading(view, net)
+    circles = [
+        set(circle)
+        for circle in components(edges)
+        if len(circle) > 1 and all(view.paused[port][1] >= STORM_NS for port in circle)
+    ]
+    for start in starts:
+        found += _ends(view, net, edges, circles, (start,), share)
+    causes = [root for root in found if root.kind != "overrun"] or found
+    scale = sum(root.weight for root in found) / (sum(root.weight for root in causes) or 1.0)
+    best: dict[tuple[str, int], Root] = {}
+    for root in sorted(causes, key=lambda root: -len(root.ports)):
+        key = root.kind, root.port
+        old = best.get(key)
+        weight = root.weight * scale + (old.weight if old else 0)
+        ports = old.ports if old else root.ports
+        best[key] = Root(root.kind, root.port, ports, weight)
+    return sorted(best.values(), key=lambda root: (-root.weight, root.port))
+
+
+def _queue(view: View, port: int) -> str:
+    return "overrun" if port in view.overrun else "queue"
+
+
+def _stops(view: View, port: int) -> bool:
+    """Whether a port's pauses explain a good part of what the step lost."""
+    return view.paused.get(port, (0.0, 0))[0] > PAUSED * view.excess_ns
+
+
+def spreading(view: View, net: Network) -> dict[int, list[int]]:
+    """Stopped port -> the ports, stopped too, that its device waited for."""
+    edges: dict[int, list[int]] = {}
+    for port, (stopped, longest) in view.paused.items():
+        if stopped <= 0:
+            continue
+        after = [
+            other
+            for other in net.follows(port)
+            if view.leads(port, other)
+            and view.paused.get(other, (0.0, 0))[0] >= SPREADS * stopped
+            # One long pause is not made of the short ones of a queue that fills and drains.
+            and (longest < STORM_NS or view.paused[other][1] >= SPREADS * longest)
+        ]
+        if longest >= STORM_NS:
+            # Traffic in a circle is on no shortest path; ports that stand still show it. Both ends
+            # of a link stop each other only where packets are sent back as they came: in a loop.
+            after += [
+                other
+                for other in net.of_device.get(int(net.towards[port]), [])
+                if other not in after and view.paused.get(other, (0.0, 0))[1] >= STORM_NS
+            ]
+        edges[port] = after
+    return edges
+
+
+def _own_next(view: View, port: int, nexts: list[int]) -> list[int]:
+    """Of the ports that one on the step's path waits for, that where the step's own packets wait.
+
+    A buffer holds back whoever sent what is in it: who stands in line elsewhere does this sender
+    no harm while its own next port stands as long.
+    """
+    own = [
+        after
+        for after in nexts
+        if port in view.path
+        and after in view.path
+        and view.paused[after][0] >= MAINLY * view.paused[port][0]
+    ]
+    return own or nexts
+
+
+def queues_behind(view: View, net: Network, port: int) -> dict[int, float]:
+    """Ports with a queue that the traffic of `port` goes on to, and how deep it is."""
+    return {
+        after: view.depth[after]
+        for after in net.follows(port)
+        if view.depth.get(after, 0) >= QUEUE and view.leads(port, after)
+    }
+
+
+def _ends(
+    view: View,
+    net: Network,
+    edges: Mapping[int, list[int]],
+    circles: list[set[int]],
+    way: tuple[int, ...],
+    weight: float,
+) -> Iterator[Root]:
+    """The roots that the pauses of the last port of `way` lead to."""
+    port = way[-1]
+    for circle in circles:
+        if port in circle:
+            yield Root("deadlock", min(circle), tuple(sorted(circle)), weight)
+            return
+    nexts = _own_next(view, port, [after for after in edges.get(port, []) if after not in way])
+    if nexts:
+        total = sum(view.paused[after][0] for after in nexts)
+        for after in nexts:
+            share = weight * view.paused[after][0] / total
+            yield from _ends(view, net, edges, circles, (*way, after), share)
+        return
+    behind = net.follows(port)
+    queues = queues_behind(view, net, port)
+    if view.paused[port][1] >= STORM_NS:
+        yield Root("storm", port, way, weight)
+    elif queues:
+        for queue, depth in queues.items():
+            share = weight * depth / sum(queues.values())
+            yield Root(_queue(view, queue), queue, (*way, queue), share)
+    elif net.host_behind(port) or (
+        behind and not view.pauses_told and all(q in view.depth for q in behind)
+    ):
+        yield Root("storm", port, way, weight)
+    else:
+        yield Root("unseen", port, way, weight)

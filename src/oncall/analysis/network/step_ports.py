@@ -1,0 +1,120 @@
+"""What the switches said about each port while a late step ran."""
+
+from __future__ import annotations
+
+from oncall.analysis.network.sender_links import LEAST_QUEUE
+from oncall.evidence import relation
+
+
+@relation(
+    "step_ports",
+    reads=["late_steps"],
+    optional=["switch_ports", "pause_spans", "sender_links"],
+    empty_without=["late_steps", "switch_ports|pause_spans|sender_links"],
+    columns=[
+        ("id", "INTEGER", "", "the late step"),
+        ("switch", "VARCHAR", "", "a device"),
+        ("port", "INTEGER", "", "its egress port"),
+        ("packets", "DOUBLE", "packets", "through it, in the epochs reported; NULL: no report"),
+        ("queued", "DOUBLE", "packets", "packets that those met, summed"),
+        ("depth", "DOUBLE", "packets", "mean queue depth"),
+        ("paused_ns", "DOUBLE", "ns", "it had to stop"),
+        ("longest_ns", "BIGINT", "ns", "longest pause without a break; NULL: not told"),
+    ],
+    source="Vedrfolnir III-C3",
+)
+def step_ports() -> str:
+    """Each port's queue and pauses while a late step ran.
+
+    What a sender's own link holds back is told by nobody: it counts as the shortest queue.
+    Where no pause is told, a port was stopped for the share of its packets that met it stopped.
+    """
+    return f"""
+        WITH told AS (
+            SELECT s.id, p.switch, p.port, sum(p.packets) AS packets,
+                sum(p.packets * p.queue_depth) AS queued,
+                sum(p.epoch_ns * p.paused_packets / nullif(p.packets, 0)) AS paused_ns,
+                sum(p.epoch_ns) AS seen_ns
+            FROM late_steps s JOIN switch_ports p
+                ON p.at_ns > s.started_ns AND p.at_ns - coalesce(p.epoch_ns, 0) < s.ended_ns
+            GROUP BY ALL
+            UNION ALL
+            SELECT id, switch, port, sum(packets), {LEAST_QUEUE} * sum(packets), NULL, NULL
+            FROM sender_links GROUP BY ALL),
+        stopped AS (
+            SELECT s.id, p.switch, p.port,
+                sum(least(p.ended_ns, s.ended_ns) - greatest(p.started_ns, s.started_ns))
+                    AS paused_ns,
+                max(p.ended_ns - p.started_ns) AS longest_ns
+            FROM late_steps s JOIN pause_spans p
+                ON p.ended_ns > s.started_ns AND p.started_ns < s.ended_ns
+            GROUP BY ALL)
+        SELECT id, switch, port, t.packets, t.queued, t.queued / nullif(t.packets, 0) AS depth,
+            CASE WHEN EXISTS (FROM pause_spans) THEN coalesce(p.paused_ns, 0)
+                ELSE t.paused_ns * (s.ended_ns - s.started_ns) / nullif(t.seen_ns, 0) END
+                AS paused_ns,
+            p.longest_ns
+        FROM told t FULL JOIN stopped p USING (id, switch, port) JOIN late_steps s USING (id)
+    """
+
+
+@relation(
+    "step_flows",
+    reads=["late_steps"],
+    optional=["switch_flows", "step_waits", "flows", "sender_links"],
+    empty_without=["late_steps", "switch_flows"],
+    columns=[
+        ("id", "INTEGER", "", "the late step"),
+        ("switch", "VARCHAR", "", "a switch"),
+        ("port", "INTEGER", "", "its egress port"),
+        ("flow", "BIGINT", "", "a flow seen there"),
+        ("packets", "DOUBLE", "packets", "its packets"),
+        ("queued", "DOUBLE", "packets", "packets that those met, summed"),
+        ("part", "DOUBLE", "packets", "its part of all queues met there, epoch by epoch"),
+        ("met", "DOUBLE", "packets", "its part of the queues that the late step's packets met"),
+        (
+            "deepest",
+            "DOUBLE",
+            "packets",
+            "mean queue there in the deepest epoch that saw it",
+        ),
+        ("own", "BOOLEAN", "", "it is the late step's flow"),
+        ("member", "BOOLEAN", "", "it is a flow of the collective"),
+        ("name", "VARCHAR", "", "what to call it"),
+    ],
+    source="Vedrfolnir III-D1",
+)
+def step_flows() -> str:
+    """Each flow at each port while a late step ran."""
+    return f"""
+        WITH members AS (
+            SELECT DISTINCT job, comm, seq, flow FROM step_waits WHERE flow IS NOT NULL),
+        names AS (SELECT flow, any_value(name) AS name FROM flows GROUP BY flow),
+        seen AS (
+            SELECT s.id, p.switch, p.port, p.at_ns, p.flow, p.packets,
+                p.packets * p.queue_depth AS queued
+            FROM late_steps s JOIN switch_flows p
+                ON p.at_ns > s.started_ns AND p.at_ns - coalesce(p.epoch_ns, 0) < s.ended_ns
+            WHERE p.packets > 0
+            UNION ALL
+            SELECT id, switch, port, 0, flow, packets, {LEAST_QUEUE} * packets FROM sender_links),
+        -- Who passed at a time without a queue has no part in that of another time.
+        epochs AS (
+            SELECT p.id, p.switch, p.port, p.at_ns, sum(p.packets) AS packets,
+                sum(p.queued) AS queued, sum(p.queued) FILTER (p.flow = s.flow) AS own_queued
+            FROM seen p JOIN late_steps s USING (id) GROUP BY ALL)
+        SELECT s.id, p.switch, p.port, p.flow, sum(p.packets) AS packets,
+            sum(p.queued) AS queued, sum(e.queued * p.packets / e.packets) AS part,
+            sum(e.own_queued * p.packets / e.packets) AS met,
+            max(e.queued / e.packets) AS deepest,
+            coalesce(bool_or(p.flow = s.flow), false) AS own,
+            bool_or(m.flow IS NOT NULL) AS member,
+            coalesce(any_value(n.name), 'flow ' || p.flow) AS name
+        FROM late_steps s JOIN seen p USING (id)
+        JOIN epochs e ON e.id = p.id AND e.switch = p.switch AND e.port = p.port
+            AND e.at_ns = p.at_ns
+        LEFT JOIN members m
+            ON m.job = s.job AND m.comm = s.comm AND m.seq = s.seq AND m.flow = p.flow
+        LEFT JOIN names n ON n.flow = p.flow
+        GROUP BY s.id, p.switch, p.port, p.flow
+    """

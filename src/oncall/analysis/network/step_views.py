@@ -1,0 +1,158 @@
+"""What is known of the network while one late step ran: its path, the ports' queues and pauses."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from oncall.analysis.network.network_paths import Flags, Integers, Network
+from oncall.analysis.network.sender_links import LEAST_QUEUE
+
+QUEUE = LEAST_QUEUE
+FOREVER = 1 << 62
+PAUSED = 0.1  # of what a step lost: less does not explain it
+
+Ports = dict[int, tuple[float, int]]  # port -> stopped for, longest without a break
+
+INPUTS = [
+    *("step_ports", "step_flows", "step_waits", "ranks", "flows", "pause_spans"),
+    *("switch_meters", "links", "sender_links", "switch_ports", "switch_flows", "switch_pauses"),
+]
+
+
+@dataclass(frozen=True)
+class View:
+    """What is known while one late step ran. Ports by number.
+
+    `overrun`: ports whose queue holds nothing but different steps of the collective itself. These
+    meet only because one of them is late: a consequence, not a cause. `carried`: for ports of
+    interest, which of the flows that were on their way may have passed there (flows,); empty if
+    not all flows are known.
+    """
+
+    paused: Ports
+    depth: Mapping[int, float]  # of ports that reported
+    path: frozenset[int]
+    shared: Mapping[int, float]  # ports of the path with others' packets -> their share of them
+    excess_ns: float
+    duration_ns: float
+    pauses_told: bool
+    overrun: frozenset[int] = frozenset()
+    carried: Mapping[int, Flags] = field(default_factory=dict)
+
+    def leads(self, port: int, after: int) -> bool:
+        """Whether a flow may have gone from one port to another: pauses spread no other way."""
+        here, there = self.carried.get(port), self.carried.get(after)
+        if here is None or there is None or not here.any():
+            return True
+        return bool((here & there).any())
+
+
+def views(con: duckdb.DuckDBPyConnection, net: Network) -> Iterator[tuple[tuple[Any, ...], View]]:
+    """Each late step with what the switches tell of its time."""
+    told = bool(con.execute("SELECT count(*) FROM pause_spans").fetchall()[0][0])
+    ports: dict[int, list[Any]] = defaultdict(list)
+    for row in con.execute(
+        "SELECT id, switch, port, depth, paused_ns, longest_ns, packets FROM step_ports"
+    ).fetchall():
+        if (row[1], row[2]) in net.number:
+            ports[row[0]].append((net.number[row[1], row[2]], *row[3:]))
+    seen: dict[int, list[Any]] = defaultdict(list)
+    for row in con.execute(
+        """SELECT id, switch, port, bool_or(own),
+            sum(packets) FILTER (NOT own) / sum(packets) FROM step_flows GROUP BY ALL"""
+    ).fetchall():
+        if (row[1], row[2]) in net.number:
+            seen[row[0]].append((net.number[row[1], row[2]], row[3], row[4]))
+    overrun: dict[int, set[int]] = defaultdict(set)
+    for step_id, switch, number in con.execute(_OVERRUN).fetchall():
+        if (switch, number) in net.number:
+            overrun[step_id].add(net.number[switch, number])
+    steps = con.execute(
+        """SELECT id, job, comm, seq, started_ns, ended_ns, excess_ns, critical, src_host,
+        dst_host, over FROM late_steps ORDER BY id"""
+    ).fetchall()
+    ways = _Ways.of(con, net, ports)
+    for step in steps:
+        observed = {port for port, own, _ in seen[step[0]] if own}
+        path = _path(net, step[8], step[9], observed)
+        yield (
+            step,
+            View(
+                paused={p: (ns or 0, long or 0) for p, _, ns, long, _ in ports[step[0]]},
+                depth={p: d or 0.0 for p, d, _, _, n in ports[step[0]] if n is not None},
+                path=frozenset(path),
+                shared={p: share or 0.0 for p, own, share in seen[step[0]] if own},
+                excess_ns=step[6],
+                duration_ns=max(step[5] - step[4], 1),
+                pauses_told=told,
+                overrun=frozenset(overrun[step[0]]),
+                carried=ways.between(step[4], step[5]),
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """When flows (n,) were on their way, and for ports of interest which may have passed (n,)."""
+
+    started_ns: Integers
+    ended_ns: Integers
+    passes: Mapping[int, Flags]
+
+    @staticmethod
+    def of(con: duckdb.DuckDBPyConnection, net: Network, ports: Mapping[int, list[Any]]) -> _Ways:
+        """The flows of the table `flows`, if the ends of all that were seen are known."""
+        stopped = {row[0] for rows in ports.values() for row in rows if (row[2] or 0) > 0}
+        wanted = sorted(stopped.union(*(net.follows(port) for port in stopped)))
+        rows = con.execute(
+            f"""SELECT src_host, dst_host, coalesce(started_ns, {-FOREVER}),
+                coalesce(ended_ns, {FOREVER}) FROM flows"""
+        ).fetchall()
+        known = all(net.row_of(end or "") is not None for row in rows for end in row[:2])
+        strange = con.execute("SELECT 1 FROM switch_flows ANTI JOIN flows USING (flow) LIMIT 1")
+        if not wanted or not known or strange.fetchall():
+            return _Ways(np.zeros(0, np.int64), np.zeros(0, np.int64), {})
+        pairs = {row[:2]: net.on_paths(*row[:2])[wanted] for row in rows}
+        flags = np.array([pairs[row[:2]] for row in rows], np.bool_).reshape(-1, len(wanted))
+        times = np.array([row[2:] for row in rows], np.int64).reshape(-1, 2)
+        passes = dict(zip(wanted, flags.T, strict=True))
+        return _Ways(times[:, 0], times[:, 1], passes)
+
+    def between(self, started_ns: int, ended_ns: int) -> dict[int, Flags]:
+        """Of those on their way at that time."""
+        then = (self.started_ns < ended_ns) & (self.ended_ns > started_ns)
+        return {port: flows[then] for port, flows in self.passes.items()}
+
+
+# Ports where flows of the collective were seen, no other, and no two in the same step.
+_OVERRUN = """
+    WITH alone AS (
+        SELECT id, switch, port FROM step_flows GROUP BY ALL
+        HAVING bool_and(member)),
+    running AS (
+        SELECT f.id, f.switch, f.port, f.flow, w.step, w.started_ns, w.ended_ns
+        FROM step_flows f SEMI JOIN alone USING (id, switch, port) JOIN late_steps l USING (id)
+        JOIN step_waits w ON w.job = l.job AND w.comm = l.comm AND w.seq = l.seq
+            AND w.flow = f.flow AND w.started_ns < l.ended_ns AND w.ended_ns > l.started_ns),
+    met AS (
+        SELECT a.id, a.switch, a.port FROM running a JOIN running b
+            ON a.id = b.id AND a.switch = b.switch AND a.port = b.port AND a.flow < b.flow
+            AND a.step = b.step AND a.started_ns < b.ended_ns AND a.ended_ns > b.started_ns)
+    FROM alone ANTI JOIN met USING (id, switch, port)
+"""
+
+
+def _path(net: Network, src: str | None, dst: str | None, observed: set[int]) -> set[int]:
+    """The ports a flow took: where it was seen; at other distances, all that it may have taken."""
+    if src is None or dst is None or not len(net.ports) or net.row_of(src) is None:
+        return observed
+    away = net.distances[net.row_of(src)][net.device_of]
+    known = {int(away[port]) for port in observed}
+    possible = np.flatnonzero(net.on_paths(src, dst)).tolist()
+    return observed | {port for port in possible if int(away[port]) not in known}

@@ -1,0 +1,1 @@
+"""VenusTrace's view: the trace graph of an iteration, its critical path, slow stages."""

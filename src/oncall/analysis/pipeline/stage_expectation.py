@@ -1,0 +1,122 @@
+"""What a forward or backward of a stage should take.
+
+Two ways beside each other: the paper's, a value that follows its own past within 5 %, and a robust
+one, the median over the iterations that were not slow. A stage that was slow from the beginning has
+no past to compare with: then the same stage of the other pipelines tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from oncall.analysis.pipeline.critical_path import Integers, Times
+from oncall.evidence import relation
+
+ALPHA = 0.05  # within this the expectation follows (VenusTrace 3.3)
+PEERS_BELOW = 0.9  # times its own past: pipelines of one model differ by a few percent
+ITS_PAST, PEERS = "its own past", "other pipelines"
+
+_KIND = [
+    ("job", "VARCHAR", "", "the job"),
+    ("replica", "INTEGER", "", "the pipeline"),
+    ("stage", "INTEGER", "", "pipeline stage"),
+    ("chunk", "INTEGER", "", "model chunk on the stage"),
+    ("task", "VARCHAR", "", "forward or backward"),
+]
+
+
+def _of_others(name: str) -> str:
+    """SQL: the value in the other pipelines; NULL where there are none."""
+    return f"""CASE WHEN count(*) OVER same = 2 THEN sum({name}) OVER same - {name}
+                WHEN count(*) OVER same > 2 THEN median({name}) OVER same END"""
+
+
+@relation(
+    "stage_expectation",
+    reads=["stage_vertices", "training_iterations"],
+    empty_without=["stage_vertices"],
+    columns=[
+        *_KIND,
+        ("usual_ns", "DOUBLE", "ns", "what the task is expected to take"),
+        ("spread_ns", "DOUBLE", "ns", "median deviation from its own median"),
+        ("own_ns", "DOUBLE", "ns", "its median in iterations that were not slow"),
+        ("peers_ns", "DOUBLE", "ns", "the same in the other pipelines; NULL: there are none"),
+        ("basis", "VARCHAR", "", "its own past, or other pipelines"),
+        ("usual_own_ns", "DOUBLE", "ns", "the same of its member with the most time of its own"),
+        ("tasks", "INTEGER", "tasks", "how many it is known from"),
+    ],
+    source="VenusTrace 3.3; median and MAD, comparison of replicas: beyond the paper",
+)
+def stage_expectation() -> str:
+    """The robust expectation of each pipeline's stages, chunks and directions."""
+    return f"""
+        WITH calm AS (
+            SELECT v.job, v.replica, v.stage, v.chunk, v.task, v.duration_ns, v.own_ns AS busy_ns
+            FROM stage_vertices v JOIN training_iterations i USING (job, iteration)
+            WHERE v.duration_ns IS NOT NULL AND v.whole AND NOT i.slow AND NOT i.warm_up),
+        own AS (
+            SELECT job, replica, stage, chunk, task, median(duration_ns) AS own_ns,
+                median(busy_ns) AS busy_ns, count(*) AS tasks
+            FROM calm GROUP BY ALL),
+        spread AS (
+            SELECT job, replica, stage, chunk, task,
+                median(abs(duration_ns - own_ns)) AS spread_ns
+            FROM calm JOIN own USING (job, replica, stage, chunk, task) GROUP BY ALL),
+        beside AS (
+            SELECT *, {_of_others("own_ns")} AS peers_ns, {_of_others("busy_ns")} AS peers_busy_ns
+            FROM own JOIN spread USING (job, replica, stage, chunk, task)
+            WINDOW same AS (PARTITION BY job, stage, chunk, task))
+        SELECT *, CASE WHEN peers_ns < {PEERS_BELOW} * own_ns THEN '{PEERS}' ELSE '{ITS_PAST}' END
+                AS basis,
+            CASE WHEN peers_ns < {PEERS_BELOW} * own_ns THEN peers_ns ELSE own_ns END AS usual_ns,
+            CASE WHEN peers_busy_ns < {PEERS_BELOW} * busy_ns THEN peers_busy_ns ELSE busy_ns END
+                AS usual_own_ns
+        FROM beside
+    """
+
+
+@relation(
+    "paper_expectation",
+    reads=["stage_vertices"],
+    empty_without=["stage_vertices"],
+    columns=[
+        *_KIND,
+        ("iteration", "BIGINT", "", "training iteration"),
+        ("mean_ns", "DOUBLE", "ns", "what its tasks took in the iteration"),
+        ("paper_ns", "DOUBLE", "ns", "what was expected; NULL before the third iteration"),
+    ],
+    source="VenusTrace 3.3, Algorithm 2 (lines 2-10)",
+)
+def paper_expectation(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """The paper's expectation of each kind of task, iteration by iteration."""
+    found = con.execute(
+        """WITH means AS (
+            SELECT job, replica, stage, chunk, task, iteration, avg(duration_ns) AS mean_ns
+            FROM stage_vertices WHERE duration_ns IS NOT NULL AND whole
+            GROUP BY job, replica, stage, chunk, task, iteration)
+        SELECT *, dense_rank() OVER (ORDER BY job, replica, stage, chunk, task) - 1 AS kind,
+            dense_rank() OVER (PARTITION BY job ORDER BY iteration) - 1 AS place
+        FROM means"""
+    ).fetchnumpy()
+    kind, place = (np.asarray(found.pop(name), np.int64) for name in ("kind", "place"))
+    expected = followed(kind, place, np.asarray(found["mean_ns"], np.float64))
+    return {**found, "paper_ns": np.ma.masked_invalid(expected)}
+
+
+def followed(kind: Integers, place: Integers, mean: Times) -> Times:
+    """What is expected of each (kind, place in the recording): the newest mean before it that was
+    within ALPHA of the expectation then, or below: what was reached can be expected, though the
+    first iterations be slow. The second iteration is the first expectation."""
+    table = np.full((int(place.max(initial=-1)) + 1, int(kind.max(initial=-1)) + 1), np.nan)
+    table[place, kind] = mean
+    told = np.full_like(table, np.nan)
+    expected = np.full(table.shape[1], np.nan)
+    for number, row in enumerate(table[1:], start=1):
+        told[number] = expected
+        follows = np.isnan(expected) | (row < (1 + ALPHA) * expected)
+        expected = np.where(follows & ~np.isnan(row), row, expected)
+    return told[place, kind]

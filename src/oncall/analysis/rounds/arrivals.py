@@ -1,0 +1,146 @@
+"""Waits read from arrivals, for recordings that keep calls but no durations.
+
+What a member waits in a round is the time from its own arrival to the last one's. Clocks differ
+between hosts, so each rank's usual offset within the communicator is taken off first: skew and a
+constant head start look alike and are neither a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from oncall.analysis.common.ordering import Ints, sorted_by
+from oncall.evidence import relation
+
+# A rank's usual offset is read from this many first rounds, CCL-D's m (4.2.1), but never from
+# more than a quarter of them: a short recording must keep rounds to compare with.
+OFFSET_ROUNDS = 100
+OFFSET_SHARE = 4
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The calls of all rounds of two members or more, sorted by round.
+
+    `row`, `rank`, `entered_ns`, `wait_ns` (n,) are of the calls; `first` (rounds,) is each
+    round's first call.
+    """
+
+    row: Ints
+    rank: Ints
+    entered_ns: Ints
+    wait_ns: Ints
+    first: Ints
+
+
+@relation(
+    "arrivals",
+    reads=["operations", "knowledge"],
+    optional=["heads"],
+    columns=[
+        ("ops_row", "BIGINT", "", "the call: its row in ops"),
+        ("wait_ns", "BIGINT", "ns", "from its arrival to the last one's, offsets taken off"),
+    ],
+    source="CCL-D 4.2.1, without durations",
+)
+def arrivals(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """Each member's wait in each collective round of jobs that record no durations."""
+    waits = _waits(con)
+    if waits is None:
+        return {"ops_row": [], "wait_ns": []}
+    return {"ops_row": waits.row, "wait_ns": waits.wait_ns}
+
+
+@relation(
+    "arrival_rounds",
+    reads=["operations", "knowledge"],
+    optional=["heads"],
+    columns=[
+        ("ops_row", "BIGINT", "", "one of its calls: the row in ops"),
+        ("at_ns", "BIGINT", "ns", "first entry"),
+        ("ranks", "INTEGER", "ranks", "members whose arrival is known"),
+        ("wait_ns", "BIGINT", "ns", "longest wait, offsets taken off"),
+        ("last_rank", "INTEGER", "", "the last to arrive"),
+    ],
+    source="CCL-D 4.2.1, without durations",
+)
+def arrival_rounds(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """The collective rounds of jobs that record no durations, with their longest wait."""
+    waits = _waits(con)
+    if waits is None:
+        return {name: [] for name in ("ops_row", "at_ns", "ranks", "wait_ns", "last_rank")}
+    first = waits.first
+    ranks = np.diff(np.append(first, len(waits.row)))
+    # The last to arrive waits for nobody; of several the lowest rank stands for them.
+    last = np.flatnonzero(waits.wait_ns == 0)
+    number = np.repeat(np.arange(len(first)), ranks)[last]
+    last = last[sorted_by(number, waits.rank[last])]
+    last = last[np.searchsorted(number, np.arange(len(first)))]
+    return {
+        "ops_row": waits.row[first],
+        "at_ns": np.minimum.reduceat(waits.entered_ns, first),
+        "ranks": ranks,
+        "wait_ns": np.maximum.reduceat(waits.wait_ns, first),
+        "last_rank": waits.rank[last],
+    }
+
+
+def _waits(con: duckdb.DuckDBPyConnection) -> Waits | None:
+    """Everybody's wait in every round of jobs without durations; None if there is none."""
+    if not con.execute("SELECT 1 FROM knowledge WHERE NOT durations").fetchall():
+        return None
+    calls = con.execute(
+        """SELECT o.ops_row, o.seq, o.rank, o.entered_ns, m.number, m.comm_number
+           FROM operations o
+           JOIN (SELECT job, comm, rank, row_number() OVER () AS number,
+                     dense_rank() OVER (ORDER BY job, comm) AS comm_number FROM heads) m
+               USING (job, comm, rank)
+           SEMI JOIN (SELECT job FROM knowledge WHERE NOT durations) USING (job)
+           WHERE o.kind = 'coll' AND o.seq IS NOT NULL AND o.entered_ns IS NOT NULL
+               AND coalesce(o.done, true)"""
+    ).fetchnumpy()
+    row, seq, rank, entered_ns, member, comm = (
+        np.asarray(values, dtype=np.int64) for values in calls.values()
+    )
+    order = sorted_by(comm, seq)
+    new = np.append(True, (np.diff(comm[order]) != 0) | (np.diff(seq[order]) != 0))
+    sizes = np.diff(np.append(np.flatnonzero(new[: len(order)]), len(order)))
+    order = order[np.repeat(sizes > 1, sizes)]
+    if not len(order):
+        return None
+    sizes = sizes[sizes > 1]
+    first = np.cumsum(sizes) - sizes
+    round_of = np.repeat(np.arange(len(first)), sizes)
+    arrival = without_offsets(entered_ns[order], round_of, first, member[order])
+    wait_ns = np.maximum.reduceat(arrival, first)[round_of] - arrival
+    return Waits(row[order], rank[order], entered_ns[order], wait_ns, first)
+
+
+def without_offsets(entered_ns: Ints, round_of: Ints, first: Ints, member: Ints) -> Ints:
+    """Arrivals within their round, less each member's usual place in its first rounds.
+
+    Rows are sorted by round; `round_of` (n,) numbers each row's round, `first` (rounds,) is each
+    round's first row, `member` (n,) numbers the memberships. The usual place is a median.
+    """
+    sizes = np.diff(np.append(first, len(entered_ns)))
+    # Relative to the round's first row: a float cannot hold Unix nanoseconds.
+    relative = entered_ns - entered_ns[first][round_of]
+    relative = relative - (np.add.reduceat(relative, first) // sizes)[round_of]
+    order = np.argsort(member, kind="stable")
+    starts = np.flatnonzero(np.append(True, np.diff(member[order]) != 0))
+    rounds = np.diff(np.append(starts, len(order)))
+    few = np.minimum(OFFSET_ROUNDS, np.maximum(1, rounds // OFFSET_SHARE))
+    usual = np.zeros(int(member.max()) + 1, dtype=np.int64)
+    for number in np.unique(few):
+        chosen = np.flatnonzero(few == number)
+        rows = order[starts[chosen][:, np.newaxis] + np.arange(number)]
+        # From the first on: a clock that starts at boot is further off than a float can tell.
+        origin = relative[rows[:, 0]]
+        middle = np.median(relative[rows] - origin[:, np.newaxis], axis=1)
+        usual[member[rows[:, 0]]] = origin + middle.astype(np.int64)
+    return np.asarray(relative - usual[member], dtype=np.int64)

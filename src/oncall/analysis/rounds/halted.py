@@ -1,0 +1,41 @@
+"""Processes that are gone: they wait for nobody, whatever they have in flight."""
+
+from __future__ import annotations
+
+from oncall.core.units import NS_PER_S
+from oncall.evidence import relation
+
+_LEGAL_NS = 300 * NS_PER_S  # no legal operation lasts longer (hang.yaml, hang_after)
+
+
+@relation(
+    "halted",
+    reads=["launches"],
+    optional=["in_flight"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "a rank whose process does nothing any more"),
+        ("state", "VARCHAR", "", "dead or stopped"),
+    ],
+    source="CCL-D 2.2: a rank that is gone is one that does not enter",
+    at="node",
+)
+def halted() -> str:
+    """Ranks that the newest look found dead or stopped, and running on no communicator.
+
+    A process that died after a long wait was ended because of a hang, by a watchdog or a person:
+    what it waited for is the cause still, and it is not among them.
+    """
+    return f"""
+        WITH newest AS (
+            SELECT * FROM launches WHERE rank IS NOT NULL
+            QUALIFY coalesce(at_ns, 0) = max(coalesce(at_ns, 0)) OVER (PARTITION BY job, rank)),
+        ended AS (
+            SELECT job, rank, min(state) FILTER (state IN ('dead', 'stopped')) AS state
+            FROM newest GROUP BY job, rank
+            HAVING bool_or(state IN ('dead', 'stopped'))
+                AND NOT coalesce(bool_or(state IN ('running', 'init')), false))
+        SELECT * FROM ended e WHERE state = 'stopped' OR NOT EXISTS (
+            FROM in_flight i WHERE i.job = e.job AND i.rank = e.rank
+                AND coalesce(i.waited_ns >= {_LEGAL_NS}, true))
+    """

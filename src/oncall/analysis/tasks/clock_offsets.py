@@ -1,0 +1,183 @@
+"""How far each node's clock is from the common time, and by how much that may be wrong.
+
+Where clocks were measured, that is it. Else the recording tells: a collective ends on all members
+nearly together, as each needs what all the others gave. The median difference of ends over many
+rounds is the difference of two clocks; over all pairs of nodes that share communicators, offsets
+are the least-squares solution. Where only calls are told, the call after a round stands for its
+end, far less exactly, and the error says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from oncall.analysis.tasks.schedules import Array
+from oncall.evidence import relation
+
+_FEWEST = 5  # rounds that two nodes must share
+_ROUNDS = 500  # of each communicator are enough
+_TAIL_NS = 50_000  # members leave a collective apart by as much: a ring's last hops
+_CALL_NS = 2_000_000  # and call the next one apart by as much more
+_PROMPT_NS = 5_000_000
+
+_COLUMNS = [
+    ("job", "VARCHAR", "", "the job"),
+    ("node", "VARCHAR", "", "host"),
+    ("offset_ns", "BIGINT", "ns", "to subtract from the node's times"),
+    ("error_ns", "BIGINT", "ns", "half width of what the offset may be off by"),
+    ("source", "VARCHAR", "", "measured, estimated (from collectives), or same node"),
+]
+
+_COLLECTIVES = "('AllReduce', 'AllGather', 'ReduceScatter', 'AllToAll', 'Barrier')"
+
+# When each node's last rank left a round, as its end tells.
+_ENDS = """
+    SELECT o.job, o.comm, o.seq, p.node,
+        max(coalesce(o.ended_ns, o.entered_ns + o.duration_ns)) AS left_ns
+    FROM operations o SEMI JOIN wide w ON w.job = o.job AND w.comm = o.comm
+    JOIN placed p ON p.job = o.job AND p.rank = o.rank
+    WHERE o.kind = 'coll' AND coalesce(o.done, true) AND o.op IN {collectives}
+    GROUP BY ALL
+"""
+# The same as the next call tells, where it is the same one on all nodes, and prompt on one that
+# came last and so did not wait.
+_NEXT_CALLS = """
+    SELECT job, comm, seq, node, next_ns AS left_ns
+    FROM (SELECT o.job, o.rank, o.kind, o.op, o.comm, o.seq, o.called_ns,
+              lead(o.called_ns) OVER mine AS next_ns,
+              hash(lead(o.comm) OVER mine, lead(o.seq) OVER mine) AS next_round
+          FROM operations o
+          WINDOW mine AS (PARTITION BY o.job, o.rank ORDER BY o.called_ns, o.seq))
+    SEMI JOIN wide USING (job, comm) JOIN placed USING (job, rank)
+    WHERE kind = 'coll' AND op IN {collectives}
+    QUALIFY min(next_ns - called_ns) OVER (PARTITION BY job, comm, seq) <= {prompt}
+        AND min(next_round) OVER (PARTITION BY job, comm, seq)
+            = max(next_round) OVER (PARTITION BY job, comm, seq)
+"""
+_SHARED = """
+    WITH placed AS (SELECT DISTINCT ON (job, rank) job, rank, node FROM ranks
+                    WHERE node IS NOT NULL ORDER BY ALL),
+    wide AS (
+        SELECT m.job, m.comm FROM members m JOIN placed p USING (job, rank)
+        WHERE m.comm IS NOT NULL GROUP BY m.job, m.comm HAVING count(DISTINCT p.node) > 1),
+    told AS ({ends}),
+    newest AS (
+        SELECT job, comm, seq, node, max(left_ns) AS left_ns FROM told
+        WHERE left_ns IS NOT NULL GROUP BY job, comm, seq, node
+        QUALIFY seq > max(seq) OVER (PARTITION BY job, comm) - {rounds}),
+    lined AS (
+        SELECT a.job, a.node AS one, b.node AS other, b.left_ns - a.left_ns AS apart_ns
+        FROM newest a JOIN newest b ON a.job = b.job AND a.comm = b.comm AND a.seq = b.seq
+            AND a.node < b.node)
+    SELECT job, one, other, median(apart_ns), mad(apart_ns), count(*), {only_calls}
+    FROM lined GROUP BY job, one, other HAVING count(*) >= {fewest} ORDER BY ALL
+"""
+
+
+@relation(
+    "clock_offsets",
+    reads=["ranks"],
+    optional=["clocks", "operations", "members"],
+    columns=_COLUMNS,
+    source="VenusTrace 3.3; NTP's median of differences (RFC 5905)",
+)
+def clock_offsets(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """Each node's clock against the common time. A node that is not here is not known."""
+    nodes: dict[str, list[str]] = {}
+    for job, node in con.execute(
+        "SELECT DISTINCT job, node FROM ranks WHERE node IS NOT NULL ORDER BY ALL"
+    ).fetchall():
+        nodes.setdefault(job, []).append(node)
+    measured = {
+        node: (offset_ns, error_ns)
+        for node, offset_ns, error_ns in con.execute(
+            "SELECT node, arg_min(offset_ns, (error_ns, offset_ns)), min(error_ns) FROM clocks "
+            "WHERE offset_ns IS NOT NULL AND error_ns IS NOT NULL GROUP BY node"
+        ).fetchall()
+    }
+    rows: list[tuple[Any, ...]] = []
+    open_jobs = {job for job, mine in nodes.items() if len(mine) > 1 and not measured}
+    shared = _shared(con) if open_jobs else []
+    for job, mine in nodes.items():
+        if len(mine) == 1:
+            rows.append((job, mine[0], 0, 0, "same node"))
+        elif measured:
+            rows += [(job, node, *measured[node], "measured") for node in mine if node in measured]
+        else:
+            pairs = [pair[1:] for pair in shared if pair[0] == job]
+            rows += [(job, *each, "estimated") for each in estimate(mine, pairs)]
+    return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
+
+
+def _shared(con: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
+    """How much later rounds end on one node than on another: pairs as `estimate` takes them,
+    each with its job before it."""
+    for ends, only_calls in ((_ENDS, False), (_NEXT_CALLS, True)):
+        told = ends.format(collectives=_COLLECTIVES, prompt=_PROMPT_NS)
+        query = _SHARED.format(ends=told, rounds=_ROUNDS, only_calls=only_calls, fewest=_FEWEST)
+        if found := con.execute(query).fetchall():
+            return found
+    return []
+
+
+def estimate(
+    nodes: list[str], pairs: list[tuple[str, str, float, float, int, bool]]
+) -> list[tuple[str, int, int]]:
+    """Offsets and errors (ns) of the nodes that hang together most, their mean 0.
+
+    `pairs`: node, other node, the median and the median deviation of how much later rounds end on
+    the other, of how many rounds, and whether only calls are told.
+    """
+    number = {node: place for place, node in enumerate(nodes)}
+    one = np.array([number[pair[0]] for pair in pairs], dtype=np.int64)
+    other = np.array([number[pair[1]] for pair in pairs], dtype=np.int64)
+    apart = np.array([pair[2] for pair in pairs], dtype=np.float64)
+    error = np.array(
+        [
+            _TAIL_NS + _CALL_NS * is_call + 3 * 1.4826 * spread / np.sqrt(count)
+            for _, _, _, spread, count, is_call in pairs
+        ]
+    )
+    part = _largest_part(len(nodes), one, other)
+    if len(part) < 2:
+        return []
+    kept = np.isin(one, part)
+    one, other, apart, error = one[kept], other[kept], apart[kept], error[kept]
+    place = np.full(len(nodes), -1)
+    place[part] = np.arange(len(part))
+    # Weighted normal equations of a graph; the smallest norm makes the mean 0.
+    weight = 1 / np.square(error)
+    laplacian = np.zeros((len(part), len(part)))
+    right = np.zeros(len(part))
+    a, b = place[one], place[other]
+    np.add.at(laplacian, (a, a), weight)
+    np.add.at(laplacian, (b, b), weight)
+    np.add.at(laplacian, (a, b), -weight)
+    np.add.at(laplacian, (b, a), -weight)
+    np.add.at(right, b, weight * apart)
+    np.add.at(right, a, -weight * apart)
+    offset = np.linalg.lstsq(laplacian, right, rcond=None)[0]
+    # What the pairs contradict one another by is an error, too.
+    residual = np.abs(apart - (offset[b] - offset[a]))
+    spread = np.zeros(len(part))
+    for end in (a, b):
+        np.maximum.at(spread, end, error + residual)
+    rounded = np.rint([offset, spread]).astype(np.int64).T.tolist()
+    return [(nodes[node], *each) for node, each in zip(part.tolist(), rounded, strict=True)]
+
+
+def _largest_part(count: int, one: Array, other: Array) -> Array:
+    """The nodes of the largest part of a graph that hangs together."""
+    label = np.arange(count)
+    while True:
+        lowest = label.copy()
+        np.minimum.at(lowest, one, label[other])
+        np.minimum.at(lowest, other, label[one])
+        if (lowest == label).all():
+            break
+        label = lowest
+    return np.flatnonzero(label == np.bincount(label).argmax())

@@ -1,0 +1,121 @@
+"""Evaluations: passes that only go forward, before an iteration or between two.
+
+They are told from training by what never comes back. Few ranks call anything between the last pass
+of an evaluation and the first of the next iteration, so that both lie between the same two bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.tasks.pipeline_places import Seated, shape_of
+from oncall.analysis.tasks.rank_calls import RECV, SEND, UNKNOWN
+from oncall.analysis.tasks.schedules import GPIPE, ONE_FORWARD_ONE_BACKWARD, warm_up
+
+
+def split_evaluations(ranks: Sequence[Seated]) -> list[list[Block]]:
+    """The blocks of each rank, each either of evaluation or of training. Torn ones stay as they
+    are, but for an evaluation in which the recording ends: who cannot tell it has it as others."""
+    evaluates = any(map(_ends_in_evaluation, ranks))
+    return [
+        [
+            part
+            for number, block in enumerate(one.blocks, 1 - len(one.blocks))
+            for part in _split(one, block, _passes(one, block, evaluates and number == 0))
+        ]
+        for one in ranks
+    ]
+
+
+def _split(one: Seated, block: Block, passes: int) -> list[Block]:
+    """An evaluation of so many passes, and what comes after it."""
+    calls, events, each = one.calls, block.events, one.place.transfers_forward
+    cut = passes * each
+    if passes <= 0 or cut > len(events):
+        return [block]
+    if cut >= len(events) - 1:  # one more may have come in
+        return [replace(block, passes=-(-len(events) // each))]
+    last = events[cut - 1]
+    at = int(last + 1 if calls.use[last] == SEND else events[cut])
+    ended_ns = int(calls.ended_ns[last])
+    return [
+        replace(block, end=at, until=at, events=events[:cut], torn_after=False, passes=passes),
+        replace(
+            block,
+            begin=at,
+            events=events[cut:],
+            torn_before=False,
+            is_bounded=False,
+            started_ns=ended_ns if ended_ns != UNKNOWN else int(calls.entered_ns[last]),
+        ),
+    ]
+
+
+def _passes(one: Seated, block: Block, evaluates: bool) -> int:
+    """How many passes without a backward a block begins with. `evaluates`: the recording ends in
+    it, and other ranks evaluate then."""
+    if block.torn_before:
+        return 0
+    if block.torn_after:
+        return _passes_begun(one, block, evaluates)
+    place, each = one.place, one.place.transfers_forward
+    if one.forward is not None:
+        onward = int(one.forward[block.events].sum())
+        return max(0, 2 * onward - len(block.events)) // each
+    if place.schedule != ONE_FORWARD_ONE_BACKWARD:
+        # Forwards and backwards look alike: those beyond an iteration's are of an evaluation.
+        usually = 2 * place.transfers_each * (place.micro_batches or 0)
+        same = usually and place.fewest_micro_batches in (None, place.micro_batches)
+        return max(0, len(block.events) - usually) // each if same else 0
+    shape = shape_of(one.calls, block, one.forward)
+    if (
+        min(place.micro_batches or 0, place.fewest_micro_batches or place.behind + 1)
+        <= place.behind
+    ):
+        return 0  # no exchange of both kinds at once that evaluations would lack
+    return shape.sends if not shape.joint else max(0, shape.sent_alone - place.behind)
+
+
+def _ends_in_evaluation(one: Seated) -> bool:
+    if not one.blocks or not one.blocks[-1].torn_after or one.blocks[-1].torn_before:
+        return False
+    return _passes_begun(one, one.blocks[-1], evaluates=False) > 0
+
+
+def _passes_begun(one: Seated, block: Block, evaluates: bool) -> int:
+    """The same where the recording ends in the block: more forwards than any iteration begins
+    with, or all of those, done, and no gradient asked for."""
+    calls, place, events = one.calls, one.place, block.events
+    each = place.transfers_forward
+    if one.forward is None:
+        shape = shape_of(calls, block, None)
+        # In a ring each pass leaves one more Send on the first stage, one more Recv on the last.
+        passes = abs(shape.sends - shape.receives)
+        evaluates |= passes * each == len(events) and passes >= (place.micro_batches or 1)
+        joint = place.schedule == ONE_FORWARD_ONE_BACKWARD and shape.joint
+        return len(events) // each if evaluates and not joint else 0
+    onward = one.forward[events]
+    gradients = np.flatnonzero(~onward)
+    if evaluates and not len(gradients):
+        return len(events) // each
+    if (place.stages is None and place.chunks > 1) or place.micro_batches is None:
+        return 0
+    before = int(gradients[0]) if len(gradients) else len(events)
+    passed = onward & (calls.use[events] == (RECV if place.is_last else SEND))
+    leading = int(passed[:before].sum())
+    stages, stage = place.template
+    warm = warm_up(place.schedule, stages, stage, place.micro_batches, place.chunks)
+    most = min(1 + warm, place.micro_batches * place.chunks)
+    done = not calls.knows_ends or calls.ended_ns[events[-1]] >= 0
+    if not len(gradients) and not place.is_last and done and leading >= most:
+        return len(events) // each
+    if place.schedule == GPIPE:
+        return 0
+    most += place.chunks > 1  # the next one may be asked for
+    if leading <= most:
+        return 0
+    return (leading - most if len(gradients) else leading) // place.chunks

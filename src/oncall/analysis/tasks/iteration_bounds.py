@@ -1,0 +1,123 @@
+"""Where iterations begin and end in one rank's calls.
+
+Between the last backward of an iteration and the first forward of the next a rank calls what it
+calls nowhere else: norms, losses, flags, over groups that no task uses. Those calls are the bounds,
+whatever they are and however many. A place where the recorder lost calls is a bound, too: what is
+on both sides of it is of one iteration or of two, and only counting tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from oncall.analysis.tasks.rank_calls import OUTSIDE, RECV, REPLICAS, SEND, TASK, UNKNOWN, RankCalls
+from oncall.analysis.tasks.schedules import Array
+
+
+@dataclass(frozen=True)
+class Block:
+    """Calls `begin` to `end` (positions, the end not included) between two bounds.
+
+    `events` are the positions of what tells tasks in it. `torn_before`, `torn_after`: calls may
+    be missing there, as the recorder lost them or the recording began or ended. `started_ns`: when
+    the rank left the bound before it; `until`: the position at which the next block begins.
+    `passes`: so many passes forward, of an evaluation; 0: of training. `is_bounded`: a bound lies
+    before it.
+    """
+
+    begin: int
+    end: int
+    until: int
+    events: Array
+    torn_before: bool
+    torn_after: bool
+    started_ns: int
+    passes: int = 0
+    is_bounded: bool = True
+
+
+def find_blocks(calls: RankCalls) -> list[Block]:
+    """The blocks in the order of the calls; none where nothing tells tasks."""
+    events = telling(calls)
+    if not len(events):
+        return []
+    bounding = np.isin(calls.use, _bounding(calls))
+    bounds_upto = np.concatenate([[0], np.cumsum(bounding)])
+    lost_upto = np.concatenate([[0], np.cumsum(calls.lost)])
+    after = events + 1
+    bound = bounds_upto[events[1:]] > bounds_upto[after[:-1]]
+    torn = lost_upto[after[1:]] > lost_upto[after[:-1]]
+    cuts = np.flatnonzero(bound | torn)
+    positions = np.flatnonzero(bounding)
+    firsts = np.concatenate([[0], cuts + 1])
+    lasts = np.concatenate([cuts, [len(events) - 1]])
+    # The bounds around a block: the last before its first event, the first after its last.
+    before = np.searchsorted(positions, events[firsts]) - 1
+    behind = np.searchsorted(positions, events[lasts])
+    padded = np.concatenate([positions, [len(calls)]])
+    begins = np.where(before >= 0, padded[np.maximum(before, 0)] + 1, 0)
+    begins = _after_parameters(calls, begins)
+    begins[1:] = np.maximum(begins[1:], events[lasts[:-1]] + 1)
+    ends = np.minimum(padded[behind], np.append(events[firsts[1:]], len(calls)))
+    torn_between = [True, *torn[cuts].tolist(), True]
+    left_ns = np.where(calls.ended_ns >= 0, calls.ended_ns, calls.entered_ns)
+    return [
+        Block(
+            begin=int(begins[i]),
+            end=int(ends[i]),
+            until=int(begins[i + 1]) if i + 1 < len(firsts) else len(calls),
+            events=events[firsts[i] : lasts[i] + 1],
+            # Where the recording begins with a bound the first block is whole.
+            torn_before=torn_between[i] and (i > 0 or before[0] < 0),
+            torn_after=torn_between[i + 1]
+            and (i + 1 < len(firsts) or behind[-1] >= len(positions)),
+            started_ns=int(left_ns[begins[i] - 1])
+            if before[i] >= 0 and not (torn_between[i] and i)
+            else UNKNOWN,
+        )
+        for i in range(len(firsts))
+    ]
+
+
+def _after_parameters(calls: RankCalls, begins: Array) -> Array:
+    """The begins, each behind what replicas exchange right there: parameters, once the optimizer
+    is done. Gathered later, they come while the first forward runs."""
+    apart = np.append(np.flatnonzero(calls.use != REPLICAS), len(calls))
+    return np.asarray(np.where(begins > 0, apart[np.searchsorted(apart, begins)], begins))
+
+
+def telling(calls: RankCalls) -> Array:
+    """Positions of the calls that tell tasks: the pipeline's, else those within tasks, else those
+    between replicas."""
+    for uses in ((SEND, RECV), (TASK,), (REPLICAS,)):
+        found = np.flatnonzero(np.isin(calls.use, uses))
+        if len(found):
+            return found
+    return np.zeros(0, dtype=np.int64)
+
+
+def _bounding(calls: RankCalls) -> Sequence[int]:
+    """Calls that are made between iterations only. Gradients may be reduced within a backward, so
+    that they bound only where nothing else does."""
+    return (OUTSIDE,) if (calls.use == OUTSIDE).any() else (REPLICAS,)
+
+
+def left_together(ranks: Sequence[RankCalls], blocks: Sequence[Sequence[Block]]) -> list[Array]:
+    """When each rank left the bound before each of its blocks (blocks,), UNKNOWN where nothing
+    tells. Where only calls are told, that is when the last of those seen has called as well."""
+    left = [np.array([one.started_ns for one in mine], dtype=np.int64) for mine in blocks]
+    bounds = [
+        (rank, block, (int(calls.comm[at]), int(calls.seq[at])))
+        for rank, (calls, mine) in enumerate(zip(ranks, blocks, strict=True))
+        for block, at in enumerate(one.begin - 1 for one in mine)
+        if not calls.knows_ends and at >= 0 and left[rank][block] >= 0 and calls.seq[at] != UNKNOWN
+    ]
+    last: dict[tuple[int, int], int] = {}
+    for rank, block, bound in bounds:
+        last[bound] = max(last.get(bound, UNKNOWN), int(left[rank][block]))
+    for rank, block, bound in bounds:
+        left[rank][block] = last[bound]
+    return left

@@ -1,0 +1,125 @@
+"""One number for an iteration on all ranks of a node, though each saw another part of it all.
+
+Ranks leave the calls between two iterations together, as most of those are of all ranks. So blocks
+that began together are one iteration, and the numbers need no communicator's count: counts begin
+anew with every process, and differ between communicators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.tasks.schedules import Array
+
+NOT_NUMBERED = int(np.iinfo(np.int64).min)
+_TOGETHER = 0.25  # of an iteration; pipelines leave their ranks no further apart
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A rank's blocks; arrays (blocks,).
+
+    `trains`: with tasks of training; `whole`: all of an iteration's; `began_ns`: when, -1 unknown;
+    `count`: the number of its first call on a communicator that every block uses, -1 unknown.
+    """
+
+    blocks: Sequence[Block]
+    trains: Array
+    whole: Array
+    began_ns: Array
+    count: Array
+
+
+def number_blocks(ranks: Sequence[Numbered]) -> list[Array]:
+    """The iteration of each block of each rank, 0 the first that some rank saw whole.
+
+    Where every recorder lost calls, their numbers tell how many iterations are missing, else the
+    usual duration does.
+    """
+    if not ranks:
+        return []
+    starts = np.concatenate([_starts(one) for one in ranks])
+    numbers = np.full(len(starts), NOT_NUMBERED)
+    known = np.flatnonzero(starts != NOT_NUMBERED)
+    if len(known):
+        usual_ns = _usual(ranks, [_starts(one) for one in ranks])
+        # Checkpoints, however many, only make the way to the next iteration longer.
+        shortest_ns = _usual(ranks, [_starts(one) for one in ranks], quantile=0.25)
+        order = known[np.argsort(starts[known], kind="stable")]
+        steps = np.diff(starts[order], prepend=starts[order[0]])
+        opens = (steps > _TOGETHER * shortest_ns) | (np.arange(len(order)) == 0)
+        place = np.full(len(starts), -1)
+        place[order] = np.cumsum(opens) - 1
+        apart = np.maximum(1, np.round(np.diff(starts[order[opens]]) / max(usual_ns, 1)))
+        _count_apart(ranks, place, apart)
+        numbers[known] = np.concatenate([[0], np.cumsum(apart)])[place[known]].astype(np.int64)
+    for one, mine in zip(ranks, _split(ranks, numbers), strict=True):
+        _fill_in(one, mine)
+    whole = np.concatenate([one.whole for one in ranks]) & (numbers != NOT_NUMBERED)
+    numbers[numbers != NOT_NUMBERED] -= numbers[whole].min() if whole.any() else 0
+    return _split(ranks, numbers)
+
+
+def _split(ranks: Sequence[Numbered], values: Array) -> list[Array]:
+    """Values of all blocks by rank."""
+    return np.split(values, np.cumsum([len(one.blocks) for one in ranks])[:-1])
+
+
+def _count_apart(ranks: Sequence[Numbered], place: Array, apart: Array) -> None:
+    """Write how many iterations lie between each two places in time, where a rank tells that: by
+    its count of calls, or as it saw them all."""
+    for one, mine in zip(ranks, _split(ranks, place), strict=True):
+        at = np.flatnonzero((mine >= 0) & (one.count >= 0))
+        usual = _usual([one], [one.count])
+        calls = np.diff(one.count[at])
+        adjacent = (np.diff(mine[at]) == 1) & (calls > 0) & (0 < usual < np.inf)
+        apart[mine[at][:-1][adjacent]] = np.maximum(1, np.round(calls[adjacent] / usual))
+    for one, mine in zip(ranks, _split(ranks, place), strict=True):
+        at = np.flatnonzero(mine >= 0)
+        trained = _trained(one, at)
+        seen = (np.diff(mine[at]) == 1) & (trained > 0)
+        apart[mine[at][:-1][seen]] = trained[seen]
+
+
+def _trained(one: Numbered, at: Array) -> Array:
+    """From each of the blocks `at` to the next of them: how many iterations, 0 where calls were
+    lost in between."""
+    torn = np.cumsum([0, *(block.torn_after for block in one.blocks)])
+    trained = np.cumsum([0, *one.trains.tolist()])
+    return np.asarray(np.where(np.diff(torn[at]) == 0, np.diff(trained[at]), 0))
+
+
+def _starts(one: Numbered) -> Array:
+    """When each block of training began, where ranks began it together."""
+    together = np.array([b.is_bounded and not b.torn_before for b in one.blocks], dtype=np.bool_)
+    return np.asarray(
+        np.where(one.trains & (one.began_ns >= 0) & together, one.began_ns, NOT_NUMBERED)
+    )
+
+
+def _usual(ranks: Sequence[Numbered], values: Sequence[Array], quantile: float = 0.5) -> float:
+    """The usual step of the values from one iteration to the next; endless of none."""
+    steps = [np.zeros(0)]
+    for one, mine in zip(ranks, values, strict=True):
+        at = np.flatnonzero(one.trains & (mine >= 0))
+        trained = _trained(one, at)
+        steps.append(np.diff(mine[at])[trained > 0] / trained[trained > 0])
+    every = np.concatenate(steps)
+    return float(np.quantile(every, quantile)) if len(every) else np.inf
+
+
+def _fill_in(one: Numbered, numbers: Array) -> None:
+    """Number the blocks of which the begin was not seen: each is the one before the block behind
+    it, or the one after the block before it, where nothing was lost in between."""
+    blocks, trained = one.blocks, np.flatnonzero(one.trains)
+    for i, j in reversed(list(pairwise(trained.tolist()))):
+        if numbers[i] == NOT_NUMBERED != numbers[j] and not blocks[j].torn_before:
+            numbers[i] = numbers[j] - 1
+    for i, j in pairwise(trained.tolist()):
+        if numbers[j] == NOT_NUMBERED != numbers[i] and not blocks[j].torn_before:
+            numbers[j] = numbers[i] + 1

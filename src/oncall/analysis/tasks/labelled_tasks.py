@@ -1,0 +1,394 @@
+"""Each rank's calls as tasks: iteration, micro-batch, forward or backward (VenusTrace 3.3).
+
+Computed from the operations of one node alone, so that nodes answer with tasks instead of calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from oncall.analysis.tasks.evaluation_blocks import split_evaluations
+from oncall.analysis.tasks.iteration_bounds import Block, find_blocks, left_together
+from oncall.analysis.tasks.iteration_ends import Ends, iteration_ends
+from oncall.analysis.tasks.iteration_numbers import NOT_NUMBERED, Numbered, number_blocks
+from oncall.analysis.tasks.micro_batch_counts import micro_batch_counts
+from oncall.analysis.tasks.pipeline_layouts import pipeline_comms, read_memberships
+from oncall.analysis.tasks.pipeline_places import Found, Place, Places, find_places, seat
+from oncall.analysis.tasks.rank_calls import RECV, REPLICAS, TASK, UNKNOWN, RankCalls, read_calls
+from oncall.analysis.tasks.replica_iterations import replica_blocks, whole_blocks
+from oncall.analysis.tasks.schedule_fit import Told
+from oncall.analysis.tasks.schedules import Array
+from oncall.analysis.tasks.task_calls import calls_inside
+from oncall.analysis.tasks.task_inputs import Computed, inputs_sent
+from oncall.analysis.tasks.task_lateness import Late, lateness
+from oncall.analysis.tasks.task_positions import Tasks, place_alone, place_tasks
+from oncall.analysis.tasks.task_times import time_tasks, transfers_over
+from oncall.evidence import relation
+from oncall.evidence.columns import Words
+from oncall.evidence.schema import BY_NAME
+
+TASK_COLUMNS = [(c.name, c.type, c.unit, c.meaning) for c in BY_NAME["stage_tasks"].columns]
+_TASKS = (
+    "forward",
+    "backward",
+    "forward_recv",
+    "backward_recv",
+    "forward_send",
+    "backward_send",
+    "evaluation",
+    "gradients",
+    "embedding",
+    "parameters",
+    "optimizer",
+    "checkpoint",
+    "other",
+)
+_EVALUATION = _TASKS.index("evaluation")
+
+
+@relation(
+    "labelled_tasks",
+    reads=["operations", "members"],
+    optional=["in_flight", "jobs", "ranks"],
+    columns=TASK_COLUMNS,
+    source="VenusTrace 3.3",
+    at="node",
+)
+def labelled_tasks(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """The tasks of every rank of which all operations are here; none where calls do not tell."""
+    return label(con)
+
+
+def label(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """Columns of stage_tasks from relations operations, members, in_flight and table jobs."""
+    told = _told(con)
+    sizes = dict(
+        con.execute(
+            "SELECT comm, greatest(max(size), count(*)) FROM members WHERE comm IS NOT NULL "
+            "GROUP BY comm"
+        ).fetchall()
+    )
+    parts = []
+    for job, ranks in _found(con).items():
+        places = _places(con, job, ranks, told.get(job, Told()))
+        parts += _label_job(ranks, told.get(job, Told()), places.of_rank, sizes)
+    return _columns(parts)
+
+
+def why_unlabelled(con: duckdb.DuckDBPyConnection, job: str) -> str | None:
+    """Why ranks of a pipeline whose operations are here have no labels; None if that is not so."""
+    sends = "SELECT 1 FROM operations WHERE job = ? AND kind = 'p2p' LIMIT 1"
+    if not con.execute(sends, [job]).fetchall():
+        return None
+    ranks = _found(con).get(job, [])
+    return _places(con, job, ranks, _told(con).get(job, Told())).why_not or None
+
+
+def _found(con: duckdb.DuckDBPyConnection) -> dict[str, list[Found]]:
+    by_job: dict[str, list[Found]] = {}
+    for calls in read_calls(con):
+        by_job.setdefault(calls.job, []).append(Found(calls, find_blocks(calls)))
+    return by_job
+
+
+def _places(con: duckdb.DuckDBPyConnection, job: str, ranks: Sequence[Found], told: Told) -> Places:
+    comms = {comm for one in ranks for comm in pipeline_comms(one.calls)}
+    return find_places(ranks, read_memberships(con, job, sorted(comms)), told)
+
+
+def _told(con: duckdb.DuckDBPyConnection) -> dict[str, Told]:
+    rows = con.execute(
+        "SELECT job, any_value(pp), any_value(micro_batches), any_value(chunks), "
+        "any_value(schedule) FROM jobs GROUP BY job"
+    ).fetchall()
+    return {job: Told(*values) for job, *values in rows}
+
+
+def _label_job(
+    ranks: Sequence[Found], told: Told, places: dict[int, Place], sizes: Mapping[int, int]
+) -> list[dict[str, Any]]:
+    """Columns of the tasks of the ranks of one job that are here, some for each rank."""
+    places = _pipeline_length(places)
+    labelled = _of_pipeline([one for one in ranks if one.is_chained], places)
+    labelled += [_alone(one, told) for one in ranks if not one.is_chained]
+    labelled = [one for one in labelled if len(one.tasks) or one.replicas_alone]
+    began_ns = left_together([one.calls for one in labelled], [one.blocks for one in labelled])
+    numbers = number_blocks(list(map(_numbered, labelled, began_ns)))
+    late = lateness([one.calls for one in labelled], sizes)
+    sent = _inputs_sent(labelled, numbers)
+    parts = []
+    for one, number, mine, sent_ns in zip(labelled, numbers, late, sent, strict=True):
+        parts += _rows(one, number, mine, sent_ns)
+    return parts
+
+
+def _inputs_sent(labelled: Sequence[_Labelled], numbers: Sequence[Array]) -> Sequence[Array | None]:
+    """When the inputs of tasks were sent, where some rank makes no call within its tasks and
+    nothing tells when its Recvs were over."""
+    told = any(one.calls.knows_ends for one in labelled)
+    if told or all((one.calls.use == TASK).any() for one in labelled):
+        return [None] * len(labelled)
+    return inputs_sent([_computed(*each) for each in zip(labelled, numbers, strict=True)])
+
+
+def _computed(one: _Labelled, number: Array) -> Computed | None:
+    if one.place is None or one.place.stage is None or one.place.stages is None:
+        return None
+    counted = (number[one.tasks.block] != NOT_NUMBERED) & ~one.tasks.evaluation
+    iteration = np.where(counted, number[one.tasks.block], UNKNOWN)
+    return Computed(one.calls, one.blocks, one.tasks, one.place.stage, one.place.stages, iteration)
+
+
+def _numbered(one: _Labelled, began_ns: Array) -> Numbered:
+    """What tells the iterations of a rank's blocks."""
+    n, tasks, calls = len(one.blocks), one.tasks, one.calls
+    trains, whole = np.zeros((2, n), dtype=np.bool_)
+    trains[tasks.block[~tasks.evaluation]] = True
+    whole[tasks.block[tasks.complete & ~tasks.evaluation]] = True
+    if one.replicas_alone:
+        trains[:], whole = True, whole_blocks(one.blocks)
+    counting = np.flatnonzero(calls.use == (REPLICAS if one.replicas_alone else TASK))
+    count = np.full(n, UNKNOWN, dtype=np.int64)
+    if len(counting):
+        counting = counting[calls.comm[counting] == np.bincount(calls.comm[counting]).argmax()]
+        first = np.searchsorted(counting, [block.begin for block in one.blocks])
+        until = np.array([block.end for block in one.blocks])
+        there = np.append(counting, len(calls))[first]
+        count = np.where(there < until, np.append(calls.seq, UNKNOWN)[there], UNKNOWN)
+    return Numbered(one.blocks, trains, whole, began_ns, count)
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """A rank's tasks; `stage` is NULL where nothing tells how long the pipeline is.
+
+    `replicas_alone`: nothing tells forwards and backwards, what replicas exchange the iterations.
+    """
+
+    calls: RankCalls
+    blocks: list[Block]
+    place: Place | None
+    tasks: Tasks
+    replicas_alone: bool = False
+
+
+def _pipeline_length(places: dict[int, Place]) -> dict[int, Place]:
+    """Where nothing tells how many stages there are, the first stage knows how many follow it."""
+    if not any(place.is_first for place in places.values()):
+        return places
+    stages = 1 + max(place.behind for place in places.values())
+    return {
+        rank: replace(place, stages=stages) if place.stages is None else place
+        for rank, place in places.items()
+    }
+
+
+def _of_pipeline(ranks: Sequence[Found], places: Mapping[int, Place]) -> list[_Labelled]:
+    """The tasks of ranks of a pipeline whose places are known, with the blocks they are in."""
+    seated = [seat(one, places[one.calls.rank]) for one in ranks if one.calls.rank in places]
+    divided = split_evaluations(seated)
+    seated = [replace(one, blocks=blocks) for one, blocks in zip(seated, divided, strict=True)]
+    counts = micro_batch_counts(seated)
+    return [
+        _Labelled(one.calls, one.blocks, one.place, place_tasks(one, mine))
+        for one, mine in zip(seated, counts, strict=True)
+    ]
+
+
+def _alone(one: Found, told: Told) -> _Labelled:
+    """The tasks of a rank that sends to no other stage."""
+    calls, blocks = one.calls, one.blocks
+    alone = (calls.use == TASK).any() and told.stages in (None, 1)
+    tasks = place_alone(calls, blocks if alone else [], told.micro_batches)
+    if alone or told.stages not in (None, 1):
+        return _Labelled(calls, blocks, None, tasks)
+    return _Labelled(calls, replica_blocks(calls), None, tasks, replicas_alone=True)
+
+
+# ------------------------------------------------------------------------ rows
+
+
+def _rows(one: _Labelled, number: Array, late: Late, sent_ns: Array | None) -> list[dict[str, Any]]:
+    """The rank's tasks, what they received and sent, and the ends of iterations."""
+    calls, tasks = one.calls, one.tasks
+    if one.replicas_alone:
+        return _rows_of_replicas(one, number)
+    inside = calls_inside(calls, tasks)
+    times = time_tasks(calls, one.blocks, tasks, inside, late, sent_ns)
+    stage = UNKNOWN if one.place is None else one.place.stage
+    iteration = np.ma.MaskedArray(number[tasks.block], mask=number[tasks.block] == NOT_NUMBERED)
+    iteration[tasks.evaluation] = np.ma.masked
+    shared: dict[str, Any] = {
+        "job": calls.job,
+        "rank": calls.rank,
+        "stage": (0 if one.place is None else None) if stage in (None, UNKNOWN) else stage,
+        "source": "calls",
+    }
+    numbered = (number[tasks.block] != NOT_NUMBERED) | tasks.evaluation
+    kept = numbered & times.seen
+    late_ns, last_calls = late.of(inside)
+    task = {
+        "iteration": iteration,
+        "task": np.where(tasks.evaluation, _EVALUATION, tasks.backward),
+        "chunk": tasks.chunk,
+        "micro_batch": tasks.micro_batch,
+        "comm": _comm(calls, inside.positions, inside.first, inside.last > inside.first),
+        "started_ns": _known(times.started_ns),
+        "ended_ns": _known(times.ended_ns),
+        "first_call_ns": _known(times.first_call_ns),
+        "last_call_ns": _known(times.last_call_ns),
+        "calls": times.calls,
+        "own_ns": _known(times.own_ns),
+        "late_ns": _known(late_ns),
+        "last_calls": _known(last_calls),
+        "whole": inside.whole & (times.ended_ns >= 0),
+    }
+    parts = [shared | {name: values[kept] for name, values in task.items()}]
+    for name, at in (("recv", tasks.recv_at), ("send", tasks.send_at)):
+        mine = np.flatnonzero(numbered & (at >= 0))
+        parts.append(shared | _transfers(calls, tasks, iteration, mine, at[mine], name))
+        if name == "recv" and sent_ns is not None:
+            # No call tells when it was over: no sooner than asked for and sent.
+            came = np.maximum(calls.entered_ns[at[mine]], sent_ns[mine])
+            told = (sent_ns[mine] >= 0) & (times.calls[mine] == 0)
+            over = np.where(told, came, np.ma.filled(parts[-1]["ended_ns"], UNKNOWN))
+            parts[-1] |= {"ended_ns": _known(over), "whole": over >= 0}
+    trained = tasks.block[~tasks.evaluation]
+    last, over_ns, next_ns = np.full((3, len(one.blocks)), UNKNOWN)
+    last_call = np.append(inside.positions, UNKNOWN)[np.where(times.calls > 0, inside.last - 1, -1)]
+    for at in (last_call, tasks.send_at, tasks.recv_at):
+        np.maximum.at(last, trained, at[~tasks.evaluation])
+    np.maximum.at(over_ns, trained, times.ended_ns[~tasks.evaluation])
+    opening = np.flatnonzero(np.diff(tasks.block, prepend=-1))
+    next_ns[tasks.block[opening] - 1] = times.started_ns[opening]
+    next_ns[-1] = UNKNOWN
+    for ends in iteration_ends(calls, one.blocks, last, over_ns, next_ns):
+        parts.append(shared | _ends(calls, ends, number))
+    return parts
+
+
+def _rows_of_replicas(one: _Labelled, number: Array) -> list[dict[str, Any]]:
+    """Iterations of a rank that exchanges gradients and parameters only: what it computes before
+    the first exchange is not told apart."""
+    calls, blocks = one.calls, one.blocks
+    if not blocks:
+        return []
+    shared = {"job": calls.job, "rank": calls.rank, "stage": 0, "source": "calls"}
+    begins = np.array([block.begin for block in blocks])
+    started = np.array([block.started_ns for block in blocks])
+    exchanged = np.maximum(calls.entered_ns[begins], started)
+    seen = np.flatnonzero((started >= 0) & ~np.array([block.torn_before for block in blocks]))
+    none = np.full(len(seen), UNKNOWN, dtype=np.int64)
+    computed = Ends("other", seen, started[seen], exchanged[seen], none)
+    following = np.append(started[1:], UNKNOWN)
+    found = iteration_ends(calls, blocks, begins - 1, exchanged, following)
+    whole = whole_blocks(blocks)
+    rows = [_ends(calls, ends, number) for ends in (computed, *found)]
+    for ends, row in zip((computed, *found), rows, strict=True):
+        row["whole"] &= whole[ends.block][number[ends.block] != NOT_NUMBERED]
+    return [shared | row for row in rows]
+
+
+def _ends(calls: RankCalls, ends: Ends, number: Array) -> dict[str, Any]:
+    """Rows of tasks at the ends of iterations."""
+    kept = number[ends.block] != NOT_NUMBERED
+    n = int(kept.sum())
+    at = ends.at[kept]
+    return {
+        "iteration": number[ends.block][kept],
+        "task": np.full(n, _TASKS.index(ends.task)),
+        "chunk": np.zeros(n, dtype=np.int64),
+        "comm": _comm(calls, np.arange(len(calls)), at, at >= 0),
+        "started_ns": _known(ends.started_ns[kept]),
+        "ended_ns": _known(ends.ended_ns[kept]),
+        "calls": np.zeros(n, dtype=np.int64),
+        "whole": ends.ended_ns[kept] >= 0,
+    }
+
+
+def _transfers(
+    calls: RankCalls, tasks: Tasks, iteration: Any, mine: Array, at: Array, name: str
+) -> dict[str, Any]:
+    """Rows of the Sends or Recvs of the tasks `mine`, at the positions `at`."""
+    ended = np.where(_with_others(calls, tasks)[at], UNKNOWN, transfers_over(calls)[at])
+    codes = {False: _TASKS.index(f"forward_{name}"), True: _TASKS.index(f"backward_{name}")}
+    return {
+        "iteration": iteration[mine],
+        "task": np.where(tasks.backward[mine], codes[True], codes[False]),
+        "chunk": tasks.chunk[mine],
+        "micro_batch": tasks.micro_batch[mine],
+        "peer": np.ma.MaskedArray(calls.peer[at], mask=~calls.peer_told[at].astype(np.bool_)),
+        "comm": _comm(calls, np.arange(len(calls)), at, np.ones(len(at), dtype=np.bool_)),
+        "started_ns": calls.entered_ns[at],
+        "ended_ns": _known(ended),
+        "calls": np.zeros(len(at), dtype=np.int64),
+        "whole": ended >= 0,
+    }
+
+
+def _with_others(calls: RankCalls, tasks: Tasks) -> Array:
+    """Which Sends and Recvs (calls,) are exchanged in one group call with both neighbours: where
+    only calls are told, the call ends with the later of them, and of neither it is known when."""
+    shared = np.zeros(len(calls), dtype=np.bool_)
+    if calls.knows_ends or not tasks.chunk.any():
+        return shared
+    transfers = np.flatnonzero((calls.use <= RECV) & (calls.group >= 0))
+    _, exchange, members = np.unique(
+        calls.group[transfers], return_inverse=True, return_counts=True
+    )
+    shared[transfers] = members[exchange] > 1
+    return shared
+
+
+def _comm(calls: RankCalls, positions: Array, index: Array, wanted: Array) -> Any:
+    """The communicator of the call at each index of `positions`; NULL where not wanted."""
+    names = np.array([comm or 0 for comm in calls.comms], dtype=np.uint64)
+    named = np.array([comm is not None for comm in calls.comms])
+    if not len(positions):
+        return np.ma.MaskedArray(np.zeros(len(index), dtype=np.uint64), mask=True)
+    place = calls.comm[positions[np.clip(index, 0, len(positions) - 1)]]
+    return np.ma.MaskedArray(names[place], mask=~(wanted & named[place]))
+
+
+def _known(values: Array) -> Any:
+    return np.ma.MaskedArray(values, mask=values < 0)
+
+
+def _columns(parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """All parts' rows as columns of stage_tasks."""
+    sizes = [len(part["started_ns"]) for part in parts]
+    if not sum(sizes):
+        return {name: [] for name, *_ in TASK_COLUMNS}
+    joined: dict[str, Any] = {}
+    for name, *_ in TASK_COLUMNS:
+        pieces = [_piece(part.get(name), n) for part, n in zip(parts, sizes, strict=True)]
+        if name in ("job", "source"):
+            words = sorted({part[name] for part in parts})
+            codes = [words.index(part[name]) for part in parts]
+            joined[name] = Words(np.repeat(codes, sizes).astype(np.int32), words)
+        elif name == "task":
+            joined[name] = Words(np.concatenate(pieces).astype(np.int32), _TASKS)
+        else:
+            joined[name] = _concatenate(pieces)
+    return joined
+
+
+def _concatenate(pieces: Sequence[Any]) -> Any:
+    """Arrays in a row, masked where they are."""
+    values = np.concatenate([np.ma.getdata(piece) for piece in pieces])
+    mask = np.concatenate([np.ma.getmaskarray(piece) for piece in pieces])
+    return np.ma.MaskedArray(values, mask=mask)
+
+
+def _piece(values: Any, n: int) -> Any:
+    """One part's values of a column, for every row; NULL where there are none."""
+    if values is None:
+        return np.ma.MaskedArray(np.zeros(n, dtype=np.int64), mask=True)
+    if isinstance(values, str):
+        return np.zeros(n, dtype=np.int64)
+    return np.full(n, values) if np.ndim(values) == 0 else values

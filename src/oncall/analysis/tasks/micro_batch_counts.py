@@ -1,0 +1,88 @@
+"""How many micro-batches each iteration of each rank has, also where calls of it are missing.
+
+Batches grow, so that one iteration has more than another. Of an iteration that is torn the
+neighbours tell, and at the ends of a recording the ranks that saw all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.tasks.pipeline_places import Seated
+from oncall.analysis.tasks.rank_calls import SEND
+from oncall.analysis.tasks.schedules import ONE_FORWARD_ONE_BACKWARD, Array
+from oncall.analysis.tasks.tensor_patterns import usual
+
+UNCERTAIN = 0
+
+
+def micro_batch_counts(ranks: Sequence[Seated]) -> list[Array]:
+    """For each rank the micro-batches of its blocks (blocks,), UNCERTAIN where nothing tells."""
+    own = [np.array([_own(one, block) for block in one.blocks], dtype=np.int64) for one in ranks]
+    first = _agreed([mine[0] for one, mine in _torn(ranks, own, "torn_before", 0)])
+    last = _agreed([mine[-1] for one, mine in _torn(ranks, own, "torn_after", -1)])
+    return [_completed(one, mine, first, last) for one, mine in zip(ranks, own, strict=True)]
+
+
+def is_whole(one: Seated, block: Block) -> bool:
+    """Whether all of an iteration is in a block at whose end calls may be missing.
+
+    What is cut off lacks forwards at its begin, or backwards at its end; not so on the last stage
+    of 1F1B, where each forward is followed by its backward.
+    """
+    place = one.place
+    if one.forward is None or (place.is_last and place.schedule == ONE_FORWARD_ONE_BACKWARD):
+        return False
+    return 2 * int(one.forward[block.events].sum()) == len(block.events)
+
+
+def _own(one: Seated, block: Block) -> int:
+    """The micro-batches of a block that is whole, else UNCERTAIN."""
+    sends = int((one.calls.use[block.events] == SEND).sum())
+    count, rest = divmod(sends, one.place.transfers_each)
+    torn = block.torn_before or block.torn_after
+    if (
+        block.passes
+        or rest
+        or 2 * sends != len(block.events)
+        or (torn and not is_whole(one, block))
+    ):
+        return UNCERTAIN
+    return count
+
+
+def _torn(
+    ranks: Sequence[Seated], own: Sequence[Array], which: str, at: int
+) -> list[tuple[Seated, Array]]:
+    return [
+        (one, mine)
+        for one, mine in zip(ranks, own, strict=True)
+        if one.blocks and getattr(one.blocks[at], which)
+    ]
+
+
+def _agreed(counts: Sequence[int]) -> int:
+    return usual(np.array([count for count in counts if count])) or UNCERTAIN
+
+
+def _completed(one: Seated, own: Array, first: int, last: int) -> Array:
+    """Counts of all blocks of a rank: of torn ones those of the whole ones beside them."""
+    counts = own.copy()
+    whole = np.flatnonzero(own)
+    for i in np.flatnonzero(own == UNCERTAIN).tolist():
+        block = one.blocks[i]
+        if i == 0 and block.torn_before and first:
+            counts[i] = first
+        elif i == len(own) - 1 and block.torn_after and last:
+            counts[i] = last
+        elif len(whole):
+            at = int(np.searchsorted(whole, i))
+            beside = {int(own[whole[max(at - 1, 0)]]), int(own[whole[min(at, len(whole) - 1)]])}
+            seen = -(-len(block.events) // (2 * one.place.transfers_each))
+            counts[i] = max(beside) if len(beside) == 1 or seen > min(beside) else UNCERTAIN
+        else:
+            counts[i] = one.place.micro_batches or UNCERTAIN
+    return counts

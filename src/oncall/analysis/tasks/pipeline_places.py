@@ -1,0 +1,271 @@
+"""Where in the pipeline a rank is and what its schedule is, as far as its own calls tell it.
+
+A hypothesis on the whole job says it (`schedule_fit`). Where there is none a rank's own calls do,
+as 1F1B has them: the first stage never receives before it sends, the last sends nothing on, and the
+forwards before the first backward tell how many stages follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.tasks.pipeline_layouts import Memberships, layouts
+from oncall.analysis.tasks.rank_calls import RECV, SEND, UNKNOWN, RankCalls
+from oncall.analysis.tasks.schedule_fit import (
+    Hypothesis,
+    Layout,
+    Seen,
+    Told,
+    explained,
+    fit,
+    seen_of,
+)
+from oncall.analysis.tasks.schedules import ONE_FORWARD_ONE_BACKWARD, Array
+from oncall.analysis.tasks.tensor_patterns import usual
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rank's place: `behind` stages follow its own, `is_first` and `is_last` tell the ends.
+
+    `stages` and so `stage` are None where no rank that is seen tells how long the pipeline is.
+    """
+
+    behind: int
+    is_first: bool
+    is_last: bool
+    chunks: int
+    schedule: str
+    micro_batches: int | None
+    stages: int | None
+    fewest_micro_batches: int | None = None  # of any iteration, where batches grow
+
+    @property
+    def stage(self) -> int | None:
+        return None if self.stages is None else self.stages - 1 - self.behind
+
+    @property
+    def template(self) -> tuple[int, int]:
+        """Stages and stage that stand for it in a schedule: as many follow, and one comes before
+        unless it is the first."""
+        if self.stages is not None:
+            return self.stages, self.stages - 1 - self.behind
+        before = 0 if self.is_first else 1
+        return before + 1 + self.behind, before
+
+    @property
+    def transfers_each(self) -> int:
+        """How often it sends, and receives, for each micro-batch of an iteration."""
+        return 2 * self.chunks - (self.is_first or self.is_last)
+
+    @property
+    def transfers_forward(self) -> int:
+        """Sends and receives of one pass forward."""
+        return 2 * self.chunks - (self.is_first or self.is_last)
+
+
+def directions(calls: RankCalls, *, both_ways: bool = False) -> Array | None:
+    """For each call whether the pipeline's transfer goes with forwards: to the next stage or from
+    the one before (n,); None where the other sides do not tell.
+
+    `both_ways`: there are two stages that take turns, so that the next is the one before, too.
+    """
+    peers = np.unique(calls.peer[calls.use <= RECV]).tolist()
+    if not peers or peers[0] == UNKNOWN or len(peers) > 2 or both_ways:
+        return None
+    onward = calls.peer == _following(calls.rank, peers)
+    return np.asarray(np.where(calls.use == SEND, onward, ~onward))
+
+
+def _following(rank: int, peers: Sequence[int]) -> int:
+    """The rank of the next stage (UNKNOWN: none): stages follow one another in the order of ranks,
+    and after the last comes the first again, where chunks take turns."""
+    if len(peers) == 1:
+        return peers[0] if peers[0] > rank else UNKNOWN
+    above = [peer for peer in peers if peer > rank]
+    return min(above) if above else min(peers)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A rank's calls and the blocks in them."""
+
+    calls: RankCalls
+    blocks: list[Block]
+
+    @property
+    def is_chained(self) -> bool:
+        """The rank sends to other stages, or receives from them."""
+        return bool((self.calls.use <= RECV).any())
+
+
+@dataclass(frozen=True)
+class Seated:
+    """A rank in a pipeline, its blocks, and which of its transfers go with forwards (n,); None
+    where that is not known."""
+
+    calls: RankCalls
+    blocks: list[Block]
+    place: Place
+    forward: Array | None
+
+
+def seat(one: Found, place: Place) -> Seated:
+    """A rank at its place. At an end of the pipeline it exchanges both with the same stage, and a
+    Send is a forward's, or a gradient's."""
+    forward = directions(one.calls, both_ways=place.stages == 2 and place.chunks > 1)
+    if forward is None and place.chunks == 1 and (place.is_first or place.is_last):
+        forward = (one.calls.use == SEND) == place.is_first
+    return Seated(one.calls, one.blocks, place, forward)
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of the ranks of a job, as far as they are known; `why_not` for the others."""
+
+    of_rank: dict[int, Place]
+    why_not: str = ""
+
+
+def find_places(ranks: Sequence[Found], known: Memberships, told: Told) -> Places:
+    """The places of a job's ranks that are here, by the hypothesis that explains all of them."""
+    ranks = [one for one in ranks if one.is_chained]
+    if not ranks:
+        return Places({})
+    looks = [_look(one) for one in ranks]
+    found = fit(looks, layouts([one.calls for one in ranks], known, told), told)
+    if found.taken is None:
+        several = found.ambiguous and any(one.directed for one in looks)
+        places = {} if several else _by_themselves(ranks, looks, told)
+        return Places(places, found.why_not if len(places) < len(ranks) else "")
+    return Places(_by_one(found.taken, looks, told))
+
+
+def _by_one(hypothesis: Hypothesis, looks: Sequence[Seen], told: Told) -> dict[int, Place]:
+    """The places of all ranks that the hypothesis knows of."""
+    seats, chunks = hypothesis.layout.seats, hypothesis.chunks
+    looks = [one for one in looks if one.rank in seats]
+    own = {one.rank: one.micro_batches(seats[one.rank], chunks) for one in looks}
+    usually = usual(np.array([count for count in own.values() if count])) or told.micro_batches
+    # Inside the pipeline, evaluations look like more of the same where no other side is known.
+    counts = [
+        count
+        for one in looks
+        if one.directed or _is_end(*seats[one.rank])
+        for count in explained(hypothesis, one)
+    ]
+    fewest = min(counts, default=None)
+    return {
+        rank: _by_hypothesis(hypothesis, rank, count or usually, fewest)
+        for rank, count in own.items()
+    }
+
+
+def _is_end(stage: int, stages: int) -> bool:
+    return stage in (0, stages - 1)
+
+
+def _look(one: Found) -> Seen:
+    """A rank's iterations. With one neighbour, Sends are of one direction, unless the pipeline is a
+    ring of two: then nobody knows which."""
+    neighbours = np.unique(one.calls.peer[one.calls.use <= RECV])
+    return seen_of(one.calls, one.blocks, directions(one.calls) if len(neighbours) > 1 else None)
+
+
+def _by_hypothesis(
+    hypothesis: Hypothesis, rank: int, micro_batches: int | None, fewest: int | None
+) -> Place:
+    stage, stages = hypothesis.layout.seats[rank]
+    return Place(
+        behind=stages - 1 - stage,
+        is_first=stage == 0,
+        is_last=stage == stages - 1,
+        chunks=hypothesis.chunks,
+        schedule=hypothesis.schedule,
+        micro_batches=micro_batches,
+        stages=stages,
+        fewest_micro_batches=fewest,
+    )
+
+
+def _by_themselves(ranks: Sequence[Found], looks: Sequence[Seen], told: Told) -> dict[int, Place]:
+    """Each rank's place by its own calls alone; none if some rank's are not those of 1F1B."""
+    places = {}
+    for one, seen in zip(ranks, looks, strict=True):
+        place = place_by_itself(one, directions(one.calls), told)
+        if place is None:
+            continue
+        stages, stage = place.template
+        itself = Hypothesis(
+            Layout({seen.rank: (stage, stages)}, "its own calls"), ONE_FORWARD_ONE_BACKWARD, 1
+        )
+        if seen.shapes and not explained(itself, seen):
+            return {}
+        places[seen.rank] = place
+    return places
+
+
+def place_by_itself(one: Found, forward: Array | None, told: Told) -> Place | None:
+    """The place of a rank by its own calls, were they 1F1B's; None where they do not tell it."""
+    calls, blocks = one.calls, one.blocks
+    whole = [block for block in blocks if not (block.torn_before or block.torn_after)]
+    shapes = [shape_of(calls, block, forward) for block in (whole or blocks)]
+    shapes = [shape for shape in shapes if shape.sends and shape.receives]
+    if not shapes:
+        return None
+    # Evaluations and torn blocks are fewer than iterations.
+    counts = [shape.sends for shape in shapes if shape.sends == shape.receives]
+    sends = usual(np.array(counts)) if counts else None
+    shape = next((s for s in shapes if s.sends == sends == s.receives), shapes[0])
+    # Without the other sides, only exchanges of both kinds at once tell when backwards begin.
+    if forward is None and not any(s.joint for s in shapes):
+        return None
+    is_first = shape.begins_with_send
+    place = Place(
+        behind=shape.sent_alone,
+        is_first=is_first,
+        is_last=not is_first and shape.sent_alone == 0 and shape.joint,
+        chunks=1,
+        schedule=ONE_FORWARD_ONE_BACKWARD,
+        micro_batches=told.micro_batches,
+        stages=None,
+    )
+    if sends and sends % place.transfers_each == 0:
+        place = replace(place, micro_batches=sends // place.transfers_each)
+    return place
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A block's transfers: how many, and the Sends before the first that comes with a Recv."""
+
+    sends: int
+    receives: int
+    begins_with_send: bool
+    sent_alone: int
+    joint: bool
+
+
+def shape_of(calls: RankCalls, block: Block, forward: Array | None) -> Shape:
+    events = block.events
+    send = calls.use[events] == SEND
+    # Megatron exchanges a forward's output and a gradient in one group call.
+    group = calls.group[events]
+    if (group >= 0).all():
+        joint = (send[:-1] != send[1:]) & (group[:-1] == group[1:])
+    else:
+        between = np.cumsum(calls.use > RECV)[events]
+        joint = send[:-1] & ~send[1:] & (between[:-1] == between[1:])
+    if forward is not None:
+        gradients = np.flatnonzero(~forward[events])
+        first = gradients[0] if len(gradients) else len(events)
+        together = 0 < first < len(events) and joint[first - 1] and send[first - 1]
+        sent_alone = int(send[:first].sum()) - bool(together)
+    else:
+        firsts = np.flatnonzero(joint)
+        sent_alone = int(send[: firsts[0]].sum()) if len(firsts) else int(send.sum())
+    return Shape(int(send.sum()), int((~send).sum()), bool(send[0]), sent_alone, bool(joint.any()))

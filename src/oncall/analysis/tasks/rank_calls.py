@@ -1,0 +1,316 @@
+"""The calls of each rank in the order it made them, each with what it is for.
+
+What a communicator is for is told by its name or role; else by how the rank uses it (Pulse 5.2,
+seen from one rank): calls before nearly every Send belong to the computation of a task, large ones
+now and then to gradients and parameters, all others to the end of an iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import duckdb
+import numpy as np
+
+from oncall.analysis.tasks.schedules import Array
+from oncall.analysis.traffic.parallelism import INTERLEAVED, LONG_PAUSES, SMALL_BYTES
+
+SEND, RECV, TASK, REPLICAS, OUTSIDE = range(5)
+UNKNOWN = -1
+
+_ASSUMED_ELEMENT_BYTES = 2  # where a recorder tells elements only: bfloat16, as in training
+_SHAPE_BYTES = 256  # shapes of tensors are announced by Sends of their own
+_PAUSE_TIMES = 5
+_CUT_GROUPS = 0.01  # more than this goes one way in a pipeline, twice in each iteration
+_MORE = 1.5  # communicators of a rank that differ by less are used alike
+
+# Words of the names that frameworks give their groups, the more special first.
+_NAMES = (
+    ("embd", OUTSIDE),
+    ("embedding", OUTSIDE),
+    ("expert_data", REPLICAS),
+    ("pipeline", SEND),
+    ("data_parallel", REPLICAS),
+    ("tensor_and_data", OUTSIDE),
+    ("expert", TASK),
+    ("tensor", TASK),
+    ("context", TASK),
+    ("world", OUTSIDE),
+    ("default", OUTSIDE),
+)
+_ROLES = {"pp": SEND, "tp": TASK, "ep": TASK, "cp": TASK, "dp": REPLICAS, "world": OUTSIDE}
+
+# Rows of an operation written while in flight and again when it ended count once.
+_CALLS = """
+    WITH numbered AS (
+        SELECT job, comm, row_number() OVER (PARTITION BY job ORDER BY comm) - 1 AS place
+        FROM (SELECT DISTINCT job, comm FROM operations)),
+    seats AS (
+        SELECT DISTINCT ON (job, comm, comm_rank) job, comm, comm_rank, rank FROM members
+        ORDER BY ALL)
+    SELECT o.rank, n.place, o.kind = 'p2p' AS p2p, o.op = 'Send' AS send,
+        hash(n.place, o.op, o.dtype, coalesce(o.bytes, o.count)) AS word,
+        coalesce(o.bytes, o.count * {element}, 0)::BIGINT AS size_bytes,
+        o.op IN ('ReduceScatter', 'AllReduce', 'Reduce') AS reduces, o.op = 'AllReduce' AS sums,
+        coalesce(o.seq, -1) AS seq, coalesce(o.group_id, -1) AS group_id,
+        coalesce(o.peer, s.rank, o.rank + o.comm_peer - own.comm_rank, -1) AS peer,
+        coalesce(o.peer, s.rank) IS NOT NULL AS peer_told, o.called_ns, o.entered_ns,
+        coalesce(o.ended_ns, o.entered_ns + o.duration_ns, -1) AS ended_ns
+    FROM operations o JOIN numbered n ON n.job = o.job AND n.comm IS NOT DISTINCT FROM o.comm
+    LEFT JOIN seats s ON s.job = o.job AND s.comm = o.comm AND s.comm_rank = o.comm_peer
+        AND o.peer IS NULL AND o.comm_peer IS NOT NULL
+    LEFT JOIN members own ON own.job = o.job AND own.comm = o.comm AND own.rank = o.rank
+        AND o.peer IS NULL AND o.comm_peer IS NOT NULL
+    WHERE o.job = $job AND o.called_ns IS NOT NULL
+        AND (o.done IS NOT false OR EXISTS (FROM in_flight f WHERE f.ops_row = o.ops_row))
+    ORDER BY o.rank, o.called_ns, o.seq, n.place
+"""
+
+
+@dataclass(frozen=True)
+class RankCalls:
+    """One rank's calls; arrays (n,) in the order of the calls, times in ns, -1 unknown.
+
+    `use`: SEND and RECV of the pipeline, TASK (within forwards and backwards), REPLICAS, OUTSIDE.
+    `peer` is the other side's rank where `peer_told`; else it lies on the same side of this one.
+    `word` is equal for equal calls; `lost` tells that calls are missing just before this one.
+    """
+
+    job: str
+    rank: int
+    use: Array
+    comm: Array  # numbers; names: `comms`
+    word: Array
+    size_bytes: Array
+    reduces: Array
+    sums: Array  # an AllReduce
+    seq: Array
+    group: Array
+    peer: Array
+    peer_told: Array
+    called_ns: Array
+    entered_ns: Array
+    ended_ns: Array
+    lost: Array
+    comms: tuple[int | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.use)
+
+    @property
+    def knows_ends(self) -> bool:
+        """The recorder tells when operations ended."""
+        return bool((self.ended_ns >= 0).any())
+
+
+def read_calls(con: duckdb.DuckDBPyConnection) -> Iterator[RankCalls]:
+    """The calls of every rank of which all were kept; from relations operations, members and
+    in_flight."""
+    comms: dict[str, list[int | None]] = {}
+    for job, comm in con.execute(
+        "SELECT DISTINCT job, comm FROM operations ORDER BY job, comm"
+    ).fetchall():
+        comms.setdefault(job, []).append(comm)
+    thinned = set(
+        con.execute(
+            "SELECT DISTINCT job, rank FROM operations WHERE stands_for IS NOT NULL"
+        ).fetchall()
+    )
+    names = _names(con)
+    for job, mine in comms.items():
+        found = con.execute(_CALLS.format(element=_ASSUMED_ELEMENT_BYTES), {"job": job})
+        columns = {name: np.ma.getdata(values) for name, values in found.fetchnumpy().items()}
+        named = {
+            place: names.get((job, comm)) for place, comm in enumerate(mine) if comm is not None
+        }
+        begins = np.flatnonzero(np.diff(columns["rank"], prepend=-1))
+        for begin, end in pairwise([*begins.tolist(), len(columns["rank"])]):
+            part = {name: values[begin:end] for name, values in columns.items()}
+            if (job, int(part["rank"][0])) not in thinned:
+                yield _of_rank(job, part, tuple(mine), named)
+
+
+def _names(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], int]:
+    """What communicators are for by their name or role, where that tells it."""
+    told: dict[tuple[str, int], int] = {}
+    for job, comm, role, name in con.execute(
+        "SELECT job, comm, any_value(role), any_value(name) FROM members GROUP BY ALL"
+    ).fetchall():
+        for text in (role, name):
+            use = _told_use(text or "")
+            if use is not None:
+                told[job, comm] = use
+                break
+    return told
+
+
+def _told_use(text: str) -> int | None:
+    lower = text.strip().lower()
+    if lower in _ROLES:
+        return _ROLES[lower]
+    return next((use for word, use in _NAMES if word in lower), None)
+
+
+def _of_rank(
+    job: str, part: dict[str, Array], comms: tuple[int | None, ...], named: dict[int, int | None]
+) -> RankCalls:
+    use = _uses(part, named)
+    kept = ~_repeated(part, use)
+    if not kept.all():
+        part, use = {name: values[kept] for name, values in part.items()}, use[kept]
+    announced = (use <= RECV) & (part["size_bytes"] < _SHAPE_BYTES) & (part["size_bytes"] > 0)
+    if announced.any() and not announced[use <= RECV].all():
+        part = {name: values[~announced] for name, values in part.items()}
+        use = use[~announced]
+    return RankCalls(
+        job=job,
+        rank=int(part["rank"][0]),
+        use=use,
+        comm=part["place"],
+        word=part["word"],
+        size_bytes=part["size_bytes"],
+        reduces=part["reduces"],
+        sums=part["sums"],
+        seq=part["seq"],
+        group=part["group_id"],
+        peer=part["peer"].astype(np.int64),
+        peer_told=part["peer_told"],
+        called_ns=part["called_ns"],
+        entered_ns=part["entered_ns"],
+        ended_ns=part["ended_ns"],
+        lost=lost_before(part["place"] * 2 + part["p2p"], part["seq"]),
+        comms=comms,
+    )
+
+
+def _repeated(part: dict[str, Array], use: Array) -> Array:
+    """Sends and Recvs within tasks that belong to the group call of one before them (n,): to each
+    member and from each, they are one exchange."""
+    together = np.zeros(len(use), dtype=np.bool_)
+    together[1:] = (np.diff(part["group_id"]) == 0) & (np.diff(part["place"]) == 0)
+    exchanged = part["p2p"].astype(np.bool_) & (use == TASK) & (part["group_id"] >= 0)
+    return np.asarray(together & exchanged)
+
+
+def lost_before(lane: Array, seq: Array) -> Array:
+    """The first calls after a recorder lost some (n,), as numbers jump; of calls in order.
+
+    A recorder that loses calls loses those of all communicators; each shows it at its next call.
+    """
+    order = np.lexsort((seq, lane))
+    jumps = (np.diff(lane[order]) == 0) & (np.diff(seq[order]) > 1)
+    # Those of one group call are called in any order: the last before, and the first behind.
+    ordered = np.cumsum(np.diff(lane[order], prepend=lane[order[:1]]) != 0) * len(lane) + order
+    before = (np.maximum.accumulate(ordered) % len(lane))[:-1][jumps]
+    behind = (np.minimum.accumulate(ordered[::-1])[::-1] % len(lane))[1:][jumps]
+    first = np.argsort(behind, kind="stable")
+    lost = np.zeros(len(lane), dtype=np.bool_)
+    last = -1
+    for begin, end in zip(before[first].tolist(), behind[first].tolist(), strict=True):
+        if last <= begin:
+            last = end
+            lost[end] = True
+    return lost
+
+
+# ------------------------------------------------------------------ what for
+
+
+def _uses(part: dict[str, Array], named: dict[int, int | None]) -> Array:
+    """What each call is for (n,)."""
+    pipeline = _pipeline(part, named)
+    use = np.full(len(pipeline), OUTSIDE, dtype=np.int8)
+    use[pipeline] = np.where(part["send"][pipeline], SEND, RECV)
+    unnamed: list[_Use] = []
+    for place in np.unique(part["place"][~pipeline]).tolist():
+        mine = ~pipeline & (part["place"] == place)
+        told = named.get(place)
+        if told is not None:
+            use[mine] = told if told != SEND else OUTSIDE
+        elif part["p2p"][mine].any():
+            use[mine] = TASK  # keys around a ring, tokens to experts
+        else:
+            unnamed.append(_use(part, mine, pipeline))
+    is_told = bool((use == TASK).any())
+    for one in unnamed:
+        use[one.mine] = _inferred(one, unnamed, is_told)
+    return use
+
+
+def _pipeline(part: dict[str, Array], named: dict[int, int | None]) -> Array:
+    """Which calls are the pipeline's Sends and Recvs (n,)."""
+    p2p = part["p2p"].astype(np.bool_)
+    told = [place for place, use in named.items() if use == SEND]
+    if told:
+        return p2p & np.isin(part["place"], told)
+    for place in np.unique(part["place"][p2p]).tolist():
+        mine = np.flatnonzero(p2p & (part["place"] == place))
+        if named.get(place) is not None or not _is_chain(part, mine):
+            p2p[mine] = False
+    return p2p
+
+
+def _is_chain(part: dict[str, Array], mine: Array) -> bool:
+    """Sends and Recvs with at most two others, and some that go one way only."""
+    peers = np.unique(part["peer"][mine])
+    told = bool((peers != UNKNOWN).all())
+    return not (told and len(peers) > 2) and not _goes_both_ways(part, mine)
+
+
+def _goes_both_ways(part: dict[str, Array], mine: Array) -> bool:
+    """Every group call has as many Sends as Recvs, but for those at whose ends calls were lost."""
+    if not (part["group_id"][mine] >= 0).all():
+        return False
+    _, group = np.unique(part["group_id"][mine], return_inverse=True)
+    uneven = np.bincount(group, np.where(part["send"][mine], 1, -1)) != 0
+    losses = int((np.diff(np.unique(part["seq"][mine])) > 1).sum())
+    return bool(uneven.sum() <= 2 * (losses + 2) and uneven.mean() < _CUT_GROUPS)
+
+
+@dataclass(frozen=True)
+class _Use:
+    """How the rank uses a communicator of collectives."""
+
+    mine: Array  # (n,) bool
+    calls: int
+    largest_bytes: int
+    before_sends: float | None  # share of Sends that it is called before
+    long_pauses: float  # share of its time in pauses far longer than its usual one
+
+
+def _use(part: dict[str, Array], mine: Array, pipeline: Array) -> _Use:
+    at = part["called_ns"][mine]
+    pauses = np.diff(at)
+    usual = np.median(pauses) if len(pauses) else 0
+    long = pauses[pauses > _PAUSE_TIMES * usual].sum() / max(1, pauses.sum())
+    events = np.flatnonzero(pipeline)
+    sends = part["send"][events].astype(np.bool_)
+    before_sends = None
+    if sends.any():
+        upto = np.concatenate([[0], np.cumsum(mine)])
+        # What is sent and received in one group call has the same calls before it.
+        first = np.diff(part["group_id"][events], prepend=UNKNOWN - 1) != 0
+        first |= part["group_id"][events] < 0
+        calls = np.where(first, upto[events] - upto[np.concatenate([[0], events[:-1]])], 0)
+        sends_of = np.bincount(np.cumsum(first) - 1, sends)
+        before_sends = float(np.average(calls[first] > 0, weights=sends_of))
+    largest = int(part["size_bytes"][mine].max(initial=0))
+    return _Use(mine, len(at), largest, before_sends, float(long))
+
+
+def _inferred(one: _Use, others: list[_Use], is_told: bool) -> int:
+    """What a communicator of collectives without a telling name is for."""
+    if one.before_sends is not None and one.before_sends > INTERLEAVED:
+        return TASK
+    if one.largest_bytes < SMALL_BYTES:
+        return OUTSIDE
+    if one.before_sends is not None or is_told:
+        return REPLICAS
+    large = [other for other in others if other.largest_bytes >= SMALL_BYTES]
+    if any(other.calls > _MORE * one.calls for other in large):
+        return REPLICAS
+    if any(_MORE * other.calls < one.calls for other in large):
+        return TASK
+    return REPLICAS if one.long_pauses > LONG_PAUSES else TASK

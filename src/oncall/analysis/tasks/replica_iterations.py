@@ -1,0 +1,87 @@
+"""Iterations of jobs whose ranks only exchange gradients and parameters: data parallelism alone.
+
+No call lies within forwards and backwards there. But what replicas exchange repeats with every
+iteration, and before the first of it the rank computes: the pause that is usually the longest.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.tasks.rank_calls import OUTSIDE, REPLICAS, UNKNOWN, RankCalls
+from oncall.analysis.tasks.schedules import Array
+from oncall.analysis.tasks.tensor_patterns import period, usual
+
+_LONG = 0.5  # of the usual pause before an iteration's first exchange
+_PAUSE_TIMES = 3
+
+
+def replica_blocks(calls: RankCalls) -> list[Block]:
+    """A block for each iteration: from its first exchange to the next one's; none if not told."""
+    at = np.flatnonzero(calls.use == REPLICAS)
+    if len(at) < 2 or np.isin(calls.use, (REPLICAS, OUTSIDE)).sum() < len(calls):
+        return []
+    cuts = at[_first_exchanges(calls, at)]
+    if not len(cuts):
+        return []
+    bounds = [*([0] if cuts[0] > at[0] else []), *cuts.tolist(), len(calls)]
+    lost = np.concatenate([[0], np.cumsum(calls.lost)])
+    blocks = []
+    for begin, end in pairwise(bounds):
+        before = calls.ended_ns[begin - 1] if begin else UNKNOWN
+        if begin and not calls.knows_ends:
+            before = calls.entered_ns[begin - 1]
+        torn = bool(lost[end] > lost[begin + 1])
+        blocks.append(
+            Block(
+                begin=begin,
+                end=end,
+                until=end,
+                events=at[slice(*np.searchsorted(at, (begin, end)))],
+                torn_before=begin == 0 or bool(calls.lost[begin]),
+                torn_after=torn,
+                started_ns=int(before),
+            )
+        )
+    return blocks
+
+
+def whole_blocks(blocks: list[Block]) -> Array:
+    """Which blocks have all exchanges of an iteration (blocks,)."""
+    lengths = np.array([len(block.events) for block in blocks], dtype=np.int64)
+    torn = np.array([block.torn_before or block.torn_after for block in blocks], dtype=np.bool_)
+    each = usual(lengths[~torn]) if (~torn).any() else usual(lengths)
+    return np.asarray(~torn & (lengths == each))
+
+
+def _first_exchanges(calls: RankCalls, at: Array) -> Array:
+    """Which of the exchanges `at` are the first of an iteration (n,); the very first is one if
+    it is like the others."""
+    words = calls.word[at]
+    pauses = calls.entered_ns[at[1:]] - _left(calls, at[:-1])
+    starts = np.concatenate([[0], np.flatnonzero(calls.lost[at][1:]) + 1])
+    length = period(words, starts)
+    if length is None:
+        long = pauses > _PAUSE_TIMES * np.median(pauses)
+        if not long.any():
+            long[:] = True  # one exchange each
+        return np.concatenate([[False], long])
+    ends = np.append(starts[1:], len(at))
+    longest = int(np.argmax(ends - starts))
+    begin, end = int(starts[longest]), int(ends[longest])
+    phases = (np.arange(begin + 1, end) - begin) % length
+    usual_ns = np.array([np.median(pauses[begin : end - 1][phases == p]) for p in range(length)])
+    first = begin + 1 + int(np.flatnonzero(phases == np.argmax(usual_ns))[0])
+    alike = (words[1:] == words[first]) & (words[:-1] == words[first - 1])
+    # The same two exchanges may follow one another within an iteration, too.
+    if alike.sum() > 1.5 * len(at) / length:
+        alike &= pauses > _LONG * usual_ns.max()
+    return np.concatenate([[words[0] == words[first]], alike])
+
+
+def _left(calls: RankCalls, at: Array) -> Array:
+    """When the rank was done with each call, as far as told."""
+    return np.maximum(calls.entered_ns[at], calls.ended_ns[at])

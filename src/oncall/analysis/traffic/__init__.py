@@ -1,0 +1,1 @@
+"""Pulse's view: operations, peers and volume from what each queue pair sent."""

@@ -1,0 +1,120 @@
+"""Active peers: to whom a rank really sends in an operation, and which algorithm that shows.
+
+"Different communication algorithms require a GPU to transmit data to different sets of peers"
+(Pulse 5.1): around a ring to a successor, on a tree to parent and children. Peers that are told
+only that buffers are free get next to nothing and do not count.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from oncall.analysis.traffic.collective_volume import TREE_OPERATIONS, Edge, double_tree, ring_share
+from oncall.analysis.traffic.flows import Sent, Spans, sent_by_flow, union_of
+from oncall.evidence import relation
+
+RING, TREE = "RING", "TREE"
+# A flow with less than this part of its rank's largest carries synchronisation, not data.
+_CRUMBS = 0.02
+
+
+def inferred_algorithm(op: str, edges: Set[Edge], size: int) -> str | None:
+    """RING or TREE by who sends to whom, or None: neither, or an operation without either.
+
+    `edges` are places of nodes in the communicator, sender first, of those senders that were
+    seen; `size` counts all places. Two places are a ring and a tree at once, with equal volumes.
+    """
+    if ring_share(op, size) is None or not edges:
+        return None
+    if op not in TREE_OPERATIONS or size == 2:
+        return RING
+    senders = {sender for sender, _ in edges}
+    on_trees = {edge for edge in double_tree(size) if edge[0] in senders}
+    if edges <= on_trees and len(edges) >= 0.8 * len(on_trees):
+        return TREE
+    successors = defaultdict(set)
+    for sender, receiver in edges:
+        successors[sender].add(receiver)
+    # Channels may go round in different orders, but each rank has as many successors.
+    return RING if len({len(after) for after in successors.values()}) == 1 else None
+
+
+_COLUMNS = [
+    ("job", "VARCHAR", "", "the job"),
+    ("comm", "UBIGINT", "", "communicator"),
+    ("op", "VARCHAR", "", "a collective"),
+    ("bytes", "BIGINT", "bytes", "its size"),
+    ("rank", "INTEGER", "", "a member that sends"),
+    ("peer", "INTEGER", "", "to whom; NULL: not known"),
+    ("peer_side", "UBIGINT", "", "tells receivers apart, known or not"),
+    ("flows", "INTEGER", "", "queue pairs, or channels, that carry its data there"),
+    ("sent_bytes", "BIGINT", "bytes", "sent there in all operations of that shape"),
+]
+
+
+@dataclass
+class _Peer:
+    """What goes to one peer in operations of one shape."""
+
+    peer: int | None
+    sent: list[int] = field(default_factory=list)  # of each flow
+
+
+@relation(
+    "active_peers",
+    reads=["flow_ends", "flow_comms", "flow_epochs", "operation_spans"],
+    columns=_COLUMNS,
+    source="Pulse 5.1",
+    at="node",
+)
+def active_peers(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+    """The peers of each rank in each shape of collective: operation and size."""
+    shapes = _shapes(con)
+    flows = con.execute(
+        """SELECT e.job, c.comm, e.rank, e.peer, e.peer_side, flow
+           FROM flow_ends e JOIN flow_comms c USING (flow)
+           WHERE c.comm IS NOT NULL AND rank IS NOT NULL"""
+    ).fetchall()
+    sent = sent_by_flow(con, {row[-1] for row in flows}) if shapes else {}
+    peers: dict[tuple[Any, ...], dict[int, _Peer]] = defaultdict(dict)
+    for job, comm, rank, peer, side, flow in flows:
+        for op, size, spans in shapes.get((job, comm, rank), ()):
+            inside = _bytes_within(sent[flow], spans) if flow in sent else 0
+            if inside:
+                to = peers[job, comm, op, size, rank].setdefault(side, _Peer(peer))
+                to.sent.append(inside)
+    rows: list[tuple[Any, ...]] = []
+    for shape, sides in peers.items():
+        least = _CRUMBS * max(max(one.sent) for one in sides.values())
+        for side, one in sides.items():
+            data = [much for much in one.sent if much > least]
+            if data:
+                rows.append((*shape, one.peer, side, len(data), sum(data)))
+    return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
+
+
+def _bytes_within(sent: Sent, spans: Spans) -> int:
+    begin = np.searchsorted(sent.start_ns, spans.begin_ns)
+    end = np.searchsorted(sent.start_ns, spans.end_ns)
+    return int((sent.before[end] - sent.before[begin]).sum())
+
+
+def _shapes(
+    con: duckdb.DuckDBPyConnection,
+) -> dict[tuple[str, int, int], list[tuple[str, int, Spans]]]:
+    """Of each member the shapes of its collectives, with when it was in them."""
+    found = con.execute(
+        """SELECT job, comm, rank, op, bytes, list(begin_ns), list(end_ns) FROM operation_spans
+           WHERE kind = 'coll' AND bytes > 0 AND op <> 'Barrier' GROUP BY ALL ORDER BY ALL"""
+    ).fetchall()
+    shapes: dict[tuple[str, int, int], list[tuple[str, int, Spans]]] = defaultdict(list)
+    for job, comm, rank, op, size, begins, ends in found:
+        spans = union_of(np.array(begins, dtype=np.int64), np.array(ends, dtype=np.int64))
+        shapes[job, comm, rank].append((op, size, spans))
+    return shapes

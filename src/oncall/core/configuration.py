@@ -1,0 +1,79 @@
+"""Where configuration lies: /etc/oncall/config.toml, and above it the user's own.
+
+Each part of oncall reads the table that is its own: [fleet], [rules], [console], [keys]. A later
+file's keys override an earlier one's.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oncall.core.errors import BadInput
+
+_SITE = Path("/etc/oncall/config.toml")
+
+
+@dataclass(frozen=True)
+class ConfigurationTable:
+    """One table of one file."""
+
+    path: Path
+    values: Mapping[str, Any]
+
+
+def configuration_folder() -> Path:
+    """$XDG_CONFIG_HOME/oncall, in ~/.config if that is not set."""
+    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(home).expanduser() / "oncall"
+
+
+def configuration_files() -> tuple[Path, ...]:
+    """The files that may hold a configuration, the one that yields first."""
+    return (_SITE, configuration_folder() / "config.toml")
+
+
+def parse_toml(text: str, place: Path) -> dict[str, Any]:
+    """The content of a TOML file. Raises BadInput for all that Python's reader may end in: numbers
+    of thousands of digits and deep nesting are errors of other kinds to it."""
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise BadInput(str(place), f"not TOML: {error}") from error
+    except RecursionError:
+        raise BadInput(str(place), "not TOML: nested too deeply") from None
+
+
+def read_tables(
+    name: str, files: Sequence[Path] | None = None
+) -> tuple[list[ConfigurationTable], list[BadInput]]:
+    """That table of each file that has it, and what is wrong with files that cannot be read.
+
+    Files that do not exist are skipped.
+    """
+    tables: list[ConfigurationTable] = []
+    problems: list[BadInput] = []
+    for path in configuration_files() if files is None else files:
+        try:
+            content = parse_toml(path.read_bytes().decode(), path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except BadInput as problem:
+            problems.append(problem)
+            continue
+        except UnicodeDecodeError:
+            problems.append(BadInput(str(path), "not a text file in UTF-8"))
+            continue
+        except OSError as error:
+            problems.append(BadInput(str(path), f"cannot be read: {error.strerror}"))
+            continue
+        values = content.get(name, {})
+        if isinstance(values, dict):
+            tables.append(ConfigurationTable(path, values))
+        else:
+            problems.append(BadInput(str(path), f"[{name}] is a table"))
+    return tables, problems

@@ -1,0 +1,233 @@
+"""From paths to evidence: what kind of recording each file is, judged by its content."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from oncall.core.errors import BadInput, Unreadable
+from oncall.evidence.incident import Incident
+from oncall.importers import files
+from oncall.importers.archives import Unpacked, unpacked
+from oncall.importers.files import kind, walk
+from oncall.importers.importers import ASKING_LIVE_JOBS, READABLE, Importer, importers
+from oncall.importers.jobs import Recording, choose
+from oncall.importers.printable import printable
+
+_HEAD_BYTES = 16384
+_MOST_TOLD = 3
+_BESIDE_EVIDENCE = {
+    *(".cfg", ".csv", ".html", ".ini", ".log", ".md", ".oncall", ".pdf", ".png", ".py", ".rst"),
+    *(".sh", ".svg", ".toml", ".txt", ".yaml", ".yml"),
+}
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    head: bytes
+    explicit: bool
+    importer: Importer | None
+    is_file: bool = True
+    problem: str | None = None
+
+    @property
+    def alike(self) -> tuple[Path, str]:
+        """What files of one series share: the folder, and the name without its numbers."""
+        return self.path.parent, re.sub(r"\d+", "#", self.path.name)
+
+
+def load(
+    paths: Sequence[Path],
+    incident: Incident,
+    job: str | None = None,
+    *,
+    risk_the_job: bool = False,
+) -> None:
+    """Read recordings, files or folders, of one job into the incident.
+
+    Kinds are detected from content; archives are looked into. The job is called `job`, else after
+    the folder; if several jobs are found, `job` chooses one of them. What cannot be read beside
+    what can becomes a recording with its problem, and so does what is over a bound (`bounds`).
+    `risk_the_job`: a live job is asked even where that may end it. Raises BadInput if nothing can
+    be read, if a file given by name is no evidence, or if it is not clear which job is meant.
+    """
+    with unpacked(paths) as found:
+        try:
+            name = _load(found, incident, job, risk_the_job)
+        except BadInput as error:
+            raise _placed(error, found) from error
+        for folder, archive in found.origin.items():
+            incident.con.execute(
+                "UPDATE recordings SET path = replace(path, ?, ?)",
+                [printable(str(folder)), printable(str(archive))],
+            )
+        _note(found.problems, incident, name)
+
+
+def _placed(error: BadInput, found: Unpacked) -> BadInput:
+    """The error in terms of the archives, and of what was wrong with them."""
+    place, problem = error.place, error.problem
+    for folder, archive in found.origin.items():
+        place = place.replace(str(folder), str(archive))
+        problem = problem.replace(str(folder), str(archive))
+    if len(found.problems) == 1 and len(found.paths) == 1:
+        return BadInput(place, next(iter(found.problems.values())))
+    said = [f"{archive}: {problem}" for archive, problem in found.problems.items()]
+    return BadInput(place, "; ".join([problem, *said[:_MOST_TOLD]]))
+
+
+def _load(given: Unpacked, incident: Incident, job: str | None, risk_the_job: bool) -> str:
+    """Read what lies at the paths; returns the name of the job that it is of."""
+    paths, archives = given.paths, set(given.origin.values())
+    looked = [file for path in paths for file in _look(path) if file.path not in archives]
+    found_files = _adopt([file for file in looked if file.is_file])
+    for file in found_files:
+        if file.explicit and file.importer is None:
+            raise BadInput(str(file.path), f"{_problem(file)}; oncall reads {READABLE}")
+    recordings = _recordings(found_files)
+    if not recordings:
+        if looked and not found_files:
+            raise BadInput(str(looked[0].path), f"{looked[0].problem}; give files or folders")
+        where = ", ".join(map(str, paths))
+        raise BadInput(
+            where, f"no recording here{_found_instead(found_files)}; oncall reads {READABLE}"
+        )
+    chosen = choose(recordings, paths, job)
+    by_kind: dict[str, list[Recording]] = defaultdict(list)
+    for recording in chosen.recordings:
+        by_kind[recording.importer.KIND].append(recording)
+    for group in by_kind.values():
+        importer = group[0].importer
+        found = [path for one in group for path in one.files]
+        if importer.KIND in ASKING_LIVE_JOBS:
+            importer.read(found, incident, chosen.name, risk_the_job=risk_the_job)
+        else:
+            importer.read(found, incident, chosen.name)
+    folders = {recording.folder for recording in chosen.recordings}
+    pipes = [file for file in looked if not file.is_file]
+    beside = [file for file in found_files if file.path.parent in folders] + pipes
+    _note_unknown(beside, incident, chosen.name)
+    _refuse_nothing_read(incident, chosen.name)
+    return chosen.name
+
+
+# --------------------------------------------------------------------- files
+
+
+def _look(path: Path) -> Iterator[_File]:
+    """The files at a path, and what a shell's pattern gave beside them.
+
+    PyTorch leaves named pipes beside its dumps, so `fr_trace_rank_*` names pipes as well.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        yield _sniff(path, explicit=True)
+        return
+    if stat.S_ISDIR(mode):
+        # Pipes in a folder are nobody's words: they are passed over without one.
+        yield from (_sniff(inside, explicit=False) for inside in walk(path) if _is_file(inside))
+    elif stat.S_ISREG(mode):
+        yield _sniff(path, explicit=True)
+    else:
+        yield _File(path, b"", True, None, False, f"{kind(mode)}, neither a file nor a folder")
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it is a file, or a folder that may not be read."""
+    return path.is_file() or path.is_dir()
+
+
+def _sniff(path: Path, explicit: bool) -> _File:
+    head, problem = b"", None
+    try:
+        head = files.head(path, _HEAD_BYTES)
+    except Unreadable as error:
+        problem = str(error)
+        # An address (ras://host:port) is no file, but an importer may know it.
+        if explicit and not any(importer.recognises(path, head) for importer in importers()):
+            raise BadInput(str(path), problem) from error
+    found = (importer for importer in importers() if importer.recognises(path, head))
+    return _File(path, head, explicit, next(found, None), problem=problem)
+
+
+def _adopt(files: Sequence[_File]) -> list[_File]:
+    """Give a file of no known kind to the importer of its series, which can say what is wrong."""
+    series = {file.alike: file.importer for file in files if file.importer is not None}
+    return [replace(file, importer=file.importer or series.get(file.alike)) for file in files]
+
+
+def _recordings(files: Sequence[_File]) -> list[Recording]:
+    groups: dict[tuple[str, Path], dict[Path, Importer]] = defaultdict(dict)
+    for file in files:
+        if file.importer is not None:
+            groups[file.importer.KIND, file.path.parent][file.path] = file.importer
+    return [
+        Recording(next(iter(group.values())), folder, tuple(group))
+        for (_, folder), group in groups.items()
+    ]
+
+
+# ---------------------------------------------------------------- what is left
+
+
+def _note_unknown(files: Sequence[_File], incident: Incident, job: str) -> None:
+    """Say what lies beside the evidence and was not read, unless it is plainly something else."""
+    unknown = [file for file in files if file.importer is None and not _is_company(file)]
+    _note({file.path: _problem(file) for file in unknown}, incident, job)
+
+
+def _note(problems: Mapping[Path, str], incident: Incident, job: str) -> None:
+    if problems:
+        incident.append(
+            "recordings",
+            {
+                "job": job,
+                "path": [printable(str(path)) for path in problems],
+                "problem": [printable(problem) for problem in problems.values()],
+            },
+        )
+
+
+def _is_company(file: _File) -> bool:
+    """Notes, configuration and results, which people keep beside recordings."""
+    plain_json = file.path.suffix == ".json" and file.head.lstrip()[:1] in (b"{", b"[")
+    named = file.path.suffix.lower() in _BESIDE_EVIDENCE or file.path.stem.isupper()
+    return named or plain_json
+
+
+def _problem(file: _File) -> str:
+    if file.problem is not None:
+        return file.problem
+    if not file.head:
+        return "empty or unreadable file"
+    if file.head[:1] == b"\x80" and file.head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return "a pickle, but not one of the Flight Recorder"
+    return "not a recording that oncall knows"
+
+
+def _found_instead(files: Sequence[_File]) -> str:
+    """` (3 files, none readable: a: empty or unreadable file ...)`, to see a wrong path at once."""
+    if not files:
+        return " (no file at all)"
+    told = ", ".join(f"{file.path.name}: {_problem(file)}" for file in files[:_MOST_TOLD])
+    more = f" and {len(files) - _MOST_TOLD:,} more" if len(files) > _MOST_TOLD else ""
+    return f" ({told}{more})"
+
+
+def _refuse_nothing_read(incident: Incident, job: str) -> None:
+    rows = incident.con.execute(
+        "SELECT path, problem, problem IS NULL OR coalesce(rows, 0) > 0 AS of_use FROM recordings "
+        "WHERE job = ? ORDER BY of_use DESC, path",
+        [job],
+    ).fetchall()
+    if not rows:
+        raise BadInput(job, f"nothing in its recordings can be read; oncall reads {READABLE}")
+    if not rows[0][2]:
+        more = f" (with {len(rows) - 1} more, none readable)" if len(rows) > 1 else ""
+        raise BadInput(rows[0][0], rows[0][1] + more)

@@ -1,0 +1,192 @@
+"""The files of recordings: opened without harm, looked at in number, read as far as the bounds go.
+
+A folder of dumps holds named pipes (PyTorch's own), links in circles, and files that grow, vanish
+or may not be read. What is no regular file is never opened to its end, and nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from oncall.core.errors import BadInput, Unreadable
+from oncall.importers.bounds import USUAL, Bounds, Meter, check_document
+
+GZIP = b"\x1f\x8b"
+
+_CHUNK_BYTES = 1 << 20
+_KINDS = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISDIR, "a folder"),
+)
+
+
+def open_file(path: Path) -> BinaryIO:
+    """A regular file, open for reading. Raises Unreadable for anything else.
+
+    What a path names can change after it was looked at, so the open file itself is asked, and
+    opening never waits: a pipe without a writer would do so for ever.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        # A socket cannot be opened at all.
+        if getattr(error, "errno", None) == errno.ENXIO:
+            raise Unreadable("a socket or a device, not a file") from error
+        raise Unreadable(getattr(error, "strerror", None) or str(error)) from error
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise Unreadable(f"{kind(mode)}, not a file")
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def kind(mode: int) -> str:
+    """What a path names, in words."""
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "no regular file")
+
+
+def head(path: Path, count: int) -> bytes:
+    """The first bytes of a file. Raises Unreadable."""
+    with open_file(path) as file:
+        return _read(file, count)
+
+
+def whole(path: Path, factor: float, bounds: Bounds = USUAL) -> bytes:
+    """All bytes of a file whose parsing takes `factor` bytes of memory a byte. Raises Unreadable.
+
+    No more is read than the file had when it was opened: one that grows meanwhile is read to
+    there, and what has no size (in /proc) to the first mebibyte.
+    """
+    with open_file(path) as file:
+        told = os.fstat(file.fileno()).st_size
+        check_document(told, factor, bounds)
+        return _read(file, told or _CHUNK_BYTES)
+
+
+def modified_ns(path: Path) -> int:
+    """When a file was written last. Raises Unreadable."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from error
+
+
+def _read(file: BinaryIO, count: int) -> bytes:
+    try:
+        return file.read(count) or b""  # None where reading would have to wait
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from error
+
+
+# ---------------------------------------------------------------- compressed
+
+
+def unpacked_head(packed: bytes, count: int) -> bytes:
+    """What the beginning of a gzipped file unpacks to; nothing if it is damaged."""
+    try:
+        return zlib.decompressobj(wbits=31).decompress(packed, count)
+    except zlib.error:
+        return b""
+
+
+class Stream:
+    """The bytes of a file, unpacked if it is gzipped, piece by piece and metered.
+
+    It gives all it can before it complains of a torn end, or of a bound. A context manager.
+    """
+
+    def __init__(self, path: Path, bounds: Bounds = USUAL) -> None:
+        self._file = open_file(path)
+        packed = self._file.peek(2)[:2] == GZIP  # type: ignore[attr-defined]
+        size = os.fstat(self._file.fileno()).st_size
+        self.meter = Meter(size if packed else None, bounds)
+        self._member = zlib.decompressobj(wbits=31) if packed else None
+        self._rest = b""
+
+    def read(self, count: int) -> bytes:
+        """Up to `count` bytes, none at the end. Raises Unreadable at damage and at a bound."""
+        try:
+            data = self._file.read(count) if self._member is None else self._unpack(count)
+        except (EOFError, zlib.error, OSError) as error:
+            raise Unreadable(f"cannot be unpacked further: {error}") from error
+        self.meter.take(len(data))
+        return data
+
+    def _unpack(self, count: int) -> bytes:
+        assert self._member is not None
+        while True:
+            data = self._rest or self._file.read(max(1, count // 8))
+            if self._member.eof:
+                if not data.startswith(GZIP):
+                    return b""
+                self._member = zlib.decompressobj(wbits=31)
+            unpacked = self._member.decompress(data, count)
+            self._rest = self._member.unconsumed_tail or self._member.unused_data
+            if unpacked:
+                return unpacked
+            if not data:
+                raise EOFError("it ends before its last block")
+            self.meter.check_time()  # empty members, one after another, give nothing to count
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+# -------------------------------------------------------------------- folders
+
+
+def files_in(folder: Path, suffixes: Sequence[str], bounds: Bounds = USUAL) -> list[Path]:
+    """What a folder itself holds that ends so, in the order of names, as far as one looks."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, bounds.files)]
+    except OSError:
+        return []
+    return [folder / name for name in sorted(names) if name.rpartition(".")[2] in suffixes]
+
+
+def walk(root: Path, bounds: Bounds = USUAL) -> Iterator[Path]:
+    """Every path in a folder and the folders in it, hidden ones left out, in the order of names.
+
+    Links to folders are not followed, so no circle is walked. A folder that may not be read is
+    yielded itself. Raises BadInput where there are more paths than a recording has.
+    """
+    left = bounds.files
+    folders = [root]
+    while folders:
+        folder = folders.pop()
+        names: list[tuple[str, bool]] = []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    left -= 1
+                    if left < 0:
+                        raise BadInput(
+                            str(root),
+                            f"more than {bounds.files:,} files and folders in it; give the folder "
+                            "of one recording",
+                        )
+                    if not entry.name.startswith("."):
+                        names.append((entry.name, entry.is_dir(follow_symlinks=False)))
+        except OSError:
+            yield folder
+            continue
+        names.sort()
+        yield from (Path(folder, name) for name, is_folder in names if not is_folder)
+        folders += [Path(folder, name) for name, is_folder in reversed(names) if is_folder]

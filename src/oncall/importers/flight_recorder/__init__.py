@@ -1,0 +1,51 @@
+"""PyTorch Flight Recorder dumps: pickle and JSON, formats 2.4 to 2.10, NCCL and gloo.
+
+A dump names a rank by its file name and tells what the rank called, not when it was written. So
+`ops.observed_ns` stays NULL, and a rank whose dump is missing is known only as a member of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from oncall.importers.flight_recorder.file import looks_like_dump
+
+if TYPE_CHECKING:
+    from oncall.evidence.incident import Incident
+    from oncall.importers.flight_recorder.identity import Identity
+
+KIND = "flight_recorder"
+
+
+def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - a dump's name says nothing
+    """Whether the first bytes of a file are those of a Flight Recorder dump."""
+    return looks_like_dump(head)
+
+
+def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
+    """Add the dumps of one job, one file a rank, to the incident.
+
+    Fills jobs, ranks, comms, ops, launches, stacks and recordings. A damaged file becomes a
+    recording with its problem. Raises BadInput if two files are of one rank, or if files
+    contradict each other about the job.
+    """
+    # Reading processes import this package too, and need no database.
+    from oncall.importers.flight_recorder.importer import import_dumps
+
+    import_dumps(paths, incident, job)
+
+
+def identify(paths: Sequence[Path]) -> Identity:
+    """What tells this set of dumps from another."""
+    from oncall.importers.flight_recorder import identity
+
+    return identity.identify(paths)
+
+
+def relate(one: Identity, other: Identity) -> Literal["copy", "part"] | None:
+    """Whether two sets of dumps are copies of each other, parts of one job, or unrelated."""
+    from oncall.importers.flight_recorder import identity
+
+    return identity.relate(one, other)

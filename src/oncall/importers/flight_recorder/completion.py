@@ -1,0 +1,138 @@
+"""What has completed: `state` alone does not tell.
+
+Without timing, NCCL's entries stay "scheduled" until they are retired; gloo's for ever. pg_status
+holds the last completed number of each group, but not which of the two numbers it is: gloo counts
+all operations (op_id), NCCL writes the collective or the P2P number, whichever came last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from oncall.importers.flight_recorder.entries import Array, Entries
+from oncall.importers.flight_recorder.names import COALESCED
+
+
+@dataclass(frozen=True)
+class Status:
+    """pg_status of one group: the last number enqueued and the last completed, -1 before any.
+
+    `launched_kind` and `completed_kind` say which number each is: "coll", "p2p", "all" (both kinds
+    counted together), or None where it cannot be told.
+    """
+
+    launched: int
+    completed: int
+    launched_kind: str | None = None
+    completed_kind: str | None = None
+
+    @property
+    def kind(self) -> str | None:
+        """The kind both numbers count; None unless they count the same."""
+        return self.launched_kind if self.launched_kind == self.completed_kind else None
+
+
+def tell_kinds(entries: Entries, status: Mapping[int, Status]) -> dict[int, Status]:
+    """The status of each group (by code) with what it counts, as far as the entries tell."""
+    highest = np.zeros((2, len(entries.pairs)), dtype=np.int64)
+    np.maximum.at(highest[0], entries.group, entries.collective_seq)
+    np.maximum.at(highest[1], entries.group, entries.p2p_seq)
+    of_gloo = np.array([call.backend == "gloo" for call in entries.calls])[entries.call]
+    gloo = set(entries.group[of_gloo].tolist())
+    told = {}
+    for group, one in status.items():
+        collectives, p2ps = highest[:, group].tolist()
+        if group in gloo:
+            kind = "coll" if p2ps == 0 and collectives >= one.launched else "all"
+            told[group] = replace(one, launched_kind=kind, completed_kind=kind)
+        else:
+            launched = _which(one.launched, collectives, p2ps)
+            done = _which(one.completed, collectives, p2ps) if one.completed > 0 else launched
+            told[group] = replace(one, launched_kind=launched, completed_kind=done)
+    return told
+
+
+def _which(number: int, collectives: int, p2ps: int) -> str | None:
+    """NCCL: a number that only one of the two sequences has reached belongs to that one."""
+    if p2ps == 0 or p2ps < number <= collectives:
+        return "coll"
+    if collectives == 0 or collectives < number <= p2ps:
+        return "p2p"
+    return None
+
+
+def completed(entries: Entries, status: Mapping[int, Status]) -> Array:
+    """Whether each entry has completed: by its own word, or because its group got past it.
+
+    A collective is done if its group completed its number: one group runs them in order. NCCL runs
+    P2P operations with different peers side by side, so there the number proves nothing of an
+    entry, unless it belongs to a batch (several entries with one number), which runs in order.
+    """
+    limit = np.full((3, len(entries.pairs)), -1, dtype=np.int64)
+    for group, one in status.items():
+        if one.completed_kind is not None:
+            limit[("coll", "p2p", "all").index(one.completed_kind), group] = one.completed
+    collective, p2p, everything = limit[:, entries.group]
+    done: Array = (
+        entries.finished
+        | (~entries.p2p & (entries.collective_seq <= collective))
+        | (entries.p2p & (entries.p2p_seq <= p2p) & _batched(entries))
+        | ((entries.op_id > 0) & (entries.op_id <= everything))
+    )
+    return done
+
+
+def _batched(entries: Entries) -> Array:
+    """P2P entries (n,) that share their number with another one of their group."""
+    batched = np.zeros(len(entries.row), dtype=bool)
+    rows = np.flatnonzero(entries.p2p)
+    if len(rows):
+        key = entries.key[rows]
+        _, inverse, size = np.unique(key, return_inverse=True, return_counts=True)
+        batched[rows] = size[inverse] > 1
+    return batched
+
+
+def close_batches(entries: Entries) -> Entries:
+    """Join coalesced calls with the entry that ends them, the only one that is ever completed.
+
+    PyTorch records each call of a batch and then one "coalesced" entry with the same number. P2P
+    calls keep their peers and take its completion; collectives become one entry, which carries
+    their elements and, if they agree, their operation and element type.
+    """
+    ends = np.array([call.op == COALESCED for call in entries.calls])[entries.call]
+    if not ends.any():
+        return entries
+    _, batch = np.unique(entries.key, return_inverse=True)
+    end_of = np.full(int(batch.max()) + 1, -1)
+    end_of[batch[ends]] = np.flatnonzero(ends)
+    calls = np.flatnonzero(~ends & (end_of[batch] >= 0))
+    end = end_of[batch[calls]]
+    finished, ended_ns = entries.finished.copy(), entries.ended_ns.copy()
+    finished[calls], ended_ns[calls] = finished[end], ended_ns[end]
+    members = calls[~entries.p2p[calls]]
+    joined = _carry(entries, members, end_of[batch[members]])
+    drop = np.zeros(len(batch), dtype=bool)
+    drop[members] = True
+    drop[end[entries.p2p[calls]]] = True
+    return replace(joined, finished=finished, ended_ns=ended_ns).select(~drop)
+
+
+def _carry(entries: Entries, members: Array, end: Array) -> Entries:
+    """Let each ending entry carry what its collectives moved."""
+    count, total, call, dtype = (
+        column.copy() for column in (entries.count, entries.bytes, entries.call, entries.dtype)
+    )
+    for column in (count, total):
+        moved = column[members]
+        column[end] = 0
+        np.add.at(column, end, np.maximum(moved, 0))
+        column[end[moved < 0]] = -1
+    for column, otherwise in ((call, call.copy()), (dtype, np.full_like(dtype, -1))):
+        column[end] = column[members]
+        differ = end[column[end] != column[members]]
+        column[differ] = otherwise[differ]
+    return replace(entries, count=count, bytes=total, call=call, dtype=dtype)

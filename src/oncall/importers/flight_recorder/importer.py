@@ -1,0 +1,283 @@
+"""From batches of dumps to the evidence tables of one job."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from oncall.core.errors import BadInput
+from oncall.core.nodeset import fold_ranks
+from oncall.evidence.incident import Incident, Words
+from oncall.importers.bounds import check_rows
+from oncall.importers.flight_recorder import KIND
+from oncall.importers.flight_recorder.batch import Batch, Note, rank_in_name
+from oncall.importers.flight_recorder.entries import Array
+from oncall.importers.flight_recorder.groups import Group, communicator, infer_members
+from oncall.importers.flight_recorder.pool import read_batches
+from oncall.importers.printable import printable
+
+_INFERRED = "it lists no members of groups: ranks whose entries carry a group are taken for them"
+
+
+class _Communicators:
+    """The job's communicators: who is meant by each group that any rank named.
+
+    `groups` have members, as far as they can be known; `comm` (n,) are their uint64 identities.
+    """
+
+    def __init__(self, named: Sequence[Group], inferred: Mapping[Group, Group]) -> None:
+        self.codes = {group: code for code, group in enumerate(named)}
+        self.groups = [inferred.get(group, group) for group in named]
+        self.comm = np.array([communicator(group) for group in self.groups], dtype=np.uint64)
+        self.sizes = np.array([len(group.members) for group in self.groups], dtype=np.int64)
+        self._starts = np.cumsum(self.sizes) - self.sizes
+        self._members = np.fromiter(
+            (rank for group in self.groups for rank in group.members), dtype=np.int32
+        )
+
+    def place(self, batch: Batch) -> Array:
+        """The communicators (as codes of this object) of a batch's groups, -1 for an unused one."""
+        return np.array([self.codes.get(group, -1) for group in batch.groups], dtype=np.int64)
+
+    def peers(self, local: Array, codes: Array) -> Array:
+        """Global ranks (n,) of peers given within their groups; NULL for none, or one outside."""
+        told = (local >= 0) & (local < self.sizes[codes])
+        at = np.where(told, self._starts[codes] + local, 0)
+        ranks = self._members[at] if len(self._members) else np.zeros(len(at), dtype=np.int32)
+        return np.ma.MaskedArray(ranks, mask=~told)
+
+
+def import_dumps(paths: Sequence[Path], incident: Incident, job: str) -> None:
+    """See `flight_recorder.read`."""
+    ordered = sorted(map(str, paths), key=lambda path: (rank_in_name(path) or 0, path))
+    _refuse_twins(ordered)
+    batches = _collected(read_batches(ordered))
+    notes = [note for batch in batches for note in batch.notes]
+    _refuse_mixture(batches)
+    known = _communicators(batches)
+    _append_recordings(batches, incident, job)
+    readable = [note.rank for note in notes if note.problem is None]
+    if not readable:
+        return
+    incident.append("jobs", {"job": [job], "world_size": [_world_size(readable, known.groups)]})
+    incident.append("ranks", {"job": job, "rank": readable})
+    _append_members(known, incident, job)
+    _append_launches(batches, known, incident, job)
+    for batch in batches:
+        _append_stacks(batch, known, incident, job)
+        _append_operations(batch, known, incident, job)
+        batch.parts.clear()  # the largest part of memory; the database holds it now
+
+
+def _collected(batches: Iterable[Batch]) -> list[Batch]:
+    """All batches; raises BadInput as soon as they hold more rows than fit here."""
+    found, rows = [], 0
+    for batch in batches:
+        rows += sum(note.rows for note in batch.notes)
+        check_rows(rows)
+        found.append(batch)
+    return found
+
+
+# ------------------------------------------------------------------- one job
+
+
+def _refuse_twins(paths: Iterable[str]) -> None:
+    by_rank: dict[int, str] = {}
+    for path in paths:
+        rank = rank_in_name(path)
+        if rank is not None and by_rank.setdefault(rank, path) != path:
+            raise BadInput(
+                by_rank[rank],
+                f"a second dump of rank {rank}, beside {path}; if they are of two jobs, give each "
+                "its folder",
+            )
+
+
+def _refuse_mixture(batches: Sequence[Batch]) -> None:
+    """Files of one job agree on who its ranks are. Raises BadInput, saying which file says what."""
+    claims: dict[tuple[int, ...], list[Note]] = defaultdict(list)
+    for batch in batches:
+        for code, group in enumerate(batch.groups):
+            if group.is_default and group.members:
+                claims[group.members] += [note for note in batch.notes if code in note.groups]
+    if len(claims) > 1:
+        said = "; ".join(
+            f"{_files(notes)}: {len(world)} ranks, {fold_ranks(world)}"
+            for world, notes in claims.items()
+        )
+        problem = f"the dumps disagree about the job's ranks ({said}); two jobs mixed?"
+        raise BadInput(_folder(claims), problem)
+    for world, notes in claims.items():
+        members = set(world)
+        stranger = next((note for note in notes if note.rank not in members), None)
+        if stranger:
+            raise BadInput(
+                stranger.path,
+                f"is named rank {stranger.rank}, but says that the job has ranks "
+                f"{fold_ranks(world)}; two jobs mixed?",
+            )
+
+
+def _folder(claims: Mapping[tuple[int, ...], Sequence[Note]]) -> str:
+    return str(Path(next(iter(claims.values()))[0].path).parent)
+
+
+def _files(notes: Sequence[Note]) -> str:
+    names = [Path(note.path).name for note in notes]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _world_size(ranks: Sequence[int | None], groups: Iterable[Group]) -> int:
+    default = [len(group.members) for group in groups if group.is_default]
+    members = [rank for group in groups for rank in group.members]
+    seen = [rank for rank in ranks if rank is not None]
+    return max(default) if default else max([*seen, *members]) + 1
+
+
+def _communicators(batches: Sequence[Batch]) -> _Communicators:
+    carriers: dict[Group, set[int]] = {}
+    sizes: dict[Group, int] = {}
+    ranks: list[int] = []
+    for batch in batches:
+        groups = list(batch.groups)
+        by_code: dict[int, set[int]] = defaultdict(set)
+        for note in batch.notes:
+            if note.rank is not None:
+                ranks.append(note.rank)
+                for code in note.groups:
+                    by_code[code].add(note.rank)
+        for code, carried in by_code.items():
+            carriers.setdefault(groups[code], set()).update(carried)
+        sizes |= {groups[code]: size for code, size in batch.sizes.items()}
+    return _Communicators(list(carriers), infer_members(carriers, sizes, ranks))
+
+
+# -------------------------------------------------------------------- tables
+
+
+def _append_recordings(batches: Sequence[Batch], incident: Incident, job: str) -> None:
+    notes = [note for batch in batches for note in batch.notes]
+    inferred: list[bool] = []
+    for batch in batches:
+        unlisted = {code for code, group in enumerate(batch.groups) if not group.members}
+        inferred += [not unlisted.isdisjoint(note.groups) for note in batch.notes]
+    incident.append(
+        "recordings",
+        {
+            "job": job,
+            "path": [printable(note.path) for note in notes],
+            "kind": KIND,
+            "rank": [note.rank for note in notes],
+            "version": [note.version and printable(note.version) for note in notes],
+            "rows": [note.rows if note.problem is None else None for note in notes],
+            "problem": [note.problem and printable(note.problem) for note in notes],
+            "note": [_INFERRED if one else None for one in inferred],
+        },
+    )
+
+
+def _append_members(known: _Communicators, incident: Incident, job: str) -> None:
+    """Every member of every communicator, those that left no dump included."""
+    one_each = dict(zip(reversed(known.comm.tolist()), reversed(known.groups), strict=True))
+    groups = list(one_each.values())
+    size = np.array([len(group.members) for group in groups])
+    if not size.sum():
+        return
+    unsure = np.array([not group.sure for group in groups])
+    each = np.repeat(np.arange(len(groups)), size).astype(np.int32)
+    starts = np.cumsum(size) - size
+    incident.append(
+        "comms",
+        {
+            "job": job,
+            "comm": np.array(list(one_each), dtype=np.uint64)[each],
+            "rank": np.concatenate([np.array(group.members) for group in groups]),
+            "comm_rank": np.arange(len(each)) - starts[each],
+            "size": np.ma.MaskedArray(size[each], mask=unsure[each]),
+            "name": Words(each, [printable(group.name) for group in groups]),
+            "role": Words(each, [printable(group.desc) for group in groups]),
+        },
+    )
+
+
+def _append_launches(
+    batches: Sequence[Batch], known: _Communicators, incident: Incident, job: str
+) -> None:
+    """pg_status where it counts collectives; P2P counts of healthy members differ and tell nothing.
+
+    A member without entries does not say what it counts; it counts as the others do.
+    """
+    rows = []
+    for batch in batches:
+        place = known.place(batch)
+        rows += [(int(known.comm[place[g]]), rank, status) for rank, g, status in batch.counts]
+    kinds: dict[int, set[str | None]] = defaultdict(set)
+    for comm, _, status in rows:
+        kinds[comm].add(status.kind)
+    rows = [row for row in rows if kinds[row[0]] - {None} == {"coll"}]
+    if rows:
+        incident.append(
+            "launches",
+            {
+                "job": job,
+                "comm": np.array([comm for comm, _, _ in rows], dtype=np.uint64),
+                "rank": [rank for _, rank, _ in rows],
+                "launched": [max(status.launched, 0) for _, _, status in rows],
+                "completed": [max(status.completed, 0) for _, _, status in rows],
+                "state": "running",
+                "source": KIND,
+            },
+        )
+
+
+def _append_stacks(batch: Batch, known: _Communicators, incident: Incident, job: str) -> None:
+    if not batch.stacks:
+        return
+    comm = known.comm[known.place(batch)]
+    frames = [[*map(printable, lines)] for lines in batch.frames]
+    incident.append(
+        "stacks",
+        {
+            "job": job,
+            "rank": [stack.rank for stack in batch.stacks],
+            "comm": comm[[stack.group for stack in batch.stacks]],
+            "seq": [stack.seq for stack in batch.stacks],
+            "kind": [stack.kind for stack in batch.stacks],
+            "frames": [frames[stack.frames] for stack in batch.stacks],
+        },
+    )
+
+
+def _append_operations(batch: Batch, known: _Communicators, incident: Incident, job: str) -> None:
+    column = batch.columns
+    if not column:
+        return
+    codes = known.place(batch)[column["group"]]
+    incident.append(
+        "ops",
+        {
+            "job": job,
+            "comm": known.comm[codes],
+            "seq": column["seq"],
+            "rank": column["rank"],
+            "kind": Words(column["p2p"].astype(np.int32), ("coll", "p2p")),
+            "op": Words(column["op"], [*map(printable, batch.ops)]),
+            "dtype": Words(column["dtype"], [*map(printable, batch.dtypes)]),
+            "count": _from(0, column["count"]),
+            "bytes": _from(0, column["bytes"]),
+            "peer": known.peers(column["peer"], codes),
+            "enqueued_ns": _from(1, column["enqueued_ns"]),
+            "ended_ns": _from(1, column["ended_ns"]),
+            "duration_ns": _from(1, column["duration_ns"]),
+            "done": column["done"],
+        },
+    )
+
+
+def _from(least: int, column: Array) -> Array:
+    """The column with everything below `least` NULL."""
+    return np.ma.MaskedArray(column, mask=column < least)

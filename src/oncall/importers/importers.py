@@ -1,0 +1,49 @@
+"""The table of importers: every kind of recording that oncall reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+from oncall.evidence.incident import Incident
+
+# Module, and what it reads in an engineer's words. Content decides, in this order: a profiler's
+# trace, too, lists process groups as a Flight Recorder dump does.
+_TABLE = {
+    "oncall.importers.kineto": "PyTorch profiler traces (Kineto, JSON)",
+    "oncall.importers.flight_recorder": "PyTorch Flight Recorder dumps (pickle or JSON)",
+    "oncall.importers.ras.importer": "NCCL RAS output (text or JSON, or ras://HOST:PORT)",
+    "oncall.importers.nccl_inspector": "NCCL Inspector JSON lines",
+    "oncall.importers.megatrace.importer": "Megatrace logs",
+    "oncall.importers.straggler.importer": "straggler-analysis traces (CSV or Parquet)",
+    "oncall.importers.switches.simulation": "files of the Vedrfolnir network simulator",
+    "oncall.importers.switches.tables": "switch tables (CSV or Parquet)",
+    "oncall.importers.switches.port_counters": "counters of ports (SONiC, ethtool)",
+}
+# These take `risk_the_job`, too: whether a live job is asked even where asking may end it.
+ASKING_LIVE_JOBS = ("nccl_ras",)
+READABLE = ", ".join(_TABLE.values())
+
+
+class Importer(Protocol):
+    """A module that turns one kind of recording into evidence.
+
+    It may also offer `identify(paths)` and `relate(one, other)`, which tell whether the recordings
+    of two folders are copies of each other or parts of one job.
+    """
+
+    KIND: str
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """Whether a file whose content starts with `head` is of this kind."""
+
+    def read(self, paths: Sequence[Path], incident: Incident, job: str, **options: bool) -> None:
+        """Add the evidence in `paths`, recordings of one job."""
+
+
+@cache
+def importers() -> tuple[Importer, ...]:
+    return tuple(cast(Importer, import_module(name)) for name in _TABLE)

@@ -1,0 +1,113 @@
+"""Which recordings belong to the same job, and what the job is called."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oncall.core.errors import BadInput
+from oncall.importers.importers import Importer
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The files of one kind in one folder."""
+
+    importer: Importer
+    folder: Path
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job's recordings, at most one copy of each."""
+
+    name: str
+    recordings: tuple[Recording, ...]
+
+
+def choose(recordings: Sequence[Recording], roots: Sequence[Path], wanted: str | None) -> Job:
+    """The one job that the recordings are of, or of several the one named `wanted`.
+
+    A single job is called `wanted`, else after the folder given. Several are called after the
+    folders that tell them apart; raises BadInput, listing them, if none of these is `wanted`.
+    """
+    found = _jobs(recordings)
+    if max(Counter(kind for kind, _, _ in found).values()) == 1:
+        parts = tuple(part for _, _, parts in found for part in parts)
+        return Job(wanted or _name(roots, parts), parts)
+    named = _named(found)
+    if wanted in named:
+        return Job(wanted, tuple(named[wanted]))
+    missing = f"no job named {wanted}" if wanted else f"{len(named)} jobs"
+    raise BadInput(
+        str(_common(roots)), f"{missing}; choose one with --job: {', '.join(sorted(named))}"
+    )
+
+
+_Found = tuple[str, Path, tuple[Recording, ...]]  # kind, the folder that holds all, the best copies
+
+
+def _jobs(recordings: Sequence[Recording]) -> list[_Found]:
+    by_kind: dict[str, list[Recording]] = defaultdict(list)
+    for recording in recordings:
+        by_kind[recording.importer.KIND].append(recording)
+    return [
+        (kind, _common(r.folder for copies in job for r in copies), _best(job))
+        for kind, group in by_kind.items()
+        for job in _related(group)
+    ]
+
+
+def _related(recordings: Sequence[Recording]) -> list[list[list[Recording]]]:
+    """Jobs, each a list of parts, each a list of copies (the best one first)."""
+    importer: Any = recordings[0].importer
+    if len(recordings) == 1 or not hasattr(importer, "relate"):
+        return [[[recording]] for recording in recordings]
+    identity = {recording: importer.identify(recording.files) for recording in recordings}
+    jobs: list[list[list[Recording]]] = []
+    for recording in sorted(recordings, key=lambda one: identity[one].worth, reverse=True):
+        for job in jobs:
+            ties = [importer.relate(identity[part[0]], identity[recording]) for part in job]
+            if "copy" in ties:
+                job[ties.index("copy")].append(recording)
+                break
+            if set(ties) == {"part"}:
+                job.append([recording])
+                break
+        else:
+            jobs.append([[recording]])
+    return jobs
+
+
+def _best(job: Sequence[Sequence[Recording]]) -> tuple[Recording, ...]:
+    return tuple(copies[0] for copies in job)
+
+
+def _named(found: Sequence[_Found]) -> dict[str, list[Recording]]:
+    """Recordings by the name of their job: the step of the path that tells it from the others."""
+    base = _common(folder for _, folder, _ in found)
+    short = [(kind, _below(base, folder).parts[0]) for kind, folder, _ in found]
+    unique = max(Counter(short).values()) == 1
+    named: dict[str, list[Recording]] = defaultdict(list)
+    for (_, folder, parts), (_, name) in zip(found, short, strict=True):
+        named[name if unique else str(_below(base, folder))].extend(parts)
+    return named
+
+
+def _below(base: Path, folder: Path) -> Path:
+    return folder.relative_to(base) if folder != base else Path(base.name)
+
+
+def _name(roots: Sequence[Path], parts: Iterable[Recording]) -> str:
+    folder = roots[0] if len(roots) == 1 and roots[0].is_dir() else None
+    folder = (folder or _common(part.folder for part in parts)).resolve()
+    return folder.name if folder.is_dir() and folder.name else "job"
+
+
+def _common(folders: Iterable[Path]) -> Path:
+    return Path(os.path.commonpath([folder.absolute() for folder in folders]))

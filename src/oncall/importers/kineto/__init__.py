@@ -1,0 +1,63 @@
+"""PyTorch profiler traces (Kineto, Chrome JSON, plain or gzipped): one file a rank and window.
+
+The CPU side (`record_param_comms`) tells what was called, on which group, and when; the NCCL kernel
+linked to it tells when the device ran it. A trace covers some steps: what is not in it is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from oncall.importers.files import GZIP, unpacked_head
+
+if TYPE_CHECKING:
+    from oncall.evidence.incident import Incident
+    from oncall.importers.kineto.identity import Identity
+
+KIND = "kineto"
+_MOST_HEAD_BYTES = 1 << 17
+
+# Kineto opens with schemaVersion; what lies between it and the events may be of any length.
+_OPENING = re.compile(rb'\s*\{\s*"schemaVersion"\s*:')
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_OF_PROFILER = re.compile(
+    rb'"(?:deviceProperties|baseTimeNanoseconds|distributedInfo|record_shapes|with_stack)"\s*:'
+    rb'|"cat"\s*:\s*"(?:cpu_op|cuda_runtime|user_annotation)"'
+)
+
+
+def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone decides
+    """Whether the first bytes of a file, once unpacked, are those of a profiler trace."""
+    if head.startswith(GZIP):
+        head = unpacked_head(head, _MOST_HEAD_BYTES)
+    opening = _OPENING.match(head) or (head.lstrip()[:1] == b"{" and _EVENTS.search(head))
+    return bool(opening and _OF_PROFILER.search(head))
+
+
+def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
+    """Add the traces of one job as evidence.
+
+    Fills jobs, ranks, comms, ops, stage_tasks (where annotations name tasks) and recordings. A torn
+    file counts for what was read, with its problem. Raises BadInput if traces contradict each other
+    about the job.
+    """
+    from oncall.importers.kineto.importer import import_traces
+
+    import_traces(paths, incident, job)
+
+
+def identify(paths: Sequence[Path]) -> Identity:
+    """What tells this set of traces from another."""
+    from oncall.importers.kineto import identity
+
+    return identity.identify(paths)
+
+
+def relate(one: Identity, other: Identity) -> Literal["copy", "part"] | None:
+    """Whether two sets of traces are copies of each other, parts of one job, or unrelated."""
+    from oncall.importers.kineto import identity
+
+    return identity.relate(one, other)

@@ -1,0 +1,127 @@
+"""What one file gives: read, joined and named in one go, so that processes share the files."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from oncall.core.errors import BadInput, Unreadable
+from oncall.importers.flight_recorder.groups import Group
+from oncall.importers.kineto.columns import Columns, columns_of
+from oncall.importers.kineto.groups import groups_of
+from oncall.importers.kineto.operations import Joined, join
+from oncall.importers.kineto.tasks import Told, tasks_of
+from oncall.importers.kineto.trace import Owner, Trace, read_trace
+
+_SMALL_BYTES = 16 << 20  # starting processes costs as much as reading about this much
+
+_UNDESCRIBED = (
+    "none of its collectives is described (record_param_comms without arguments, or none): PyTorch "
+    "describes those of NCCL since 2.3"
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One trace: whose, from when to when, its groups by name, its operations and tasks.
+
+    `counted`: its collectives carry no numbers of their own. `problem` tells what was not read,
+    `notes` what was inferred. `span_ns` is None where there is nothing in it.
+    """
+
+    path: Path
+    owner: Owner
+    span_ns: tuple[int, int] | None
+    groups: dict[str, Group]
+    sizes: dict[Group, int]
+    counted: bool
+    operations: Columns
+    told: Told
+    problem: str | None
+    notes: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        return len(self.operations) + len(self.told.tasks)
+
+    def without_rows(self, problem: str) -> Reading:
+        """The same file, left out."""
+        return replace(self, operations=columns_of([]), told=Told([]), problem=problem, notes=())
+
+
+def read_files(paths: Sequence[Path]) -> Iterator[Reading]:
+    """Read traces in their order, many or large ones on all cores.
+
+    Raises BadInput if a reading process dies.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = min(cores or 1, len(paths), sum(map(_text_bytes, paths)) // _SMALL_BYTES)
+    if workers < 2:
+        yield from map(read_file, paths)
+        return
+    # Spawned, not forked: a database with threads lives in this process.
+    context = multiprocessing.get_context("spawn")
+    try:
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            yield from pool.map(read_file, paths)
+    except BrokenProcessPool as error:
+        problem = "a process that read traces was killed: out of memory?"
+        raise BadInput(str(paths[0]), problem) from error
+
+
+def _text_bytes(path: Path) -> int:
+    """How much there is to read, about: such text is packed to a tenth and less."""
+    try:
+        return path.stat().st_size * (10 if path.suffix == ".gz" else 1)
+    except OSError:
+        return 0
+
+
+def read_file(path: Path) -> Reading:
+    """Read one trace; what is damaged becomes its problem."""
+    try:
+        trace = read_trace(path)
+        groups, joined, told = groups_of(trace), join(trace), tasks_of(trace)
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        what = str(Unreadable(f"not what the profiler writes: {type(error).__name__}: {error}"))
+        return Reading(path, Owner(), None, {}, {}, False, columns_of([]), Told([]), what, ())
+    problem = trace.problem
+    if problem is None and not trace.calls:
+        problem = _UNDESCRIBED
+    if problem is None and trace.owner.rank is None:
+        problem = "neither it nor its file's name tells its rank"
+    return Reading(
+        path=path,
+        owner=trace.owner,
+        span_ns=trace.span_ns,
+        groups=groups,
+        sizes={groups[call.group]: call.group_size for call in trace.calls if call.group_size},
+        counted=joined.counted,
+        operations=columns_of(joined.operations),
+        told=told,
+        problem=problem,
+        notes=tuple(_notes(trace, joined, told)),
+    )
+
+
+def _notes(trace: Trace, joined: Joined, told: Told) -> Iterator[str]:
+    """What was inferred in reading a trace, and what it leaves open."""
+    yield from trace.notes
+    if trace.undescribed:
+        yield f"{trace.undescribed:,} events without what describes them were left out"
+    if joined.counted:
+        yield "its collectives carry no numbers: they are counted from the trace's beginning"
+    if joined.by_launch:
+        yield f"{joined.by_launch:,} kernels were joined by when they were launched"
+    if joined.lost:
+        yield f"{joined.lost:,} NCCL kernels are of no call in it (CUDA graphs?)"
+    if joined.left_out:
+        yield f"{joined.left_out:,} operations at its end left out: they may not have been over"
+    if trace.calls and not trace.kernels:
+        yield "no NCCL kernel is in it: when the device ran the operations is not known"
+    yield from told.notes

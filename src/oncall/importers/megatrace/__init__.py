@@ -1,0 +1,1 @@
+"""Megatrace logs: one line a call, by a patched NCCL."""

@@ -1,0 +1,200 @@
+"""NCCL RAS: what a running job says of itself (NCCL 2.24 and later), from files or live.
+
+RAS counts launches, not completions, and a job in good health shows small differences between two
+ranks at any instant. It is the difference that stays over several polls that tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from oncall.core.errors import Unreadable
+from oncall.evidence.incident import Incident
+from oncall.importers import files
+from oncall.importers.process_ranks import Members, Numbering, number, write_members
+from oncall.importers.ras.client import DEFAULT_PORT, fetch
+from oncall.importers.ras.poll import Communicator, Poll, parse_json
+from oncall.importers.ras.text import looks_like_text, parse_text
+
+KIND = "nccl_ras"
+
+_FACTOR = 60.0  # bytes of memory for each of an answer, at worst: JSON, and what it says
+_LIVE = re.compile(r"ras:/{1,2}(\[[^]]+\]|[^:/]*)(?::(\d{1,5}))?/?$")
+_PEER_DEAD = "PEER_DEAD"
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Whether `head` starts an answer of RAS, JSON or text, or `path` is `ras://host:port`."""
+    if _LIVE.match(str(path)):
+        return True
+    text = head.decode("utf-8", "replace").lstrip()
+    if text.startswith(("{", "[", "SERVER PROTOCOL", "OK")):
+        status = '"communicators"' in text and '"nccl_version"' in text
+        event = '"event"' in text and '"peer"' in text and '"group"' in text
+        if status or event:
+            return True
+    return looks_like_text(text)
+
+
+@dataclass
+class _Recording:
+    """One file, and the polls in it."""
+
+    path: Path
+    polls: list[Poll] = field(default_factory=list)
+    problem: str | None = None
+
+
+def read(
+    paths: Sequence[Path], incident: Incident, job: str, *, risk_the_job: bool = False
+) -> None:
+    """Add what RAS said in all `paths`, oldest poll first within a file, as evidence of `job`.
+
+    Fills jobs, ranks, comms, launches, host_events and recordings. A file that cannot be read
+    becomes a recording with its problem; a live job that does not answer, or that the question may
+    end (see `nccl_ras_client`), raises BadInput.
+    """
+    recordings = [_load(path, risk_the_job) for path in paths]
+    comms = _members(poll for recording in recordings for poll in recording.polls)
+    events = {
+        event.process
+        for recording in recordings
+        for poll in recording.polls
+        for event in poll.events
+    }
+    told = max((poll.ranks for recording in recordings for poll in recording.polls), default=0)
+    numbering = number(comms, events, told)
+    write_members(incident, job, comms, numbering, told)
+    for recording in recordings:
+        rows = sum(_write_poll(incident, job, poll, numbering) for poll in recording.polls)
+        _write_recording(incident, job, recording, rows, numbering.note)
+
+
+# ------------------------------------------------------------------- reading
+
+
+def _load(path: Path, risk_the_job: bool) -> _Recording:
+    live = _LIVE.match(str(path))
+    if live:
+        host = live[1].strip("[]") or "localhost"
+        port = int(live[2] or DEFAULT_PORT)
+        return _Recording(path, _parse(fetch(host, port, risk_the_job=risk_the_job), None))
+    try:
+        text = files.whole(path, _FACTOR).decode("utf-8", "replace")
+        polls = _parse(text, files.modified_ns(path))
+    except Unreadable as error:
+        return _Recording(path, problem=str(error))
+    if not any(poll.communicators or poll.events or poll.ranks for poll in polls):
+        said = next(
+            (problem for poll in polls for problem in poll.problems), "no answer of RAS in it"
+        )
+        return _Recording(path, problem=said)
+    return _Recording(path, polls)
+
+
+def _parse(text: str, written_ns: int | None) -> list[Poll]:
+    """The polls of one file. The text form tells no time: the file's own is the last poll's."""
+    if '"communicators"' in text or '"event"' in text:
+        return parse_json(text)
+    polls = parse_text(text)
+    if written_ns is None:
+        return polls
+    # One nanosecond apart keeps their order without claiming that any time passed between them.
+    first = written_ns - len(polls) + 1
+    return [replace(poll, at_ns=poll.at_ns or first + i) for i, poll in enumerate(polls)]
+
+
+def _members(polls: Iterable[Poll]) -> dict[int, Members]:
+    """Every communicator of all polls with every process that any of them names."""
+    comms: dict[int, Members] = {}
+    for poll in polls:
+        for found in poll.communicators:
+            members = comms.setdefault(found.comm, Members(found.size))
+            members.size = members.size or found.size
+            members.alone = members.alone or found.alone
+            for member in found.members:
+                if member.process is not None:
+                    members.processes.setdefault(member.comm_rank, member.process)
+    return comms
+
+
+# ------------------------------------------------------------------- writing
+
+
+def _write_poll(incident: Incident, job: str, poll: Poll, numbering: Numbering) -> int:
+    """One row for each rank and communicator, and for each event; returns how many."""
+    rows: list[tuple[int | None, int | None, int | None, str | None]] = []
+    for comm in poll.communicators:
+        rows += _launches(comm, numbering)
+    for event in poll.events:
+        if event.code == _PEER_DEAD:
+            rank = numbering.processes.get(event.process)
+            comms = {known for (known, _), there in numbering.ranks.items() if there == rank}
+            rows += [(known, rank, None, "dead") for known in sorted(comms)]
+            rows += [] if comms else [(None, rank, None, "dead")]
+    heard = {rank for _, rank, _, _ in rows}
+    # In text, communicators in good order are counted, not listed: their ranks did answer.
+    answered = range(poll.ranks if poll.complete else 0)
+    rows += [(None, rank, None, "running") for rank in answered if rank not in heard]
+    if rows:
+        incident.append(
+            "launches",
+            {
+                "job": job,
+                "comm": [row[0] for row in rows],
+                "rank": [row[1] for row in rows],
+                "at_ns": [poll.at_ns] * len(rows),
+                "launched": [row[2] for row in rows],
+                "state": [row[3] for row in rows],
+                "source": KIND,
+            },
+        )
+    _write_events(incident, poll)
+    return len(rows) + len(poll.events)
+
+
+def _launches(
+    comm: Communicator, numbering: Numbering
+) -> list[tuple[int | None, int | None, int | None, str | None]]:
+    return [
+        (comm.comm, numbering.ranks.get((comm.comm, m.comm_rank)), m.launched, m.state)
+        for m in comm.members
+    ]
+
+
+def _write_events(incident: Incident, poll: Poll) -> None:
+    if poll.events:
+        incident.append(
+            "host_events",
+            {
+                "node": [event.process.host for event in poll.events],
+                "at_ns": [event.at_ns for event in poll.events],
+                "source": KIND,
+                "code": [event.code for event in poll.events],
+                "text": [event.text for event in poll.events],
+            },
+        )
+
+
+def _write_recording(
+    incident: Incident, job: str, recording: _Recording, rows: int, note: str | None
+) -> None:
+    problems = [problem for poll in recording.polls for problem in poll.problems]
+    notes = [note] if note else []
+    notes += [said for poll in recording.polls for said in poll.notes]
+    versions = [poll.version for poll in recording.polls if poll.version]
+    incident.append(
+        "recordings",
+        {
+            "job": job,
+            "path": str(recording.path),
+            "kind": KIND,
+            "version": [versions[-1] if versions else None],
+            "rows": rows,
+            "problem": [recording.problem or "; ".join(dict.fromkeys(problems)) or None],
+            "note": ["; ".join(dict.fromkeys(notes)) or None],
+        },
+    )

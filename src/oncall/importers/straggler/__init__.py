@@ -1,0 +1,1 @@
+"""Traces of the straggler analysis: one row a task."""

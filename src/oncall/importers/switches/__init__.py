@@ -1,0 +1,1 @@
+"""What switches and NICs report: tables, simulations, and counters as text."""

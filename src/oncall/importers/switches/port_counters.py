@@ -1,0 +1,190 @@
+"""Counters of ports as a shell shows them: SONiC's `show pfc counters`, `show queue counters` and
+`watermark`, `show pfcwd stats`; `ethtool -S` of a port.
+
+Counters are of one instant, which a line of `date` before them tells, else the file's own time; two
+readings of a port, in one file or in two, make a rate. A device's name stands in the prompt
+(`admin@leaf3:~$ show pfc counters`, `leaf3# show ...`) or, failing that, begins the file's name
+(`leaf3.pfc.txt`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from oncall.core.errors import Unreadable
+from oncall.core.units import NS_PER_S
+from oncall.evidence.incident import Incident
+from oncall.importers import files
+from oncall.importers.printable import printable
+from oncall.importers.switches.ethtool_counters import reading
+from oncall.importers.switches.shell_tables import Reader, Reading, cells, is_rule, reader_of
+
+KIND = "port_counters"
+
+_HEAD_LINES = 60
+_ETHTOOL = re.compile(r"NIC statistics:\s*")
+_COUNTER = re.compile(r"\s+([A-Za-z0-9_.\[\]]+):\s+(\d{1,18})\s*")
+_PROMPT = re.compile(
+    r"(?:\S+@)?([\w.-]+)(?::\S*)?[$#>]\s*(?:sudo\s+)?((?:show|ethtool|date|watch|cat)\b.*)"
+)
+_COMMAND = re.compile(r"ethtool\s+-S\s+(\S+)")
+_DATE = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(Z|[+-]\d\d:?\d\d)?")
+_MOST = (1 << 63) - 1  # what a column holds
+_SUMMED = {
+    "rx_pause": "pfc_rx_pause",
+    "tx_pause": "pfc_tx_pause",
+    "rx_pause_ns": "pfc_rx_pause_ns",
+    "tx_pause_ns": "pfc_tx_pause_ns",
+    "storms": "pause_storms",
+}
+_FACTOR = 200.0  # bytes of memory for each of the text, at worst: counters of a digit in dicts
+_MOST_SUMMED = _MOST // 100  # of a priority or queue, of which a port has fewer
+
+Row = dict[str, Any]
+Place = tuple[str, str, int]  # device, port, instant
+
+
+def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone decides
+    """Whether the beginning has the heading of one of these."""
+    lines = head.decode("utf-8", "replace").splitlines()[:_HEAD_LINES]
+    return any(_ETHTOOL.fullmatch(line) for line in lines) or any(
+        reader_of(line) is not None and is_rule(rule) for line, rule in pairwise(lines)
+    )
+
+
+def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
+    """Add each port's counters to nics, and those of its priorities to nic_priorities."""
+    for path in sorted(paths):
+        priorities: list[Row] = []
+        ports: list[Row] = []
+        try:
+            data = files.whole(path, _FACTOR)
+            pages = _Pages(path)
+            priorities, ports = _rows(pages.readings(data.decode("utf-8", "replace").splitlines()))
+            problem = f"{pages.bad:,} lines could not be read" if pages.bad else None
+            if not ports:
+                problem = "no counter of any port is in it"
+        except Unreadable as error:
+            problem = str(error)
+        _append(incident, "nic_priorities", priorities)
+        _append(incident, "nics", ports)
+        incident.append(
+            "recordings",
+            {
+                "job": [job],
+                "path": [printable(str(path))],
+                "kind": KIND,
+                "rows": [len(priorities) + len(ports)],
+                "problem": [problem],
+            },
+        )
+
+
+class _Pages:
+    """Reads the output of commands one after the other; `bad` counts rows that fit no table."""
+
+    def __init__(self, path: Path) -> None:
+        self.node = re.split(r"[.\-_]", path.name)[0]
+        self.port = path.stem.rsplit(".", 1)[-1]  # of ethtool, where no command names it
+        self.at_ns = files.modified_ns(path)
+        self.table: tuple[list[str], Reader] | None = None
+        self.ethtool = False
+        self.bad = 0
+
+    def readings(self, lines: Sequence[str]) -> Iterator[tuple[Place, Reading]]:
+        for line in lines:
+            if self._is_told(line):
+                self.table, self.ethtool = None, False
+            elif _ETHTOOL.fullmatch(line):
+                self.table, self.ethtool = None, True
+                yield self._placed(Reading(self.port, None, "port", 1))
+            elif self.ethtool:
+                counter = _COUNTER.fullmatch(line)
+                found = reading(self.port, counter[1], int(counter[2])) if counter else None
+                yield from map(self._placed, self._sane([found] if found is not None else []))
+            elif (table := reader_of(line)) is not None:
+                self.table = table
+            elif self.table is not None and not is_rule(line):
+                yield from map(self._placed, self._row(line))
+
+    def _is_told(self, line: str) -> bool:
+        """Whether the line tells the device, its port or the time, and no counter."""
+        prompt = _PROMPT.fullmatch(line.strip())
+        if prompt:
+            self.node = prompt[1]
+        command = _COMMAND.search(line)
+        if command:
+            self.port = command[1]
+        date = None if prompt else _DATE.match(line)
+        if date:
+            self.at_ns = _moment(date) or self.at_ns
+        return bool(prompt or command or date)
+
+    def _row(self, line: str) -> list[Reading]:
+        columns, reader = self.table or ([], None)
+        row = cells(line, columns)
+        # Titles and empty lines stand between tables.
+        if reader is None or not line.strip() or (row is None and line.rstrip().endswith(":")):
+            return []
+        try:
+            if row is None:
+                raise ValueError(line)
+            return self._sane(list(reader(columns, row)))
+        except ValueError:
+            self.bad += 1
+            return []
+
+    def _sane(self, found: Sequence[Reading]) -> list[Reading]:
+        """Those that fit their columns, sums included; who has one that does not is damaged."""
+        kept = [
+            one for one in found if one.value <= (_MOST_SUMMED if one.column in _SUMMED else _MOST)
+        ]
+        self.bad += len(kept) < len(found)
+        return kept
+
+    def _placed(self, reading: Reading) -> tuple[Place, Reading]:
+        return (self.node, reading.port, self.at_ns), reading
+
+
+def _rows(readings: Iterator[tuple[Place, Reading]]) -> tuple[list[Row], list[Row]]:
+    """Rows of nic_priorities, and of nics, which have the sums where a port tells none itself."""
+    priorities: dict[tuple[Place, int], Row] = {}
+    ports: dict[Place, Row] = {}
+    sums: dict[Place, Row] = {}
+    for place, told in readings:
+        node, port, at_ns = place
+        base = {"node": node, "nic": port, "at_ns": at_ns, "port": 1}
+        row = ports.setdefault(place, dict(base))
+        if told.priority is None:
+            row[told.column] = told.value
+            continue
+        if told.column != "storms":
+            base["priority"] = told.priority
+            priorities.setdefault((place, told.priority), base)[told.column] = told.value
+        if told.column in _SUMMED:
+            total, column = sums.setdefault(place, {}), _SUMMED[told.column]
+            total[column] = total.get(column, 0) + told.value
+    return list(priorities.values()), [
+        {**sums.get(place, {}), **row} for place, row in ports.items()
+    ]
+
+
+def _append(incident: Incident, table: str, rows: list[Row]) -> None:
+    names = dict.fromkeys(name for row in rows for name in row)
+    if rows:
+        incident.append(table, {name: [row.get(name) for row in rows] for name in names})
+
+
+def _moment(date: re.Match[str]) -> int | None:
+    """Unix time, ns; None for what is no date, or one that no clock shows."""
+    try:
+        moment = datetime.fromisoformat(date[1] + (date[2] or "+00:00")).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    at_ns = int(moment.timestamp()) * NS_PER_S
+    return at_ns if 0 <= at_ns <= _MOST else None

@@ -1,0 +1,37 @@
+"""One collector a folder: a second one is refused, and told who is there."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from oncall.core.errors import UsageError
+
+LOCK_NAME = "collector.lock"
+
+
+class FolderLock:
+    """Held from its making until `release` or the end of the process, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        """Lock a folder. Raises UsageError if another collector has it, or it cannot be used."""
+        path = folder / LOCK_NAME
+        try:
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(self._descriptor, 64).decode("ascii", "replace").strip()
+            os.close(self._descriptor)
+            raise UsageError(
+                f"{folder}: another collector is at work here: {holder or 'PID unknown'}"
+            ) from error
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"PID {os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let another one in."""
+        os.close(self._descriptor)

@@ -1,0 +1,124 @@
+"""The collector as a process: its folders, locks, signals, and the order of coming and going."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from oncall.core.errors import OncallError, UsageError
+from oncall.node.agent.agent import Agent
+from oncall.node.agent.lock import FolderLock
+from oncall.node.agent.recorder import Prepare, Recorder
+from oncall.node.agent.sources import make_sources
+from oncall.node.agent.tail import Answer, Tail
+from oncall.node.common.config import Configuration, load
+from oncall.node.common.log import Log
+from oncall.node.common.source import read_clock
+from oncall.node.rings.ring_room import open_to_all
+from oncall.node.store.answer import answer
+from oncall.node.store.bookmarks import recall
+from oncall.node.store.digest import prepare as prepare_digest
+from oncall.node.store.places import rings_dir, socket_path
+
+
+def serve(config_path: Path | None, told: Mapping[str, Any], *, once: bool = False) -> None:
+    """Collect until SIGTERM or SIGINT; with `once` drain, seal and leave.
+
+    Raises UsageError or BadInput if it cannot start: a folder that cannot be used, another
+    collector at work, a wrong configuration.
+    """
+    config = load(config_path, told)
+    os.umask(0o027)  # evidence is the owner's and its group's
+    log = Log()
+    with ExitStack() as stack:
+        make_folders(config)
+        open_rings(rings_dir(config.run_dir), log)
+        for folder in {config.data_dir.resolve(), config.run_dir.resolve()}:
+            stack.callback(FolderLock(folder).release)
+        agent, recorder = build(config, log)
+        if once:
+            agent.once()
+            return
+        tail = listen(config, agent, recorder, log)
+        stack.callback(tail.close)
+        _follow_signals(agent, lambda: load(config_path, told), log)
+        log.info(f"collecting on {config.node}: {config.run_dir} into {config.data_dir}")
+        agent.run()
+        left = sum(batch.rows for batch in recorder.waiting)
+        if recorder.problem or left:
+            log.error(f"stopped; {left:,} rows could not be written: {recorder.problem}")
+        else:
+            log.info("stopped; everything is sealed")
+
+
+def build(
+    config: Configuration, log: Log, prepare: Prepare = prepare_digest
+) -> tuple[Agent, Recorder]:
+    """The parts of a collector, put together."""
+    recorder = Recorder(config, log, prepare)
+    recorder.commit(read_clock().realtime_ns)  # recovers what a predecessor left behind
+    sources = make_sources(config, recall(config.data_dir, config.node))
+    return Agent(config, sources, recorder, log), recorder
+
+
+def listen(
+    config: Configuration, agent: Agent, recorder: Recorder, log: Log, answering: Answer = answer
+) -> Tail:
+    """Its socket, answering."""
+    return Tail(
+        socket_path(config.run_dir),
+        recorder,
+        agent.present,
+        answering,
+        lambda: agent.problems,
+        log,
+        group=config.socket_group,
+    )
+
+
+def make_folders(config: Configuration) -> None:
+    """Make what is missing of the data and run folders. Raises UsageError if that cannot be."""
+    rings = rings_dir(config.run_dir)
+    for folder, mode in ((config.data_dir, 0o750), (config.run_dir, 0o755), (rings, 0o1777)):
+        try:
+            if not folder.is_dir():
+                folder.mkdir(parents=True)
+                folder.chmod(mode)
+        except OSError as error:
+            raise UsageError(
+                f"{folder}: cannot be made: {error.strerror}; tell another place with "
+                "--data-dir or --run-dir"
+            ) from error
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise UsageError(f"{folder}: cannot be written by this user")
+
+
+def open_rings(rings: Path, log: Log) -> None:
+    """As root, let jobs of every user record: the first of them may have made the folder, for its
+    own user alone."""
+    if os.geteuid() != 0:
+        return  # who is not root reads no rings of others anyway
+    try:
+        if open_to_all(rings):
+            log.warning(f"{rings}: opened to the jobs of every user (mode 1777)")
+    except OSError as error:
+        log.error(f"{rings}: cannot be opened to jobs of every user: {error.strerror}")
+
+
+def _follow_signals(agent: Agent, reload: Callable[[], Configuration], log: Log) -> None:
+    def stop(*_: object) -> None:
+        agent.stop()
+
+    def read_again(*_: object) -> None:
+        try:
+            agent.reconfigure(reload())
+        except OncallError as error:
+            log.error(f"configuration not read again: {error}")
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    signal.signal(signal.SIGHUP, read_again)

@@ -1,0 +1,1 @@
+"""What every source shares: its interface, its configuration, its rate limits."""

@@ -1,0 +1,1 @@
+"""Measurement on the NIC's own data-path accelerator."""

@@ -1,0 +1,179 @@
+"""Source `dpa`: what every queue pair sent in each 32 us, measured on the NIC itself (Pulse 4).
+
+A poller (dpa/poller.c) runs for each NIC that is configured; without one, there is nothing to see,
+and that is said. Epochs stay in memory (recent_traffic.py), where operations are found in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oncall.core.units import NS_PER_S
+from oncall.node.common.source import Collected, Instant
+from oncall.node.dpa.dpa_pages import CLIPPED, UNDERCOUNT, Batches, Page
+from oncall.node.dpa.dpa_poller import PAUSES_S, Poller
+from oncall.node.rdma.nic_clock import NicClock
+from oncall.node.rdma.nic_functions import AskQueuePairs, NicFunctions
+from oncall.node.rdma.rdma_netlink import queue_pairs
+from oncall.node.store.batch import Batch
+from oncall.node.traffic.epochs import Epochs
+from oncall.node.traffic.recent_traffic import Flow, RecentTraffic, epoch_rows
+
+_MOST_BATCHES = 8192  # of a poll and NIC: at most 262,144 rows
+
+
+class DpaSource:
+    """Epochs of the NICs `nics`, each with a poller of its own."""
+
+    name = "dpa"
+
+    def __init__(
+        self,
+        program: Path | None,
+        nics: Sequence[str],
+        node: str,
+        recent: RecentTraffic,
+        every_ns: int = NS_PER_S,
+        all_epochs: bool = False,
+        ask: AskQueuePairs = queue_pairs,
+        pauses_s: Sequence[float] = PAUSES_S,
+    ) -> None:
+        """`program`: the poller, None where there is none; `all_epochs`: whether each is stored;
+        `pauses_s`: before it is started again after so many failures."""
+        self._recent = recent
+        self._all_epochs = all_epochs
+        every_ms = every_ns // 1_000_000
+        self._nics = [
+            _Nic(Poller(program, nic, every_ms, pauses_s), node, ask) for nic in nics if program
+        ]
+        self._why_not: tuple[str, ...] = ()
+        if not self._nics:
+            what = "dpa_nics names none" if program else "dpa_poller is not set"
+            self._why_not = (f"no NIC measures its queue pairs: {what}",)
+
+    def collect(self, now: Instant) -> Collected:
+        told = [batch for nic in self._nics for batch in nic.collect(self._recent, now.realtime_ns)]
+        batches = told if self._all_epochs else []
+        problems = tuple(problem for nic in self._nics for problem in nic.problems)
+        notes = tuple(note for nic in self._nics for note in nic.notes)
+        dropped = sum(nic.dropped for nic in self._nics)
+        return Collected(batches, dropped, problems, notes=(*self._why_not, *notes))
+
+    def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
+        return ()
+
+    def close(self) -> None:
+        for nic in self._nics:
+            nic.poller.close()
+
+
+class _Nic:
+    """One NIC: its poller, its clock, and what has come of a poll that is not over."""
+
+    def __init__(self, poller: Poller, node: str, ask: AskQueuePairs) -> None:
+        self.poller = poller
+        self._node = node
+        self._clock = NicClock()
+        self._functions = NicFunctions(poller.nic, ask)
+        self._unfinished: list[Batches] = []
+        self._boot = 0
+        self._lost_before = self._lost = 0  # in its earlier lives, and in this one
+        self._left_out = 0  # batches that were too many to store
+        self._problem = ""
+        self.notes: tuple[str, ...] = ()
+
+    @property
+    def dropped(self) -> int:
+        """Events, counts and batches known to be lost, ever."""
+        return self._lost_before + self._lost + self._left_out
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        own = (f"{self.poller.nic}: {self._problem}",) if self._problem else ()
+        return (*own, *self._functions.problems)
+
+    def collect(self, recent: RecentTraffic, now_ns: int) -> list[Batch]:
+        """Have the epochs of the polls that are over remembered; returns their rows."""
+        told = self.poller.take()
+        self._problem = told.problem
+        rows = []
+        for page, after_ns in told.pages:
+            self._account(page)
+            if page.now_ns:
+                self._clock.answered(page.now_ns, after_ns)
+            self._unfinished.append(page.batches)
+            if not page.more:
+                batches, self._unfinished = np.concatenate(self._unfinished), []
+                kept = first_of(batches, _MOST_BATCHES)
+                self._left_out += len(batches) - len(kept)
+                if len(kept):
+                    rows.append(self._remember(kept, page, recent, now_ns))
+        return rows
+
+    def _account(self, page: Page) -> None:
+        if page.boot != self._boot:
+            self._boot = page.boot
+            self._lost_before += self._lost
+            self._clock = NicClock()
+            self._unfinished = []
+        self._lost = page.lost
+        estimated = "bytes of some long bursts are estimated from their packets"
+        self.notes = (f"{self.poller.nic}: {estimated}",) if page.estimated else ()
+
+    def _remember(self, batches: Batches, page: Page, recent: RecentTraffic, now_ns: int) -> Batch:
+        epochs = merge(batches)
+        # On the grid that all sources share: at most half an epoch from where it was.
+        shift = round(self._clock.offset_ns / page.epoch_ns)
+        pairs, place = np.unique(epochs[["vhca", "qpn"]], return_inverse=True)
+        names = self._functions.names(pairs["vhca"], pairs["qpn"])
+        flows = [
+            Flow("dpa", self._node, names.vocabulary[code] if code >= 0 else None, qpn)
+            for code, qpn in zip(names.codes.tolist(), pairs["qpn"].tolist(), strict=True)
+        ]
+        sent = Epochs(
+            flow=place,
+            epoch=epochs["epoch"].astype(np.int64) + shift,
+            bytes=epochs["units"].astype(np.int64) * page.unit_bytes,
+        )
+        lossy = (epochs["flags"] & (UNDERCOUNT | CLIPPED)) != 0
+        recent.add(flows, sent, now_ns, page.epoch_ns, lossy)
+        return epoch_rows(flows, sent, page.epoch_ns, lossy)
+
+
+_EPOCH = np.dtype(
+    [("vhca", "<u2"), ("qpn", "<u4"), ("epoch", "<u8"), ("units", "<u4"), ("flags", "<u2")]
+)
+
+
+def first_of(batches: Batches, most: int) -> Batches:
+    """All, or if they are more than `most`, those of the earliest time, marked as undercount: what
+    is left out is then missing of every queue pair alike."""
+    if len(batches) <= most:
+        return batches
+    epochs = batches["first_epoch"]
+    kept: Batches = batches[epochs < np.partition(epochs, most)[most]]
+    kept["flags"] |= UNDERCOUNT
+    return kept
+
+
+def merge(batches: Batches) -> NDArray[np.void]:
+    """The epochs with bytes in BATCH (n,), as (vhca, qpn, epoch, units, flags) (m,), ordered by
+    these: what several of the NIC's threads counted of one flow is added up."""
+    at, position = np.nonzero(batches["units"])
+    epochs = np.empty(len(at), _EPOCH)
+    for name in ("vhca", "qpn", "flags"):
+        epochs[name] = batches[name][at]
+    epochs["epoch"] = batches["first_epoch"][at] + position.astype(np.uint64)
+    epochs["units"] = batches["units"][at, position]
+    epochs = epochs[np.lexsort((epochs["epoch"], epochs["qpn"], epochs["vhca"]))]
+    keys = epochs[["vhca", "qpn", "epoch"]]
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])) if len(epochs) else at
+    merged = epochs[starts]
+    if len(merged) < len(epochs):
+        merged["units"] = np.add.reduceat(epochs["units"], starts)
+        merged["flags"] = np.bitwise_or.reduceat(epochs["flags"], starts)
+    return merged

@@ -1,0 +1,162 @@
+"""One GPU as NVML tells it: each reading by itself, so that what one model or driver does not
+tell costs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oncall.evidence.schema import BY_NAME
+from oncall.node.gpu.nvml import (
+    CORE_SENSOR,
+    CORRECTED,
+    GONE,
+    MOST_NVLINKS,
+    NEVER,
+    NVLINK_ERRORS,
+    OVER,
+    SM_CLOCK,
+    UNCORRECTED,
+    VOLATILE,
+    Handle,
+    Nvml,
+    status,
+)
+from oncall.node.host.pci import PciPlace, pci_address
+
+Reading = Callable[[Nvml, Handle], Any]
+
+_READINGS: dict[tuple[str, ...], Reading] = {
+    ("sm_clock_mhz",): lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, SM_CLOCK),
+    ("sm_clock_max_mhz",): lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, SM_CLOCK),
+    ("throttle_reasons",): lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu),
+    ("power_w",): lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+    ("power_limit_w",): lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,
+    ("temp_c",): lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, CORE_SENSOR),
+    ("utilisation",): lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
+    ("memory_used_bytes", "memory_bytes"): lambda nvml, gpu: _memory(nvml, gpu),
+    ("pcie_gen",): lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
+    ("pcie_gen_max",): lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
+    ("pcie_width",): lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
+    ("pcie_width_max",): lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu),
+    ("pcie_replays",): lambda nvml, gpu: nvml.nvmlDeviceGetPcieReplayCounter(gpu),
+    ("ecc_corrected",): lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(
+        gpu, CORRECTED, VOLATILE
+    ),
+    ("ecc_uncorrected",): lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(
+        gpu, UNCORRECTED, VOLATILE
+    ),
+    ("remapped_rows", "remap_failed"): lambda nvml, gpu: _remapped(nvml, gpu),
+    ("processes",): lambda nvml, gpu: len(nvml.nvmlDeviceGetComputeRunningProcesses(gpu)),
+}
+_NVLINKS = ("nvlinks", "nvlinks_up", "nvlink_errors")
+COLUMNS = (*(column for columns in _READINGS for column in columns), *_NVLINKS, "xid")
+
+# What a column holds at most: a value beyond is NVML's "not available" or garbage.
+_MOST = {"INTEGER": 2**31 - 1, "BIGINT": 2**63 - 1, "UBIGINT": 2**64 - 1}
+_TYPES = {column.name: column.type for column in BY_NAME["gpus"].columns}
+
+
+class DriverGone(Exception):
+    """The driver was unloaded: NVML must be begun anew."""
+
+
+class Gpu:
+    """A GPU and what is known of it so far. `gone` is the code of why it answers nothing, None
+    as long as it answers; `untold` are the columns that it will never tell."""
+
+    def __init__(self, nvml: Nvml, index: int) -> None:
+        """Raises NVMLError if it cannot be opened."""
+        self._nvml = nvml
+        self.index = index
+        self.handle: Handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        self.pci_bus = pci_address(_text(nvml.nvmlDeviceGetPciInfo(self.handle).busId))
+        self.model = _text(nvml.nvmlDeviceGetName(self.handle))
+        self.place = PciPlace()
+        self.gone: str | None = None
+        self.untold: set[str] = set()
+        self.xid: int | None = None  # the last one seen
+        self.failures: tuple[str, ...] = ()  # of the last reading
+        self._link_errors: dict[tuple[int, int], int] = {}  # by link and kind
+        self._untold_errors: set[tuple[int, int]] = set()
+        self._links = [link for link in range(MOST_NVLINKS) if self._has_link(link)]
+        if not self._links:
+            self.untold.update(_NVLINKS)
+
+    def __str__(self) -> str:
+        return f"GPU {self.index} ({self.pci_bus or 'no PCI address'})"
+
+    def read(self) -> dict[str, Any]:
+        """The columns of `gpus` that it tells now; none if it is gone. Raises DriverGone."""
+        self.gone, self.failures = None, ()
+        told: dict[str, Any] = {}
+        for columns, reading in (*_READINGS.items(), (_NVLINKS, self._nvlinks)):
+            if self.untold.issuperset(columns):
+                continue
+            try:
+                values = reading(self._nvml, self.handle)
+            except self._nvml.NVMLError as error:
+                self._failed(columns, error)
+                if self.gone:
+                    return {}
+                continue
+            each = values if isinstance(values, tuple) else (values,)
+            pairs = zip(columns, each, strict=True)
+            told |= {name: _plausible(name, value) for name, value in pairs}
+        return told | {"xid": self.xid}
+
+    def _failed(self, columns: tuple[str, ...], error: Exception) -> None:
+        number = status(error)
+        if number in OVER:
+            raise DriverGone(str(error)) from error
+        if number in NEVER:
+            self.untold.update(columns)
+        elif number in GONE:
+            self.gone, self.failures = GONE[number], (f"{self}: {error}",)
+        else:
+            self.failures += (f"{self}: {columns[0]}: {error}",)
+
+    # ----------------------------------------------------------------- its NVLinks
+
+    def _has_link(self, link: int) -> bool:
+        try:
+            self._nvml.nvmlDeviceGetNvLinkState(self.handle, link)
+        except self._nvml.NVMLError:
+            return False
+        return True
+
+    def _nvlinks(self, nvml: Nvml, handle: Handle) -> tuple[int, int, int | None]:
+        """How many there are, how many are up, and all their errors, those of a link that went
+        down as they last were: without them the sum would look like a reset."""
+        up = [link for link in self._links if nvml.nvmlDeviceGetNvLinkState(handle, link)]
+        asked = [(link, kind) for link in up for kind in NVLINK_ERRORS]
+        for link, kind in asked:
+            if (link, kind) in self._untold_errors:
+                continue
+            try:
+                count = nvml.nvmlDeviceGetNvLinkErrorCounter(handle, link, kind)
+                self._link_errors[link, kind] = count
+            except nvml.NVMLError as error:
+                if status(error) not in NEVER:
+                    raise
+                self._untold_errors.add((link, kind))
+        errors = self._link_errors.values()
+        return len(self._links), len(up), sum(errors) if errors else None
+
+
+def _memory(nvml: Nvml, gpu: Handle) -> tuple[int, int]:
+    memory = nvml.nvmlDeviceGetMemoryInfo(gpu)
+    return memory.used, memory.total
+
+
+def _remapped(nvml: Nvml, gpu: Handle) -> tuple[int, bool]:
+    _, uncorrectable, _, failed = nvml.nvmlDeviceGetRemappedRows(gpu)
+    return uncorrectable, bool(failed)
+
+
+def _plausible(column: str, value: Any) -> Any:
+    return None if isinstance(value, int) and value > _MOST.get(_TYPES[column], value) else value
+
+
+def _text(told: bytes | str) -> str:
+    return told.decode("utf-8", "replace") if isinstance(told, bytes) else told

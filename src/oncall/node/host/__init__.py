@@ -1,0 +1,1 @@
+"""The host: processors, memory, processes, kernel log."""

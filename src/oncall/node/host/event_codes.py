@@ -1,0 +1,96 @@
+"""Lines of the kernel log that tell of a fault, and their codes. What a code means is in
+`analysis.event_meanings`.
+
+Each pattern was written after lines as kernels and drivers print them: NVIDIA's driver and
+NVSwitch, mlx5 and other NIC drivers, PCIe AER, machine checks, EDAC, memory, watchdogs, storage.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from oncall.node.host.pci import pci_address
+
+_PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+_NAME = r"(?P<name>[\w.@-]{1,15})"  # of an interface (IFNAMSIZ)
+# What stands between. Bounded, as is what is read of a line: programs get text into the log too,
+# and no line may cost more than a moment.
+_ANY = r".{0,120}?"
+_MOST_READ = 500
+_MLX5 = rf"^mlx5_core {_PCI}"
+_NETWORK = rf"{_NAME}:? (?:NIC )?[Ll]ink is "
+_DRIVER = re.compile(rf"^[\w-]+ {_PCI}")  # as a driver begins what it says of a device
+
+
+@dataclass(frozen=True)
+class KnownLine:
+    """What a line says: its code, and the device, interface or process it is about, if told."""
+
+    code: str
+    device: str | None
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    code: str
+    pattern: re.Pattern[str]
+
+
+def _line(code: str, pattern: str) -> _Pattern:
+    return _Pattern(code, re.compile(pattern, re.DOTALL))
+
+
+# The first that fits counts. What it is about is `pci`, else the device whose driver speaks, else
+# `name` or `process`; `number` is put behind the code.
+_PATTERNS = (
+    _line("xid", rf"^NVRM: Xid \(?(?:PCI:)?{_PCI}\)?: (?P<number>\d+)"),
+    _line("sxid", rf"^nvidia-nvswitch\d+: SXid \(PCI:{_PCI}\): (?P<number>\d+)"),
+    _line("gpu_lost", rf"^NVRM:{_ANY}{_PCI}{_ANY}fallen off the bus"),
+    _line("cable_unplugged", rf"{_MLX5}{_ANY}Port module event: module \d+, Cable unplugged"),
+    _line("cable_error", rf"{_MLX5}{_ANY}Port module event\[error\]: module \d+"),
+    _line("nic_hot", rf"{_MLX5}{_ANY}High temperature on sensors"),
+    _line("nic_health", rf"{_MLX5}{_ANY}(?:health compromised|Fatal error \d+ detected|synd )"),
+    _line(
+        "nic_command_timeout", rf"{_MLX5}{_ANY}timeout\. Will cause a leak of a command resource"
+    ),
+    _line("link_down", rf"{_MLX5} {_NAME}: (?:Port: \d+ )?Link (?:down|DOWN)"),
+    _line("link_up", rf"{_MLX5} {_NAME}: (?:Port: \d+ )?Link (?:up|ACTIVE)"),
+    _line("nic_queue_timeout", rf"^NETDEV WATCHDOG: {_NAME} "),
+    _line("link_down", rf"{_NETWORK}[Dd]own"),
+    _line("link_up", rf"{_NETWORK}[Uu]p"),
+    _line("aer_fatal", rf"^\S+ {_PCI}: {_ANY}PCIe Bus Error: severity=Uncorrect\w+ \(Fatal\)"),
+    _line("aer_uncorrected", rf"^\S+ {_PCI}: {_ANY}PCIe Bus Error: severity=Uncorrect"),
+    _line("aer_corrected", rf"^\S+ {_PCI}: {_ANY}PCIe Bus Error: severity=Correct"),
+    _line("pcie_bandwidth", rf"^\S+ {_PCI}: [\d.]+ Gb/s available PCIe bandwidth, limited by"),
+    _line("edac_uncorrected", rf"^EDAC {_ANY}(?P<name>MC\d+): \d+ UE "),
+    _line("edac_corrected", rf"^EDAC {_ANY}(?P<name>MC\d+): \d+ CE "),
+    _line("memory_failure", r"Memory failure: 0x[0-9a-f]+: "),
+    _line("machine_check", r"\[Hardware Error\]: CPU \d+: Machine Check(?: Exception)?: "),
+    _line("machine_check_logged", r"\[Hardware Error\]: Machine check events logged"),
+    _line("cpu_hot", r"(?:Core|Package) temperature (?:is )?above threshold"),
+    _line("oom", r"[Oo]ut of memory: Kill(?:ed)? process (?P<process>\d+)"),
+    _line("hung_task", r"task \S+:(?P<process>\d+) blocked for more than \d+ seconds"),
+    _line("soft_lockup", r"BUG: soft lockup - CPU#\d+ stuck for [^\[]*\[\S+:(?P<process>\d+)\]"),
+    _line("hard_lockup", r"hard LOCKUP on cpu"),
+    _line("cpu_stall", r"rcu: INFO: \w+ (?:self-detected stall|detected stalls)"),
+    _line("segfault", r"\[(?P<process>\d+)\]: segfault at |traps: \S+\[\d+\] general protection"),
+    _line("io_error", r"I/O error, dev (?P<name>\w+),"),
+    _line("storage_stalled", r"(?:nfs: server (?P<name>\S+) not responding|LustreError: )"),
+)
+
+CODES = frozenset(known.code for known in _PATTERNS)
+
+
+def known_line(text: str) -> KnownLine | None:
+    """What a line of the kernel log says; None for the many that tell of no fault."""
+    text = text[:_MOST_READ]
+    for known in _PATTERNS:
+        if match := known.pattern.search(text):
+            found = match.groupdict()
+            number = found.get("number")
+            code = f"{known.code}_{int(number)}" if number else known.code
+            driver = _DRIVER.match(text)
+            pci = pci_address(found.get("pci") or (driver["pci"] if driver else ""))
+            return KnownLine(code, pci or found.get("name") or found.get("process"))
+    return None

@@ -1,0 +1,59 @@
+"""Where a PCI device hangs: the switch or port above it, and its NUMA node (sysfs)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncall.node.common.system_files import read_number, read_text
+
+_ADDRESS = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?")
+
+
+@dataclass(frozen=True)
+class PciPlace:
+    """`path` are the addresses of the ports above a device, the root port first; empty: not
+    known, or nothing is above it."""
+
+    path: tuple[str, ...] = ()
+    numa_node: int | None = None
+
+    @property
+    def port(self) -> str | None:
+        """The nearest switch, or the root port where there is no switch: devices that share it
+        exchange data without crossing the processor."""
+        # A switch shows as its upstream port with a downstream port for each device.
+        return self.path[-2] if len(self.path) > 1 else self.path[0] if self.path else None
+
+
+def pci_place(root: Path, address: str) -> PciPlace:
+    """The place of the device at `address`, as `root`/sys tells it."""
+    device = root / "sys" / "bus" / "pci" / "devices" / address
+    try:
+        *path, _ = [part for part in device.resolve().parts if _ADDRESS.fullmatch(part)]
+    except (OSError, RuntimeError, ValueError):
+        return PciPlace()
+    numa_node = read_number(device / "numa_node")
+    return PciPlace(tuple(path), None if numa_node in (None, -1) else numa_node)
+
+
+def pci_address(text: str) -> str | None:
+    """An address as sysfs spells it, `0000:18:00.0`, from the spellings of NVML
+    (`00000000:18:00.0`) and of the kernel log (`0000:18:00`); None if it is none."""
+    told = text.strip().lower()
+    if not _ADDRESS.fullmatch(told):
+        return None
+    domain, bus, device = ["0", *told.split(":")][-3:]
+    slot, _, function = device.partition(".")
+    return f"{int(domain, 16):04x}:{bus}:{slot}.{function or 0}"
+
+
+def nvidia_gpus(root: Path) -> list[str]:
+    """Addresses of NVIDIA's GPUs on the bus, whether a driver serves them or not."""
+    found = []
+    for device in sorted((root / "sys" / "bus" / "pci" / "devices").glob("*:*")):
+        is_display = (read_text(device / "class") or "").startswith("0x03")
+        if is_display and read_text(device / "vendor") == "0x10de":
+            found.append(device.name)
+    return found

@@ -1,0 +1,1 @@
+"""Probes between nodes: UDP and RDMA pings, and who pings whom."""

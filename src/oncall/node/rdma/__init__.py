@@ -1,0 +1,1 @@
+"""RDMA NICs: devices, counters, queue pairs."""

@@ -1,0 +1,136 @@
+"""Queue pairs as the kernel keeps them, asked for by netlink: what `rdma resource` shows.
+
+Commands and attributes: rdma/rdma_netlink.h, Linux 4.17 and newer.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+from oncall.core.errors import BadInput
+from oncall.node.rdma.netlink import (
+    DONE,
+    DUMP,
+    ERROR,
+    REQUEST,
+    Message,
+    attribute,
+    message,
+    messages,
+)
+
+_NETLINK_RDMA = 20
+_CLIENT = 5 << 10  # RDMA_NL_NLDEV
+_GET_DEVICES, _GET_QUEUE_PAIRS = 1, 10
+_DEVICE_INDEX, _DEVICE_NAME = 1, 2
+_QUEUE_PAIRS, _QUEUE_PAIR = 19, 20
+_NUMBER, _PEER_NUMBER, _TYPE, _STATE, _PID = 21, 22, 26, 27, 28
+_READ = frozenset((_NUMBER, _PEER_NUMBER, _TYPE, _STATE, _PID))
+
+TYPES = {1: "gsi", 2: "rc", 3: "uc", 4: "ud", 9: "xrc_initiator", 10: "xrc_target"}
+STATES = ("reset", "init", "rtr", "rts", "sqd", "sqe", "err")
+_DATAGRAM_BYTES = 1 << 18
+_PATIENCE_S = 2.0
+_MOST_DATAGRAMS = 10_000
+
+
+@dataclass(frozen=True)
+class QueuePair:
+    """A queue pair of a device. `pid`, as this process counts, is None for those of the kernel;
+    `peer_number` for those without a connection."""
+
+    device: str
+    number: int
+    peer_number: int | None
+    type: str | None
+    state: str | None
+    pid: int | None
+
+
+class NoRdma(Exception):
+    """The kernel has no RDMA, or none that tells its queue pairs; the text says which."""
+
+
+def queue_pairs() -> list[QueuePair]:
+    """All queue pairs that are to be seen from here. Raises NoRdma; OSError or BadInput if the
+    kernel answers otherwise than it promises."""
+    try:
+        sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_RDMA)
+    except OSError as error:
+        raise NoRdma("this kernel has no RDMA (module ib_core)") from error
+    with sock:
+        sock.settimeout(_PATIENCE_S)
+        return queue_pairs_by(sock)
+
+
+def queue_pairs_by(sock: socket.socket) -> list[QueuePair]:
+    """What the kernel answers through a socket. Raises as `queue_pairs` does."""
+    sequence = count(1)
+    found: list[QueuePair] = []
+    for index in device_indices(_ask(sock, next(sequence), _GET_DEVICES)):
+        which = attribute(_DEVICE_INDEX, struct.pack("=I", index))
+        try:
+            found += queue_pairs_in(_ask(sock, next(sequence), _GET_QUEUE_PAIRS, which))
+        except NoRdma:
+            # A device that has just gone is refused as an unknown question is.
+            if index in device_indices(_ask(sock, next(sequence), _GET_DEVICES)):
+                raise
+    return found
+
+
+def device_indices(told: list[Message]) -> list[int]:
+    """The numbers of the devices in answers to `get devices`. Raises BadInput if damaged."""
+    return [each.number for one in told for each in one.attributes if each.kind == _DEVICE_INDEX]
+
+
+def queue_pairs_in(told: list[Message]) -> list[QueuePair]:
+    """The queue pairs in answers to `get queue pairs`. Raises BadInput where they are damaged."""
+    return [pair for one in told for pair in _of_device(one)]
+
+
+def _of_device(told: Message) -> Iterator[QueuePair]:
+    device = ""
+    for each in told.attributes:
+        if each.kind == _DEVICE_NAME:
+            device = each.text
+        elif each.kind == _QUEUE_PAIRS:
+            for entry in each.attributes:
+                values = {part.kind: part.number for part in entry.attributes if part.kind in _READ}
+                if entry.kind == _QUEUE_PAIR and _NUMBER in values:
+                    yield _queue_pair(device, values)
+
+
+def _queue_pair(device: str, values: dict[int, int]) -> QueuePair:
+    state = values.get(_STATE)
+    return QueuePair(
+        device,
+        values[_NUMBER],
+        values.get(_PEER_NUMBER),
+        TYPES.get(values.get(_TYPE, -1)),
+        STATES[state] if state is not None and state < len(STATES) else None,
+        values.get(_PID),
+    )
+
+
+def _ask(sock: socket.socket, sequence: int, command: int, payload: bytes = b"") -> list[Message]:
+    """All that the kernel answers."""
+    sock.send(message(_CLIENT + command, REQUEST | DUMP, sequence, payload))
+    told: list[Message] = []
+    for _ in range(_MOST_DATAGRAMS):
+        for one in messages(sock.recv(_DATAGRAM_BYTES)):
+            if one.sequence != sequence:
+                continue  # of a question before
+            if one.error in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise NoRdma("this kernel tells no queue pairs: Linux 4.17 and newer do")
+            if one.error:
+                raise OSError(one.error, os.strerror(one.error))
+            if one.kind in (DONE, ERROR):
+                return told
+            told.append(one)
+    raise BadInput("rdma netlink", "answers without an end")

@@ -1,0 +1,1 @@
+"""Training processes' rings: NCCL calls and transfers that the hooks recorded."""

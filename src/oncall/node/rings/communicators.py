@@ -1,0 +1,108 @@
+"""The communicators of one process, from the boards in its ring. Pure.
+
+A board's slot is used again when its communicator is gone; its `number`, from 1 within the
+process, is not. Operations are kept by that number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from oncall.evidence.columns import ColumnData
+from oncall.node.rings.ring_layout import COMMUNICATOR
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_MOST_KEPT = 4096  # a process that makes and destroys communicators without end
+# The names of `launches.state`, after NCCL RAS.
+STATES = ("nocomm", "init", "running", "finalize", "nocomm", "abort", "error")
+
+
+class Communicators:
+    """Every communicator seen in a process, sorted by number, each as its board last stood."""
+
+    def __init__(self, slots: int) -> None:
+        self._boards: Array = np.zeros(0, COMMUNICATOR)
+        self._with_steps: set[int] = set()  # numbers of those of which a transfer was seen
+        self._ends_told = False
+        self._now: Array = np.zeros(slots, np.int64)  # number by slot
+        self._before: Array = np.zeros(slots, np.int64)
+        self._since_ns: Array = np.zeros(slots, np.int64)  # when the one now there was made
+
+    @property
+    def boards(self) -> Array:
+        """The newest board of each communicator (COMMUNICATOR), by number."""
+        return self._boards
+
+    def see(self, slots: Array, boards: Array, *, ends_told: bool) -> None:
+        """Take in the boards in use, read after the records that are to be told apart.
+
+        `ends_told`: the profiler is asked for the events that tell an operation's end.
+        """
+        self._ends_told = ends_told
+        changed = slots[self._now[slots] != boards["number"]]
+        self._before[changed] = self._now[changed]
+        self._now[slots] = boards["number"]
+        self._since_ns[slots] = boards["created_ns"]
+        others = self._boards[~np.isin(self._boards["number"], boards["number"])]
+        merged = np.concatenate([others, boards])
+        self._boards = merged[np.argsort(merged["number"], kind="stable")][-_MOST_KEPT:]
+
+    def numbers(self, slots: Array, times_ns: Array) -> Array:
+        """The communicator of each record (n,) by its slot and its time (CLOCK_MONOTONIC).
+
+        A slot may have changed hands since the last look; no record of a communicator is older
+        than its board. 0 where there is none.
+        """
+        inside = slots < len(self._now)
+        slots = np.where(inside, slots, 0)
+        newer = times_ns >= self._since_ns[slots]
+        numbers = np.where(newer, self._now[slots], self._before[slots])
+        numbers[~inside] = 0
+        return numbers
+
+    def saw_steps(self, numbers: Array) -> None:
+        """Note that transfers of these communicators are told."""
+        self._with_steps.update(np.unique(numbers).tolist())
+
+    def identities(self, numbers: Array) -> ColumnData:
+        """Each communicator's commHash, (n,) uint64, NULL where it is not known."""
+        identities = self._field("identity", numbers)
+        return np.ma.MaskedArray(identities, mask=identities == 0)
+
+    def ends_told(self, numbers: Array) -> Array:
+        """Whether a profiler tells when operations on these communicators end, (n,)."""
+        # Only NCCL's profiler tells the hash, and of a single rank it tells nothing.
+        if not self._ends_told:
+            return np.zeros(len(numbers), bool)
+        followed: Array = (self._field("identity_is_hash", numbers) != 0) & ~self.alone(numbers)
+        return followed
+
+    def steps_told(self, numbers: Array) -> Array:
+        """Whether transfers, and so send and receive steps, of these communicators are told."""
+        return np.isin(numbers, list(self._with_steps))
+
+    def alone(self, numbers: Array) -> Array:
+        """Whether these communicators have one rank only, (n,)."""
+        alone: Array = self._field("size", numbers) == 1
+        return alone
+
+    def states(self, numbers: Array) -> Array:
+        """Where these communicators' lives stand (CommunicatorState), (n,)."""
+        return self._field("state", numbers)
+
+    def closed_ns(self, numbers: Array) -> Array:
+        """When these communicators' lives ended (CLOCK_MONOTONIC), (n,); 0: not known, or not."""
+        return self._field("closed_ns", numbers)
+
+    def _field(self, name: str, numbers: Array) -> Array:
+        """One field of each communicator's board, (n,); 0 where it is not known."""
+        have = self._boards["number"].astype(np.int64)
+        values = np.zeros(len(numbers), self._boards.dtype[name])
+        at = np.searchsorted(have, numbers)
+        inside = np.flatnonzero(at < len(have))
+        known = inside[have[at[inside]] == numbers[inside]]
+        values[known] = self._boards[name][at[known]]
+        return values

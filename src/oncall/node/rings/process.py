@@ -1,0 +1,390 @@
+"""One training process as its ring tells it: what it did since last time, and how it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from oncall.node.common.source import Instant
+from oncall.node.rings.communicators import STATES, Communicators
+from oncall.node.rings.job import arguments_of, job_row
+from oncall.node.rings.operations import OPERATION, Advance, Tracker, unpack
+from oncall.node.rings.pairs import PairNumbers
+from oncall.node.rings.proxy_epochs import proxy_traffic
+from oncall.node.rings.ring import RingReader
+from oncall.node.rings.ring_layout import CommunicatorState
+from oncall.node.rings.rows import (
+    Scale,
+    finished_rows,
+    finished_transfers,
+    open_rows,
+    open_transfers,
+    over_rows,
+)
+from oncall.node.rings.vocabulary import NCCL_RESULTS, OPERATIONS
+from oncall.node.store.batch import Batch, of_rows, one_row
+from oncall.node.store.bookmarks import Bookmark
+from oncall.node.traffic.recent_traffic import RecentTraffic
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_KERNEL_CHANNEL = 1 << 6  # ncclProfileKernelCh: what tells that an operation has ended
+_PROXY = (1 << 3) | (1 << 4)  # ncclProfileProxyOp, ncclProfileProxyStep
+_DRAINED = "drained"  # the bookmark of how many records were read
+_IN_FLIGHT = "in_flight"  # the bookmark of the operations that had not ended then
+_LOST = ("dropped", "lost_operations", "lost_communicators", "lost_transfers", "torn")
+
+
+class Process:
+    """A ring being drained, and what is known of its process so far."""
+
+    def __init__(
+        self,
+        reader: RingReader,
+        node: str,
+        marks: Mapping[str, Bookmark],
+        recent: RecentTraffic | None = None,
+    ) -> None:
+        """`marks`: the `bookmarks` that an earlier collector committed; empty if there was none.
+        `recent`: where what proxies sent is remembered, if anywhere."""
+        drained, in_flight, counts = _told_apart(marks)
+        self.reader = reader
+        self.position = reader.tail  # records drained, by us or before us
+        self.gone_since: Instant | None = None  # when it was first seen dead or closed
+        self.end_told = False  # `standing` has told how it ended
+        # What an earlier collector had drained and did not live to commit: all of it, if it left
+        # no bookmark of this ring.
+        self._cut_off = self.position - (drained or 0)
+        self._settled: list[Batch] = []  # rows that `standing` found, for the next `collect`
+        self._forgotten = 0  # operations in flight among too many
+        self.lost = self._cut_off  # records that are known to be lost, ever
+        self._node = node
+        self._arguments: tuple[str, ...] = ()  # of the process, once it was seen alive
+        self._recent = recent
+        self._pairs = PairNumbers(counts)
+        self._tracker = Tracker(self._pairs)
+        if in_flight is not None:
+            self._tracker.add(in_flight)
+        self._communicators = Communicators(reader.header.communicator_slots)
+        # Who came before us has read what is not in the ring any more.
+        self._missed = self.position > 0 and (in_flight is None or self._cut_off > 0)
+
+    @property
+    def closed(self) -> bool:
+        """The process ended in order."""
+        return self.reader.closed
+
+    @property
+    def bookmarks(self) -> dict[str, Bookmark]:
+        """What the next collector must know once all rows so far are committed."""
+        drained_and_open: dict[str, Bookmark] = {
+            _DRAINED: self.position,
+            _IN_FLIGHT: self._tracker.packed,
+        }
+        return drained_and_open | self._pairs.bookmarks
+
+    def collect(self, now: Instant, most: int) -> list[Batch]:
+        """Rows of what ended since the last call, from at most `most` records."""
+        records = self.reader.drain(most)
+        self._count_losses()
+        self._see_boards()
+        settled, self._settled = self._settled, []
+        if not len(records):
+            return settled
+        self.position = self.reader.tail
+        numbers = self._communicators.numbers(records["communicator"], records["time_ns"])
+        told = self._communicators.ends_told(numbers)
+        return settled + self._rows_of(self._tracker.advance(records, numbers, told), now)
+
+    def standing(self, now: Instant) -> list[Batch]:
+        """Who the process is, its communicators, and what it has in flight. What it finds to be
+        over comes with the next `collect`, once."""
+        self._see_boards()
+        self.end_told = self.gone_since is not None
+        scale = self._scale(now)
+        if scale is None:
+            return []
+        # What a dead process had in flight waits no longer than it lived.
+        observed_ns = (self.gone_since or now).monotonic_ns + scale.offset_ns
+        self._settled += self._reconcile(scale, observed_ns)
+        boards = self.reader.transfers().rows
+        in_flight = self._tracker.in_flight if not self.closed else np.zeros(0, OPERATION)
+        of = self._operations_of(boards, in_flight)
+        add_steps(in_flight, boards)
+        known = self._communicators
+        batches = [
+            *self._who(scale),
+            *self._memberships(scale, now),
+            open_rows(in_flight, known, scale, observed_ns),
+            open_transfers(boards, of, known, scale, observed_ns),
+        ]
+        return [batch for batch in batches if batch.rows]
+
+    def present(self, now: Instant) -> list[Batch]:
+        """The same for who watches, at no cost and with nothing taken as told: ranks,
+        communicators and operations in flight."""
+        scale = self._scale(now)
+        if scale is None:
+            return []
+        is_over = self.closed or self.gone_since is not None
+        in_flight = np.zeros(0, OPERATION) if is_over else self._tracker.in_flight
+        observed_ns = now.monotonic_ns + scale.offset_ns
+        return [
+            *self._who(scale),
+            *self._memberships(scale, now),
+            open_rows(in_flight, self._communicators, scale, observed_ns),
+        ]
+
+    def _count_losses(self) -> None:
+        """Losses that the ring counts, and our own. With one, boards must help out."""
+        told = sum(int(getattr(self.reader, name)) for name in _LOST)
+        lost = self._cut_off + self._forgotten + told
+        self._missed |= lost > self.lost
+        self.lost = lost
+
+    # ------------------------------------------------------------------- rows
+
+    def _rows_of(self, advance: Advance, now: Instant) -> list[Batch]:
+        self._forgotten += advance.forgotten
+        scale = self._scale(now)
+        if scale is None:
+            return []
+        batches = []
+        if len(advance.finished):
+            batches.append(finished_rows(advance.finished, self._communicators, scale))
+        if len(advance.failed):
+            batches.append(over_rows(advance.failed, self._communicators, scale))
+            batches.append(self._failures(advance.failed, scale))
+        if len(advance.transfers):
+            self._communicators.saw_steps(advance.transfers_of["communicator"])
+            batches.append(
+                finished_transfers(
+                    advance.transfers, advance.transfers_of, self._communicators, scale
+                )
+            )
+            self._remember(advance.transfers, advance.transfers_of, scale, now)
+        return batches
+
+    def _remember(self, transfers: Array, of: Array, scale: Scale, now: Instant) -> None:
+        """Keep what the proxy sent in these (TRANSFER_OVER), if nothing nearer measures that."""
+        sent = (transfers["is_send"] != 0) & (transfers["bytes"] > 0) & (of["operation"] != 0)
+        if self._recent is None or self._recent.is_measured(now.realtime_ns):
+            return
+        comms = np.ma.filled(self._communicators.identities(of["communicator"]), 0)
+        sent &= comms != 0
+        flows, epochs = proxy_traffic(transfers[sent], comms[sent], scale, self._node)
+        self._recent.add(flows, epochs, now.realtime_ns)
+
+    def _failures(self, failed: Array, scale: Scale) -> Batch:
+        """Calls that NCCL refused, in its own words."""
+        columns = ("node", "at_ns", "source", "code", "text")
+        rows = []
+        for operation in failed:
+            code = NCCL_RESULTS.get(int(operation["result"]), f"result {operation['result']}")
+            name = OPERATIONS[operation["op"]] if operation["op"] < len(OPERATIONS) else "operation"
+            at_ns = int(operation["entered_ns"]) + scale.offset_ns
+            text = f"rank {scale.rank}: {name} {operation['sequence']} returned {code}"
+            rows.append((self._node, at_ns, "nccl", code, text))
+        return of_rows("host_events", columns, rows)
+
+    def _who(self, scale: Scale) -> Iterable[Batch]:
+        header = self.reader.header
+        pid = self.reader.pid_here
+        if pid and not self._arguments:
+            self._arguments = arguments_of(pid)
+        yield job_row(
+            scale.job,
+            header.world_size,
+            header.configuration,
+            header.framework,
+            self._arguments,
+        )
+        yield one_row(
+            "ranks",
+            job=scale.job,
+            rank=scale.rank,
+            node=self._node,
+            local_rank=header.local_rank,
+            gpu=header.gpu,
+            pci_bus=header.pci_bus or None,
+            pid=header.pid,
+            nic=header.nic or None,
+            started_ns=header.process_started_ns,
+        )
+
+    def _memberships(self, scale: Scale, now: Instant) -> Iterable[Batch]:
+        boards = self._communicators.boards
+        boards = boards[boards["identity"] != 0]
+        if not len(boards):
+            return
+        names = [_text(name) or None for name in boards["name"]]
+        yield Batch(
+            "comms",
+            len(boards),
+            {
+                "job": scale.job,
+                "comm": boards["identity"],
+                "rank": scale.rank,
+                "comm_rank": np.ma.MaskedArray(boards["rank"], mask=boards["rank"] < 0),
+                "size": np.ma.MaskedArray(boards["size"], mask=boards["size"] <= 0),
+                "name": names,
+                "role": names,
+            },
+        )
+        told = self._communicators.ends_told(boards["number"].astype(np.int64))
+        progress = boards["collectives"]
+        yield Batch(
+            "launches",
+            len(boards),
+            {
+                "job": scale.job,
+                "comm": boards["identity"],
+                "rank": scale.rank,
+                "at_ns": now.realtime_ns,
+                "launched": progress["entered"].astype(np.int64),
+                "completed": np.ma.MaskedArray(progress["ended"].astype(np.int64), mask=~told),
+                "state": self._states(boards),
+                "source": "board",
+            },
+        )
+
+    def _states(self, boards: Array) -> Sequence[str]:
+        """Each communicator's state in the words of `launches.state`."""
+        halted = None  # what keeps it from going on with any of them
+        if self.gone_since is not None and not self.closed:
+            halted = "dead"
+        elif self.reader.stopped:
+            halted = "stopped"
+        return [
+            halted if halted and state not in _OVER else STATES[min(int(state), len(STATES) - 1)]
+            for state in boards["state"].tolist()
+        ]
+
+    # ------------------------------------------------------------- the boards
+
+    def _see_boards(self) -> None:
+        boards = self.reader.communicators()
+        ends_told = bool(self.reader.event_mask & (_KERNEL_CHANNEL | _PROXY))
+        self._communicators.see(boards.slots, boards.rows, ends_told=ends_told)
+
+    def _reconcile(self, scale: Scale, observed_ns: int) -> list[Batch]:
+        """Make the table of operations in flight agree with the boards; returns rows of what is
+        in it no more, though no record told its end.
+
+        Counters decide only after a loss: they and the records are not read in one moment, and
+        without a loss the records tell it better.
+        """
+        known = self._communicators
+        table = self._tracker.in_flight
+        states = known.states(table["communicator"])
+        lost = np.isin(states, (CommunicatorState.ABORTED, CommunicatorState.FAILED))
+        abandoned = self._tracker.retire(table["operation"][lost])
+        over = [self._tracker.retire(table["operation"][states == CommunicatorState.DESTROYED])]
+        is_drained = self.reader.head == self.reader.tail
+        if self._missed and is_drained:
+            self._tracker.add(self._open_by_boards())
+            over.append(self._tracker.retire(self._surplus()))
+        left = self._tracker.in_flight["operation"] if self.closed and is_drained else ()
+        # What was aborted stays as it then stood, as a watchdog's abort is how most hangs end;
+        # it counts until its rank goes on with something else.
+        closed_ns = known.closed_ns(abandoned["communicator"])
+        until_ns = np.where(closed_ns > 0, closed_ns + scale.offset_ns, observed_ns)
+        batches = [
+            finished_rows(np.concatenate(over), known, scale),
+            over_rows(self._tracker.retire(np.array(left, np.uint64)), known, scale),
+            open_rows(abandoned, known, scale, until_ns),
+        ]
+        return [batch for batch in batches if batch.rows]
+
+    def _open_by_boards(self) -> Array:
+        """The last operation entered on each communicator, where it is open and unknown."""
+        known = set(self._tracker.in_flight["operation"].tolist())
+        found = []
+        for board in self._communicators.boards:
+            for name, point_to_point in (("collectives", False), ("point_to_point", True)):
+                last = board[name]
+                is_open = last["entered"] > last["ended"] and last["operation"] != 0
+                if is_open and int(last["operation"]) not in known:
+                    found.append(_from_board(board, last, point_to_point))
+        return np.concatenate([np.zeros(0, OPERATION), *found])
+
+    def _surplus(self) -> Array:
+        """Numbers of operations that the table holds and the boards count as over: the oldest."""
+        table = self._tracker.in_flight
+        gone = [np.zeros(0, np.uint64)]
+        for board in self._communicators.boards:
+            for name, point_to_point in (("collectives", False), ("point_to_point", True)):
+                mine = (table["communicator"] == board["number"]) & (
+                    table["point_to_point"] == point_to_point
+                )
+                really = max(0, int(board[name]["entered"]) - int(board[name]["ended"]))
+                numbers = table["operation"][mine]
+                gone.append(numbers[: max(0, len(numbers) - really)])
+        return np.concatenate(gone)
+
+    def _operations_of(self, boards: Array, in_flight: Array) -> Array:
+        """The operation of each transfer in flight; operation 0 where it is not known."""
+        of = np.zeros(len(boards), OPERATION)
+        of["communicator"] = self._communicators.numbers(
+            boards["communicator"].astype(np.int64), boards["started_ns"]
+        )
+        at = np.searchsorted(in_flight["operation"], boards["operation"])
+        inside = np.flatnonzero(at < len(in_flight))
+        same = in_flight["operation"][at[inside]] == boards["operation"][inside]
+        of[inside[same]] = in_flight[at[inside[same]]]
+        self._communicators.saw_steps(of["communicator"])
+        return of
+
+    def _scale(self, now: Instant) -> Scale | None:
+        """Job, rank and clock of this process's rows; None while its rank is not known."""
+        header = self.reader.header
+        rank = header.rank
+        if rank is None:
+            # A program that no launcher numbered: its place in its first communicator.
+            boards = self._communicators.boards
+            if not len(boards) or boards["rank"][0] < 0:
+                return None
+            rank = int(boards["rank"][0])
+        return Scale(header.job or "unnamed", rank, now.offset_ns)
+
+
+def _told_apart(
+    marks: Mapping[str, Bookmark],
+) -> tuple[int | None, Array | None, dict[str, int]]:
+    """How many records were drained, what was in flight then (OPERATION), and counts of pairs."""
+    counts = {name: mark for name, mark in marks.items() if isinstance(mark, int)}
+    drained = counts.pop(_DRAINED, None)
+    packed = marks.get(_IN_FLIGHT)
+    return drained, unpack(packed) if isinstance(packed, bytes) else None, counts
+
+
+_OVER = (CommunicatorState.DESTROYED, CommunicatorState.ABORTED, CommunicatorState.FAILED)
+
+
+def add_steps(in_flight: Array, boards: Array) -> None:
+    """Add the steps of transfers in flight to the operations (sorted by number), in place."""
+    at = np.searchsorted(in_flight["operation"], boards["operation"])
+    inside = np.flatnonzero(at < len(in_flight))
+    inside = inside[in_flight["operation"][at[inside]] == boards["operation"][inside]]
+    is_send = boards["is_send"][inside] != 0
+    done = boards["steps_done"][inside].astype(np.int64)
+    np.add.at(in_flight["sends"], at[inside][is_send], done[is_send])
+    np.add.at(in_flight["recvs"], at[inside][~is_send], done[~is_send])
+
+
+def _from_board(board: Any, last: Any, point_to_point: bool) -> Array:
+    """An operation as its communicator's board tells it (one row of OPERATION)."""
+    row = np.zeros(1, OPERATION)
+    row["communicator"] = board["number"]
+    row["sequence"] = last["entered"]
+    row["point_to_point"] = point_to_point
+    row["entered_ns"] = last["entered_ns"]
+    for name in ("operation", "op", "dtype", "count", "peer"):
+        row[name] = last[name]
+    return row
+
+
+def _text(name: bytes) -> str:
+    return bytes(name).split(b"\0", 1)[0].decode("utf-8", "replace")

@@ -1,0 +1,63 @@
+"""Reads a training process's ring (hooks/oncall_ring.h) while the process writes it."""
+
+from __future__ import annotations
+
+from oncall.node.rings.ring_header import RingHeader, read_header
+from oncall.node.rings.ring_layout import (
+    COMMUNICATOR,
+    HEADER,
+    RECORD,
+    TRANSFER,
+    CommunicatorState,
+)
+from oncall.node.rings.shared_file import Boards, SharedFileReader, only
+
+
+class RingReader(SharedFileReader[RingHeader]):
+    """One ring, open. Rows of `drain`: RECORD."""
+
+    header_type = HEADER
+    record_type = RECORD
+    read_header = staticmethod(read_header)
+
+    def _places(self) -> tuple[int, int]:
+        return self._header.record_slots, self._header.records_at
+
+    @property
+    def lost_operations(self) -> int:
+        """Operations that the hooks could not track."""
+        return self._counter("lost_operations")
+
+    @property
+    def lost_communicators(self) -> int:
+        """Communicators that found no free board."""
+        return self._counter("lost_communicators")
+
+    @property
+    def lost_transfers(self) -> int:
+        """Transfers that found no free board."""
+        return self._counter("lost_transfers")
+
+    @property
+    def event_mask(self) -> int:
+        """The profiler events that the plugin asks NCCL for at present."""
+        return self._counter("event_mask_now")
+
+    def set_event_mask(self, mask: int) -> None:
+        """Ask for these profiler events; the hooks follow at their next look."""
+        self._set("event_mask", mask)
+
+    def communicators(self) -> Boards:
+        """Every communicator but those whose board was used again. Rows: COMMUNICATOR."""
+        used = min(self._header.communicator_slots, self._counter("communicators_made"))
+        versions = ["version", "collectives.version", "point_to_point.version"]
+        boards = self._boards(COMMUNICATOR, self._header.communicators_at, range(used), versions)
+        return only(boards, boards.rows["state"] != CommunicatorState.UNUSED)
+
+    def transfers(self) -> Boards:
+        """The proxy operations in flight. Rows: TRANSFER."""
+        start = self._header.transfers_at
+        found = self._read(TRANSFER, start, self._header.transfer_slots)["operation"].nonzero()[0]
+        used = range(found[0], found[-1] + 1) if len(found) else range(0)
+        boards = self._boards(TRANSFER, start, used, ["version"])
+        return only(boards, boards.rows["operation"] != 0)

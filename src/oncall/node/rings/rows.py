@@ -1,0 +1,233 @@
+"""Evidence rows of operations and transfers, from what the ring tells. Pure.
+
+Instants in a ring are CLOCK_MONOTONIC; rows tell Unix time. All instants of a row are converted
+with one offset, taken when the row is made, so that a step of the clock bends no duration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from oncall.evidence.columns import ColumnData, Words
+from oncall.node.rings.communicators import Communicators
+from oncall.node.rings.vocabulary import (
+    DIRECTIONS,
+    DTYPE_BYTES,
+    DTYPES,
+    KINDS,
+    OPERATIONS,
+    PAIRED,
+    ROOTED,
+    WAITS,
+)
+from oncall.node.store.batch import Batch
+
+Array: TypeAlias = np.ndarray[Any, Any]
+_NS_PER_US = 1000
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Whose rows, and how its clock reads: Unix time = CLOCK_MONOTONIC + `offset_ns`."""
+
+    job: str
+    rank: int
+    offset_ns: int
+
+    def unix_ns(self, monotonic_ns: Array) -> ColumnData:
+        """Instants as Unix time; 0 (never) becomes NULL."""
+        never = monotonic_ns == 0
+        return np.ma.MaskedArray(monotonic_ns + self.offset_ns, mask=never)
+
+
+def finished_rows(operations: Array, communicators: Communicators, scale: Scale) -> Batch:
+    """Rows of operations that are over. `done` is NULL where no profiler told their end."""
+    ended = operations["ended_ns"] != 0
+    of = operations["communicator"]
+    # A rank alone waits for nobody, and what is only captured does not run now.
+    told = ended | communicators.ends_told(of) | communicators.alone(of) | operations["captured"]
+    columns = _common(operations, communicators, scale) | {
+        "ended_ns": scale.unix_ns(operations["ended_ns"]),
+        # The stream goes on when the kernel is over, though the proxy may still be sending.
+        "duration_ns": _positive(operations["gpu_ns"]),
+        "done": np.ma.MaskedArray(np.ones(len(operations), bool), mask=~told),
+        **_rates(operations, communicators.steps_told(of)),
+    }
+    return Batch("ops", len(operations), columns)
+
+
+def over_rows(operations: Array, communicators: Communicators, scale: Scale) -> Batch:
+    """Rows of operations that are neither done nor in flight: refused by NCCL, or left behind by
+    a process that ended in order."""
+    return Batch("ops", len(operations), _common(operations, communicators, scale))
+
+
+def open_rows(
+    operations: Array, communicators: Communicators, scale: Scale, observed_ns: int | Array
+) -> Batch:
+    """Rows of operations entered and not over, as they stand at `observed_ns` (Unix time, one for
+    all or (n,))."""
+    told = communicators.ends_told(operations["communicator"])
+    # Of communicators whose transfers are told, no step means none; of others, not known.
+    steps_told = communicators.steps_told(operations["communicator"])
+    columns = _common(operations, communicators, scale) | {
+        "done": np.ma.MaskedArray(np.zeros(len(operations), bool), mask=~told),
+        "sends": np.ma.MaskedArray(operations["sends"], mask=~steps_told),
+        "recvs": np.ma.MaskedArray(operations["recvs"], mask=~steps_told),
+        "observed_ns": observed_ns,
+    }
+    return Batch("ops", len(operations), columns)
+
+
+def _common(operations: Array, communicators: Communicators, scale: Scale) -> dict[str, ColumnData]:
+    """What is known of an operation whether it is over or not."""
+    op = operations["op"]
+    dtype = operations["dtype"].astype(np.int64)
+    known_dtype = dtype < len(DTYPES)
+    size = DTYPE_BYTES[np.where(known_dtype, dtype, 0)]
+    rooted = np.isin(op, ROOTED)
+    paired = np.isin(op, PAIRED) & (operations["peer"] >= 0)
+    return {
+        "job": scale.job,
+        "comm": communicators.identities(operations["communicator"]),
+        "seq": operations["sequence"],
+        "rank": scale.rank,
+        "kind": Words(operations["point_to_point"].astype(np.int32), KINDS),
+        "op": _words(op, OPERATIONS),
+        "dtype": Words(np.where(known_dtype, dtype, -1).astype(np.int32), DTYPES),
+        "count": operations["count"],
+        "bytes": np.ma.MaskedArray(operations["count"] * size, mask=~known_dtype),
+        "root": np.ma.MaskedArray(operations["peer"], mask=~rooted),
+        "comm_peer": np.ma.MaskedArray(operations["peer"], mask=~paired),
+        "pair_seq": _positive(operations["pair_seq"]),
+        "algo": _names(operations["algorithm"]),
+        "proto": _names(operations["protocol"]),
+        "channels": _positive(operations["channels"]),
+        "stream": operations["stream"],
+        "group_id": _positive(operations["group"].astype(np.int64)),
+        "enqueued_ns": scale.unix_ns(operations["entered_ns"]),
+        "started_ns": scale.unix_ns(operations["started_ns"]),
+    }
+
+
+def _rates(operations: Array, steps_told: Array) -> dict[str, ColumnData]:
+    """Send and receive primitives, and how many a second (CCL-D 4.1); NULL where not known.
+
+    A rank that comes early waits inside the operation, so steps over its whole span would make
+    it look slow: where the sends' time on the wire is told, the rate is that of the wire, and how
+    fast data comes in is the sender's rate.
+    """
+    began = np.where(operations["started_ns"], operations["started_ns"], operations["entered_ns"])
+    span_ns = operations["ended_ns"] - began
+    wire_ns = operations["wire_ns"]
+    sending_ns = np.where(wire_ns > 0, wire_ns, span_ns)
+    receiving_ns = np.where(wire_ns > 0, 0, span_ns)
+    columns: dict[str, ColumnData] = {}
+    for count, rate, time_ns in (
+        ("sends", "send_rate", sending_ns),
+        ("recvs", "recv_rate", receiving_ns),
+    ):
+        steps = operations[count]
+        # Whole numbers compress well, and a rate is never known better than that.
+        per_second = np.rint(steps * 1e9 / np.maximum(time_ns, 1))
+        columns[count] = np.ma.MaskedArray(steps, mask=(steps == 0) & ~steps_told)
+        columns[rate] = np.ma.MaskedArray(per_second, mask=(steps == 0) | (time_ns <= 0))
+    return columns
+
+
+# ------------------------------------------------------------------ transfers
+
+
+def finished_transfers(
+    records: Array, operations: Array, communicators: Communicators, scale: Scale
+) -> Batch:
+    """Rows of transfers that are over (TRANSFER_OVER); `operations` gives the operation of each,
+    number 0 where its record was dropped."""
+    is_send = records["is_send"] != 0
+    first, last = (_ns(records[name]) for name in ("first_wait_us", "last_wait_us"))
+    steps = records["group"].astype(np.int64)
+    columns = _of_operation(operations, communicators, scale) | {
+        "channel": records["channel"].astype(np.int64),
+        "comm_peer": records["peer"],
+        "direction": Words(is_send.astype(np.int32), DIRECTIONS),
+        "steps": steps,
+        "steps_done": steps,
+        "bytes": records["bytes"].astype(np.int64),
+        "gpu_wait_ns": np.where(is_send, first, last),
+        "peer_wait_ns": _ns(records["peer_wait_us"]),
+        "wire_wait_ns": np.where(is_send, last, first),
+        "started_ns": scale.unix_ns(records["time_ns"] - _ns(records["span_us"])),
+        "ended_ns": scale.unix_ns(records["time_ns"]),
+    }
+    return Batch("transfers", len(records), columns)
+
+
+def open_transfers(
+    boards: Array,
+    operations: Array,
+    communicators: Communicators,
+    scale: Scale,
+    observed_ns: int,
+) -> Batch:
+    """Rows of transfers in flight, from their boards; `operations` gives the operation of each."""
+    is_send = boards["is_send"] != 0
+    waited = boards["waited_ns"]  # (n, 7) by wait
+    columns = _of_operation(operations, communicators, scale) | {
+        "channel": boards["channel"].astype(np.int64),
+        "comm_peer": boards["peer"],
+        "direction": Words(is_send.astype(np.int32), DIRECTIONS),
+        "steps": boards["steps"].astype(np.int64),
+        "steps_done": boards["steps_done"].astype(np.int64),
+        "bytes": boards["bytes"].astype(np.int64),
+        "waits_for": _words(boards["wait"], WAITS),
+        "since_ns": scale.unix_ns(np.where(boards["wait"] == 0, 0, boards["since_ns"])),
+        "gpu_wait_ns": np.where(is_send, waited[:, 1], waited[:, 6]),
+        "peer_wait_ns": np.where(is_send, waited[:, 2], waited[:, 5]),
+        "wire_wait_ns": np.where(is_send, waited[:, 3], waited[:, 4]),
+        "started_ns": scale.unix_ns(boards["started_ns"]),
+        "observed_ns": observed_ns,
+    }
+    return Batch("transfers", len(boards), columns)
+
+
+def _of_operation(
+    operations: Array, communicators: Communicators, scale: Scale
+) -> dict[str, ColumnData]:
+    known = operations["operation"] != 0
+    kinds = np.where(known, operations["point_to_point"], -1).astype(np.int32)
+    return {
+        "job": scale.job,
+        "comm": communicators.identities(operations["communicator"]),
+        "seq": np.ma.MaskedArray(operations["sequence"], mask=~known),
+        "kind": Words(kinds, KINDS),
+        "rank": scale.rank,
+    }
+
+
+# ------------------------------------------------------------------ columns
+
+
+def _words(codes: Array, vocabulary: tuple[str, ...]) -> Words:
+    """Words by number, where number 0 is none and what a newer hook may add is none either."""
+    inside = (codes > 0) & (codes < len(vocabulary))
+    return Words(np.where(inside, codes.astype(np.int64), -1).astype(np.int32), vocabulary)
+
+
+def _names(values: Array) -> Words:
+    """NUL-padded bytes as words; an empty one is none."""
+    names, codes = np.unique(values, return_inverse=True)
+    told = [name.decode("ascii", "replace") for name in names.tolist()]
+    if told and told[0] == "":
+        return Words(codes.astype(np.int32) - 1, told[1:])
+    return Words(codes.astype(np.int32), told)
+
+
+def _positive(values: Array) -> ColumnData:
+    return np.ma.MaskedArray(values, mask=values <= 0)
+
+
+def _ns(microseconds: Array) -> Array:
+    return microseconds.astype(np.int64) * _NS_PER_US

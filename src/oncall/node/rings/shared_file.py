@@ -1,0 +1,336 @@
+"""Reads a file that a training process writes and holds a lock on, while it writes it: the parts
+that a ring (hooks/oncall_ring.h) and a verbs file (hooks/oncall_verbs.h) have in common.
+
+The file is read with `pread` and its `tail` moved with `pwrite`, never through a mapping: whoever
+owns the file may cut it short at any moment, which is an error then and not a SIGBUS. The kernel
+writes eight aligned bytes in one store on x86-64 and aarch64; should a producer see half of it, the
+stamps tell the reader which records were overwritten.
+
+Every copy is made in an order that needs no lock: a record's stamp is seen before the record is
+copied, a board's version is seen unchanged before and after. System calls lie between these
+reads, so no processor reorders them.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oncall.core.errors import BadInput
+
+_ATTEMPTS = 8  # to read a board between two writings
+_PATIENCE_NS = 5_000_000_000  # for a record that a living process has begun and not finished
+_LOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
+_STARTED_FIELD = 19  # of /proc/PID/stat, counted after the command: start in ticks since boot
+
+
+@dataclass(frozen=True)
+class Boards:
+    """Copies of boards in use. `torn` marks those that no consistent copy could be made of: their
+    process died, or was stopped, while it wrote them; the row holds what was there."""
+
+    slots: NDArray[np.intp]
+    rows: NDArray[np.void]
+    torn: NDArray[np.bool_]
+
+
+class Header(Protocol):
+    """What every such file says of itself."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def process_start_ticks(self) -> int: ...
+
+
+H = TypeVar("H", bound=Header)
+
+
+class SharedFileReader(ABC, Generic[H]):
+    """One such file, open; the only consumer of its records if `consume`, else a mere onlooker.
+
+    Everything raises BadInput if the file is gone, cut short or damaged.
+    """
+
+    header_type: ClassVar[np.dtype[np.void]]
+    record_type: ClassVar[np.dtype[np.void]]
+
+    def __init__(self, path: Path, fd: int, header: H) -> None:
+        self.path = path
+        self.torn = 0  # records skipped because they were never finished
+        self._fd = fd
+        self._header = header
+        self._unfinished: tuple[int, int] | None = None  # position, since when (monotonic ns)
+
+    @staticmethod
+    @abstractmethod
+    def read_header(place: str, head: bytes, file_bytes: int) -> H:
+        """The header in the first bytes of a file of `file_bytes`. Raises BadInput."""
+
+    @abstractmethod
+    def _places(self) -> tuple[int, int]:
+        """How many slots for records there are, and where they begin in the file."""
+
+    @classmethod
+    def open(cls, path: Path, *, consume: bool = True) -> Self:
+        """The file at `path`. Raises BadInput if it is none of this kind, or may not be opened."""
+        fd = _open(path, consume)
+        try:
+            size = os.fstat(fd).st_size
+            header = cls.read_header(str(path), os.pread(fd, cls.header_type.itemsize, 0), size)
+        except BaseException:
+            os.close(fd)
+            raise
+        return cls(path, fd, header)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; again is harmless."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    # ------------------------------------------------------------ the header
+
+    @property
+    def header(self) -> H:
+        """What the file says of its process, read anew: some of it becomes known later."""
+        size = os.fstat(self._fd).st_size
+        head = os.pread(self._fd, self.header_type.itemsize, 0)
+        return self.read_header(str(self.path), head, size)
+
+    @property
+    def head(self) -> int:
+        """Records reserved so far."""
+        return self._counter("head")
+
+    @property
+    def tail(self) -> int:
+        """Records read so far."""
+        return self._counter("tail")
+
+    @property
+    def waiting(self) -> int:
+        """Records that are there to be read."""
+        tail, head = self._counters("tail", "head")
+        return head - tail
+
+    @property
+    def slots(self) -> int:
+        """Records that there is room for."""
+        return self._places()[0]
+
+    @property
+    def dropped(self) -> int:
+        """Records lost because there was no room."""
+        return self._counter("dropped")
+
+    @property
+    def closed(self) -> bool:
+        """Whether the process ended in order."""
+        return self._counter("closed") != 0
+
+    # ------------------------------------------------------------ the process
+
+    @property
+    def alive(self) -> bool:
+        """Whether the recording process lives.
+
+        It holds a lock on its file, which the kernel lifts when it dies, also where it lives in
+        another PID namespace. Should it have lost the lock by closing what it did not open, its
+        number and start time in /proc decide.
+        """
+        return self.pid_here is not None
+
+    @property
+    def pid_here(self) -> int | None:
+        """The living process's number as this process sees it; 0 if it sees none, None if dead."""
+        held = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, holder = _LOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_GETLK, held))
+        if kind != fcntl.F_UNLCK:
+            return max(0, int(holder))
+        pid = self._header.pid
+        return pid if _start_ticks(pid) == self._header.process_start_ticks else None
+
+    @property
+    def owner(self) -> int:
+        """The user that the file belongs to."""
+        return os.fstat(self._fd).st_uid
+
+    @property
+    def inode(self) -> int:
+        """Which file it is, whatever its name leads to now."""
+        return os.fstat(self._fd).st_ino
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal or a debugger has stopped the process: it lives and does nothing."""
+        pid = self.pid_here
+        return bool(pid) and _status(pid)[:1] in (["T"], ["t"])
+
+    # ------------------------------------------------------------ the boards
+
+    def _boards(
+        self, kind: np.dtype[np.void], start: int, slots: range, versions: list[str]
+    ) -> Boards:
+        first = start + slots.start * kind.itemsize
+        kept = np.zeros(len(slots), kind)
+        torn = np.ones(len(slots), bool)
+        for _ in range(_ATTEMPTS):
+            before, rows, after = (self._read(kind, first, len(slots)) for _ in range(3))
+            whole = torn.copy()
+            for name in versions:
+                early, late = _field(before, name), _field(after, name)
+                whole &= (early == late) & (early % 2 == 0)
+            kept[whole] = rows[whole]
+            torn &= ~whole
+            if not torn.any():
+                break
+        else:
+            kept[torn] = rows[torn]
+        return Boards(np.array(slots, np.intp), kept, torn)
+
+    # ------------------------------------------------------------ the records
+
+    def drain(self, most: int = 1 << 16) -> NDArray[np.void]:
+        """The next whole records in order of reservation, at most `most`. Rows: `record_type`.
+
+        They are gone from the ring then. Stops before a record that is being written; one that its
+        process left unfinished, by dying or for seconds, is skipped and counted in `torn`.
+        """
+        tail, head = self._counters("tail", "head")
+        if not 0 <= head - tail <= self._places()[0]:
+            raise BadInput(str(self.path), f"damaged: {head} records written, {tail} read")
+        count = min(head - tail, most)
+        whole = self._whole(tail, count)
+        finished = count if whole.all() else int(whole.argmin())
+        records = self._records(tail, finished)
+        if finished < count and not self.alive:
+            whole = self._whole(tail, count)  # nothing changes any more
+            records = self._records(tail, count)[whole]
+            self.torn += count - len(records)
+            finished = count
+        elif finished < count and self._given_up(tail + finished):
+            self.torn += 1
+            finished += 1
+        if finished:
+            self._set("tail", tail + finished)
+        return records
+
+    def _whole(self, position: int, count: int) -> NDArray[np.bool_]:
+        stamps = self._records(position, count)["stamp"]
+        expected = np.arange(position + 1, position + 1 + count, dtype=np.uint64)
+        whole: NDArray[np.bool_] = stamps == expected
+        return whole
+
+    def _given_up(self, position: int) -> bool:
+        """Whether a living process has left its record at `position` unfinished for long."""
+        now_ns = time.monotonic_ns()
+        if self._unfinished is None or self._unfinished[0] != position:
+            self._unfinished = (position, now_ns)
+        return now_ns - self._unfinished[1] > _PATIENCE_NS
+
+    def _records(self, position: int, count: int) -> NDArray[np.void]:
+        """`count` slots from `position` on, around the end of the ring."""
+        slots, start = self._places()
+        kind = self.record_type
+        first = position % slots
+        before_end = min(count, slots - first)
+        found = self._read(kind, start + first * kind.itemsize, before_end)
+        if before_end == count:
+            return found
+        return np.concatenate([found, self._read(kind, start, count - before_end)])
+
+    # ------------------------------------------------------------ the file
+
+    def _read(self, kind: np.dtype[np.void], start: int, count: int) -> NDArray[np.void]:
+        rows: NDArray[np.void] = np.empty(count, kind)
+        if count and os.preadv(self._fd, [rows.view(np.uint8).data], start) < rows.nbytes:
+            raise BadInput(str(self.path), "cut short while it was read")
+        return rows
+
+    def _counter(self, name: str) -> int:
+        return self._counters(name)[0]
+
+    def _counters(self, *names: str) -> list[int]:
+        """Fields of the header as they are now, all read at once."""
+        now = self._read(self.header_type, 0, 1)
+        return [int(now[name][0]) for name in names]
+
+    def _set(self, name: str, value: int) -> None:
+        """Write one field of the header."""
+        fields = self.header_type.fields
+        assert fields is not None
+        kind, at, *_ = fields[name]
+        if os.fstat(self._fd).st_size < self.header_type.itemsize:
+            raise BadInput(str(self.path), "cut short while it was read")
+        os.pwrite(self._fd, np.array([value], kind).tobytes(), at)
+
+
+def _open(path: Path, consume: bool) -> int:
+    flags = os.O_RDWR if consume else os.O_RDONLY
+    try:
+        # A name that is a FIFO must not block the collector, nor a link lead it elsewhere.
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except PermissionError:
+        raise BadInput(
+            str(path),
+            f"user {os.geteuid()} may not {'read and write' if consume else 'read'} it: run as "
+            "the job's user or as root, or give the job ONCALL_RING_GROUP",
+        ) from None
+    except OSError as error:
+        link = error.errno == errno.ELOOP
+        raise BadInput(str(path), "a link" if link else os.strerror(error.errno or 0)) from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise BadInput(str(path), "not a file")
+    return fd
+
+
+def _start_ticks(pid: int) -> int | None:
+    """When a process started, in ticks since boot; None if there is none of that number."""
+    try:
+        return int(_status(pid)[_STARTED_FIELD])
+    except (IndexError, ValueError):
+        return None
+
+
+def _status(pid: int | None) -> list[str]:
+    """The fields of /proc/PID/stat from the process's state on; none if there is no such one."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _field(rows: NDArray[np.void], name: str) -> NDArray[np.uint32]:
+    for part in name.split("."):
+        rows = rows[part]
+    return rows.astype(np.uint32, copy=False)
+
+
+def only(boards: Boards, wanted: NDArray[np.bool_]) -> Boards:
+    return Boards(boards.slots[wanted], boards.rows[wanted], boards.torn[wanted])

@@ -1,0 +1,143 @@
+"""The channel between collectors: one UDP socket, on which only who knows the secret is heard.
+
+Whatever comes is bounded three times: so many datagrams a look, none that is malformed, sealed
+with another secret or old, and what is left raises a budget that has a limit (`node`). Nothing is
+answered, so nothing can be reflected.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncall.core.errors import BadInput
+from oncall.core.units import NS_PER_S
+from oncall.node.common.rate_limit import RateLimit
+from oncall.node.common.source import Instant
+from oncall.node.triggers.notification import (
+    NOTIFICATION_BYTES,
+    Notification,
+    decode,
+    is_sealed,
+)
+
+LEAST_SECRET_BYTES = 16
+FRESH_NS = 10 * NS_PER_S  # apart: clocks of a cluster are kept together by far less
+MOST_AT_ONCE = 64  # datagrams of one look; of what is beyond, the kernel keeps what fits
+_PER_SECOND, _BURST = 20.0, 40.0  # that leave
+_HIGHEST = 6 << 5  # CS6, as congestion notifications: not held up by what it tells of (III-C2)
+
+
+@dataclass
+class Counted:
+    """What came and went, ever; of what came, what was refused and why."""
+
+    sent: int = 0
+    taken: int = 0
+    elsewhere: int = 0  # of flows that are not sent from here
+    malformed: int = 0
+    foreign: int = 0
+    stale: int = 0
+
+    def sentences(self) -> tuple[str, ...]:
+        """What there is to say."""
+        refused = {
+            "malformed": self.malformed,
+            "sealed with another secret": self.foreign,
+            f"more than {FRESH_NS // NS_PER_S} s old": self.stale,
+        }
+        told = []
+        if self.sent:
+            told.append(f"detections were handed over {self.sent} times")
+        if self.taken:
+            told.append(f"detections of others were taken {self.taken} times")
+        if self.elsewhere:
+            told.append(f"{self.elsewhere} notifications were of flows that are not sent from here")
+        told += [f"{n} notifications refused: {why}" for why, n in refused.items() if n]
+        return tuple(told)
+
+
+class Channel:
+    """Sends and receives notifications. Never blocks; used by one thread."""
+
+    def __init__(self, secret: bytes, address: str, port: int) -> None:
+        """Bind to an address, "" being every IPv4 and `::` every one. Raises OSError."""
+        self.counted = Counted()
+        self._secret = secret
+        self._port = port
+        self._limit = RateLimit(_PER_SECOND, _BURST)
+        self._is_v6 = ":" in address
+        family = socket.AF_INET6 if self._is_v6 else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        try:
+            self._socket.setblocking(False)
+            if self._is_v6:
+                self._socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, _HIGHEST)
+                self._socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            else:
+                self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _HIGHEST)
+            self._socket.bind((address, port))
+        except OSError:
+            self._socket.close()
+            raise
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def may_send(self, now: Instant) -> bool:
+        """Whether one more may leave now; if so, that counts."""
+        return self._limit.allows(now.monotonic_ns)
+
+    def send(self, told: Notification, addresses: Iterable[str]) -> None:
+        """Tell it to whoever is there. A lost one is never repeated."""
+        data = told.encoded(self._secret)
+        self.counted.sent += 1
+        for address in addresses:
+            mapped = f"::ffff:{address}" if self._is_v6 and ":" not in address else address
+            # No way there, no room, or an address of the other family: as good as lost.
+            with suppress(OSError):
+                self._socket.sendto(data, (mapped, self._port))
+
+    def received(self, now: Instant) -> list[Notification]:
+        """What came since the last call and is to be believed."""
+        found = []
+        for _ in range(MOST_AT_ONCE):
+            try:
+                data = self._socket.recv(NOTIFICATION_BYTES + 1)
+            except BlockingIOError:
+                break
+            except OSError:
+                continue
+            told = decode(data)
+            if told is None:
+                self.counted.malformed += 1
+            elif not is_sealed(data, self._secret):
+                self.counted.foreign += 1
+            elif abs(now.realtime_ns - told.at_ns) > FRESH_NS:
+                self.counted.stale += 1
+            else:
+                found.append(told)
+        return found
+
+
+def read_secret(path: Path) -> bytes:
+    """What collectors share. Raises BadInput where there is none, or where others may read it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(fd, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            secret = file.read(4096).strip()
+    except OSError as error:
+        raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(mode):
+        raise BadInput(str(path), "not a file")
+    if mode & 0o077:
+        raise BadInput(str(path), "others than its owner may use it: chmod 600")
+    if len(secret) < LEAST_SECRET_BYTES:
+        raise BadInput(str(path), f"a secret has at least {LEAST_SECRET_BYTES} bytes")
+    return secret

@@ -1,0 +1,73 @@
+"""What a node's budgets lend to others, and what others lend to them, over the channel.
+
+Off unless there is a secret: without one nothing listens and nothing is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from oncall.core.errors import BadInput
+from oncall.node.common.config import Configuration
+from oncall.node.common.source import Instant
+from oncall.node.store.places import rings_dir
+from oncall.node.triggers.channel import Channel, read_secret
+from oncall.node.triggers.flows import Awaited
+from oncall.node.triggers.node import NodeTriggers
+from oncall.node.triggers.notification import Notification
+from oncall.node.triggers.peer_addresses import PeerAddresses
+
+
+class HandingOver:
+    """Call `take` before the node's triggers look, and `give` after."""
+
+    def __init__(self, config: Configuration) -> None:
+        self.problems: tuple[str, ...] = ()
+        self._channel: Channel | None = None
+        self._knows_nobody = False
+        self._addresses = PeerAddresses(rings_dir(config.run_dir))
+        if config.triggers_capture and config.triggers_secret:
+            try:
+                secret = read_secret(Path(config.triggers_secret))
+                self._channel = Channel(secret, config.triggers_address, config.triggers_port)
+            except BadInput as error:
+                self.problems = (f"nothing is handed over: {error}",)
+            except OSError as error:
+                place = f"{config.triggers_address or '*'}:{config.triggers_port}"
+                self.problems = (f"nothing is handed over at {place}: {error.strerror or error}",)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What came and went, and what was refused."""
+        if self._channel is None:
+            return ()
+        told = self._channel.counted.sentences()
+        why = "nothing can be handed over: no queue pair tells to whom (oncall hooks env --verbs)"
+        return (why, *told) if self._knows_nobody else told
+
+    def take(self, triggers: NodeTriggers, now: Instant) -> None:
+        """What others left for flows that are sent from here."""
+        if self._channel is None:
+            return
+        counted = self._channel.counted
+        for told in self._channel.received(now):
+            is_ours = triggers.handed(told.flow, told.detections)
+            counted.taken += is_ours
+            counted.elsewhere += not is_ours
+
+    def give(self, triggers: NodeTriggers, awaited: Sequence[Awaited], now: Instant) -> None:
+        """What is left here, for the flows that are waited for."""
+        if self._channel is None:
+            return
+        for to in triggers.waited_for(awaited, now.monotonic_ns):
+            addresses = self._addresses.of(to.process, now.monotonic_ns)
+            self._knows_nobody = not addresses
+            if addresses and self._channel.may_send(now):
+                told = Notification(to.flow, triggers.leave_to(to), now.realtime_ns)
+                self._channel.send(told, addresses)
+
+    def close(self) -> None:
+        self._addresses.close()
+        if self._channel is not None:
+            self._channel.close()

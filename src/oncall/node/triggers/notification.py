@@ -1,0 +1,61 @@
+"""What one collector tells another: so many detections for a flow that I wait for (figure 6).
+
+Whoever waits for a flow tells the node that sends it. The packet bears no address and nothing that
+a job computes; its seal (HMAC-SHA256, 16 bytes) shows that whoever wrote it knows the collectors'
+secret, and the time in it that it is not an old one sent again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from dataclasses import dataclass
+
+from oncall.node.triggers.flows import Flow
+
+# magic, version, detections, when by Unix time, communicator, from rank, to rank
+_LAYOUT = struct.Struct("!4sBBxxqQii")
+_MAGIC = b"oclt"
+_VERSION = 1
+_SEAL_BYTES = 16
+NOTIFICATION_BYTES = _LAYOUT.size + _SEAL_BYTES
+MOST_DETECTIONS = 255
+
+
+@dataclass(frozen=True)
+class Notification:
+    """`detections`, 1 to 255, for the step that `flow` is in; told at `at_ns`, Unix time."""
+
+    flow: Flow
+    detections: int
+    at_ns: int
+
+    def encoded(self, secret: bytes) -> bytes:
+        """Its NOTIFICATION_BYTES bytes."""
+        flow = self.flow
+        told = _LAYOUT.pack(
+            *(_MAGIC, _VERSION, min(self.detections, MOST_DETECTIONS), self.at_ns),
+            *(flow.comm, flow.src, flow.dst),
+        )
+        return told + _seal(secret, told)
+
+
+def is_sealed(data: bytes, secret: bytes) -> bool:
+    """Whether who wrote it knows the secret."""
+    told, seal = data[: _LAYOUT.size], data[_LAYOUT.size :]
+    return hmac.compare_digest(seal, _seal(secret, told))
+
+
+def decode(data: bytes) -> Notification | None:
+    """The notification in a datagram; None for anything that is none. Its seal is not looked at."""
+    if len(data) != NOTIFICATION_BYTES:
+        return None
+    magic, version, detections, at_ns, *flow = _LAYOUT.unpack(data[: _LAYOUT.size])
+    if magic != _MAGIC or version != _VERSION or not detections:
+        return None
+    return Notification(Flow(*flow), detections, at_ns)
+
+
+def _seal(secret: bytes, told: bytes) -> bytes:
+    return hmac.digest(secret, told, hashlib.sha256)[:_SEAL_BYTES]

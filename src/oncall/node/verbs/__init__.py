@@ -1,0 +1,1 @@
+"""Work requests that training processes post to their RDMA NICs."""

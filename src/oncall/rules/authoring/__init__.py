@@ -1,0 +1,1 @@
+"""Writing rulebooks: checks, tests, outlines and a starter."""

@@ -1,0 +1,1 @@
+"""The rule engine: facts computed, trees walked, findings weighed against each other."""

@@ -1,0 +1,247 @@
+"""Run rulebooks over an incident: start, walk the tree with all cases at once, tell findings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import oncall.analysis  # noqa: F401  (registers the relations that facts may read)
+from oncall.core.diagnosis import Answer, Finding, SkippedRule
+from oncall.core.errors import MissingEvidence, RelationFailed
+from oncall.evidence.incident import Incident
+from oncall.rules.engine.confined import Confined
+from oncall.rules.engine.evaluate import Case, Evaluation, FactFailed, NotKnown
+from oncall.rules.engine.precedence import ranked
+from oncall.rules.engine.sandbox import FACT_TIME_LIMIT_S, MEMORY_LIMIT_BYTES, close_sandbox
+from oncall.rules.engine.story import Draft, Turn, drafts
+from oncall.rules.language.load import apply_overrides
+from oncall.rules.language.rulebook import NO_VERDICT, Leaf, Node, Rulebook
+
+# One row group of DuckDB; below, planning a query takes longer than running it.
+FEW_ROWS = 122_880
+
+
+@dataclass(frozen=True)
+class Trace:
+    """How one case went through one rulebook. `verdict` is None where the tree could not go on."""
+
+    rulebook: str
+    case: Case
+    path: tuple[tuple[str, Answer], ...]
+    verdict: str | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the rulebooks say of an incident. `timings`: seconds by rulebook and rulebook.fact;
+    `rests_on`: the tables that were read for it."""
+
+    findings: tuple[Finding, ...]
+    skipped: tuple[SkippedRule, ...]
+    timings: Mapping[str, float]
+    traces: tuple[Trace, ...] = ()
+    rests_on: frozenset[str] = frozenset()
+
+
+@dataclass
+class _Run:
+    """What gathers while rulebooks run."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    skipped: list[SkippedRule] = field(default_factory=list)
+    timings: dict[str, float] = field(default_factory=dict)
+    traces: list[Trace] = field(default_factory=list)
+    rests_on: set[str] = field(default_factory=set)
+
+    def add(self, other: _Run) -> None:
+        self.drafts += other.drafts
+        self.skipped += other.skipped
+        self.traces += other.traces
+        self.rests_on |= other.rests_on
+
+
+def run(
+    incident: Incident,
+    rulebooks: Sequence[Rulebook],
+    overrides: Mapping[str, str] | None = None,
+    *,
+    fact_time_limit_s: float = FACT_TIME_LIMIT_S,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    observe: Callable[[Evaluation], None] | None = None,
+) -> Outcome:
+    """Every finding of every enabled rulebook, and what could not run and why.
+
+    Closes the sandbox of the incident's connection for good. A rulebook that lacks evidence or
+    fails is skipped, never the others. `observe` sees each rulebook's facts before they go.
+    Raises UsageError for an override that names nothing or has the wrong unit.
+    """
+    books = apply_overrides(rulebooks, overrides or {})
+    confined = Confined(incident, fact_time_limit_s, memory_limit_bytes)
+    try:
+        return _run(incident, books, confined, fact_time_limit_s, memory_limit_bytes, observe)
+    finally:
+        confined.close()
+
+
+def _run(
+    incident: Incident,
+    books: Sequence[Rulebook],
+    confined: Confined,
+    fact_time_limit_s: float,
+    memory_limit_bytes: int,
+    observe: Callable[[Evaluation], None] | None,
+) -> Outcome:
+    close_sandbox(incident.con, memory_limit_bytes, few_rows=incident.rows("ops") < FEW_ROWS)
+    gathered = _Run()
+    for rulebook in books:
+        began = time.perf_counter()
+
+        def evaluate(book: Rulebook) -> _Run:
+            one = _Run(timings=gathered.timings)
+            with Evaluation(
+                incident, book, fact_time_limit_s, gathered.timings, confined
+            ) as evaluation:
+                _evaluate(evaluation, one)
+                one.rests_on |= evaluation.tables_read
+                if observe is not None:
+                    observe(evaluation)
+            return one
+
+        one = evaluate(rulebook)
+        if rulebook.written_here and rulebook.enabled:
+            one = _without_failures(rulebook, one, evaluate)
+        gathered.add(one)
+        gathered.timings[rulebook.name] = time.perf_counter() - began
+    return Outcome(
+        findings=ranked(gathered.drafts),
+        skipped=tuple(gathered.skipped),
+        timings=gathered.timings,
+        traces=tuple(gathered.traces),
+        rests_on=frozenset(gathered.rests_on),
+    )
+
+
+def _without_failures(rulebook: Rulebook, one: _Run, evaluate: Callable[[Rulebook], _Run]) -> _Run:
+    """What a site's rulebook said, or if it broke the shipped one that it replaces: a rulebook
+    written at night must not cost what was known before. What cannot be computed of the evidence
+    is not the rulebook's fault."""
+    broke = [skipped for skipped in one.skipped if skipped.failed and not skipped.uncomputed]
+    if not broke:
+        return one
+    why = broke[0].why
+    if rulebook.instead_of is not None:
+        one = evaluate(rulebook.instead_of)
+        why += "; the shipped one ran instead"
+    else:
+        one.skipped = [skipped for skipped in one.skipped if skipped not in broke]
+    one.skipped.append(SkippedRule(rulebook.name, (), why, set_aside=True))
+    return one
+
+
+def _evaluate(evaluation: Evaluation, gathered: _Run) -> None:
+    rulebook = evaluation.rulebook
+    if not rulebook.enabled:
+        by = ", ".join(rulebook.overridden_by)
+        gathered.skipped.append(SkippedRule(rulebook.name, (), f"disabled by {by}"))
+        return
+    try:
+        cases = evaluation.cases
+    except NotKnown as error:
+        gathered.skipped.append(_skipped(rulebook.name, error))
+        return
+    if cases:
+        _walk(evaluation, rulebook.book.tree, cases, (), gathered)
+
+
+def _walk(
+    evaluation: Evaluation,
+    node: Node,
+    cases: Sequence[Case],
+    path: tuple[Turn, ...],
+    gathered: _Run,
+) -> None:
+    """Send the cases down the tree together: one query a question, however many cases."""
+    if isinstance(node, Leaf):
+        _conclude(evaluation, node, cases, path, gathered)
+        return
+    try:
+        counts = evaluation.counts(node.fact)
+    except (MissingEvidence, RelationFailed) as error:
+        if node.if_unknown is not None:
+            if isinstance(error, RelationFailed):
+                # The tree goes on without the answer; that it was not there to be had is reported.
+                gathered.skipped.append(_skipped(f"{evaluation.rulebook.name}.{node.fact}", error))
+            turn = Turn(node, "unknown")
+            _walk(evaluation, node.if_unknown, cases, (*path, turn), gathered)
+        else:
+            _stop(evaluation, error, node.fact, cases, path, gathered)
+        return
+    except FactFailed as error:
+        _stop(evaluation, error, node.fact, cases, path, gathered)
+        return
+    yes = [case for case in cases if (case not in counts) is node.yes_if_empty]
+    no = [case for case in cases if (case not in counts) is not node.yes_if_empty]
+    if yes:
+        _walk(evaluation, node.if_yes, yes, (*path, Turn(node, "yes")), gathered)
+    if no:
+        _walk(evaluation, node.if_no, no, (*path, Turn(node, "no")), gathered)
+
+
+def _conclude(
+    evaluation: Evaluation,
+    leaf: Leaf,
+    cases: Sequence[Case],
+    path: tuple[Turn, ...],
+    gathered: _Run,
+) -> None:
+    verdict = leaf.verdict
+    if verdict != NO_VERDICT:
+        try:
+            gathered.drafts += drafts(evaluation, path, leaf, cases)
+        except NotKnown as error:
+            _stop(evaluation, error, verdict, cases, path, gathered)
+            return
+    _trace(evaluation, verdict, cases, path, gathered)
+
+
+def _stop(
+    evaluation: Evaluation,
+    error: MissingEvidence | RelationFailed | FactFailed,
+    where: str,
+    cases: Sequence[Case],
+    path: tuple[Turn, ...],
+    gathered: _Run,
+) -> None:
+    """A branch ends without a verdict: say which, why, and for how many cases."""
+    gathered.skipped.append(
+        _skipped(f"{evaluation.rulebook.name}.{where}", error, f"{len(cases)} case(s) end there")
+    )
+    _trace(evaluation, None, cases, path, gathered)
+
+
+def _skipped(
+    rule: str, error: MissingEvidence | RelationFailed | FactFailed, more: str = ""
+) -> SkippedRule:
+    if isinstance(error, RelationFailed):
+        why = f"{error}; {more}" if more else str(error)
+        return SkippedRule(rule, (), why, uncomputed=error.relation)
+    if isinstance(error, MissingEvidence):
+        why = f"no evidence: {', '.join(error.missing)}"
+        return SkippedRule(rule, error.missing, f"{why}; {more}" if more else why)
+    problem = error.problem
+    return SkippedRule(
+        rule, (), f"{problem.path}:{problem.line}:{problem.column}: {problem.message}"
+    )
+
+
+def _trace(
+    evaluation: Evaluation,
+    verdict: str | None,
+    cases: Sequence[Case],
+    path: tuple[Turn, ...],
+    gathered: _Run,
+) -> None:
+    asked = tuple((turn.question.fact, turn.answer) for turn in path)
+    name = evaluation.rulebook.name
+    gathered.traces += [Trace(name, case, asked, verdict) for case in cases]

@@ -1,0 +1,259 @@
+"""Findings told as a story: numbered steps, who is to blame, what was ruled out, how sure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from math import isfinite, prod
+from typing import Any, get_args
+
+from oncall.core.diagnosis import Answer, Blame, BlameKind, Finding, Reason, RuledOut, Step
+from oncall.rules.engine.evaluate import Case, Evaluation
+from oncall.rules.language.rulebook import (
+    DEFAULT_CONFIDENCE,
+    IDENTIFYING,
+    MEASURING,
+    NO_VERDICT,
+    ROLE_COLUMNS,
+    Leaf,
+    Node,
+    Question,
+    nodes,
+)
+from oncall.rules.language.template import Rows, hex_id
+
+MOST_BLAMED = 1_000
+LEAST_SURE, MOST_SURE = 0.01, 0.99
+
+_KINDS = frozenset(get_args(BlameKind))
+_NO_ROWS = Rows({}, (), 0)
+# The most telling column decides the kind of a blame that does not name its own.
+_KIND_BY_COLUMN: tuple[tuple[str, BlameKind], ...] = (
+    ("rank", "rank"),
+    ("flow", "flow"),
+    ("nic", "nic"),
+    ("port", "port"),
+    ("link", "link"),
+    ("gpu", "gpu"),
+    ("node", "node"),
+    ("stage", "stage"),
+    ("comm", "group"),
+)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A question and the answer that some cases gave to it."""
+
+    question: Question
+    answer: Answer
+
+    @property
+    def taken(self) -> Node:
+        return self.question.branches[self.answer]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A finding before it is weighed against the others: its claims about them come along."""
+
+    finding: Finding
+    explains: tuple[Mapping[str, Any], ...]
+
+
+def drafts(
+    evaluation: Evaluation, path: Sequence[Turn], leaf: Leaf, cases: Sequence[Case]
+) -> Iterator[Draft]:
+    """A finding for each case that ended at this leaf. Raises what reading facts raises."""
+    teller = _Teller(evaluation, path, leaf)
+    for case in cases:
+        yield teller.tell(case)
+
+
+class _Teller:
+    """What all cases at one leaf share, prepared once."""
+
+    def __init__(self, evaluation: Evaluation, path: Sequence[Turn], leaf: Leaf) -> None:
+        self.evaluation = evaluation
+        self.rulebook = evaluation.rulebook
+        self.book = evaluation.rulebook.book
+        self.path = path
+        self.leaf = leaf
+        self.verdict = self.book.verdicts[leaf.verdict]
+        self.next = leaf.next or self.verdict.next
+        self.facts = {fact: evaluation.rows(fact) for fact in self._facts_told()}
+        self.params = {name: evaluation.params(name) for name in self._facts_shown()}
+
+    def _facts_shown(self) -> set[str]:
+        """Facts whose SQL a step shows."""
+        return {turn.question.fact for turn in self.path if turn.answer != "unknown"} | {
+            self.leaf.blame or self.book.start_fact,
+            self.book.start_fact,
+        }
+
+    def _facts_told(self) -> set[str]:
+        """Facts whose rows the sentences, the blame or the confidence read."""
+        texts = [self.leaf.say, *self.next]
+        for turn in self.path:
+            texts += [turn.question.ask, *([turn.question.say] if turn.question.say else [])]
+        told = {slot.name for text in texts for slot in self.rulebook.templates[text].slots}
+        told &= set(self.book.facts)
+        roles = {getattr(self.leaf, role) for role in ROLE_COLUMNS} - {None}
+        return told | roles | {self.book.start_fact}
+
+    def tell(self, case: Case) -> Draft:
+        values = self._values(case)
+        blamed: Rows = values[self.leaf.blame] if self.leaf.blame else _NO_ROWS
+        reasons, confidence = self._confidence(values)
+        explains: Rows = values[self.leaf.explains] if self.leaf.explains else _NO_ROWS
+        finding = Finding(
+            id="",
+            rulebook=self.rulebook.name,
+            verdict=self.leaf.verdict,
+            title=self.verdict.title,
+            fault_class=self.verdict.fault_class,
+            severity=self.verdict.severity,
+            confidence=confidence,
+            at_ns=_earliest(blamed, values[self.book.start_fact]),
+            blame=blame_of(blamed),
+            case={
+                name: hex_id(value) if name == "comm" and value is not None else value
+                for name, value in zip(self.book.case, case, strict=True)
+            },
+            story=tuple(self._steps(case, values)),
+            ruled_out=tuple(self._ruled_out(values)),
+            next=tuple(self.rulebook.templates[line].render_advice(values) for line in self.next),
+            sources=tuple(self.book.sources),
+            reasons=reasons,
+        )
+        return Draft(finding, tuple(dict_rows(explains, ROLE_COLUMNS["explains"])))
+
+    def _values(self, case: Case) -> dict[str, Any]:
+        """Everything a sentence may name, for this case."""
+        values: dict[str, Any] = dict(self.rulebook.params)
+        values.update(zip(self.book.case, case, strict=True))
+        for fact, rows in self.facts.items():
+            values[fact] = rows.get(case, _NO_ROWS)
+        return values
+
+    def _render(self, text: str, values: Mapping[str, Any]) -> str:
+        return self.rulebook.templates[text].render(values)
+
+    def _steps(self, case: Case, values: Mapping[str, Any]) -> Iterator[Step]:
+        """An opening if the root says something, a step for each question, and the conclusion.
+
+        A sentence belongs to the answer that leads to it: a question's `say` goes with the step
+        before it.
+        """
+        start, root = self.book.start_fact, self.book.tree
+        if self.path and root.say:
+            yield self._step(case, start, "", "yes", self._render(root.say, values))
+        for turn in self.path:
+            taken = turn.taken
+            say = taken.say if isinstance(taken, Question) else None
+            ask = self._render(turn.question.ask, values)
+            said = self._render(say, values) if say else ""
+            yield self._step(case, turn.question.fact, ask, turn.answer, said)
+        answer: Answer = self.path[-1].answer if self.path else "yes"
+        said = self._render(self.leaf.say, values)
+        yield self._step(case, self.leaf.blame or start, "", answer, said)
+
+    def _step(self, case: Case, fact: str, ask: str, answer: Answer, say: str) -> Step:
+        known = fact in self.params
+        rows = self.evaluation.counts(fact).get(case, 0) if known else 0
+        return Step(
+            ask=ask,
+            answer=answer,
+            say=say,
+            fact=fact,
+            rows=rows,
+            sql=self.book.facts[fact].strip(),
+            params=self.params.get(fact, {}),
+        )
+
+    def _ruled_out(self, values: Mapping[str, Any]) -> Iterator[RuledOut]:
+        """Verdicts behind answers that were not given, each with the sentence that turned away."""
+        seen = {self.leaf.verdict, NO_VERDICT}
+        for turn in self.path:
+            if turn.answer == "unknown":
+                continue
+            taken = turn.taken
+            if isinstance(taken, Question) and taken.say:
+                because = self._render(taken.say, values)
+            else:
+                because = f"{self._render(turn.question.ask, values)} {turn.answer.capitalize()}."
+            other = turn.question.if_no if turn.answer == "yes" else turn.question.if_yes
+            for _, node in nodes(other):
+                if isinstance(node, Leaf) and node.verdict not in seen:
+                    seen.add(node.verdict)
+                    yield RuledOut(node.verdict, because)
+
+    def _confidence(self, values: Mapping[str, Any]) -> tuple[tuple[Reason, ...], float]:
+        name = self.leaf.confidence
+        if name is None:
+            why = "the rulebook states no measure of its own"
+            return (Reason("default", DEFAULT_CONFIDENCE, why),), DEFAULT_CONFIDENCE
+        reasons = tuple(
+            Reason(str(row.get("name") or name), float(row["value"]), str(row.get("why") or ""))
+            for row in dict_rows(values[name], ROLE_COLUMNS["confidence"])
+            if isinstance(row.get("value"), (int, float, Decimal)) and isfinite(row["value"])
+        )
+        product = prod(reason.value for reason in reasons) if reasons else DEFAULT_CONFIDENCE
+        return reasons, clip(product)
+
+
+def clip(confidence: float) -> float:
+    """Nothing is certain and nothing that was found is impossible."""
+    return min(max(confidence, LEAST_SURE), MOST_SURE)
+
+
+def dict_rows(rows: Rows, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows as mappings of those of `columns` that the fact has; lists identify nothing."""
+    present = [(column, rows.columns[column]) for column in columns if column in rows.columns]
+    for row in rows.rows:
+        yield {
+            column: None if isinstance(row[place], (list, dict)) else row[place]
+            for column, place in present
+        }
+
+
+def blame_of(rows: Rows) -> tuple[Blame, ...]:
+    """The distinct culprits that a fact's rows name, in row order."""
+    found: dict[tuple[Any, ...], Blame] = {}
+    for row in dict_rows(rows, (*IDENTIFYING, *MEASURING, "kind")):
+        named = row.pop("kind", None)
+        if "rank" in row:
+            row["rank"] = _whole(row["rank"])
+        where = {
+            column: hex_id(value) if column == "comm" else value
+            for column, value in row.items()
+            if value is not None
+        }
+        kind = named if named in _KINDS else _kind(where)
+        if kind is not None and len(found) < MOST_BLAMED:
+            key = (kind, *((k, str(v)) for k, v in where.items() if k not in MEASURING))
+            found.setdefault(key, Blame(kind, where))
+    return tuple(found.values())
+
+
+def _kind(where: Mapping[str, Any]) -> BlameKind | None:
+    return next((kind for column, kind in _KIND_BY_COLUMN if column in where), None)
+
+
+def _earliest(blamed: Rows, started: Rows) -> int | None:
+    for rows in (blamed, started):
+        instants = [at for at in map(_number, rows.values("at_ns")) if at is not None]
+        if instants:
+            return int(min(instants))
+    return None
+
+
+def _number(value: Any) -> int | float | Decimal | None:
+    """A finite number, or None: a rule's column may hold anything."""
+    return value if isinstance(value, (int, float, Decimal)) and isfinite(value) else None
+
+
+def _whole(value: Any) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None and number == int(number) else None

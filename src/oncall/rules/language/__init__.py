@@ -1,0 +1,1 @@
+"""The rule language: a rulebook as written, loaded and checked for shape."""

@@ -1,0 +1,282 @@
+"""The rulebook: the file as written (DESIGN section 5), and the form the engine runs.
+
+`RulebookFile` is the file, its shape the source of docs/reference/rulebook.schema.json. `Rulebook`
+is what the engine gets: the same file with its parameters as quantities, which a site or the
+command line may have replaced.
+"""
+
+# ruff: noqa: RUF009  (`key` makes a dataclass field)
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+from oncall.core.diagnosis import FaultClass, Severity
+from oncall.core.units import Quantity
+from oncall.rules.language.positions import Path
+from oncall.rules.language.shape import (
+    BOOLEAN,
+    NAME,
+    SCALAR,
+    TEXT,
+    Choice,
+    Items,
+    Named,
+    Record,
+    Scalar,
+    Text,
+    key,
+    record,
+)
+from oncall.rules.language.template import Template, TemplateError, parse_template
+
+FORMAT = 1
+STARTED = "started"
+NO_VERDICT = "none"
+DEFAULT_CONFIDENCE = 0.9
+
+Status = Literal["experimental", "test", "stable", "deprecated"]
+
+_STEPS = Items(TEXT, or_one=True)
+_NEXT = "What to do next: one sentence or command, or several."
+_BOOK = Text(
+    r"[a-z][a-z0-9_-]*", "a rulebook's name is lower-case letters, digits, `-` and `_`", "x"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Param:
+    """A named number with its unit and the reason for its value; sites override the value."""
+
+    value: Scalar = key(SCALAR, "With its unit: 5 min, 64 MiB, 7 GB/s, 20 %; or plain.")
+    why: str = key(TEXT, "Why this value and no other.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a leaf may conclude."""
+
+    title: str = key(TEXT)
+    fault_class: FaultClass = key(Choice(get_args(FaultClass)), name="class")
+    severity: Severity = key(Choice(get_args(Severity)))
+    next: tuple[str, ...] = key(_STEPS, _NEXT, default=())
+
+
+_BRANCH = Record(
+    lambda data: Leaf if "verdict" in data else Question, (lambda: Question, lambda: Leaf)
+)
+_TEST = Text(r"(any|none)\(\w+\)", "a test is any(fact) or none(fact), and nothing else", "any(-)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A node: `say` is said on arriving here, as the consequence of the answer that led here."""
+
+    ask: str = key(TEXT, "The question shown to the reader.")
+    test: str = key(_TEST, "any(fact) or none(fact), for each case on its own.")
+    say: str | None = key(TEXT, "Said on arriving at this question.", default=None)
+    if_yes: Question | Leaf = key(_BRANCH)
+    if_no: Question | Leaf = key(_BRANCH)
+    if_unknown: Question | Leaf | None = key(
+        _BRANCH, "Taken if the evidence that the test needs is missing.", default=None
+    )
+
+    @property
+    def fact(self) -> str:
+        return self.test[self.test.index("(") + 1 : -1]
+
+    @property
+    def yes_if_empty(self) -> bool:
+        return self.test.startswith("none")
+
+    @property
+    def branches(self) -> dict[str, Question | Leaf]:
+        """Answer -> branch, as written."""
+        taken: dict[str, Question | Leaf] = {"yes": self.if_yes, "no": self.if_no}
+        return taken | ({"unknown": self.if_unknown} if self.if_unknown else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaf:
+    """An end of the tree: a verdict, or `verdict: none`."""
+
+    verdict: str = key(Text(example=NO_VERDICT), "An id under verdicts:, or none.")
+    say: str = key(TEXT, "The sentence that concludes the story.")
+    blame: str | None = key(NAME, "The fact whose rows are at fault.", default=None)
+    next: tuple[str, ...] = key(_STEPS, _NEXT, default=())
+    confidence: str | None = key(
+        NAME, "A fact with columns value (0..1), why and perhaps name.", default=None
+    )
+    explains: str | None = key(
+        NAME,
+        "A fact with any of comm, rank, node, verdict, rulebook: findings that match a row are "
+        "consequences of this one.",
+        default=None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulebookFile:
+    """A rulebook as written."""
+
+    rulebook: str = key(_BOOK)
+    format: int = key(Choice((FORMAT,)), "Version of the rule language.")
+    title: str = key(TEXT)
+    status: Status = key(Choice(get_args(Status)))
+    sources: tuple[str, ...] = key(Items(TEXT, least=1), "Papers, with sections.")
+    params: dict[str, Param] = key(Named(record(Param), NAME), default={})
+    case: tuple[str, ...] = key(
+        Items(NAME, least=1), "Columns: one diagnosis for each of their values."
+    )
+    facts: dict[str, str] = key(Named(TEXT, NAME, least=1), "Name -> one SELECT, in order.")
+    start_when: str = key(
+        Text(r"any\(\w+\)", "`start_when` is any(fact), and nothing else", "any(-)"),
+        "any(fact): the cases in its rows are diagnosed.",
+    )
+    tree: Question | Leaf = key(_BRANCH)
+    verdicts: dict[str, Verdict] = key(
+        Named(record(Verdict), refused={NO_VERDICT: "`none` means no verdict"}), default={}
+    )
+
+    @property
+    def start_fact(self) -> str:
+        return self.start_when[len("any(") : -1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Override:
+    """What a site changes in a shipped rulebook: values, or whether it runs. Never a condition."""
+
+    params: dict[str, Scalar] = key(Named(SCALAR, NAME), default={})
+    enabled: bool = key(BOOLEAN, default=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverrideFile:
+    """A site's file that changes a rulebook of that name."""
+
+    rulebook: str = key(_BOOK)
+    override: Override = key(record(Override))
+
+
+Node = Question | Leaf
+
+
+def nodes(tree: Node, where: Path = ("tree",)) -> Iterator[tuple[Path, Node]]:
+    """Every node with its place in the file, the root first."""
+    yield where, tree
+    if isinstance(tree, Question):
+        for answer, branch in tree.branches.items():
+            yield from nodes(branch, (*where, f"if_{answer}"))
+
+
+@dataclass(frozen=True)
+class Rulebook:
+    """A rulebook that may run: `params` are in base units and may differ from the file's.
+
+    `site_file` is the site's file that it is from, or whose values it has; `instead_of` the shipped
+    rulebook that it replaces.
+    """
+
+    path: str
+    text: str
+    book: RulebookFile
+    params: Mapping[str, Quantity]
+    enabled: bool = True
+    overridden_by: tuple[str, ...] = field(default=())
+    site_file: str = ""
+    instead_of: Rulebook | None = None
+
+    @property
+    def name(self) -> str:
+        return self.book.rulebook
+
+    @property
+    def written_here(self) -> bool:
+        """The site's own, not a shipped one with other values."""
+        return self.site_file == self.path
+
+    def with_params(self, params: Mapping[str, Quantity], by: str) -> Rulebook:
+        """The same rulebook with some values replaced; `by` says who did it."""
+        replaced = self.instead_of
+        if replaced is not None:
+            known = {name: value for name, value in params.items() if replaced.takes(name, value)}
+            replaced = replaced.with_params(known, by)
+        return replace(
+            self,
+            params={**self.params, **params},
+            overridden_by=(*self.overridden_by, by),
+            instead_of=replaced,
+        )
+
+    def takes(self, param: str, value: Quantity) -> bool:
+        """Whether it has a parameter of that name and dimension."""
+        return param in self.params and self.params[param].dimension == value.dimension
+
+    @cached_property
+    def templates(self) -> dict[str, Template]:
+        """Text -> parsed template, for every sentence of the tree and its verdicts."""
+        return {text: parse_template(text) for _, text in sentences(self.book)}
+
+    @cached_property
+    def told(self) -> frozenset[str]:
+        """Facts that are looked up by case: by the start, a test, a leaf or a sentence.
+
+        They must have the case's columns; the others only prepare them.
+        """
+        found = {self.book.start_fact}
+        for _, node in nodes(self.book.tree):
+            if isinstance(node, Question):
+                found.add(node.fact)
+            else:
+                found |= {getattr(node, role) for role in ROLE_COLUMNS}
+        for _, text in sentences(self.book):
+            with suppress(TemplateError):
+                found |= {slot.name for slot in parse_template(text).slots}
+        return frozenset(found & set(self.book.facts))
+
+    @cached_property
+    def columns_used(self) -> dict[str, set[str]]:
+        """Fact -> the columns that sentences, blame, confidence or explains may read of it."""
+        used: dict[str, set[str]] = {name: set() for name in self.book.facts}
+        for template in self.templates.values():
+            for slot in template.slots:
+                if slot.name in used:
+                    used[slot.name] |= set(slot.columns)
+        for _, node in nodes(self.book.tree):
+            if isinstance(node, Leaf):
+                for role, columns in ROLE_COLUMNS.items():
+                    fact = getattr(node, role)
+                    if fact:
+                        used[fact] |= set(columns)
+        used[self.book.start_fact].add("at_ns")
+        return used
+
+
+IDENTIFYING = (
+    "rank", "node", "gpu", "nic", "port", "link", "flow", "comm", "comm_name",
+    "stage", "replica", "iteration", "chunk", "micro_batch", "task",
+)  # fmt: skip
+MEASURING = ("slack_ns", "share_explained")  # how much it is, beside who
+ROLE_COLUMNS: dict[str, tuple[str, ...]] = {
+    "blame": (*IDENTIFYING, *MEASURING, "kind", "at_ns"),
+    "confidence": ("value", "why", "name"),
+    "explains": ("comm", "rank", "node", "verdict", "rulebook"),
+}
+
+
+def sentences(book: RulebookFile) -> Iterator[tuple[Path, str]]:
+    """Every template of the rulebook with its place in the file."""
+    for where, node in nodes(book.tree):
+        if isinstance(node, Question):
+            yield (*where, "ask"), node.ask
+        if node.say:
+            yield (*where, "say"), node.say
+        if isinstance(node, Leaf):
+            yield from (((*where, "next", n), step) for n, step in enumerate(node.next))
+    for name, verdict in book.verdicts.items():
+        for n, step in enumerate(verdict.next):
+            yield ("verdicts", name, "next", n), step

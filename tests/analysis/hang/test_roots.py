@@ -1,0 +1,159 @@
+"""Roots: laws of any wait-for graph, and the truth of jobs that were played until they blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oncall.analysis
+from oncall.analysis.common.graph import reaching
+from oncall.analysis.hang.roots import Node, Place, Root, find_roots
+from oncall.evidence import Incident
+
+assert oncall.analysis  # imported for the relations that it registers
+Edges = dict[Node, list[Node]]
+
+
+# ------------------------------------------------------------------ any graph
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[Edges, dict[Place, tuple[int, int]], set[int]]:
+    """Ranks that stand in operations, operations held by ranks, and some ranks that are silent."""
+    ranks = st.integers(0, 7)
+    places = st.builds(Place, st.integers(1, 3), st.just("coll"), st.integers(1, 2))
+    stands = draw(st.dictionaries(ranks, st.sets(places, min_size=1, max_size=2), max_size=8))
+    held_by = draw(st.dictionaries(places, st.sets(ranks, max_size=3), max_size=6))
+    waits: dict[Place, tuple[int, int]] = {}
+    edges: Edges = {}
+    for rank, stood_in in stands.items():
+        edges[rank] = list(stood_in)
+        for place in stood_in:
+            waits[place] = waits.get(place, (0, 0))[0] + 1, draw(st.integers(0, 9))
+            edges[place] = []
+    for place, holders in held_by.items():
+        edges[place] = list(holders)
+    return edges, waits, draw(st.sets(ranks.filter(lambda rank: rank not in stands), max_size=2))
+
+
+@given(graphs())
+def test_laws_of_roots(graph: tuple[Edges, dict[Place, tuple[int, int]], set[int]]) -> None:
+    edges, waits, silent = graph
+    roots = find_roots(edges, waits, silent)
+    named = [rank for root in roots for rank in root.culprits]
+    assert len(named) == len(set(named)), "each culprit is named once"
+    ends: set[Node] = {*named, *(root.place for root in roots if root.how == "together")}
+    assert reaching(edges, ends) >= set(edges), "whatever waits leads to a root"
+    for root in roots:
+        if root.how == "circle":
+            for rank in root.culprits:
+                assert set(root.culprits) <= reaching(edges, [rank])
+        elif root.how == "together":
+            assert edges[root.place] == []
+        else:
+            assert set(root.culprits) <= set(edges[root.place])
+            assert not any(edges.get(rank) for rank in root.culprits)
+            assert {rank in silent for rank in root.culprits} == {root.how == "silent"}
+    counts = [waits.get(root.place, (0, 0))[0] for root in roots]
+    assert counts == sorted(counts, reverse=True)
+
+
+def place(comm: int, seq: int) -> Place:
+    return Place(comm, "coll", seq, (), seq)
+
+
+def test_culprits_are_shown_where_most_of_them_are_absent() -> None:
+    few, many = place(1, 4), place(2, 9)
+    edges: Edges = {0: [few], 1: [many], few: [7], many: [7, 8]}
+    assert find_roots(edges, {few: (1, 5), many: (1, 1)}, set()) == [Root(many, "absent", (7, 8))]
+
+
+def test_of_places_that_show_as_much_the_one_waited_in_longest_is_shown() -> None:
+    """Who came to wait last may not have waited for as long as a hang lasts."""
+    later, first = place(1, 4), place(2, 9)
+    edges: Edges = {0: [later], 1: [first], later: [7], first: [7]}
+    assert find_roots(edges, {later: (1, 3), first: (1, 5)}, set()) == [Root(first, "absent", (7,))]
+
+
+def test_silent_and_absent_are_told_apart() -> None:
+    here = place(1, 4)
+    assert find_roots({0: [here], here: [7, 8]}, {here: (1, 5)}, {8}) == [
+        Root(here, "absent", (7,)),
+        Root(here, "silent", (8,)),
+    ]
+
+
+def test_nobody_waits() -> None:
+    assert find_roots({}, {}, set()) == []
+
+
+# ---------------------------------------------------------------- played jobs
+
+
+def causes(incident: Incident) -> list[tuple[Any, ...]]:
+    incident.require(["hang_roots"])
+    return incident.con.execute(
+        "SELECT job, how, list(rank ORDER BY rank), any_value(victims), any_value(victim_comms) "
+        "FROM hang_roots GROUP BY job, how, comm, kind, seq, ends ORDER BY ALL"
+    ).fetchall()
+
+
+@settings(max_examples=18, deadline=None)
+@given(data=st.data())
+@pytest.mark.slow
+def test_the_causes_are_those_of_the_job_that_was_played(
+    data: st.DataObject, recorded: Any
+) -> None:
+    incident, played = data.draw(recorded)
+    with incident:
+        found = causes(incident)
+    for job, one in played.items():
+        mine = [row for row in found if row[0] == job]
+        named = [rank for row in mine for rank in row[2]]
+        assert len(named) == len(set(named))
+        assert set(named) == set().union(*one.causes())
+        circles = {frozenset(ranks) for _, how, ranks, *_ in mine if how == "circle"}
+        assert circles == {cause for cause in one.causes() if len(cause) > 1}
+        silent = {rank for _, how, ranks, *_ in mine if how == "silent" for rank in ranks}
+        assert silent == {
+            rank for rank in set(named) - set().union(*circles) if not one.heard(rank)
+        }
+        if len(mine) == 1:
+            ((_, _, ranks, victims, comms),) = mine
+            assert victims == len(set(one.standing()) - set(ranks)), "all who wait are its victims"
+            assert comms == len({call.comm for call, _ in one.standing().values()})
+        if one.job.swapped is None:
+            assert set(named) <= {one.job.stopped}, "in one order, only who stopped is a cause"
+
+
+def waiting(incident: Incident, seqs: Sequence[int], **more: Any) -> None:
+    """Ranks 0, 1, ... in their operation `seqs[rank]` of communicator 1, for 100 ns."""
+    rows = {"job": "j", "comm": 1, "kind": "coll", "op": "AllReduce", "rank": range(len(seqs))}
+    times = {"enqueued_ns": 10, "observed_ns": 110}
+    incident.append("ops", rows | times | {"seq": list(seqs), "rank": list(rows["rank"])} | more)
+
+
+def test_all_together_is_a_cause_without_a_culprit() -> None:
+    with Incident.empty() as incident:
+        waiting(incident, [5, 5, 5])
+        assert causes(incident) == [("j", "together", [None], 3, 1)]
+
+
+@pytest.mark.parametrize("same_group", [True, False])
+def test_a_send_and_a_receive_of_one_group_call_are_no_deadlock(same_group: bool) -> None:
+    """Both ranks send, then receive: in one group call together, one after the other crossed."""
+    with Incident.empty() as incident:
+        entered = [10, 10, 10, 10] if same_group else [10, 20, 10, 20]
+        incident.append(
+            "ops",
+            {"job": "j", "comm": 1, "kind": "p2p", "rank": [0, 0, 1, 1], "seq": [1, 2, 1, 2]}
+            | {"op": ["Send", "Recv"] * 2, "peer": [1, 1, 0, 0]}
+            | {"enqueued_ns": entered, "observed_ns": 110},
+        )
+        incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1], "size": 2})
+        found = [(how, ranks) for _, how, ranks, *_ in causes(incident)]
+    assert found == ([("together", [None])] if same_group else [("circle", [0, 1])])

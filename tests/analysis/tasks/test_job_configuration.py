@@ -1,0 +1,78 @@
+"""What a job's configuration is: told, inferred, and contradicted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import oncall.analysis
+from oncall.core.training import parse_settings
+from oncall.evidence.told import tell
+from oncall.simulate.pipeline.scenario import PipelineScenario
+from oncall.simulate.pipeline.simulation import simulate_pipeline
+
+assert oncall.analysis
+
+UNTOLD = {"configuration_told": False, "roles_told": False}
+
+
+def configuration(settings: str | None = None, **change: Any) -> dict[str, Any]:
+    incident, _ = simulate_pipeline(PipelineScenario(iterations=4, **change))
+    with incident:
+        if settings:
+            tell(incident, parse_settings(settings))
+        incident.require(["job_configuration"])
+        found = incident.con.execute("FROM job_configuration")
+        names = [column[0] for column in found.description]
+        (row,) = found.fetchall()
+    return dict(zip(names, row, strict=True))
+
+
+def test_what_is_told_and_seen_agrees() -> None:
+    found = configuration()
+    assert (found["tp"], found["pp"], found["dp"], found["micro_batches"]) == (2, 4, 2, 8)
+    assert found["told"]
+    assert found["contradicted"] is None
+
+
+def test_what_nobody_told_is_inferred() -> None:
+    found = configuration(**UNTOLD)
+    assert (found["tp"], found["pp"], found["dp"], found["micro_batches"]) == (2, 4, 2, 8)
+    assert found["schedule"] == "1F1B"
+    assert not found["told"]
+    assert "micro_batches 8: forwards in an iteration" in found["inferred"]
+
+
+def test_what_the_recording_contradicts_is_named() -> None:
+    found = configuration("micro_batches=16,tp=4")
+    assert "micro_batches 16, but forwards in an iteration: 8" in found["contradicted"]
+    assert "tp 4" in found["contradicted"]
+
+
+def test_a_ramp_of_micro_batches_contradicts_nothing() -> None:
+    found = configuration(micro_batches_from=4, ramp_every=2)
+    assert found["contradicted"] is None
+
+
+def test_a_schedule_is_inferred_with_what_tells_it() -> None:
+    found = configuration(schedule="GPipe", **UNTOLD)
+    assert found["schedule"] == "GPipe"
+    assert "schedule GPipe: all forwards come before the first backward" in found["inferred"]
+    found = configuration(schedule="interleaved", chunks=2, tp=1, **UNTOLD)
+    assert (found["schedule"], found["chunks"], found["micro_batches"]) == ("interleaved", 2, 8)
+    assert "chunks 2: " in found["inferred"]
+
+
+def test_a_schedule_that_ranks_do_not_follow_is_named() -> None:
+    found = configuration("pp=4,schedule=GPipe", tp=1, **UNTOLD)
+    assert found["contradicted"].startswith("schedule GPipe, but before the first backward come as")
+
+
+def test_where_the_schedule_cannot_be_told_the_reason_is() -> None:
+    """Of stage 1 alone: GPipe of 8 micro-batches and interleaved of 4 look the same."""
+    change: dict[str, Any] = {"gpus_per_node": 2, "tp": 2, "dp": 1, "missing_nodes": (0, 2, 3)}
+    found = configuration(schedule="GPipe", **change, **UNTOLD)
+    assert found["schedule"] is None
+    assert found["inferred"].endswith(
+        "schedule not known: its Sends and Recvs are those of GPipe with 4 stages and of "
+        "interleaved with 4 stages and 2 chunks alike"
+    )

@@ -1,0 +1,135 @@
+"""Which communicator a rank means, and who belongs to it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncall.importers.flight_recorder.groups import (
+    Group,
+    communicator,
+    groups_by_pg_id,
+    infer_members,
+    listed_groups,
+    number_twins,
+)
+
+MEMBERS = st.lists(st.integers(0, 10_000), min_size=1, max_size=20, unique=True).map(tuple)
+DESCS = st.text(alphabet=st.characters(exclude_characters="\0"), min_size=1, max_size=10)
+
+
+@given(DESCS, MEMBERS, st.text(max_size=5), st.text(max_size=5), st.randoms())
+def test_members_agree_on_their_communicator(desc, members, one, other, random):
+    shuffled = tuple(random.sample(members, len(members)))
+    identity = communicator(Group(one, desc, members))
+    assert identity == communicator(Group(other, desc, shuffled))
+    assert 0 <= identity < 2**64
+
+
+@given(
+    st.lists(
+        st.tuples(DESCS, MEMBERS, st.integers(0, 3)),
+        unique_by=lambda g: (g[0], frozenset(g[1]), g[2]),
+    )
+)
+def test_different_groups_are_different_communicators(groups):
+    identities = {communicator(Group("1", desc, members, n)) for desc, members, n in groups}
+    assert len(identities) == len(groups)
+
+
+def test_the_identity_is_stable():
+    assert communicator(Group("7", "tp", (0, 1))) == 0xD6CF137189AF3E8F
+
+
+def test_groups_that_share_description_and_members_are_told_apart_by_creation():
+    config = {
+        name: {"name": name, "desc": "undefined", "ranks": "[0, 1]"} for name in ("10", "9", "11")
+    }
+    assert [(g.name, g.ordinal) for g in listed_groups(config)] == [("9", 0), ("10", 1), ("11", 2)]
+    assert len({communicator(group) for group in listed_groups(config)}) == 3
+
+
+def test_groups_without_members_are_not_listed():
+    assert listed_groups({"": {"name": "", "desc": "", "ranks": "[]"}}) == []
+
+
+def test_members_are_read_from_lists_too():
+    assert listed_groups({"0": {"desc": "default_pg", "ranks": [0, 1]}})[0].members == (0, 1)
+
+
+LISTED = number_twins(
+    [Group("0", "default_pg", (0, 1)), Group("7", "tp", (0, 1)), Group("12", "dp", (0,))]
+)
+
+
+def test_pg_ids_pair_with_groups_in_order_of_creation():
+    paired = groups_by_pg_id([10, 0, 3], LISTED, {3: LISTED[1]})
+    assert paired == {0: LISTED[0], 3: LISTED[1], 10: LISTED[2]}
+
+
+def test_a_pairing_that_an_entry_contradicts_is_not_used():
+    assert groups_by_pg_id([0, 3, 10], LISTED, {3: LISTED[2]}) == {3: LISTED[2]}
+    assert groups_by_pg_id([0, 3], LISTED, {}) == {}
+
+
+TP0, TP1, DP0, DP1 = Group("1", "tp"), Group("2", "tp"), Group("3", "dp"), Group("4", "dp")
+WORLD = Group("0", "default_pg")
+
+
+def members(carriers, sizes=None, ranks=None):
+    ranks = ranks if ranks is not None else {r for carried in carriers.values() for r in carried}
+    return {
+        g.name: known.members for g, known in infer_members(carriers, sizes or {}, ranks).items()
+    }
+
+
+def test_carriers_are_members():
+    carriers = {WORLD: {0, 1, 2, 3}, TP0: {0, 1}, TP1: {2, 3}, DP0: {0, 2}, DP1: {1, 3}}
+    assert members(carriers) == {
+        "0": (0, 1, 2, 3),
+        "1": (0, 1),
+        "2": (2, 3),
+        "3": (0, 2),
+        "4": (1, 3),
+    }
+
+
+def test_a_silent_rank_joins_where_it_must():
+    assert members({WORLD: {0, 1, 3}, TP0: {0, 1}, TP1: {3}, DP0: {0}, DP1: {1, 3}}) == {
+        "0": (0, 1, 2, 3),
+        "1": (0, 1),
+        "2": (2, 3),
+        "3": (0, 2),
+        "4": (1, 3),
+    }
+
+
+def test_a_silent_rank_is_not_guessed():
+    # 2 and 3 are silent: each sibling is short of one, and which of which nothing tells.
+    assert members({WORLD: {0, 1}, DP0: {0}, DP1: {1}}, ranks=[0, 1, 2, 3])["3"] == (0,)
+    # A whole sibling is silent: the groups do not share out the world.
+    assert members({WORLD: {0, 1}, TP0: {0, 1}}, ranks=[0, 1, 2, 3])["1"] == (0, 1)
+
+
+def test_shapes_prove_a_world_larger_than_its_dumps():
+    assert members({WORLD: {0, 1, 2}}, sizes={WORLD: 4}) == {"0": (0, 1, 2, 3)}
+
+
+def test_listed_groups_are_left_alone():
+    assert infer_members({LISTED[0]: {0}}, {}, [0]) == {}
+
+
+@given(st.integers(2, 4), st.integers(2, 4), st.data())
+def test_one_silent_rank_is_always_placed_right(rows, columns, data):
+    """In a grid of two-dimensional parallelism with one rank silent nothing is left to guess."""
+    silent = data.draw(st.integers(0, rows * columns - 1))
+    truth = {
+        **{Group(str(1 + r), "tp"): {r * columns + c for c in range(columns)} for r in range(rows)},
+        **{
+            Group(str(20 + c), "dp"): {r * columns + c for r in range(rows)} for c in range(columns)
+        },
+    }
+    world = set(range(rows * columns))
+    seen = {WORLD: world - {silent}} | {group: ranks - {silent} for group, ranks in truth.items()}
+    found = infer_members(seen, {WORLD: len(world)}, world - {silent})
+    assert {group: set(known.members) for group, known in found.items()} == {WORLD: world} | truth

@@ -1,0 +1,490 @@
+"""Dumps as evidence: what each table says of small dumps, and what no file can do to the import."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from oncall.core.errors import BadInput
+from oncall.evidence.incident import Incident
+from oncall.importers import flight_recorder
+from oncall.importers.flight_recorder.batch import rank_in_name
+
+WORLD = {"0": ("default_pg", range(2))}
+
+
+@pytest.fixture
+def incident():
+    with Incident.empty() as empty:
+        yield empty
+
+
+def read(folder, incident):
+    flight_recorder.read(sorted(folder.iterdir()), incident, "llama")
+
+
+def rows(incident, sql):
+    return incident.con.execute(sql).fetchall()
+
+
+def ops(incident, columns, where="true"):
+    return rows(incident, f"SELECT {columns} FROM ops WHERE {where} ORDER BY rank, enqueued_ns")
+
+
+# ---------------------------------------------------------------- operations
+
+
+@pytest.mark.parametrize("suffix", ["", ".json"])
+def test_an_operation(fr, suffix, tmp_path, incident):
+    call = fr.entry(7, 13, duration_ms=1.5)
+    fr.write(tmp_path, 1, fr.dump([call], WORLD), suffix)
+    read(tmp_path, incident)
+    assert ops(
+        incident, "job, rank, kind, seq, op, dtype, count, bytes, peer, root, started_ns, "
+        "ended_ns - enqueued_ns, duration_ns, done, observed_ns"
+    ) == [("llama", 1, "coll", 13, "AllReduce", "Float", 4, 16, None, None, None, 500_000,
+           1_500_000, True, None)]  # fmt: skip
+
+
+def test_a_stuck_operation_ends_nowhere(fr, tmp_path, incident):
+    stuck = fr.stuck(1, 2, time_discovered_completed_ns=5)
+    fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1), stuck], WORLD))
+    read(tmp_path, incident)
+    assert ops(incident, "seq, done, ended_ns IS NULL, duration_ns") == [
+        (1, True, False, None),
+        (2, False, True, None),
+    ]
+
+
+def test_retired_is_done_though_the_state_never_moved(fr, tmp_path, incident):
+    fr.write(tmp_path, 0, fr.dump([fr.stuck(0, 1, retired=True)], WORLD))
+    read(tmp_path, incident)
+    assert ops(incident, "done, ended_ns") == [(True, None)]
+
+
+def test_p2p_and_collectives_count_on_their_own(fr, tmp_path, incident):
+    pipeline = ("5", "pp")
+    calls = [
+        fr.entry(0, 9),
+        fr.entry(1, 3, pipeline, p2p_seq_id=40, is_p2p=True, profiling_name="nccl:send 0->1",
+                 pg_id=1),
+        fr.stuck(2, 3, pipeline, p2p_seq_id=41, is_p2p=True, profiling_name="nccl:recv 0<-1",
+                 pg_id=1, output_sizes=[[8]]),
+    ]  # fmt: skip
+    groups = {"0": ("default_pg", range(8)), "5": ("pp", [3, 7])}
+    fr.write(tmp_path, 3, fr.dump(calls, groups))
+    read(tmp_path, incident)
+    assert ops(incident, "kind, op, seq, peer, count, done") == [
+        ("coll", "AllReduce", 9, None, 4, True),
+        ("p2p", "Send", 40, 7, 4, True),
+        ("p2p", "Recv", 41, 7, 8, False),
+    ]
+
+
+def test_a_peer_outside_its_group_is_unknown(fr, tmp_path, incident):
+    send = fr.entry(0, 1, is_p2p=True, p2p_seq_id=1, profiling_name="nccl:send 0->9")
+    fr.write(tmp_path, 0, fr.dump([send], WORLD))
+    read(tmp_path, incident)
+    assert ops(incident, "peer") == [(None,)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"input_sizes": [[2], [3]], "input_dtypes": ["Half", "Half"]}, ("Half", 5, 10)),
+        ({"input_sizes": [[2], [3]], "input_dtypes": ["Half", "Long"]}, (None, 5, None)),
+        ({"input_sizes": [[2]], "input_dtypes": ["Int4"]}, ("Int4", 2, None)),
+        ({"input_sizes": [[]], "input_dtypes": ["Float"]}, ("Float", 1, 4)),
+        ({"input_sizes": [], "input_dtypes": []}, (None, None, None)),
+        ({"input_sizes": [], "input_dtypes": [], "profiling_name": "gloo:barrier"}, (None, 0, 0)),
+    ],
+)
+def test_sizes(fr, fields, expected, tmp_path, incident):
+    fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1, **fields)], WORLD))
+    read(tmp_path, incident)
+    assert ops(incident, "dtype, count, bytes") == [expected]
+
+
+def test_version_2_4_lacks_most_fields(fr, tmp_path, incident):
+    old = ("process_group", "pg_id", "collective_seq_id", "p2p_seq_id", "profiling_name")
+    old += ("time_created_ns", "input_sizes", "output_sizes", "state")
+    calls = [
+        {key: value for key, value in call.items() if key in old}
+        for call in (
+            fr.entry(0, 1),
+            fr.stuck(1, 1, p2p_seq_id=1, profiling_name="nccl:recv 0<-1"),
+        )
+    ]
+    fr.write(tmp_path, 0, {"version": "2.4", "entries": calls})
+    read(tmp_path, incident)
+    assert ops(incident, "kind, op, seq, dtype, done") == [
+        ("coll", "AllReduce", 1, None, True),
+        ("p2p", "Recv", 1, None, False),
+    ]
+    assert rows(incident, "SELECT version, rows FROM recordings") == [("2.4", 2)]
+
+
+# ---------------------------------------------------------------- completion
+
+
+def test_gloo_is_done_as_far_as_its_group_has_counted(fr, tmp_path, incident):
+    """gloo counts every operation (op_id), and its entries stay unretired when a dump races."""
+    call = {"profiling_name": "gloo:all_reduce"}
+    calls = [fr.stuck(n, n + 1, op_id=2 * n + 2, **call) for n in range(3)]
+    fr.write(tmp_path, 0, fr.dump(calls, status={0: (6, 4)}))
+    read(tmp_path, incident)
+    assert ops(incident, "seq, done") == [(1, True), (2, True), (3, False)]
+
+
+def test_nccl_collectives_are_done_as_far_as_their_group_completed(fr, tmp_path, incident):
+    calls = [fr.stuck(n, n + 1) for n in range(3)]
+    fr.write(tmp_path, 0, fr.dump(calls, WORLD, {0: (3, 2)}))
+    read(tmp_path, incident)
+    assert ops(incident, "seq, done") == [(1, True), (2, True), (3, False)]
+
+
+def test_a_p2p_count_completes_no_collective(fr, tmp_path, incident):
+    sends = [
+        fr.stuck(n, 4, p2p_seq_id=n, is_p2p=True, profiling_name="nccl:send 0->1") for n in (8, 9)
+    ]
+    calls = [fr.stuck(1, 4, p2p_seq_id=7), *sends]
+    fr.write(tmp_path, 0, fr.dump(calls, WORLD, {0: (9, 8)}))
+    read(tmp_path, incident)
+    # Send 8 may have been overtaken by another peer's: its own word (not retired) stands.
+    assert ops(incident, "op, done") == [("AllReduce", False), ("Send", False), ("Send", False)]
+
+
+def test_a_number_both_kinds_have_reached_proves_nothing(fr, tmp_path, incident):
+    send = fr.entry(1, 1, p2p_seq_id=1, is_p2p=True, profiling_name="nccl:send 0->1")
+    fr.write(tmp_path, 0, fr.dump([fr.stuck(0, 1), send], WORLD, {0: (1, 1)}))
+    read(tmp_path, incident)
+    assert ops(incident, "op, done") == [("AllReduce", False), ("Send", True)]
+
+
+def coalesced(number, seq, finish, **more):
+    names = {"profiling_name": "nccl:coalesced", "input_sizes": [], "input_dtypes": []}
+    return finish(number, seq, **(names | more))
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_coalesced_collectives_become_one(fr, done, tmp_path, incident):
+    names = {"profiling_name": "nccl:_all_gather_base"}
+    end = fr.entry if done else fr.stuck
+    calls = [
+        fr.stuck(0, 1, **names),
+        fr.stuck(1, 1, input_sizes=[[6]], **names),
+        coalesced(2, 1, end),
+        fr.stuck(3, 2),
+    ]
+    fr.write(tmp_path, 0, fr.dump(calls, WORLD))
+    read(tmp_path, incident)
+    assert ops(incident, "seq, op, count, bytes, dtype, done") == [
+        (1, "AllGather", 10, 40, "Float", done),
+        (2, "AllReduce", 4, 16, "Float", False),
+    ]
+
+
+def test_coalesced_collectives_that_differ_keep_their_own_name(fr, tmp_path, incident):
+    calls = [
+        fr.stuck(0, 1, input_dtypes=["Half"]),
+        fr.stuck(1, 1, profiling_name="nccl:broadcast"),
+        coalesced(2, 1, fr.entry),
+    ]
+    fr.write(tmp_path, 0, fr.dump(calls, WORLD))
+    read(tmp_path, incident)
+    assert ops(incident, "op, dtype, count, bytes, done") == [("Coalesced", None, 8, 24, True)]
+
+
+def test_coalesced_p2p_keep_their_peers_and_complete_together(fr, tmp_path, incident):
+    batch = {"p2p_seq_id": 5, "is_p2p": True}
+    calls = [
+        fr.stuck(0, 0, profiling_name="nccl:send 0->1", **batch),
+        fr.stuck(1, 0, profiling_name="nccl:recv 0<-1", **batch),
+        coalesced(2, 0, fr.entry, **batch),
+        fr.stuck(3, 0, profiling_name="nccl:send 0->1", p2p_seq_id=6, is_p2p=True),
+    ]
+    fr.write(tmp_path, 0, fr.dump(calls, WORLD))
+    read(tmp_path, incident)
+    assert ops(incident, "seq, op, peer, done") == [
+        (5, "Send", 1, True),
+        (5, "Recv", 1, True),
+        (6, "Send", 1, False),
+    ]
+
+
+# ------------------------------------------------------------------ who is who
+
+
+def test_members_without_a_dump_are_members_but_not_seen(fr, tmp_path, incident):
+    groups = {"0": ("default_pg", range(4)), "3": ("tp", [2, 3])}
+    fr.write(tmp_path, 2, fr.dump([fr.entry(0, 1)], groups))
+    read(tmp_path, incident)
+    assert rows(incident, "SELECT world_size FROM jobs") == [(4,)]
+    assert rows(incident, "SELECT rank, node FROM ranks") == [(2, None)]
+    assert rows(
+        incident,
+        "SELECT name, role, list((rank, comm_rank, size) ORDER BY rank) FROM comms "
+        "GROUP BY ALL ORDER BY name",
+    ) == [
+        ("0", "default_pg", [(0, 0, 4), (1, 1, 4), (2, 2, 4), (3, 3, 4)]),
+        ("3", "tp", [(2, 0, 2), (3, 1, 2)]),
+    ]
+
+
+def test_siblings_with_other_names_on_other_ranks_are_one_communicator(fr, tmp_path, incident):
+    fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1, ("1", "tp"))], {"1": ("tp", [0, 1])}))
+    fr.write(tmp_path, 1, fr.dump([fr.entry(0, 1, ("2", "tp"), pg_id=8)], {"2": ("tp", [0, 1])}))
+    read(tmp_path, incident)
+    assert rows(incident, "SELECT count(DISTINCT comm), count(*) FROM comms") == [(1, 2)]
+    assert rows(incident, "SELECT count(DISTINCT comm) FROM ops") == [(1,)]
+
+
+def test_a_rank_without_entries_is_seen(fr, tmp_path, incident):
+    fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1)], WORLD))
+    silent = fr.dump([], WORLD, {0: (1, 0)})
+    del silent["entries"]  # as PyTorch's JSON does
+    fr.write(tmp_path, 1, silent, ".json")
+    read(tmp_path, incident)
+    assert rows(incident, "SELECT rank FROM ranks ORDER BY rank") == [(0,), (1,)]
+    assert rows(incident, "SELECT rank, rows, problem FROM recordings ORDER BY rank") == [
+        (0, 1, None),
+        (1, 0, None),
+    ]
+
+
+def test_without_members_those_who_carry_a_group_are_its_members(fr, tmp_path, incident):
+    for rank in (0, 1, 3):
+        calls = [fr.entry(0, 1, ("12"[rank // 2], "tp"), pg_id=1), fr.entry(1, 1)]
+        fr.write(tmp_path, rank, fr.dump(calls, {"": ("", [])}))
+    read(tmp_path, incident)
+    assert rows(
+        incident, "SELECT name, list(rank ORDER BY rank) FROM comms GROUP BY name ORDER BY name"
+    ) == [("0", [0, 1, 2, 3]), ("1", [0, 1]), ("2", [2, 3])]
+    assert rows(incident, "SELECT DISTINCT note LIKE '%lists no members%' FROM recordings") == [
+        (True,)
+    ]
+
+
+def test_an_all_gather_tells_how_large_the_world_is(fr, tmp_path, incident):
+    gather = {"profiling_name": "gloo:all_gather", "output_sizes": [[8, 2, 2]]}
+    fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1, **gather)]))
+    read(tmp_path, incident)
+    assert rows(incident, "SELECT world_size FROM jobs") == [(8,)]
+
+
+# -------------------------------------------------------- launches and stacks
+
+
+def test_launches_are_told_for_collectives_only(fr, tmp_path, incident):
+    groups = {"0": ("default_pg", range(2)), "4": ("tp", [0, 1]), "6": ("pp", [0, 1])}
+    send = {"is_p2p": True, "profiling_name": "nccl:send 0->1"}
+    calls = [
+        fr.stuck(0, 13, ("4", "tp"), pg_id=3),
+        fr.stuck(1, 0, ("6", "pp"), pg_id=5, p2p_seq_id=70, **send),
+    ]
+    status = {0: (9, 9), 3: (13, 12), 5: (70, 69)}
+    fr.write(tmp_path, 0, fr.dump(calls, groups, status))
+    # Rank 1 has no entry: creation order tells which group pg_id 3 is, rank 0 what it counts.
+    fr.write(tmp_path, 1, fr.dump([], groups, {0: (9, 9), 3: (12, 12), 5: (69, 69)}))
+    read(tmp_path, incident)
+    assert rows(
+        incident,
+        "SELECT role, rank, launched, completed, state, source, at_ns FROM launches "
+        "JOIN comms USING (job, comm, rank) ORDER BY rank",
+    ) == [
+        ("tp", 0, 13, 12, "running", "flight_recorder", None),
+        ("tp", 1, 12, 12, "running", "flight_recorder", None),
+    ]
+
+
+def test_stacks_of_what_is_in_flight_and_of_the_last_call(fr, tmp_path, incident):
+    def at(line):
+        return {"frames": [{"name": "step", "filename": "train.py", "line": line}]}
+
+    tp = ("4", "tp")
+    calls = [
+        fr.entry(0, 1, **at(1)),
+        fr.entry(1, 2, **at(2)),
+        fr.stuck(2, 1, tp, **at(3)),
+        fr.stuck(3, 2, tp, **at(4)),
+    ]
+    fr.write(tmp_path, 0, fr.dump(calls, WORLD | {"4": ("tp", [0, 1])}))
+    read(tmp_path, incident)
+    assert rows(incident, "SELECT rank, kind, seq, frames FROM stacks ORDER BY frames") == [
+        (0, "coll", 2, ["step at train.py:2"]),
+        (0, "coll", 1, ["step at train.py:3"]),
+        (0, "coll", 2, ["step at train.py:4"]),
+    ]
+
+
+# -------------------------------------------------------------- bad input
+
+
+def test_a_damaged_file_is_a_stated_gap(fr, tmp_path, incident):
+    fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1)], WORLD))
+    fr.write(tmp_path, 1, fr.dump([fr.entry(0, 1)], WORLD))
+    damaged = tmp_path / "fr_trace_rank_1"
+    damaged.write_bytes(damaged.read_bytes()[:200])
+    read(tmp_path, incident)
+    assert rows(incident, "SELECT rank FROM ranks") == [(0,)]
+    assert rows(incident, "SELECT rank, rows, problem LIKE 'truncated%' FROM recordings") == [
+        (0, 1, None),
+        (1, None, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"profiling_name": 7},
+        {"profiling_name": None},
+        {"collective_seq_id": None},
+        {"collective_seq_id": 2**70},
+        {"process_group": "tensor"},
+        {"process_group": ["0", ["unhashable"]]},
+        {"input_sizes": [["wide"]]},
+        {"input_sizes": [[2**40, 2**40]]},
+        {"input_sizes": [[1] * 1000]},
+        {"input_sizes": 5},
+        {"time_created_ns": "yesterday"},
+        {"frames": [{"name": "f"}], "retired": False, "state": "scheduled"},
+        {"duration_ms": "long"},
+    ],
+    ids=lambda broken: next(iter(broken.items()))[0],
+)
+def test_what_pytorch_never_writes_is_a_problem_not_a_crash(fr, broken, tmp_path, incident):
+    fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1)], WORLD))
+    bad = fr.dump([fr.entry(0, 1), fr.entry(1, 2, ("9", "dp"), **broken)], WORLD, {0: (1, 1)})
+    fr.write(tmp_path, 1, bad)
+    read(tmp_path, incident)
+    assert rows(incident, "SELECT rank, problem IS NULL FROM recordings ORDER BY rank") == [
+        (0, True),
+        (1, False),
+    ]
+    assert rows(incident, "SELECT DISTINCT rank FROM ops") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"pg_config": {"0": {"desc": "default_pg", "ranks": "[0, -1]"}}},
+        {"pg_config": {"0": {"desc": "default_pg", "ranks": "[0, 99999999999]"}}},
+        {"pg_config": {"0": {"desc": "default_pg", "ranks": "[" * 5000}}},
+        {"pg_config": {"0": "default_pg"}},
+        {"pg_config": [0]},
+        {"pg_status": {"0": {"last_enqueued_collective": 2**80, "last_completed_collective": 1}}},
+        {"pg_status": {"tp": {}}},
+        {"entries": ["all_reduce"]},
+    ],
+    ids=str,
+)
+def test_a_malformed_head_is_a_problem_not_a_crash(fr, extra, tmp_path, incident):
+    fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1)], WORLD))
+    fr.write(tmp_path, 1, fr.dump([fr.entry(0, 1)], WORLD) | extra)
+    read(tmp_path, incident)
+    assert rows(incident, "SELECT rank FROM recordings WHERE problem IS NOT NULL") == [(1,)]
+
+
+def test_text_that_utf8_cannot_hold(fr, tmp_path, incident):
+    odd = fr.entry(0, 1, ("0", "d\ud800p"), profiling_name="nccl:\udfff", input_dtypes=["\ud800"])
+    fr.write(tmp_path, 0, fr.dump([odd], {"0": ("d\ud800p", [0])}, version="\ud8002"))
+    read(tmp_path, incident)
+    assert ops(incident, "op, dtype") == [("?", "?")]
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+FIELDS = [
+    *("process_group", "pg_id", "collective_seq_id", "p2p_seq_id", "op_id", "profiling_name"),
+    *("time_created_ns", "input_sizes", "input_dtypes", "output_sizes", "state", "frames"),
+    *("time_discovered_completed_ns", "duration_ms", "retired", "is_p2p"),
+]
+JOBS = map(str, itertools.count())
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(field=st.sampled_from(FIELDS), value=JUNK, done=st.booleans())
+def test_any_value_in_any_field_is_read_or_refused(fr, incident, field, value, done, tmp_path):
+    job = next(JOBS)
+    call = (fr.entry if done else fr.stuck)(1, 2, **{field: value})
+    path = fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1), call], WORLD, {0: (2, 1)}))
+    flight_recorder.read([path], incident, job)
+    (said, problem), *more = rows(
+        incident, f"SELECT coalesce(rows, 0), problem FROM recordings WHERE job = '{job}'"
+    )
+    assert not more
+    assert (said == 0) == (problem is not None)
+    assert rows(incident, f"SELECT count(*) FROM ops WHERE job = '{job}'") == [(said,)]
+
+
+def test_two_dumps_of_one_rank(fr, tmp_path, incident):
+    fr.write(tmp_path, 1, fr.dump([]))
+    fr.write(tmp_path, 1, fr.dump([]), ".json")
+    with pytest.raises(BadInput, match=r"fr_trace_rank_1: a second dump of rank 1.*rank_1\.json"):
+        read(tmp_path, incident)
+
+
+def test_two_jobs_mixed(fr, tmp_path, incident):
+    fr.write(tmp_path, 0, fr.dump([], {"0": ("default_pg", range(8))}))
+    fr.write(tmp_path, 1, fr.dump([], {"0": ("default_pg", range(4))}))
+    with pytest.raises(BadInput, match=r"rank_0: 8 ranks, 0-7; .*rank_1: 4 ranks, 0-3.*two jobs"):
+        read(tmp_path, incident)
+    assert incident.rows("recordings") == 0
+
+
+def test_a_rank_that_its_own_job_does_not_have(fr, tmp_path, incident):
+    fr.write(tmp_path, 9, fr.dump([], {"0": ("default_pg", range(8))}))
+    with pytest.raises(BadInput, match="rank 9, but says that the job has ranks 0-7"):
+        read(tmp_path, incident)
+
+
+def test_a_file_name_without_a_rank(fr, tmp_path, incident):
+    fr.write(tmp_path, 0, fr.dump([])).rename(tmp_path / "trace")
+    read(tmp_path, incident)
+    assert rows(incident, "SELECT rank, problem FROM recordings") == [
+        (None, "the file's name does not end with a rank")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("fr_trace_rank_2.json", 2),
+        ("_dump_14", 14),
+        ("nccl_trace_rank_0", 0),
+        ("node3_rank_12.pickle", 12),
+        ("rank_7.tar.old", 7),
+        ("trace_1758580156", None),
+        ("notes", None),
+        ("rank_3.2", 2),
+    ],
+)
+def test_the_rank_is_the_last_number_of_the_name(name, rank):
+    assert rank_in_name(f"/dumps/job5/{name}") == rank
+
+
+def test_many_files_on_all_cores_are_the_same_as_few(fr, tmp_path, incident, monkeypatch):
+    """Processes and batches only share out the work: more than 128 files use them."""
+    world = {"0": ("default_pg", range(140)), "3": ("tp", range(140))}
+    for rank in range(140):
+        calls = [fr.entry(0, 1), fr.stuck(1, rank % 3 + 1, ("3", "tp"), pg_id=rank % 2 + 1)]
+        fr.write(tmp_path, rank, fr.dump(calls, world))
+    (tmp_path / "fr_trace_rank_77").write_bytes(b"")
+    read(tmp_path, incident)
+    assert incident.rows("ops") == 2 * 139
+    everything = "SELECT * FROM ops ORDER BY ALL"
+    with Incident.empty() as alone:
+        monkeypatch.setattr("oncall.importers.flight_recorder.pool._FEW_FILES", 1000)
+        read(tmp_path, alone)
+        assert rows(alone, everything) == rows(incident, everything)
+        assert alone.rows("comms") == incident.rows("comms") == 280

@@ -1,0 +1,196 @@
+"""What is read of the paths given, as which job, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from oncall.core.errors import BadInput
+from oncall.evidence.incident import Incident
+from oncall.importers import detect
+
+WORLD = {"0": ("default_pg", range(4))}
+RAS = {
+    "nccl_version": "2.28.7",
+    "timestamp": "2026-01-01 00:00:00",
+    "communicators_count": 0,
+    "communicators": [],
+}
+
+
+def load(*paths, job=None):
+    with Incident.empty() as incident:
+        detect.load([Path(path) for path in paths], incident, job)
+        return incident.con.execute(
+            "SELECT job, kind, path, problem FROM recordings ORDER BY ALL"
+        ).fetchall()
+
+
+def write_job(fr, folder, ranks=range(2), start=0, suffix="", entries=2, world=WORLD):
+    for rank in ranks:
+        calls = [fr.entry(start + n, n + 1) for n in range(entries)]
+        fr.write(folder, rank, fr.dump(calls, world), suffix)
+
+
+def names(found):
+    return [
+        (job, Path(path).relative_to(Path(path).parents[1]).as_posix()) for job, _, path, _ in found
+    ]
+
+
+def test_a_folder_is_a_job(fr, tmp_path):
+    write_job(fr, tmp_path / "llama")
+    found = load(tmp_path / "llama")
+    assert names(found) == [
+        ("llama", "llama/fr_trace_rank_0"),
+        ("llama", "llama/fr_trace_rank_1"),
+    ]
+    assert {kind for _, kind, _, _ in found} == {"flight_recorder"}
+
+
+def test_the_job_is_called_as_told_else_after_the_folder_given(fr, tmp_path, monkeypatch):
+    write_job(fr, tmp_path / "llama" / "dumps")
+    assert {job for job, *_ in load(tmp_path / "llama")} == {"llama"}
+    assert {job for job, *_ in load(tmp_path / "llama", job="405b")} == {"405b"}
+    files = sorted((tmp_path / "llama" / "dumps").iterdir())
+    assert {job for job, *_ in load(*files)} == {"dumps"}
+    monkeypatch.chdir(tmp_path / "llama")
+    assert {job for job, *_ in load(".")} == {"llama"}
+
+
+def test_one_file(fr, tmp_path):
+    write_job(fr, tmp_path / "llama")
+    assert len(load(tmp_path / "llama" / "fr_trace_rank_1")) == 1
+
+
+@pytest.mark.parametrize(("in_json", "chosen"), [(2, "pickle"), (3, "json")])
+def test_the_same_dumps_twice_are_read_once(fr, in_json, chosen, tmp_path):
+    write_job(fr, tmp_path / "llama" / "pickle")
+    write_job(fr, tmp_path / "llama" / "json", suffix=".json", entries=in_json)
+    found = load(tmp_path / "llama")
+    assert [(job, name.split("/")[0]) for job, name in names(found)] == [("llama", chosen)] * 2
+
+
+def test_a_folder_for_each_node_is_one_job(fr, tmp_path):
+    write_job(fr, tmp_path / "llama" / "gpu017", ranks=[0, 1])
+    write_job(fr, tmp_path / "llama" / "gpu018", ranks=[2, 3], start=5)
+    assert len(load(tmp_path / "llama")) == 4
+
+
+def test_folders_of_two_jobs_are_told_apart(fr, tmp_path):
+    write_job(fr, tmp_path / "runs" / "monday" / "pickle")
+    write_job(fr, tmp_path / "runs" / "monday" / "json", suffix=".json")
+    write_job(fr, tmp_path / "runs" / "tuesday", start=1000)
+    with pytest.raises(BadInput, match="2 jobs; choose one with --job: monday, tuesday"):
+        load(tmp_path / "runs")
+    with pytest.raises(BadInput, match="no job named friday; choose one with --job: monday, tue"):
+        load(tmp_path / "runs", job="friday")
+    assert {job for job, *_ in load(tmp_path / "runs", job="tuesday")} == {"tuesday"}
+    assert names(load(tmp_path / "runs", job="monday")) == [
+        ("monday", "pickle/fr_trace_rank_0"),
+        ("monday", "pickle/fr_trace_rank_1"),
+    ]
+
+
+def test_jobs_of_other_sizes_or_days_are_no_parts_of_one(fr, tmp_path):
+    write_job(fr, tmp_path / "a", ranks=[0, 1])
+    write_job(fr, tmp_path / "b", ranks=[2, 3], start=10_000_000)
+    write_job(fr, tmp_path / "c", ranks=[4, 5], world={"0": ("default_pg", range(8))})
+    with pytest.raises(BadInput, match="3 jobs; choose one with --job: a, b, c"):
+        load(tmp_path)
+
+
+def test_several_kinds_are_one_job(fr, tmp_path):
+    write_job(fr, tmp_path / "llama" / "dumps")
+    (tmp_path / "llama" / "ras.json").write_text(json.dumps(RAS))
+    found = load(tmp_path / "llama")
+    assert {job for job, *_ in found} == {"llama"}
+    assert [kind for _, kind, *_ in found] == ["flight_recorder", "flight_recorder", "nccl_ras"]
+
+
+def test_what_people_keep_beside_recordings_is_left_alone(fr, tmp_path):
+    write_job(fr, tmp_path)
+    for name in ("README", "notes.md", "train.log", "job.yaml", "old.oncall"):
+        (tmp_path / name).write_text("fault injected at rank 2")
+    (tmp_path / "run.json").write_text('{"world": 4}')
+    (tmp_path / ".hidden").write_bytes(b"\x80\x02}(")
+    (tmp_path / ".cache").mkdir()
+    write_job(fr, tmp_path / ".cache")
+    assert len(load(tmp_path)) == 2
+
+
+def test_the_unknown_beside_recordings_is_stated(fr, tmp_path):
+    write_job(fr, tmp_path)
+    (tmp_path / "core.4711").write_bytes(b"\x7fELF")
+    (tmp_path / "fr_trace_rank_2").write_bytes(b"")
+    (tmp_path / "fr_trace_rank_3").write_bytes(b"\x00" * 64)
+    problems = {Path(path).name: (kind, problem) for _, kind, path, problem in load(tmp_path)}
+    assert problems["core.4711"] == (None, "not a recording that oncall knows")
+    assert problems["fr_trace_rank_2"] == ("flight_recorder", "empty file")
+    assert problems["fr_trace_rank_3"] == ("flight_recorder", "neither a pickle nor JSON")
+    assert problems["fr_trace_rank_0"] == ("flight_recorder", None)
+
+
+def test_pipes_beside_dumps_are_not_opened(fr, tmp_path):
+    write_job(fr, tmp_path)
+    os.mkfifo(tmp_path / "fr_trace_rank_0.pipe")
+    assert len(load(tmp_path)) == 2
+    with pytest.raises(BadInput, match="neither a file nor a folder"):
+        load(tmp_path / "fr_trace_rank_0.pipe")
+
+
+def test_odd_file_names(fr, tmp_path):
+    write_job(fr, tmp_path)
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff_rank_2")).write_bytes(b"junk")
+    assert len(load(tmp_path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "No such file"),
+        (b"hello", "not a recording that oncall knows; oncall reads PyTorch profiler traces"),
+        (b"", "empty or unreadable file"),
+        (b"\x80\x04cos\nsystem\n", "a pickle, but not one of the Flight Recorder"),
+        (b"\x80\x02}(X\x09\0\0\0pg_config", "truncated or damaged pickle"),
+    ],
+)
+def test_a_file_given_by_name_must_be_evidence(content, problem, tmp_path):
+    path = tmp_path / "fr_trace_rank_0"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadInput, match=problem) as error:
+        load(path)
+    assert error.value.place == str(path)
+
+
+def test_a_damaged_file_given_among_its_series_is_a_stated_gap(fr, tmp_path):
+    write_job(fr, tmp_path)
+    (tmp_path / "fr_trace_rank_1").write_bytes(b"junk")
+    found = load(*sorted(tmp_path.iterdir()))
+    assert [problem for *_, problem in found] == [None, "neither a pickle nor JSON"]
+
+
+def test_folders_without_recordings(tmp_path):
+    with pytest.raises(
+        BadInput, match=r"no recording here \(no file at all\); oncall reads .*NCCL RAS.*Megatrace"
+    ):
+        load(tmp_path)
+    (tmp_path / "README.md").write_text("empty")
+    with pytest.raises(BadInput, match=r"here \(README.md: not a recording that oncall knows\);"):
+        load(tmp_path)
+    for number in range(2500):
+        (tmp_path / f"core.{number}").touch()
+    with pytest.raises(BadInput, match=r"core.0: empty or unreadable file, .* and 2,498 more\);"):
+        load(tmp_path)
+
+
+def test_nothing_readable_is_no_diagnosis(fr, tmp_path):
+    write_job(fr, tmp_path)
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:150])
+    with pytest.raises(BadInput, match=r"rank_0: truncated.*\(with 1 more, none readable\)"):
+        load(tmp_path)

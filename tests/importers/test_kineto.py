@@ -1,0 +1,394 @@
+"""Profiler traces as evidence: calls, kernels, groups and tasks, as Kineto writes them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncall.core.errors import BadInput
+from oncall.evidence.incident import Incident
+from oncall.importers.detect import load
+
+BASE_NS = 1_760_000_000_000_000_000
+Event = dict[str, Any]
+
+
+@pytest.fixture
+def incident() -> Iterator[Incident]:
+    with Incident.empty() as incident:
+        yield incident
+
+
+def event(category: str, name: str, at_us: float, for_us: float, **said: Any) -> Event:
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": 7,
+        "tid": said.pop("tid", 1),
+        "ts": at_us,
+        "dur": for_us,
+        "args": said,
+    }
+
+
+def call(number: int, at_us: float, op: str = "allreduce", **said: Any) -> Event:
+    """A call as PyTorch 2.8 records it, on the group of all four ranks."""
+    said = {
+        "External id": number,
+        "Collective name": op,
+        "dtype": "BFloat16",
+        "In msg nelems": 1024,
+        "Out msg nelems": 1024,
+        "Group size": 4,
+        "Process Group Name": "0",
+        "Process Group Description": "default_pg",
+        "Process Group Ranks": "[0, 1, 2, 3]",
+        "Rank": 0,
+        "Seq": number,
+    } | {key.replace("_", " "): value for key, value in said.items()}
+    return event("cpu_op", "record_param_comms", at_us, 20, **said)
+
+
+def launch(correlation: int, at_us: float, tid: int = 1) -> Event:
+    return event("cuda_runtime", "cudaLaunchKernelExC", at_us, 5, correlation=correlation, tid=tid)
+
+
+def kernel(at_us: float, for_us: float, linked: int | None, correlation: int = 900) -> Event:
+    link = {} if linked is None else {"External id": linked}
+    return event(
+        "kernel",
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        at_us,
+        for_us,
+        device=3,
+        stream=20,
+        correlation=correlation,
+        **link,
+    )
+
+
+def annotation(name: str, at_us: float, for_us: float, number: int = 0) -> Event:
+    return event("user_annotation", name, at_us, for_us, **{"External id": number})
+
+
+def document(events: Sequence[Event], rank: int = 0, **more: Any) -> dict[str, Any]:
+    groups = [
+        {
+            "pg_name": "0",
+            "pg_desc": "default_pg",
+            "backend_config": "cuda:nccl",
+            "pg_size": 4,
+            "ranks": [0, 1, 2, 3],
+        }
+    ]
+    return {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}],
+        "distributedInfo": {
+            "backend": "nccl",
+            "rank": rank,
+            "world_size": 4,
+            "pg_count": 1,
+            "pg_config": groups,
+            "nccl_version": "2.27.3",
+        },
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": BASE_NS,
+        "traceEvents": list(events),
+        "traceName": "trace.json",
+    } | more
+
+
+def write(folder: Path, content: Any, name: str = "trace.json") -> Path:
+    path = folder / name
+    text = content if isinstance(content, str) else json.dumps(content, indent=2)
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return path
+
+
+def rows(incident: Incident, sql: str) -> list[tuple[Any, ...]]:
+    return incident.con.execute(sql).fetchall()
+
+
+def note(incident: Incident) -> str:
+    ((problem, said),) = rows(incident, "SELECT problem, note FROM recordings")
+    return f"{problem} | {said}"
+
+
+@pytest.mark.parametrize("name", ["trace.json", "gpu017_4711.1760000000123.pt.trace.json.gz"])
+def test_a_call_and_its_kernel_are_one_operation(
+    tmp_path: Path, incident: Incident, name: str
+) -> None:
+    write(tmp_path, document([call(5, 100.5), kernel(150.25, 40.125, 5)]), name)
+    load([tmp_path], incident)
+    assert rows(
+        incident,
+        "SELECT seq, rank, kind, op, dtype, count, bytes, stream, enqueued_ns, started_ns, "
+        "ended_ns, done FROM ops",
+    ) == [
+        (
+            *(5, 0, "coll", "AllReduce", "BFloat16", 1024, 2048, 20),
+            *(BASE_NS + 100_500, BASE_NS + 150_250, BASE_NS + 190_375, True),
+        )
+    ]
+    assert rows(incident, "SELECT world_size FROM jobs") == [(4,)]
+    assert rows(incident, "SELECT rank, comm_rank, size, name, role FROM comms ORDER BY rank") == [
+        (rank, rank, 4, "0", "default_pg") for rank in range(4)
+    ]
+    host = ("gpu017", 4711) if name.endswith("gz") else (None, None)
+    assert rows(incident, "SELECT rank, node, pid, gpu FROM ranks") == [(0, *host, 3)]
+    assert rows(incident, "SELECT kind, rank, rows, problem FROM recordings") == [
+        ("kineto", 0, 1, None)
+    ]
+
+
+def test_ranks_of_a_job_share_communicators(tmp_path: Path, incident: Incident) -> None:
+    for rank in range(4):
+        write(tmp_path, document([call(1, 10.0), kernel(20, 5, 1)], rank), f"rank{rank}.json")
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT count(*), count(DISTINCT comm) FROM ops") == [(4, 1)]
+
+
+def test_a_batch_of_sends_shares_the_kernel_launched_after_it(
+    tmp_path: Path, incident: Incident
+) -> None:
+    events = [
+        call(1, 10, "send", Dst_Rank=1),
+        call(2, 40, "recv", Src_Rank=3),
+        launch(77, 70),
+        kernel(80, 30, None, 77),
+        launch(78, 90, tid=2),
+        kernel(120, 30, None, 78),
+    ]
+    write(tmp_path, document(events))
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT kind, op, seq, peer, group_id, started_ns FROM ops") == [
+        ("p2p", "Send", 1, 1, 77, BASE_NS + 80_000),
+        ("p2p", "Recv", 2, 3, 77, BASE_NS + 80_000),
+    ]
+    assert "1 kernels were joined by when they were launched" in note(incident)
+    assert "1 NCCL kernels are of no call" in note(incident)
+
+
+def test_a_barrier_is_not_the_all_reduce_inside_it(tmp_path: Path, incident: Incident) -> None:
+    outer = call(1, 10, "barrier", Seq=9) | {"dur": 100}
+    write(tmp_path, document([outer, call(2, 20, Seq=9), kernel(50, 10, 2)]))
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT seq, op, count, bytes, ended_ns FROM ops") == [
+        (9, "Barrier", 0, 0, BASE_NS + 60_000)
+    ]
+
+
+def test_coalesced_calls_are_one_operation(tmp_path: Path, incident: Incident) -> None:
+    events = [call(n, 10 * n, "_reduce_scatter_base", Seq=4) | {"dur": 1} for n in (1, 2, 3)]
+    write(tmp_path, document([*events, launch(5, 45), kernel(60, 9, None, 5)]))
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT seq, op, count, started_ns FROM ops") == [
+        (4, "ReduceScatter", 3072, BASE_NS + 60_000)
+    ]
+
+
+def test_calls_without_numbers_are_counted_and_said_so(tmp_path: Path, incident: Incident) -> None:
+    events = [call(n, 100 * n) for n in (7, 8)]
+    for one in events:
+        del one["args"]["Seq"]
+    write(tmp_path, document(events))
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT seq, started_ns FROM ops") == [(1, None), (2, None)]
+    assert "counted from the trace's beginning" in note(incident)
+    assert "no NCCL kernel is in it" in note(incident)
+
+
+def test_long_groups_are_made_whole(tmp_path: Path, incident: Incident) -> None:
+    cut: dict[str, Any] = {
+        "Process_Group_Name": "8",
+        "Process_Group_Description": "DATA_PARALLEL_GROUP",
+        "Process_Group_Ranks": "[0, 8, ..., 504]",
+        "Group_size": 64,
+        "Global_rank_start": 0,
+        "Global_rank_stride": 8,
+    }
+    write(tmp_path, document([call(1, 10, **cut)]))
+    load([tmp_path], incident)
+    assert rows(
+        incident,
+        "SELECT count(*), max(rank), any_value(size) FROM comms WHERE role LIKE 'DATA%'",
+    ) == [(64, 504, 64)]
+
+
+def test_annotations_become_tasks_of_the_steps(tmp_path: Path, incident: Incident) -> None:
+    events = [
+        annotation("ProfilerStep#12", 0, 1000, 1),
+        annotation("forward-compute", 10, 100, 2),
+        annotation("forward-send", 120, 30, 3),
+        annotation("forward-compute", 160, 100, 4),
+        annotation("backward-compute", 300, 100, 5),
+        annotation("backward-send", 410, 30, 6),
+        annotation("optimizer", 500, 50, 7),
+        annotation("some other thing", 600, 50, 8),
+        annotation("forward-compute", 1200, 100, 9),
+        event("gpu_user_annotation", "forward-compute", 39.999, 80.002, **{"External id": 2}),
+        call(50, 125, "send", Dst_Rank=1),
+    ]
+    write(tmp_path, document(events))
+    load([tmp_path], incident)
+    assert rows(
+        incident,
+        f"SELECT iteration, task, micro_batch, peer, started_ns - {BASE_NS}, ended_ns - {BASE_NS}, "
+        "source FROM stage_tasks ORDER BY started_ns",
+    ) == [
+        (12, "forward", 0, None, 40_000, 120_000, "told"),
+        (12, "forward_send", 0, 1, 120_000, 150_000, "told"),
+        (12, "forward", 1, None, 160_000, 260_000, "told"),
+        (12, "backward", 0, None, 300_000, 400_000, "told"),
+        (12, "optimizer", None, None, 500_000, 550_000, "told"),
+    ]
+    assert "the host's, not the device's" in note(incident)
+
+
+def test_pipelining_tells_stage_chunk_and_micro_batch(tmp_path: Path, incident: Incident) -> None:
+    names = ["PP:1F0", "PP:3F0", "PP:3B0", "PP:1B0"]
+    steps = [annotation("ProfilerStep#3", 0, 1000, 1)]
+    steps += [annotation(name, 100 * n, 50, n) for n, name in enumerate(names, 2)]
+    write(tmp_path, document([*steps, call(50, 20)]))
+    load([tmp_path], incident)
+    assert rows(
+        incident, "SELECT stage, chunk, task, micro_batch FROM stage_tasks ORDER BY started_ns"
+    ) == [
+        (1, 0, "forward", 0),
+        (1, 1, "forward", 0),
+        (1, 1, "backward", 0),
+        (1, 0, "backward", 0),
+    ]
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_what_was_read_of_a_torn_file_counts(tmp_path: Path, incident: Incident, name: str) -> None:
+    path = write(tmp_path, document([call(n, 10 * n) for n in range(1, 400)]), name)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+    load([tmp_path], incident)
+    ((read, problem),) = rows(incident, "SELECT rows, problem FROM recordings")
+    assert 50 < read < 399
+    assert f"after {read} events" in problem
+    assert ("unpacked" if name.endswith("gz") else "at character") in problem
+
+
+def test_an_event_that_is_no_json_is_skipped(tmp_path: Path, incident: Incident) -> None:
+    text = json.dumps(document([call(1, 10), annotation("X", 20, 5), call(2, 30)]), indent=1)
+    write(
+        tmp_path, text.replace('"X"', '"a "quoted" name"', 2).replace('"a "quoted" name"', '"X"', 1)
+    )
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT seq FROM ops ORDER BY seq") == [(1,), (2,)]
+    assert "1 events are not valid JSON" in note(incident)
+
+
+def test_a_trace_of_another_job_is_refused(tmp_path: Path, incident: Incident) -> None:
+    write(tmp_path, document([call(1, 10)]), "rank0.json")
+    other = document([call(1, 10)], rank=1)
+    other["distributedInfo"]["world_size"] = 8
+    write(tmp_path, other, "rank1.json")
+    with pytest.raises(BadInput, match=r"disagree about the job's size \(rank0.json: 4 ranks"):
+        load([tmp_path], incident)
+
+
+def test_a_trace_without_described_collectives_says_so(tmp_path: Path, incident: Incident) -> None:
+    path = write(tmp_path, document([event("cpu_op", "aten::mm", 1, 2)]))
+    with pytest.raises(BadInput, match="none of its collectives is described"):
+        load([path], incident)
+
+
+def test_behind_the_last_kernel_a_trace_on_demand_knows_nothing(
+    tmp_path: Path, incident: Incident
+) -> None:
+    told = document(
+        [call(1, 10, Rank=1), call(2, 20, Rank=1), kernel(30, 5, 2), call(3, 40, Rank=1)]
+    )
+    told["distributedInfo"] = told.pop("distributedInfo")  # behind the events
+    write(tmp_path, told)
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT seq, done, ended_ns IS NULL FROM ops ORDER BY seq") == [
+        (1, True, True),
+        (2, True, False),
+    ]
+    assert "1 operations at its end left out" in note(incident)
+    # What Kineto then writes as the rank may be the root of a broadcast; the calls know better.
+    assert rows(incident, "SELECT rank FROM ranks") == [(1,)]
+
+
+def test_windows_of_one_rank_add_up_and_repeats_do_not(tmp_path: Path, incident: Incident) -> None:
+    def window(at_us: int) -> dict[str, Any]:
+        return document([call(1, at_us, "send", Dst_Rank=1), call(at_us, at_us + 50)])
+
+    for name, at_us in (("a.json", 1000), ("b.json", 2000), ("copy.json", 2000)):
+        write(tmp_path, window(at_us), name)
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT kind, seq FROM ops ORDER BY kind, seq") == [
+        *(("coll", 1000), ("coll", 2000), ("p2p", 1), ("p2p", 2)),
+    ]
+    assert rows(incident, "SELECT problem FROM recordings WHERE path LIKE '%copy.json'") == [
+        ("left out: b.json is of rank 0 at the same time",)
+    ]
+
+
+def test_folders_of_ranks_are_one_job_and_other_hours_another(
+    tmp_path: Path, incident: Incident
+) -> None:
+    for rank in range(4):
+        (tmp_path / f"rank{rank}").mkdir()
+        write(tmp_path / f"rank{rank}", document([call(1, 10.0 + rank)], rank))
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT count(*), count(DISTINCT rank) FROM ops") == [(4, 4)]
+    later = document([call(1, 10)], baseTimeNanoseconds=BASE_NS + 2 * 3600 * 10**9)
+    (tmp_path / "rerun").mkdir()
+    write(tmp_path / "rerun", later)
+    with pytest.raises(BadInput, match="choose one with --job"):
+        load([tmp_path], incident)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"baseTimeNanoseconds": 1 << 80},
+        {"distributedInfo": {"rank": "none"}},
+        {"distributedInfo": {"rank": 0, "world_size": 4, "pg_config": [{"ranks": [-1]}]}},
+        {"distributedInfo": {"rank": 1 << 40}},
+    ],
+)
+def test_a_header_that_no_profiler_writes_is_refused(
+    tmp_path: Path, incident: Incident, told: dict[str, Any]
+) -> None:
+    path = write(tmp_path, document([call(1, 10)], **told))
+    with pytest.raises(BadInput, match="not what the profiler writes"):
+        load([path], incident)
+
+
+def test_an_event_with_impossible_numbers_is_left_out(tmp_path: Path, incident: Incident) -> None:
+    wrong = [call(1, 10, In_msg_nelems=1 << 70), call(2, 10**30), call(3, 10, Seq="x")]
+    write(tmp_path, document([*wrong, call(4, 20)]))
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT seq FROM ops") == [(4,)]
+    assert "3 events without what describes them" in note(incident)
+
+
+def test_without_steps_the_optimizer_ends_an_iteration(tmp_path: Path, incident: Incident) -> None:
+    names = ["forward-compute mb 0", "backward-compute mb 0"]
+    names += ["optimizer", "Optimizer.step#AdamW.step", "Optimizer.step#AdamW.step"]
+    events = [annotation(name, 10 * n, 5, n) for n, name in enumerate(names * 2, 1)]
+    write(tmp_path, document([*events, call(50, 5)]))
+    load([tmp_path], incident)
+    assert rows(
+        incident, "SELECT iteration, task, micro_batch FROM stage_tasks ORDER BY started_ns"
+    ) == [
+        (iteration, task, of)
+        for iteration in (0, 1)
+        for task, of in (("forward", 0), ("backward", 0), ("optimizer", None))
+    ]
+    assert "counted by the optimizer's steps" in note(incident)

@@ -1,0 +1,186 @@
+"""NCCL Inspector's JSON lines as evidence."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncall.evidence.incident import Incident
+from oncall.importers import nccl_inspector
+from oncall.importers.detect import load
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "nccl_docs"
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the recordings are not on this machine")
+DUMP_US = 1_750_000_000_000_000
+
+
+def line(rank: int, perf: dict[str, Any], comm: str = "0xffffffffffffffff", **other: Any) -> str:
+    header = {"id": comm, "comm_name": "unknown", "rank": rank, "n_ranks": 2, "nnodes": 1}
+    metadata = {
+        "inspector_output_format_version": "v4.2",
+        "dump_timestamp_us": DUMP_US,
+        "hostname": "gpu001",
+        "pid": 100 + rank,
+    }
+    return json.dumps({"header": header | other, "metadata": metadata} | perf)
+
+
+def coll(op: str, number: int, us: int = 50, **other: Any) -> dict[str, Any]:
+    perf = {"coll": op, "coll_sn": number, "coll_msg_size_bytes": 4096, "coll_exec_time_us": us}
+    return {"coll_perf": perf | other}
+
+
+def read(tmp_path: Path, incident: Incident, *files: list[str]) -> None:
+    paths = []
+    for i, lines in enumerate(files):
+        paths.append(tmp_path / f"rank[{i}]*.log")
+        paths[-1].write_text("".join(text + "\n" for text in lines))
+    nccl_inspector.read(paths, incident, "j")
+
+
+def rows(incident: Incident, sql: str) -> list[tuple[Any, ...]]:
+    return incident.con.execute(sql).fetchall()
+
+
+def test_completed_operations(tmp_path: Path) -> None:
+    perf = coll("AllReduce", 3, coll_algo="RING", coll_proto="unknown")
+    with Incident.empty() as incident:
+        read(tmp_path, incident, [line(0, perf)], [line(1, perf)])
+        assert rows(
+            incident,
+            "SELECT comm, seq, rank, kind, op, bytes, duration_ns, algo, proto, done, ended_ns, "
+            "observed_ns FROM ops ORDER BY rank",
+        ) == [
+            (
+                2**64 - 1,
+                3,
+                rank,
+                "coll",
+                "AllReduce",
+                4096,
+                50_000,
+                "RING",
+                None,
+                True,
+                None,
+                DUMP_US * 1000,
+            )
+            for rank in (0, 1)
+        ]
+        assert rows(
+            incident, "SELECT rank, rows, version, problem FROM recordings ORDER BY rank"
+        ) == [
+            (0, 1, "v4.2", None),
+            (1, 1, "v4.2", None),
+        ]
+        assert rows(incident, "SELECT world_size FROM jobs") == [(2,)]
+
+
+def test_times_come_from_the_kernels(tmp_path: Path) -> None:
+    kernels = [
+        {"channel_id": 0, "kernel_start_ts": 7, "kernel_stop_ts": 20},
+        {"channel_id": 1, "kernel_start_ts": 5, "kernel_stop_ts": 18},
+        {"channel_id": 2, "kernel_start_ts": 0, "kernel_stop_ts": 0},
+    ]
+    trace = {"coll_start_ts": 2, "coll_stop_ts": 3, "kernel_events": kernels}
+    with Incident.empty() as incident:
+        read(tmp_path, incident, [line(0, coll("AllReduce", 0, event_trace_ts=trace))])
+        assert rows(incident, "SELECT enqueued_ns, started_ns, ended_ns FROM ops") == [
+            (2000, 5000, 20000)
+        ]
+
+
+def test_numbers_shared_by_two_functions_are_made_one_order(tmp_path: Path) -> None:
+    order = [("AllGather", 0), ("AllReduce", 0), ("AllReduce", 1), ("AllGather", 1)]
+    both = [[line(rank, coll(*call)) for call in order] for rank in (0, 1)]
+    with Incident.empty() as incident:
+        read(tmp_path, incident, *both)
+        for rank in (0, 1):
+            found = rows(incident, f"SELECT op FROM ops WHERE rank = {rank} ORDER BY seq")
+            assert [op for (op,) in found] == [op for op, _ in order]
+        assert rows(incident, "SELECT DISTINCT seq FROM ops ORDER BY seq") == [
+            (0,),
+            (1,),
+            (2,),
+            (3,),
+        ]
+
+
+def test_numbers_that_do_not_collide_are_kept(tmp_path: Path) -> None:
+    calls = [("AllGather", 7), ("AllReduce", 9)]
+    with Incident.empty() as incident:
+        read(tmp_path, incident, [line(0, coll(*call)) for call in calls])
+        assert rows(incident, "SELECT op, seq FROM ops ORDER BY seq") == calls
+
+
+def test_send_and_recv(tmp_path: Path) -> None:
+    perf = {"p2p_perf": {"p2p": "Send", "p2p_sn": 4, "p2p_peer": 1, "p2p_exec_time_us": 9}}
+    with Incident.empty() as incident:
+        read(tmp_path, incident, [line(0, perf)])
+        assert rows(incident, "SELECT kind, op, seq, peer, duration_ns FROM ops") == [
+            ("p2p", "Send", 4, 1, 9000)
+        ]
+
+
+def test_bad_lines_are_counted_and_the_rest_is_kept(tmp_path: Path) -> None:
+    good = line(0, coll("AllReduce", 1))
+    bad = [
+        "garbage {{{",
+        good[:80],
+        "[1, 2]",
+        "{}",
+        line(0, coll("AllReduce", 2**70)),
+        line(5, coll("AllReduce", 1)),
+        line(-1, coll("AllReduce", 1)),
+        line(0, coll("AllReduce", 1), comm="no number"),
+    ]
+    stats = line(0, {"dump_stats": {"coll_dropped_total": 12, "p2p_dropped_total": 1}})
+    with Incident.empty() as incident:
+        read(tmp_path, incident, [good, *bad, stats])
+        assert incident.rows("ops") == 1
+        assert rows(incident, "SELECT rows, holes, problem FROM recordings") == [
+            (1, 13, f"{len(bad)} of {len(bad) + 1} lines could not be read")
+        ]
+
+
+def test_a_file_that_is_half_readable_is_not_refused(tmp_path: Path) -> None:
+    path = tmp_path / "inspector.log"
+    path.write_text(line(0, coll("AllReduce", 1)) + "\ngarbage\n")
+    with Incident.empty() as incident:
+        load([path], incident, "j")
+        assert incident.rows("ops") == 1
+
+
+def test_absurd_times_are_unknown(tmp_path: Path) -> None:
+    with Incident.empty() as incident:
+        read(tmp_path, incident, [line(0, coll("AllReduce", 1, us=2**62))])
+        assert rows(incident, "SELECT duration_ns FROM ops") == [(None,)]
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n", os.urandom(5000), b"\xff\xfe{", b"{" * 9000])
+def test_junk_becomes_a_recording_with_its_problem(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "junk"
+    path.write_bytes(data)
+    with Incident.empty() as incident:
+        nccl_inspector.read([path, tmp_path / "absent"], incident, "j")
+        found = rows(incident, "SELECT rows, problem IS NOT NULL FROM recordings")
+        assert found == [(0, True), (0, True)]
+
+
+def test_recognition_is_by_content() -> None:
+    assert nccl_inspector.recognises(Path("x"), line(0, coll("AllReduce", 1)).encode())
+    assert not nccl_inspector.recognises(Path("inspector.json"), b'{"header": 1}')
+
+
+@shared
+def test_documented_samples() -> None:
+    with Incident.empty() as incident:
+        nccl_inspector.read([SHARED / "inspector_samples.jsonl"], incident, "j")
+        assert rows(incident, "SELECT op, seq, ended_ns - started_ns FROM ops ORDER BY seq") == [
+            ("ReduceScatter", 1231, 40_630_000),
+            ("AllReduce", 1407, None),
+        ]

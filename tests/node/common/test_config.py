@@ -1,0 +1,83 @@
+"""The configuration: units, unknown keys, and where in the file they stand."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from oncall.core.errors import BadInput, UsageError
+from oncall.node.common.config import Configuration, key_of, load
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "collect.md"
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "collect.toml"
+    path.write_text(text)
+    return path
+
+
+def test_quantities_carry_their_units(tmp_path: Path) -> None:
+    told = load(
+        _file(
+            tmp_path,
+            'node = "gpu017"\nseal_every = "45 s"\nkeep = "2 d"\nkeep_bytes = "3 GiB"\n'
+            'keep_free = "10 MiB"\nsocket_group = true\nseal_operations = 1000\n',
+        )
+    )
+    assert (told.node, told.seal_every_ns, told.keep_ns) == ("gpu017", 45 * 10**9, 172_800 * 10**9)
+    assert (told.keep_bytes, told.keep_free_bytes) == (3 * 2**30, 10 * 2**20)
+    assert told.socket_group is True
+    assert told.commit_every_ns == Configuration().commit_every_ns
+
+
+def test_the_command_line_counts_more_than_the_file(tmp_path: Path) -> None:
+    path = _file(tmp_path, 'node = "a"\ndata_dir = "/one"\n')
+    told = load(path, {"node": "b", "data_dir": None})
+    assert (told.node, told.data_dir) == ("b", Path("/one"))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"),
+    [
+        ('node = "a"\n\nseal_evry = "1 s"\n', 3, "unknown key `seal_evry`; known are node,"),
+        ("# first\nseal_every = 30\n", 2, '30 is no duration such as "30 s"'),
+        ('keep_bytes = "3 s"\n', 1, 'no size such as "1 GiB"'),
+        ('seal_every = "-3 s"\n', 1, "below zero"),
+        ('socket_group = "yes"\n', 1, "no true or false"),
+        ('sources = ["rings", "moon"]\n', 1, "unknown source 'moon'; known are rings"),
+        ("seal_operations = 0\n", 1, "no number above zero"),
+        ("[rings]\nx = 1\n", 1, "unknown key `rings`"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(
+    tmp_path: Path, text: str, line: int, problem: str
+) -> None:
+    path = _file(tmp_path, text)
+    with pytest.raises(BadInput) as raised:
+        load(path)
+    assert raised.value.place == f"{path}:{line}"
+    assert problem in raised.value.problem
+
+
+def test_what_is_no_toml_is_said_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"not TOML: .*line 2"):
+        load(_file(tmp_path, 'node = "a"\nseal_every =\n'))
+
+
+def test_a_node_that_no_file_can_bear_is_refused() -> None:
+    with pytest.raises(UsageError, match="host name"):
+        load(None, {"node": "../up"})
+
+
+def test_the_node_is_named_as_the_hooks_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONCALL_NODE", "gpu042")
+    assert load(None).node == "gpu042"
+
+
+def test_the_guide_names_every_key() -> None:
+    guide = GUIDE.read_text()
+    missing = [f.name for f in fields(Configuration) if f"`{key_of(f.name)}`" not in guide]
+    assert not missing

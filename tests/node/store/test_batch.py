@@ -1,0 +1,102 @@
+"""Batches: joined, nothing changes; a backlog forgets the oldest and knows how many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oncall.evidence.columns import Words, create_table_sql, insert
+from oncall.evidence.schema import BY_NAME
+from oncall.node.store.backlog import Backlog
+from oncall.node.store.batch import Batch, joined, of_rows, one_row
+
+TABLE = BY_NAME["stacks"]
+WORDS = st.one_of(st.none(), st.text(st.characters(codec="utf-8", exclude_characters="\0")))
+NUMBERS = st.one_of(st.none(), st.integers(0, 2**31 - 1))
+
+
+def _words(values: list[str | None]) -> Any:
+    vocabulary = sorted({v for v in values if v is not None})
+    codes = [-1 if v is None else vocabulary.index(v) for v in values]
+    return Words(np.array(codes, np.int32), vocabulary)
+
+
+def _masked(values: list[int | None]) -> Any:
+    return np.ma.MaskedArray([v or 0 for v in values], mask=[v is None for v in values])
+
+
+@st.composite
+def _batch(draw: st.DrawFn) -> tuple[Batch, list[tuple[Any, ...]]]:
+    """A batch in one of the forms a column may take, and its rows."""
+    rows = draw(st.integers(1, 4))
+    jobs: list[str | None] = [draw(WORDS)] * rows
+    job: Any = jobs[0]
+    if draw(st.booleans()):
+        jobs = draw(st.lists(WORDS, min_size=rows, max_size=rows))
+        job = draw(st.sampled_from([jobs, _words(jobs)]))
+    ranks = draw(st.lists(NUMBERS, min_size=rows, max_size=rows))
+    rank = draw(st.sampled_from([ranks, _masked(ranks)]))
+    comm = draw(st.integers(0, 2**64 - 1))
+    frames = draw(
+        st.lists(st.one_of(st.none(), st.just(["f at a:1"])), min_size=rows, max_size=rows)
+    )
+    batch = Batch("stacks", rows, {"job": job, "rank": rank, "comm": comm, "frames": frames})
+    return batch, [(jobs[n], ranks[n], comm, frames[n]) for n in range(rows)]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(_batch(), min_size=1, max_size=4))
+def test_joined_batches_hold_the_same_rows(
+    made: list[tuple[Batch, list[tuple[Any, ...]]]],
+) -> None:
+    (whole,) = joined(batch for batch, _ in made)
+    con = duckdb.connect()
+    con.execute(create_table_sql("stacks", TABLE.columns))
+    insert(con, "stacks", TABLE.columns, whole.columns)
+    found = con.execute("SELECT job, rank, comm, frames FROM stacks").fetchall()
+    con.close()
+    assert found == [row for _, rows in made for row in rows]
+
+
+def test_a_column_that_only_some_batches_have_is_null_in_the_others() -> None:
+    (whole,) = joined([one_row("ops", job="a", seq=1), one_row("ops", job="b", sends=2)])
+    assert whole.rows == 2
+    assert whole.columns["seq"].tolist() == [1, None]
+    assert whole.columns["sends"].tolist() == [None, 2]
+
+
+def test_tables_keep_apart_and_empty_batches_vanish() -> None:
+    batches = [one_row("jobs", job="a"), of_rows("ranks", ("job",), []), one_row("ops", job="a")]
+    assert [(batch.table, batch.rows) for batch in joined(batches)] == [("jobs", 1), ("ops", 1)]
+
+
+@given(st.lists(st.integers(1, 50), max_size=30), st.integers(0, 5000))
+def test_a_backlog_keeps_the_newest_within_its_bound(sizes: list[int], most_bytes: int) -> None:
+    backlog = Backlog(most_bytes)
+    batches = [Batch("ops", size, {"seq": np.arange(size)}) for size in sizes]
+    backlog.add(batches)
+    kept = list(backlog.batches)
+    assert kept == batches[len(batches) - len(kept) :]
+    assert backlog.bytes == sum(batch.bytes for batch in kept) <= most_bytes
+    assert backlog.dropped == sum(sizes) - len(backlog)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 1000))
+def test_pieces_of_a_backlog_are_all_of_it(sizes: list[int], piece_bytes: int) -> None:
+    backlog = Backlog(10**9)
+    backlog.add(Batch("ops", size, {"seq": np.arange(size)}) for size in sizes)
+    taken = []
+    while piece := backlog.first(piece_bytes):
+        backlog.written(piece)
+        taken += [batch.rows for batch in piece]
+    assert taken == sizes
+    assert (len(backlog), backlog.bytes, backlog.dropped) == (0, 0, 0)
+
+
+def test_bytes_are_counted(operations: Callable[..., Batch]) -> None:
+    assert operations(1000).bytes > 1000 * 8 * 3

@@ -1,0 +1,209 @@
+"""A collector that takes over from another: what was in flight meanwhile is told to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ring_writer import RingWriter, operations
+
+from oncall.node.agent.agent import Agent
+from oncall.node.agent.service import build
+from oncall.node.common.config import Configuration
+from oncall.node.common.log import Log
+from oncall.node.rings.operations import OPERATION, pack, unpack
+from oncall.node.store.catalog import sealed_shards
+from oncall.node.store.reader import open_shards
+
+Rows = Callable[[str], list[tuple[Any, ...]]]
+COMM = 0xC0FFEE
+# What nobody has told the end of, as `evidence.settle` reads it.
+STILL_OPEN = """
+    SELECT seq FROM ops GROUP BY comm, seq
+    HAVING bool_and(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))
+    ORDER BY seq
+"""
+
+
+def started(config: Configuration) -> Agent:
+    """A collector as `oncall collect` puts it together, to be stepped by hand."""
+    agent, _ = build(config, Log(), prepare=lambda _: None)
+    return agent
+
+
+def killed(agent: Agent) -> None:
+    """Leave everything as kill -9 does: committed, neither drained again nor sealed."""
+    agent._recorder.close()
+    for source in agent._sources:
+        source.close()
+
+
+def open_operations(rings: Path) -> tuple[RingWriter, Any]:
+    """A ring with one operation done and three begun, and the ends that are still to come."""
+    ring = RingWriter(rings)
+    ring.communicator(0, COMM)
+    told = operations(1, 4)
+    begun, ends = told[(told["operation"] == 1) | (told["kind"] != 5)], told[told["kind"] == 5]
+    ring.append(begun)
+    return ring, ends[1:]
+
+
+def test_an_operation_that_ends_after_a_restart_is_told_in_full(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    ring, ends = open_operations(rings)
+    first = started(config)
+    first.step()
+    first.finish()
+    assert sealed_rows(STILL_OPEN) == [(2,), (3,), (4,)]
+    ring.append(ends)
+    started(config).finish()
+    assert sealed_rows(STILL_OPEN) == []
+    assert sealed_rows(
+        "SELECT seq, op, count, algo, channels, ended_ns - started_ns FROM ops "
+        "WHERE ended_ns IS NOT NULL AND seq > 1 ORDER BY seq"
+    ) == [(seq, "AllReduce", 1024, "RING", 2, 100) for seq in (2, 3, 4)]
+
+
+def test_after_a_kill_too(config: Configuration, rings: Path, sealed_rows: Rows) -> None:
+    ring, ends = open_operations(rings)
+    first = started(config)
+    first.step()
+    first.seal(first._clock())
+    first.step()
+    first._commit(first._clock())
+    killed(first)
+    ring.append(ends)
+    started(config).finish()
+    assert sealed_rows(STILL_OPEN) == []
+    assert sealed_rows("SELECT count(*) FROM ops WHERE ended_ns IS NOT NULL") == [(4,)]
+    assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(0,)]
+
+
+def test_ends_that_were_read_and_lost_are_told_by_the_boards(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    ring, ends = open_operations(rings)
+    first = started(config)
+    first.step()
+    first.seal(first._clock())
+    first.step()
+    first._commit(first._clock())
+    ring.append(ends[:2])
+    first._drain(first._clock())  # read, and not committed
+    killed(first)
+    second = started(config)
+    second.step()
+    second.finish()
+    assert sealed_rows(STILL_OPEN) == [(4,)]
+    assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(2,)]
+
+
+def test_a_loss_is_counted_however_many_collectors_die_at_their_start(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    ring, ends = open_operations(rings)
+    first = started(config)
+    first.step()
+    first._commit(first._clock())
+    ring.append(ends[:2])
+    first._drain(first._clock())  # read, and not committed
+    killed(first)
+    for _ in range(5):
+        killed(started(config))
+    started(config).finish()
+    assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(2,)]
+
+
+def test_what_a_collector_read_before_its_first_commit_is_counted_too(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    ring, _ = open_operations(rings)
+    first = started(config)
+    first._drain(first._clock())
+    killed(first)
+    started(config).finish()
+    read = int(ring.header["head"][0])
+    assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(read,)]
+
+
+def test_one_that_dies_between_two_stores_leaves_its_bookmarks_too(
+    config: Configuration, rings: Path
+) -> None:
+    open_operations(rings)
+    first = started(config)
+    first.step()
+    for _ in range(4):
+        first.seal(first._clock())
+        first._recorder.commit(first._clock().realtime_ns)  # a new store, and nothing more
+    killed(first)
+    started(config).finish()
+    for shard in sealed_shards(config.data_dir):
+        with open_shards([shard]) as shards:
+            marks = f"SELECT name FROM {shards.con.sql('FROM shards').fetchall()[0][0]}.bookmarks"
+            assert any("/drained" in name for (name,) in shards.con.sql(marks).fetchall())
+
+
+def test_a_process_that_ended_meanwhile_has_nothing_in_flight(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    ring, _ = open_operations(rings)
+    first = started(config)
+    first.step()
+    first.finish()
+    ring.close()
+    second = started(config)
+    second.step()
+    second.finish()
+    assert sealed_rows(STILL_OPEN) == []
+
+
+def test_what_is_in_flight_stays_so_behind_a_restart(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    open_operations(rings)
+    for _ in range(3):
+        agent = started(config)
+        agent.step()
+        agent.finish()
+    assert sealed_rows(STILL_OPEN) == [(2,), (3,), (4,)]
+    assert sealed_rows("SELECT count(*) FROM ops WHERE seq = 3") == [(3,)]
+
+
+def test_operations_are_kept_for_who_reads_them_alike() -> None:
+    import numpy as np
+
+    some = np.zeros(3, OPERATION)
+    some["operation"], some["algorithm"] = (1, 2, 3), b"RING"
+    kept = unpack(pack(some))
+    assert kept is not None and (kept == some).all()
+    assert unpack(b"????" + some.tobytes()) is None  # another layout
+    assert unpack(pack(some)[:-1]) is None
+    assert unpack(pack(np.zeros(100_000, OPERATION))) is None  # too many to be kept
+
+
+def test_what_the_boards_count_as_over_is_told_once_however_collectors_end(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    ring, ends = open_operations(rings)
+    first = started(config)
+    first.step()
+    first._commit(first._clock())
+    ring.append(ends)
+    first._drain(first._clock())  # read, and not committed
+    killed(first)
+    second = started(config)
+    second.step()
+    second.seal(second._clock())
+    killed(second)  # at once: nothing is collected behind the seal
+    third = started(config)
+    ring.append(operations(5, 1))
+    third._drain(third._clock())  # read, and not committed
+    killed(third)
+    fourth = started(config)
+    fourth.step()
+    fourth.finish()
+    assert sealed_rows("SELECT seq, count(*) FROM ops WHERE done GROUP BY seq ORDER BY seq") == [
+        (seq, 1) for seq in (1, 2, 3, 4)
+    ]

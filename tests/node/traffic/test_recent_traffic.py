@@ -1,0 +1,110 @@
+"""What queue pairs sent, remembered: within its memory and its minute, and told as it was."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncall.core.units import NS_PER_S
+from oncall.evidence import Incident
+from oncall.node.store.batch import Batch
+from oncall.node.traffic.epochs import EPOCH_NS, Epochs
+from oncall.node.traffic.recent_traffic import MOST_RAW, REST_NS, Flow, RecentTraffic
+
+NOW_NS = 1_795_000_000 * NS_PER_S
+FIRST = NOW_NS // EPOCH_NS
+FLOWS = [
+    Flow("dpa", "n", "mlx5_0", 7),
+    Flow("wr", "n", "mlx5_0", 7, "j", 3),
+    Flow("proxy", "n", None, None, "j", 3, 2**64 - 1, 4, 1),
+]
+
+
+def epochs(*rows: tuple[int, int, int]) -> Epochs:
+    return Epochs(*np.array(rows, np.int64).reshape(-1, 3).T)
+
+
+def told(batch: Batch, columns: str = "start_ns, bytes, undercount") -> list[tuple[Any, ...]]:
+    with Incident.empty() as incident:
+        incident.append("epochs", batch.columns)
+        return incident.con.execute(f"SELECT {columns} FROM epochs ORDER BY ALL").fetchall()
+
+
+def test_each_source_s_knowledge_of_a_flow_is_told() -> None:
+    recent = RecentTraffic(most_bytes=1200)
+    recent.add(FLOWS, epochs((0, FIRST, 1), (1, FIRST, 2), (2, FIRST, 3)), NOW_NS)
+    names = list(asdict(FLOWS[0]))
+    found = told(recent.between(0, 2**62), f"bytes, {', '.join(names)}")
+    assert found == [(n + 1, *asdict(flow).values()) for n, flow in enumerate(FLOWS)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 10**6), st.integers(1, 2**32 - 1)),
+                min_size=1, max_size=30), st.booleans(), st.integers(1, 5))  # fmt: skip
+def test_what_is_remembered_comes_back_as_it_was(
+    rows: list[tuple[int, int, int]], lossy: bool, pieces: int
+) -> None:
+    recent = RecentTraffic(most_bytes=12 * 30)
+    for piece in range(pieces):
+        part = [(flow, FIRST + epoch, size) for flow, epoch, size in rows[piece::pieces]]
+        recent.add(FLOWS, epochs(*part), NOW_NS, undercount=lossy)
+    wanted = [((FIRST + epoch) * EPOCH_NS, size, lossy) for _, epoch, size in rows]
+    columns = recent.between(0, 2**62).columns
+    found = [columns[name].tolist() for name in ("start_ns", "bytes", "undercount")]
+    assert sorted(zip(*found, strict=True)) == sorted(wanted)
+    assert recent.bytes == 12 * len(rows) and recent.forgotten == 0
+
+
+def test_too_much_and_too_old_is_forgotten_oldest_first() -> None:
+    recent = RecentTraffic(most_bytes=12 * 100)
+    for at in range(200):
+        recent.add(FLOWS[:1], epochs((0, FIRST + at, 1)), NOW_NS + at * EPOCH_NS)
+    assert (recent.forgotten, recent.bytes) == (100, 1200)
+    assert told(recent.between(0, 2**62))[0][0] == (FIRST + 100) * EPOCH_NS
+    assert recent.whole_since_ns == (FIRST + 100) * EPOCH_NS
+    recent.add([], epochs(), NOW_NS + 61 * NS_PER_S)
+    assert (recent.forgotten, recent.bytes) == (100, 0)
+
+
+def test_flows_that_are_gone_are_forgotten_and_others_keep_their_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("oncall.node.traffic.recent_traffic._MOST_FLOWS", 8)
+    recent = RecentTraffic(most_bytes=12 * 20)
+    for qpn in range(100):
+        recent.add([Flow("dpa", "n", "mlx5_0", qpn)], epochs((0, FIRST + qpn, qpn + 1)), NOW_NS)
+    found = told(recent.between(0, 2**62), "qpn, bytes")
+    assert found == [(qpn, qpn + 1) for qpn in range(80, 100)]
+    assert len(recent._flows) <= 30
+
+
+def test_raw_epochs_are_wanted_around_a_trigger_and_once_a_minute() -> None:
+    recent = RecentTraffic(most_bytes=2**24)
+    second = NS_PER_S // EPOCH_NS
+    for at in range(-5, 5):
+        recent.add(FLOWS[:1], epochs((0, FIRST + at * second, 1)), NOW_NS)
+    recent.trigger(NOW_NS, NOW_NS)
+    assert recent.wanted(NOW_NS) == []
+    (batch,) = recent.wanted(NOW_NS + NS_PER_S // 2)
+    assert [round((row[0] - NOW_NS) / NS_PER_S) for row in told(batch)] == [-2, -1, 0]
+    recent.trigger(NOW_NS + NS_PER_S, NOW_NS)
+    assert recent.wanted(NOW_NS + 10 * NS_PER_S) == []
+    recent.trigger(NOW_NS + REST_NS + 1, NOW_NS + REST_NS)
+    assert recent.wanted(NOW_NS + 2 * REST_NS) == []  # there is nothing any more
+
+
+def test_of_too_many_wanted_the_newest_are_told_in_parts() -> None:
+    recent = RecentTraffic(most_bytes=2**24)
+    for piece in range(3):
+        at = FIRST - 2**16 + np.arange(2**16) * 3 // 4 + piece
+        recent.add(FLOWS[:1] * 2, Epochs(np.full(2**16, 1), at, at), NOW_NS)
+    more = Epochs(np.zeros(2**16, np.int64), FIRST - np.arange(2**16) % 9, np.full(2**16, 5))
+    recent.add(FLOWS[:1], more, NOW_NS)
+    recent.trigger(NOW_NS, NOW_NS)
+    parts = recent.wanted(NOW_NS + NS_PER_S)
+    assert sum(part.rows for part in parts) == MOST_RAW and max(p.rows for p in parts) == 5_000
+    assert sum((part.columns["bytes"] == 5).sum() for part in parts) == 2**16

@@ -1,0 +1,156 @@
+"""Notifications over real sockets: who is heard, and that nothing else does harm."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncall.core.errors import BadInput
+from oncall.core.units import NS_PER_S
+from oncall.node.common.source import Instant
+from oncall.node.triggers.channel import (
+    FRESH_NS,
+    MOST_AT_ONCE,
+    Channel,
+    read_secret,
+)
+from oncall.node.triggers.flows import Flow
+from oncall.node.triggers.notification import (
+    MOST_DETECTIONS,
+    NOTIFICATION_BYTES,
+    Notification,
+    decode,
+    is_sealed,
+)
+
+SECRET = b"of all collectors"
+NOW = Instant(1_800_000_000 * NS_PER_S, 5 * NS_PER_S)
+FLOW = Flow(0xFEDC_BA98_7654_3210, 3, 4)
+TOLD = Notification(FLOW, 2, NOW.realtime_ns)
+
+NOTIFICATIONS = st.builds(
+    Notification,
+    st.builds(Flow, st.integers(0, 2**64 - 1), *2 * [st.integers(-(2**31), 2**31 - 1)]),
+    st.integers(1, MOST_DETECTIONS),
+    st.integers(0, 2**62),
+)
+
+
+@pytest.fixture
+def channel() -> Iterator[Channel]:
+    with closing(Channel(SECRET, "127.0.0.3", 0)) as opened:
+        opened._port = opened._socket.getsockname()[1]
+        yield opened
+
+
+def told_to(channel: Channel, *datagrams: bytes) -> list[Notification]:
+    """What it believes of these; on loopback they are there when `sendto` returns."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        for data in datagrams:
+            stranger.sendto(data, ("127.0.0.3", channel._port))
+    return channel.received(NOW)
+
+
+# ---------------------------------------------------------------------- packets
+
+
+@given(told=NOTIFICATIONS, secret=st.binary(min_size=16, max_size=64))
+def test_what_is_told_is_what_is_understood(told: Notification, secret: bytes) -> None:
+    data = told.encoded(secret)
+    assert len(data) == NOTIFICATION_BYTES
+    assert decode(data) == told
+    assert is_sealed(data, secret) and not is_sealed(data, secret + b"!")
+
+
+@given(data=st.binary(max_size=2 * NOTIFICATION_BYTES))
+def test_anything_else_is_no_notification_or_not_sealed(data: bytes) -> None:
+    assert decode(data) is None or not is_sealed(data, SECRET)
+
+
+@given(told=NOTIFICATIONS, bit=st.integers(0, 8 * NOTIFICATION_BYTES - 1))
+def test_no_bit_of_it_can_be_changed(told: Notification, bit: int) -> None:
+    changed = bytearray(told.encoded(SECRET))
+    changed[bit // 8] ^= 1 << bit % 8
+    assert decode(bytes(changed)) is None or not is_sealed(bytes(changed), SECRET)
+
+
+# ---------------------------------------------------------------------- sockets
+
+
+def test_one_collector_hears_another(channel: Channel) -> None:
+    with closing(Channel(SECRET, "127.0.0.2", channel._port)) as other:
+        other.send(TOLD, ["127.0.0.3"])
+        assert channel.received(NOW) == [TOLD]
+        assert other.counted.sent == 1 and other.received(NOW) == []
+
+
+def test_an_ipv6_channel_hears_an_ipv4_one() -> None:
+    try:
+        v6 = Channel(SECRET, "::", 0)
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error.strerror}")
+    with closing(v6), closing(Channel(SECRET, "127.0.0.2", 0)) as v4:
+        v4._port, v6._port = (each._socket.getsockname()[1] for each in (v6, v4))
+        v4.send(TOLD, ["2001:db8::1", "127.0.0.1"])  # no way to the first
+        assert v6.received(NOW) == [TOLD]
+        v6.send(TOLD, ["127.0.0.2"])
+        assert v4.received(NOW) == [TOLD]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "malformed"),
+        (b"\xff" * NOTIFICATION_BYTES, "malformed"),
+        (TOLD.encoded(SECRET)[:-1], "malformed"),
+        (TOLD.encoded(SECRET) + b"!", "malformed"),
+        (b"\0" * 65_000, "malformed"),
+        (Notification(FLOW, 0, NOW.realtime_ns).encoded(SECRET), "malformed"),
+        (TOLD.encoded(b"of somebody else"), "foreign"),
+        (Notification(FLOW, 2, NOW.realtime_ns - FRESH_NS - 1).encoded(SECRET), "stale"),
+        (Notification(FLOW, 2, NOW.realtime_ns + FRESH_NS + 1).encoded(SECRET), "stale"),
+    ],
+)
+def test_what_is_not_to_be_believed_is_counted_and_nothing_else(
+    channel: Channel, data: bytes, why: str
+) -> None:
+    assert told_to(channel, data) == []
+    counted = {name: n for name, n in vars(channel.counted).items() if n}
+    assert counted == {why: 1}
+    assert len(channel.counted.sentences()) == 1
+
+
+def test_a_flood_costs_a_look_no_more_than_so_many_datagrams(channel: Channel) -> None:
+    found = told_to(channel, *[b"flood"] * MOST_AT_ONCE, TOLD.encoded(SECRET))
+    assert found == [] and channel.counted.malformed == MOST_AT_ONCE
+    assert channel.received(NOW) == [TOLD]
+
+
+def test_only_so_many_leave(channel: Channel) -> None:
+    assert sum(channel.may_send(NOW) for _ in range(1_000)) < 100
+
+
+# ----------------------------------------------------------------------- secret
+
+
+def test_a_secret_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_secret(path)
+    path.write_bytes(b"short\n")
+    path.chmod(0o600)
+    with pytest.raises(BadInput, match="at least 16 bytes"):
+        read_secret(path)
+    path.write_bytes(SECRET + b"\n")
+    assert read_secret(path) == SECRET
+    path.chmod(0o640)
+    with pytest.raises(BadInput, match="chmod 600"):
+        read_secret(path)
+    with pytest.raises(BadInput, match="not a file"):
+        read_secret(Path("/dev/null"))

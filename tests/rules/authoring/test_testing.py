@@ -1,0 +1,150 @@
+"""Tests of rulebooks: short rows become evidence, and a failure says what to know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oncall.core.errors import RulebookError
+from oncall.rules.authoring.testing import TestResult, run_tests, test_files
+from oncall.rules.language.load import shipped_folder
+from oncall.rules.language.tests_file import TestCase, TestFile, communicator, evidence
+
+DEFAULTS = """\
+rulebook: tiny
+defaults:
+  ops: {comm: tp0, kind: coll, started_ns: 0, observed_ns: 400 s}
+tests:
+"""
+
+
+def results(folder: Path, tiny: str, tests: str) -> list[TestResult]:
+    (folder / "tiny.yaml").write_text(tiny)
+    (folder / "tiny.test.yaml").write_text(DEFAULTS + tests)
+    (file,) = test_files(folder)
+    return list(run_tests(file))
+
+
+SICK = "given: {ops: [{rank: 0-2, seq: 8}, {rank: 3, seq: 7, ended_ns: 2 s}]}"
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        "{verdict: H1}",
+        "{verdict: H1, blame: [3], path: [no], says: stopped at 7}",
+        "[{verdict: H1, blame: [3]}]",
+    ],
+)
+def test_what_is_expected_comes(tmp_path: Path, tiny: str, expect: str) -> None:
+    (result,) = results(tmp_path, tiny, f"  - {{name: sick, {SICK}, expect: {expect}}}\n")
+    assert result.passed, result.report
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        "{verdict: none}",
+        "[]",
+        "{verdict: skipped}",
+        "{verdict: H1, blame: [2]}",
+        "{verdict: H1, blame: [3, 2]}",
+        "{verdict: H1, path: [yes]}",
+        "{verdict: H1, says: nonsense}",
+        "[{verdict: H1}, {verdict: H1}]",
+    ],
+)
+def test_what_is_not_expected_fails(tmp_path: Path, tiny: str, expect: str) -> None:
+    (result,) = results(tmp_path, tiny, f"  - {{name: sick, {SICK}, expect: {expect}}}\n")
+    assert not result.passed
+
+
+def test_a_failure_shows_expectation_result_path_and_rows(tmp_path: Path, tiny: str) -> None:
+    tests = f"  - name: sick\n    {SICK}\n    expect: {{verdict: H1, blame: [2], path: [no]}}\n"
+    (result,) = results(tmp_path, tiny, tests)
+    assert result.line == 5
+    for part in (
+        "expected  H1 blaming [2], path no",
+        "got       H1 blaming [3], path no",
+        "Rank 3 stopped at 7; 3 ranks wait.",
+        "absent no -> H1",
+        "fact      absent: 1 row",
+        "rank  last_seq",
+    ):
+        assert part in result.report, part
+
+
+def test_healthy_skipped_and_changed_params(tmp_path: Path, tiny: str) -> None:
+    found = results(
+        tmp_path,
+        tiny,
+        "  - {name: all wait, given: {ops: [{rank: 0-3, seq: 8}]},"
+        " expect: {verdict: none, path: [yes]}}\n"
+        "  - {name: nothing, expect: {verdict: skipped}}\n"
+        f"  - {{name: patient, {SICK}, params: {{hang_after: 10 min}}, expect: []}}\n",
+    )
+    assert [one.report for one in found] == ["", "", ""]
+
+
+def test_a_simulated_cluster_is_evidence_too(tmp_path: Path, tiny: str) -> None:
+    scenario = "{tp: 2, pp: 1, dp: 2, duration: 5 s, micro_batches: 1}"
+    tests = f"  - {{name: simulated, simulate: {scenario}, expect: {{verdict: none}}}}\n"
+    (result,) = results(tmp_path, tiny, tests)
+    assert result.passed, result.report
+
+
+@pytest.mark.parametrize(
+    ("tests", "message"),
+    [
+        ("  - {name: x, expect: {verdict: H9}}", "tiny has no verdict `H9` (did you mean `H1`?)"),
+        ("  - {name: x, given: {opps: []}, expect: []}", "did you mean `ops`"),
+        ("  - {name: x, given: {opps: [{rank: 1}]}, expect: []}", "no evidence table `opps`"),
+        ("  - {name: x, given: {ops: [{rnk: 1}]}, expect: []}", "did you mean `rank`"),
+        ("  - {name: x, given: {ops: [{rank: 5-2}]}, expect: []}", "runs backwards"),
+        (
+            "  - {name: x, given: {ops: [{started_ns: soon}]}, expect: []}",
+            "no value for started_ns",
+        ),
+        (
+            "  - {name: x, given: {ops: [{rank: [1, 2]}]}, expect: []}",
+            "no value for rank (INTEGER)",
+        ),
+        ("  - {name: x, given: {ops: [{op: {a: 1}}]}, expect: []}", "no value for op (VARCHAR)"),
+        ("  - {name: x, given: {ops: [{rank: 1.5}]}, expect: []}", "no value for rank"),
+        ("  - {name: x, given: {qps: [{qpn: -1}]}, expect: []}", "`-1` is no value for qpn"),
+        ("  - {name: x, given: {ops: [{done: maybe}]}, expect: []}", "no value for done"),
+        ("  - {name: x, params: {hang_aftr: 3 s}, expect: []}", "did you mean `hang_after`"),
+        ("  - {name: x, expct: []}", "unknown key `expct` (did you mean `expect`?)"),
+        ("  - {name: x, expect: {verdict: H1, path: [maybe]}}", "yes, no or unknown"),
+    ],
+)
+def test_a_wrong_test_file_says_where(tmp_path: Path, tiny: str, tests: str, message: str) -> None:
+    with pytest.raises(RulebookError) as caught:
+        results(tmp_path, tiny, tests)
+    assert message in str(caught.value)
+    assert all(problem.line == 5 for problem in caught.value.problems)
+
+
+def test_a_test_file_without_its_rulebook(tmp_path: Path) -> None:
+    (tmp_path / "x.test.yaml").write_text("rulebook: gone\ntests: [{name: x, expect: []}]")
+    with pytest.raises(RulebookError, match="no rulebook `gone`"):
+        list(run_tests(tmp_path / "x.test.yaml"))
+
+
+def test_short_rows_stand_for_many() -> None:
+    row = {"rank": "0-2,7", "comm": "tp0", "seq": "1-3", "node": "gpu{rank}", "bytes": "2 KiB"}
+    row |= {"started_ns": "{seq} s", "ended_ns": None, "done": False}
+    test = TestCase(name="x", given={"ops": [row]}, expect=())
+    with evidence(TestFile(rulebook="x", tests=(test,)), test) as incident:
+        found = incident.con.execute(
+            "SELECT rank, seq, comm, bytes, started_ns, ended_ns, done, job FROM ops ORDER BY ALL"
+        ).fetchall()
+    assert len(found) == 12
+    assert found[-1] == (7, 3, communicator("tp0"), 2048, 3 * 10**9, None, False, "test")
+
+
+@pytest.mark.parametrize("file", sorted(shipped_folder().glob("*.test.yaml")), ids=lambda f: f.name)
+def test_the_shipped_rulebooks_pass_their_tests(file: Path) -> None:
+    failed = [f"{one.name}\n{one.report}" for one in run_tests(file) if not one.passed]
+    assert not failed, "\n".join(failed)
