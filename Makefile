@@ -23,7 +23,7 @@ ELSEWHERE_PACKAGES := qemu-user libc6-arm64-cross libgcc-s1-arm64-cross musl
 OLD_DEBIAN := bullseye
 OLD_GLIBC := build/$(OLD_DEBIAN)
 
-.PHONY: dpa-riscv riscv-packages hooks-elsewhere elsewhere-packages demo test test-slow torture fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages pictures
+.PHONY: dpa-riscv riscv-packages hooks-elsewhere elsewhere-packages demo test test-slow torture fuzz test-vm vm-packages check format docs bench clean compiler native sanitize packages
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -157,11 +157,10 @@ format: $(VENV)/.tested-with
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# What the documentation shows, made by the program: reference, transcripts, pictures.
 docs: $(VENV)/.installed
 	$(BIN)/python -m oncall.cli.reference docs/reference
-
-# The console's pictures in docs/guide/console.md, by the console itself.
-pictures: $(VENV)/.installed
+	$(BIN)/python docs/transcripts.py
 	$(BIN)/python docs/pictures/make.py
 
 bench: $(VENV)/.installed

@@ -1,0 +1,23 @@
+"""What the documentation shows is what the program prints; `make docs` writes it anew."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+_PROGRAM = Path(__file__).parents[2] / "docs" / "transcripts.py"
+_spec = importlib.util.spec_from_file_location("transcripts", _PROGRAM)
+assert _spec and _spec.loader
+transcripts = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(transcripts)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [path for path in transcripts.DOCUMENTS if transcripts.has_transcripts(path)],
+    ids=lambda path: path.name,
+)
+def test_a_document_shows_what_the_program_prints(document: Path) -> None:
+    assert transcripts.transcribed(document) == document.read_text()
