@@ -105,7 +105,7 @@ def test_the_guide_names_every_key_and_its_example_loads(tmp_path: Path) -> None
     for cls in (Scenario, Fault, TrafficScenario, TrafficFault):
         for item in dataclasses.fields(cls):
             assert f"`{key_of(item)}`" in text, key_of(item)
-    examples = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    examples = re.findall(r"```yaml[^\n]*\n(.*?)```", text, re.DOTALL)
     assert examples
     for number, example in enumerate(examples):
         path = tmp_path / f"{number}.yaml"
