@@ -119,7 +119,14 @@ def slow(tmp_path: Path, port: int) -> Node:
 
 @contextmanager
 def sources(*nodes: Node) -> Iterator[list[TriggerSource]]:
-    opened = [TriggerSource(each.config, RecentTraffic(12_000)) for each in nodes]
+    opened = [
+        TriggerSource(
+            each.config.source_options.of(TriggerOptions),
+            each.config.surroundings(),
+            RecentTraffic(12_000),
+        )
+        for each in nodes
+    ]
     try:
         yield opened
     finally:

@@ -79,7 +79,13 @@ class Configuration:
     )
     sources: tuple[str, ...] = field(
         default_factory=on_by_default,
-        metadata=option("names", "what is collected", check=_known_sources, restart=True),
+        metadata=option(
+            "names",
+            'what is collected, such as ["rings", "gpus"]; default: every source that has a table '
+            "below, unless it is off by default",
+            check=_known_sources,
+            restart=True,
+        ),
     )
     root: Path = field(
         default=Path("/"),
