@@ -67,7 +67,7 @@ def test_every_source_says_what_it_collects_and_what_its_options_mean() -> None:
 def test_what_sources_share_is_made_once() -> None:
     made: list[object] = []
 
-    def shared(surroundings: Surroundings) -> object:
+    def shared(surroundings: Surroundings) -> object:  # noqa: ARG001
         made.append(object())
         return made[-1]
 

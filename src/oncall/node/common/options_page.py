@@ -27,7 +27,8 @@ def every_option() -> str:
         lines += [*_comment(f"{source.collects}{off}"), f"[{name}]"]
         for key, each in options_of(source.options).items():
             lines += _lines(key, each, getattr(source.options, each.name))
-        lines.append("")
+        if lines[-1]:
+            lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 
