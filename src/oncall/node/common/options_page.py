@@ -19,7 +19,7 @@ _WIDTH = 90
 def every_option() -> str:
     """A collector's file (TOML) in which every option stands with its default. What the machine
     decides, such as the node's name, is a comment."""
-    lines = []
+    lines: list[str] = []
     for key, each in options_of(Configuration).items():
         lines += _lines(key, each, each.default)
     for name, source in declared().items():

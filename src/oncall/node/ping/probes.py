@@ -93,7 +93,12 @@ class ProbeOptions(Polled):
         default=NS_PER_S, metadata=option("duration", "a ping not answered within it is lost")
     )
     respond: bool = field(
-        default=False, metadata=option("truth", "whether pings of other nodes are answered")
+        default=False,
+        metadata=option(
+            "truth",
+            "whether pings of other nodes are answered: but for `secret` in [triggers] all that "
+            "listens",
+        ),
     )
     address: str = field(
         default="", metadata=option("name", "the address that answers pings; empty: every one")
