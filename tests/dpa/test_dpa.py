@@ -16,6 +16,7 @@ from oncall.node.agent.agent import Agent
 from oncall.node.agent.recorder import Recorder
 from oncall.node.agent.sources import make_sources
 from oncall.node.common.config import Configuration
+from oncall.node.common.declaration import declared
 from oncall.node.common.log import Log
 from oncall.node.common.source import Collected, read_clock
 from oncall.node.dpa.dpa import DpaSource
@@ -46,6 +47,7 @@ def until(is_so: Callable[[], object], within_s: float = 30.0) -> None:
 def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """Four queue pairs send in turn from now on, of the last one each hundredth event is lost;
     when that begins, ns."""
+    declared()  # imports what a collector finds: not while the events pass
     begin_ns = time.time_ns() + 200_000_000
     path = tmp_path / "events"
     with path.open("w", encoding="ascii") as file:

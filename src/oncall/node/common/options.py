@@ -92,7 +92,7 @@ def _of_kind(told: Option, value: Any) -> Any:
             return Path(value)
         case "name" if isinstance(value, str):
             return value
-        case "port" if isinstance(value, int) and value in range(1, 65536):
+        case "port" if type(value) is int and value in range(1, 65536):
             return value
         case "choice" if isinstance(value, str) and value in told.choices:
             return value
