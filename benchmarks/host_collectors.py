@@ -104,22 +104,27 @@ def makers(root: Path) -> dict[str, Make]:
     gpus = [standin.StandinGpu(0x18 + number) for number in range(GPUS)]
     driver = standin.NvmlStandin(*gpus)
 
+    def every_ns(config: Configuration, source: str) -> int:
+        found: int = config.source_options.by_source[source].every_ns
+        return found
+
     def nics(config: Configuration) -> Source:
-        return OwnThread(RdmaNicSource(root, NODE, config.rdma_nics_every_ns, Statistics()))
+        return OwnThread(RdmaNicSource(root, NODE, every_ns(config, "rdma_nics"), Statistics()))
 
     def processes(config: Configuration) -> Source:
         rings = rings_dir(config.run_dir)
-        return OwnThread(HostProcessSource(Path("/"), rings, NODE, config.host_processes_every_ns))
+        each_ns = every_ns(config, "host_processes")
+        return OwnThread(HostProcessSource(Path("/"), rings, NODE, each_ns))
 
     return {
         "rdma_nics": nics,
         "gpus": lambda config: OwnThread(
-            GpuSource(root, NODE, config.gpus_every_ns, lambda: driver)
+            GpuSource(root, NODE, every_ns(config, "gpus"), lambda: driver)
         ),
-        "hosts": lambda config: OwnThread(HostSource(root, NODE, config.hosts_every_ns)),
+        "hosts": lambda config: OwnThread(HostSource(root, NODE, every_ns(config, "hosts"))),
         "host_processes": processes,
         "kernel_log": lambda config: OwnThread(
-            KernelLogSource(Path("/"), NODE, config.kernel_log_every_ns)
+            KernelLogSource(Path("/"), NODE, every_ns(config, "kernel_log"))
         ),
     }
 

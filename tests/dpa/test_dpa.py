@@ -16,6 +16,7 @@ from oncall.node.agent.agent import Agent
 from oncall.node.agent.recorder import Recorder
 from oncall.node.agent.sources import make_sources
 from oncall.node.common.config import Configuration
+from oncall.node.common.declaration import declared
 from oncall.node.common.log import Log
 from oncall.node.common.source import Collected, read_clock
 from oncall.node.dpa.dpa import DpaSource
@@ -46,6 +47,7 @@ def until(is_so: Callable[[], object], within_s: float = 30.0) -> None:
 def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """Four queue pairs send in turn from now on, of the last one each hundredth event is lost;
     when that begins, ns."""
+    declared()  # imports what a collector finds: not while the events pass
     begin_ns = time.time_ns() + 200_000_000
     path = tmp_path / "events"
     with path.open("w", encoding="ascii") as file:
@@ -64,10 +66,12 @@ def test_what_queue_pairs_sent_is_in_a_shard(poller: Path, tmp_path: Path, event
         run_dir=tmp_path / "run",
         keep_free_bytes=0,
         sources=("dpa",),
-        dpa_poller=str(poller),
-        dpa_nics=("mlx5_standin",),
-        dpa_every_ns=50_000_000,
-        dpa_all_epochs=True,
+    ).with_source(
+        "dpa",
+        poller=str(poller),
+        nics=("mlx5_standin",),
+        every_ns=50_000_000,
+        all_epochs=True,
     )
     config.data_dir.mkdir()
     log = Log()
@@ -245,7 +249,10 @@ def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("program", "nics", "why"),
-    [(None, ["mlx5_0"], "dpa_poller is not set"), (Path("/bin/true"), [], "dpa_nics names none")],
+    [
+        (None, ["mlx5_0"], "`poller` in [dpa] is not set"),
+        (Path("/bin/true"), [], "`nics` in [dpa] names none"),
+    ],
 )
 def test_without_a_poller_there_is_nothing_to_see(
     program: Path | None, nics: Sequence[str], why: str

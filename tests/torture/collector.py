@@ -24,7 +24,7 @@ from oncall.node.store.wire import Request
 
 NODE = "gpu017"
 _WITHIN_S = 300.0  # for anything to happen on a machine that does much other work
-_IMPORTED = ["oncall.cli.commands", "oncall.node.agent.service", "oncall.node.agent.sources"]
+_IMPORTED = ["oncall.cli.commands", "oncall.node.agent.service"]
 _SETTINGS = {
     "keep_free": "0 B",
     "sources": ["rings"],

@@ -114,11 +114,8 @@ def collect() -> dict[str, int]:
     config = replace(
         Configuration(node="guest", data_dir=CONTROL / "data", run_dir=Path("/tmp/run")),
         sources=("rdma_nics", "probes"),
-        probes_respond=True,
-        probes_targets=("10.77.0.2",),
-        probes_every_ns=100_000_000,
         keep_free_bytes=0,
-    )
+    ).with_source("probes", respond=True, targets=("10.77.0.2",), every_ns=100_000_000)
     make_folders(config)
     agent, _ = build(config, Log())
     agent.step()

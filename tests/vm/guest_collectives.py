@@ -104,9 +104,8 @@ class Collector:
             Configuration(node=node, data_dir=folder / node, run_dir=run_dir(folder, rank)),
             sources=("rings", "verbs", "traffic"),
             seal_every_ns=3600 * NS_PER_S,
-            traffic_every_ns=3 * NS_PER_S,
             keep_free_bytes=0,
-        )
+        ).with_source("traffic", every_ns=3 * NS_PER_S)
         make_folders(config)
         sources = make_sources(config, {})
         bare = [each._source if isinstance(each, OwnThread) else each for each in sources]

@@ -14,6 +14,7 @@ from typing import Any
 import typer
 
 from oncall.cli.commands import app
+from oncall.node.common import options_page
 from oncall.report import contract, schema
 from oncall.rules.language.schema import rulebook_schema
 
@@ -43,6 +44,7 @@ def _helps(command: Any, parent: typer.Context | None, name: str) -> Iterator[tu
 
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
+    "collector.md": options_page.to_markdown,
     "schema.md": schema.to_markdown,
     "diagnosis.schema.json": lambda: _json_page(contract.schema()),
     "rulebook.schema.json": lambda: _json_page(rulebook_schema()),

@@ -7,12 +7,13 @@ import tempfile
 from pathlib import Path
 
 from oncall.core.errors import BadInput
-from oncall.node.common.config import Configuration
+from oncall.node.common.declaration import default_options
 from oncall.node.common.source import Collected, Source, read_clock
 from oncall.node.dpa.dpa_pages import FrameKind, read_page, split_frames
 from oncall.node.rings.rings import RingSource
 from oncall.node.traffic.recent_traffic import RecentTraffic
-from oncall.node.verbs.verbs import VerbsSource
+from oncall.node.traffic.shared_traffic import TrafficOptions
+from oncall.node.verbs.verbs import VerbsOptions, VerbsSource
 from oncall.node.verbs.verbs_process import Limits
 
 from ..registry import file_of, target
@@ -58,11 +59,12 @@ def _verbs() -> list[bytes]:
 @target(_verbs)
 def verbs_files(data: bytes) -> None:
     """The same of a verbs file."""
-    config = Configuration()
-    recent = RecentTraffic(config.traffic_memory_bytes)
-    limits = Limits(config.verbs_window, config.verbs_timeout_ns, config.verbs_all_epochs)
+    defaults = default_options()
+    recent = RecentTraffic(defaults.of(TrafficOptions).memory_bytes)
+    options = defaults.of(VerbsOptions)
+    limits = Limits(options.window, options.timeout_ns, options.all_epochs)
     with file_of(data, "1-1.verbs") as path:
-        every_ns = config.verbs_every_ns
+        every_ns = options.every_ns
         _collect_all(VerbsSource(path.parent, "gpu017", every_ns, limits, _HOUR_NS, recent))
 
 

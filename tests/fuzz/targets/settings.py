@@ -17,12 +17,15 @@ seal_every = "30 s"
 keep = "2 d"
 keep_bytes = "10 GiB"
 sources = ["rings", "hosts"]
-probes_targets = ["gpu[001-512]"]
-probes_by = "rail"
-probes_rail_name = "{node}-rail{rail}"
-probes_port = 7766
-verbs_window = 50
-dpa_all_epochs = true
+[probes]
+targets = ["gpu[001-512]"]
+by = "rail"
+rail_name = "{node}-rail{rail}"
+port = 7766
+[verbs]
+window = 50
+[dpa]
+all_epochs = true
 """
 _FLEET = b"""[fleet]
 hosts = "gpu[001-512]"

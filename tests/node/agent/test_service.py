@@ -240,13 +240,14 @@ def test_sighup_reads_the_configuration_again(
     config: Configuration, until: Until, toml: Path
 ) -> None:
     with collecting(config, until, "--config", str(toml)) as collector:
-        toml.write_text('seal_every = "1 s"\nkeep_free = "0 B"\n')
+        toml.write_text('seal_every = "1 s"\nkeep_free = "0 B"\n[gpus]\nevery = "3 s"\n')
         collector.process.send_signal(signal.SIGHUP)
         until(lambda: "a shard every 1 s" in collector.said)
+        assert "warning: [gpus] every: changes only with a restart" in collector.said
         toml.write_text("seal_evry = 1\n")
         collector.process.send_signal(signal.SIGHUP)
         until(lambda: "configuration not read again" in collector.said)
-        assert "unknown key `seal_evry`" in collector.said
+        assert "unknown option `seal_evry`; did you mean `seal_every`?" in collector.said
         assert collector.process.poll() is None
 
 

@@ -13,7 +13,8 @@ import pytest
 from oncall.node.agent.agent import Agent
 from oncall.node.agent.recorder import Recorder
 from oncall.node.agent.sources import make_sources
-from oncall.node.common.config import SOURCES, Configuration
+from oncall.node.common.config import Configuration
+from oncall.node.common.declaration import declared
 from oncall.node.common.log import Log
 
 from .. import sysfs
@@ -44,7 +45,7 @@ def collect_once(config: Configuration, root: Path) -> str:
 def test_every_source_is_collected_unless_told_otherwise(config: Configuration) -> None:
     made = make_sources(replace(config, sources=Configuration().sources), {})
     try:
-        assert [source.name for source in made] == list(SOURCES)
+        assert [source.name for source in made] == list(declared())
     finally:
         for source in made:
             source.close()
@@ -62,7 +63,7 @@ def test_this_machine_tells_what_is_here_and_what_is_not(
     assert sealed_rows(
         "SELECT DISTINCT rows, error, note FROM collectors WHERE source = 'rdma_nics'"
     ) == [(0, None, note)]
-    assert sealed_rows("SELECT count(DISTINCT source) FROM collectors") == [(len(SOURCES) + 1,)]
+    assert sealed_rows("SELECT count(DISTINCT source) FROM collectors") == [(len(declared()) + 1,)]
     assert sealed_rows("SELECT count(*) FROM nics") == [(0,)]
 
 
@@ -102,7 +103,7 @@ def test_a_source_that_cannot_be_made_is_said_and_the_others_go_on(
     def refuse(*_: object) -> object:
         raise OSError(98, "Address already in use")
 
-    monkeypatch.setattr("oncall.node.agent.sources.RdmaNicSource", refuse)
+    monkeypatch.setattr("oncall.node.rdma.rdma_nics.RdmaNicSource", refuse)
     log = Log()
     told = replace(config, sources=("rdma_nics", "hosts"))
     agent = Agent(told, make_sources(told, {}), Recorder(told, log), log)

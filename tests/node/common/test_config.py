@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from oncall.core.configuration import parse_toml
 from oncall.core.errors import BadInput, UsageError
-from oncall.node.common.config import Configuration, key_of, load
-
-GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "collect.md"
+from oncall.node.common.config import Configuration, load, reload
+from oncall.node.common.declaration import declared, default_options
+from oncall.node.common.options import options_of
+from oncall.node.common.options_page import every_option
 
 
 def _file(folder: Path, text: str) -> Path:
@@ -42,14 +44,27 @@ def test_the_command_line_counts_more_than_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [
-        ('node = "a"\n\nseal_evry = "1 s"\n', 3, "unknown key `seal_evry`; known are node,"),
+        (
+            'node = "a"\n\nseal_evry = "1 s"\n',
+            3,
+            "`seal_evry`; did you mean `seal_every`?",
+        ),
         ("# first\nseal_every = 30\n", 2, '30 is no duration such as "30 s"'),
         ('keep_bytes = "3 s"\n', 1, 'no size such as "1 GiB"'),
         ('seal_every = "-3 s"\n', 1, "below zero"),
         ('socket_group = "yes"\n', 1, "no true or false"),
-        ('sources = ["rings", "moon"]\n', 1, "unknown source 'moon'; known are rings"),
+        ('sources = ["rings", "moon"]\n', 1, "unknown source `moon`; known are dpa, gpus"),
         ("seal_operations = 0\n", 1, "no number above zero"),
-        ("[rings]\nx = 1\n", 1, "unknown key `rings`"),
+        ("[rings]\nx = 1\n", 1, "[rings] has no options"),
+        ('gpus_every = "1 s"\n', 1, "`gpus_every`; did you mean `every` in [gpus]?"),
+        ('[gpu]\nevery = "1 s"\n', 1, "did you mean [gpus]?"),
+        ("gpus = 3\n", 1, "`gpus` is a table: write its options in [gpus]"),
+        ('[hosts]\n[gpus]\nevry = "1 s"\n', 3, "`evry` in [gpus]; did you mean `every`?"),
+        ('[gpus]\nseal_every = "1 s"\n', 2, "did you mean `seal_every`, above all tables?"),
+        ("[probes]\ncolour = 1\n", 2, "unknown option `colour` in [probes]; known are every,"),
+        ('[gpus]\nevery = "1 s"\n[hosts]\nevery = 1\n', 4, "`every` in [hosts]: 1 is no duration"),
+        ("hosts.every = 1\n", 1, "`every` in [hosts]: 1 is no duration"),
+        ("\nhosts = {every = 1}\n", 2, "`every` in [hosts]: 1 is no duration"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(
@@ -77,7 +92,26 @@ def test_the_node_is_named_as_the_hooks_name_it(monkeypatch: pytest.MonkeyPatch)
     assert load(None).node == "gpu042"
 
 
-def test_the_guide_names_every_key() -> None:
-    guide = GUIDE.read_text()
-    missing = [f.name for f in fields(Configuration) if f"`{key_of(f.name)}`" not in guide]
-    assert not missing
+def test_options_of_a_source_are_a_table(tmp_path: Path) -> None:
+    told = load(_file(tmp_path, 'seal_every = "45 s"\n[gpus]\nevery = "3 s"\n'))
+    assert told.seal_every_ns == 45 * 10**9
+    assert told.source_options == default_options().changed("gpus", every_ns=3 * 10**9)
+
+
+def test_the_page_of_options_is_a_file_with_every_default(tmp_path: Path) -> None:
+    text = every_option()
+    assert load(_file(tmp_path, text)) == Configuration()
+    tables = parse_toml(text, tmp_path)
+    for name, source in declared().items():
+        assert set(tables[name]) == set(options_of(source.options))
+    for key in options_of(Configuration):
+        assert f"\n{key} = " in text or f"\n# {key} = " in text
+
+
+def test_what_changes_only_with_a_restart_is_named_and_kept() -> None:
+    running = Configuration()
+    wanted = replace(running, seal_every_ns=1, root=Path("/host")).with_source("gpus", every_ns=1)
+    went_on, waiting = reload(running, wanted)
+    assert waiting == ["root", "[gpus] every"]
+    assert went_on == replace(running, seal_every_ns=1)
+    assert reload(running, running) == (running, [])

@@ -19,7 +19,7 @@ from oncall.node.common.source import read_clock
 from oncall.node.ping.flights import Oddities
 from oncall.node.ping.local_nics import LocalNic, local_nics
 from oncall.node.ping.pinglist import Pair, Turns, pairs
-from oncall.node.ping.probes import ProbeSource
+from oncall.node.ping.probes import ProbeOptions, ProbeSource
 
 MS = 1_000_000
 NICS = [LocalNic(f"mlx5_{k}", f"eth{k}", f"10.0.{k}.1", 1) for k in range(2)]
@@ -79,16 +79,17 @@ def probing(config: Configuration) -> Configuration:
     return replace(
         config,
         sources=("probes",),
-        probes_every_ns=2 * MS,
-        probes_address="127.0.0.1",
-        probes_port=port,
         root=config.data_dir,  # no RDMA there
-    )
+    ).with_source("probes", every_ns=2 * MS, address="127.0.0.1", port=port)
+
+
+def source_of(config: Configuration) -> ProbeSource:
+    return ProbeSource(config.source_options.of(ProbeOptions), config.node, config.root)
 
 
 @contextmanager
 def responder(probing: Configuration) -> Iterator[ProbeSource]:
-    source = ProbeSource(replace(probing, node="gpu018", probes_respond=True))
+    source = source_of(replace(probing, node="gpu018").with_source("probes", respond=True))
     source.collect(read_clock())
     yield source
     source.close()
@@ -102,9 +103,11 @@ def test_pings_end_up_in_a_shard(
 ) -> None:
     with responder(probing):
         agent = make_agent(
-            **{name: getattr(probing, name) for name in ("sources", "root", "probes_port")},
-            probes_every_ns=2 * MS,
-            probes_targets=("127.0.0.1",),
+            sources=probing.sources,
+            root=probing.root,
+            source_options=probing.source_options.changed(
+                "probes", targets=("127.0.0.1",), address=""
+            ),
         )
         until(lambda: agent.step() or agent._accounts["probes"].rows >= 10)
         agent.finish()
@@ -121,7 +124,7 @@ def test_pings_end_up_in_a_shard(
 
 
 def test_without_being_told_nobody_is_pinged_and_nothing_listens(config: Configuration) -> None:
-    source = ProbeSource(config)
+    source = source_of(config)
     collected = source.collect(read_clock())
     assert not collected.batches and not collected.problems
     assert len(collected.notes) == 2
@@ -131,8 +134,8 @@ def test_without_being_told_nobody_is_pinged_and_nothing_listens(config: Configu
 def test_whom_nothing_answers_for_and_whom_nobody_knows_are_named(
     probing: Configuration, until: Callable[[Callable[[], object]], None]
 ) -> None:
-    told = replace(probing, probes_targets=("127.0.0.1", "no-such-node.invalid", probing.node))
-    source = ProbeSource(told)
+    targets = ("127.0.0.1", "no-such-node.invalid", probing.node)
+    source = source_of(probing.with_source("probes", targets=targets))
     said: set[str] = set()
 
     def both_are_told() -> bool:
@@ -158,26 +161,26 @@ def test_a_port_that_is_taken_is_said(probing: Configuration) -> None:
 def test_the_pinglist_is_a_node_set_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "collect.toml"
     path.write_text(
-        'probes_targets = ["gpu[001-003]", "login"]\nprobes_by = "mesh"\nprobes_port = 9000\n'
-        'probes_rail_name = "{node}-ib{rail}"\nprobes_timeout = "200 ms"\n'
+        '[probes]\ntargets = ["gpu[001-003]", "login"]\nby = "mesh"\nport = 9000\n'
+        'rail_name = "{node}-ib{rail}"\ntimeout = "200 ms"\n'
     )
-    told = load(path)
-    assert told.probes_targets == ("gpu001", "gpu002", "gpu003", "login")
-    assert (told.probes_by, told.probes_port, told.probes_timeout_ns) == ("mesh", 9000, 200 * MS)
+    told = load(path).source_options.of(ProbeOptions)
+    assert told.targets == ("gpu001", "gpu002", "gpu003", "login")
+    assert (told.by, told.port, told.timeout_ns) == ("mesh", 9000, 200 * MS)
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('probes_targets = "gpu[1-"', "no set of hosts"),
-        ('probes_by = "ring"', '"rail" or "mesh"'),
-        ("probes_port = 70000", "port from 1 to 65535"),
-        ('probes_rail_name = "{host}"', "{node} and {rail} only"),
+        ('targets = "gpu[1-"', "no set of hosts"),
+        ('by = "ring"', '"mesh" or "rail"'),
+        ("port = 70000", "port from 1 to 65535"),
+        ('rail_name = "{host}"', "{node} and {rail} only"),
     ],
 )
 def test_what_is_wrong_with_it_is_named(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "collect.toml"
-    path.write_text(text)
+    path.write_text("[probes]\n" + text)
     with pytest.raises(BadInput) as raised:
         load(path)
     assert problem in raised.value.problem

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,7 @@ from oncall.node.triggers.node import CAPTURES_AT_ONCE
 from oncall.node.triggers.notification import NOTIFICATION_BYTES, Notification
 from oncall.node.triggers.peer_addresses import PeerAddresses
 from oncall.node.triggers.source import TriggerSource
+from oncall.node.triggers.trigger_options import TriggerOptions
 
 COMM = 0xFEDC_BA98_7654_3210
 SECRET = "nobody else knows this"
@@ -78,11 +79,13 @@ def node(folder: Path, name: str, address: str, port: int, rank: int) -> Node:
         run_dir=folder / "run",
         sources=("triggers",),
         root=folder / "root",  # no RDMA there
-        triggers_capture=True,
-        triggers_every_ns=20_000_000,
-        triggers_secret=str(secret),
-        triggers_address=address,
-        triggers_port=port,
+    ).with_source(
+        "triggers",
+        capture=True,
+        every_ns=20_000_000,
+        secret=str(secret),
+        address=address,
+        port=port,
     )
     config.data_dir.mkdir()
     rings_dir(config.run_dir).mkdir(parents=True)
@@ -116,7 +119,14 @@ def slow(tmp_path: Path, port: int) -> Node:
 
 @contextmanager
 def sources(*nodes: Node) -> Iterator[list[TriggerSource]]:
-    opened = [TriggerSource(each.config, RecentTraffic(12_000)) for each in nodes]
+    opened = [
+        TriggerSource(
+            each.config.source_options.of(TriggerOptions),
+            each.config.surroundings(),
+            RecentTraffic(12_000),
+        )
+        for each in nodes
+    ]
     try:
         yield opened
     finally:
@@ -150,11 +160,12 @@ def test_what_is_lacking_is_said_and_captures_go_on(waiter: Node, slow: Node, wi
     if without == "verbs":
         next(rings_dir(waiter.config.run_dir).glob("*.verbs")).unlink()
     elif without == "secret":
-        waiter.config = replace(waiter.config, triggers_secret=str(waiter.config.data_dir / "no"))
+        nothing = str(waiter.config.data_dir / "no")
+        waiter.config = waiter.config.with_source("triggers", secret=nothing)
     elif without == "readable":
-        Path(waiter.config.triggers_secret).chmod(0o644)
+        Path(waiter.config.source_options.of(TriggerOptions).secret).chmod(0o644)
     else:
-        waiter.config = replace(waiter.config, triggers_address=SLOW)
+        waiter.config = waiter.config.with_source("triggers", address=SLOW)
     now = read_clock()
     with sources(slow, waiter) as (standing, waiting):
         told = waiting.collect(now)
@@ -178,12 +189,12 @@ def test_peers_are_those_who_owe_data_to_the_process(waiter: Node) -> None:
 @contextmanager
 def collecting(each: Node, until: Until) -> Iterator[subprocess.Popen[str]]:
     config = each.config
+    options = config.source_options.of(TriggerOptions)
     toml = config.data_dir.with_name("collect.toml")
     toml.write_text(
         f'node = "{config.node}"\nsources = ["triggers"]\nroot = "{config.root}"\n'
-        'keep_free = "0 B"\nseal_every = "500 ms"\ntriggers_capture = true\n'
-        f'triggers_secret = "{config.triggers_secret}"\ntriggers_port = {config.triggers_port}\n'
-        f'triggers_address = "{config.triggers_address}"\n'
+        'keep_free = "0 B"\nseal_every = "500 ms"\n[triggers]\ncapture = true\n'
+        f'secret = "{options.secret}"\nport = {options.port}\naddress = "{options.address}"\n'
     )
     places = ["--data-dir", str(config.data_dir), "--run-dir", str(config.run_dir)]
     log = toml.with_name("log")

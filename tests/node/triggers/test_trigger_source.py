@@ -20,7 +20,7 @@ from oncall.node.common.config import Configuration
 from oncall.node.common.log import Log
 from oncall.node.common.source import Instant, read_clock
 from oncall.node.ping.ping import Ping, Target
-from oncall.node.ping.probes import ProbeSource, pings_batch
+from oncall.node.ping.probes import ProbeOptions, ProbeSource, pings_batch
 from oncall.node.rings.ring_layout import Wait
 from oncall.node.store.catalog import sealed_shards
 from oncall.node.store.places import rings_dir
@@ -31,6 +31,7 @@ from oncall.node.traffic.recent_traffic import Flow as QueuePair
 from oncall.node.triggers.flows import Flow
 from oncall.node.triggers.in_flight import Boards
 from oncall.node.triggers.source import TriggerSource
+from oncall.node.triggers.trigger_options import TriggerOptions
 
 MS = 1_000_000
 
@@ -59,16 +60,12 @@ def capturing(config: Configuration) -> Iterator[Configuration]:
     told = replace(
         config,
         sources=("triggers",),
-        triggers_capture=True,
-        triggers_every_ns=10 * MS,
-        probes_port=port,
-        probes_address="127.0.0.1",
-        probes_targets=("127.0.0.1",),
         root=config.data_dir,  # no RDMA there
     )
-    responder = ProbeSource(
-        replace(told, node="gpu018", sources=("probes",), probes_respond=True, probes_targets=())
-    )
+    told = told.with_source("triggers", capture=True, every_ns=10 * MS)
+    told = told.with_source("probes", port=port, address="127.0.0.1", targets=("127.0.0.1",))
+    answering = replace(told.source_options.of(ProbeOptions), respond=True, targets=())
+    responder = ProbeSource(answering, "gpu018", told.root)
     responder.collect(read_clock())
     yield told
     responder.close()
@@ -78,7 +75,11 @@ def capturing(config: Configuration) -> Iterator[Configuration]:
 def source_of(
     config: Configuration, recent: RecentTraffic | None = None
 ) -> Iterator[TriggerSource]:
-    source = TriggerSource(config, recent or RecentTraffic(12_000))
+    source = TriggerSource(
+        config.source_options.of(TriggerOptions),
+        config.surroundings(),
+        recent or RecentTraffic(12_000),
+    )
     try:
         yield source
     finally:
@@ -154,7 +155,7 @@ def test_a_closer_look_ends(capturing: Configuration) -> None:
     ring.communicator(0, identity=0xC0FFEE)
     post(ring, 0, Wait.SEND_WIRE, 2 * NS_PER_S)
     now = read_clock()
-    with source_of(replace(capturing, probes_timeout_ns=MS)) as source:
+    with source_of(capturing.with_source("probes", timeout_ns=MS)) as source:
         assert source.collect(now).batches
         assert source._look.lasts
         ring.transfers["operation"] = 0  # it goes on
@@ -173,4 +174,4 @@ def test_without_being_told_it_opens_nothing(config: Configuration) -> None:
         source.see([pings_batch("gpu017", [])])
         collected = source.collect(read_clock())
         assert not collected.batches and not len(source._boards)
-    assert collected.notes == ("nothing is captured: triggers_capture is not set",)
+    assert collected.notes == ("nothing is captured: `capture` in [triggers] is not set",)

@@ -12,6 +12,7 @@ import pytest
 from oncall import native
 from oncall.core.errors import BadInput
 from oncall.node.agent.agent import Agent
+from oncall.node.common.declaration import default_options
 from oncall.node.verbs.verbs_file import VerbsReader
 from oncall.node.verbs.verbs_layout import HEADER
 
@@ -23,9 +24,8 @@ SealedRows = Callable[[str], list[tuple[Any, ...]]]
 
 @pytest.fixture
 def agent(make_agent: MakeAgent) -> Agent:
-    return make_agent(
-        sources=("verbs", "traffic"), verbs_every_ns=10_000_000, verbs_timeout_ns=100_000_000
-    )
+    options = default_options().changed("verbs", every_ns=10_000_000, timeout_ns=100_000_000)
+    return make_agent(sources=("verbs", "traffic"), source_options=options)
 
 
 @pytest.fixture
@@ -81,7 +81,8 @@ def test_a_request_that_stands_still_is_told_with_the_traffic_around_it(
 def test_every_epoch_is_stored_if_that_is_asked_for(
     make_agent: MakeAgent, process: Any, until: Until, sealed_rows: SealedRows
 ) -> None:
-    agent = make_agent(sources=("verbs",), verbs_every_ns=10_000_000, verbs_all_epochs=True)
+    options = default_options().changed("verbs", every_ns=10_000_000, all_epochs=True)
+    agent = make_agent(sources=("verbs",), source_options=options)
     process.tell("pair 7 8 128", *["post 7 10 1000", "poll"] * 20)
     until(lambda: agent.step() or rows_so_far(agent) >= 3)
     agent.finish()

@@ -11,12 +11,11 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 
 from oncall.core.units import NS_PER_S, format_number
 from oncall.node.agent.recorder import Recorder
 from oncall.node.common.account import Account, cpu_ns, rss_bytes
-from oncall.node.common.config import PROBES, RATES, Configuration
+from oncall.node.common.config import Configuration, reload
 from oncall.node.common.log import Log
 from oncall.node.common.own_thread import OwnThread
 from oncall.node.common.source import (
@@ -32,6 +31,7 @@ from oncall.node.common.source import (
 )
 from oncall.node.store.batch import Batch
 from oncall.node.store.bookmarks import Bookmark
+from oncall.node.traffic.shared_traffic import TrafficOptions
 
 _SEAL_AGAIN_NS = NS_PER_S  # after a seal that had to wait
 _FIRST_READING_NS = 5 * NS_PER_S  # that `once` waits for, of sources that are slow
@@ -61,6 +61,7 @@ class Agent:
         self._bookmarks: dict[str, Mapping[str, Bookmark]] = {}
         self._commit_at_ns = 0
         self._show_at_ns = 0
+        self._show_every_ns = config.source_options.of(TrafficOptions).every_ns
         self._seal_at_ns = clock().monotonic_ns + config.seal_every_ns
         self._seal_large_at_ns = 0
         self._offset_ns: int | None = None  # Unix time less CLOCK_MONOTONIC, at the last step
@@ -255,7 +256,7 @@ class Agent:
         """To watchers, every few seconds: who is there comes into the store at a seal only."""
         if not self._watchers or now.monotonic_ns < self._show_at_ns:
             return
-        self._show_at_ns = now.monotonic_ns + self._config.traffic_every_ns
+        self._show_at_ns = now.monotonic_ns + self._show_every_ns
         for source in self._sources:
             if isinstance(source, Watched):
                 self._show(source.present(now))
@@ -311,15 +312,11 @@ class Agent:
 
     def _reconfigure(self, config: Configuration) -> None:
         self._new_config = None
-        fixed = {name: getattr(self._config, name) for name in _FIXED}
-        if any(getattr(config, name) != value for name, value in fixed.items()):
-            self._log.warning(f"{', '.join(_FIXED)} change only with a restart")
-        self._config = replace(config, **fixed)
+        self._config, waiting = reload(self._config, config)
+        if waiting:
+            self._log.warning(f"{', '.join(waiting)}: changes only with a restart")
         self._recorder.configure(self._config)
         self._log.info(
             f"configuration read again: a shard every "
             f"{format_number(config.seal_every_ns / NS_PER_S)} s"
         )
-
-
-_FIXED = ("node", "data_dir", "run_dir", "root", "sources", *RATES, *PROBES, "socket_group")

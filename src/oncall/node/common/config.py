@@ -1,8 +1,11 @@
-"""What a collector is told: a TOML file, every key with a default, unknown keys refused.
+"""What a collector is configured to do: a TOML file, every option with a default, unknown ones
+refused. What each source can be told is a table of its own.
 
-node = "gpu017"
-seal_every = "30 s"
-keep_bytes = "10 GiB"
+    seal_every = "30 s"
+    sources = ["rings", "gpus"]
+
+    [gpus]
+    every = "1 s"
 """
 
 from __future__ import annotations
@@ -11,23 +14,23 @@ import os
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from oncall.core.configuration import parse_toml
 from oncall.core.errors import BadInput, UsageError
-from oncall.core.nodeset import expand_hosts
-from oncall.core.units import NS_PER_S, parse_quantity
-from oncall.node.ping.ping_packet import DEFAULT_PORT
-from oncall.node.ping.pinglist import By, check_rail_name
-from oncall.node.store.catalog import is_node_name
-from oncall.node.store.places import data_dir, run_dir
-
-SOURCES = (  # by name, as `sources.py` makes them
-    *("rings", "rdma_nics", "rdma_resources", "gpus", "hosts", "host_processes", "kernel_log"),
-    *("probes", "dpa", "verbs", "traffic", "triggers"),
+from oncall.core.units import NS_PER_S
+from oncall.node.common.declaration import (
+    SourceOptions,
+    Surroundings,
+    declared,
+    default_options,
+    on_by_default,
 )
+from oncall.node.common.options import hint, key_of, option, options_of, read_value
+from oncall.node.store.catalog import is_node_name
+from oncall.node.store.places import data_dir, rings_dir, run_dir
 
 
 def _node() -> str:
@@ -35,198 +38,150 @@ def _node() -> str:
     return os.environ.get("ONCALL_NODE") or socket.gethostname().partition(".")[0]
 
 
-def _key(kind: str, meaning: str) -> dict[str, str]:
-    return {"kind": kind, "meaning": meaning}
+def _known_sources(names: tuple[str, ...]) -> tuple[str, ...]:
+    known = {name: f"`{name}`" for name in declared()}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"unknown source `{name}`{hint(name, known, known)}")
+    return names
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """Everything that can be configured. A field `keep_ns` or `keep_free_bytes` is spelt with
-    its unit in the file: `keep = "2 d"`, `keep_free = "1 GiB"`."""
+    """Everything that can be configured."""
 
     node: str = field(
-        default_factory=_node, metadata=_key("name", "this node's name, as SSH reaches it")
+        default_factory=_node,
+        metadata=option(
+            "name",
+            "this node's name, as SSH reaches it; "
+            "default: $ONCALL_NODE, else the host name up to its first dot",
+            restart=True,
+        ),
     )
     data_dir: Path = field(
-        default_factory=data_dir, metadata=_key("path", "the live store and the sealed shards")
+        default_factory=data_dir,
+        metadata=option(
+            "path",
+            "the live store and the sealed shards; default: $ONCALL_DATA_DIR, else "
+            "/var/lib/oncall, or without root $XDG_STATE_HOME/oncall",
+            restart=True,
+        ),
     )
     run_dir: Path = field(
-        default_factory=run_dir, metadata=_key("path", "the rings and the collector's socket")
+        default_factory=run_dir,
+        metadata=option(
+            "path",
+            "the rings and the collector's socket; default: $ONCALL_RUN_DIR, else "
+            "/run/oncall, or without root $XDG_RUNTIME_DIR/oncall",
+            restart=True,
+        ),
     )
-    sources: tuple[str, ...] = field(default=SOURCES, metadata=_key("names", "what is collected"))
+    sources: tuple[str, ...] = field(
+        default_factory=on_by_default,
+        metadata=option(
+            "names",
+            'what is collected, such as ["rings", "gpus"]; default: every source that has a table '
+            "below, unless it is off by default",
+            check=_known_sources,
+            restart=True,
+        ),
+    )
     root: Path = field(
         default=Path("/"),
-        metadata=_key("path", "where the node's proc, sys and dev are, if not at /"),
-    )
-    rdma_nics_every_ns: int = field(
-        default=NS_PER_S // 4, metadata=_key("duration", "how often NICs' counters are read")
-    )
-    rdma_resources_every_ns: int = field(
-        default=10 * NS_PER_S, metadata=_key("duration", "how often queue pairs are listed")
-    )
-    gpus_every_ns: int = field(
-        default=NS_PER_S, metadata=_key("duration", "how often GPUs are read")
-    )
-    hosts_every_ns: int = field(
-        default=NS_PER_S, metadata=_key("duration", "how often the host is read")
-    )
-    host_processes_every_ns: int = field(
-        default=NS_PER_S, metadata=_key("duration", "how often training processes are read")
-    )
-    kernel_log_every_ns: int = field(
-        default=NS_PER_S, metadata=_key("duration", "how often the kernel log is read")
-    )
-    probes_every_ns: int = field(
-        default=NS_PER_S, metadata=_key("duration", "how often the next target is probed")
-    )
-    probes_targets: tuple[str, ...] = field(
-        default=(),
-        metadata=_key("nodes", "the nodes to ping, such as gpu[001-512]; none: no pings"),
-    )
-    probes_by: By = field(
-        default="rail",
-        metadata=_key("way", "rail: NIC k pings NIC k; mesh: every NIC pings every NIC"),
-    )
-    probes_rail_name: str = field(
-        default="{node}",
-        metadata=_key("template", "the name of a node's NIC k, such as {node}-rail{rail}"),
-    )
-    probes_timeout_ns: int = field(
-        default=NS_PER_S, metadata=_key("duration", "a ping not answered within is lost")
-    )
-    probes_respond: bool = field(
-        default=False, metadata=_key("truth", "whether pings of other nodes are answered")
-    )
-    probes_address: str = field(
-        default="", metadata=_key("name", "the address that answers pings; empty: every one")
-    )
-    probes_port: int = field(
-        default=DEFAULT_PORT, metadata=_key("port", "the UDP port of pings, here and there")
-    )
-    dpa_every_ns: int = field(
-        default=NS_PER_S, metadata=_key("duration", "how often NICs are asked for their epochs")
-    )
-    dpa_poller: str = field(
-        default="", metadata=_key("name", "the program of dpa/ that asks them; empty: none does")
-    )
-    dpa_nics: tuple[str, ...] = field(
-        default=(),
-        metadata=_key("nodes", "the RDMA devices it is started for, such as mlx5_[0-7]"),
-    )
-    dpa_all_epochs: bool = field(
-        default=False,
-        metadata=_key("truth", "whether every epoch of them is stored"),
-    )
-    verbs_every_ns: int = field(
-        default=NS_PER_S // 10,
-        metadata=_key("duration", "how often posted work requests are read"),
-    )
-    verbs_window: int = field(
-        default=50, metadata=_key("number", "work requests in a window (VenusTrace 4)")
-    )
-    verbs_timeout_ns: int = field(
-        default=NS_PER_S // 2,
-        metadata=_key("duration", "a request outstanding for longer is worth a probe"),
-    )
-    verbs_all_epochs: bool = field(
-        default=False,
-        metadata=_key(
-            "truth", "whether every epoch is stored, not only around what is stuck or late"
+        metadata=option(
+            "path",
+            "where the node's proc, sys and dev are, for a collector in a container",
+            restart=True,
         ),
-    )
-    traffic_every_ns: int = field(
-        default=2 * NS_PER_S,
-        metadata=_key("duration", "how often operations are looked for in what was sent"),
-    )
-    traffic_memory_bytes: int = field(
-        default=48 * 2**20,
-        metadata=_key("bytes", "what epochs of the last minute may take, of all queue pairs"),
-    )
-    triggers_capture: bool = field(
-        default=False,
-        metadata=_key("truth", "whether the network is looked at closely where a step is held up"),
-    )
-    triggers_every_ns: int = field(
-        default=NS_PER_S // 20,
-        metadata=_key("duration", "how often it is asked whether what ranks send stands still"),
-    )
-    triggers_stall_ns: int = field(
-        default=NS_PER_S // 2,
-        metadata=_key("duration", "nothing acknowledged for so long is a standstill"),
-    )
-    triggers_secret: str = field(
-        default="",
-        metadata=_key(
-            "name",
-            "a file with what collectors share to hand detections over; empty: they do not",
-        ),
-    )
-    triggers_address: str = field(
-        default="", metadata=_key("name", "the address that takes them; empty: every one")
-    )
-    triggers_port: int = field(
-        default=DEFAULT_PORT + 1, metadata=_key("port", "the UDP port of it, here and there")
     )
     drain_every_ns: int = field(
-        default=NS_PER_S // 5, metadata=_key("duration", "how often the rings are emptied")
+        default=NS_PER_S // 5,
+        metadata=option(
+            "duration",
+            "how often sources are asked; rings that fill up are emptied then, the others at "
+            "the next commit",
+        ),
     )
     commit_every_ns: int = field(
-        default=NS_PER_S, metadata=_key("duration", "how much a kill -9 can lose")
+        default=NS_PER_S,
+        metadata=option(
+            "duration",
+            "how often rows are committed: how much a kill -9 can lose; readings of the host, "
+            "GPUs and NICs, which come again every second, go together each 5 s",
+        ),
     )
     seal_every_ns: int = field(
-        default=30 * NS_PER_S, metadata=_key("duration", "how often a shard is sealed")
+        default=30 * NS_PER_S, metadata=option("duration", "how often a shard is sealed")
     )
     seal_operations: int = field(
-        default=100_000, metadata=_key("number", "a shard of so many operations is sealed sooner")
+        default=100_000,
+        metadata=option(
+            "number",
+            "a shard of so many operations is sealed sooner: what is done at a seal takes "
+            "memory by the operation",
+        ),
     )
     keep_ns: int = field(
-        default=48 * 3600 * NS_PER_S, metadata=_key("duration", "sealed shards older than this go")
+        default=48 * 3600 * NS_PER_S,
+        metadata=option(
+            "duration",
+            "sealed shards older than this are deleted; time that the node was off does not count",
+        ),
     )
     keep_bytes: int = field(
-        default=16 * 2**30, metadata=_key("bytes", "beyond this the oldest sealed shards go")
+        default=16 * 2**30,
+        metadata=option("bytes", "beyond this the shards sealed first are deleted, never the last"),
     )
     keep_free_bytes: int = field(
-        default=2**30, metadata=_key("bytes", "free disk left to others: no writing below it")
+        default=2**30,
+        metadata=option(
+            "bytes", "free disk left to others: below it nothing is written", restart=True
+        ),
     )
     backlog_bytes: int = field(
-        default=32 * 2**20, metadata=_key("bytes", "newest rows held while nothing can be written")
+        default=32 * 2**20,
+        metadata=option(
+            "bytes", "the newest rows, held in memory while nothing can be written", restart=True
+        ),
     )
     store_memory_bytes: int = field(
-        default=48 * 2**20, metadata=_key("bytes", "what DuckDB may use")
+        default=48 * 2**20, metadata=option("bytes", "what DuckDB may use")
     )
     ring_grace_ns: int = field(
         default=300 * NS_PER_S,
-        metadata=_key("duration", "how long the ring of a process that is gone is kept"),
+        metadata=option(
+            "duration", "how long the ring of a process that is gone is kept", restart=True
+        ),
     )
     socket_group: bool = field(
         default=False,
-        metadata=_key("truth", "whether the socket's group may ask too (mode 0660, not 0600)"),
+        metadata=option(
+            "truth",
+            "whether the socket's group may ask too: mode 0660 instead of 0600",
+            restart=True,
+        ),
     )
+    source_options: SourceOptions = field(default_factory=default_options)
 
+    def surroundings(self) -> Surroundings:
+        """What the sources of one collector are made in."""
+        return Surroundings(
+            self.node, self.root, rings_dir(self.run_dir), self.ring_grace_ns, self.source_options
+        )
 
-def key_of(name: str) -> str:
-    """How a field is spelt in the file: its unit stands in the value instead."""
-    # `keep_bytes` keeps its name, as `keep` is the time.
-    return name if name == "keep_bytes" else re.sub("_(ns|bytes)$", "", name)
-
-
-RATES = tuple(f"{name}_every_ns" for name in SOURCES if name != "rings")
-PROBES = tuple(
-    each.name
-    for each in fields(Configuration)
-    if each.name.startswith(("probes_", "dpa_", "verbs_", "traffic_", "triggers_"))
-)
-_KEYS = {key_of(declared.name): declared for declared in fields(Configuration)}
+    def with_source(self, source: str, **values: object) -> Configuration:
+        """With other values of fields of one source's options."""
+        return replace(self, source_options=self.source_options.changed(source, **values))
 
 
 def load(path: Path | None, told: Mapping[str, Any] | None = None) -> Configuration:
     """The configuration in a file, if any, with what the command line told on top.
 
-    Raises BadInput with file, line and key for what is wrong in the file, UsageError for what is
-    wrong in `told`.
+    Raises BadInput with file, line and option for what is wrong in the file, UsageError for what
+    is wrong in `told`.
     """
-    values = _read(path) if path else {}
-    configuration = replace(Configuration(), **values)
+    configuration = _read(path) if path else Configuration()
     configuration = replace(
         configuration, **{key: value for key, value in (told or {}).items() if value is not None}
     )
@@ -235,81 +190,107 @@ def load(path: Path | None, told: Mapping[str, Any] | None = None) -> Configurat
     return configuration
 
 
-def _read(path: Path) -> dict[str, Any]:
+def reload(running: Configuration, wanted: Configuration) -> tuple[Configuration, list[str]]:
+    """What a running collector goes on with, and which options change only when it is started
+    again: those that say so, and those of sources, which take them when they are made."""
+    held = {
+        each.name: getattr(running, each.name)
+        for key, each in options_of(Configuration).items()
+        if each.metadata["option"].restart
+    }
+    waiting = [key_of(name) for name, value in held.items() if getattr(wanted, name) != value]
+    for name, options in running.source_options.by_source.items():
+        others = wanted.source_options.by_source[name]
+        waiting += [
+            f"[{name}] {key}"
+            for key, each in options_of(options).items()
+            if getattr(others, each.name) != getattr(options, each.name)
+        ]
+    return replace(wanted, **held, source_options=running.source_options), waiting
+
+
+# ------------------------------------------------------------------------- the file
+
+
+def _read(path: Path) -> Configuration:
     try:
         text = path.read_text(encoding="utf-8")
-        table = parse_toml(text, path)
+        content = parse_toml(text, path)
     except OSError as error:
         raise BadInput(str(path), f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadInput(str(path), "not a text file in UTF-8") from error
-    values = {}
-    for key, value in table.items():
-        place = f"{path}:{_line_of(text, key)}"
-        if key not in _KEYS:
-            known = ", ".join(_KEYS)
-            raise BadInput(place, f"unknown key `{key}`; known are {known}")
-        declared = _KEYS[key]
-        try:
-            values[declared.name] = _value(declared.metadata["kind"], value)
-        except (UsageError, ValueError) as error:
-            raise BadInput(place, f"`{key}`: {error}") from error
-    return values
+    file = _File(path, text)
+    own = {key: value for key, value in content.items() if key not in declared()}
+    values = file.values(own, options_of(Configuration), _meant())
+    configuration = Configuration(**values)
+    for name, each in declared().items():
+        if name in content:
+            table = file.table(name, content[name], options_of(each.options))
+            configuration = configuration.with_source(name, **table)
+    return configuration
 
 
-def _value(kind: str, value: Any) -> Any:
-    """A value as its field wants it. Raises ValueError or UsageError if it is of another kind."""
-    match kind:
-        case "duration" | "bytes":
-            quantity = parse_quantity(value) if isinstance(value, str) else None
-            if quantity is None or quantity.dimension != kind:
-                example = "30 s" if kind == "duration" else "1 GiB"
-                raise ValueError(f'{value!r} is no {_WORDS[kind]} such as "{example}"')
-            if not isinstance(quantity.value, int) or quantity.value < 0:
-                raise ValueError(f"{value!r} is below zero")
-            return quantity.value
-        case "number" if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-        case "truth" if isinstance(value, bool):
-            return value
-        case "path" if isinstance(value, str):
-            return Path(value)
-        case "name" if isinstance(value, str):
-            return value
-        case "port" if isinstance(value, int) and value in range(1, 65536):
-            return value
-        case "way" if value in get_args(By):
-            return value
-        case "template" if isinstance(value, str):
-            return check_rail_name(value)
-        case "nodes" if isinstance(value, (str, list)):
-            listed = [value] if isinstance(value, str) else value
-            return tuple(node for text in listed for node in expand_hosts(str(text)))
-        case "names" if isinstance(value, list):
-            unknown = [name for name in value if name not in SOURCES]
-            if unknown:
-                raise ValueError(f"unknown source {unknown[0]!r}; known are {', '.join(SOURCES)}")
-            return tuple(value)
-    raise ValueError(f"{value!r} is no {_WORDS[kind]}")
+def _meant() -> dict[str, str]:
+    """What an unknown key above all tables may mean, and where that stands: `gpus_every` is
+    `every` in [gpus]."""
+    own = {key: f"`{key}`" for key in options_of(Configuration)}
+    tables = {name: f"[{name}]" for name in declared()}
+    inside = {
+        f"{name}_{key}": f"`{key}` in [{name}]"
+        for name, each in declared().items()
+        for key in options_of(each.options)
+    }
+    return inside | tables | own
 
 
-_WORDS = {
-    "duration": "duration",
-    "bytes": "size",
-    "number": "number above zero",
-    "truth": "true or false",
-    "path": "path",
-    "name": "name",
-    "names": "list of names",
-    "nodes": 'node set such as "gpu[001-512]", or list of them',
-    "port": "port from 1 to 65535",
-    "way": '"rail" or "mesh"',
-    "template": "name",
-}
+@dataclass(frozen=True)
+class _File:
+    """A file being read, to name lines of it."""
+
+    path: Path
+    text: str
+
+    def table(self, name: str, value: Any, known: Mapping[str, Field[Any]]) -> dict[str, Any]:
+        """The fields that table [name] sets. Raises BadInput."""
+        if not isinstance(value, dict):
+            raise BadInput(self._place(name), f"`{name}` is a table: write its options in [{name}]")
+        if not known and value:
+            raise BadInput(self._place(name), f"[{name}] has no options")
+        meant = {key: f"`{key}`, above all tables" for key in options_of(Configuration)}
+        meant |= {f"{name}_{key}": f"`{key}`" for key in known} | {key: f"`{key}`" for key in known}
+        return self.values(value, known, meant, name)
+
+    def values(
+        self,
+        table: Mapping[str, Any],
+        known: Mapping[str, Field[Any]],
+        meant: Mapping[str, str],
+        name: str = "",
+    ) -> dict[str, Any]:
+        """The fields that a table sets. Raises BadInput."""
+        where = f" in [{name}]" if name else ""
+        listed = known if name else (*known, *(f"[{each}]" for each in declared()))
+        values = {}
+        for key, value in table.items():
+            if key not in known:
+                problem = f"unknown option `{key}`{where}{hint(key, meant, listed)}"
+                raise BadInput(self._place(key, name), problem)
+            try:
+                values[known[key].name] = read_value(known[key], value)
+            except (UsageError, ValueError) as error:
+                raise BadInput(self._place(key, name), f"`{key}`{where}: {error}") from error
+        return values
+
+    def _place(self, key: str, table: str = "") -> str:
+        """The 1-based line that sets `key`, else that of its table, else 1."""
+        lines = self.text.splitlines()
+        start = _line_of(lines, table, 1) if table else 1
+        return f"{self.path}:{_line_of(lines, key, start, table)}"
 
 
-def _line_of(text: str, key: str) -> int:
-    """The 1-based line that sets `key`; 1 where it is spelt in another way."""
-    spelt = re.compile(rf"""\s*(\[+\s*)?["']?{re.escape(key)}["']?\s*[=.\]]""")
-    lines = text.splitlines()
-    return next((n for n, line in enumerate(lines, start=1) if spelt.match(line)), 1)
+def _line_of(lines: list[str], key: str, start: int, table: str = "") -> int:
+    dotted = rf"""(["']?{re.escape(table)}["']?\s*\.\s*)?""" if table else ""
+    spelt = re.compile(rf"""\s*(\[+\s*)?{dotted}["']?{re.escape(key)}["']?\s*[=.\]]""")
+    numbered = enumerate(lines[start - 1 :], start)
+    return next((number for number, line in numbered if spelt.match(line)), start)

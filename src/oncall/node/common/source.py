@@ -1,6 +1,7 @@
 """What a source of evidence is: a name, what happened since it was last asked, how things stand.
 
-A new source is a file beside this one with a class like this, and a line in `sources.py`.
+A new source is a file in a room of oncall.node with a class like this; declaration.py says how the
+collector finds it.
 """
 
 from __future__ import annotations

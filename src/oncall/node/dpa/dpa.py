@@ -7,13 +7,16 @@ and that is said. Epochs stay in memory (recent_traffic.py), where operations ar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oncall.core.units import NS_PER_S
-from oncall.node.common.source import Collected, Instant
+from oncall.node.common.declaration import Polled, Surroundings, source
+from oncall.node.common.options import option
+from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.dpa.dpa_pages import CLIPPED, UNDERCOUNT, Batches, Page
 from oncall.node.dpa.dpa_poller import PAUSES_S, Poller
 from oncall.node.rdma.nic_clock import NicClock
@@ -22,8 +25,31 @@ from oncall.node.rdma.rdma_netlink import queue_pairs
 from oncall.node.store.batch import Batch
 from oncall.node.traffic.epochs import Epochs
 from oncall.node.traffic.recent_traffic import Flow, RecentTraffic, epoch_rows
+from oncall.node.traffic.shared_traffic import recent_traffic
 
 _MOST_BATCHES = 8192  # of a poll and NIC: at most 262,144 rows
+
+
+@dataclass(frozen=True)
+class DpaOptions(Polled):
+    """Options of source `dpa`."""
+
+    every_ns: int = field(
+        metadata=option("duration", "how often NICs are asked for what their queue pairs sent")
+    )
+    poller: str = field(
+        default="",
+        metadata=option("name", "the program that asks them, built from dpa/; empty: none does"),
+    )
+    nics: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            "nodes", 'the RDMA devices it is started for, "mlx5_[0-7]" or a list; none: no epochs'
+        ),
+    )
+    all_epochs: bool = field(
+        default=False, metadata=option("truth", "whether every epoch of them is stored")
+    )
 
 
 class DpaSource:
@@ -52,7 +78,7 @@ class DpaSource:
         ]
         self._why_not: tuple[str, ...] = ()
         if not self._nics:
-            what = "dpa_nics names none" if program else "dpa_poller is not set"
+            what = "`nics` in [dpa] names none" if program else "`poller` in [dpa] is not set"
             self._why_not = (f"no NIC measures its queue pairs: {what}",)
 
     def collect(self, now: Instant) -> Collected:
@@ -177,3 +203,16 @@ def merge(batches: Batches) -> NDArray[np.void]:
         merged["units"] = np.add.reduceat(epochs["units"], starts)
         merged["flags"] = np.bitwise_or.reduceat(epochs["flags"], starts)
     return merged
+
+
+@source("dpa", every="1 s")
+def dpa(surroundings: Surroundings, options: DpaOptions) -> Source:
+    """What queue pairs sent, measured on BlueField-3 NICs."""
+    return DpaSource(
+        Path(options.poller) if options.poller else None,
+        options.nics,
+        surroundings.node,
+        surroundings.shared(recent_traffic),
+        options.every_ns,
+        options.all_epochs,
+    )

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.core.units import NS_PER_S
+from oncall.node.common.declaration import Polled, Surroundings, source
+from oncall.node.common.own_thread import OwnThread
 from oncall.node.common.rate_limit import RateLimits
-from oncall.node.common.source import Collected, Instant
+from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.gpu.gpu import COLUMNS, DriverGone, Gpu
 from oncall.node.gpu.nvml import ABSENT, Nvml, load_nvml, status
 from oncall.node.gpu.xid_events import XidWatch
@@ -204,3 +206,9 @@ def _untold(session: _Session) -> Iterator[str]:
         yield f"{count} × {model}: not told: {columns}"
     if session.xids and session.xids.unwatched:
         yield f"{len(session.xids.unwatched)} GPUs without Xid events"
+
+
+@source("gpus", every="1 s")
+def gpus(surroundings: Surroundings, options: Polled) -> Source:
+    """GPUs by NVML, their places and their Xids."""
+    return OwnThread(GpuSource(surroundings.root, surroundings.node, options.every_ns))

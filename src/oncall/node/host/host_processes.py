@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from oncall.node.common.source import Collected, Instant
+from oncall.node.common.declaration import Polled, Surroundings, source
+from oncall.node.common.own_thread import OwnThread
+from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.common.system_files import (
     counts_of,
     read_counts,
@@ -129,3 +131,10 @@ def _hidden(root: Path, ranks: list[LivingRank]) -> tuple[str, ...]:
         f"not to be seen under {root / 'proc'}: processes of {len(ranks)} living ranks "
         f"({numbers}{', ...' if len(ranks) > 8 else ''}), by hidepid or another PID namespace",
     )
+
+
+@source("host_processes", every="1 s")
+def host_processes(surroundings: Surroundings, options: Polled) -> Source:
+    """Training processes: processor time, memory, cgroups."""
+    root, rings, node = surroundings.root, surroundings.rings, surroundings.node
+    return OwnThread(HostProcessSource(root, rings, node, options.every_ns))

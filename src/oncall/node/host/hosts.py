@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from oncall.node.common.source import Collected, Instant
+from oncall.node.common.declaration import Polled, Surroundings, source
+from oncall.node.common.own_thread import OwnThread
+from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.common.system_files import (
     read_counts,
     read_number,
@@ -166,3 +168,9 @@ def _unseen(
     if None in errors.values():
         notes.append("no memory errors: no EDAC driver for this memory controller")
     return tuple(notes)
+
+
+@source("hosts", every="1 s")
+def hosts(surroundings: Surroundings, options: Polled) -> Source:
+    """Processors, memory and what waits for them."""
+    return OwnThread(HostSource(surroundings.root, surroundings.node, options.every_ns))

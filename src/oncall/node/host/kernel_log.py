@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.core.units import NS_PER_S
+from oncall.node.common.declaration import Polled, Surroundings, source
+from oncall.node.common.own_thread import OwnThread
 from oncall.node.common.rate_limit import RateLimits
-from oncall.node.common.source import Collected, Instant
+from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.common.system_files import read_text, whole_number
 from oncall.node.host.event_codes import known_line
 from oncall.node.store.batch import Batch, of_rows
@@ -163,3 +165,10 @@ def _printable(text: str) -> str:
 def _boot(root: Path) -> bytes:
     """Which boot this is; empty where it is not told."""
     return (read_text(root / "proc" / "sys" / "kernel" / "random" / "boot_id") or "").encode()
+
+
+@source("kernel_log", every="1 s")
+def kernel_log(surroundings: Surroundings, options: Polled) -> Source:
+    """Faults that the kernel logs."""
+    root, node = surroundings.root, surroundings.node
+    return OwnThread(KernelLogSource(root, node, options.every_ns, surroundings.bookmarks))

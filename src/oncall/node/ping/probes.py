@@ -1,7 +1,7 @@
 """The source `probes`: pings the nodes of a pinglist at a low rate, and answers their pings.
 
-Off unless told: without `probes_targets` nothing is sent, without `probes_respond` nothing
-listens. One ping leaves every `probes_every`, however long the list is; where both ends have RDMA
+Off unless configured: without `targets` nothing is sent, without `respond` nothing
+listens. One ping leaves each `every`, however long the list is; where both ends have RDMA
 and pyverbs, one by UDP and one by RDMA.
 """
 
@@ -15,15 +15,19 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
 
 from oncall.core.units import NS_PER_S
-from oncall.node.common.config import Configuration
-from oncall.node.common.source import Collected, Instant, say_bug
+from oncall.node.common.declaration import Polled, Surroundings, source
+from oncall.node.common.options import option
+from oncall.node.common.source import Collected, Instant, Source, say_bug
 from oncall.node.ping.flights import Oddities
 from oncall.node.ping.local_nics import LocalNic, local_nics, nics_by_index
 from oncall.node.ping.ping import Ping, Pinger, Pinging, Target
-from oncall.node.ping.pinglist import Pair, Turns, pairs, resolve
+from oncall.node.ping.ping_packet import DEFAULT_PORT
+from oncall.node.ping.pinglist import By, Pair, Turns, check_rail_name, pairs, resolve
 from oncall.node.ping.rdma_address import find
 from oncall.node.ping.rdma_endpoint import NoRdma, RdmaEndpoint
 from oncall.node.ping.rdma_ping import RdmaPinger, respond_by_rdma
@@ -56,13 +60,63 @@ def pings_batch(node: str, pings: Sequence[Ping]) -> Batch:
     return of_rows("pings", COLUMNS, rows)
 
 
+@dataclass(frozen=True)
+class ProbeOptions(Polled):
+    """Options of source `probes`; others ping as it is configured to."""
+
+    every_ns: int = field(
+        metadata=option("duration", "how often a ping leaves, however many targets there are")
+    )
+    targets: tuple[str, ...] = field(
+        default=(),
+        metadata=option(
+            "nodes", 'the nodes to ping, "gpu[001-512]" or a list; none: nobody is pinged'
+        ),
+    )
+    by: By = field(
+        default="rail",
+        metadata=option(
+            "choice",
+            "rail: NIC k pings NIC k; mesh: every NIC pings every NIC",
+            choices=get_args(By),
+        ),
+    )
+    rail_name: str = field(
+        default="{node}",
+        metadata=option(
+            "name",
+            'the name of a node\'s NIC k, such as "{node}-rail{rail}"',
+            check=check_rail_name,
+        ),
+    )
+    timeout_ns: int = field(
+        default=NS_PER_S, metadata=option("duration", "a ping not answered within it is lost")
+    )
+    respond: bool = field(
+        default=False,
+        metadata=option(
+            "truth",
+            "whether pings of other nodes are answered: but for `secret` in [triggers] all that "
+            "listens",
+        ),
+    )
+    address: str = field(
+        default="", metadata=option("name", "the address that answers pings; empty: every one")
+    )
+    port: int = field(
+        default=DEFAULT_PORT, metadata=option("port", "the UDP port of pings, here and there")
+    )
+
+
 class ProbeSource:
     """Pinger and responder have threads of their own: what they wait for holds up nothing."""
 
     name = "probes"
 
-    def __init__(self, config: Configuration) -> None:
-        self._config = config
+    def __init__(self, options: ProbeOptions, node: str, root: Path = Path("/")) -> None:
+        self._options = options
+        self._node = node
+        self._root = root
         self._began = False
         self._prober: Prober | None = None
         self._responding: list[Responding] = []
@@ -76,18 +130,18 @@ class ProbeSource:
             self._began = True
             self._begin()
         notes = sorted(self._without_rdma)
-        if not self._config.probes_respond:
-            notes.append("pings are not answered: probes_respond is not set")
+        if not self._options.respond:
+            notes.append("pings are not answered: `respond` in [probes] is not set")
         problems = [*self._problem, *(each.problem for each in self._responding if each.problem)]
         if self._responder is not None and self._responder.limited:
             problems.append("some pings came too fast and were not answered")
         if self._prober is None:
-            notes.append("nobody is pinged: probes_targets names no node")
+            notes.append("nobody is pinged: `targets` in [probes] names no node")
             return Collected(
                 problems=tuple(problems), notes=tuple(notes), cpu_ns=self._newly_used_ns()
             )
         pings = self._prober.take()
-        batches = (pings_batch(self._config.node, pings),) if pings else ()
+        batches = (pings_batch(self._node, pings),) if pings else ()
         problems += self._prober.problems()
         return Collected(
             batches,
@@ -114,28 +168,27 @@ class ProbeSource:
             responding.close()
 
     def _begin(self) -> None:
-        config = self._config
-        nics = local_nics(config.root)
-        if config.probes_respond:
+        nics = local_nics(self._root)
+        if self._options.respond:
             self._respond(nics)
-        nodes = [node for node in config.probes_targets if node != config.node]
+        nodes = [target for target in self._options.targets if target != self._node]
         if nodes:
             try:
-                self._prober = Prober(config, nics, nodes)
+                self._prober = Prober(self._options, self._root, nics, nodes)
             except OSError as error:
                 self._problem += (f"cannot ping: {error.strerror or error}",)
             else:
                 self._without_rdma |= self._prober.without_rdma
 
     def _respond(self, nics: Sequence[LocalNic]) -> None:
-        config = self._config
+        options = self._options
         try:
-            stamped = StampedSocket(config.probes_address, config.probes_port)
+            stamped = StampedSocket(options.address, options.port)
         except OSError as error:
-            place = f"{config.probes_address or '*'}:{config.probes_port}"
+            place = f"{options.address or '*'}:{options.port}"
             self._problem += (f"cannot answer pings at {place}: {error.strerror or error}",)
             return
-        by_rdma, there, without = respond_by_rdma(nics, config.root)
+        by_rdma, there, without = respond_by_rdma(nics, self._root)
         if without:
             self._without_rdma.add(without)
         by_index = nics_by_index(nics)
@@ -148,27 +201,31 @@ class Prober:
     """A thread that pings one pair after the other."""
 
     def __init__(
-        self, config: Configuration, nics: Sequence[LocalNic], nodes: Sequence[str]
+        self,
+        options: ProbeOptions,
+        root: Path,
+        nics: Sequence[LocalNic],
+        nodes: Sequence[str],
     ) -> None:
         self.dropped = 0
         self.cpu_ns = 0  # that its thread has used
-        self._config = config
+        self._port = options.port
         self._nics = nics
-        self._every_ns = config.probes_every_ns
+        self._every_ns = options.every_ns
         chance = random.Random()
-        self._turns = Turns(pairs(nics, nodes, config.probes_by, config.probes_rail_name), chance)
+        self._turns = Turns(pairs(nics, nodes, options.by, options.rail_name), chance)
         self._by_udp = [
-            Pinger(nic.nic, StampedSocket(nic.address), config.probes_timeout_ns) for nic in nics
+            Pinger(nic.nic, StampedSocket(nic.address), options.timeout_ns) for nic in nics
         ]
         self.without_rdma: set[str] = set()
         self._by_rdma: dict[int, RdmaPinger] = {}
         for number, nic in enumerate(nics):
             try:
-                endpoint = RdmaEndpoint(nic, config.root)
+                endpoint = RdmaEndpoint(nic, root)
             except NoRdma as error:
                 self.without_rdma.add(str(error))
             else:
-                self._by_rdma[number] = RdmaPinger(nic.nic, endpoint, config.probes_timeout_ns)
+                self._by_rdma[number] = RdmaPinger(nic.nic, endpoint, options.timeout_ns)
         self._pingers: list[Pinging] = [*self._by_udp, *self._by_rdma.values()]
         self._ways: dict[Pair, _Way] = {}
         self._unknown: dict[str, str] = {}  # name -> why it has no address
@@ -261,7 +318,7 @@ class Prober:
             return way
         here = self._nics[pair.here].address
         try:
-            udp = resolve(pair.name, self._config.probes_port, here)
+            udp = resolve(pair.name, self._port, here)
         except (OSError, UnicodeError) as error:
             self._unknown[pair.name] = getattr(error, "strerror", None) or str(error)
             way = _Way(now_ns + _TRY_AGAIN_NS)
@@ -281,3 +338,9 @@ class _Way:
     until_ns: int
     udp: Address | None = None
     rdma: Target | None = None
+
+
+@source("probes", every="1 s")
+def probes(surroundings: Surroundings, options: ProbeOptions) -> Source:
+    """Pings between nodes."""
+    return ProbeSource(options, surroundings.node, surroundings.root)

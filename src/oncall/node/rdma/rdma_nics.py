@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from oncall.core.units import NS_PER_S
-from oncall.node.common.source import Collected, Instant
+from oncall.node.common.declaration import Polled, Surroundings, source
+from oncall.node.common.own_thread import OwnThread
+from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.common.system_files import read_counts, read_text, whole_number
 from oncall.node.rdma.ethtool import Statistics
 from oncall.node.rdma.nic_counters import WANTED, pcie_waiting, port_counters, priority_counters
@@ -275,3 +277,9 @@ def _batch(table: str, rows: Iterable[dict[str, object]]) -> Batch:
     told = list(rows)
     names = list(told[0]) if told else []
     return of_rows(table, names, [list(row.values()) for row in told])
+
+
+@source("rdma_nics", every="250 ms")
+def rdma_nics(surroundings: Surroundings, options: Polled) -> Source:
+    """Counters, links and places of RDMA devices."""
+    return OwnThread(RdmaNicSource(surroundings.root, surroundings.node, options.every_ns))

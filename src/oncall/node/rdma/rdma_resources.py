@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from oncall.core.errors import BadInput
-from oncall.node.common.source import Collected, Instant
+from oncall.node.common.declaration import Polled, Surroundings, source
+from oncall.node.common.own_thread import OwnThread
+from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.rdma.rdma_netlink import NoRdma, QueuePair, queue_pairs
 from oncall.node.rings.living_ranks import LivingRank, living_ranks
 from oncall.node.store.batch import Batch, of_rows
@@ -81,3 +83,10 @@ class RdmaResourceSource:
             pair.pid,
             pair.state,
         )
+
+
+@source("rdma_resources", every="10 s")
+def rdma_resources(surroundings: Surroundings, options: Polled) -> Source:
+    """Queue pairs as the kernel lists them."""
+    root, rings, node = surroundings.root, surroundings.rings, surroundings.node
+    return OwnThread(RdmaResourceSource(root, node, options.every_ns, rings))

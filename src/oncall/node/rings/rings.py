@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from oncall.core.errors import BadInput
-from oncall.node.common.source import Collected, Instant
+from oncall.node.common.declaration import NoOptions, Surroundings, source
+from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.rings.process import Process
 from oncall.node.rings.ring import RingReader
 from oncall.node.rings.ring_room import who_is_not_recorded, why_no_ring
@@ -18,6 +19,7 @@ from oncall.node.rings.unrecorded import in_words, remove_outdated, unrecorded
 from oncall.node.store.batch import Batch
 from oncall.node.store.bookmarks import Bookmark, under
 from oncall.node.traffic.recent_traffic import RecentTraffic
+from oncall.node.traffic.shared_traffic import recent_traffic
 
 _MOST_RECORDS = 1 << 15  # of one ring at a time, so that one busy process starves no other
 _MOST_ROUNDS = 4
@@ -168,3 +170,15 @@ def strangers(living: Sequence[RingReader]) -> Iterator[str]:
                         f"{ring.path}: of user {ring.owner}, says it is rank {rank} of job {job}, "
                         "as a ring of another user does: one of them is forged"
                     )
+
+
+@source("rings")
+def rings(surroundings: Surroundings, options: NoOptions) -> Source:  # noqa: ARG001
+    """What the hooks in training processes record."""
+    return RingSource(
+        surroundings.rings,
+        surroundings.node,
+        surroundings.ring_grace_ns,
+        surroundings.bookmarks,
+        surroundings.shared(recent_traffic),
+    )

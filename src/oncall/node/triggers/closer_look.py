@@ -8,14 +8,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from oncall.core.units import NS_PER_S
-from oncall.node.common.config import Configuration
 from oncall.node.common.source import Instant
 from oncall.node.ping.local_nics import local_nics
 from oncall.node.ping.ping import Ping, Pinger, Target
 from oncall.node.ping.pinglist import pairs, resolve
-from oncall.node.ping.probes import pings_batch
+from oncall.node.ping.probes import ProbeOptions, pings_batch
 from oncall.node.ping.stamped_socket import StampedSocket
 from oncall.node.rdma.rdma_nics import RdmaNicSource
 from oncall.node.store.batch import Batch
@@ -28,8 +28,11 @@ MOST_TARGETS = 64
 class CloserLook:
     """One at a time; call `step` often while it lasts."""
 
-    def __init__(self, config: Configuration) -> None:
-        self._config = config
+    def __init__(self, node: str, root: Path, probes: ProbeOptions) -> None:
+        """`probes`: whom source `probes` pings, and how."""
+        self._node = node
+        self._root = root
+        self._probes = probes
         self._until_ns = 0
         self._counters: RdmaNicSource | None = None
         self._shots: list[tuple[Pinger, Target]] = []
@@ -43,8 +46,7 @@ class CloserLook:
     def begin(self, now: Instant) -> None:
         """Begin one; one that is under way lasts longer."""
         if not self.lasts:
-            config = self._config
-            self._counters = RdmaNicSource(config.root, config.node, 0)
+            self._counters = RdmaNicSource(self._root, self._node, 0)
             self._aim()
         self._until_ns = now.monotonic_ns + LASTS_NS
 
@@ -59,7 +61,7 @@ class CloserLook:
             ):
                 pinger.send(target)
         pings: list[Ping] = [ping for pinger in self._pingers for ping in pinger.ended()]
-        batches: list[Batch] = [pings_batch(self._config.node, pings)] if pings else []
+        batches: list[Batch] = [pings_batch(self._node, pings)] if pings else []
         if self._counters is not None:
             batches += self._counters.collect(now).batches
         under_way = any(pinger.next_deadline_ns() is not None for pinger in self._pingers)
@@ -76,16 +78,16 @@ class CloserLook:
         self._shots, self._pingers, self._counters, self._until_ns = [], [], None, 0
 
     def _aim(self) -> None:
-        config = self._config
-        nodes: Sequence[str] = [node for node in config.probes_targets if node != config.node]
+        probes = self._probes
+        nodes: Sequence[str] = [node for node in probes.targets if node != self._node]
         if not nodes:
             return
-        nics = local_nics(config.root)
+        nics = local_nics(self._root)
         self._pingers = [
-            Pinger(nic.nic, StampedSocket(nic.address), config.probes_timeout_ns) for nic in nics
+            Pinger(nic.nic, StampedSocket(nic.address), probes.timeout_ns) for nic in nics
         ]
-        listed = pairs(nics, nodes, config.probes_by, config.probes_rail_name)
+        listed = pairs(nics, nodes, probes.by, probes.rail_name)
         for pair in self._chance.sample(listed, min(MOST_TARGETS, len(listed))):
             with suppress(OSError, UnicodeError):  # source `probes` says whom it does not find
-                address = resolve(pair.name, config.probes_port, nics[pair.here].address)
+                address = resolve(pair.name, probes.port, nics[pair.here].address)
                 self._shots.append((self._pingers[pair.here], Target(pair.node, address)))

@@ -9,32 +9,31 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from oncall.core.errors import BadInput
-from oncall.node.common.config import Configuration
 from oncall.node.common.source import Instant
-from oncall.node.store.places import rings_dir
 from oncall.node.triggers.channel import Channel, read_secret
 from oncall.node.triggers.flows import Awaited
 from oncall.node.triggers.node import NodeTriggers
 from oncall.node.triggers.notification import Notification
 from oncall.node.triggers.peer_addresses import PeerAddresses
+from oncall.node.triggers.trigger_options import TriggerOptions
 
 
 class HandingOver:
     """Call `take` before the node's triggers look, and `give` after."""
 
-    def __init__(self, config: Configuration) -> None:
+    def __init__(self, options: TriggerOptions, rings: Path) -> None:
         self.problems: tuple[str, ...] = ()
         self._channel: Channel | None = None
         self._knows_nobody = False
-        self._addresses = PeerAddresses(rings_dir(config.run_dir))
-        if config.triggers_capture and config.triggers_secret:
+        self._addresses = PeerAddresses(rings)
+        if options.capture and options.secret:
             try:
-                secret = read_secret(Path(config.triggers_secret))
-                self._channel = Channel(secret, config.triggers_address, config.triggers_port)
+                secret = read_secret(Path(options.secret))
+                self._channel = Channel(secret, options.address, options.port)
             except BadInput as error:
                 self.problems = (f"nothing is handed over: {error}",)
             except OSError as error:
-                place = f"{config.triggers_address or '*'}:{config.triggers_port}"
+                place = f"{options.address or '*'}:{options.port}"
                 self.problems = (f"nothing is handed over at {place}: {error.strerror or error}",)
 
     @property

@@ -1,6 +1,6 @@
 """Source `triggers`: a closer look at the network where a step is held up, and a mark that it was.
 
-Off unless `triggers_capture` is set. It watches what ranks send and what `probes` measures; where
+Off unless `capture` is set. It watches what ranks send and what `probes` measures; where
 a round trip or a standstill is beyond what the step allows, it has raw epochs around that moment
 stored, reads NICs' counters densely, pings the nodes that are pinged anyway, and tells so in
 `host_events`.
@@ -14,17 +14,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from oncall.core.units import NS_PER_S, format_duration
-from oncall.node.common.config import Configuration
+from oncall.node.common.declaration import Surroundings, source
 from oncall.node.common.own_thread import OwnThread
-from oncall.node.common.source import Collected, Instant
+from oncall.node.common.source import Collected, Instant, Source
+from oncall.node.ping.probes import ProbeOptions
 from oncall.node.store.batch import Batch, of_rows
-from oncall.node.store.places import rings_dir
 from oncall.node.traffic.recent_traffic import RecentTraffic
+from oncall.node.traffic.shared_traffic import recent_traffic
 from oncall.node.triggers.closer_look import LASTS_NS, CloserLook
 from oncall.node.triggers.handing_over import HandingOver
 from oncall.node.triggers.in_flight import Boards
 from oncall.node.triggers.monitor import Capture, Policy
 from oncall.node.triggers.node import NodeTriggers
+from oncall.node.triggers.trigger_options import TriggerOptions
 
 _MOST_WAITING = 1_000  # batches of pings that wait for the next look
 _COLUMNS = ("node", "at_ns", "source", "code", "text")
@@ -37,14 +39,19 @@ class TriggerSource:
 
     name = "triggers"
 
-    def __init__(self, config: Configuration, recent: RecentTraffic) -> None:
-        self.every_ns = config.triggers_every_ns if config.triggers_capture else NS_PER_S
-        self._config = config
+    def __init__(
+        self, options: TriggerOptions, surroundings: Surroundings, recent: RecentTraffic
+    ) -> None:
+        self.every_ns = options.every_ns if options.capture else NS_PER_S
+        self._captures = options.capture
+        self._node = surroundings.node
         self._recent = recent
-        self._triggers = NodeTriggers(config.triggers_stall_ns, Policy(apart_ns=LASTS_NS))
-        self._boards = Boards(rings_dir(config.run_dir))
-        self._handing_over = HandingOver(config)
-        self._look = CloserLook(config)
+        self._triggers = NodeTriggers(options.stall_ns, Policy(apart_ns=LASTS_NS))
+        self._boards = Boards(surroundings.rings)
+        self._handing_over = HandingOver(options, surroundings.rings)
+        self._look = CloserLook(
+            surroundings.node, surroundings.root, surroundings.options.of(ProbeOptions)
+        )
         self._lock = threading.Lock()
         self._pings: list[Batch] = []
 
@@ -52,7 +59,7 @@ class TriggerSource:
 
     def see(self, batches: Sequence[Batch]) -> None:
         """Rows on their way into the store; of pings its own, too."""
-        if not self._config.triggers_capture:
+        if not self._captures:
             return
         mine = [batch for batch in batches if batch.table == "pings"]
         with self._lock:
@@ -62,8 +69,8 @@ class TriggerSource:
 
     def collect(self, now: Instant) -> Collected:
         """What was captured since the last call."""
-        if not self._config.triggers_capture:
-            return Collected(notes=("nothing is captured: triggers_capture is not set",))
+        if not self._captures:
+            return Collected(notes=("nothing is captured: `capture` in [triggers] is not set",))
         with self._lock:
             pings, self._pings = self._pings, []
         captures = self._seen(now)
@@ -110,7 +117,7 @@ class TriggerSource:
         self._look.begin(now)
         rows = [
             (
-                *(self._config.node, round(capture.at_ns) + now.offset_ns, "triggers"),
+                *(self._node, round(capture.at_ns) + now.offset_ns, "triggers"),
                 *(f"captured_{capture.reason}", sentence(capture)),
             )
             for capture in captures[:_MOST_TOLD]
@@ -145,3 +152,10 @@ class TriggerThread(OwnThread):
     def is_watching(self) -> bool:
         """Pings come as they come; nothing else is looked at."""
         return False
+
+
+@source("triggers", every="50 ms")
+def triggers(surroundings: Surroundings, options: TriggerOptions) -> Source:
+    """Pings, counters and epochs around where a step is held up."""
+    recent = surroundings.shared(recent_traffic)
+    return TriggerThread(TriggerSource(options, surroundings, recent))

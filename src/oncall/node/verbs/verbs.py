@@ -8,20 +8,52 @@ of requests (VenusTrace 3.2.2) and bytes an epoch (Pulse 4). Epochs stay in memo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from oncall.core.errors import BadInput
-from oncall.node.common.source import Collected, Instant
+from oncall.core.units import NS_PER_S
+from oncall.node.common.declaration import Polled, Surroundings, source
+from oncall.node.common.options import option
+from oncall.node.common.own_thread import OwnThread
+from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.common.system_files import read_text
 from oncall.node.ping.empty_probe import EmptyProbes
+from oncall.node.ping.probes import ProbeOptions
 from oncall.node.rdma.rdma_nics import link_rate
 from oncall.node.rings.shared_files import SharedFiles
 from oncall.node.store.batch import Batch
 from oncall.node.traffic.recent_traffic import RecentTraffic
+from oncall.node.traffic.shared_traffic import recent_traffic
 from oncall.node.verbs.verbs_file import VerbsReader
 from oncall.node.verbs.verbs_process import Limits, Stuck, VerbsProcess
 
 _MOST_REQUESTS = 1 << 17  # of one file at a time
+
+
+@dataclass(frozen=True)
+class VerbsOptions(Polled):
+    """Options of source `verbs`."""
+
+    every_ns: int = field(metadata=option("duration", "how often posted work requests are read"))
+    window: int = field(
+        default=50, metadata=option("number", "work requests in a window (VenusTrace 4)")
+    )
+    timeout_ns: int = field(
+        default=NS_PER_S // 2,
+        metadata=option(
+            "duration",
+            "a request outstanding for longer is reported and probed, and traffic around it stored",
+        ),
+    )
+    all_epochs: bool = field(
+        default=False,
+        metadata=option(
+            "truth",
+            "whether every epoch is stored, up to 100,000 rows a second and process, and not "
+            "only those around what is stuck or late",
+        ),
+    )
 
 
 class VerbsSource:
@@ -127,3 +159,20 @@ class VerbsSource:
         if self._processes and self._probes and self._probes.without:
             notes.append(f"no empty probes: {self._probes.without}")
         return tuple(notes)
+
+
+@source("verbs", every="100 ms")
+def verbs(surroundings: Surroundings, options: VerbsOptions) -> Source:
+    """What training processes post to RDMA NICs, seen by the verbs shim."""
+    port = surroundings.options.of(ProbeOptions).port
+    made = VerbsSource(
+        surroundings.rings,
+        surroundings.node,
+        options.every_ns,
+        Limits(options.window, options.timeout_ns, options.all_epochs),
+        surroundings.ring_grace_ns,
+        surroundings.shared(recent_traffic),
+        EmptyProbes(port, surroundings.root),
+        surroundings.root,
+    )
+    return OwnThread(made)
