@@ -46,9 +46,11 @@ class Communicators:
         self._before[changed] = self._now[changed]
         self._now[slots] = boards["number"]
         self._since_ns[slots] = boards["created_ns"]
-        others = self._boards[~np.isin(self._boards["number"], boards["number"])]
-        merged = np.concatenate([others, boards])
-        self._boards = merged[np.argsort(merged["number"], kind="stable")][-_MOST_KEPT:]
+        if not np.array_equal(self._boards["number"], boards["number"]):
+            others = self._boards.compress(~np.isin(self._boards["number"], boards["number"]))
+            boards = np.concatenate([others, boards])
+            boards = boards.take(np.argsort(boards["number"], kind="stable"))[-_MOST_KEPT:]
+        self._boards = boards
 
     def numbers(self, slots: Array, times_ns: Array) -> Array:
         """The communicator of each record (n,) by its slot and its time (CLOCK_MONOTONIC).

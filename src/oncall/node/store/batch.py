@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class Batch:
     rows: int
     columns: Mapping[str, ColumnData]
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """What it holds in memory, about."""
         return sum(_bytes(value) for value in self.columns.values())
