@@ -171,7 +171,7 @@ class Configuration:
         default=NS_PER_S // 5, metadata=_key("duration", "how often the rings are emptied")
     )
     commit_every_ns: int = field(
-        default=NS_PER_S, metadata=_key("duration", "how much a kill -9 can lose")
+        default=2 * NS_PER_S, metadata=_key("duration", "how much a kill -9 can lose")
     )
     seal_every_ns: int = field(
         default=30 * NS_PER_S, metadata=_key("duration", "how often a shard is sealed")

@@ -27,7 +27,7 @@ from oncall.node.rings.vocabulary import NCCL_IN_PROGRESS, NCCL_SUCCESS, POINT_T
 Array: TypeAlias = np.ndarray[Any, Any]
 
 MOST_IN_FLIGHT = 65_536
-_KIND_ENDS = np.arange(1, max(RecordKind) + 2, dtype=np.uint16)  # records of kind k are from end k-1 to end k
+_KINDS = np.arange(1, max(RecordKind) + 2, dtype=np.uint16)  # and one more, for the last one's end
 _IS_POINT_TO_POINT = np.isin(np.arange(256), POINT_TO_POINT)  # by `op`
 
 # One operation as far as it is known. Instants are CLOCK_MONOTONIC ns, 0: not yet.
@@ -63,17 +63,18 @@ OPERATION = np.dtype(
 )
 
 _LAYOUT = zlib.crc32(repr(OPERATION.descr).encode()).to_bytes(4, "little")
-_ROW_BYTES = np.dtype((np.void, OPERATION.itemsize))
 _MOST_KEPT = 1_024
 
 
 def concatenated(several: Sequence[Array]) -> Array:
-    """Operations (OPERATION) one after the other.
+    """Rows of a struct one after the other.
 
     Here and below rows are concatenated as bytes and selected with `take` and `compress`: numpy's
     concatenate and its indexing copy a struct field by field, 50 times slower.
     """
-    return np.concatenate([part.view(_ROW_BYTES) for part in several]).view(OPERATION)
+    kind = several[0].dtype
+    row_bytes = np.dtype((np.void, kind.itemsize))
+    return np.concatenate([part.view(row_bytes) for part in several]).view(kind)
 
 
 def pack(operations: Array) -> bytes:
@@ -125,8 +126,8 @@ class Tracker:
         """
         order = np.argsort(records["kind"], kind="stable")
         records, communicators = records.take(order), communicators.take(order)
-        ends = np.searchsorted(records["kind"], _KIND_ENDS)
-        of = {kind: slice(*ends[kind - 1 : kind + 1]) for kind in RecordKind}
+        began = np.searchsorted(records["kind"], _KINDS)
+        of = {kind: slice(*began[kind - 1 : kind + 1]) for kind in RecordKind}
         self._enter(records[of[RecordKind.ENTERED]], communicators[of[RecordKind.ENTERED]])
         self._describe(records[of[RecordKind.DESCRIBED]])
         at, started = self._find(records[of[RecordKind.STARTED]])
