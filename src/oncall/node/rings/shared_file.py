@@ -69,14 +69,14 @@ class SharedFileReader(ABC, Generic[H]):
     header_type: ClassVar[np.dtype[np.void]]
     record_type: ClassVar[np.dtype[np.void]]
 
-    def __init__(self, path: Path, fd: int, header: H) -> None:
+    def __init__(self, path: Path, fd: int) -> None:
+        """Of a file that is open at `fd`. Raises BadInput if it is none of this kind."""
         self.path = path
         self.torn = 0  # records skipped because they were never finished
         self._fd = fd
-        self._header = header
-        self._latest = header
-        self._latest_bytes: tuple[int, bytes] | None = None  # the file's size, and what was parsed
+        self._parsed: tuple[int, bytes, H] | None = None  # its size, what was parsed, the result
         self._unfinished: tuple[int, int] | None = None  # position, since when (monotonic ns)
+        self._header = self.header
 
     @staticmethod
     @abstractmethod
@@ -92,12 +92,10 @@ class SharedFileReader(ABC, Generic[H]):
         """The file at `path`. Raises BadInput if it is none of this kind, or may not be opened."""
         fd = _open(path, consume)
         try:
-            size = os.fstat(fd).st_size
-            header = cls.read_header(str(path), os.pread(fd, cls.header_type.itemsize, 0), size)
+            return cls(path, fd)
         except BaseException:
             os.close(fd)
             raise
-        return cls(path, fd, header)
 
     def __enter__(self) -> Self:
         return self
@@ -124,11 +122,13 @@ class SharedFileReader(ABC, Generic[H]):
         size = os.fstat(self._fd).st_size
         head = os.pread(self._fd, self.header_type.itemsize, 0)
         # Counters come last: what lies before them is parsed only where it has changed.
-        read = size, head[: self._field("closed")[0]]
-        if read != self._latest_bytes or len(head) < self.header_type.itemsize:
-            self._latest = self.read_header(str(self.path), head, size)
-            self._latest_bytes = read
-        return self._latest
+        fixed = head[: self._field("closed")[0]]
+        is_whole = len(head) == self.header_type.itemsize
+        if is_whole and self._parsed and self._parsed[:2] == (size, fixed):
+            return self._parsed[2]
+        header = self.read_header(str(self.path), head, size)
+        self._parsed = size, fixed, header
+        return header
 
     @property
     def head(self) -> int:
