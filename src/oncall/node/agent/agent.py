@@ -215,7 +215,8 @@ class Agent:
                 collected = Collected((), account.dropped, (say_bug(error),), before, account.notes)
             account.cpu_ns += time.thread_time_ns() - began_ns + collected.cpu_ns
             self._recorder.add(collected.batches)
-            self._show(collected.batches)
+            if collected.batches:
+                self._show(collected.batches)
             count = sum(batch.rows for batch in collected.batches)
             account.rows += count
             account.dropped = collected.dropped

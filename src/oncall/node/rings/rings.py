@@ -22,6 +22,7 @@ from oncall.node.traffic.recent_traffic import RecentTraffic
 
 _MOST_RECORDS = 1 << 15  # of one ring at a time, so that one busy process starves no other
 _MOST_ROUNDS = 4
+_MOST_TOGETHER = 8_192  # operations of several rings in one batch, which is committed as a whole
 # A ring this full is drained at once: the rest takes the burst of one turn of the agent.
 _URGENT_PART = 8
 
@@ -34,8 +35,15 @@ class _Drained:
     over: list[Operations] = field(default_factory=list)
 
     def rows(self) -> list[Batch]:
-        finished = [finished_rows(together(self.over))] if self.over else []
-        return self.batches + finished
+        pieces: list[list[Operations]] = []
+        room = 0
+        for part in self.over:
+            if len(part.table) > room:
+                pieces.append([])
+                room = _MOST_TOGETHER
+            pieces[-1].append(part)
+            room -= len(part.table)
+        return self.batches + [finished_rows(together(piece)) for piece in pieces]
 
 
 class RingSource:

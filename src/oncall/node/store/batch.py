@@ -75,7 +75,7 @@ def _join_column(column: Column, batches: Sequence[Batch]) -> ColumnData:
         return None
     if column.type == "VARCHAR":
         return _join_words(values)
-    if column.type.endswith("[]"):
+    if column.type.endswith("[]") or not any(isinstance(v, np.ndarray) for v, _ in values):
         return [item for value, rows in values for item in _each(value, rows)]
     dtype = _DTYPES.get(column.type, np.int64)
     arrays = [_array(value, rows, dtype) for value, rows in values]
