@@ -48,6 +48,7 @@ def serve(config_path: Path | None, told: Mapping[str, Any], *, once: bool = Fal
         stack.callback(tail.close)
         _follow_signals(agent, lambda: load(config_path, told), log)
         spare_garbage_collector()
+        stack.callback(gc.unfreeze)  # at its end Python takes apart what it sees, in order
         log.info(f"collecting on {config.node}: {config.run_dir} into {config.data_dir}")
         agent.run()
         left = sum(batch.rows for batch in recorder.waiting)
