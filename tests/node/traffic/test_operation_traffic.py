@@ -152,6 +152,24 @@ def test_who_is_there_and_what_is_in_flight_is_shown_before_any_seal(
     assert sealed_rows("SELECT comm FROM comms") == [(COMM,)]
 
 
+def test_who_is_there_is_shown_to_who_begins_to_watch_and_to_nobody_before(
+    config: Configuration, rings: Path
+) -> None:
+    ring = RingWriter(rings)
+    ring.communicator(0, COMM, rank=RANK)
+    ring.append(operations(1, 2)[:-1])
+    watching = Watching()
+    watching.is_watching = False
+    source = RingSource(rings, NODE, config.ring_grace_ns, {})
+    agent = Agent(config, [source, watching], Recorder(config, Log()), Log())
+    agent.step()
+    assert "comms" not in {batch.table for batch in watching.seen}
+    watching.is_watching = True
+    agent.step()
+    assert {"comms", "ranks", "ops"} <= {batch.table for batch in watching.seen}
+    agent.finish()
+
+
 def test_without_anything_that_measures_it_says_so() -> None:
     source = TrafficSource(RecentTraffic(most_bytes=2**20), NS_PER_S)
     source.see([Batch("ops", 10_000, {"rank": np.arange(10_000)})])

@@ -52,6 +52,9 @@ class Agent:
     ) -> None:
         self._config = config
         self._sources = sources
+        # Asked once: a runtime protocol is a slow question, and this one is put in every turn.
+        self._unhurried = {each.name: each for each in sources if isinstance(each, Unhurried)}
+        self._watched = [source for source in sources if isinstance(source, Watched)]
         self._watchers = [source for source in sources if isinstance(source, Watcher)]
         self._recorder = recorder
         self._log = log
@@ -213,7 +216,8 @@ class Agent:
                 collected = Collected((), account.dropped, (say_bug(error),), before, account.notes)
             account.cpu_ns += time.thread_time_ns() - began_ns + collected.cpu_ns
             self._recorder.add(collected.batches)
-            self._show(collected.batches)
+            if collected.batches:
+                self._show(collected.batches)
             count = sum(batch.rows for batch in collected.batches)
             account.rows += count
             account.dropped = collected.dropped
@@ -223,9 +227,9 @@ class Agent:
         return rows
 
     def _collect(self, source: Source, now: Instant, everything: bool) -> Collected:
-        if everything or not isinstance(source, Unhurried):
+        if everything or source.name not in self._unhurried:
             return source.collect(now)
-        return source.collect_urgent(now)
+        return self._unhurried[source.name].collect_urgent(now)
 
     def _must_seal(self, now: Instant) -> bool:
         # What is done at a seal takes time by the operation, and the rings fill meanwhile.
@@ -253,13 +257,13 @@ class Agent:
             watcher.see(batches)
 
     def _show_present(self, now: Instant) -> None:
-        """To watchers, every few seconds: who is there comes into the store at a seal only."""
-        if not self._watchers or now.monotonic_ns < self._show_at_ns:
+        """To watchers, from when they watch on, every few seconds: who is there comes into the
+        store at a seal only."""
+        if not self._is_watched or now.monotonic_ns < self._show_at_ns:
             return
         self._show_at_ns = now.monotonic_ns + self._show_every_ns
-        for source in self._sources:
-            if isinstance(source, Watched):
-                self._show(source.present(now))
+        for source in self._watched:
+            self._show(source.present(now))
 
     def _commit(self, now: Instant, *, everything: bool = True) -> None:
         self._commit_at_ns = now.monotonic_ns + self._config.commit_every_ns

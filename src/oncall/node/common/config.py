@@ -104,7 +104,7 @@ class Configuration:
         ),
     )
     commit_every_ns: int = field(
-        default=NS_PER_S,
+        default=2 * NS_PER_S,
         metadata=option(
             "duration",
             "how often rows are committed: how much a kill -9 can lose; readings of the host, "

@@ -6,6 +6,7 @@ a collector asks again at its next turn.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 
 _MOST_DIGITS = 20
@@ -16,7 +17,7 @@ _MOST_NUMBERS = 1 << 16  # CPUs of a node: a damaged file must not fill the memo
 def read_text(path: Path) -> str | None:
     """What a file says, without white space around it."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
+        return path.read_bytes().decode("utf-8", "replace").strip()
     except (OSError, ValueError):  # a name with a NUL in it is a ValueError
         return None
 
@@ -45,14 +46,16 @@ def read_counts(path: Path) -> dict[str, int]:
     return counts_of(read_text(path))
 
 
-def counts_of(text: str | None) -> dict[str, int]:
+def counts_of(text: str | None, names: Container[str] | None = None) -> dict[str, int]:
     """Lines such as `oom_kill 3` or `MemFree:  17 kB` by their first word, without its colon;
-    lines that are no such count are left out."""
+    lines that are no such count are left out, and those not among `names`."""
     counts = {}
     for line in (text or "").splitlines():
         name, *rest = line.split(maxsplit=2)[:2] or [""]
-        if rest and (number := whole_number(rest[0])) is not None:
-            counts[name.rstrip(":")] = number
+        name = name.rstrip(":")
+        is_wanted = rest and (names is None or name in names)
+        if is_wanted and (number := whole_number(rest[0])) is not None:
+            counts[name] = number
     return counts
 
 

@@ -41,10 +41,17 @@ class ControlGroups:
     def __init__(self, root: Path) -> None:
         self._mounts = root / "sys" / "fs" / "cgroup"
         self._read: dict[Path, CpuLimit] = {}
+        self._by_membership: dict[str, CpuLimit] = {}
 
     def cpu_limit(self, membership: str | None) -> CpuLimit:
         """The limit upon a process whose /proc/PID/cgroup holds `membership`."""
-        limits = [self._limit(folder) for folder in self._folders(membership or "")]
+        membership = membership or ""
+        if membership not in self._by_membership:
+            self._by_membership[membership] = self._least(membership)
+        return self._by_membership[membership]
+
+    def _least(self, membership: str) -> CpuLimit:
+        limits = [self._limit(folder) for folder in self._folders(membership)]
         quotas = [limit.quota for limit in limits if limit.quota is not None]
         stopped = [limit.throttled_ns for limit in limits if limit.throttled_ns is not None]
         return CpuLimit(min(quotas, default=None), stored(sum(stopped)) if stopped else None)

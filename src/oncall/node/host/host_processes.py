@@ -23,12 +23,13 @@ from oncall.node.common.system_files import (
     whole_number,
 )
 from oncall.node.host.cgroups import ControlGroups
-from oncall.node.rings.living_ranks import LivingRank, living_ranks
+from oncall.node.rings.living_ranks import LivingRank, LivingRanks
 from oncall.node.store.batch import Batch, of_rows
 
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 # Of /proc/PID/stat, counted after the command, which may hold anything.
 _MAJOR_FAULTS, _USER_TICKS, _SYSTEM_TICKS = 9, 11, 12
+_COUNTS = ("VmRSS", "VmSwap", "Threads")  # of /proc/PID/status
 _COLUMNS = (
     *("node", "job", "rank", "pid", "at_ns", "cpu_ns", "waited_ns", "cpu_quota", "throttled_ns"),
     *("cpus_allowed", "numa_nodes", "major_faults", "rss_bytes", "swap_bytes", "read_bytes"),
@@ -45,14 +46,14 @@ class HostProcessSource:
         """`rings`: where the training processes of this node leave their rings."""
         self.every_ns = every_ns
         self._root = root
-        self._rings = rings
+        self._ranks = LivingRanks(rings)
         self._node = node
 
     def collect(self, now: Instant) -> Collected:
         groups = ControlGroups(self._root)
         machine = Machine(self._root)
         rows, hidden = [], []
-        for rank in living_ranks(self._rings):
+        for rank in self._ranks.now(now):
             told = reading(self._root / "proc" / str(rank.pid), groups, machine)
             if told is None:
                 hidden.append(rank)
@@ -66,7 +67,7 @@ class HostProcessSource:
         return ()
 
     def close(self) -> None:
-        """Nothing is held open."""
+        self._ranks.close()
 
 
 class Machine:
@@ -91,12 +92,11 @@ class Machine:
 def reading(folder: Path, groups: ControlGroups, machine: Machine) -> dict[str, Any] | None:
     """What /proc/PID tells by column; None if the process is not there."""
     stat = (read_text(folder / "stat") or "").rpartition(")")[2].split()
-    ticks = [whole_number(word) for word in stat]
-    if len(ticks) <= _SYSTEM_TICKS:
+    if len(stat) <= _SYSTEM_TICKS:
         return None
-    user, system = ticks[_USER_TICKS], ticks[_SYSTEM_TICKS]
+    user, system = whole_number(stat[_USER_TICKS]), whole_number(stat[_SYSTEM_TICKS])
     status = read_text(folder / "status") or ""
-    counts = counts_of(status)
+    counts = counts_of(status, _COUNTS)
     limit = groups.cpu_limit(read_text(folder / "cgroup"))
     cpus, numa_nodes = machine.place(_allowed(status))
     scheduled = (read_text(folder / "schedstat") or "").split()
@@ -107,7 +107,7 @@ def reading(folder: Path, groups: ControlGroups, machine: Machine) -> dict[str, 
         "throttled_ns": limit.throttled_ns,
         "cpus_allowed": cpus,
         "numa_nodes": numa_nodes,
-        "major_faults": ticks[_MAJOR_FAULTS],
+        "major_faults": whole_number(stat[_MAJOR_FAULTS]),
         "rss_bytes": stored(counts.get("VmRSS"), 1024),
         "swap_bytes": stored(counts.get("VmSwap"), 1024),
         "read_bytes": read_counts(folder / "io").get("read_bytes"),

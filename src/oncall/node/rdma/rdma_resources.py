@@ -14,7 +14,7 @@ from oncall.node.common.declaration import Polled, Surroundings, source
 from oncall.node.common.own_thread import OwnThread
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.rdma.rdma_netlink import NoRdma, QueuePair, queue_pairs
-from oncall.node.rings.living_ranks import LivingRank, living_ranks
+from oncall.node.rings.living_ranks import LivingRank, LivingRanks
 from oncall.node.store.batch import Batch, of_rows
 
 _COLUMNS = ("job", "node", "nic", "qpn", "rank", "peer_qpn", "pid", "state", "observed_ns")
@@ -37,7 +37,7 @@ class RdmaResourceSource:
     ) -> None:
         self.every_ns = every_ns
         self._node = node
-        self._rings = rings
+        self._living = LivingRanks(rings)
         self._ask = ask
         self._pairs: frozenset[QueuePair] = frozenset()
         self._ranks: Mapping[int, LivingRank] = {}
@@ -51,7 +51,7 @@ class RdmaResourceSource:
             return Collected(notes=(f"no queue pairs here: {absent}",))
         except (BadInput, OSError) as error:
             return Collected(problems=(f"queue pairs could not be listed: {error}",))
-        self._ranks = {found.pid: found for found in living_ranks(self._rings)} if pairs else {}
+        self._ranks = {found.pid: found for found in self._living.now(now)} if pairs else {}
         changed, self._pairs = pairs - self._pairs, pairs
         return Collected(self._batches(changed, now))
 
@@ -60,7 +60,7 @@ class RdmaResourceSource:
         return self._batches(self._pairs, now)
 
     def close(self) -> None:
-        """Nothing is held."""
+        self._living.close()
 
     def _batches(self, pairs: frozenset[QueuePair], now: Instant) -> list[Batch]:
         rows = [

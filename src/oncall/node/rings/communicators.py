@@ -10,11 +10,20 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from oncall.evidence.columns import ColumnData
 from oncall.node.rings.ring_layout import COMMUNICATOR
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
+MEMBER = np.dtype(
+    [
+        ("identity", "u8"),  # its commHash; 0: not known
+        ("state", "u4"),  # where its life stands (CommunicatorState)
+        ("closed_ns", "i8"),  # when its life ended (CLOCK_MONOTONIC); 0: not known, or not
+        ("is_alone", "?"),  # it has one rank only
+        ("ends_told", "?"),  # a profiler tells when operations on it end
+        ("steps_told", "?"),  # its transfers are told, and so send and receive steps
+    ]
+)
 _MOST_KEPT = 4096  # a process that makes and destroys communicators without end
 # The names of `launches.state`, after NCCL RAS.
 STATES = ("nocomm", "init", "running", "finalize", "nocomm", "abort", "error")
@@ -46,9 +55,11 @@ class Communicators:
         self._before[changed] = self._now[changed]
         self._now[slots] = boards["number"]
         self._since_ns[slots] = boards["created_ns"]
-        others = self._boards[~np.isin(self._boards["number"], boards["number"])]
-        merged = np.concatenate([others, boards])
-        self._boards = merged[np.argsort(merged["number"], kind="stable")][-_MOST_KEPT:]
+        if not np.array_equal(self._boards["number"], boards["number"]):
+            others = self._boards.compress(~np.isin(self._boards["number"], boards["number"]))
+            boards = np.concatenate([others, boards])
+            boards = boards.take(np.argsort(boards["number"], kind="stable"))[-_MOST_KEPT:]
+        self._boards = boards
 
     def numbers(self, slots: Array, times_ns: Array) -> Array:
         """The communicator of each record (n,) by its slot and its time (CLOCK_MONOTONIC).
@@ -67,42 +78,18 @@ class Communicators:
         """Note that transfers of these communicators are told."""
         self._with_steps.update(np.unique(numbers).tolist())
 
-    def identities(self, numbers: Array) -> ColumnData:
-        """Each communicator's commHash, (n,) uint64, NULL where it is not known."""
-        identities = self._field("identity", numbers)
-        return np.ma.MaskedArray(identities, mask=identities == 0)
-
-    def ends_told(self, numbers: Array) -> Array:
-        """Whether a profiler tells when operations on these communicators end, (n,)."""
+    def members(self, numbers: Array) -> Array:
+        """What is known of these communicators (MEMBER), (n,)."""
+        boards = self._boards
+        known = np.zeros(len(boards) + 1, MEMBER)  # the last one: of a communicator not known
+        for name in ("identity", "state", "closed_ns"):
+            known[name][:-1] = boards[name]
+        is_alone = known["is_alone"]
+        is_alone[:-1] = boards["size"] == 1
         # Only NCCL's profiler tells the hash, and of a single rank it tells nothing.
-        if not self._ends_told:
-            return np.zeros(len(numbers), bool)
-        followed: Array = (self._field("identity_is_hash", numbers) != 0) & ~self.alone(numbers)
-        return followed
-
-    def steps_told(self, numbers: Array) -> Array:
-        """Whether transfers, and so send and receive steps, of these communicators are told."""
-        return np.isin(numbers, list(self._with_steps))
-
-    def alone(self, numbers: Array) -> Array:
-        """Whether these communicators have one rank only, (n,)."""
-        alone: Array = self._field("size", numbers) == 1
-        return alone
-
-    def states(self, numbers: Array) -> Array:
-        """Where these communicators' lives stand (CommunicatorState), (n,)."""
-        return self._field("state", numbers)
-
-    def closed_ns(self, numbers: Array) -> Array:
-        """When these communicators' lives ended (CLOCK_MONOTONIC), (n,); 0: not known, or not."""
-        return self._field("closed_ns", numbers)
-
-    def _field(self, name: str, numbers: Array) -> Array:
-        """One field of each communicator's board, (n,); 0 where it is not known."""
-        have = self._boards["number"].astype(np.int64)
-        values = np.zeros(len(numbers), self._boards.dtype[name])
-        at = np.searchsorted(have, numbers)
-        inside = np.flatnonzero(at < len(have))
-        known = inside[have[at[inside]] == numbers[inside]]
-        values[known] = self._boards[name][at[known]]
-        return values
+        if self._ends_told:
+            known["ends_told"][:-1] = (boards["identity_is_hash"] != 0) & ~is_alone[:-1]
+        have = np.append(boards["number"].astype(np.int64), 0)
+        known["steps_told"] = np.isin(have, list(self._with_steps))
+        at = np.searchsorted(have[:-1], numbers)
+        return known.take(np.where(have[at] == numbers, at, len(boards)))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.core.errors import BadInput
+from oncall.node.common.source import Instant
+from oncall.node.rings.living_files import LivingFiles
 from oncall.node.rings.ring import RingReader
 
 
@@ -22,12 +24,21 @@ class LivingRank:
     gpu: int | None
 
 
-def living_ranks(folder: Path) -> Iterator[LivingRank]:
-    """The ranks whose rings lie in `folder` and whose process lives and is to be seen from here.
-    Rings that cannot be read are passed over: source `rings` says why."""
-    with suppress(OSError):
-        for path in sorted(folder.glob("*.ring")):
-            with suppress(BadInput, OSError), RingReader.open(path, consume=False) as ring:
+class LivingRanks:
+    """The ranks whose rings lie in `folder`, held open. Rings that cannot be read are passed over:
+    source `rings` says why."""
+
+    def __init__(self, folder: Path) -> None:
+        self._rings = LivingFiles(folder, ".ring", RingReader)
+
+    def now(self, now: Instant) -> Iterator[LivingRank]:
+        """Those whose process lives and is to be seen from here."""
+        self._rings.look(now.monotonic_ns)
+        for ring in self._rings:
+            with suppress(BadInput, OSError):
                 header, pid = ring.header, ring.pid_here
                 if pid and header.rank is not None:
                     yield LivingRank(header.job, header.rank, pid, header.gpu)
+
+    def close(self) -> None:
+        self._rings.close()

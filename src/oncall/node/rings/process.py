@@ -10,12 +10,13 @@ import numpy as np
 from oncall.node.common.source import Instant
 from oncall.node.rings.communicators import STATES, Communicators
 from oncall.node.rings.job import arguments_of, job_row
-from oncall.node.rings.operations import OPERATION, Advance, Tracker, unpack
+from oncall.node.rings.operations import OPERATION, Advance, Tracker, concatenated, unpack
 from oncall.node.rings.pairs import PairNumbers
 from oncall.node.rings.proxy_epochs import proxy_traffic
 from oncall.node.rings.ring import RingReader
 from oncall.node.rings.ring_layout import CommunicatorState
 from oncall.node.rings.rows import (
+    Operations,
     Scale,
     finished_rows,
     finished_transfers,
@@ -85,8 +86,9 @@ class Process:
         }
         return drained_and_open | self._pairs.bookmarks
 
-    def collect(self, now: Instant, most: int) -> list[Batch]:
-        """Rows of what ended since the last call, from at most `most` records."""
+    def collect(self, now: Instant, most: int, over: list[Operations]) -> list[Batch]:
+        """Rows of what happened since the last call, from at most `most` records. Operations that
+        are over are added to `over`: their rows are made of all processes' together."""
         records = self.reader.drain(most)
         self._count_losses()
         self._see_boards()
@@ -95,8 +97,8 @@ class Process:
             return settled
         self.position = self.reader.tail
         numbers = self._communicators.numbers(records["communicator"], records["time_ns"])
-        told = self._communicators.ends_told(numbers)
-        return settled + self._rows_of(self._tracker.advance(records, numbers, told), now)
+        told = self._communicators.members(numbers)["ends_told"]
+        return settled + self._rows_of(self._tracker.advance(records, numbers, told), now, over)
 
     def standing(self, now: Instant) -> list[Batch]:
         """Who the process is, its communicators, and what it has in flight. What it finds to be
@@ -113,12 +115,11 @@ class Process:
         in_flight = self._tracker.in_flight if not self.closed else np.zeros(0, OPERATION)
         of = self._operations_of(boards, in_flight)
         add_steps(in_flight, boards)
-        known = self._communicators
         batches = [
             *self._who(scale),
             *self._memberships(scale, now),
-            open_rows(in_flight, known, scale, observed_ns),
-            open_transfers(boards, of, known, scale, observed_ns),
+            open_rows(self._known(in_flight, scale), observed_ns),
+            open_transfers(boards, self._known(of, scale), observed_ns),
         ]
         return [batch for batch in batches if batch.rows]
 
@@ -134,7 +135,7 @@ class Process:
         return [
             *self._who(scale),
             *self._memberships(scale, now),
-            open_rows(in_flight, self._communicators, scale, observed_ns),
+            open_rows(self._known(in_flight, scale), observed_ns),
         ]
 
     def _count_losses(self) -> None:
@@ -146,33 +147,34 @@ class Process:
 
     # ------------------------------------------------------------------- rows
 
-    def _rows_of(self, advance: Advance, now: Instant) -> list[Batch]:
+    def _known(self, operations: Array, scale: Scale) -> Operations:
+        members = self._communicators.members(operations["communicator"])
+        return Operations(operations, members, scale.job, scale.rank, scale.offset_ns)
+
+    def _rows_of(self, advance: Advance, now: Instant, over: list[Operations]) -> list[Batch]:
         self._forgotten += advance.forgotten
         scale = self._scale(now)
         if scale is None:
             return []
         batches = []
         if len(advance.finished):
-            batches.append(finished_rows(advance.finished, self._communicators, scale))
+            over.append(self._known(advance.finished, scale))
         if len(advance.failed):
-            batches.append(over_rows(advance.failed, self._communicators, scale))
+            batches.append(over_rows(self._known(advance.failed, scale)))
             batches.append(self._failures(advance.failed, scale))
         if len(advance.transfers):
             self._communicators.saw_steps(advance.transfers_of["communicator"])
-            batches.append(
-                finished_transfers(
-                    advance.transfers, advance.transfers_of, self._communicators, scale
-                )
-            )
-            self._remember(advance.transfers, advance.transfers_of, scale, now)
+            of = self._known(advance.transfers_of, scale)
+            batches.append(finished_transfers(advance.transfers, of))
+            self._remember(advance.transfers, of, scale, now)
         return batches
 
-    def _remember(self, transfers: Array, of: Array, scale: Scale, now: Instant) -> None:
+    def _remember(self, transfers: Array, of: Operations, scale: Scale, now: Instant) -> None:
         """Keep what the proxy sent in these (TRANSFER_OVER), if nothing nearer measures that."""
-        sent = (transfers["is_send"] != 0) & (transfers["bytes"] > 0) & (of["operation"] != 0)
+        sent = (transfers["is_send"] != 0) & (transfers["bytes"] > 0) & (of.table["operation"] != 0)
         if self._recent is None or self._recent.is_measured(now.realtime_ns):
             return
-        comms = np.ma.filled(self._communicators.identities(of["communicator"]), 0)
+        comms = of.members["identity"]
         sent &= comms != 0
         flows, epochs = proxy_traffic(transfers[sent], comms[sent], scale, self._node)
         self._recent.add(flows, epochs, now.realtime_ns)
@@ -233,7 +235,7 @@ class Process:
                 "role": names,
             },
         )
-        told = self._communicators.ends_told(boards["number"].astype(np.int64))
+        told = self._communicators.members(boards["number"].astype(np.int64))["ends_told"]
         progress = boards["collectives"]
         yield Batch(
             "launches",
@@ -276,9 +278,8 @@ class Process:
         Counters decide only after a loss: they and the records are not read in one moment, and
         without a loss the records tell it better.
         """
-        known = self._communicators
         table = self._tracker.in_flight
-        states = known.states(table["communicator"])
+        states = self._communicators.members(table["communicator"])["state"]
         lost = np.isin(states, (CommunicatorState.ABORTED, CommunicatorState.FAILED))
         abandoned = self._tracker.retire(table["operation"][lost])
         over = [self._tracker.retire(table["operation"][states == CommunicatorState.DESTROYED])]
@@ -289,12 +290,13 @@ class Process:
         left = self._tracker.in_flight["operation"] if self.closed and is_drained else ()
         # What was aborted stays as it then stood, as a watchdog's abort is how most hangs end;
         # it counts until its rank goes on with something else.
-        closed_ns = known.closed_ns(abandoned["communicator"])
+        given_up = self._known(abandoned, scale)
+        closed_ns = given_up.members["closed_ns"]
         until_ns = np.where(closed_ns > 0, closed_ns + scale.offset_ns, observed_ns)
         batches = [
-            finished_rows(np.concatenate(over), known, scale),
-            over_rows(self._tracker.retire(np.array(left, np.uint64)), known, scale),
-            open_rows(abandoned, known, scale, until_ns),
+            finished_rows(self._known(concatenated(over), scale)),
+            over_rows(self._known(self._tracker.retire(np.array(left, np.uint64)), scale)),
+            open_rows(given_up, until_ns),
         ]
         return [batch for batch in batches if batch.rows]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from oncall.core.errors import BadInput
@@ -14,6 +14,7 @@ from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.rings.process import Process
 from oncall.node.rings.ring import RingReader
 from oncall.node.rings.ring_room import who_is_not_recorded, why_no_ring
+from oncall.node.rings.rows import Operations, finished_rows, together
 from oncall.node.rings.shared_files import SharedFiles
 from oncall.node.rings.unrecorded import in_words, remove_outdated, unrecorded
 from oncall.node.store.batch import Batch
@@ -23,8 +24,28 @@ from oncall.node.traffic.shared_traffic import recent_traffic
 
 _MOST_RECORDS = 1 << 15  # of one ring at a time, so that one busy process starves no other
 _MOST_ROUNDS = 4
+_MOST_TOGETHER = 8_192  # operations of several rings in one batch, which is committed as a whole
 # A ring this full is drained at once: the rest takes the burst of one turn of the agent.
 _URGENT_PART = 8
+
+
+@dataclass
+class _Drained:
+    """What one turn brings, of all processes: rows, and operations that become rows together."""
+
+    batches: list[Batch] = field(default_factory=list)
+    over: list[Operations] = field(default_factory=list)
+
+    def rows(self) -> list[Batch]:
+        pieces: list[list[Operations]] = []
+        room = 0
+        for part in self.over:
+            if len(part.table) > room:
+                pieces.append([])
+                room = _MOST_TOGETHER
+            pieces[-1].append(part)
+            room -= len(part.table)
+        return self.batches + [finished_rows(together(piece)) for piece in pieces]
 
 
 class RingSource:
@@ -55,14 +76,14 @@ class RingSource:
     def collect(self, now: Instant) -> Collected:
         """Drain every ring once, and those that were not emptied a few times more."""
         self._look(now)
-        batches: list[Batch] = []
+        drained = _Drained()
         busy = list(self._processes)
         for _ in range(_MOST_ROUNDS):
-            busy = [one for one in busy if self._drain(*one, now, batches)]
+            busy = [one for one in busy if self._drain(*one, now, drained)]
             if not busy:
                 break
         self._newest = self._collected(())
-        return replace(self._newest, batches=batches)
+        return replace(self._newest, batches=drained.rows())
 
     def _collected(self, batches: Sequence[Batch]) -> Collected:
         bookmarks = {
@@ -84,13 +105,13 @@ class RingSource:
     def collect_urgent(self, now: Instant) -> Collected:
         """Drain the rings that fill up; the others keep their records until the next `collect`."""
         self._look(now)
-        batches: list[Batch] = []
-        drained = [one for one in self._processes if self._fills(*one)]
-        for path, process in drained:
-            self._drain(path, process, now, batches)
-        if drained:
+        drained = _Drained()
+        full = [one for one in self._processes if self._fills(*one)]
+        for path, process in full:
+            self._drain(path, process, now, drained)
+        if full:
             self._newest = self._collected(())
-        return replace(self._newest, batches=batches, problems=self._problems())
+        return replace(self._newest, batches=drained.rows(), problems=self._problems())
 
     def standing(self, now: Instant) -> Sequence[Batch]:
         """Jobs, ranks, communicators, counters and everything in flight."""
@@ -117,10 +138,10 @@ class RingSource:
 
     # ----------------------------------------------------------------- draining
 
-    def _drain(self, path: Path, process: Process, now: Instant, batches: list[Batch]) -> bool:
+    def _drain(self, path: Path, process: Process, now: Instant, drained: _Drained) -> bool:
         """Drain one ring; whether there is more than fits in one go."""
         try:
-            batches += process.collect(now, _MOST_RECORDS)
+            drained.batches += process.collect(now, _MOST_RECORDS, drained.over)
             return process.reader.waiting >= _MOST_RECORDS // 2
         except (BadInput, OSError) as error:
             self._processes.refuse(path, error)

@@ -6,13 +6,14 @@ with one offset, taken when the row is made, so that a step of the clock bends n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from oncall.evidence.columns import ColumnData, Words
-from oncall.node.rings.communicators import Communicators
+from oncall.node.rings.operations import concatenated
 from oncall.node.rings.vocabulary import (
     DIRECTIONS,
     DTYPE_BYTES,
@@ -27,6 +28,7 @@ from oncall.node.store.batch import Batch
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _NS_PER_US = 1000
+_IS_ROOTED, _IS_PAIRED = (np.isin(np.arange(256), ops) for ops in (ROOTED, PAIRED))  # by `op`
 
 
 @dataclass(frozen=True)
@@ -37,70 +39,100 @@ class Scale:
     rank: int
     offset_ns: int
 
+
+@dataclass(frozen=True)
+class Operations:
+    """Operations (OPERATION) and the communicator of each (MEMBER), of one process or several:
+    then job and rank are told of each. Unix time = CLOCK_MONOTONIC + `offset_ns`."""
+
+    table: Array
+    members: Array
+    job: str | Words
+    rank: int | Array
+    offset_ns: int
+
+    @property
+    def comm(self) -> ColumnData:
+        """Each one's commHash, NULL where it is not known."""
+        identities = self.members["identity"]
+        return np.ma.MaskedArray(identities, mask=identities == 0)
+
     def unix_ns(self, monotonic_ns: Array) -> ColumnData:
         """Instants as Unix time; 0 (never) becomes NULL."""
-        never = monotonic_ns == 0
-        return np.ma.MaskedArray(monotonic_ns + self.offset_ns, mask=never)
+        return np.ma.MaskedArray(monotonic_ns + self.offset_ns, mask=monotonic_ns == 0)
 
 
-def finished_rows(operations: Array, communicators: Communicators, scale: Scale) -> Batch:
+def together(parts: Sequence[Operations]) -> Operations:
+    """Operations of one process each, of one instant, as one: making rows costs by the column,
+    and a node has many processes."""
+    jobs = list(dict.fromkeys(part.job for part in parts))
+    each = [len(part.table) for part in parts]
+    codes = np.repeat(np.array([jobs.index(part.job) for part in parts], np.int32), each)
+    return Operations(
+        concatenated([part.table for part in parts]),
+        concatenated([part.members for part in parts]),
+        Words(codes, jobs),
+        np.repeat([part.rank for part in parts], each),
+        parts[0].offset_ns,
+    )
+
+
+def finished_rows(operations: Operations) -> Batch:
     """Rows of operations that are over. `done` is NULL where no profiler told their end."""
-    ended = operations["ended_ns"] != 0
-    of = operations["communicator"]
+    table, members = operations.table, operations.members
+    ended = table["ended_ns"] != 0
     # A rank alone waits for nobody, and what is only captured does not run now.
-    told = ended | communicators.ends_told(of) | communicators.alone(of) | operations["captured"]
-    columns = _common(operations, communicators, scale) | {
-        "ended_ns": scale.unix_ns(operations["ended_ns"]),
+    told = ended | members["ends_told"] | members["is_alone"] | table["captured"]
+    columns = _common(operations) | {
+        "ended_ns": operations.unix_ns(table["ended_ns"]),
         # The stream goes on when the kernel is over, though the proxy may still be sending.
-        "duration_ns": _positive(operations["gpu_ns"]),
-        "done": np.ma.MaskedArray(np.ones(len(operations), bool), mask=~told),
-        **_rates(operations, communicators.steps_told(of)),
+        "duration_ns": _positive(table["gpu_ns"]),
+        "done": np.ma.MaskedArray(np.ones(len(table), bool), mask=~told),
+        **_rates(table, members["steps_told"]),
     }
-    return Batch("ops", len(operations), columns)
+    return Batch("ops", len(table), columns)
 
 
-def over_rows(operations: Array, communicators: Communicators, scale: Scale) -> Batch:
+def over_rows(operations: Operations) -> Batch:
     """Rows of operations that are neither done nor in flight: refused by NCCL, or left behind by
     a process that ended in order."""
-    return Batch("ops", len(operations), _common(operations, communicators, scale))
+    return Batch("ops", len(operations.table), _common(operations))
 
 
-def open_rows(
-    operations: Array, communicators: Communicators, scale: Scale, observed_ns: int | Array
-) -> Batch:
+def open_rows(operations: Operations, observed_ns: int | Array) -> Batch:
     """Rows of operations entered and not over, as they stand at `observed_ns` (Unix time, one for
     all or (n,))."""
-    told = communicators.ends_told(operations["communicator"])
+    table, members = operations.table, operations.members
     # Of communicators whose transfers are told, no step means none; of others, not known.
-    steps_told = communicators.steps_told(operations["communicator"])
-    columns = _common(operations, communicators, scale) | {
-        "done": np.ma.MaskedArray(np.zeros(len(operations), bool), mask=~told),
-        "sends": np.ma.MaskedArray(operations["sends"], mask=~steps_told),
-        "recvs": np.ma.MaskedArray(operations["recvs"], mask=~steps_told),
+    steps_unknown = ~members["steps_told"]
+    columns = _common(operations) | {
+        "done": np.ma.MaskedArray(np.zeros(len(table), bool), mask=~members["ends_told"]),
+        "sends": np.ma.MaskedArray(table["sends"], mask=steps_unknown),
+        "recvs": np.ma.MaskedArray(table["recvs"], mask=steps_unknown),
         "observed_ns": observed_ns,
     }
-    return Batch("ops", len(operations), columns)
+    return Batch("ops", len(table), columns)
 
 
-def _common(operations: Array, communicators: Communicators, scale: Scale) -> dict[str, ColumnData]:
+def _common(of: Operations) -> dict[str, ColumnData]:
     """What is known of an operation whether it is over or not."""
+    operations = of.table
     op = operations["op"]
     dtype = operations["dtype"].astype(np.int64)
     known_dtype = dtype < len(DTYPES)
     size = DTYPE_BYTES[np.where(known_dtype, dtype, 0)]
-    rooted = np.isin(op, ROOTED)
-    paired = np.isin(op, PAIRED) & (operations["peer"] >= 0)
+    paired = _IS_PAIRED[op] & (operations["peer"] >= 0)
     return {
-        "job": scale.job,
-        "comm": communicators.identities(operations["communicator"]),
+        "job": of.job,
+        "comm": of.comm,
         "seq": operations["sequence"],
-        "rank": scale.rank,
+        "rank": of.rank,
         "kind": Words(operations["point_to_point"].astype(np.int32), KINDS),
         "op": _words(op, OPERATIONS),
         "dtype": Words(np.where(known_dtype, dtype, -1).astype(np.int32), DTYPES),
         "count": operations["count"],
         "bytes": np.ma.MaskedArray(operations["count"] * size, mask=~known_dtype),
-        "root": np.ma.MaskedArray(operations["peer"], mask=~rooted),
+        "root": np.ma.MaskedArray(operations["peer"], mask=~_IS_ROOTED[op]),
         "comm_peer": np.ma.MaskedArray(operations["peer"], mask=~paired),
         "pair_seq": _positive(operations["pair_seq"]),
         "algo": _names(operations["algorithm"]),
@@ -108,8 +140,8 @@ def _common(operations: Array, communicators: Communicators, scale: Scale) -> di
         "channels": _positive(operations["channels"]),
         "stream": operations["stream"],
         "group_id": _positive(operations["group"].astype(np.int64)),
-        "enqueued_ns": scale.unix_ns(operations["entered_ns"]),
-        "started_ns": scale.unix_ns(operations["started_ns"]),
+        "enqueued_ns": of.unix_ns(operations["entered_ns"]),
+        "started_ns": of.unix_ns(operations["started_ns"]),
     }
 
 
@@ -141,15 +173,13 @@ def _rates(operations: Array, steps_told: Array) -> dict[str, ColumnData]:
 # ------------------------------------------------------------------ transfers
 
 
-def finished_transfers(
-    records: Array, operations: Array, communicators: Communicators, scale: Scale
-) -> Batch:
+def finished_transfers(records: Array, operations: Operations) -> Batch:
     """Rows of transfers that are over (TRANSFER_OVER); `operations` gives the operation of each,
     number 0 where its record was dropped."""
     is_send = records["is_send"] != 0
     first, last = (_ns(records[name]) for name in ("first_wait_us", "last_wait_us"))
     steps = records["group"].astype(np.int64)
-    columns = _of_operation(operations, communicators, scale) | {
+    columns = _of_operation(operations) | {
         "channel": records["channel"].astype(np.int64),
         "comm_peer": records["peer"],
         "direction": Words(is_send.astype(np.int32), DIRECTIONS),
@@ -159,23 +189,17 @@ def finished_transfers(
         "gpu_wait_ns": np.where(is_send, first, last),
         "peer_wait_ns": _ns(records["peer_wait_us"]),
         "wire_wait_ns": np.where(is_send, last, first),
-        "started_ns": scale.unix_ns(records["time_ns"] - _ns(records["span_us"])),
-        "ended_ns": scale.unix_ns(records["time_ns"]),
+        "started_ns": operations.unix_ns(records["time_ns"] - _ns(records["span_us"])),
+        "ended_ns": operations.unix_ns(records["time_ns"]),
     }
     return Batch("transfers", len(records), columns)
 
 
-def open_transfers(
-    boards: Array,
-    operations: Array,
-    communicators: Communicators,
-    scale: Scale,
-    observed_ns: int,
-) -> Batch:
+def open_transfers(boards: Array, operations: Operations, observed_ns: int) -> Batch:
     """Rows of transfers in flight, from their boards; `operations` gives the operation of each."""
     is_send = boards["is_send"] != 0
     waited = boards["waited_ns"]  # (n, 7) by wait
-    columns = _of_operation(operations, communicators, scale) | {
+    columns = _of_operation(operations) | {
         "channel": boards["channel"].astype(np.int64),
         "comm_peer": boards["peer"],
         "direction": Words(is_send.astype(np.int32), DIRECTIONS),
@@ -183,27 +207,26 @@ def open_transfers(
         "steps_done": boards["steps_done"].astype(np.int64),
         "bytes": boards["bytes"].astype(np.int64),
         "waits_for": _words(boards["wait"], WAITS),
-        "since_ns": scale.unix_ns(np.where(boards["wait"] == 0, 0, boards["since_ns"])),
+        "since_ns": operations.unix_ns(np.where(boards["wait"] == 0, 0, boards["since_ns"])),
         "gpu_wait_ns": np.where(is_send, waited[:, 1], waited[:, 6]),
         "peer_wait_ns": np.where(is_send, waited[:, 2], waited[:, 5]),
         "wire_wait_ns": np.where(is_send, waited[:, 3], waited[:, 4]),
-        "started_ns": scale.unix_ns(boards["started_ns"]),
+        "started_ns": operations.unix_ns(boards["started_ns"]),
         "observed_ns": observed_ns,
     }
     return Batch("transfers", len(boards), columns)
 
 
-def _of_operation(
-    operations: Array, communicators: Communicators, scale: Scale
-) -> dict[str, ColumnData]:
+def _of_operation(of: Operations) -> dict[str, ColumnData]:
+    operations = of.table
     known = operations["operation"] != 0
     kinds = np.where(known, operations["point_to_point"], -1).astype(np.int32)
     return {
-        "job": scale.job,
-        "comm": communicators.identities(operations["communicator"]),
+        "job": of.job,
+        "comm": of.comm,
         "seq": np.ma.MaskedArray(operations["sequence"], mask=~known),
         "kind": Words(kinds, KINDS),
-        "rank": scale.rank,
+        "rank": of.rank,
     }
 
 

@@ -18,9 +18,11 @@ import fcntl
 import os
 import stat
 import struct
+import sys
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
@@ -67,12 +69,14 @@ class SharedFileReader(ABC, Generic[H]):
     header_type: ClassVar[np.dtype[np.void]]
     record_type: ClassVar[np.dtype[np.void]]
 
-    def __init__(self, path: Path, fd: int, header: H) -> None:
+    def __init__(self, path: Path, fd: int) -> None:
+        """Of a file that is open at `fd`. Raises BadInput if it is none of this kind."""
         self.path = path
         self.torn = 0  # records skipped because they were never finished
         self._fd = fd
-        self._header = header
+        self._parsed: tuple[int, bytes, H] | None = None  # its size, what was parsed, the result
         self._unfinished: tuple[int, int] | None = None  # position, since when (monotonic ns)
+        self._header = self.header
 
     @staticmethod
     @abstractmethod
@@ -88,12 +92,10 @@ class SharedFileReader(ABC, Generic[H]):
         """The file at `path`. Raises BadInput if it is none of this kind, or may not be opened."""
         fd = _open(path, consume)
         try:
-            size = os.fstat(fd).st_size
-            header = cls.read_header(str(path), os.pread(fd, cls.header_type.itemsize, 0), size)
+            return cls(path, fd)
         except BaseException:
             os.close(fd)
             raise
-        return cls(path, fd, header)
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +121,14 @@ class SharedFileReader(ABC, Generic[H]):
         """What the file says of its process, read anew: some of it becomes known later."""
         size = os.fstat(self._fd).st_size
         head = os.pread(self._fd, self.header_type.itemsize, 0)
-        return self.read_header(str(self.path), head, size)
+        # Counters come last: what lies before them is parsed only where it has changed.
+        fixed = head[: self._field("closed")[0]]
+        is_whole = len(head) == self.header_type.itemsize
+        if is_whole and self._parsed and self._parsed[:2] == (size, fixed):
+            return self._parsed[2]
+        header = self.read_header(str(self.path), head, size)
+        self._parsed = size, fixed, header
+        return header
 
     @property
     def head(self) -> int:
@@ -202,7 +211,7 @@ class SharedFileReader(ABC, Generic[H]):
             before, rows, after = (self._read(kind, first, len(slots)) for _ in range(3))
             whole = torn.copy()
             for name in versions:
-                early, late = _field(before, name), _field(after, name)
+                early, late = _version(before, name), _version(after, name)
                 whole &= (early == late) & (early % 2 == 0)
             kept[whole] = rows[whole]
             torn &= ~whole
@@ -276,17 +285,27 @@ class SharedFileReader(ABC, Generic[H]):
 
     def _counters(self, *names: str) -> list[int]:
         """Fields of the header as they are now, all read at once."""
-        now = self._read(self.header_type, 0, 1)
-        return [int(now[name][0]) for name in names]
+        head = os.pread(self._fd, self.header_type.itemsize, 0)
+        if len(head) < self.header_type.itemsize:
+            raise BadInput(str(self.path), "cut short while it was read")
+        places = map(self._field, names)
+        return [int.from_bytes(head[at:end], sys.byteorder) for at, end in places]
+
+    @classmethod
+    @cache
+    def _field(cls, name: str) -> tuple[int, int]:
+        """Where a field of the header begins and ends, in bytes."""
+        fields = cls.header_type.fields
+        assert fields is not None
+        kind, at, *_ = fields[name]
+        return at, at + kind.itemsize
 
     def _set(self, name: str, value: int) -> None:
         """Write one field of the header."""
-        fields = self.header_type.fields
-        assert fields is not None
-        kind, at, *_ = fields[name]
+        at, end = self._field(name)
         if os.fstat(self._fd).st_size < self.header_type.itemsize:
             raise BadInput(str(self.path), "cut short while it was read")
-        os.pwrite(self._fd, np.array([value], kind).tobytes(), at)
+        os.pwrite(self._fd, value.to_bytes(end - at, sys.byteorder), at)
 
 
 def _open(path: Path, consume: bool) -> int:
@@ -326,11 +345,11 @@ def _status(pid: int | None) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
-def _field(rows: NDArray[np.void], name: str) -> NDArray[np.uint32]:
+def _version(rows: NDArray[np.void], name: str) -> NDArray[np.uint32]:
     for part in name.split("."):
         rows = rows[part]
     return rows.astype(np.uint32, copy=False)
 
 
 def only(boards: Boards, wanted: NDArray[np.bool_]) -> Boards:
-    return Boards(boards.slots[wanted], boards.rows[wanted], boards.torn[wanted])
+    return Boards(*(part.compress(wanted) for part in (boards.slots, boards.rows, boards.torn)))

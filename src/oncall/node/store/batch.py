@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class Batch:
     rows: int
     columns: Mapping[str, ColumnData]
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """What it holds in memory, about."""
         return sum(_bytes(value) for value in self.columns.values())
@@ -74,7 +75,7 @@ def _join_column(column: Column, batches: Sequence[Batch]) -> ColumnData:
         return None
     if column.type == "VARCHAR":
         return _join_words(values)
-    if column.type.endswith("[]"):
+    if column.type.endswith("[]") or not any(isinstance(v, np.ndarray) for v, _ in values):
         return [item for value, rows in values for item in _each(value, rows)]
     dtype = _DTYPES.get(column.type, np.int64)
     arrays = [_array(value, rows, dtype) for value, rows in values]

@@ -1,6 +1,6 @@
 """The live store: the one file a collector writes, and how it becomes a sealed shard.
 
-    live.duckdb --commit about once a second--> --seal--> <node>.<start_ns>-<end_ns>.duckdb
+    live.duckdb --commit every few seconds--> --seal--> <node>.<start_ns>-<end_ns>.duckdb
 
 DuckDB locks the live file even against readers, so evidence is handed on by sealing: checkpoint,
 close, fsync, rename. A sealed shard never changes. What a killed collector leaves behind is
