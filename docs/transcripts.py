@@ -3,10 +3,10 @@
     python docs/transcripts.py            # writes today's output into every document
     python docs/transcripts.py --check    # prints what differs, and exits 1
 
-A transcript is a fenced block with the info string `console`: lines `$ oncall ...`, each followed by
-its output. `console head=12` shows the first 12 lines of each output. A fenced block with
+A transcript is a fenced block with the info string `console`: lines `$ oncall ...`, each followed
+by its output. `console head=12` shows the first 12 lines of each output. A fenced block with
 `file=NAME` in its info string becomes that file. All blocks of one document run in order in one
-scratch folder, in which `fixtures` and `docs` are linked.
+scratch folder, in which `fixtures`, `docs` and `rulebooks` are linked.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _with_output(prompt: str, folder: Path, head: int | None) -> str:
     answer = subprocess.run(
         words,
         cwd=folder,
-        env=os.environ | {"COLUMNS": str(COLUMNS), "TZ": "UTC", "NO_COLOR": "1", "HOME": str(folder)},
+        env=os.environ | {"COLUMNS": str(COLUMNS), "TZ": "UTC", "HOME": str(folder)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
