@@ -69,8 +69,8 @@ def test_what_the_recording_says_stays_where_nothing_is_told() -> None:
     ("content", "problem"),
     [
         ("tensor_parallel: 2\n", "no setting `tensor_parallel`"),
-        ("hello world\n", "tells no configuration"),
-        ("- tp\n", "tells no configuration"),
+        ("hello world\n", "no configuration found"),
+        ("- tp\n", "no configuration found"),
     ],
 )
 def test_a_file_that_tells_nothing_is_bad_input(tmp_path: Path, content: str, problem: str) -> None:

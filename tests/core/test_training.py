@@ -74,7 +74,7 @@ def test_the_keys_of_a_straggler_study_are_known() -> None:
     [
         ("pipeline_paralel=2", r"no setting `pipeline_paralel`"),
         ("micro_batchs=8", r"did you mean micro_batches\?"),
-        ("tp=two", "`tp` is a number above zero, not `two`"),
+        ("tp=two", "`tp` must be a positive integer, not `two`"),
         ("tp=0", "above zero"),
         ("schedule=zigzag", "none of 1F1B, interleaved, GPipe"),
         ("sequence_parallel=perhaps", "true or false"),

@@ -36,9 +36,8 @@ def main() -> NoReturn:
         if os.environ.get("ONCALL_DEBUG"):
             raise
         print(
-            f"oncall: internal error: {type(error).__name__}: {error}\n"
-            "This is a bug in oncall. Run the command again with ONCALL_DEBUG=1 and report the "
-            "traceback.",
+            f"oncall: this is a bug: {type(error).__name__}: {error}\n"
+            "Run the command again with ONCALL_DEBUG=1 and report the traceback.",
             file=sys.stderr,
         )
         sys.exit(ExitCode.BUG)

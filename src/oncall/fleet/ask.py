@@ -180,7 +180,7 @@ def _holders(
 
 @contextmanager
 def stopped_by_interrupt(gather: Gather) -> Iterator[None]:
-    """Make the first Ctrl-C stop the gather; the second interrupts as usual."""
+    """Make the first Ctrl-C stop the gather; the second interrupts."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

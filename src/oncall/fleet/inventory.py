@@ -145,9 +145,9 @@ def _check_characters(text: str) -> None:
         if part.startswith("-"):
             check_host(part)
     if any(not character.isprintable() for character in text.strip("\n")):
-        raise UsageError(f"{text!r} is no set of hosts: it holds a control character")
+        raise UsageError(f"{text!r} is not a node set: it contains a control character")
     if re.search(r"[^\s,!&^]\s+[^\s,!&^]", text):
-        raise UsageError(f"{text!r}: hosts are separated by commas, and no name holds a space")
+        raise UsageError(f"{text!r}: separate hosts by commas, not by spaces")
     if "*" in text or "?" in text:
         raise UsageError(f"{text!r}: name the hosts or a group; there is no list to match * and ?")
 

@@ -30,7 +30,7 @@ REASONS: dict[Kind, str] = {
     "no-data": "has no evidence of the job",
     "timeout": "did not answer in time",
     "refused": "cannot be reached",
-    "auth": "refused the login",
+    "auth": "does not let us log in",
     "hostkey": "host key not verified",
     "no-agent": "oncall not found",
     "version": "has an incompatible oncall version",

@@ -169,7 +169,7 @@ def test_the_pinglist_is_a_node_set_in_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('probes_targets = "gpu[1-"', "no set of hosts"),
+        ('probes_targets = "gpu[1-"', "not a node set"),
         ('probes_by = "ring"', '"rail" or "mesh"'),
         ("probes_port = 70000", "port from 1 to 65535"),
         ('probes_rail_name = "{host}"', "{node} and {rail} only"),
