@@ -94,7 +94,7 @@ class RelationFailed(OncallError):
         self.relation = relation
         self.reason = reason
         self.details = details
-        super().__init__(f"could not compute {relation}: {reason}")
+        super().__init__(f"could not be computed: {relation} ({reason})")
 
 
 def short_reason(error: BaseException) -> str:

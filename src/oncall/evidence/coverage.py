@@ -41,7 +41,7 @@ _NODES_HEARD = " UNION ".join(
 def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
     """The coverage of the one job in this incident, and notes on what does not fit together.
 
-    Expected ranks: the world size the job was told, and every rank that anything names, if only
+    Expected ranks: the stated world size, and every rank that anything names, if only
     as dead. Seen: those with an operation or task, a count of their own or a sound recording.
     """
     stated, notes = _world_size(con)
@@ -153,8 +153,8 @@ def _bad_collectors(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:
         "SELECT source, error, list(DISTINCT node) FILTER (node IS NOT NULL) FROM collectors "
         "WHERE error IS NOT NULL GROUP BY ALL ORDER BY ALL"
     ).fetchall():
-        told = error if source == GATHERED else f"collector {source}: {error}"
-        yield Gap(told, nodes=_sorted(nodes))
+        reason = error if source == GATHERED else f"collector {source}: {error}"
+        yield Gap(reason, nodes=_sorted(nodes))
     for source, dropped, nodes in con.execute(
         # A collector's row counts from its beginning on: the newest, largest one tells all.
         "SELECT source, sum(dropped), list(DISTINCT node) FILTER (node IS NOT NULL) FROM "
