@@ -209,7 +209,7 @@ def test_as_it_stood_before_the_hang(diagnose: Oncall, hang: Path) -> None:
         (("HANG", "--at", "2031-01-01T00:00"), "the evidence spans 2026-11-20T02:42:00"),
         (("HANG", "--since", "soon"), "`soon` is not a duration"),
         (("HANG", "--since", "-5 s"), "the duration must be positive"),
-        (("HANG", "--save", "FOLDER"), "it is a folder"),
+        (("HANG", "--save", "FOLDER"), "is a folder"),
         (("HANG", "--param", "hang_after"), "expected RULE.NAME=VALUE"),
         (("HANG", "--param", "hang.hang_aftr=3s"), "did you mean"),
         (("HANG", "--param", "hang.hang_after=3 GB"), "hang_after"),
@@ -217,7 +217,7 @@ def test_as_it_stood_before_the_hang(diagnose: Oncall, hang: Path) -> None:
         (("HANG", "--format", "xml"), "--format"),
         (("HANG", "--job", "other"), "no evidence of job `other` here; it is of llm"),
         (("HANG", "--rules", "nowhere"), "nowhere"),
-        (("HANG", "nowhere"), "alone"),
+        (("HANG", "nowhere"), "only one saved incident"),
     ],
 )
 def test_what_cannot_be_is_said(

@@ -71,7 +71,7 @@ def test_explain_shows_the_curves_of_a_saved_incident(congestion: Path, tmp_path
         (["--seq", "3"], "--seq needs --comm"),
         (["--comm", "dp"], "expected a communicator hash"),
         (["--comm", "0x1"], "communicator 0x1 has no traffic"),
-        (["--resolution", "0s"], "above zero"),
+        (["--resolution", "0s"], "must be positive"),
         (["-o", "x.pdf"], "must end in .svg or .png"),
     ],
 )

@@ -119,7 +119,7 @@ def test_first_source_counts_alone(tmp_path: Path) -> None:
     assert found == Inventory(("c1", "c2"), "SLURM_JOB_NODELIST")
     assert find_hosts(None, None, configuration, {}) == Inventory(("d1",), "the configuration")
     assert find_hosts(None, None, FleetConfiguration(), {}) is None
-    with pytest.raises(UsageError, match="one of them"):
+    with pytest.raises(UsageError, match="not both"):
         find_hosts("a1", path, configuration, {})
 
 
