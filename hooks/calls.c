@@ -12,7 +12,7 @@ void calls_enter(ncclComm_t comm, const struct operation_call *call) {
   calls->call.group = calls->group;
   calls->group_operations++;
   calls->entry = operation_enter(communicator_of(comm), &calls->call);
-  /* Version 4 of the plugin is told of launches only: what it may join to is followed from here. */
+  /* Version 4 of the plugin sees launches only: from here on, follow what they may belong to. */
   if (calls->entry.number && calls->entry.communicator->profiler == 4)
     calls->entry.handle = operation_follow(&calls->entry, &calls->call);
 }

@@ -273,7 +273,7 @@ void profiler_own_state(uint64_t handle, int state, const ncclProfilerEventState
     operation_kernel_gpu_end(handle, arguments->kernelCh.pTimer);
 }
 
-void *profiler_own_begin(int *mask, const struct profiler_telling *telling) {
+void *profiler_own_begin(int *mask, const struct profiler_communicator *telling) {
   __atomic_store_n(&own_pid, getpid(), __ATOMIC_RELAXED);
   profiler_events_begin(oncall_ring_open() != NULL, mask);
   return profiler_context_begin(telling);
@@ -331,7 +331,7 @@ static ncclResult_t finalize(void *context) {
   return ncclSuccess;
 }
 
-static ncclResult_t begin(void **context, int *mask, const struct profiler_telling *telling,
+static ncclResult_t begin(void **context, int *mask, const struct profiler_communicator *telling,
                           ncclDebugLogger_t log) {
   int saved = errno;
   void *own = profiler_own_begin(mask, telling);
@@ -342,19 +342,19 @@ static ncclResult_t begin(void **context, int *mask, const struct profiler_telli
 
 static ncclResult_t init_v4(void **context, int *mask, const char *name, uint64_t hash, int nodes,
                             int size, int rank, ncclDebugLogger_t log) {
-  const struct profiler_telling telling = {4, hash, name, nodes, size, rank};
+  const struct profiler_communicator telling = {4, hash, name, nodes, size, rank};
   return begin(context, mask, &telling, log);
 }
 
 static ncclResult_t init_v5(void **context, uint64_t hash, int *mask, const char *name, int nodes,
                             int size, int rank, ncclDebugLogger_t log) {
-  const struct profiler_telling telling = {5, hash, name, nodes, size, rank};
+  const struct profiler_communicator telling = {5, hash, name, nodes, size, rank};
   return begin(context, mask, &telling, log);
 }
 
 static ncclResult_t init_v6(void **context, uint64_t hash, int *mask, const char *name, int nodes,
                             int size, int rank, ncclDebugLogger_t log) {
-  const struct profiler_telling telling = {6, hash, name, nodes, size, rank};
+  const struct profiler_communicator telling = {6, hash, name, nodes, size, rank};
   return begin(context, mask, &telling, log);
 }
 

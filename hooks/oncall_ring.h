@@ -93,7 +93,7 @@ struct oncall_header { /* 4096 bytes */
   int32_t rank, world_size, local_rank, gpu; /* -1: unknown */
   char job[128], node[128], pci_bus[32], nic[32];
   char framework[32], nccl_version[32], hook_version[32];
-  char configuration[256]; /* "tp=2 pp=2 dp=2 micro_batches=8", as told by ONCALL_JOB_CONFIG */
+  char configuration[256]; /* "tp=2 pp=2 dp=2 micro_batches=8", from ONCALL_JOB_CONFIG */
   uint32_t closed;         /* 1: the process ended in order */
   uint32_t reserved;
   uint64_t communicators_made; /* how many there were so far; the last one's `number` */

@@ -1,7 +1,7 @@
-/* Operations from the call that enters them to the last sign of them.
+/* Operations, from the call that enters them to their last event.
  *
  * Every operation is recorded when it is entered and when its call returns. It is followed beyond
- * that where the profiler plugin tells what becomes of it: a slot of a fixed pool, named by a
+ * that if the profiler plugin reports its progress: in a slot of a fixed pool, named by a
  * handle. It is over when its task was launched, and all kernel channels and transfers that were
  * begun or announced are over; or when a later one of its communicator is, for NCCL runs the
  * kernels of a communicator in order. */

@@ -51,7 +51,7 @@ static struct chain_context *context_of(void *pointer) {
   return ours && __atomic_load_n(&context->in_use, __ATOMIC_ACQUIRE) ? context : NULL;
 }
 
-void *profiler_chain_begin(void *own, const struct profiler_telling *telling,
+void *profiler_chain_begin(void *own, const struct profiler_communicator *telling,
                            ncclDebugLogger_t log) {
   struct chain_context *context = take();
   if (!context) {

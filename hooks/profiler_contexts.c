@@ -8,7 +8,7 @@ struct profiler_context {
   uint32_t in_use;
   bool alone;                        /* its board was made here, or there was no room for one */
   struct communicator *communicator; /* NULL: not known yet which, or not recorded */
-  struct profiler_telling told;
+  struct profiler_communicator told;
   char name[ONCALL_NAME_BYTES];
 };
 
@@ -29,14 +29,14 @@ static struct communicator *known(const struct profiler_context *context) {
 }
 
 static void join(struct profiler_context *context, struct communicator *communicator) {
-  const struct profiler_telling *told = &context->told;
+  const struct profiler_communicator *told = &context->told;
   __atomic_store_n(&communicator->profiler, told->version, __ATOMIC_RELAXED);
   communicator_told(communicator, told->hash, told->name, told->nodes, told->size, told->rank);
   __atomic_store_n(&context->communicator, communicator, __ATOMIC_RELEASE);
 }
 
 static void make(struct profiler_context *context) {
-  const struct profiler_telling *told = &context->told;
+  const struct profiler_communicator *told = &context->told;
   struct communicator *made = communicator_begin(told->hash, 0, told->rank, told->size);
   context->alone = true;
   if (!made)
@@ -45,7 +45,7 @@ static void make(struct profiler_context *context) {
   communicator_state(made, ONCALL_COMMUNICATOR_RUNNING);
 }
 
-struct profiler_context *profiler_context_begin(const struct profiler_telling *telling) {
+struct profiler_context *profiler_context_begin(const struct profiler_communicator *telling) {
   struct profiler_context *context = oncall_ring() ? take() : NULL;
   if (!context)
     return NULL;

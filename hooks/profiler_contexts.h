@@ -8,9 +8,9 @@
 
 #include "communicators.h"
 
-/* What NCCL tells of a communicator. */
-struct profiler_telling {
-  uint8_t version; /* of the plugin interface that it is told by */
+/* A communicator as NCCL describes it to the plugin. */
+struct profiler_communicator {
+  uint8_t version; /* of the plugin interface */
   uint64_t hash;
   const char *name; /* NULL: none */
   int nodes, size, rank;
@@ -19,7 +19,7 @@ struct profiler_telling {
 struct profiler_context;
 
 /* NULL: no room, or no ring. */
-struct profiler_context *profiler_context_begin(const struct profiler_telling *telling);
+struct profiler_context *profiler_context_begin(const struct profiler_communicator *telling);
 
 /* The one NCCL means; NULL: `pointer` is none of ours. */
 struct profiler_context *profiler_context_of(void *pointer);

@@ -75,9 +75,9 @@ bool profiler_other_load(int version) {
   return false;
 }
 
-bool profiler_other_init(void **context, const struct profiler_telling *telling,
+bool profiler_other_init(void **context, const struct profiler_communicator *telling,
                          ncclDebugLogger_t log) {
-  const struct profiler_telling *told = telling;
+  const struct profiler_communicator *told = telling;
   *context = NULL;
   ncclResult_t failed = other.v4 ? other.v4->init(context, &other.mask, told->name, told->hash,
                                                   told->nodes, told->size, told->rank, log)

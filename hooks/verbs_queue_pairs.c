@@ -310,7 +310,7 @@ void queue_pair_received_posts(struct queue_pair *pair, uint32_t receives) {
   __atomic_fetch_add(&pair->board->receives, receives, __ATOMIC_RELAXED);
 }
 
-/* With an error only identity and status are told (ibv_poll_cq(3)). Where sends and receives share
+/* On error only identity and status are valid (ibv_poll_cq(3)). Where sends and receives share
  * a completion queue, it is a send's if it is the one that is due, or no receive is posted. */
 static bool is_receive(const struct queue_pair *pair, const struct ibv_wc *completion) {
   if (completion->status == IBV_WC_SUCCESS)

@@ -232,7 +232,7 @@ SEEN = Coverage(nodes=0, answered=0, ranks=10, ranks_seen=9)
             Coverage(nodes=0, answered=0, ranks=0, ranks_seen=0),
             ("hang",),
             ExitCode.TOO_LITTLE_COVERAGE,
-            "nothing was heard of any rank or node",
+            "no data from any rank or node",
         ),
         (
             replace(SEEN, skipped_rules=(SkippedRule("slow", (), "slow.yaml:3:1: no such table"),)),

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
     from oncall.rules.language.rulebook import Rulebook
 
-# A wait that is no hang yet is told from here on: operations take seconds, not half a minute.
+# Shorter waits are not reported: operations take seconds, not half a minute.
 _LONG_WAIT_NS = 30 * 10**9
-# Of a hundred ranks that stand in the same place, three tell as much.
+# If many ranks are blocked in the same place, show only three stacks.
 _MOST_STACKS = 3
 
 
@@ -46,17 +46,16 @@ def diagnose(
     timings: MutableMapping[str, float] | None = None,
     set_aside: Sequence[SkippedRule] = (),
 ) -> Diagnosis:
-    """Diagnose one job: all rulebooks over its evidence, with what could not be seen.
+    """Diagnose one job: run all rulebooks on its evidence and list what was not observed.
 
-    The incident is narrowed to that job, and closed to anything but reading once rules have run.
-    `overrides` maps `rulebook.parameter` to its value as text; with less than `min_coverage` of
-    the ranks seen, nothing found is not called healthy. `timings` takes the seconds by rulebook
-    and rulebook.fact. `set_aside` are the site's rulebooks that are wrong, to be told as skipped.
-    Raises UsageError if the job is not in the evidence or must be chosen, RulebookError or
-    UsageError for wrong overrides.
+    The incident is narrowed to that job, and read-only once rules have run. `overrides` maps
+    `rulebook.parameter` to its value as text; with less than `min_coverage` of the ranks seen, no
+    finding does not mean healthy. `timings` receives seconds by rulebook and rulebook.fact.
+    `set_aside` are the site's rulebooks with errors, reported as skipped. Raises UsageError if the
+    job is not in the evidence or must be chosen, RulebookError or UsageError for wrong overrides.
 
-    What cannot be computed of the evidence is a gap: the rulebooks that need it are skipped, and
-    the others are asked. Impossible values are removed from the incident first.
+    What cannot be computed is a gap: rulebooks that need it are skipped, the others run.
+    Impossible values are removed from the incident first.
     """
     name = keep_job(incident.con, job)
     incident.disbelieve()
@@ -109,7 +108,7 @@ def with_failures(coverage: Coverage, incident: Incident) -> Coverage:
 
 
 def _contradictions(incident: Incident) -> tuple[Contradiction, ...]:
-    """What of the evidence cannot be, and what contradicts itself."""
+    """Impossible values of the evidence, and contradictions in it."""
     impossible = tuple(
         Contradiction(
             what=f"{one.count:,} impossible {'values' if one.count > 1 else 'value'} of "
@@ -125,7 +124,7 @@ def _contradictions(incident: Incident) -> tuple[Contradiction, ...]:
     except MissingEvidence:
         return impossible
     except RelationFailed as error:
-        unknown = "whether the evidence contradicts itself is unknown"
+        unknown = "could not check the evidence for contradictions"
         tables = tuple(sorted(base_tables([error.relation])))
         return (*impossible, Contradiction(unknown, 1, str(error), tables))
     rows = incident.con.execute(
@@ -142,7 +141,7 @@ def _contradictions(incident: Incident) -> tuple[Contradiction, ...]:
 
 
 def judges(rulebooks: Sequence[Rulebook], diagnosis: Diagnosis) -> tuple[Rulebook, ...]:
-    """The rulebooks whose facts the diagnosis tells: a shipped one, where the site's broke."""
+    """The rulebooks that made the diagnosis: the shipped one if the site's failed."""
     ran = diagnosis.site_rulebooks
     return tuple(
         book.instead_of if book.instead_of is not None and book.name not in ran else book
@@ -151,7 +150,7 @@ def judges(rulebooks: Sequence[Rulebook], diagnosis: Diagnosis) -> tuple[Ruleboo
 
 
 def _long_wait(incident: Incident) -> tuple[str, ...]:
-    """What ranks have waited in for long, though not for long enough to be called a hang."""
+    """Notes on operations that ranks have waited in for long, but too short for a hang."""
     try:
         incident.require(["longest_wait"])
     except (MissingEvidence, RelationFailed):
@@ -163,16 +162,16 @@ def _long_wait(incident: Incident) -> tuple[str, ...]:
     notes = []
     for op, seq, label, ranks, waited_ns, held_by in found:
         where = f"{op or 'operation'} {seq}" + (f" of {label}" if label else "")
-        held = f", held by {fold_ranks(held_by)}" if held_by else ""
+        held = f", held up by {fold_ranks(held_by)}" if held_by else ""
         notes.append(
-            f"ranks {fold_ranks(ranks)} have waited {format_duration(waited_ns)} in {where}{held}: "
-            "no hang yet; to judge it now, lower hang.hang_after with --param"
+            f"ranks {fold_ranks(ranks)} blocked in {where} for {format_duration(waited_ns)}{held}: "
+            "below the threshold for a hang; to diagnose it now, lower hang.hang_after with --param"
         )
     return tuple(notes)
 
 
 def exit_code(diagnosis: Diagnosis) -> ExitCode:
-    """1 for any finding; 3 for none if that cannot be trusted; else 0."""
+    """1 with a finding; 3 without one if the evidence does not suffice; else 0."""
     if diagnosis.findings:
         return ExitCode.FINDING
     return ExitCode.HEALTHY if diagnosis.healthy else ExitCode.TOO_LITTLE_COVERAGE
@@ -185,7 +184,7 @@ def _checked(rulebooks: Sequence[Rulebook], out: Container[str]) -> tuple[str, .
 def _with_stacks(
     con: duckdb.DuckDBPyConnection, findings: Sequence[Finding]
 ) -> tuple[Finding, ...]:
-    """The findings, each root cause with where its blamed ranks stood."""
+    """The findings, each root cause with the stacks of its blamed ranks."""
     blamed = {finding.id: _blamed_ranks(finding) for finding in findings}
     stacks = _stacks(con, {rank for ranks in blamed.values() for rank in ranks})
     return tuple(
@@ -228,7 +227,7 @@ def _stacks(con: duckdb.DuckDBPyConnection, ranks: Iterable[int]) -> dict[int, S
     """One stack a rank: that of its oldest operation in flight, else of its last one."""
     rows = con.execute(
         """
-        WITH standing AS (
+        WITH calls AS (
             SELECT s.rank, s.frames, s.seq, o.op, c.role, c.name,
                    o.ended_ns IS NULL AND coalesce(NOT o.done, o.observed_ns IS NOT NULL, false)
                      AS in_flight,
@@ -238,7 +237,7 @@ def _stacks(con: duckdb.DuckDBPyConnection, ranks: Iterable[int]) -> dict[int, S
             LEFT JOIN comms c ON (c.rank, c.comm) = (s.rank, s.comm)
             WHERE len(s.frames) > 0 AND list_contains(?, s.rank))
         SELECT rank, op, seq, coalesce(role, 'communicator ' || name), in_flight, frames
-        FROM standing
+        FROM calls
         QUALIFY row_number() OVER (
             PARTITION BY rank
             ORDER BY in_flight DESC, CASE WHEN in_flight THEN at_ns ELSE -at_ns END NULLS LAST,
@@ -247,13 +246,13 @@ def _stacks(con: duckdb.DuckDBPyConnection, ranks: Iterable[int]) -> dict[int, S
         [sorted(ranks)],
     ).fetchall()
     return {
-        rank: Stack(rank, _standing(op, seq, group, in_flight), tuple(frames))
+        rank: Stack(rank, _call(op, seq, group, in_flight), tuple(frames))
         for rank, op, seq, group, in_flight, frames in rows
     }
 
 
-def _standing(op: str | None, seq: int | None, group: str | None, in_flight: bool | None) -> str:
+def _call(op: str | None, seq: int | None, group: str | None, in_flight: bool | None) -> str:
     call = " ".join(str(part) for part in (op, seq) if part is not None) or "an unnamed call"
-    # Each communicator counts its operations on its own.
+    # Each communicator numbers its own operations.
     where = f"{call} of {group}" if group else call
     return f"in {where}" if in_flight else f"last seen in {where}"

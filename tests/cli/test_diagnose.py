@@ -143,7 +143,7 @@ def test_too_little_seen_is_three(diagnose: Oncall, tmp_path: Path) -> None:
     left = diagnose(path, "--param", "hang.hang_after=1 d")
     assert left.code == 3
     assert "✔" not in left.out
-    assert left.err.startswith("oncall: not called healthy: ")
+    assert left.err.startswith("oncall: no finding, but not healthy: ")
 
 
 def test_an_empty_incident_is_never_healthy(diagnose: Oncall, tmp_path: Path) -> None:
@@ -199,22 +199,25 @@ def test_as_it_stood_before_the_hang(diagnose: Oncall, hang: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "which nodes? give --hosts"),
-        (("--job", "llm"), "which nodes? give --hosts"),
+        ((), "no nodes given: use --hosts"),
+        (("--job", "llm"), "no nodes given: use --hosts"),
         (("nowhere",), "nowhere: "),
-        (("HANG", "--at", "breakfast"), "--at breakfast: write 2026-11-20T03:10:00"),
-        (("HANG", "--at", "2031-01-01T00:00"), "the evidence is of 2026-11-20T02:42:00"),
+        (
+            ("HANG", "--at", "breakfast"),
+            "--at breakfast: expected a time such as 2026-11-20T03:10:00",
+        ),
+        (("HANG", "--at", "2031-01-01T00:00"), "the evidence spans 2026-11-20T02:42:00"),
         (("HANG", "--since", "soon"), "`soon` is not a duration"),
-        (("HANG", "--since", "-5 s"), "a duration is above zero"),
-        (("HANG", "--save", "FOLDER"), "it is a folder"),
-        (("HANG", "--param", "hang_after"), "write RULE.NAME=VALUE"),
+        (("HANG", "--since", "-5 s"), "the duration must be positive"),
+        (("HANG", "--save", "FOLDER"), "is a folder"),
+        (("HANG", "--param", "hang_after"), "expected RULE.NAME=VALUE"),
         (("HANG", "--param", "hang.hang_aftr=3s"), "did you mean"),
         (("HANG", "--param", "hang.hang_after=3 GB"), "hang_after"),
         (("HANG", "--min-coverage", "7"), "--min-coverage"),
         (("HANG", "--format", "xml"), "--format"),
         (("HANG", "--job", "other"), "no evidence of job `other` here; it is of llm"),
         (("HANG", "--rules", "nowhere"), "nowhere"),
-        (("HANG", "nowhere"), "alone"),
+        (("HANG", "nowhere"), "only one saved incident"),
     ],
 )
 def test_what_cannot_be_is_said(

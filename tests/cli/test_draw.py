@@ -69,10 +69,10 @@ def test_explain_shows_the_curves_of_a_saved_incident(congestion: Path, tmp_path
     ("options", "message"),
     [
         (["--seq", "3"], "--seq needs --comm"),
-        (["--comm", "dp"], "write its hash"),
+        (["--comm", "dp"], "expected a communicator hash"),
         (["--comm", "0x1"], "communicator 0x1 has no traffic"),
-        (["--resolution", "0s"], "above zero"),
-        (["-o", "x.pdf"], "*.svg or *.png"),
+        (["--resolution", "0s"], "must be positive"),
+        (["-o", "x.pdf"], "must end in .svg or .png"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(

@@ -77,8 +77,8 @@ def test_a_png_is_made_by_rsvg_convert(slow: Path, tmp_path: Path) -> None:
     [
         (["--iteration", "99"], "no iteration 99; they are 0 to 4"),
         (["--pipeline", "7"], "has no pipeline 7"),
-        (["-o", "x.pdf"], "*.svg or *.png or *.dot or *.json"),
-        (["-o", "x.trace.json", "--pipeline", "0"], "holds all of them"),
+        (["-o", "x.pdf"], "must end in .svg or .png or .dot or .json"),
+        (["-o", "x.trace.json", "--pipeline", "0"], "always contains all pipelines"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(slow: Path, options: list[str], message: str) -> None:

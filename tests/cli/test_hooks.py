@@ -176,7 +176,7 @@ def test_what_is_installed_may_be_older_than_the_package(tmp_path: Path) -> None
     (tmp_path / "current").symlink_to("versions/0.0.9-before")
     done = oncall("env", **told)
     assert str(tmp_path / "liboncall_hooks.so") in done.stdout
-    assert "has the hooks of 0.0.9-before" in done.stderr
+    assert "has hooks 0.0.9-before" in done.stderr
     assert f"oncall hooks install {tmp_path}" in done.stderr
     done = oncall("install", str(tmp_path), **told)
     assert done.stdout == f"{tmp_path}/liboncall_hooks.so\n"

@@ -40,7 +40,7 @@ def test_many_requests_each_have_an_answer_and_a_wrong_one_ends_nothing(
     assert code == 0
     assert hello["end"]["node"] == "gpu017"
     assert hello["end"]["protocol"] == [1, 1]
-    assert hello["end"]["collector"] == {"alive": False, "problem": "no collector runs"}
+    assert hello["end"]["collector"] == {"alive": False, "problem": "no collector is running"}
     assert wrong["reason"] == "request"
     assert clock["end"]["received_ns"] <= clock["end"]["answered_ns"]
 

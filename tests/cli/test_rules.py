@@ -30,7 +30,7 @@ def test_new_check_test_and_show(tmp_path: Path) -> None:
         str(tmp_path / "heat.test.yaml"),
     ]
     checked = oncall("check", tmp_path)
-    assert (checked.exit_code, checked.stdout) == (0, "1 rulebook checked, nothing wrong\n")
+    assert (checked.exit_code, checked.stdout) == (0, "1 rulebook checked, no errors\n")
     tested = oncall("test", tmp_path / "heat.yaml")
     assert tested.exit_code == 0 and tested.stdout.endswith("3 tests, 0 failed\n")
     drawn = oncall("show", "heat", "--rules", tmp_path).stdout
@@ -146,7 +146,7 @@ def test_a_broken_file_of_the_site_is_told_and_harms_nothing(
     told = oncall("list")
     assert told.exit_code == 0 and "\x1b" not in told.stdout + told.stderr
     assert any(row[:4] == ["hang", "left", "out", f"{file}:1:1:"] for row in listed())
-    assert f"the site's {file} is left out, hang runs without it" in told.stderr
+    assert f"the site's {file} skipped; the shipped hang runs instead" in told.stderr
     assert oncall("show", "hang").stdout == oncall("show", "hang", "--no-site-rules").stdout
     # Whoever checks asks for what is wrong.
     checked = oncall("check")

@@ -94,7 +94,7 @@ def test_a_broken_file_is_told_and_costs_nothing(site: Path, diagnose: Diagnose,
     file.write_text(text)
     code, out, err = diagnose("--format", "json")
     assert code == 1
-    assert f"the site's {file} is left out, hang runs without it" in err
+    assert f"the site's {file} skipped; the shipped hang runs instead" in err
     assert f"{file}:" in err and ": error: " in err
     document = json.loads(out)
     assert [finding["verdict"] for finding in document["findings"]] == ["H1"]

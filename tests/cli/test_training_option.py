@@ -9,7 +9,7 @@ import pytest
 from oncall.cli.training import read_training
 from oncall.core.errors import BadInput, UsageError
 from oncall.evidence.incident import Incident
-from oncall.evidence.told import tell
+from oncall.evidence.job_configuration import apply_training
 
 
 def told_columns(text: str) -> dict[str, object]:
@@ -17,7 +17,7 @@ def told_columns(text: str) -> dict[str, object]:
     assert training is not None
     with Incident.empty() as incident:
         incident.append("ranks", {"job": "j", "rank": [0, 15]})
-        tell(incident, training)
+        apply_training(incident, training)
         names = ["world_size", "tp", "pp", "dp", "micro_batches", "origin"]
         row = incident.con.execute(f"SELECT {', '.join(names)} FROM jobs").fetchall()
     (values,) = row
@@ -60,7 +60,7 @@ def test_what_the_recording_says_stays_where_nothing_is_told() -> None:
     assert training is not None
     with Incident.empty() as incident:
         incident.append("jobs", {"job": ["j"], "world_size": 8, "tp": 2, "pp": 4, "layers": 48})
-        tell(incident, training, "j")
+        apply_training(incident, training, "j")
         rows = incident.con.execute("SELECT tp, pp, layers FROM jobs").fetchall()
     assert rows == [(2, 2, 48)]
 
@@ -69,8 +69,8 @@ def test_what_the_recording_says_stays_where_nothing_is_told() -> None:
     ("content", "problem"),
     [
         ("tensor_parallel: 2\n", "no setting `tensor_parallel`"),
-        ("hello world\n", "tells no configuration"),
-        ("- tp\n", "tells no configuration"),
+        ("hello world\n", "no configuration found"),
+        ("- tp\n", "no configuration found"),
     ],
 )
 def test_a_file_that_tells_nothing_is_bad_input(tmp_path: Path, content: str, problem: str) -> None:

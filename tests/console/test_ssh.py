@@ -145,7 +145,7 @@ def test_a_node_that_floods_is_cut_off_and_leaves_nothing(opened: Opened) -> Non
 def test_a_wrong_setup_is_told_by_host_with_what_to_type(opened: Opened) -> None:
     session = opened("dead,stranger,impostor,bare,old")
     assert session.jobs() == ()
-    with pytest.raises(UsageError, match="no host knows of a job"):
+    with pytest.raises(UsageError, match="no host has evidence of any job"):
         session.world()
     troubles = {one.hosts: one for one in session.troubles()}
     commands = {host: one.command for host, one in troubles.items()}

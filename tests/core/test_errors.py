@@ -44,7 +44,7 @@ def test_exit_codes_are_a_contract() -> None:
 def test_messages_say_what_and_where() -> None:
     assert str(BadInput("dumps/rank_3", "truncated")) == "dumps/rank_3: truncated"
     missing = MissingEvidence("rounds", ["ops", "comms or ops"])
-    assert str(missing) == "rounds needs evidence that is missing: ops, comms or ops"
+    assert str(missing) == "rounds needs missing evidence: ops, comms or ops"
     assert missing.missing == ("ops", "comms or ops")
 
 

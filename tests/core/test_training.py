@@ -72,11 +72,11 @@ def test_the_keys_of_a_straggler_study_are_known() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("pipeline_paralel=2", r"no setting `pipeline_paralel`"),
+        ("pipeline_paralel=2", r"unknown setting `pipeline_paralel`"),
         ("micro_batchs=8", r"did you mean micro_batches\?"),
-        ("tp=two", "`tp` is a number above zero, not `two`"),
-        ("tp=0", "above zero"),
-        ("schedule=zigzag", "none of 1F1B, interleaved, GPipe"),
+        ("tp=two", "`tp` must be a positive integer, not `two`"),
+        ("tp=0", "positive integer"),
+        ("schedule=zigzag", "one of 1F1B, interleaved, GPipe"),
         ("sequence_parallel=perhaps", "true or false"),
         ("tp=2 quickly", "NAME=VALUE"),
     ],

@@ -136,7 +136,7 @@ def test_a_full_folder_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
     shown = CliRunner().invoke(app, ["demo", "--keep", str(tmp_path)])
     assert shown.exit_code == 2
-    assert "no empty folder" in shown.stderr
+    assert "not an empty folder" in shown.stderr
     assert (tmp_path / "mine").read_text() == "precious"
 
 
@@ -144,4 +144,4 @@ def test_without_the_c_parts_it_says_how_to_build_them(monkeypatch: pytest.Monke
     monkeypatch.setattr("oncall.__path__", ["/nowhere"])
     shown = CliRunner().invoke(app, ["demo"])
     assert shown.exit_code == 2
-    assert "is not built" in shown.stderr and "make native" in shown.stderr
+    assert "was not found" in shown.stderr and "make native" in shown.stderr

@@ -18,9 +18,9 @@ def test_each_class_has_a_fault_of_its_name() -> None:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_each_breaks_one_rank_in_one_way(fault: Fault) -> None:
     if fault.name == "healthy":
-        assert not fault.ranks and not fault.told and fault.signal is None
+        assert not fault.ranks and not fault.orders and fault.signal is None
         return
-    assert bool(fault.told) != (fault.signal is not None)
+    assert bool(fault.orders) != (fault.signal is not None)
     assert all(line.endswith(f",rank={fault.ranks[0]}") for line in fault.order().splitlines())
 
 

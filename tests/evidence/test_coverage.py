@@ -65,7 +65,7 @@ def test_a_world_size_that_does_not_match_is_noted(incident: Incident) -> None:
     assert coverage.ranks == 9
     assert notes == (
         "the recordings tell different world sizes: 2, 8",
-        "the world size is told as 8, yet rank 9 left evidence",
+        "the stated world size is 8, but there is evidence of rank 9",
     )
 
 

@@ -315,7 +315,7 @@ def test_a_misspelt_table_is_an_error_not_a_python_variable(incident: Incident) 
 
 def test_a_table_is_missing_until_it_holds_a_row(incident: Incident) -> None:
     assert incident.missing("ops") == ("ops",)
-    with pytest.raises(MissingEvidence, match="ops needs evidence that is missing: ops"):
+    with pytest.raises(MissingEvidence, match="ops needs missing evidence: ops"):
         incident.require(["ops"])
     incident.append("ops", {"rank": 1})
     assert incident.missing("ops") == ()

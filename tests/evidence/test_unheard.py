@@ -117,8 +117,8 @@ def test_one_silent_host_is_the_home_of_who_is_missing_and_that_is_noted() -> No
         assert rows(incident, "SELECT node FROM ranks WHERE rank = 3") == [("gpu017",)]
         notes = rows(incident, "SELECT note FROM recordings ORDER BY note")
     assert [note for (note,) in notes] == [
-        "the home of rank 3 is gpu017: no other host is silent",
-        "who is missing in communicators is rank 3, by how the others are placed",
+        "rank 3 inferred as missing members of communicators, from the ranks of the others",
+        "rank 3 placed on gpu017: all other hosts answered",
     ]
 
 

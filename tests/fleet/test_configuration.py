@@ -49,13 +49,13 @@ def test_user_file_is_under_xdg_config_home(monkeypatch: pytest.MonkeyPatch) -> 
         ("fleet = 3\n", "table"),
         ("[fleet]\nwindos = 4\n", r"windos.*did you mean window"),
         ("[fleet]\nwindow = 0\n", "window.*from 1 to"),
-        ('[fleet]\nwindow = "8"\n', "window.*whole number"),
+        ('[fleet]\nwindow = "8"\n', "window.*an integer"),
         ('[fleet]\ntransport = "telnet"\n', "transport.*openssh"),
         ('[fleet]\nconnect_timeout = "soon"\n', "connect_timeout.*duration"),
-        ('[fleet]\nconnect_timeout = "0s"\n', "above zero"),
+        ('[fleet]\nconnect_timeout = "0s"\n', "must be positive"),
         ('[fleet]\nssh_options = "-F x"\n', "ssh_options.*list"),
-        ("[fleet]\nhosts = [1]\n", "hosts.*text"),
-        ('[fleet]\ncommand = ""\n', "command.*text"),
+        ("[fleet]\nhosts = [1]\n", "hosts.*a string"),
+        ('[fleet]\ncommand = ""\n', "command.*a string"),
     ],
 )
 def test_slips_are_named_with_file_and_key(tmp_path: Path, text: str, words: str) -> None:

@@ -39,8 +39,11 @@ def test_node_that_is_well_has_no_trouble() -> None:
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        ({"collector": {"alive": False, "problem": "no collector runs"}}, "no collector"),
-        ({"shards": {"newest_ns": _NOW_NS - 3600 * 10**9}}, "old although a job records"),
+        ({"collector": {"alive": False, "problem": "no collector is running"}}, "no collector"),
+        (
+            {"shards": {"newest_ns": _NOW_NS - 3600 * 10**9}},
+            "a job is recording, but the newest shard",
+        ),
         ({"free_bytes": 10**6}, "free for evidence"),
         ({"rings": {"dropped": 5}}, "dropped"),
         ({"rings": {"problems": ["x.ring: another version"]}}, "another version"),

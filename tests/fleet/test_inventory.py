@@ -59,8 +59,8 @@ def test_folded_hosts_expand_to_themselves(numbers: set[int]) -> None:
         ("gpu[9-1]", "range"),
         ("gpu[0-999999-1]", "no number and no span"),
         ("gpu[" + "9" * 5000 + "]", "no number and no span"),
-        ("gpu" + "9" * 5000, "no set of hosts"),
-        ("gpu[001-512]1474836472", "no set of hosts"),
+        ("gpu" + "9" * 5000, "not a node set"),
+        ("gpu[001-512]1474836472", "not a node set"),
         ("*", "name the hosts"),
         ("@nobody-has-this-group", "groups"),
         ("", "no host"),
@@ -119,7 +119,7 @@ def test_first_source_counts_alone(tmp_path: Path) -> None:
     assert found == Inventory(("c1", "c2"), "SLURM_JOB_NODELIST")
     assert find_hosts(None, None, configuration, {}) == Inventory(("d1",), "the configuration")
     assert find_hosts(None, None, FleetConfiguration(), {}) is None
-    with pytest.raises(UsageError, match="one of them"):
+    with pytest.raises(UsageError, match="not both"):
         find_hosts("a1", path, configuration, {})
 
 

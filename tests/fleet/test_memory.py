@@ -19,7 +19,7 @@ def test_memberships_are_recalled_for_hosts_that_do_not_answer(tmp_path: Path) -
     parts, outcomes = memory.recall("it's", {host: Outcome(host, "timeout")})
     assert [(part.sender, part.table, part.rows) for part in parts] == [(host, "ranks", 8)]
     assert parts[0].path.read_bytes() == b"parquet"
-    assert "its last answer is" in outcomes[host].message
+    assert "last answer " in outcomes[host].message
 
 
 def test_hosts_that_answer_and_other_jobs_are_left_alone(tmp_path: Path) -> None:

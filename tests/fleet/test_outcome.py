@@ -23,8 +23,8 @@ def test_a_host_whose_name_begins_anothers_is_another() -> None:
 
 def test_what_became_of_many_is_one_line() -> None:
     outcomes = {
-        name: Outcome(name, "refused", f"there is no such host: {name}")
+        name: Outcome(name, "refused", f"unknown host: {name}")
         for name in (f"gpu{n:03}" for n in range(1, 513))
     }
-    said = "gpu[001-512] cannot be reached (there is no such host: HOST)"
+    said = "gpu[001-512] cannot be reached (unknown host: HOST)"
     assert what_became(outcomes) == said

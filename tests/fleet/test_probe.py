@@ -89,9 +89,9 @@ def test_one_node_asks_all_and_bytes_go_to_its_neighbour(folders: dict[str, Path
 
 def test_what_is_wrong_with_the_order_is_said(folders: dict[str, Path]) -> None:
     transport = LocalTransport(folders, in_process=True)
-    with pytest.raises(UsageError, match="not among the nodes"):
+    with pytest.raises(UsageError, match="not one of the nodes"):
         probe(transport, sources=["gpu009"])
-    with pytest.raises(UsageError, match="takes two nodes that answer"):
+    with pytest.raises(UsageError, match="needs two nodes that answer"):
         probe(transport, ("gpu001", "gpu009"))
 
 
@@ -138,8 +138,8 @@ def _vague(request: Any, status: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("alter", "kind", "message"),
     [
-        (_older, "version", "knows no probes: upgrade it"),
-        (_reading, "error", "for reading only"),
+        (_older, "version", "does not support probes: upgrade it"),
+        (_reading, "error", "read-only"),
         (_vague, "protocol", "where it listens"),
     ],
 )
@@ -327,7 +327,7 @@ def test_the_command_shows_saves_and_adds(tmp_path: Path) -> None:
 
 def test_a_node_alone_needs_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gpu001").mkdir()
-    with pytest.raises(UsageError, match="name others beside gpu001"):
+    with pytest.raises(UsageError, match="give others besides gpu001"):
         command(f"local:{tmp_path}/gpu001")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "gpu[001-064]")
     peers = _peers("gpu007", "gpu007")
@@ -335,5 +335,5 @@ def test_a_node_alone_needs_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_saving_anew_and_adding_exclude_each_other(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="give one of them"):
+    with pytest.raises(UsageError, match="give only one of them"):
         command("local:/", save=tmp_path / "a.oncall", into=tmp_path / "b.oncall")

@@ -17,7 +17,7 @@ Host key verification failed.
 @pytest.mark.parametrize(
     ("said", "kind", "words"),
     [
-        (_CHANGED, "hostkey", "not the one in known_hosts"),
+        (_CHANGED, "hostkey", "differs from the one in known_hosts"),
         ("No ED25519 host key is known for gpu001 and you have requested strict checking.\n"
          "Host key verification failed.\n", "hostkey", "not in known_hosts"),
         ("me@gpu001: Permission denied (publickey,gssapi-with-mic).\n", "auth", "ssh-add"),
@@ -26,13 +26,13 @@ Host key verification failed.
         ("ssh: connect to host gpu001 port 22: Connection refused\n", "refused", "refused"),
         ("ssh: connect to host gpu001 port 22: No route to host\n", "refused", "No route"),
         ("ssh: Could not resolve hostname gpu001: Name or service not known\n", "refused",
-         "no such host"),
+         "unknown host"),
         ("ssh: connect to host gpu001 port 22: Connection timed out\n", "timeout", "timed out"),
         ("Connection timed out during banner exchange\n", "timeout", "banner"),
         ("channel 0: open failed: connect failed: Connection refused\nstdio forwarding failed\n"
          "kex_exchange_identification: Connection closed by remote host\n", "refused", "refused"),
         ("/etc/ssh/x: line 3: Bad configuration option: foo\n", "error", "Bad configuration"),
-        ("", "error", "without a reason"),
+        ("", "error", "without a message"),
     ],
 )  # fmt: skip
 def test_reason_that_will_not_change(said: str, kind: str, words: str) -> None:

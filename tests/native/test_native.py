@@ -24,7 +24,7 @@ def test_the_standin_lies_beside_them() -> None:
 
 def test_what_is_not_built_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(oncall, "__path__", [str(tmp_path)])
-    with pytest.raises(NotBuilt, match=r"liboncall_hooks\.so is not built: .*make native"):
+    with pytest.raises(NotBuilt, match=r"liboncall_hooks\.so was not found: .*make native"):
         hooks_library()
-    with pytest.raises(NotBuilt, match=r"libnccl\.so\.2 is not built"):
+    with pytest.raises(NotBuilt, match=r"libnccl\.so\.2 was not found"):
         standin_folder()

@@ -25,7 +25,7 @@ def test_a_later_file_overrides_an_earlier_one(tmp_path: Path) -> None:
     [
         ('[keys]\nsvae = "S"', "svae is no action; did you mean save"),
         ("[keys]\nsave = 5", 'a key such as "ctrl+s" is wanted'),
-        ("keys = 3", "is a table"),
+        ("keys = 3", "must be a table"),
         ("[keys", "not TOML"),
     ],
 )

@@ -54,7 +54,7 @@ def logins(loopback: Loopback) -> list[int]:
 
 
 def connected(console: Terminal, loopback: Loopback) -> None:
-    console.wait_for("no host knows of a job")
+    console.wait_for("no host has evidence of any job")
     assert len(logins(loopback)) == 2
 
 

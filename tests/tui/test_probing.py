@@ -102,10 +102,10 @@ async def until_asked(running: Running, before: int) -> None:
 @piloted
 async def test_what_fails_is_told() -> None:
     session = live(hang_world())
-    session.fails["probe"] = UsageError("a probe takes two nodes that answer: gpu017 answered")
+    session.fails["probe"] = UsageError("a probe needs two nodes that answer: gpu017 answered")
     async with console(session, size=NARROW) as running:
         await running.press("p")
-        await until_seen(running, "Nothing was measured: a probe takes two nodes")
+        await until_seen(running, "Nothing was measured: a probe needs two nodes")
 
 
 @piloted
@@ -122,10 +122,10 @@ async def test_recordings_are_not_probed_nor_findings_without_a_node() -> None:
 
 @piloted
 async def test_a_node_that_refuses_is_named_before_it_is_asked() -> None:
-    refusing = HostAnswer("gpu017", "ok", no_probe="our key there is for reading only")
+    refusing = HostAnswer("gpu017", "ok", no_probe="your key there is read-only")
     async with console(live(replace(hang_world(), hosts=(refusing,))), size=NARROW) as running:
         await running.press("p")
-        assert "gpu017: our key there is for reading only" in running.text()
+        assert "gpu017: your key there is read-only" in running.text()
         assert not probed(running)
 
 

@@ -80,7 +80,7 @@ async def test_what_kept_jobs_from_being_found_can_be_tried_again() -> None:
 @piloted
 async def test_without_any_job_it_is_told_why_no_node_knows_of_one() -> None:
     session = FakeSession(jobs=())
-    said = "no host knows of a job: gpu1 cannot be reached; gpu2 does not let us log in"
+    said = "no host has evidence of any job: gpu1 cannot be reached; gpu2 does not let us log in"
     session.fails["world"] = UsageError(said)
     async with console(session) as running:
         assert running.app.current_mode == "jobs"
@@ -92,15 +92,17 @@ async def test_without_any_job_it_is_told_why_no_node_knows_of_one() -> None:
 async def test_what_is_wrong_with_hosts_is_told_folded_with_what_to_type() -> None:
     session = FakeSession(jobs=())
     session.live = True
-    session.fails["world"] = UsageError("no host knows of a job: gpu[1-3] does not let us log in")
+    session.fails["world"] = UsageError(
+        "no host has evidence of any job: gpu[1-3] does not let us log in"
+    )
     session.hosts_troubles = (
         HostTrouble("gpu[1-3]", 3, "does not let us log in", "ssh-add -l"),
         HostTrouble("gpu7", 1, "host key not verified", "ssh gpu7"),
-        HostTrouble("gpu8", 1, "no collector runs", silent=False),
+        HostTrouble("gpu8", 1, "no collector is running", silent=False),
     )
     async with console(session) as running:
         told = ("✖ gpu[1-3] (3)  does not let us log in", "$ ssh-add -l", "▲ gpu8  no collector")
-        for line in ("no host knows of a job.", *told):
+        for line in ("no host has evidence of any job.", *told):
             assert line in running.text()
         for command in ("ssh-add -l", "ssh gpu7", "ssh-add -l"):
             await running.press("c")

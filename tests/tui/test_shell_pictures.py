@@ -38,7 +38,7 @@ async def test_help(size: tuple[int, int], theme: str) -> None:
 async def test_no_way_to_the_nodes() -> None:
     session = FakeSession(jobs=(), title="gpu[001-002]")
     session.fails["world"] = UsageError(
-        "no host knows of a job: gpu001 cannot be reached (Connection refused); "
+        "no host has evidence of any job: gpu001 cannot be reached (Connection refused); "
         "gpu002 does not let us log in (Permission denied (publickey))"
     )
     async with console(session, (100, 24)) as running:

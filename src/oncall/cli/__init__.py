@@ -1,1 +1,1 @@
-"""The command line: one file a command, imported when it is asked for."""
+"""The command line: one module per command, imported on demand."""

@@ -1,4 +1,4 @@
-"""`oncall collect`: what runs on every node and records its training processes."""
+"""`oncall collect`: the collector that runs on every node and records its training processes."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ import typer
 
 def collect(
     config: Annotated[
-        Path | None, typer.Option("--config", help="A TOML file; --options shows one.")
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="TOML file; --options prints one."),
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Where evidence is kept.")
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Where to store evidence.")
     ] = None,
     run_dir: Annotated[
-        Path | None, typer.Option("--run-dir", help="Where the rings and the socket are.")
+        Path | None,
+        typer.Option("--run-dir", metavar="DIR", help="Where the rings and the socket are."),
     ] = None,
-    node: Annotated[str | None, typer.Option("--node", help="This node's name.")] = None,
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="NAME", help="Name of this node.")
+    ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Drain what is there, seal it and leave.")
+        bool, typer.Option("--once", help="Drain the rings once, seal the shard and exit.")
     ] = False,
     options: Annotated[
         bool,
         typer.Option("--options", help="Print every option of the file with its default."),
     ] = False,
 ) -> None:
-    """Record the training processes of this node, until SIGTERM.
+    """Record the training processes of this node.
 
-    SIGHUP reads the configuration again.
+    Runs until SIGTERM. SIGHUP reloads the configuration.
     """
     if options:
         from oncall.node.common.options_page import every_option

@@ -1,4 +1,4 @@
-"""`oncall`: the commands, each imported when it is asked for, and how their errors are told."""
+"""`oncall`: its commands, each imported on demand, and how their errors are printed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import typer
 from typer.core import TyperGroup
 
 from oncall import __version__
-from oncall.cli.rulebooks import More, WithSite
-from oncall.cli.training import ToldTraining
+from oncall.cli.rulebooks import ParamOption, RulesOption, SiteRulesOption
+from oncall.cli.training import TrainingOption
 from oncall.core.errors import ExitCode, OncallError, RulebookError, UsageError
 from oncall.core.printable import LONGEST_LINE, clean_lines, shortened
 
@@ -41,11 +41,11 @@ _SETTINGS: dict[str, Any] = {
 
 
 class _Commands(TyperGroup):
-    """The commands by name; `oncall diagnose` never pays for importing `oncall rules`."""
+    """The commands by name. `oncall diagnose` never imports `oncall rules`."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        # The names are all that typer needs to ask "did you mean".
+        # Typer needs only the names for "did you mean".
         names: dict[str, Any] = dict.fromkeys(_COMMANDS)
         self.commands = names
 
@@ -64,11 +64,11 @@ class _Commands(TyperGroup):
         return typer.main.get_command(found)
 
     def invoke(self, ctx: Any) -> Any:
-        with told_plainly():
+        with errors_reported():
             try:
                 return super().invoke(ctx)
             finally:
-                # A reader that went away shows here, not in the interpreter's last breath.
+                # A closed pipe must raise here, not while the interpreter exits.
                 sys.stdout.flush()
 
 
@@ -84,34 +84,41 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def oncall(
     context: typer.Context,
-    job: Annotated[str | None, typer.Option(help="Open the console on this job.")] = None,
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="Job to open.")] = None,
     hosts: Annotated[
         str | None,
         typer.Option(
-            metavar="NODESET", help="The nodes to ask, such as gpu[001-512], or local:DIR/*."
+            metavar="NODESET", help="Nodes to query, such as gpu[001-512] or local:DIR/*."
         ),
     ] = None,
     inventory: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file with the nodes to ask.")
+        Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to query.")
     ] = None,
-    rules: More = None,
-    site_rules: WithSite = True,
-    param: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RULE.NAME=VALUE", help="A parameter of a rulebook. Repeatable."),
-    ] = None,
-    training: ToldTraining = None,
-    version: Annotated[  # noqa: ARG001 - its callback leaves
+    rules: RulesOption = None,
+    site_rules: SiteRulesOption = True,
+    param: ParamOption = None,
+    training: TrainingOption = None,
+    version: Annotated[  # noqa: ARG001 - its callback exits
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="The version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
-    """Which rank, node, link or stage holds up a training job, and why.
+    """Find the rank, node, link or pipeline stage that hangs or slows a training job.
 
-    Without a command: the console, on the jobs that run on the nodes.
+    Without a command, opens the console on the jobs that run on the nodes.
 
-    Exit codes: 0 healthy, 1 a finding, 2 usage or bad input, 3 too little seen to say,
-    70 a bug in oncall, 130 interrupted, 141 the reader of the output went away.
+    \b
+    Exit codes:
+      0    no problem found
+      1    diagnose: a finding; doctor: a failed check; demo: a wrong diagnosis
+      2    usage error or bad input; rules test: a failed test
+      3    diagnose: no finding, but too few ranks seen or contradictory evidence;
+           probe: some nodes could not be probed
+      70   bug in oncall
+      130  interrupted
+      141  output pipe closed
     """
     command = context.invoked_subcommand
     if command is None:
@@ -121,33 +128,35 @@ def oncall(
     elif (
         any(one is not None for one in (job, hosts, inventory)) or rules or param or not site_rules
     ):
-        raise UsageError(f"options of a command follow it: oncall {command} --job NAME ...")
+        raise UsageError(
+            f"put options after the command they belong to: oncall {command} --job NAME ..."
+        )
 
 
 @contextmanager
-def told_plainly() -> Iterator[None]:
-    """Errors that a person can act on leave as their message and their exit code."""
+def errors_reported() -> Iterator[None]:
+    """Turn errors that a person can act on into a message on stderr and an exit code."""
     try:
         yield
     except RulebookError as error:
-        # Like a compiler's: a line that starts with file:line:column can be followed by editors.
-        raise _left(error.exit_code, str(error)) from None
+        # Editors jump to a line that starts with file:line:column, as a compiler's does.
+        raise _exit_with(error.exit_code, str(error)) from None
     except OncallError as error:
-        raise _left(error.exit_code, f"oncall: {error}") from None
+        raise _exit_with(error.exit_code, f"oncall: {error}") from None
     except KeyboardInterrupt:
-        raise _left(ExitCode.INTERRUPTED, "oncall: interrupted") from None
+        raise _exit_with(ExitCode.INTERRUPTED, "oncall: interrupted") from None
     except BrokenPipeError:
         _abandon_output()
         raise typer.Exit(ExitCode.BROKEN_PIPE) from None
     except OSError as error:
-        # A full disk, a name too long: the machine refuses, and says what.
+        # A full disk, a name too long: the system's message says which.
         _abandon_output()
         place = f"{error.filename!s}: " if error.filename else ""
-        raise _left(ExitCode.BAD_INPUT, f"oncall: {place}{error.strerror or error}") from None
+        raise _exit_with(ExitCode.BAD_INPUT, f"oncall: {place}{error.strerror or error}") from None
 
 
-def _left(code: ExitCode, message: str) -> typer.Exit:
-    # File names and contents are written by others, at any length.
+def _exit_with(code: ExitCode, message: str) -> typer.Exit:
+    # File names and contents are untrusted and may be long.
     print(
         "\n".join(shortened(line, LONGEST_LINE) for line in clean_lines(message)), file=sys.stderr
     )
@@ -155,6 +164,6 @@ def _left(code: ExitCode, message: str) -> typer.Exit:
 
 
 def _abandon_output() -> None:
-    """What is still buffered must not be flushed into what cannot take it, at exit."""
+    """Discard buffered output, so that exiting does not flush it into a broken stdout."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`oncall` alone and `oncall open`: the console on a running job, or on what one left behind."""
+"""`oncall` without a command and `oncall open`: the console on running jobs or recordings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from oncall.cli.diagnose import parse_overrides
-from oncall.cli.rulebooks import More, WithSite
-from oncall.cli.training import ToldTraining, read_training
+from oncall.cli.rulebooks import ParamOption, RulesOption, SiteRulesOption
+from oncall.cli.training import TrainingOption, read_training
 from oncall.core.configuration import configuration_files
 from oncall.core.errors import BadInput, UsageError
 from oncall.rules.site_folder import site_folder
@@ -27,35 +27,33 @@ def open_(
         list[Path],
         typer.Argument(
             metavar="PATH...",
-            help="A saved *.oncall, a folder of shards, or recordings of any kind that is known.",
+            help="A saved incident (*.oncall), a folder of shards, or recordings of any known "
+            "format.",
         ),
     ],
-    job: Annotated[str | None, typer.Option(help="The job, if there are several.")] = None,
-    rules: More = None,
-    site_rules: WithSite = True,
-    param: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RULE.NAME=VALUE", help="A parameter, e.g. hang.hang_after=30s. Repeatable."
-        ),
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")
     ] = None,
-    training: ToldTraining = None,
+    rules: RulesOption = None,
+    site_rules: SiteRulesOption = True,
+    param: ParamOption = None,
+    training: TrainingOption = None,
 ) -> None:
-    """Look into a saved incident, or recordings, in the console.
+    """Open a saved incident or recordings in the console.
 
-    Inside, ? explains every key. Needs a terminal; `oncall diagnose` prints instead.
+    Press ? for the keys. Needs a terminal; without one, use `oncall diagnose`.
     """
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")
     overrides = parse_overrides(param or ())
-    told = read_training(training)
+    configured = read_training(training)
     site, problems = _site(site_rules)
 
     def opener() -> Session:
         from oncall.console.opening import open_recording
 
-        return open_recording(paths, job, rules or (), overrides, site, told)
+        return open_recording(paths, job, rules or (), overrides, site, configured)
 
     recording = paths[0] if len(paths) == 1 and paths[0].is_file() else None
     _show(opener, job, recording, problems)
@@ -70,21 +68,21 @@ def watch(
     param: Sequence[str],
     training: str | None = None,
 ) -> None:
-    """The console on the fleet. Does not return, but for errors before it is shown."""
+    """Run the console on the fleet. Does not return; raises errors that occur before it opens."""
     overrides: Mapping[str, str] = parse_overrides(param)
-    told = read_training(training)
+    configured = read_training(training)
     site, problems = _site(site_rules)
 
     def opener() -> Session:
         from oncall.console.opening import open_fleet
 
-        return open_fleet(hosts, inventory, job, rules, overrides, site, told)
+        return open_fleet(hosts, inventory, job, rules, overrides, site, configured)
 
     _show(opener, job, None, problems)
 
 
 def _site(wanted: bool) -> tuple[Path | None, list[BadInput]]:
-    """The folder of the site's rulebooks, and what is wrong with what would tell it."""
+    """The folder of the site's rulebooks, and the errors of the configuration that names it."""
     return site_folder() if wanted else (None, [])
 
 
@@ -94,8 +92,9 @@ def _show(
     recording: Path | None,
     problems: Sequence[BadInput],
 ) -> NoReturn:
-    """Run the console, and leave. It is imported by name: neither front end needs the other.
-    `problems` of the configuration are told in it."""
+    """Run the console, then exit. It shows `problems`, the errors of the configuration.
+
+    Imported by name: neither front end depends on the other."""
     run = import_module("oncall.tui.run").run
     code = run(
         opener,
@@ -104,7 +103,7 @@ def _show(
         configuration=configuration_files(),
         problems=problems,
     )
-    # Everything is closed, and the interpreter's own end would take longer than all the rest.
+    # Everything is closed; the interpreter's own shutdown would take longer than all of it.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

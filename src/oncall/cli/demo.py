@@ -1,4 +1,4 @@
-"""`oncall demo`: a real job on this machine with a fault, watched and diagnosed."""
+"""`oncall demo`: run a small job on this machine, inject a fault, and diagnose it."""
 
 from __future__ import annotations
 
@@ -21,24 +21,22 @@ if TYPE_CHECKING:
 
 def demo(
     fault: Annotated[
-        str, typer.Option(metavar="NAME", help="What is broken; --list shows the names.")
+        str, typer.Option(metavar="NAME", help="Fault to inject; --list prints the names.")
     ] = "H1",
-    list_faults: Annotated[
-        bool, typer.Option("--list", help="Show what can be broken, and leave.")
-    ] = False,
-    ranks: Annotated[int, typer.Option(help="Processes of the job: 8, 12, 16 ...")] = 8,
-    nodes: Annotated[int, typer.Option(help="Simulated nodes they are spread over.")] = 4,
+    list_faults: Annotated[bool, typer.Option("--list", help="List the faults and exit.")] = False,
+    ranks: Annotated[int, typer.Option(help="Ranks of the job: 8, 12, 16, ...")] = 8,
+    nodes: Annotated[int, typer.Option(help="Simulated nodes to place them on.")] = 4,
     keep: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Leave logs and evidence there, instead of nothing."),
+        typer.Option(metavar="DIR", help="Keep logs and evidence in this folder."),
     ] = None,
 ) -> None:
-    """Start a small training job on this machine, break it, and diagnose it.
+    """Run a small training job here, inject a fault, and diagnose it.
 
-    The processes, the hooks in them, the collectors and the endpoint are what a cluster runs; the
-    GPUs, and NCCL with them, are a stand-in. Takes less than a minute and leaves nothing behind.
+    The processes, hooks, collectors and endpoint are those that a cluster runs; NCCL and the GPUs
+    are simulated. Takes less than a minute and cleans up after itself.
 
-    Exit codes: 0 the diagnosis is the truth, 1 it is not, 2 the demonstration did not come off.
+    Prints the injected fault and the diagnosis; exits with 1 if they differ.
     """
     from oncall.demo.faults import FAULTS, fault_named
 
@@ -63,21 +61,21 @@ def demo(
 
 @contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
-    """Where everything goes. Raises UsageError where something would be overwritten."""
+    """The folder for logs and evidence. Raises UsageError if it would overwrite something."""
     if keep is None:
-        # A socket's path has room for a hundred characters.
+        # The path of a Unix socket is limited to about a hundred characters.
         with tempfile.TemporaryDirectory(prefix="oncall-demo-") as name:
             yield Path(name)
         return
     if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise UsageError(f"--keep {keep}: is there already, and is no empty folder")
+        raise UsageError(f"--keep {keep}: already exists and is not an empty folder")
     keep.mkdir(parents=True, exist_ok=True)
     yield keep.resolve()
 
 
 def _diagnosis(fault: Fault, layout: Layout, folder: Path, *, seal: bool) -> Diagnosis:
-    """Run the job, break it, ask its nodes while it stands, and print the report. `seal`: leave
-    shards that can be read later."""
+    """Run the job, inject the fault, query its nodes while it hangs or runs slow, and print the
+    report. `seal`: leave shards that can be read later."""
     from oncall import diagnose as use_case
     from oncall.cli.diagnose import Colour, Format, written
     from oncall.cli.gathering import Wanted, gather_fleet
@@ -89,7 +87,7 @@ def _diagnosis(fault: Fault, layout: Layout, folder: Path, *, seal: bool) -> Dia
     rulebooks = apply_overrides(load_rulebooks([shipped_folder()]), PARAMETERS)
     hosts = f"local:{folder}/node*"
     options = [f"--hosts '{hosts}'", *(f"--param '{k}={v}'" for k, v in PARAMETERS.items())]
-    with broken_cluster(fault, layout, folder, _teller()) as cluster:
+    with broken_cluster(fault, layout, folder, _progress_printer()) as cluster:
         print("", f"$ oncall diagnose --job {JOB}", sep="\n", end="")
         print("", *options, sep=" \\\n    ", end="\n\n", flush=True)
         answer = gather_fleet(Wanted(JOB), hosts, None, rulebooks)
@@ -101,11 +99,11 @@ def _diagnosis(fault: Fault, layout: Layout, folder: Path, *, seal: bool) -> Dia
     return diagnosis
 
 
-def _teller() -> Callable[[str, str], None]:
-    """Prints what is done, with the seconds since we began."""
+def _progress_printer() -> Callable[[str, str], None]:
+    """A function that prints each action with the seconds since the start."""
     began = time.monotonic()
 
-    def tell(what: str, how: str) -> None:
-        print(f"{time.monotonic() - began:5.1f} s  {what:<11} {how}", flush=True)
+    def report(action: str, details: str) -> None:
+        print(f"{time.monotonic() - began:5.1f} s  {action:<11} {details}", flush=True)
 
-    return tell
+    return report

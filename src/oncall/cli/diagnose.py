@@ -1,4 +1,4 @@
-"""`oncall diagnose`: a running job's nodes or its recordings in, the verdict out."""
+"""`oncall diagnose`: diagnose a running job or its recordings and print the report."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import typer
 
 from oncall.cli.instant import parse_instant
 from oncall.cli.interrupt import interruptible
-from oncall.cli.rulebooks import More, WithSite, rulebooks_in_force
-from oncall.cli.training import ToldTraining, read_training
+from oncall.cli.rulebooks import ParamOption, RulesOption, SiteRulesOption, rulebooks_in_force
+from oncall.cli.training import TrainingOption, read_training
 from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """What is printed."""
+    """The output format."""
 
     TEXT = "text"
     MARKDOWN = "markdown"
@@ -35,7 +35,7 @@ class Format(StrEnum):
 
 
 class Colour(StrEnum):
-    """When the text is coloured."""
+    """When to colour the text."""
 
     AUTO = "auto"
     NEVER = "never"
@@ -47,59 +47,63 @@ def diagnose(
         list[str] | None,
         typer.Argument(
             metavar="PATH...",
-            help="Recordings (files or folders, kind detected from content), a folder of shards, "
-            "a saved *.oncall, or ras://HOST:PORT. None: the nodes are asked.",
+            help="Recordings (files or folders; the format is detected), a folder of shards, a "
+            "saved incident (*.oncall), or ras://HOST:PORT. Default: query the nodes.",
         ),
     ] = None,
-    job: Annotated[str | None, typer.Option(help="The job, if there are several.")] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")
+    ] = None,
     hosts: Annotated[
         str | None,
         typer.Option(
-            metavar="NODESET", help="The nodes to ask, such as gpu[001-512], or local:DIR/*."
+            metavar="NODESET", help="Nodes to query, such as gpu[001-512] or local:DIR/*."
         ),
     ] = None,
     inventory: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file with the nodes to ask.")
+        Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to query.")
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="DURATION", help="Only the last DURATION of the evidence; of nodes 10m."
+            metavar="DURATION",
+            help="Use only the last DURATION of the evidence. Default: 10m from nodes and "
+            "shards, everything from recordings.",
         ),
     ] = None,
     at: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="As it stood at TIME (UTC): 2026-11-20T03:10, or 03:10 on the last day recorded.",
+            help="Diagnose the job as of TIME (UTC): 2026-11-20T03:10, or 03:10 on the last "
+            "recorded day.",
         ),
     ] = None,
-    rules: More = None,
-    site_rules: WithSite = True,
-    param: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RULE.NAME=VALUE", help="A parameter, e.g. hang.hang_after=30s. Repeatable."
-        ),
-    ] = None,
-    training: ToldTraining = None,
-    format: Annotated[Format, typer.Option(help="What to print.")] = Format.TEXT,  # noqa: A002
+    rules: RulesOption = None,
+    site_rules: SiteRulesOption = True,
+    param: ParamOption = None,
+    training: TrainingOption = None,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TEXT,  # noqa: A002
     explain: Annotated[
         bool,
         typer.Option(
             "--explain",
-            help="Show each step's fact, SQL and parameters, and pictures: what ranks sent, "
+            help="Show each step's fact, SQL and parameters, and drawings of what the ranks sent, "
             "computed and waited for.",
         ),
     ] = False,
     save: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.oncall", help="Save the whole evidence before diagnosing."),
+        typer.Option(metavar="FILE.oncall", help="Save all evidence before diagnosing."),
     ] = None,
     min_coverage: Annotated[
         float,
         typer.Option(
-            metavar="SHARE", min=0, max=1, help="With less of the ranks seen, silence is exit 3."
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="Smallest share of ranks seen for which no finding means healthy; below it, "
+            "exit with 3.",
         ),
     ] = 0.9,
     color: Annotated[Colour, typer.Option(help="When to colour the text.")] = Colour.AUTO,
@@ -107,34 +111,32 @@ def diagnose(
         bool,
         typer.Option(
             "--yes-risk-the-job",
-            help="Ask ras:// of an NCCL older than 2.28.7, which that may crash (see the guide).",
+            help="Query ras:// even if NCCL is older than 2.28.7; the query may crash the job.",
         ),
     ] = False,
 ) -> None:
-    """Say who holds up a job, why, and what to do next.
+    """Find what hangs or slows a job, and say what to do next.
 
-    Asks the nodes of a running job, or reads recordings that one left behind or a saved incident.
-    `--at` shows the evidence as it stood then: later operations are not there yet, and those that
-    ended later are in flight. `--since` drops what ended before, but for each rank's last
-    operation. While nodes are asked, Ctrl-C goes on with what has arrived.
+    Queries the nodes of a running job, or reads recordings or a saved incident. Press Ctrl-C while
+    nodes are queried to go on with what has arrived.
 
-    What a site's rulebooks conclude counts like what is shipped. One that is wrong is told and
-    left out, and the shipped one of that name is asked instead.
+    `--at` hides operations that started after TIME and shows those that ended after it as in
+    flight. `--since` drops what ended before the window, except each rank's last operation.
 
-    Exit codes: 0 healthy, 1 a finding, 2 usage or bad input, 3 no finding, but too little was seen
-    or what was seen cannot be trusted.
+    Findings of the site's rulebooks count like those of the shipped ones. A site rulebook with
+    errors is reported and skipped; the shipped one of the same name runs instead.
+
+    Exit codes are listed in `oncall --help`.
     """
     if paths and (hosts is not None or inventory is not None):
-        raise UsageError(
-            "recordings are read, or nodes are asked: give PATH... or --hosts, not both"
-        )
+        raise UsageError("give either PATH... to read recordings or --hosts to query nodes")
     overrides = parse_overrides(param or ())
-    told = read_training(training)
+    configured = read_training(training)
     if save is not None:
         check_target("--save", save)
 
     from oncall import diagnose as use_case
-    from oncall.evidence.told import tell
+    from oncall.evidence.job_configuration import apply_training
 
     read = rulebooks_in_force(rules, site_rules, overrides)
     rulebooks = read.in_force
@@ -151,13 +153,13 @@ def diagnose(
             else:
                 answer = gather_fleet(wanted, hosts, inventory, rulebooks)
             incident, job = stack.enter_context(answer.incident), answer.job
-            since = None  # only that was asked for
+            since = None  # already applied by the query
         stack.enter_context(interruptible(incident.con))
-        if told is not None:
-            tell(incident, told, job)
+        if configured is not None:
+            apply_training(incident, configured, job)
         if save is not None:
             incident.save(save)
-        _look_at(incident, since, at)
+        _narrow(incident, since, at)
         diagnosis = use_case.diagnose(
             incident, rulebooks, job, min_coverage=min_coverage, set_aside=read.skipped
         )
@@ -172,7 +174,7 @@ def diagnose(
             drawings = {}
     sys.stdout.write(written(diagnosis, format, explain, color, drawings))
     if not diagnosis.findings and diagnosis.doubt:
-        print(f"oncall: not called healthy: {diagnosis.doubt}", file=sys.stderr)
+        print(f"oncall: no finding, but not healthy: {diagnosis.doubt}", file=sys.stderr)
     raise typer.Exit(use_case.exit_code(diagnosis))
 
 
@@ -182,23 +184,25 @@ def parse_overrides(params: Sequence[str]) -> dict[str, str]:
     for text in params:
         name, equals, value = text.partition("=")
         if not equals or "." not in name or not value.strip():
-            raise UsageError(f"--param {text}: write RULE.NAME=VALUE, such as hang.hang_after=30s")
+            raise UsageError(
+                f"--param {text}: expected RULE.NAME=VALUE, such as hang.hang_after=30s"
+            )
         pairs[name.strip()] = value.strip()
     return pairs
 
 
 def check_target(option: str, save: Path) -> None:
-    """Refuse a place that cannot be written, before anything is read."""
+    """Raise UsageError for a path that cannot be written, before anything is read."""
     if save.suffix != ".oncall":
-        raise UsageError(f"{option} {save}: an incident file is named *.oncall")
+        raise UsageError(f"{option} {save}: the file name must end in .oncall")
     if not save.parent.is_dir():
-        raise UsageError(f"{option} {save}: there is no folder {save.parent}")
+        raise UsageError(f"{option} {save}: no such folder: {save.parent}")
     if not os.access(save.parent, os.W_OK):
-        raise UsageError(f"{option} {save}: the folder {save.parent} cannot be written")
+        raise UsageError(f"{option} {save}: no permission to write in {save.parent}")
     if save.is_dir():
-        raise UsageError(f"{option} {save}: it is a folder; name a file in it")
+        raise UsageError(f"{option} {save}: is a folder; give a file in it")
     if save.exists() and not _is_incident(save):
-        raise UsageError(f"{option} {save}: it exists and is no incident file; it stays as it is")
+        raise UsageError(f"{option} {save}: exists and is not an incident file; not overwritten")
 
 
 def _is_incident(path: Path) -> bool:
@@ -213,7 +217,7 @@ def _is_incident(path: Path) -> bool:
 
 
 def read_evidence(paths: Sequence[str], job: str | None, risk_the_job: bool = False) -> Incident:
-    """The saved incident, or a new one of the recordings. The caller closes it."""
+    """The saved incident, or a new one made from the recordings. The caller closes it."""
     from oncall.evidence.incident import Incident
     from oncall.importers import detect
 
@@ -229,14 +233,12 @@ def read_evidence(paths: Sequence[str], job: str | None, risk_the_job: bool = Fa
         return incident
     if len(saved) > 1 or len(places) > 1:
         listed = ", ".join(str(path) for path in saved[:12])
-        raise UsageError(
-            f"one saved incident is diagnosed at a time, alone; choose one of: {listed}"
-        )
+        raise UsageError(f"only one saved incident can be diagnosed at a time; give one: {listed}")
     return Incident.open(saved[0])
 
 
 def shards_in(paths: Sequence[str]) -> dict[str, Path]:
-    """The nodes whose shards lie in the one folder that is given, with the folder of each."""
+    """The nodes whose shards the one given folder contains, with the folder of each."""
     place = Path(paths[0]) if len(paths) == 1 else None
     if place is None or not place.is_dir():
         return {}
@@ -246,7 +248,7 @@ def shards_in(paths: Sequence[str]) -> dict[str, Path]:
 
 
 def _saved(place: Path) -> list[Path]:
-    """The saved incidents that `place` is or, being a folder, holds."""
+    """`place` itself if it is a saved incident, or those in the folder `place`."""
     from oncall.importers.files import files_in
 
     if place.is_dir():
@@ -254,8 +256,8 @@ def _saved(place: Path) -> list[Path]:
     return [place] if place.suffix == ".oncall" or _is_incident(place) else []
 
 
-def _look_at(incident: Incident, since: str | None, at: str | None) -> None:
-    """Narrow the evidence to what `--since` and `--at` ask for."""
+def _narrow(incident: Incident, since: str | None, at: str | None) -> None:
+    """Narrow the evidence to the window of `--since` and `--at`."""
     if since is None and at is None:
         return
     from oncall.core.units import NS_PER_S, parse_duration_ns
@@ -263,17 +265,17 @@ def _look_at(incident: Incident, since: str | None, at: str | None) -> None:
 
     first, last = window.span(incident.con)
     if first is None or last is None:
-        raise UsageError("--since and --at need evidence that tells the time; this does not")
+        raise UsageError("--since and --at need timestamps; this evidence has none")
     until = last
     if at is not None:
         until = min(parse_instant(at, last), last)
         if until < first or parse_instant(at, last) > last + NS_PER_S:
-            raise UsageError(f"--at {at}: the evidence is of {_utc(first)} to {_utc(last)} UTC")
+            raise UsageError(f"--at {at}: the evidence spans {_utc(first)} to {_utc(last)} UTC")
         window.cut_after(incident.con, until)
     if since is not None:
         duration_ns = parse_duration_ns(since)
         if duration_ns <= 0:
-            raise UsageError(f"--since {since}: a duration is above zero, such as 10m")
+            raise UsageError(f"--since {since}: the duration must be positive, such as 10m")
         window.cut_before(incident.con, until - duration_ns)
 
 
@@ -282,8 +284,8 @@ def _utc(at_ns: int) -> str:
 
 
 def drawings_of(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[str, list[str]]:
-    """What ranks transmitted, what pipelines did and what a network held up, as lines by the
-    finding that is about it. A picture that cannot be drawn is its reason: the report stands."""
+    """Drawings of traffic, pipelines and networks, as lines by the id of their finding. A drawing
+    that fails becomes its reason, so that the report is still printed."""
     import duckdb
 
     from oncall.core.errors import Interrupted, short_reason
@@ -316,7 +318,7 @@ def written(
     color: Colour,
     drawings: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> str:
-    """The report as text, Markdown or JSON; text as wide as the terminal."""
+    """The report as text (as wide as the terminal), Markdown or JSON."""
     match format:
         case Format.JSON:
             from oncall.report.contract import to_json

@@ -1,4 +1,4 @@
-"""`oncall doctor`: what works, what does not, and what to type next."""
+"""`oncall doctor`: check this machine or the nodes, and say what to type next."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """What is printed."""
+    """The output format."""
 
     TEXT = "text"
     JSON = "json"
@@ -30,31 +30,32 @@ def doctor(
         str | None,
         typer.Argument(
             metavar="[HOSTS]",
-            help="Nodes to look at, e.g. gpu[001-512] or local:DIR/*; else this machine.",
+            help="Nodes to check, such as gpu[001-512] or local:DIR/*. Default: this machine.",
         ),
     ] = None,
     inventory: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file with a node set a line.")
+        Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to check.")
     ] = None,
     images: Annotated[
         list[Path] | None,
         typer.Option(
             "--image",
             metavar="DIR",
-            help="Whether the hooks load in an image that is unpacked or mounted at DIR.",
+            help="Also check that the hooks load in the container image unpacked or mounted at "
+            "DIR. Repeatable.",
         ),
     ] = None,
-    format: Annotated[Format, typer.Option(help="What to print.")] = Format.TEXT,  # noqa: A002
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TEXT,  # noqa: A002
 ) -> None:
-    """Say what works here or on nodes, what does not, and what to type next.
+    """Check this machine or the nodes, and say what to fix.
 
-    Of this machine also whether the hooks load beside the C library of every process that runs
-    here, containers included: what has an older glibc than they need would end as it starts.
+    On this machine, also checks that the hooks load with the C library of every running process,
+    containers included. A process whose glibc is older than the hooks need would exit at start.
 
-    Of each node: how it is reached and why so, whether it answers, its version, clock, collector,
-    newest shard, free disk, and which jobs record. Equal results are folded.
+    On each node, checks the connection, version, clock, collector, newest shard, free disk and
+    recording jobs. Nodes with equal results share one line.
 
-    Exit codes: 0 all is well, 1 something is wrong, 2 usage.
+    Exits with 1 if a check failed.
     """
     from oncall.report import checkup
 
@@ -66,7 +67,7 @@ def doctor(
         write_here = checkup.here_json if format is Format.JSON else checkup.here_text
         sys.stdout.write(write_here(checks))
     elif images:
-        raise UsageError("--image is a folder of this machine: leave out HOSTS and --inventory")
+        raise UsageError("--image checks a folder of this machine: omit HOSTS and --inventory")
     else:
         found = _check(hosts, inventory)
         well = all(one.well for one in found)
@@ -98,7 +99,7 @@ def _check(hosts: str | None, inventory: Path | None) -> list[Checkup]:
 
 
 async def _all(transport: Transport, hosts: Sequence[str]) -> list[Checkup]:
-    """Look at all of them, with a line of progress on a terminal."""
+    """Check all hosts, with a progress line on a terminal."""
     from oncall.fleet.doctor import check_fleet
 
     done = 0

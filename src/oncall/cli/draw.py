@@ -1,4 +1,4 @@
-"""`oncall draw`: pictures of what was recorded, one command a kind."""
+"""`oncall draw`: one command for each kind of drawing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oncall.cli.draw_traffic import traffic
 
 
 class _Kinds(TyperGroup):
-    """`oncall draw FILE.oncall` without a kind draws traffic."""
+    """Makes `oncall draw FILE.oncall` draw traffic."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         named = bool(args) and (args[0] in self.commands or args[0] in ("--help", "-h"))
@@ -22,8 +22,8 @@ class _Kinds(TyperGroup):
 
 app = typer.Typer(
     cls=_Kinds,
-    help="Draw what was recorded: what ranks sent (traffic), an iteration's pipelines (stages), "
-    "who waited in a collective (waiting), what held it up in the network (network, provenance).",
+    help="Draw recorded traffic, pipelines and networks.\n\n"
+    "Prints text; with --output, writes a picture. Without a command, draws traffic.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -1,4 +1,4 @@
-"""`oncall draw network|waiting|provenance`: what held a collective up, as text or a picture."""
+"""`oncall draw network|waiting|provenance`: what delayed a collective, as text or a picture."""
 
 from __future__ import annotations
 
@@ -19,28 +19,32 @@ if TYPE_CHECKING:
 
 Evidence = Annotated[
     Path,
-    typer.Argument(
-        metavar="PATH", help="A saved incident, a recording, or a folder of nodes' shards."
-    ),
+    typer.Argument(metavar="PATH", help="A saved incident, a recording, or a folder of shards."),
 ]
-Job = Annotated[str | None, typer.Option(help="The job, if there are several.")]
+Job = Annotated[str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")]
 Comm = Annotated[
     str | None, typer.Option(metavar="HASH", help="Only collectives of this communicator.")
 ]
 Seq = Annotated[
     int | None,
-    typer.Option(metavar="N", help="The collective's number. Default: the one that lost most."),
+    typer.Option(
+        metavar="N",
+        help="Sequence number of the collective. Default: the one that lost the most time.",
+    ),
 ]
 Output = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", metavar="FILE", help="A picture (.svg, .png); default: text here."
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write a picture (.svg or .png). Default: print text.",
     ),
 ]
 
 
 def _command(drawn: Callable[[Incident, WaitingGraph], Drawing]) -> Callable[..., None]:
-    """The command of a picture: the options that all have, and the collective they choose."""
+    """The command for a drawing: adds the shared options and finds the collective they choose."""
 
     def command(
         path: Evidence,
@@ -68,10 +72,10 @@ def _command(drawn: Callable[[Incident, WaitingGraph], Drawing]) -> Callable[...
 
 @_command
 def waiting(_: Incident, graph: WaitingGraph) -> Drawing:
-    """Draw who waited for whose step in a collective, with the critical path.
+    """Draw which ranks waited for which in a collective.
 
-    A row is a sending rank. Of many ranks those are drawn that the critical path passes where it
-    lost most, and those that waited for them; the rest is counted.
+    Each row is a sending rank; the critical path is marked. With many ranks, draws those where
+    the critical path lost the most time and those that waited for them, and counts the rest.
     """
     from oncall.report.network.waiting_svg import waiting_svg
     from oncall.report.network.waiting_text import waiting_lines
@@ -81,10 +85,10 @@ def waiting(_: Incident, graph: WaitingGraph) -> Drawing:
 
 @_command
 def network(incident: Incident, graph: WaitingGraph) -> Drawing:
-    """Draw the network in tiers, and the way the pauses took from where they began to the late
-    step.
+    """Draw the network in tiers and how PFC pauses spread.
 
-    It is the step of the critical path that lost most.
+    Shows the path of the pauses from their origin to the step of the critical path that lost the
+    most time.
     """
     from oncall.analysis.network.network_paths import network_of
     from oncall.report.network.topology_evidence import topology
@@ -93,15 +97,16 @@ def network(incident: Incident, graph: WaitingGraph) -> Drawing:
 
     shown = topology(incident, network_of(incident.con), graph.collective, _worst(graph))
     if shown is None or not shown.roots:
-        raise UsageError(_why(incident, graph))
+        raise UsageError(_no_path(incident, graph))
     return Drawing(partial(topology_lines, shown), partial(topology_svg, shown))
 
 
 @_command
 def provenance(incident: Incident, graph: WaitingGraph) -> Drawing:
-    """Draw the ports that held a late step up, what those waited for, and the flows in them.
+    """Draw the ports and flows that delayed a step.
 
-    It is the step of the critical path that lost most.
+    Shows the step of the critical path that lost the most time, the ports that delayed it, what
+    those ports waited for, and the flows through them.
     """
     from oncall.analysis.network.network_paths import network_of
     from oncall.report.network.provenance_svg import provenance_svg
@@ -111,7 +116,7 @@ def provenance(incident: Incident, graph: WaitingGraph) -> Drawing:
     net, step = network_of(incident.con), _worst(graph)
     shown = provenance(incident, net, graph.collective, step)
     if shown is None:
-        raise UsageError(_why(incident, graph))
+        raise UsageError(_no_path(incident, graph))
     return Drawing(partial(provenance_lines, shown), partial(provenance_svg, shown))
 
 
@@ -121,7 +126,7 @@ def _hash(comm: str | None) -> int | None:
     try:
         return int(comm, 16)
     except ValueError:
-        raise UsageError(f"--comm {comm}: a communicator is a hash, such as 0x1f2e") from None
+        raise UsageError(f"--comm {comm}: expected a communicator hash, such as 0x1f2e") from None
 
 
 def _worst(graph: WaitingGraph) -> Step:
@@ -130,7 +135,9 @@ def _worst(graph: WaitingGraph) -> Step:
     return graph.worst
 
 
-def _why(incident: Incident, graph: WaitingGraph) -> str:
+def _no_path(incident: Incident, graph: WaitingGraph) -> str:
+    """Why the step's path through the network is unknown."""
     from oncall.report.network.step_evidence import why_unseen
 
-    return why_unseen(incident, graph.collective, _worst(graph)) or "nothing is known of the way"
+    unseen = why_unseen(incident, graph.collective, _worst(graph))
+    return unseen or "no data about the path of the step through the network"

@@ -1,4 +1,4 @@
-"""`oncall draw stages`: the pipelines of one training iteration as text, a picture or a graph."""
+"""`oncall draw stages`: the pipelines of one iteration, as text, a picture or a graph."""
 
 from __future__ import annotations
 
@@ -22,22 +22,29 @@ def stages(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="PATH", help="A saved incident, a recording, or a folder of nodes' shards."
+            metavar="PATH", help="A saved incident, a recording, or a folder of shards."
         ),
     ],
-    job: Annotated[str | None, typer.Option(help="The job, if there are several.")] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")
+    ] = None,
     iteration: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="Default: one that does not end, else the slowest, else the last."
+            metavar="N",
+            help="Iteration to draw. Default: one that did not end, else the slowest, else the "
+            "last.",
         ),
     ] = None,
     pipeline: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", help="Repeatable. Default: the one that the others wait for."),
+        typer.Option(
+            metavar="N",
+            help="Pipeline to draw. Default: the one that the others wait for. Repeatable.",
+        ),
     ] = None,
     ranks: Annotated[
-        bool, typer.Option("--ranks", help="A row for every rank, instead of one for each stage.")
+        bool, typer.Option("--ranks", help="Draw a row for each rank instead of each stage.")
     ] = False,
     output: Annotated[
         Path | None,
@@ -45,16 +52,18 @@ def stages(
             "--output",
             "-o",
             metavar="FILE",
-            help="A picture (.svg, .png), the trace graph (.dot, .json), or all iterations for "
-            "Perfetto (.trace.json); default: text here.",
+            help="Write a picture (.svg, .png), the trace graph (.dot, .json), or all iterations "
+            "for Perfetto (.trace.json). Default: print text.",
         ),
     ] = None,
 ) -> None:
-    """Draw what each stage of a pipeline did in one iteration, with the critical path.
+    """Draw what each pipeline stage did in one iteration.
 
-    A row is a stage, told by the rank that decides how long it takes. What made a slow iteration
-    slow is marked. Graphs are of all pipelines, unless some are named; a .trace.json holds all
-    iterations, unless one is named.
+    Each row is a stage, represented by its slowest rank. The critical path and the causes of a
+    slow iteration are marked.
+
+    A trace graph contains all pipelines unless you give --pipeline; a .trace.json contains all
+    iterations unless you give --iteration.
     """
     from oncall.evidence import window
     from oncall.report.stages.evidence import timeline
@@ -74,7 +83,7 @@ def stages(
 
 
 def evidence_of(path: Path, job: str | None) -> Incident:
-    """What lies there; of shards what the rulebooks in force would ask the nodes for."""
+    """The evidence at `path`. Of shards, what the rulebooks in force would request from nodes."""
     from oncall.cli.diagnose import read_evidence, shards_in
 
     shards = shards_in([str(path)])
@@ -94,9 +103,9 @@ def _write_graph(
         from oncall.report.stages.chrome_trace import chrome_trace
 
         if pipelines:
-            raise UsageError("--pipeline: a .trace.json holds all of them")
+            raise UsageError("--pipeline: a .trace.json always contains all pipelines")
         pieces = chrome_trace(incident, iteration)
-        first = next(pieces)  # what is refused is refused before a file is begun
+        first = next(pieces)  # raises before the file is created
         with output.open("w", encoding="utf-8") as file:
             file.write(first)
             file.writelines(pieces)

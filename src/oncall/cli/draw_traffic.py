@@ -1,4 +1,4 @@
-"""`oncall draw traffic`: what ranks sent, microsecond by microsecond, as text or a picture."""
+"""`oncall draw traffic`: send rates of ranks by the microsecond, as text or a picture."""
 
 from __future__ import annotations
 
@@ -20,43 +20,50 @@ if TYPE_CHECKING:
 
 def traffic(
     path: Annotated[Path, typer.Argument(metavar="FILE.oncall", help="A saved incident.")],
-    job: Annotated[str | None, typer.Option(help="The job, if there are several.")] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Job to use, if there are several.")
+    ] = None,
     comm: Annotated[
-        str | None, typer.Option(metavar="HASH", help="A communicator, such as 0x6bca3dd2226c3b21.")
+        str | None,
+        typer.Option(metavar="HASH", help="Communicator hash, such as 0x6bca3dd2226c3b21."),
     ] = None,
     seq: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="The operation's number on it; of Sends the how many-th call. Default: "
-            "one that is not over, else the longest.",
+            help="Sequence number of the operation on that communicator; for sends, the number "
+            "of the call. Default: one in flight, else the longest.",
         ),
     ] = None,
     map_: Annotated[
-        bool, typer.Option("--map", help="Who sends to whom, instead of rates over time.")
+        bool, typer.Option("--map", help="Draw which rank sends to which, not rates over time.")
     ] = False,
     resolution: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Of a column or point, such as 32us.")
+        str | None,
+        typer.Option(metavar="DURATION", help="Duration of a column or point, such as 32us."),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="A picture, .svg or .png; default: text here."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write a picture (.svg or .png). Default: print text.",
         ),
     ] = None,
 ) -> None:
-    """Draw what each rank sent in an operation, or with --map who sends to whom.
+    """Draw the send rate of each rank in an operation.
 
-    Without --comm it is the operation of the first finding about traffic, with the blamed ranks
-    marked; --map is then of the whole job. A .png is made by `rsvg-convert`, where it is installed.
-    """  # fmt: skip
+    Without --comm, draws the operation of the first finding about traffic and marks the blamed
+    ranks; --map then covers the whole job. Writing a .png needs `rsvg-convert`.
+    """
     from oncall.evidence.incident import Incident
     from oncall.report.traffic.evidence import NO_TRAFFIC, has_traffic
 
     if output is not None:
         check_target(output)
     if seq is not None and comm is None:
-        raise UsageError("--seq needs --comm: each communicator counts its operations on its own")
+        raise UsageError("--seq needs --comm: each communicator numbers its own operations")
     wanted = _Wanted(
         None if comm is None else _communicator(comm),
         seq,
@@ -72,7 +79,7 @@ def traffic(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What to draw, as the options say it."""
+    """What the options ask to draw."""
 
     comm: int | None
     seq: int | None
@@ -88,7 +95,7 @@ def _curves(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Dra
     elif finding is not None:
         operation = evidence.told_operation(incident, finding)
     if operation is None:
-        raise UsageError("no finding speaks of traffic: name a communicator with --comm")
+        raise UsageError("no finding about traffic: choose a communicator with --comm")
     sent = evidence.operation_traffic(incident, operation, _blamed(incident, finding))
     resolution_ns = wanted.resolution_ns
     return Drawing(
@@ -115,7 +122,7 @@ def _blamed(incident: Incident, finding: Finding | None) -> frozenset[int]:
 
 
 def _finding(incident: Incident, job: str | None, comm: int | None) -> Finding | None:
-    """The first finding about traffic; of those on the communicator, if one is named."""
+    """The first finding about traffic, on the given communicator if any."""
     from oncall.cli.rulebooks import rulebooks_in_force
     from oncall.diagnose import diagnose
     from oncall.report.traffic.evidence import RULEBOOK
@@ -135,7 +142,9 @@ def _communicator(text: str) -> int:
     try:
         return int(text, 16)
     except ValueError:
-        raise UsageError(f"--comm {text}: write its hash, such as 0x6bca3dd2226c3b21") from None
+        raise UsageError(
+            f"--comm {text}: expected a communicator hash, such as 0x6bca3dd2226c3b21"
+        ) from None
 
 
 def _resolution_ns(text: str) -> int:
@@ -143,5 +152,5 @@ def _resolution_ns(text: str) -> int:
 
     duration_ns = parse_duration_ns(text)
     if duration_ns <= 0:
-        raise UsageError(f"--resolution {text}: a duration is above zero, such as 32us")
+        raise UsageError(f"--resolution {text}: the duration must be positive, such as 32us")
     return duration_ns

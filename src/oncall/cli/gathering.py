@@ -1,4 +1,4 @@
-"""Evidence from running nodes for `oncall diagnose`: hosts, transport, and a line of progress."""
+"""Gather evidence from nodes or shards for a command, with a progress line."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ DEFAULT_SINCE = "10m"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to ask for: a job (None: the only one), and the span as the options tell it."""
+    """What to request: a job (None: the only one), and the window as typed in the options."""
 
     job: str | None = None
     since: str | None = None
     at: str | None = None
 
     def window(self, newest_ns: int) -> Window:
-        """The span, where the evidence ends at `newest_ns`. Raises UsageError."""
+        """The window, for evidence that ends at `newest_ns`. Raises UsageError."""
         until_ns = parse_instant(self.at, newest_ns) if self.at is not None else None
         duration_ns = parse_duration_ns(self.since or DEFAULT_SINCE)
         return Window((until_ns or newest_ns) - duration_ns, until_ns)
@@ -43,8 +43,8 @@ class Wanted:
 def gather_fleet(
     wanted: Wanted, hosts: str | None, inventory: Path | None, rulebooks: Sequence[Rulebook]
 ) -> Answer:
-    """The evidence of a job from its nodes. Raises UsageError where no hosts are named, or no
-    such job is found on them."""
+    """The evidence of a job from its nodes. Raises UsageError if no hosts are given, or none of
+    them has such a job."""
     window = wanted.window(time.time_ns())
     return _run(reach_fleet(hosts, inventory), wanted.job, window, rulebooks)
 
@@ -52,7 +52,7 @@ def gather_fleet(
 def read_shards(
     folders: Mapping[str, Path], wanted: Wanted, rulebooks: Sequence[Rulebook]
 ) -> Answer:
-    """The evidence of nodes' shards (node -> folder), by the same way as from the nodes."""
+    """The evidence of shards (node -> folder), gathered the same way as from nodes."""
     newest_ns = max(s.end_ns for place in set(folders.values()) for s in sealed_shards(place))
     return _run(reach_shards(folders), wanted.job, wanted.window(newest_ns), rulebooks)
 
@@ -84,7 +84,8 @@ def _run(reach: Reach, job: str | None, window: Window, rulebooks: Sequence[Rule
 
 @contextmanager
 def progress_line() -> Iterator[Callable[[Progress], None] | None]:
-    """One line on a terminal that tells how far we are, gone at the end; silent when piped."""
+    """A function that updates a progress line on a terminal, erased at the end; None when
+    piped."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -92,7 +93,7 @@ def progress_line() -> Iterator[Callable[[Progress], None] | None]:
     def show(at: Progress) -> None:
         print(
             f"\r\x1b[K{at.phase}: {at.answered} of {at.asked} nodes, {format_bytes(at.bytes)} "
-            "(Ctrl-C: go on with these)",
+            "(Ctrl-C: continue with these)",
             end="",
             file=sys.stderr,
             flush=True,

@@ -1,4 +1,4 @@
-"""`oncall hooks`: what a launcher needs to record a job, and what is being recorded here."""
+"""`oncall hooks`: set up the recording of a job, and list what records on this node."""
 
 from __future__ import annotations
 
@@ -19,29 +19,33 @@ if TYPE_CHECKING:
     from oncall.node.rings.ring import RingReader
 
 app = typer.Typer(
-    help="Record a job: the environment of its launcher, and the rings on this node.",
+    help="Set up and inspect the hooks that record a job.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-_SEPARATORS = " ,\t\n"  # of srun --export, which cannot quote them; LD_PRELOAD splits at : too
-_NO_PLUGIN = ("", "none", "static_plugin")  # what NCCL_PROFILER_PLUGIN may be that names no library
+_SEPARATORS = " ,\t\n"  # srun --export cannot quote them; LD_PRELOAD splits at : too
+_NO_PLUGIN = ("", "none", "static_plugin")  # values of NCCL_PROFILER_PLUGIN that name no library
 _COLUMNS = ("rank", "job", "pid", "state", "records", "unread", "dropped", "ring")
 
 _Architecture = Annotated[
     Architecture | None,
-    typer.Option("--architecture", help="Of the nodes, where they are not as this machine is."),
+    typer.Option(
+        "--architecture", help="Architecture of the nodes. Default: that of this machine."
+    ),
 ]
 _RunDir = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Where rings lie: $ONCALL_RUN_DIR, else /run/oncall."),
+    typer.Option(
+        metavar="DIR", help="Folder of the rings. Default: $ONCALL_RUN_DIR, else /run/oncall."
+    ),
 ]
 
 
 class Launcher(StrEnum):
-    """What starts the job."""
+    """The program that starts the job."""
 
     SHELL = "shell"
     TORCHRUN = "torchrun"
@@ -52,36 +56,39 @@ class Launcher(StrEnum):
 @app.command()
 def env(
     launcher: Annotated[
-        Launcher, typer.Argument(help="What starts the job; torchrun inherits the shell's.")
+        Launcher, typer.Argument(help="Launcher of the job; torchrun inherits the shell's.")
     ] = Launcher.SHELL,
     job: Annotated[
-        str | None, typer.Option(help="The job's name; else Slurm's or torchrun's own is taken.")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the job. Default: Slurm's or torchrun's."),
     ] = None,
     config: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Its parallelism: 'tp=2 pp=2 dp=2 micro_batches=8'."),
+        typer.Option(
+            metavar="TEXT", help="Parallelism of the job, such as 'tp=2 pp=2 dp=2 micro_batches=8'."
+        ),
     ] = None,
     verbs: Annotated[
-        bool, typer.Option("--verbs", help="Also see what is posted to RDMA NICs.")
+        bool, typer.Option("--verbs", help="Also record work requests posted to RDMA NICs.")
     ] = False,
     chain: Annotated[
         str | None,
         typer.Option(
             "--chain-profiler",
             metavar="PLUGIN",
-            help="Another profiler plugin of NCCL's that stays loaded, behind ours: a path or a "
-            "name. Else the one that $NCCL_PROFILER_PLUGIN names now.",
+            help="Another NCCL profiler plugin (path or name) to run behind the hooks. Default: "
+            "$NCCL_PROFILER_PLUGIN.",
         ),
     ] = None,
     run_dir: _RunDir = None,
 ) -> None:
     """Print the environment that makes a job record itself.
 
-    eval "$(oncall hooks env)"; torchrun train.py
-
-    srun $(oncall hooks env slurm) python train.py
-
-    oncall hooks env kubernetes     a fragment of the pod's specification
+    \b
+    Examples:
+      eval "$(oncall hooks env)"; torchrun train.py
+      srun $(oncall hooks env slurm) python train.py
+      oncall hooks env kubernetes     # prints a fragment of a pod spec
     """
     from oncall.native import HOOKS, VERBS
     from oncall.native.installed import library_for_launchers
@@ -89,7 +96,7 @@ def env(
 
     library = str(library_for_launchers(HOOKS))
     preloaded = [library, *([str(library_for_launchers(VERBS))] if verbs else [])]
-    _say_if_older()
+    _warn_if_older()
     for path in preloaded:
         _check_writable_as_list(path)
     variables = {"ONCALL_RUN_DIR": str((run_dir or places.run_dir()).absolute())}
@@ -110,34 +117,36 @@ def env(
 def path(
     architecture: _Architecture = None,
     verbs: Annotated[
-        bool, typer.Option("--verbs", help="The library that sees what is posted to RDMA NICs.")
+        bool,
+        typer.Option("--verbs", help="Print the library that records work requests to RDMA NICs."),
     ] = False,
 ) -> None:
-    """Print the path of the library that a launcher preloads.
+    """Print the path of the library to preload.
 
-    It is the stable one below $ONCALL_HOOKS_DIR, else /opt/oncall/hooks, where `oncall hooks
-    install` has put the hooks there; else the one in this Python package.
+    Prints the library that `oncall hooks install` put in $ONCALL_HOOKS_DIR or /opt/oncall/hooks.
+    If there is none, prints the one in this Python package.
     """
     from oncall.native import HOOKS, VERBS
     from oncall.native.installed import library_for_launchers
 
     print(library_for_launchers(VERBS if verbs else HOOKS, architecture))
-    _say_if_older()
+    _warn_if_older()
 
 
 @app.command()
 def install(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Made if it is not there; containers mount it.")
+        Path,
+        typer.Argument(metavar="DIR", help="Target folder, created if missing; mount it in pods."),
     ],
     architecture: _Architecture = None,
 ) -> None:
-    """Copy the hooks to a path that stays the same when oncall is upgraded.
+    """Install the hooks at a path that survives upgrades of oncall.
 
-    DIR/liboncall_hooks.so is what launchers name. Each version has a folder of its own below
-    DIR/versions and is switched to in one step, so running jobs keep the one that they have loaded,
-    and jobs that start meanwhile get the one or the other. Both architectures are copied:
-    DIR/current/aarch64 is for nodes of aarch64 where this machine is none.
+    Launchers preload DIR/liboncall_hooks.so. Each version has its own folder in DIR/versions, and
+    the switch is atomic: running jobs keep the version they loaded.
+
+    Copies both architectures; DIR/current/aarch64 serves aarch64 nodes if this machine is x86_64.
     """
     from oncall.native import HOOKS
     from oncall.native.installed import default_folder, install
@@ -147,39 +156,39 @@ def install(
     print(installed.library(HOOKS))
     if installed.folder != default_folder():
         line = f"export ONCALL_HOOKS_DIR={shlex.quote(str(installed.folder))}"
-        print(f"oncall: for `oncall hooks env` to name it: {line}", file=sys.stderr)
+        print(f"oncall: to make `oncall hooks env` use this folder: {line}", file=sys.stderr)
     for other in installed.others:
         print(
-            f"oncall: kept, for jobs that have it loaded: {other.name}; when no job runs that "
-            f"started before now: rm -r {shlex.quote(str(other))}",
+            f"oncall: kept version {other.name}, which running jobs may have loaded; once they "
+            f"have ended: rm -r {shlex.quote(str(other))}",
             file=sys.stderr,
         )
 
 
-def _say_if_older() -> None:
-    """Launchers are given what is installed, also after this package was upgraded."""
+def _warn_if_older() -> None:
+    """Warn if the installed hooks, which launchers get, are of another version than oncall."""
     from oncall.native.installed import installation, version_here
 
     found = installation()
     if found is not None and found.version != version_here():
         print(
-            f"oncall: {found.folder} has the hooks of {found.version}, this oncall brings "
-            f"{version_here()}: oncall hooks install {shlex.quote(str(found.folder))}",
+            f"oncall: {found.folder} has hooks {found.version}, this oncall is {version_here()}; "
+            f"to upgrade them: oncall hooks install {shlex.quote(str(found.folder))}",
             file=sys.stderr,
         )
 
 
 _HINTS = {
-    Launcher.SHELL: '# to take it over: eval "$(oncall hooks env)"',
-    Launcher.TORCHRUN: '# before torchrun: eval "$(oncall hooks env torchrun)"',
-    Launcher.SLURM: "# as options of srun: srun $(oncall hooks env slurm) python train.py",
-    Launcher.KUBERNETES: "# merge it into the pod: docs/guide/hooks.md",
+    Launcher.SHELL: '# to set it: eval "$(oncall hooks env)"',
+    Launcher.TORCHRUN: '# run before torchrun: eval "$(oncall hooks env torchrun)"',
+    Launcher.SLURM: "# pass it to srun: srun $(oncall hooks env slurm) python train.py",
+    Launcher.KUBERNETES: "# merge it into the pod spec; see docs/guide/hooks.md",
 }
 
 
 def _plugin_in_place(environment: Mapping[str, str], library: str) -> str | None:
-    """The profiler plugin that NCCL would load without us, if somebody has named one: NCCL has one
-    place for it, and ours takes it."""
+    """The profiler plugin already configured, if any. NCCL loads only one, and the hooks take its
+    place."""
     named = environment.get("NCCL_PROFILER_PLUGIN", "")
     if named == library:
         return environment.get("ONCALL_CHAIN_PROFILER")
@@ -189,14 +198,14 @@ def _plugin_in_place(environment: Mapping[str, str], library: str) -> str | None
 def _check_writable_as_list(path: str) -> None:
     if any(separator in path for separator in _SEPARATORS + ":"):
         raise UsageError(
-            f"{path!r} cannot be preloaded: the loader splits such a path; "
-            "install oncall, or copy the library, where the path has no space, colon or comma"
+            f"{path!r} cannot be preloaded: the loader splits paths at spaces, colons and commas; "
+            "install oncall or copy the library to a path without them"
         )
 
 
 def _for_shell(variables: Mapping[str, str]) -> str:
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    # What was preloaded before stays so; NCCL's calls must meet ours first.
+    # Keep what is already preloaded, after the hooks: they must see NCCL calls first.
     return "\n".join(lines) + '"${LD_PRELOAD:+:$LD_PRELOAD}"'
 
 
@@ -204,8 +213,8 @@ def _for_srun(variables: Mapping[str, str]) -> str:
     for name, value in variables.items():
         if any(separator in value for separator in _SEPARATORS):
             raise UsageError(
-                f"srun cannot pass {name}={value!r}: no space or comma may be in it; "
-                "export it in the batch script, --export=ALL takes it along"
+                f"srun cannot pass {name}={value!r}: it contains a space or a comma; "
+                "export it in the batch script and run srun with --export=ALL"
             )
     return "--export=ALL," + ",".join(f"{name}={value}" for name, value in variables.items())
 
@@ -238,9 +247,10 @@ def _for_kubernetes(variables: Mapping[str, str]) -> str:
 
 @app.command()
 def show(run_dir: _RunDir = None) -> None:
-    """List the processes that record on this node, and those whose ring is still there.
+    """List the processes that record on this node.
 
-    On stderr: those that do not record though they have the hooks, and why.
+    Includes ended processes whose ring still exists. Prints on stderr which processes have the
+    hooks but do not record, and why.
     """
     from oncall.core.printable import clean
     from oncall.node.rings.ring import RingReader
@@ -249,7 +259,9 @@ def show(run_dir: _RunDir = None) -> None:
 
     folder = places.rings_dir(run_dir or places.run_dir())
     if not folder.is_dir():
-        raise BadInput(str(folder), "not there: no job has recorded here, or its run dir differs")
+        raise BadInput(
+            str(folder), "no such folder: no job has recorded here, or it used another --run-dir"
+        )
     rows = []
     for text in in_words(unrecorded(folder)):
         print(f"oncall: {clean(text)}", file=sys.stderr)
@@ -284,7 +296,7 @@ def _row(ring: RingReader) -> tuple[str, ...]:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns wide enough for what they hold."""
+    """The rows as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "".join(_line(row, widths) for row in rows)
 

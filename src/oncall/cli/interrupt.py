@@ -18,11 +18,11 @@ _AGAIN_S = 0.1
 
 @contextmanager
 def interruptible(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Within, SIGINT stops the running query at once, and KeyboardInterrupt leaves at the end.
+    """Make SIGINT stop the running query at once; raises KeyboardInterrupt on leaving.
 
-    Python handles a signal only when the C call it is in returns, which a long query puts off,
-    and DuckDB may turn KeyboardInterrupt into an error of its own; the wakeup descriptor is
-    written to at once and cannot be overlooked. For the main thread only.
+    Python handles a signal only after the current C call, which a long query delays, and DuckDB
+    may turn KeyboardInterrupt into its own error. The wakeup descriptor is written immediately.
+    For the main thread only.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -31,7 +31,7 @@ def interruptible(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
     def watch() -> None:
         with os.fdopen(reading, "rb", buffering=0) as signals:
             while True:
-                # An interrupt between two queries is forgotten by DuckDB: go on until we leave.
+                # DuckDB forgets an interrupt between two queries: repeat it until the end.
                 waiting = _AGAIN_S if caught else None
                 if select.select([signals], [], [], waiting)[0]:
                     number = signals.read(1)

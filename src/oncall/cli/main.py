@@ -1,4 +1,4 @@
-"""The console script: streams that hold, and an exit code for whatever happens."""
+"""The console script: safe output streams, and an exit code for every outcome."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from oncall.core.errors import ExitCode
 
 
 def main() -> NoReturn:
-    """Run `oncall`. Leaves by SystemExit with a code of `ExitCode`."""
-    # Importing makes a hundred thousand objects that all stay: looking for garbage among them
-    # again and again costs a tenth of a whole diagnosis.
+    """Run `oncall`. Raises SystemExit with an `ExitCode`."""
+    # Imports create a hundred thousand long-lived objects; scanning them for garbage again and
+    # again takes a tenth of a whole diagnosis.
     gc.set_threshold(100_000, 20, 100)
-    # numpy starts a thread a core for linear algebra, of which there is none.
+    # Else numpy starts a thread per core for linear algebra, which oncall does not use.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    _mend_streams()
+    _guard_streams()
     try:
-        # Imported here, so that Ctrl-C in the first tenths of a second is no traceback either.
+        # Imported here, so that an early Ctrl-C does not print a traceback.
         if sys.argv[1:2] == ["node"]:
-            from oncall.cli.node import main as node  # light: what a node runs for every question
+            from oncall.cli.node import main as node  # light: a node runs it for every request
 
             node(sys.argv[2:])
         from oncall.cli.commands import app
@@ -37,23 +37,23 @@ def main() -> NoReturn:
             raise
         print(
             f"oncall: this is a bug: {type(error).__name__}: {error}\n"
-            "Run it again with ONCALL_DEBUG=1 for the traceback, and report that.",
+            "Run the command again with ONCALL_DEBUG=1 and report the traceback.",
             file=sys.stderr,
         )
         sys.exit(ExitCode.BUG)
     sys.exit(ExitCode.HEALTHY)
 
 
-def _mend_streams() -> None:
-    """A closed stream (`>&-`) takes what is written, a narrow one shows `?` for a glyph, and none
-    hands on what could steer a terminal."""
+def _guard_streams() -> None:
+    """Replace closed streams (`>&-`), print `?` for characters the encoding lacks, and filter
+    control sequences."""
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    # Every command writes through these, and so does what is not ours: errors of the command line.
+    # All output passes through these, also the error messages of the option parser.
     sys.stdout = cast(TextIO, SafeStream(sys.stdout))
     sys.stderr = cast(TextIO, SafeStream(sys.stderr))
 

@@ -1,9 +1,9 @@
-"""`oncall node serve|query`: the endpoint that SSH runs; never typed by people.
+"""`oncall node serve|query`: the endpoint that SSH runs on a node; not for people.
 
-As a forced command (`command="oncall node query"` in authorized_keys) it looks at what was asked
-for in SSH_ORIGINAL_COMMAND, and does that if it is one of these two and nothing else.
+As a forced command (`command="oncall node query"` in authorized_keys) it runs the command in
+SSH_ORIGINAL_COMMAND if that is one of these two.
 
-Kept apart from the other commands: a node answers before it has loaded what a console needs.
+Separate from the other commands, so that a node need not load what only a console needs.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from oncall.core.errors import ExitCode, UsageError
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Answer requests; leaves by SystemExit. Whatever is wrong is told in a frame."""
+    """Answer requests. Reports errors in a frame; raises SystemExit."""
     from oncall.fleet.endpoint import Node, respond, serve
     from oncall.node.store.wire import write_error
 
     answers = sys.stdout.buffer
     try:
-        told = _parse(arguments)
-        mode, request = _asked(told)
-        node = Node.here(told.data_dir, told.run_dir, told.node, sealed=told.sealed)
+        options = _parse(arguments)
+        mode, request = _requested(options)
+        node = Node.here(options.data_dir, options.run_dir, options.node, sealed=options.sealed)
         if mode == "serve":
-            serve(node, sys.stdin.buffer, answers, read_only=told.read_only)
+            serve(node, sys.stdin.buffer, answers, read_only=options.read_only)
         else:
             respond(node, request or sys.stdin.buffer.readline(), answers)
     except UsageError as error:
         write_error(answers, str(error), "request")
         sys.exit(ExitCode.BAD_INPUT)
     except BrokenPipeError:
-        # The console went away; what is still buffered has nowhere to go.
+        # The console has closed the connection: discard buffered output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())
         sys.exit(ExitCode.BROKEN_PIPE)
     except KeyboardInterrupt:
@@ -52,24 +52,26 @@ class _Parser(argparse.ArgumentParser):
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(prog="oncall node", description="The endpoint that SSH runs on a node.")
-    parser.add_argument("mode", choices=("serve", "query"), help="many requests, or one")
-    parser.add_argument("request", nargs="?", help="query: the request, else a line on stdin")
-    parser.add_argument("--data-dir", type=Path, help="instead of $ONCALL_DATA_DIR")
-    parser.add_argument("--run-dir", type=Path, help="instead of $ONCALL_RUN_DIR")
-    parser.add_argument("--sealed", action="store_true", help="no collector: a recording")
-    parser.add_argument("--read-only", action="store_true", help="evidence only, no probes")
-    parser.add_argument("--node", help="instead of $ONCALL_NODE")
+    parser.add_argument(
+        "mode", choices=("serve", "query"), help="answer many requests, or a single one"
+    )
+    parser.add_argument("request", nargs="?", help="query: the request; default: a line of stdin")
+    parser.add_argument("--data-dir", type=Path, help="default: $ONCALL_DATA_DIR")
+    parser.add_argument("--run-dir", type=Path, help="default: $ONCALL_RUN_DIR")
+    parser.add_argument("--sealed", action="store_true", help="read a recording, no collector")
+    parser.add_argument("--read-only", action="store_true", help="serve evidence, refuse probes")
+    parser.add_argument("--node", help="name of this node; default: $ONCALL_NODE")
     return parser.parse_args(arguments)
 
 
-def _asked(told: argparse.Namespace) -> tuple[str, bytes | None]:
-    """The mode, and the request if it was an argument. Of what a forced command's client asks
-    only the mode and the request count: folders are the administrator's to choose."""
-    asked = os.environ.get("SSH_ORIGINAL_COMMAND")
-    mode, request = told.mode, told.request
-    if asked is not None:
+def _requested(options: argparse.Namespace) -> tuple[str, bytes | None]:
+    """The mode, and the request if it was an argument. A client of a forced command can choose
+    only these two; the administrator chooses the folders."""
+    original = os.environ.get("SSH_ORIGINAL_COMMAND")
+    mode, request = options.mode, options.request
+    if original is not None:
         try:
-            words = shlex.split(asked)
+            words = shlex.split(original)
         except ValueError:
             words = []
         program, *rest = words or [""]

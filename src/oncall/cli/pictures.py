@@ -1,4 +1,4 @@
-"""Pictures that commands write: where they may go, and how a .png is made of an .svg."""
+"""Pictures that commands write: checking the target, and converting .svg to .png."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ SVG, PNG = ".svg", ".png"
 
 @dataclass(frozen=True)
 class Drawing:
-    """Something drawn: `lines(width=, plain=)` of text, or an SVG, made when it is wanted."""
+    """A drawing, rendered on demand as text, `lines(width=, plain=)`, or as an SVG."""
 
     lines: Callable[..., list[str]]
     svg: Callable[[], str]
 
 
 def drawable() -> AbstractContextManager[None]:
-    """Within, evidence that cannot be drawn is a message: recordings hold what no recorder should
-    write."""
+    """Turn failures on malformed evidence into an error message."""
     from oncall.evidence.readable import readable
 
     return readable("this evidence cannot be drawn")
 
 
 def show(drawing: Drawing, output: Path | None) -> None:
-    """Write the picture, and print its name; without a file, print it as text."""
+    """Write the picture and print its path, or print the drawing as text without `output`."""
     if output is not None:
         with drawable():
             svg = drawing.svg()
@@ -46,20 +45,20 @@ def show(drawing: Drawing, output: Path | None) -> None:
 
 
 def check_target(output: Path, suffixes: Sequence[str] = (SVG, PNG)) -> None:
-    """Refuse a place that cannot be written, before anything is read."""
+    """Raise UsageError for a path that cannot be written, before anything is read."""
     if not output.name.endswith(tuple(suffixes)):
-        named = " or ".join(f"*{suffix}" for suffix in suffixes)
-        raise UsageError(f"--output {output}: a picture is named {named}")
+        raise UsageError(f"--output {output}: the file name must end in {' or '.join(suffixes)}")
     if not output.parent.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {output.parent}")
+        raise UsageError(f"--output {output}: no such folder: {output.parent}")
     if output.suffix == PNG and shutil.which("rsvg-convert") is None:
         raise UsageError(
-            f"--output {output}: rsvg-convert is not installed (librsvg2-bin); write an .svg"
+            f"--output {output}: a .png needs rsvg-convert (package librsvg2-bin), which is not "
+            "installed; write an .svg instead"
         )
 
 
 def write_picture(output: Path, svg: str) -> None:
-    """Write an .svg, or a .png twice its size. Raises UsageError if rsvg-convert fails."""
+    """Write an .svg, or a .png at twice the size. Raises UsageError if rsvg-convert fails."""
     if output.suffix == SVG:
         output.write_text(svg, encoding="utf-8")
         return
@@ -70,7 +69,7 @@ def write_picture(output: Path, svg: str) -> None:
 
 
 def terminal() -> tuple[bool, int]:
-    """Whether only ASCII can be shown, and how wide the terminal is."""
+    """Whether the terminal shows only ASCII, and its width."""
     from oncall.report.encoding import is_plain
     from oncall.report.text import WIDTH
 

@@ -1,4 +1,4 @@
-"""`oncall probe`: nodes ping one another now, and what they measure goes into an incident."""
+"""`oncall probe`: have nodes ping each other now, and store the measurements in an incident."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from oncall.fleet.probe import Probed, ProbeOrder
 
 
-_PEERS = 8  # of a node that is probed alone
+_PEERS = 8  # of a node probed alone
 
 
 class Format(StrEnum):
-    """What is printed."""
+    """The output format."""
 
     TEXT = "text"
     JSON = "json"
@@ -34,51 +34,54 @@ def probe(
         str | None,
         typer.Argument(
             metavar="[HOSTS]",
-            help="The nodes to probe, such as gpu[001-016], or local:DIR/*. Of one alone, some "
-            "others of the configuration are its peers.",
+            help="Nodes to probe, such as gpu[001-016] or local:DIR/*. A single node pings some "
+            "of the configured nodes.",
         ),
     ] = None,
     inventory: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file with the nodes to probe.")
+        Path | None, typer.Option(metavar="FILE", help="File that lists the nodes to probe.")
     ] = None,
     sources: Annotated[
         list[str] | None,
         typer.Option(
-            "--from", metavar="NODE", help="Only these ping, and all others answer. Repeatable."
+            "--from", metavar="NODE", help="Ping from these nodes only; all answer. Repeatable."
         ),
     ] = None,
     count: Annotated[
-        int, typer.Option(metavar="N", min=1, max=200, help="Pings of each pair.")
+        int, typer.Option(metavar="N", min=1, max=200, help="Number of pings per pair.")
     ] = 20,
     bandwidth: Annotated[
         bool,
         typer.Option(
             "--bandwidth",
-            help="Also send at most 128 MiB and half a second from each node to the next.",
+            help="Also measure bandwidth from each node to the next: at most 128 MiB and half a "
+            "second.",
         ),
     ] = False,
     mesh: Annotated[
-        bool, typer.Option("--mesh", help="Every NIC pings every NIC; else NIC k pings NIC k.")
+        bool,
+        typer.Option("--mesh", help="Ping from every NIC to every NIC. Default: NIC k to NIC k."),
     ] = False,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE.oncall", help="Save what was measured.")
+        Path | None,
+        typer.Option(metavar="FILE.oncall", help="Save the measurements as a new incident."),
     ] = None,
     into: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.oncall", help="Add what was measured to a saved incident."),
+        typer.Option(metavar="FILE.oncall", help="Add the measurements to a saved incident."),
     ] = None,
-    format: Annotated[Format, typer.Option(help="What to print.")] = Format.TEXT,  # noqa: A002
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TEXT,  # noqa: A002
 ) -> None:
-    """Have nodes ping one another, by UDP and where they can by RDMA, and compare.
+    """Have nodes ping each other and compare their latencies.
 
-    Network latency is a UDP ping by the kernel's or the NIC's stamps, what the target's program
-    takes taken off; end-to-end latency is an RDMA ping, hosts included. Each node sends at most
-    200 pings a second; nothing keeps listening afterwards. Ctrl-C stops, with what has come.
+    Network latency is a UDP ping with kernel or NIC timestamps, minus the time spent in the
+    target's program. End-to-end latency is an RDMA ping, hosts included.
 
-    Exit codes: 0 probed, 2 usage, 3 some of the nodes could not be probed.
+    Each node sends at most 200 pings per second and stops listening afterwards. Press Ctrl-C to
+    stop early and report what has arrived. Exits with 3 if some nodes could not be probed.
     """
     if save is not None and into is not None:
-        raise UsageError("--save makes a new incident, --into adds to one: give one of them")
+        raise UsageError("--save creates an incident, --into adds to one; give only one of them")
     from oncall.cli.diagnose import check_target
     from oncall.fleet.merge import add_probes, probe_rows
     from oncall.fleet.probe import ProbeOrder
@@ -141,17 +144,18 @@ def _run(hosts: str | None, inventory: Path | None, order: ProbeOrder) -> Probed
     return asyncio.run(ask())
 
 
-def _peers(host: str, told: str) -> tuple[str, ...]:
-    """Some other hosts of the fleet, by chance. Raises UsageError where none is configured."""
+def _peers(host: str, hosts_option: str) -> tuple[str, ...]:
+    """Random other hosts of the fleet. Raises UsageError if none is configured."""
     from oncall.fleet.configuration import read_configuration
     from oncall.fleet.inventory import find_hosts
     from oncall.fleet.local import PREFIX
 
-    fleet = None if told.startswith(PREFIX) else find_hosts(None, None, read_configuration())
+    local = hosts_option.startswith(PREFIX)
+    fleet = None if local else find_hosts(None, None, read_configuration())
     others = [other for other in fleet.hosts if other != host] if fleet is not None else []
     if not others:
         raise UsageError(
-            f"a probe takes two nodes: name others beside {host}, or set hosts under [fleet] in "
-            "~/.config/oncall/config.toml"
+            f"a probe needs two nodes: give others besides {host}, or set `hosts` under [fleet] "
+            "in ~/.config/oncall/config.toml"
         )
     return tuple(random.sample(others, min(_PEERS, len(others))))

@@ -1,4 +1,4 @@
-"""The rulebooks that a command goes by, and on stderr what of the site's is left out and why."""
+"""The rulebooks of a command, its options for them, and warnings about the site's rulebooks."""
 
 from __future__ import annotations
 
@@ -12,22 +12,30 @@ import typer
 if TYPE_CHECKING:
     from oncall.rules.site import Rulebooks
 
-_MOST_TOLD = 2  # problems of a file; `oncall rules check` tells them all
+_MOST_SHOWN = 2  # problems of a file; `oncall rules check` lists all
 
-More = Annotated[
+RulesOption = Annotated[
     list[Path] | None,
     typer.Option(
         "--rules",
         metavar="DIR",
-        help="Rulebooks above the shipped and the site's own; a later one overrides. Repeatable.",
+        help="Folder of rulebooks that override the shipped and the site's ones; the last one "
+        "wins. Repeatable.",
     ),
 ]
-WithSite = Annotated[
+ParamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RULE.NAME=VALUE",
+        help="Override a rulebook parameter, such as hang.hang_after=30s. Repeatable.",
+    ),
+]
+SiteRulesOption = Annotated[
     bool,
     typer.Option(
         "--site-rules/--no-site-rules",
-        help="Whether the site's rulebooks count: $XDG_CONFIG_HOME/oncall/rules, or `folder` "
-        "under [rules] of the configuration.",
+        help="Use the site's rulebooks: `folder` under [rules] of the configuration, else "
+        "$XDG_CONFIG_HOME/oncall/rules.",
     ),
 ]
 
@@ -35,32 +43,33 @@ WithSite = Annotated[
 def rulebooks_in_force(
     more: Sequence[Path] | None, with_site: bool, overrides: Mapping[str, str] | None = None
 ) -> Rulebooks:
-    """Shipped, the site's, `more`. What is wrong with the site's is told and left out.
+    """The shipped rulebooks, the site's and those of the folders `more`.
 
-    Raises RulebookError, UsageError for what the command line gives.
+    Site rulebooks with errors are reported on stderr and skipped. Raises RulebookError or
+    UsageError for errors in `more` and `overrides`.
     """
     from oncall.rules.site import read_rulebooks
 
-    rulebooks = read_rulebooks(site_folder_told() if with_site else None, more or (), overrides)
+    rulebooks = read_rulebooks(checked_site_folder() if with_site else None, more or (), overrides)
     for one in rulebooks.set_aside:
-        instead = f", {one.name} runs without it" if one.instead else ""
-        tell(f"the site's {one.path} is left out{instead} (see `oncall rules check`):")
-        tell("\n".join(map(str, one.problems[:_MOST_TOLD])), by="")
+        instead = f"; the shipped {one.name} runs instead" if one.instead else ""
+        warn(f"site rulebook {one.path} skipped{instead} (see `oncall rules check`):")
+        warn("\n".join(map(str, one.problems[:_MOST_SHOWN])), prefix="")
     return rulebooks
 
 
-def site_folder_told() -> Path:
-    """Where the site's rulebooks lie; a configuration that is wrong is told, and harms nothing."""
+def checked_site_folder() -> Path:
+    """The folder of the site's rulebooks. Errors of the configuration are only reported."""
     from oncall.rules.site_folder import site_folder
 
     folder, problems = site_folder()
     for problem in problems:
-        tell(f"{problem}; the site's rulebooks are looked for in {folder}")
+        warn(f"{problem}; using the site rulebooks in {folder}")
     return folder
 
 
-def tell(text: str, by: str = "oncall: ") -> None:
-    """Something that harms nothing, on stderr."""
+def warn(text: str, prefix: str = "oncall: ") -> None:
+    """Print a warning on stderr."""
     from oncall.core.printable import clean_lines
 
-    print(by + "\n".join(clean_lines(text)), file=sys.stderr)
+    print(prefix + "\n".join(clean_lines(text)), file=sys.stderr)

@@ -9,7 +9,12 @@ from typing import Annotated
 
 import typer
 
-from oncall.cli.rulebooks import More, WithSite, rulebooks_in_force, site_folder_told
+from oncall.cli.rulebooks import (
+    RulesOption,
+    SiteRulesOption,
+    checked_site_folder,
+    rulebooks_in_force,
+)
 from oncall.core.errors import ExitCode, RulebookError, UsageError
 from oncall.core.printable import harmless
 
@@ -24,22 +29,26 @@ app = typer.Typer(
 _Paths = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="[PATH...]", help="Files or folders; without: the shipped rulebooks, the site's."
+        metavar="[PATH...]",
+        help="Rulebook files or folders. Default: the shipped and the site's rulebooks.",
     ),
 ]
 
 
 @app.command("list")
-def list_(rules: More = None, site_rules: WithSite = True) -> None:
-    """The rulebooks in force, where each is from, and what of the site's is wrong."""
+def list_(rules: RulesOption = None, site_rules: SiteRulesOption = True) -> None:
+    """List the rulebooks in force and where each comes from."""
     from oncall.rules.authoring.outline import origins
 
     _print(origins(rulebooks_in_force(rules, site_rules)))
 
 
 @app.command()
-def check(paths: _Paths = None, site_rules: WithSite = True) -> None:
-    """Report everything that is wrong with rulebooks, their overrides and tests; exit 2 if any."""
+def check(paths: _Paths = None, site_rules: SiteRulesOption = True) -> None:
+    """Check rulebooks, overrides and tests for errors.
+
+    Lists all errors with their lines and exits with 2 if there are any.
+    """
     from oncall.rules.engine.check import check_paths
     from oncall.rules.language.load import rulebook_files
 
@@ -48,12 +57,15 @@ def check(paths: _Paths = None, site_rules: WithSite = True) -> None:
     if problems:
         raise RulebookError(problems)
     count = len({file for path in chosen for file in rulebook_files(path)})
-    _print([f"{_counted(count, 'rulebook')} checked, nothing wrong"])
+    _print([f"{_counted(count, 'rulebook')} checked, no errors"])
 
 
 @app.command()
-def test(paths: _Paths = None, site_rules: WithSite = True) -> None:
-    """Run the tests beside rulebooks (NAME.test.yaml); exit 2 if one fails."""
+def test(paths: _Paths = None, site_rules: SiteRulesOption = True) -> None:
+    """Run the tests of rulebooks (NAME.test.yaml).
+
+    Exits with 2 if a test fails.
+    """
     from oncall.rules.authoring.testing import run_tests, test_files
 
     passed = failed = 0
@@ -67,7 +79,7 @@ def test(paths: _Paths = None, site_rules: WithSite = True) -> None:
             _print(result.report.splitlines())
     _print([f"{_counted(passed + failed, 'test')}, {failed} failed"])
     if not passed + failed:
-        raise UsageError("no *.test.yaml there")
+        raise UsageError("no tests found: tests are files named NAME.test.yaml")
     if failed:
         raise typer.Exit(ExitCode.BAD_INPUT)
 
@@ -75,12 +87,13 @@ def test(paths: _Paths = None, site_rules: WithSite = True) -> None:
 @app.command()
 def show(
     name: Annotated[
-        str | None, typer.Argument(help="A rulebook, or a verdict such as H1 or hang.H1.")
+        str | None,
+        typer.Argument(help="A rulebook, or a verdict such as H1 or hang.H1. Default: list all."),
     ] = None,
-    rules: More = None,
-    site_rules: WithSite = True,
+    rules: RulesOption = None,
+    site_rules: SiteRulesOption = True,
 ) -> None:
-    """Draw a rulebook's tree, or the ways to a verdict with their SQL; without a name, list all."""
+    """Draw a rulebook's tree, or the paths to a verdict with their SQL."""
     from shutil import get_terminal_size
 
     from oncall.rules.authoring.outline import WIDTH, drawing, listing, ways_to
@@ -107,16 +120,18 @@ def show(
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="The new rulebook's name.")],
+    name: Annotated[str, typer.Argument(help="Name of the new rulebook.")],
     pattern: Annotated[
         str | None,
-        typer.Option("--from", metavar="RULEBOOK", help="Start from a copy of this one."),
+        typer.Option("--from", metavar="RULEBOOK", help="Copy this rulebook as a start."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path(),
-    rules: More = None,
-    site_rules: WithSite = True,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write to.")
+    ] = Path(),
+    rules: RulesOption = None,
+    site_rules: SiteRulesOption = True,
 ) -> None:
-    """Write a commented rulebook and its tests; both pass at once, then make them yours."""
+    """Create a commented rulebook with tests that pass."""
     from oncall.rules.authoring.starter import write_new
     from oncall.rules.language.template import nearest
 
@@ -133,10 +148,11 @@ def new(
 @app.command()
 def schema(
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="File to write. Default: stdout."),
     ] = None,
 ) -> None:
-    """The JSON Schema of a rulebook, for editors."""
+    """Print the JSON Schema of a rulebook, for editors."""
     import json
 
     from oncall.rules.language.schema import rulebook_schema
@@ -155,10 +171,15 @@ def schema(
 def diff(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[DIR...]", help="A site's rulebooks; without: this site's."),
+        typer.Argument(
+            metavar="[DIR...]", help="Folders of rulebooks. Default: the site's rulebooks."
+        ),
     ] = None,
 ) -> None:
-    """What a site's rulebooks change in the shipped ones: values, facts, tree; not comments."""
+    """Show how the site's rulebooks differ from the shipped ones.
+
+    Compares values, facts and trees; ignores comments.
+    """
     from oncall.rules.authoring.outline import differences
     from oncall.rules.language.load import load_rulebooks, shipped_folder
 
@@ -180,7 +201,7 @@ def _chosen(paths: list[Path] | None, with_site: bool) -> list[Path]:
 
     if paths:
         return paths
-    site = site_folder_told() if with_site else None
+    site = checked_site_folder() if with_site else None
     return [shipped_folder(), *([site] if site is not None and site.is_dir() else [])]
 
 

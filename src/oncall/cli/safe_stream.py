@@ -1,4 +1,4 @@
-"""The last line before a terminal: whatever is printed, only our own colours steer it."""
+"""A text stream that removes control sequences other than our own colours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oncall.core.printable import for_terminal
 
 
 class SafeStream:
-    """Stands in front of a stream of text; what is written to its buffer as bytes passes by."""
+    """Wraps a text stream. Bytes written to its `buffer` are not filtered."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""`oncall schema`: the evidence tables, and the relations computed from them."""
+"""`oncall schema`: the evidence tables and the relations computed from them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import typer
 
 
 class Format(StrEnum):
-    """What is printed."""
+    """The output format."""
 
     TEXT = "text"
     MARKDOWN = "markdown"
 
 
 def schema(
-    format: Annotated[Format, typer.Option(help="What to print.")] = Format.TEXT,  # noqa: A002
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TEXT,  # noqa: A002
 ) -> None:
-    """Print what a rule's SQL may read: every evidence table and relation."""
+    """Print the tables and relations that SQL in rules can read."""
     from oncall.report import schema as pages
 
     sys.stdout.write(pages.to_markdown() if format == Format.MARKDOWN else pages.to_text())

@@ -1,4 +1,4 @@
-"""`oncall simulate SCENARIO -o DIR`: evidence of a simulated cluster, with its ground truth."""
+"""`oncall simulate SCENARIO -o DIR`: evidence of a simulated cluster and its ground truth."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ import typer
 
 
 def simulate(
-    scenario: Annotated[Path, typer.Argument(help="The scenario, a YAML file.")],
+    scenario: Annotated[Path, typer.Argument(help="Scenario, a YAML file.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for the evidence and truth.json.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Folder for the evidence and truth.json."
+        ),
     ],
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Instead of the scenario's own seed.")
+        int | None, typer.Option("--seed", min=0, help="Override the seed of the scenario.")
     ] = None,
     shards: Annotated[
-        bool, typer.Option("--shards", help="A data folder a node, as collectors write them.")
+        bool, typer.Option("--shards", help="Write a data folder per node, as collectors do.")
     ] = False,
 ) -> None:
-    """Simulate a training cluster with faults: evidence to diagnose, and the truth beside it.
+    """Simulate a training cluster with faults.
 
-    The same scenario and seed give the same evidence. docs/guide/simulate.md has an example.
+    Writes the evidence to diagnose and the truth to compare with. The same scenario and seed give
+    the same evidence. See docs/guide/simulate.md for an example.
     """
     from dataclasses import replace
 
@@ -36,16 +40,16 @@ def simulate(
     if seed is not None:
         wanted = replace(wanted, seed=seed)
     if shards and isinstance(wanted, NetworkScenario):
-        raise UsageError("--shards: what switches report lies on no node; leave it out")
+        raise UsageError("--shards: a network scenario has no nodes' evidence; omit --shards")
     incident, truth = run(wanted)
     with incident:
         write(incident, truth, output, shards=shards)
         rows = {table: incident.rows(table) for table in ("ops", "flow_steps")}
-    told = f"{format_number(rows['ops'])} operations"
+    recorded = f"{format_number(rows['ops'])} operations"
     if rows["flow_steps"]:
-        told = f"{format_number(rows['flow_steps'])} steps of flows"
+        recorded = f"{format_number(rows['flow_steps'])} flow steps"
     faults = ", ".join(fault.kind for fault in truth.faults) or "healthy"
     typer.echo(
-        f"{output}: {format_number(wanted.world_size)} ranks, {told}, "
-        f"{faults}; {'a folder a node' if shards else 'evidence.oncall'} and truth.json"
+        f"{output}: {format_number(wanted.world_size)} ranks, {recorded}, "
+        f"{faults}; wrote {'a folder per node' if shards else 'evidence.oncall'} and truth.json"
     )

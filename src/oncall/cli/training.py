@@ -1,4 +1,4 @@
-"""The option --training: a job's configuration, typed, or in a file of whichever form."""
+"""The option --training: a job's configuration, as settings or in a file."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from oncall.core.training import (
     parse_settings,
 )
 
-ToldTraining = Annotated[
+TrainingOption = Annotated[
     str | None,
     typer.Option(
         metavar="SETTINGS|FILE",
-        help="The job's configuration: tp=2,pp=4,micro_batches=8, or a file: YAML, Megatron-LM's "
-        "arguments, or the script that launches it.",
+        help="Configuration of the job: tp=2,pp=4,micro_batches=8, or a file with YAML, "
+        "Megatron-LM arguments, or the launch script.",
     ),
 ]
 _MOST_BYTES = 4 * 1024**2
 
 
 def read_training(text: str | None) -> Training | None:
-    """What --training says. Raises UsageError for settings, BadInput for files that tell none."""
+    """The value of --training. Raises UsageError for wrong settings, BadInput for a file without
+    a configuration."""
     if text is None:
         return None
     path = Path(text)
@@ -40,15 +41,15 @@ def read_training(text: str | None) -> Training | None:
         return _read(path)
     try:
         if text.lstrip().startswith("--"):
-            told = from_arguments(text, "command line")
-            if told is not None:
-                return told
+            configured = from_arguments(text, "command line")
+            if configured is not None:
+                return configured
         if "=" in text:
             return parse_settings(text)
     except SettingError as error:
         raise UsageError(f"--training {text}: {error}") from None
     raise UsageError(
-        f"--training {text}: no such file, and no settings such as tp=2,pp=4,micro_batches=8"
+        f"--training {text}: expected a file or settings such as tp=2,pp=4,micro_batches=8"
     )
 
 
@@ -58,27 +59,27 @@ def _read(path: Path) -> Training:
     except OSError as error:
         raise BadInput(str(path), f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise BadInput(str(path), "is neither YAML nor arguments: it is no text") from None
+        raise BadInput(str(path), "not a text file; expected YAML or arguments") from None
     mapping = _mapping(content)
     try:
-        told = (
+        configured = (
             from_mapping(mapping, path.name)
             if mapping is not None
             else from_arguments(content, path.name)
         )
     except SettingError as error:
         raise BadInput(str(path), str(error)) from None
-    if told is None:
+    if configured is None:
         raise BadInput(
             str(path),
-            "tells no configuration: neither YAML such as `tp: 2`, nor arguments such as "
+            "no configuration found; expected YAML such as `tp: 2`, or arguments such as "
             "--tensor-model-parallel-size 2",
         )
-    return told
+    return configured
 
 
 def _mapping(content: str) -> dict[str, object] | None:
-    """The YAML mapping that the text is; None if it is none."""
+    """The text parsed as a YAML mapping; None if it is not one."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 

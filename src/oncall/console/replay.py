@@ -53,8 +53,8 @@ from oncall.core.errors import OncallError, UsageError, short_reason
 from oncall.core.training import Training
 from oncall.diagnose import diagnose, judges, with_failures
 from oncall.evidence.incident import Incident
+from oncall.evidence.job_configuration import apply_training
 from oncall.evidence.readable import readable
-from oncall.evidence.told import tell
 from oncall.report.network.waiting import Collective, Step
 from oncall.report.stages.timeline import Box
 from oncall.rules.language.rulebook import Rulebook
@@ -198,7 +198,7 @@ class Replay:
     def _judged(self, evidence: Evidence, read: Rulebooks) -> _Present:
         incident = evidence.incident
         if self._training is not None:
-            tell(incident, self._training, evidence.job)
+            apply_training(incident, self._training, evidence.job)
         timings: dict[str, float] = {}
         diagnosis = diagnose(
             incident,

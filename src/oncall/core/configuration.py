@@ -1,7 +1,7 @@
-"""Where configuration lies: /etc/oncall/config.toml, and above it the user's own.
+"""The configuration files: /etc/oncall/config.toml, overridden by the user's own.
 
-Each part of oncall reads the table that is its own: [fleet], [rules], [console], [keys]. A later
-file's keys override an earlier one's.
+Each part of oncall reads its own table: [fleet], [rules], [console], [keys]. Keys of a later file
+override those of an earlier one.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def configuration_folder() -> Path:
 
 
 def configuration_files() -> tuple[Path, ...]:
-    """The files that may hold a configuration, the one that yields first."""
+    """The configuration files, in order of increasing precedence."""
     return (_SITE, configuration_folder() / "config.toml")
 
 
 def parse_toml(text: str, place: Path) -> dict[str, Any]:
-    """The content of a TOML file. Raises BadInput for all that Python's reader may end in: numbers
-    of thousands of digits and deep nesting are errors of other kinds to it."""
+    """The content of a TOML file. Raises BadInput, also for numbers of thousands of digits and deep
+    nesting, for which Python's reader raises other errors."""
     try:
         return tomllib.loads(text)
     except ValueError as error:
@@ -51,7 +51,7 @@ def parse_toml(text: str, place: Path) -> dict[str, Any]:
 def read_tables(
     name: str, files: Sequence[Path] | None = None
 ) -> tuple[list[ConfigurationTable], list[BadInput]]:
-    """That table of each file that has it, and what is wrong with files that cannot be read.
+    """That table of each file that has it, and the errors of files that cannot be read.
 
     Files that do not exist are skipped.
     """
@@ -75,5 +75,5 @@ def read_tables(
         if isinstance(values, dict):
             tables.append(ConfigurationTable(path, values))
         else:
-            problems.append(BadInput(str(path), f"[{name}] is a table"))
+            problems.append(BadInput(str(path), f"[{name}] must be a table"))
     return tables, problems

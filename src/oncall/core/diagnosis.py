@@ -14,7 +14,7 @@ Answer = Literal["yes", "no", "unknown"]
 
 @dataclass(frozen=True)
 class Blame:
-    """Who is at fault. `where` holds the identifying columns: rank, node, gpu, comm ..."""
+    """The culprit. `where` holds the identifying columns: rank, node, gpu, comm ..."""
 
     kind: BlameKind
     where: Mapping[str, Any]
@@ -175,12 +175,12 @@ class Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Nothing was found, and enough was seen to say so."""
+        """No finding, and enough evidence to conclude that."""
         return not self.findings and not self.doubt
 
     @property
     def doubt(self) -> str:
-        """Why finding nothing would not mean health here; empty if it would."""
+        """Why no finding would not mean a healthy job; empty if it would."""
         if not self.checked:
             return "no rulebook had the evidence it needs"
         for rule in self.coverage.skipped_rules:
@@ -192,7 +192,7 @@ class Diagnosis:
             if not self.rests_on.isdisjoint(one.tables):
                 return f"the evidence cannot be trusted: {one.what}"
         if not self.coverage.ranks_seen and not self.coverage.answered:
-            return "nothing was heard of any rank or node"
+            return "no data from any rank or node"
         if self.coverage.share < self.min_coverage:
             return (
                 f"only {self.coverage.ranks_seen} of {self.coverage.ranks} ranks were seen, "

@@ -1,16 +1,16 @@
 """Every error a person can act on, and every exit code, in one place.
 
     OncallError                 something the engineer can act on; never shown as a traceback
-    ├── UsageError              the command line asks for what cannot be            exit 2
+    ├── UsageError              invalid command line                                exit 2
     ├── BadInput                a recording or incident file cannot be read         exit 2
-    ├── Unreadable              one part of a recording cannot be; its problem is recorded
-    ├── RulebookError           a rulebook is wrong; carries every problem at once  exit 2
-    ├── Interrupted             the reader stopped it                               exit 130
+    ├── Unreadable              a part of a recording cannot be read; becomes its problem
+    ├── RulebookError           a rulebook has errors; carries all of them          exit 2
+    ├── Interrupted             the user stopped it                                 exit 130
     ├── MissingEvidence         a relation needs tables that are empty              (SKIPPED)
     └── RelationFailed          a relation cannot be computed from its evidence     (SKIPPED)
 
-Anything else that escapes is a bug in oncall: one line on stderr, exit 70, and the traceback
-only under ONCALL_DEBUG=1.
+Any other exception is a bug in oncall: one line on stderr, exit 70, and a traceback only with
+ONCALL_DEBUG=1. `oncall --help` documents the exit codes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-# Characters of a source line or a reason; what is no YAML may be one line of megabytes.
-_MOST_SHOWN = 160
-_MOST_PROBLEM = 2000  # characters of a problem, which may quote what a file holds
+_MOST_SHOWN = 160  # characters of a source line or a reason
+_MOST_PROBLEM = 2000  # characters of a problem, which may quote a file
 
 
 class ExitCode(IntEnum):
-    """What the process returns; the contract of `oncall diagnose`."""
+    """Exit codes of the process, as documented in `oncall --help`."""
 
     HEALTHY = 0
     FINDING = 1
@@ -56,21 +55,21 @@ class BadInput(OncallError):
 
 
 class Unreadable(OncallError):
-    """One part of a recording cannot be read, or not to its end; the message says why, without
-    its path, and becomes the problem of its recording."""
+    """One part of a recording cannot be read, or only partly. The message says why, without the
+    path, and becomes the problem of its recording."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(_plain(problem))
 
 
 def _plain(text: str) -> str:
-    """Text that quotes a file or its name: bounded, and without what steers a terminal."""
+    """Untrusted text, shortened and without control characters."""
     shown = text if len(text) <= _MOST_PROBLEM else text[: _MOST_PROBLEM - 1] + "…"
     return "".join(c if c.isprintable() else "�" for c in shown)
 
 
 class Interrupted(OncallError):
-    """What was being computed or gathered was stopped by who had asked for it."""
+    """The user stopped a computation or a gather."""
 
     exit_code = ExitCode.INTERRUPTED
 
@@ -79,17 +78,17 @@ class Interrupted(OncallError):
 
 
 class MissingEvidence(OncallError):
-    """A relation needs tables that hold no row in this incident."""
+    """A relation needs tables that are empty in this incident."""
 
     def __init__(self, relation: str, missing: Sequence[str]) -> None:
         self.relation = relation
         self.missing = tuple(missing)
-        super().__init__(f"{relation} needs evidence that is missing: {', '.join(missing)}")
+        super().__init__(f"{relation} needs missing evidence: {', '.join(missing)}")
 
 
 class RelationFailed(OncallError):
-    """A relation cannot be computed, although its evidence is there. `relation` is the one that
-    failed, also where another that reads it was wanted; `details` is the traceback."""
+    """A relation cannot be computed although its evidence is present. `relation` is the one that
+    failed, even if one that reads it was requested; `details` is the traceback."""
 
     def __init__(self, relation: str, reason: str, details: str = "") -> None:
         self.relation = relation
@@ -99,7 +98,7 @@ class RelationFailed(OncallError):
 
 
 def short_reason(error: BaseException) -> str:
-    """What went wrong in one line: DuckDB's own words, or the kind of error and its message."""
+    """The error in one line: DuckDB's message, or the type of error and its message."""
     said = next(iter(str(error).strip().splitlines()), "")
     if "duckdb" not in type(error).__module__ and not isinstance(error, OncallError):
         said = f"{type(error).__name__}: {said}" if said else type(error).__name__
@@ -108,7 +107,7 @@ def short_reason(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """One fault in a rulebook, placed like a compiler's message (1-based line and column)."""
+    """One error in a rulebook, with its position (1-based line and column)."""
 
     path: str
     line: int

@@ -105,7 +105,7 @@ def expand_hosts(text: str) -> tuple[str, ...]:
         if len(hosts) + prod(map(len, inside)) > _MOST_HOSTS:
             raise UsageError(f"`{text}` names more than {_MOST_HOSTS:,} hosts")
         if any(mark in piece for piece in pieces[::2] for mark in "[]@!&^ "):
-            raise UsageError(f"`{name}` is no set of hosts such as gpu[001-004]")
+            raise UsageError(f"`{name}` is not a node set such as gpu[001-004]")
         for numbers in product(*inside):
             hosts.append("".join(a + b for a, b in zip(pieces[::2], (*numbers, ""), strict=True)))
     return tuple(dict.fromkeys(hosts))

@@ -1,8 +1,8 @@
-"""A training job's configuration, as people and launchers write it, in the words of table `jobs`.
+"""A training job's configuration, parsed into the columns of table `jobs`.
 
-Three ways to write it: neutral settings ("tp=2,pp=4,micro_batches=8"), YAML with those keys or the
-keys of straggler studies (`tp_size`), and the arguments of Megatron-LM or DeepSpeed, alone or
-within a launch script. What else a script says is passed over; environments are never read.
+Three forms: settings ("tp=2,pp=4,micro_batches=8"), YAML with those keys or the keys of straggler
+studies (`tp_size`), and the arguments of Megatron-LM or DeepSpeed, alone or within a launch script.
+Other content of a script is ignored; the environment is never read.
 """
 
 from __future__ import annotations
@@ -48,36 +48,41 @@ _WORD = re.compile(r"--([a-z][a-z0-9_-]*)")
 
 
 class SettingError(ValueError):
-    """A setting that cannot be; the message says which, and what it might have meant."""
+    """An invalid setting; the message names it and suggests a correction."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """Settings by the columns of `jobs`, and the parts that some are made of; and who told them."""
+    """Settings by the columns of `jobs`, the parts that some derive from, and their source."""
 
     settings: Mapping[str, int | bool | str]
     origin: str
 
     def complete(self, world_size: int | None) -> dict[str, int | bool | str]:
-        """The columns of `jobs` that follow, where the job has so many ranks."""
-        told = dict(self.settings)
-        size = int(told.get("world_size") or world_size or 0)
-        sizes = [int(told[name]) for name in ("tp", "pp", "cp") if name in told]
-        if "dp" not in told and sizes and size and size % prod(sizes) == 0:
-            told["dp"] = size // prod(sizes)
-        batch, micro = told.pop("global_batch_size", None), told.pop("micro_batch_size", None)
-        if "micro_batches" not in told and batch and micro and told.get("dp"):
-            each = int(micro) * int(told["dp"])
+        """The columns of `jobs` that follow, for a job of `world_size` ranks."""
+        settings = dict(self.settings)
+        size = int(settings.get("world_size") or world_size or 0)
+        sizes = [int(settings[name]) for name in ("tp", "pp", "cp") if name in settings]
+        if "dp" not in settings and sizes and size and size % prod(sizes) == 0:
+            settings["dp"] = size // prod(sizes)
+        batch, micro = (
+            settings.pop("global_batch_size", None),
+            settings.pop("micro_batch_size", None),
+        )
+        if "micro_batches" not in settings and batch and micro and settings.get("dp"):
+            each = int(micro) * int(settings["dp"])
             if int(batch) % each == 0:
-                told["micro_batches"] = int(batch) // each
-        layers_a_chunk = told.pop("layers_a_chunk", None)
-        if "chunks" not in told and layers_a_chunk and told.get("layers"):
-            chunks, rest = divmod(int(told["layers"]), int(told.get("pp", 1)) * int(layers_a_chunk))
+                settings["micro_batches"] = int(batch) // each
+        layers_a_chunk = settings.pop("layers_a_chunk", None)
+        if "chunks" not in settings and layers_a_chunk and settings.get("layers"):
+            chunks, rest = divmod(
+                int(settings["layers"]), int(settings.get("pp", 1)) * int(layers_a_chunk)
+            )
             if not rest and chunks:
-                told["chunks"] = chunks
-        if "schedule" not in told and int(told.get("chunks", 1)) > 1:
-            told["schedule"] = "interleaved"
-        return told
+                settings["chunks"] = chunks
+        if "schedule" not in settings and int(settings.get("chunks", 1)) > 1:
+            settings["schedule"] = "interleaved"
+        return settings
 
 
 def parse_settings(text: str) -> Training:
@@ -86,7 +91,7 @@ def parse_settings(text: str) -> Training:
     for word in text.replace(",", " ").split():
         name, equals, value = word.partition("=")
         if not equals:
-            raise SettingError(f"`{word}` is no setting: write NAME=VALUE, such as tp=2")
+            raise SettingError(f"`{word}`: expected NAME=VALUE, such as tp=2")
         pairs[name] = value
     return Training(_checked(pairs), "command line")
 
@@ -97,9 +102,10 @@ def from_mapping(mapping: Mapping[str, Any], origin: str) -> Training:
 
 
 def from_arguments(text: str | Sequence[str], origin: str) -> Training | None:
-    """The settings among the arguments of a launch, as words or as shell text; None of none.
+    """The settings among the arguments of a launch, as words or as shell text; None if there are
+    none.
 
-    Shell variables cannot be followed: a size that is one is not known.
+    Shell variables are not expanded: a size given by one stays unknown.
     """
     words = _words(text) if isinstance(text, str) else list(text)
     found: dict[str, Any] = {}
@@ -125,7 +131,7 @@ def from_arguments(text: str | Sequence[str], origin: str) -> Training | None:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a script; what is no shell is cut at blanks."""
+    """The words of a script; lines that are not valid shell are split at blanks."""
     joined = text.replace("\\\n", " ")
     lines = []
     for line in joined.splitlines():
@@ -161,20 +167,20 @@ def _value(key: str, value: Any) -> int | bool | str:
             return True
         if text.lower() in ("false", "no", "off", "0"):
             return False
-        raise SettingError(f"`{key}` is true or false, not `{text}`")
+        raise SettingError(f"`{key}` must be true or false, not `{text}`")
     if key == "schedule":
         known = {one.lower(): one for one in SCHEDULES}
         if text.lower() in known:
             return known[text.lower()]
-        raise SettingError(f"`schedule: {text}` is none of {', '.join(SCHEDULES)}")
+        raise SettingError(f"`schedule` must be one of {', '.join(SCHEDULES)}, not `{text}`")
     if key == "framework":
         return text
     if not _is_size(text):
-        raise SettingError(f"`{key}` is a number above zero, not `{text}`")
+        raise SettingError(f"`{key}` must be a positive integer, not `{text}`")
     return int(text)
 
 
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name.lower(), [*KEYS, *_ALSO, *_PARTS], n=1)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(KEYS)}"
-    return f"there is no setting `{name}` ({hint})"
+    return f"unknown setting `{name}` ({hint})"

@@ -1,1 +1,1 @@
-"""A small training job on this machine, watched as a cluster is, with a fault to find in it."""
+"""A small training job on this machine, recorded like one on a cluster, with an injected fault."""

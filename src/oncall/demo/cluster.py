@@ -1,4 +1,4 @@
-"""The cluster on this machine: a collector a simulated node, a process a rank, all of them real."""
+"""The cluster on this machine: a real collector per simulated node, a real process per rank."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from oncall.node.store.places import socket_path
 _STARTS_WITHIN_S = 30.0
 _SEALS_WITHIN_S = 10.0
 _LOOKS_EVERY_S = 0.05
-# Few operations and long computations: eight ranks leave two cores half idle, so that what is slow
-# is what was made slow.
+# Few operations and long computations: eight ranks leave two cores half idle, so that only the
+# injected fault makes ranks slow.
 _WORK = ("--layers", "1", "--compute-us", "8000")
-# Rings only: all nodes are this machine, whose GPUs, NICs and load would be told of each alike.
+# Rings only: all nodes are this machine, so its GPUs, NICs and load would be recorded for each.
 _COLLECT = 'sources = ["rings"]\n'
 _STEP = re.compile(r"^step (\d+)", re.MULTILINE)
 ONCALL = (sys.executable, "-m", "oncall.cli.main")
 
 
 class DemoFailed(OncallError):
-    """The demonstration itself did not come off; says which process, and its last words."""
+    """The demonstration itself failed; the message names the process and quotes its output."""
 
 
 class Cluster:
-    """Starts things on this machine, breaks one of them, and tells how the job comes along."""
+    """Starts collectors and ranks on this machine, injects a fault, and watches the job."""
 
     def __init__(self, folder: Path, layout: Layout, processes: Processes) -> None:
         """`folder` takes the fault's order; `processes` owns what is started. Raises NotBuilt."""
@@ -125,7 +125,7 @@ class Cluster:
             process = self._ranks[fault.broken]
             self._struck.append(process)
             os.kill(process.child.pid, fault.signal)
-        if fault.told:
+        if fault.orders:
             # Renamed into place: no rank reads half an order.
             draft = self._order.with_suffix(".new")
             draft.write_text(fault.order())
@@ -150,5 +150,5 @@ class Cluster:
             )
 
     def seal(self) -> None:
-        """Have the collectors seal what there is and leave, while the job stands as it does."""
+        """Make the collectors seal their shards and exit while the job still runs or hangs."""
         self._processes.stop(self._collectors, patience_s=_SEALS_WITHIN_S)

@@ -1,4 +1,4 @@
-"""A job that trains and is then broken, with a line for every thing that is done to it."""
+"""Run a job, inject a fault, and report each action."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from oncall.demo.layout import Layout
 from oncall.demo.processes import Processes
 
 _STANDSTILL_S = 4
-# Rules that wait minutes on a cluster, where the disk may be slow and nobody looks on; and eight
-# ranks on a core or two disturb each other by what would be a fault where each has its own.
+# Shorter thresholds than on a cluster; and a higher one for slowness, as eight ranks on one or two
+# cores disturb each other.
 PARAMETERS = {
     "hang.hang_after": "3 s",
     "waits.stuck_after": "3 s",
@@ -30,10 +30,10 @@ Tell = Callable[[str, str], None]
 
 @contextmanager
 def broken_cluster(fault: Fault, layout: Layout, folder: Path, tell: Tell) -> Iterator[Cluster]:
-    """The job as it stands when the fault shows, still there; everything ends on leaving.
+    """The running job once the fault shows; everything ends on leaving.
 
-    `folder` takes logs and orders; `tell` is given what is done and its details. Raises NotBuilt
-    where the C parts are missing, DemoFailed where a process ends or nothing comes of it.
+    `folder` receives logs and orders; `tell` is called with each action and its details. Raises
+    NotBuilt if the C parts are missing, DemoFailed if a process ends or the fault has no effect.
     """
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""The faults of CCL-D 2.2, each as something that really happens to one process of the job.
+"""The faults of CCL-D 2.2, each injected into one process of the job.
 
-`told` is what the stand-in for NCCL and the small job are told to break
-(fixtures/nccl_standin/README.md); `signal` is what the process is sent instead. Neither leaves a
-name in the evidence: a diagnosis sees only what follows.
+`orders` are faults of the stand-in for NCCL and of the small job
+(fixtures/nccl_standin/README.md); `signal` is sent to the process instead. Neither leaves a name in
+the evidence: a diagnosis sees only the effects.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from oncall.core.errors import UsageError
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing to break, and what a diagnosis should come to.
+    """One fault, and the diagnosis it should lead to.
 
-    `verdicts` are those that tell the truth: CCL-D's class, and what a rulebook that sees more
-    calls the same; none: no finding. `ranks` are at fault: the first one is broken, a second one
-    is the other end of its link, which nothing recorded tells from it.
+    `verdicts` are the correct ones: CCL-D's class, and that of a rulebook which sees more; none:
+    no finding. `ranks` are the culprits: the first one is broken, a second one is the other end of
+    its link, which no recording can tell apart.
     """
 
     name: str
     verdicts: tuple[str, ...]
     ranks: tuple[int, ...]
     truth: str
-    told: tuple[str, ...] = ()
+    orders: tuple[str, ...] = ()
     signal: signal.Signals | None = None
 
     @property
@@ -42,7 +42,7 @@ class Fault:
 
     def order(self) -> str:
         """What the stand-in reads: `kind,rank=5,...`, one fault a line."""
-        return "".join(f"{each},rank={self.broken}\n" for each in self.told)
+        return "".join(f"{each},rank={self.broken}\n" for each in self.orders)
 
 
 _SLOW_GPU = "slow-compute,delay_us=20000"

@@ -1,4 +1,4 @@
-"""Child processes that do not outlive who started them, however that one leaves."""
+"""Child processes that do not outlive their parent, however it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a diagnosis is the truth: the class that was broken, and that rank alone."""
+"""Compare a diagnosis with the injected fault: its class and its ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oncall.report import words
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was done and what was found, in a few words each."""
+    """The injected fault and the diagnosis, in a few words each."""
 
     truth: str
     found: str

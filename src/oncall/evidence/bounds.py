@@ -1,4 +1,4 @@
-"""Which values evidence can hold at all, and the removal of those that it cannot.
+"""Bounds of the values in evidence, and the removal of impossible values.
 
 A clock in the year 2126, a counter of -1 or a NaN comes from a damaged ring, a firmware's bug or
 an uninitialised field. Arithmetic on it overflows, or is quietly wrong. So before a table is read,

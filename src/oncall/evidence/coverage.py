@@ -1,4 +1,4 @@
-"""How much of a job was seen, and what was not: silence is evidence, never health."""
+"""How much of a job was observed. Missing data never counts as healthy."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _NODES_HEARD = " UNION ".join(
 def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
     """The coverage of the one job in this incident, and notes on what does not fit together.
 
-    Expected ranks: the world size the job was told, and every rank that anything names, if only
+    Expected ranks: the stated world size, and every rank that anything names, if only
     as dead. Seen: those with an operation or task, a count of their own or a sound recording.
     """
-    told, notes = _world_size(con)
+    stated, notes = _world_size(con)
     named = _numbers(con, _NAMED)
-    if told and any(rank >= told for rank in named):
-        beyond = fold_ranks(rank for rank in named if rank >= told)
-        notes.append(f"the world size is told as {told}, yet rank {beyond} left evidence")
+    if stated and any(rank >= stated for rank in named):
+        beyond = fold_ranks(rank for rank in named if rank >= stated)
+        notes.append(f"the stated world size is {stated}, but there is evidence of rank {beyond}")
     inferred = con.execute(
         "SELECT coalesce(kind, 'recording') || ': ' || note FROM recordings "
         "WHERE note IS NOT NULL GROUP BY kind, note "
@@ -56,7 +56,7 @@ def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
     ).fetchall()
     notes += [row[0] for row in inferred]
     seen = _numbers(con, _SEEN)
-    expected = named | seen | set(range(told))
+    expected = named | seen | set(range(stated))
     homes = _homes(con)
     nodes, answered = _nodes(con, homes, seen)
     gaps = (
@@ -153,8 +153,8 @@ def _bad_collectors(con: duckdb.DuckDBPyConnection) -> Iterable[Gap]:
         "SELECT source, error, list(DISTINCT node) FILTER (node IS NOT NULL) FROM collectors "
         "WHERE error IS NOT NULL GROUP BY ALL ORDER BY ALL"
     ).fetchall():
-        told = error if source == GATHERED else f"collector {source}: {error}"
-        yield Gap(told, nodes=_sorted(nodes))
+        reason = error if source == GATHERED else f"collector {source}: {error}"
+        yield Gap(reason, nodes=_sorted(nodes))
     for source, dropped, nodes in con.execute(
         # A collector's row counts from its beginning on: the newest, largest one tells all.
         "SELECT source, sum(dropped), list(DISTINCT node) FILTER (node IS NOT NULL) FROM "

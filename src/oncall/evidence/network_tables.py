@@ -55,7 +55,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
         NODE,
         ("op", "VARCHAR", "", "operation"),
         ("group_id", "BIGINT", "", "operations of one group call share it"),
-        ("algo", "VARCHAR", "", "RING, TREE, ... as told, or inferred from the peers sent to"),
+        ("algo", "VARCHAR", "", "RING, TREE, ... as reported, or inferred from the peers sent to"),
         ("started_ns", "BIGINT", "ns", "start of its first epoch"),
         ("ended_ns", "BIGINT", "ns", "end of its last epoch; NULL: not over"),
         ("active_ns", "BIGINT", "ns", "actual communication time: epochs with bytes, summed"),

@@ -1,4 +1,4 @@
-"""Evidence that came in several pieces, made whole: one row an operation, and whole rounds only.
+"""Combine evidence that arrived in pieces: one row per operation, and complete rounds only.
 
 An operation is written again at each seal while it is in flight, and comes with a digest and with
 a detail. And a digest keeps what each node found notable, so of some rounds only a part arrives.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _IN_FLIGHT = "(ended_ns IS NULL AND coalesce(done = false, observed_ns IS NOT NULL))"
 _SEAL_SLACK_NS = 10**9  # one seal looks at rank after rank
-_STANDING = 16  # last operations of a rank on a communicator; they tell where it stands
+_STANDING = 16  # last operations of a rank on a communicator, which show where it is blocked
 
 _KEYS = {
     "ops": "job, comm, kind, seq, rank, op, comm_peer",
@@ -40,7 +40,7 @@ def settle_duplicates(con: duckdb.DuckDBPyConnection) -> None:
     reading, one; and drop what was in flight once and was not seen so any more."""
     for table, key in _KEYS.items():
         finest = ", stands_for NULLS FIRST" if table == "ops" else ""
-        # Of an operation that was refused, or that nobody follows, no end is told.
+        # An operation that failed to start, or that nobody tracks, has no recorded end.
         over = f"{_IN_FLIGHT}, " if table == "ops" else ""
         con.execute(
             f"""

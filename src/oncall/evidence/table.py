@@ -1,4 +1,4 @@
-"""What a table of evidence is made of, and the columns that many tables share."""
+"""The definition of an evidence table, and the columns that many tables share."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from oncall.evidence.table import AT, COMM, JOB, NIC, NODE, QPN, RANK, SEQ, Tabl
 TRAINING_TABLES: tuple[Table, ...] = (
     table(
         "jobs",
-        "a job's configuration, as told",
+        "a job's configuration, as stated",
         "launcher, configuration file, recording",
         JOB,
         ("world_size", "INTEGER", "ranks", "number of ranks the job was started with"),
@@ -22,7 +22,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
         ("layers", "INTEGER", "", "transformer layers of the whole model"),
         ("sequence_parallel", "BOOLEAN", "", "activations are split along the sequence within TP"),
         ("distributed_optimizer", "BOOLEAN", "", "optimizer state is split over the replicas"),
-        ("origin", "VARCHAR", "", "who told it: launcher, command line, configuration file, ..."),
+        ("origin", "VARCHAR", "", "its source: launcher, command line, configuration file, ..."),
         ("framework", "VARCHAR", "", "the training framework"),
     ),
     table(
@@ -74,7 +74,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
         ("created_ns", "BIGINT", "ns", "when it reached ready-to-receive"),
         ("pid", "BIGINT", "", "the process that holds it"),
         ("state", "VARCHAR", "", "reset, init, rtr, rts, sqd, sqe or err, when last seen"),
-        ("observed_ns", "BIGINT", "ns", "when the kernel told it so; NULL: the hook told it"),
+        ("observed_ns", "BIGINT", "ns", "when the kernel reported it; NULL: the hook reported it"),
     ),
     table(
         "ops",
@@ -208,7 +208,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
     table(
         "stage_tasks",
         "a task of a training iteration on one rank: a forward or backward of one micro-batch, or "
-        "what lies between and after them; as the node labels its calls, or as a recorder told",
+        "what lies between and after them; as the node labels its calls, or as a recorder named it",
         "the node's labelling (VenusTrace 3.3), traces that name their tasks",
         JOB,
         RANK,

@@ -1,9 +1,9 @@
-"""Members that nobody heard of, told by number where only one number fits.
+"""Infer the ranks of communicator members that no node reported.
 
-A node knows its own memberships alone, so the ranks of a node that never answered are in no
-communicator: one of eight members seems to be one of seven. Which rank is missing follows from how
-the others are placed, as groups are cut from a job with a fixed stride; where that is not clear
-the member stays nameless (analysis/unheard.py). What is inferred is told as such.
+A node reports only its own memberships, so the ranks of a node that never answered are in no
+communicator: one of eight members seems to have seven. As groups have a fixed stride within a job,
+the ranks of the reported members often determine the missing one. If they do not, the member stays
+unknown. Inferred members are noted in `recordings`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_RANKS = 1_000_000  # a world size beyond this is a damaged recording
 
 @dataclass(frozen=True)
 class Group:
-    """A communicator of which `members` (rank within it -> global rank) were heard."""
+    """A communicator with its reported `members` (rank within it -> global rank)."""
 
     comm: int
     size: int
@@ -34,19 +34,19 @@ class Group:
 
     @property
     def missing(self) -> list[int]:
-        """Ranks within it that were not heard."""
+        """Ranks within it that no node reported."""
         return [place for place in range(self.size) if place not in self.members]
 
     @property
     def family(self) -> tuple[object, ...]:
-        """Groups of one role and size are cut from the job alike, and no rank is in two of them.
-        Without a role nothing is known of others."""
+        """Groups of one role and size have the same stride, and no rank is in two of them. A group
+        without a role is its own family."""
         return (self.role, self.size) if self.role else (self.comm,)
 
 
 @dataclass(frozen=True)
 class Member:
-    """A member that was not heard, and the number it must have."""
+    """A member that no node reported, with its inferred rank."""
 
     comm: int
     place: int
@@ -54,10 +54,10 @@ class Member:
 
 
 def infer_members(groups: Sequence[Group], unheard: Set[int]) -> list[Member]:
-    """The members that can be none but one of the `unheard` ranks; others are left out.
+    """The members whose rank among the `unheard` ones is certain.
 
-    A whole job counts its ranks as they are, groups go by a fixed stride, and what is left fits in
-    one place only: between its neighbours, and in one group of a role.
+    In a communicator of the whole job, the two ranks are equal; other groups have a fixed stride;
+    else a rank must fit in one place only: between its neighbours, and in one group of a role.
     """
     strides = _strides(groups)
     found = _by_stride(groups, strides, unheard)
@@ -67,7 +67,7 @@ def infer_members(groups: Sequence[Group], unheard: Set[int]) -> list[Member]:
 
 
 def _strides(groups: Iterable[Group]) -> dict[tuple[object, ...], int]:
-    """The distance from one member's rank to the next, where all groups alike show the same."""
+    """The stride of each family whose groups agree on it."""
     shown: dict[tuple[object, ...], set[int | None]] = defaultdict(set)
     for group in groups:
         heard = sorted(group.members.items())
@@ -125,10 +125,10 @@ def _by_elimination(
 
 
 def name_unheard(con: duckdb.DuckDBPyConnection) -> None:
-    """Add the members that nobody heard to `comms` where their rank is clear, their host to
-    `ranks` where one host alone is silent, and a note of both to `recordings`.
+    """Add unreported members to `comms` if their rank is certain, their host to `ranks` if only
+    one host did not answer, and a note of both to `recordings`.
 
-    To be called when the memberships of all nodes that answer are there, and who did not answer.
+    Call it after the memberships of all answering nodes, and the failures of others, are added.
     """
     for job, world_size in con.execute(
         "SELECT job, max(world_size) FROM jobs WHERE world_size BETWEEN 1 AND ? GROUP BY job",
@@ -139,13 +139,13 @@ def name_unheard(con: duckdb.DuckDBPyConnection) -> None:
             continue
         members = infer_members(_groups(con, job), unheard)
         _add_members(con, job, members)
-        node = _silent_host(con, job, len(unheard))
+        node = _host_without_answer(con, job, len(unheard))
         if node is not None:
             con.execute(
                 "INSERT INTO ranks (job, rank, node) SELECT ?, unnest(?::INTEGER[]), ?",
                 [job, sorted(unheard), node],
             )
-        _tell(con, job, {member.rank for member in members}, unheard, node)
+        _add_notes(con, job, {member.rank for member in members}, unheard, node)
 
 
 def _heard(con: duckdb.DuckDBPyConnection, job: str) -> set[int]:
@@ -158,7 +158,7 @@ def _heard(con: duckdb.DuckDBPyConnection, job: str) -> set[int]:
 
 
 def _groups(con: duckdb.DuckDBPyConnection, job: str) -> list[Group]:
-    """The communicators of which some members are missing, and those like them."""
+    """The communicators with consistent memberships."""
     rows = con.execute(
         """
         SELECT comm, max(size), any_value(role), map_from_entries(list(DISTINCT (comm_rank, rank)))
@@ -188,8 +188,8 @@ def _add_members(con: duckdb.DuckDBPyConnection, job: str, members: Sequence[Mem
     )
 
 
-def _silent_host(con: duckdb.DuckDBPyConnection, job: str, ranks: int) -> str | None:
-    """The one host that did not answer, if so many ranks have room on it as on the others."""
+def _host_without_answer(con: duckdb.DuckDBPyConnection, job: str, ranks: int) -> str | None:
+    """The host that did not answer, if it is the only one and other hosts run as many ranks."""
     rows = con.execute(
         f"SELECT DISTINCT node FROM collectors WHERE source = '{GATHERED}' AND error IS NOT NULL "
         "AND node NOT IN (SELECT node FROM ranks WHERE job = ? AND node IS NOT NULL)",
@@ -204,16 +204,17 @@ def _silent_host(con: duckdb.DuckDBPyConnection, job: str, ranks: int) -> str | 
     return str(rows[0][0]) if len(rows) == 1 and fits else None
 
 
-def _tell(
+def _add_notes(
     con: duckdb.DuckDBPyConnection, job: str, named: Set[int], unheard: Set[int], node: str | None
 ) -> None:
     notes = []
     if named:
         notes.append(
-            f"who is missing in communicators is {_ranks(named)}, by how the others are placed"
+            f"{_ranks(named)} inferred as missing members of communicators, from the ranks of "
+            "the others"
         )
     if node is not None:
-        notes.append(f"the home of {_ranks(unheard)} is {node}: no other host is silent")
+        notes.append(f"{_ranks(unheard)} placed on {node}: all other hosts answered")
     con.execute(
         "INSERT INTO recordings (job, path, kind, note) "
         "SELECT ?, 'gathered', 'inferred', unnest(?::VARCHAR[])",

@@ -1,6 +1,6 @@
-"""Which part of the evidence is looked at: one job, and a span of time.
+"""Narrow the evidence to one job and a time window.
 
-Every function here narrows the incident's tables in memory; a saved file is never touched.
+Every function narrows the incident's tables in memory; a saved file is never changed.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def span(con: duckdb.DuckDBPyConnection) -> tuple[int | None, int | None]:
 
 
 def cut_after(con: duckdb.DuckDBPyConnection, until_ns: int) -> None:
-    """Look at the evidence as it stood at `until_ns`: what began later is not there yet, and an
-    operation, task or flow that ended later is still in flight, its progress unknown."""
+    """Show the evidence as of `until_ns`: remove what began later; an operation, task or flow that
+    ended later becomes in flight, its progress unknown."""
     for table, columns in TIMED.items():
         con.execute(
             f"DELETE FROM {table} WHERE least({', '.join((*columns, 'NULL'))}) > ?", [until_ns]
@@ -96,7 +96,7 @@ def cut_after(con: duckdb.DuckDBPyConnection, until_ns: int) -> None:
 
 def cut_before(con: duckdb.DuckDBPyConnection, since_ns: int) -> None:
     """Drop what ended before `since_ns`, but keep what is still in flight and each rank's last
-    operation on each communicator: they say where everyone stood when the window opened."""
+    operation on each communicator: they show what every rank was doing when the window began."""
     for table, columns in TIMED.items():
         if table != "ops":
             con.execute(

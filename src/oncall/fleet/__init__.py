@@ -1,1 +1,1 @@
-"""Many nodes: who they are, how they are reached, what they are asked."""
+"""The nodes of a fleet: finding, reaching and querying them."""

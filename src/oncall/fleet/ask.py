@@ -1,4 +1,4 @@
-"""One question to a fleet: a job's evidence from whichever hosts answer, as one incident."""
+"""Gather a job's evidence from all hosts that answer into one incident."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from oncall.fleet.merge import Answers, merge
 from oncall.fleet.outcome import REASONS, Outcome, alike, jobs_of
 from oncall.fleet.transport import Transport
 
-Starting = Callable[[Incident], Iterable[int]]  # the communicators of the cases that start
+Starting = Callable[[Incident], Iterable[int]]  # communicators of the rulebooks that start
 _MOST_COMMS = 2_000  # of one node's detail; a request is one line
 _MOST_LISTED = 12
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The job that was asked about, its evidence, and what became of each host. The caller
-    closes the incident."""
+    """The job, its evidence, and the outcome of each host. The caller closes the incident."""
 
     job: str
     incident: Incident
@@ -48,10 +47,10 @@ async def ask_fleet(
     memory: Memory | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Answer:
-    """The evidence of `job` (None: of the only one there is) on whichever of `hosts` answer.
+    """The evidence of `job` (None: the only one) from those of `hosts` that answer.
 
-    Ctrl-C stops waiting, and what has arrived is the answer; a second one ends it all. Raises
-    UsageError if no such job is seen, or if there are several to choose from.
+    The first Ctrl-C stops waiting and returns what has arrived; the second interrupts. Raises
+    UsageError if no host has such a job, or if `job` is None and there are several.
     """
     with tempfile.TemporaryDirectory(prefix="oncall-gather-") as folder:
         async with Gather(
@@ -75,7 +74,7 @@ async def gather_job(
     starting: Starting,
     memory: Memory | None = None,
 ) -> tuple[str, Incident]:
-    """All phases of one question: the job's name and its evidence. The caller closes the incident.
+    """Run all phases; returns the job's name and its evidence. The caller closes the incident.
 
     Raises UsageError as `ask_fleet` does.
     """
@@ -89,13 +88,13 @@ async def gather_job(
             comms = thinned & set(await asyncio.to_thread(starting, incident))
             asked = _holders(incident, comms, gather.answers.outcomes)
         await gather.detail(name, asked)
-        # Rules have run on the first; nothing more can be read into that one.
+        # Rules have run on the first incident, which is read-only since.
         incident = await asyncio.to_thread(merged, gather.answers, name, memory)
     return name, incident
 
 
 def merged(answers: Answers, job: str, memory: Memory | None) -> Incident:
-    """One incident of the answers, and of what silent hosts said last."""
+    """One incident of the answers, plus the remembered memberships of hosts that did not answer."""
     if memory is not None:
         memory.keep(job, answers.parts)
         parts, outcomes = memory.recall(job, answers.outcomes)
@@ -104,8 +103,8 @@ def merged(answers: Answers, job: str, memory: Memory | None) -> Incident:
 
 
 def choose_job(outcomes: Mapping[str, Outcome], job: str | None, since_ns: int | None) -> str:
-    """The job to ask about. Raises UsageError if it is not seen since then, or not clear which
-    is meant."""
+    """The job to query. Raises UsageError if it has not run since `since_ns`, or if there are
+    several."""
     seen: dict[str, list[str]] = defaultdict(list)
     last_ns: dict[str, int] = defaultdict(int)
     for host, outcome in outcomes.items():
@@ -119,13 +118,15 @@ def choose_job(outcomes: Mapping[str, Outcome], job: str | None, since_ns: int |
     if running or (seen and not known):
         listed = sorted(running or seen)[:_MOST_LISTED]
         each = "; ".join(f"{name} on {fold_hosts(seen[name])}" for name in listed)
-        asked = "several jobs run; choose one with --job" if job is None else f"no job `{job}`"
-        raise UsageError(f"{asked}: {each}")
+        several = "several jobs are running; choose one with --job"
+        raise UsageError(f"{several if job is None else f'no job `{job}`'}: {each}")
     if known:
         each = "; ".join(f"{name} at {_utc(last_ns[name])}" for name in known[:_MOST_LISTED])
-        raise UsageError(f"last seen before the time asked about (--since, --at): {each} UTC")
+        raise UsageError(
+            f"no evidence in the window; change --since or --at. Last seen: {each} UTC"
+        )
     raise UsageError(
-        f"no host knows of {f'job `{job}`' if job else 'a job'}: {what_became(outcomes)}"
+        f"no host has evidence of {f'job `{job}`' if job else 'any job'}: {what_became(outcomes)}"
     )
 
 
@@ -134,24 +135,24 @@ def _utc(at_ns: int) -> str:
 
 
 def what_became(outcomes: Mapping[str, Outcome]) -> str:
-    """What became of the hosts, by kind: `gpu[001-003] cannot be reached: ...; gpu004 answered`."""
+    """The outcomes by kind: `gpu[001-003] cannot be reached (...); gpu004 answered`."""
     by_reason: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for host, outcome in outcomes.items():
         by_reason[REASONS[outcome.kind]].append((host, outcome.message))
     groups = [
         (hosts, reason, message)
-        for reason, told in by_reason.items()
-        for message, hosts in alike(told).items()
+        for reason, reported in by_reason.items()
+        for message, hosts in alike(reported).items()
     ]
     parts = [
         f"{fold_hosts(hosts)} {reason}{f' ({message})' if message else ''}"
         for hosts, reason, message in sorted(groups, key=lambda group: -len(group[0]))
     ]
-    return "; ".join(parts[:_MOST_LISTED]) or "there is none"
+    return "; ".join(parts[:_MOST_LISTED]) or "no hosts"
 
 
 def thinned_communicators(incident: Incident) -> set[int]:
-    """Communicators of which the digest did not bring every operation."""
+    """Communicators of which the digest holds only some operations."""
     rows = incident.con.execute(
         "SELECT comm FROM ops WHERE stands_for > 1 AND comm IS NOT NULL "
         "UNION SELECT comm FROM transfers WHERE stands_for > 1 AND comm IS NOT NULL"
@@ -162,7 +163,7 @@ def thinned_communicators(incident: Incident) -> set[int]:
 def _holders(
     incident: Incident, comms: Iterable[int], outcomes: Mapping[str, Outcome]
 ) -> dict[str, list[int]]:
-    """Host -> those of the communicators that have members on its node."""
+    """Host -> the given communicators with members on its node."""
     rows = incident.con.execute(
         "SELECT DISTINCT r.node, o.comm FROM "
         "(SELECT DISTINCT job, comm, rank FROM ops WHERE list_contains(?::UBIGINT[], comm)) o "
@@ -179,14 +180,14 @@ def _holders(
 
 @contextmanager
 def stopped_by_interrupt(gather: Gather) -> Iterator[None]:
-    """Within, the first Ctrl-C stops the gather; the second is what Ctrl-C always is."""
+    """Make the first Ctrl-C stop the gather; the second interrupts."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
         gather.stop()
         loop.remove_signal_handler(signal.SIGINT)
 
-    # Only the main thread of a process has signals, and not on every system.
+    # Signal handlers work only in the main thread, and not on every system.
     with suppress(NotImplementedError, RuntimeError, ValueError):
         loop.add_signal_handler(signal.SIGINT, stop)
     try:

@@ -1,10 +1,9 @@
-"""Which transport reaches a host as its configuration asks: in this process, or OpenSSH.
+"""Choose the transport for a host: AsyncSSH in this process, or OpenSSH.
 
-AsyncSSH in this process logs in six times quicker and needs no child a host, but does not do all
-that OpenSSH does, and passes over in silence what it does not know. So every option in force is
-looked at. One that is OpenSSH's own default, that is honoured here, or that has no bearing on a
-channel without terminal and forwarding is no obstacle; any other, those of later versions
-included, means OpenSSH.
+AsyncSSH logs in six times faster and needs no child process per host, but supports fewer options
+than OpenSSH and ignores those it does not know. So every option in force is checked. An option
+allows AsyncSSH if it has OpenSSH's default value, is supported here, or does not affect a channel
+without terminal and forwarding. Any other option, also of a later version, means OpenSSH.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ HONOURED = _each(
     "serveralivecountmax tcpkeepalive compression identityfile identitiesonly identityagent "
     "certificatefile userknownhostsfile globalknownhostsfile hostkeyalias requiredrsasize "
     "proxyjump sendenv setenv ciphers macs kexalgorithms hostkeyalgorithms",
-    "passed to AsyncSSH with the value that `ssh -G` tells",
+    "passed to AsyncSSH with the value that `ssh -G` prints",
 )
 
 # keyword -> why it makes no difference to this channel
@@ -47,7 +46,7 @@ HARMLESS: Mapping[str, str] = {
     **_each(
         "batchmode kbdinteractiveauthentication passwordauthentication numberofpasswordprompts "
         "challengeresponseauthentication connectionattempts",
-        "nobody is asked for a password, and tries are counted by the window",
+        "no password prompts; the window counts the attempts",
     ),
     **_each(
         "canonicaldomains canonicalizefallbacklocal canonicalizehostname canonicalizemaxdots "
@@ -78,10 +77,10 @@ HARMLESS: Mapping[str, str] = {
         "gssapikexalgorithms gssapidelegatecredentials gssapitrustdns gssapiclientidentity "
         "gssapirenewalforcesrekey gssapiserveridentity hostbasedacceptedalgorithms "
         "enablesshkeysign proxyusefdpass",
-        "it belongs to another option, which is looked at",
+        "it belongs to another option, which is checked",
     ),
     "ipqos": "a traffic class",
-    "securitykeyprovider": "keys on security tokens are looked at",
+    "securitykeyprovider": "keys on security tokens are checked",
 }
 
 
@@ -90,7 +89,7 @@ def _is_no(value: str) -> bool:
 
 
 def _live_master(path: str) -> bool:
-    """Whether there is a socket that a master may listen on."""
+    """Whether the path is a socket, on which a master may listen."""
     try:
         return Path(path).is_socket()
     except OSError:
@@ -98,14 +97,14 @@ def _live_master(path: str) -> bool:
 
 
 def _kerberos_ticket() -> bool:
-    """Whether there is a sign of a Kerberos ticket, which GSSAPI could log in with."""
+    """Whether there may be a Kerberos ticket, with which GSSAPI could log in."""
     cache = os.environ.get("KRB5CCNAME", "")
     name = cache.removeprefix("FILE:") if cache else f"/tmp/krb5cc_{os.getuid()}"
-    # KEYRING:, KCM: and DIR: are no files; that the variable is set has to do.
+    # KEYRING:, KCM: and DIR: are not files: assume a ticket if the variable is set.
     return Path(name).exists() if name.startswith("/") else bool(cache)
 
 
-# keyword -> whether its value leaves AsyncSSH fit. They are asked even of OpenSSH's own defaults.
+# keyword -> whether AsyncSSH supports its value; checked even for OpenSSH's default values.
 _CHECKS: Mapping[str, Callable[[str], bool]] = {
     "stricthostkeychecking": lambda value: value in ("ask", "yes", "true"),
     "pubkeyauthentication": lambda value: value in ("yes", "true", "unbound", "host-bound"),
@@ -134,9 +133,8 @@ _CHECKS: Mapping[str, Callable[[str], bool]] = {
 
 
 def _with_and_without_certificate(value: str) -> bool:
-    """Whether each algorithm for our keys is permitted for their certificates too: AsyncSSH takes
-    one list for both. OpenSSH's defaults are so, and the crypto policies of distributions. Keys on
-    security tokens go by OpenSSH anyway."""
+    """Whether the same algorithms are allowed for keys and for their certificates: AsyncSSH takes
+    one list for both. Keys on security tokens use OpenSSH anyway."""
     names = [
         name
         for name in supported("pubkeyacceptedalgorithms", value)
@@ -148,17 +146,16 @@ def _with_and_without_certificate(value: str) -> bool:
 
 
 def choose(options: SshOptions, defaults: Mapping[str, tuple[str, ...]], keys: Keys) -> Choice:
-    """The quickest transport that does all that the host's options ask, those of its jump hosts
-    included."""
+    """The fastest transport that supports all options of the host and its jump hosts."""
     for hop in (*options.jumps, options):
         if obstacle := _obstacle(hop, defaults, keys):
             where = "" if hop is options else f" of jump host {hop.host}"
             return Choice("openssh", f"{obstacle}{where}")
-    return Choice("in-process", "every option in force is one that AsyncSSH honours")
+    return Choice("in-process", "AsyncSSH supports every option in force")
 
 
 def master_alive(options: SshOptions) -> bool:
-    """Whether OpenSSH will pass the channel to a master that is alive, without a login."""
+    """Whether OpenSSH will use the connection of a live master, without a login."""
     path = options.get("controlpath")
     return bool(path) and _live_master(path)
 
@@ -166,7 +163,7 @@ def master_alive(options: SshOptions) -> bool:
 def _obstacle(
     options: SshOptions, defaults: Mapping[str, tuple[str, ...]], keys: Keys
 ) -> str | None:
-    """The first option that AsyncSSH would not honour, as `keyword value`."""
+    """The first option that AsyncSSH does not support, as `keyword value`."""
     for keyword, values in options.values.items():
         if keyword in _CHECKS:
             fit = _CHECKS[keyword]("" if values[0] == "none" else values[0])

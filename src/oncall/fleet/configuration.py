@@ -4,16 +4,15 @@
     [fleet]
     hosts = "gpu[001-512],!gpu013"        # a node set; or ["gpu001", "gpu002"]
     transport = "auto"                    # or "openssh", "in-process"
-    command = "oncall node serve"         # what is run on a node
+    command = "oncall node serve"         # the command to run on a node
     ssh = "ssh"                           # the OpenSSH client
     ssh_options = ["-F", "/etc/oncall/ssh_config"]
     window = 32                           # new connections at a time
-    jump_window = 8                       # of these, through one jump host
+    jump_window = 8                       # new connections at a time through one jump host
     connect_timeout = "10s"
     answer_timeout = "60s"
 
-The user's keys override the site's one by one. A key that is not known is an error: a slip in a
-configuration should not wait until 03:10 to be found.
+The user's keys override the site's one by one. An unknown key is an error.
 """
 
 from __future__ import annotations
@@ -74,16 +73,16 @@ def _values(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
         if key not in _KEYS:
             near = difflib.get_close_matches(key, _KEYS, n=1)
             hint = f" (did you mean {near[0]}?)" if near else f"; known: {', '.join(_KEYS)}"
-            raise BadInput(str(path), f"[fleet] {key} is no setting{hint}")
+            raise BadInput(str(path), f"unknown option `{key}` in [fleet]{hint}")
         try:
             values[_KEYS[key]] = _value(key, value)
         except UsageError as error:
-            raise BadInput(str(path), f"[fleet] {key}: {error}") from None
+            raise BadInput(str(path), f"`{key}` in [fleet] {error}") from None
     return values
 
 
 def _value(key: str, value: Any) -> Any:
-    """A value as its field holds it. Raises UsageError saying what is expected."""
+    """The value as its field stores it. Raises UsageError with what is expected."""
     match key:
         case "hosts":
             return _text(",".join(_texts(value)) if isinstance(value, list) else value)
@@ -91,16 +90,17 @@ def _value(key: str, value: Any) -> Any:
             return tuple(_texts(value))
         case "transport":
             if value not in get_args(TransportName):
-                raise UsageError(f"is one of {', '.join(get_args(TransportName))}, not {value!r}")
+                known = ", ".join(get_args(TransportName))
+                raise UsageError(f"must be one of {known}, not {value!r}")
             return value
         case "window" | "jump_window":
             if not isinstance(value, int) or not 1 <= value <= _MOST_WINDOW:
-                raise UsageError(f"is a whole number from 1 to {_MOST_WINDOW}, not {value!r}")
+                raise UsageError(f"must be an integer from 1 to {_MOST_WINDOW}, not {value!r}")
             return value
         case "connect_timeout" | "answer_timeout":
             duration_ns = parse_duration_ns(_text(value))
             if duration_ns <= 0:
-                raise UsageError(f"is above zero, not {value!r}")
+                raise UsageError(f"must be positive, not {value!r}")
             return duration_ns / NS_PER_S
         case _:
             return _text(value)
@@ -108,11 +108,11 @@ def _value(key: str, value: Any) -> Any:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise UsageError(f'is text such as "10s", not {value!r}')
+        raise UsageError(f'must be a string such as "10s", not {value!r}')
     return value
 
 
 def _texts(value: Any) -> list[str]:
     if not isinstance(value, list):
-        raise UsageError(f'is a list such as ["a", "b"], not {value!r}')
+        raise UsageError(f'must be a list such as ["a", "b"], not {value!r}')
     return [_text(each) for each in value]

@@ -1,7 +1,7 @@
-"""Whether nodes can be asked, and whether they record: what works, what does not, what to do.
+"""Check whether nodes answer and record, and what to do if they do not.
 
-Each host gets a `Checkup`: how it is reached and why so, what it says of itself, and its troubles,
-each with the command to type next. Nothing here changes anything on a node.
+Each host gets a `Checkup`: its transport and why, its status, and its problems, each with the
+command to type next. Nothing is changed on a node.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from oncall.fleet.ssh_config import SshOptions
 
 _STALE_NS = 300 * NS_PER_S  # a collector seals within a minute
-_CLOCK_NS = NS_PER_S  # evidence is corrected for it; logs and people are not
+_CLOCK_NS = NS_PER_S  # evidence is corrected for the offset; logs are not
 _LEAST_FREE_BYTES = 2**30
 _PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """What is wrong, and what to type next; `{host}` is filled in for one of the hosts."""
+    """A problem, and the command to type next, in which `{host}` is replaced by one host."""
 
     what: str
     next: str = ""
@@ -36,7 +36,7 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Checkup:
-    """One host: `kind` and `message` say whether it answered, the rest what it answered."""
+    """One host: `kind` and `message` say whether it answered, the other fields what."""
 
     host: str
     kind: Kind = "ok"
@@ -53,7 +53,7 @@ class Checkup:
 
     @property
     def newest_age_ns(self) -> int | None:
-        """How old its newest sealed evidence is, by its own clock."""
+        """Age of its newest sealed evidence, by its own clock."""
         newest = _inner(self.status, "shards").get("newest_ns")
         if not isinstance(newest, int) or self.clock is None:
             return None
@@ -66,25 +66,25 @@ class Checkup:
 
     @property
     def recording(self) -> dict[str, list[int]]:
-        """Ranks that record now, by job."""
+        """The ranks that record now, by job."""
         jobs = _inner(_inner(self.status, "rings"), "jobs")
         return {str(job): list(ranks) for job, ranks in jobs.items() if isinstance(ranks, list)}
 
     def rings(self, state: str) -> int:
-        """How many rings are `alive`, `ended` or `died`; how many records were `dropped`."""
+        """Number of rings `alive`, `ended` or `died`; number of records `dropped`."""
         count = _inner(self.status, "rings").get(state)
         return count if isinstance(count, int) else 0
 
 
 class _Ssh(Protocol):
-    """What a transport over SSH can tell of the way to a host."""
+    """What a transport over SSH knows about the connection to a host."""
 
     async def resolve(self, host: str) -> SshOptions: ...
 
     async def choice(self, options: SshOptions) -> Choice: ...
 
 
-# What to type where there is no answer.
+# What to type if there is no answer.
 _NEXT: Mapping[Kind, str] = {
     "timeout": "ssh -v {host} true",
     "refused": "ssh -v {host} true",
@@ -102,7 +102,7 @@ async def check_fleet(
     hosts: Sequence[str],
     progress: Callable[[Checkup], None] | None = None,
 ) -> list[Checkup]:
-    """A checkup of each host, all at once; `progress` is told of each as it comes."""
+    """Check all hosts concurrently; `progress` is called with each result."""
 
     async def check(host: str) -> Checkup:
         checkup = await check_host(transport, host)
@@ -114,7 +114,7 @@ async def check_fleet(
 
 
 async def check_host(transport: Transport, host: str) -> Checkup:
-    """Reach a host, and ask what it is and runs."""
+    """Connect to a host and query its status."""
     checkup = Checkup(host)
     try:
         checkup = await _with_way(transport, checkup)
@@ -126,7 +126,7 @@ async def check_host(transport: Transport, host: str) -> Checkup:
 
 
 def checkup_of(outcome: Outcome, clock: Clock | None, transport: str) -> Checkup:
-    """The checkup of a host that a gather has asked, from what came of that."""
+    """The checkup of a host that a gather has queried."""
     checkup = Checkup(outcome.host, transport=transport, status=outcome.status, clock=clock)
     if outcome.kind not in ("ok", "no-data"):
         return _unanswered(checkup, outcome.kind, outcome.message)
@@ -160,18 +160,18 @@ async def _asked(connection: Connection, checkup: Checkup) -> Checkup:
 
 
 def troubles(checkup: Checkup) -> list[Trouble]:
-    """What is wrong on a host that answered."""
+    """The problems of a host that answered."""
     found: list[Trouble] = []
     collector = _inner(checkup.status, "collector")
     alive = collector.get("alive") is True
     if not alive and checkup.transport != "local":
-        problem = str(collector.get("problem") or "no collector runs")
+        problem = str(collector.get("problem") or "no collector is running")
         found.append(Trouble(problem, "ssh {host} systemctl status oncall-collect"))
     age_ns = checkup.newest_age_ns
     if alive and checkup.recording and age_ns is not None and age_ns > _STALE_NS:
         found.append(
             Trouble(
-                "its newest shard is old although a job records",
+                "a job is recording, but the newest shard is over 5 min old",
                 "ssh {host} journalctl -u oncall-collect -n 50",
             )
         )
@@ -179,32 +179,32 @@ def troubles(checkup: Checkup) -> list[Trouble]:
         checkup.clock is not None
         and abs(checkup.clock.offset_ns) - checkup.clock.error_ns > _CLOCK_NS
     ):
-        found.append(Trouble("its clock is off by over a second", "ssh {host} chronyc tracking"))
+        found.append(Trouble("clock off by more than 1 s", "ssh {host} chronyc tracking"))
     if checkup.free_bytes is not None and checkup.free_bytes < _LEAST_FREE_BYTES:
         least = format_bytes(_LEAST_FREE_BYTES)
-        found.append(Trouble(f"less than {least} free for evidence", "ssh {host} df -h"))
+        found.append(Trouble(f"less than {least} of disk free for evidence", "ssh {host} df -h"))
     if checkup.rings("dropped"):
         found.append(
             Trouble(
-                "rings were full and dropped records: the collector cannot keep up",
-                "ssh {host} oncall hooks show  # then a larger ONCALL_RING_RECORDS",
+                "rings filled up and records were dropped: the collector cannot keep up",
+                "ssh {host} oncall hooks show  # then raise ONCALL_RING_RECORDS",
             )
         )
     for problem in _texts(_inner(checkup.status, "rings").get("unrecorded")):
         found.append(Trouble(problem, "ssh {host} oncall hooks show"))
     for problem in _texts(_inner(checkup.status, "rings").get("problems")):
-        found.append(Trouble(f"a ring cannot be read: {problem}", "ssh {host} oncall hooks show"))
+        found.append(Trouble(f"cannot read a ring: {problem}", "ssh {host} oncall hooks show"))
     for problem in _texts(_inner(checkup.status, "images").get("problems")):
         found.append(Trouble(f"hooks: {problem}", "ssh {host} oncall doctor"))
     for gap in _texts(checkup.status.get("gaps")):
-        found.append(Trouble(f"evidence cannot be read: {gap}"))
+        found.append(Trouble(f"cannot read evidence: {gap}"))
     for problem in _texts(checkup.status.get("problems")):
         found.append(Trouble(problem, "ssh {host} journalctl -u oncall-collect -n 50"))
     return found
 
 
 def summary(checkups: Sequence[Checkup]) -> list[str]:
-    """What hosts that are equally well have in common, numbers as their span: short phrases."""
+    """Short phrases that describe several healthy hosts together."""
     clocks = [checkup.clock for checkup in checkups if checkup.clock is not None]
     ages = [age for checkup in checkups if (age := checkup.newest_age_ns) is not None]
     free = [size for checkup in checkups if (size := checkup.free_bytes) is not None]
@@ -222,14 +222,16 @@ def summary(checkups: Sequence[Checkup]) -> list[str]:
         phrases.append(f"{format_bytes(min(free))} free")
     recording = sorted({job for checkup in checkups for job in checkup.recording})
     alive = sum(checkup.rings("alive") for checkup in checkups)
-    phrases.append(f"{alive} rings in {', '.join(recording)}" if recording else "no job records")
+    phrases.append(
+        f"{alive} rings in {', '.join(recording)}" if recording else "no job is recording"
+    )
     if died := sum(checkup.rings("died") for checkup in checkups):
-        phrases.append(f"{died} processes died recording")
+        phrases.append(f"{died} processes died while recording")
     return phrases
 
 
 def _inner(status: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """A table in what a node says, which may be anything."""
+    """A table of a node's status; empty if it is something else."""
     value = status.get(key)
     return value if isinstance(value, Mapping) else {}
 

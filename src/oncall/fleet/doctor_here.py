@@ -1,4 +1,4 @@
-"""Whether this machine can record a job, and ask others: what is here, what is missing."""
+"""Check whether this machine can record jobs and query nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from oncall.node.rings.ring_room import who_is_not_recorded, why_no_ring
 from oncall.node.store.places import data_dir, rings_dir, run_dir
 from oncall.node.store.wire import Request
 
-# `absent` is a thing that a machine may do without
+# `absent`: missing, but not needed on every machine
 State = Literal["ok", "wrong", "absent"]
 
 _SSH_PORT = 22
@@ -38,7 +38,7 @@ _INFINIBAND = Path("/sys/class/infiniband")
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at: how it is, and what to type if it should be otherwise."""
+    """The result of one check, and what to type to fix it."""
 
     name: str
     state: State
@@ -47,7 +47,7 @@ class Check:
 
 
 def check_here(images: Sequence[Path] = ()) -> list[Check]:
-    """Look at this machine, and at images in these folders; nothing is changed."""
+    """Check this machine and the images in these folders; changes nothing."""
     return [
         Check("oncall", "ok", f"{__version__} on Python {sys.version.split()[0]}"),
         *_hooks(images),
@@ -62,7 +62,7 @@ def check_here(images: Sequence[Path] = ()) -> list[Check]:
 
 
 def _hooks(images: Sequence[Path]) -> Iterator[Check]:
-    """The libraries, and the C libraries that they would be loaded beside."""
+    """The hook libraries, and the C libraries they would be loaded with."""
     try:
         hooks = hooks_for_launchers()
     except OncallError as error:
@@ -77,7 +77,7 @@ def _hooks(images: Sequence[Path]) -> Iterator[Check]:
             yield Check("image", "wrong", str(error))
 
 
-_NOT_THERE = "oncall hooks env  # not for jobs of that image"
+_NOT_THERE = "oncall hooks env  # do not use it for jobs in that image"
 
 
 def _images(name: str, images: Images, next_step: str) -> Check:
@@ -89,10 +89,10 @@ def _images(name: str, images: Images, next_step: str) -> Check:
 def _run_dir() -> Check:
     rings = rings_dir(run_dir())
     if not rings.is_dir():
-        text = f"{rings} is not there: jobs on this machine are not recorded"
-        return Check("run dir", "absent", text, "oncall collect  # makes it, on a node")
+        text = f"no folder {rings}: jobs on this machine are not recorded"
+        return Check("run dir", "absent", text, "oncall collect  # creates it, on a node")
     if not os.access(rings, os.W_OK | os.X_OK):
-        return Check("run dir", "wrong", f"{rings} cannot be written", f"ls -ld {rings}")
+        return Check("run dir", "wrong", f"no permission to write in {rings}", f"ls -ld {rings}")
     if problem := why_no_ring(rings):
         return Check("run dir", "wrong", problem, f"df -h {rings}")
     if problem := who_is_not_recorded(rings):
@@ -101,20 +101,20 @@ def _run_dir() -> Check:
 
 
 def _evidence() -> Iterator[Check]:
-    """The collector, the data folder and the rings, as this machine's endpoint tells them."""
+    """The collector, the data folder and the rings, as this machine's endpoint reports them."""
     try:
         status = hello(Node.here(), Request("hello"))
     except (OncallError, OSError) as error:
         yield Check("data dir", "wrong", str(error), f"ls -ld {data_dir()}")
         return
-    # A console has neither and wants neither; a node has one and misses the other.
+    # A console has neither folder; on a node that has one, the other is missing.
     is_node = data_dir().is_dir() or rings_dir(run_dir()).is_dir()
     collector = status["collector"]
     problems = status.get("problems")
     if collector["alive"] and problems:
         yield Check("collector", "wrong", str(problems[0]), "journalctl -u oncall-collect -n 50")
     elif collector["alive"]:
-        yield Check("collector", "ok", "runs")
+        yield Check("collector", "ok", "running")
     else:
         state: State = "wrong" if is_node else "absent"
         next_step = "systemctl start oncall-collect  # or: oncall collect"
@@ -127,18 +127,18 @@ def _evidence() -> Iterator[Check]:
     elif rings["unrecorded"]:
         yield Check("rings", "wrong", rings["unrecorded"][0], "oncall hooks show")
     elif rings["dropped"]:
-        text = f"{rings['dropped']:,} records dropped, the rings were full"
+        text = f"{rings['dropped']:,} records dropped because rings were full"
         yield Check("rings", "wrong", text, "oncall hooks show")
     else:
         state = "ok" if rings["alive"] else "absent"
-        text = f"{rings['alive']} alive, {rings['died']} of the dead, in {jobs}"
+        text = f"{rings['alive']} alive, {rings['died']} of processes that died, in {jobs}"
         yield Check("rings", state, text, "" if rings["alive"] else "oncall hooks env")
 
 
 def _data(free_bytes: int | None, shards: dict[str, int | None]) -> Check:
     folder, newest_ns = data_dir(), shards["newest_ns"]
     if free_bytes is None:
-        return Check("data dir", "absent", f"{folder} is not there: nothing was collected here")
+        return Check("data dir", "absent", f"no folder {folder}: nothing was collected here")
     text = f"{folder}, {format_bytes(free_bytes)} free, {shards['count']} shards"
     if newest_ns is not None:
         import time
@@ -152,7 +152,7 @@ def _ssh() -> Check:
     path = shutil.which("ssh")
     if path is None:
         return Check(
-            "ssh", "wrong", "no ssh here: no node can be asked", "apt install openssh-client"
+            "ssh", "wrong", "ssh not found: nodes cannot be queried", "apt install openssh-client"
         )
     return Check("ssh", "ok", path)
 
@@ -160,9 +160,9 @@ def _ssh() -> Check:
 def _sshd() -> Check:
     try:
         with socket.create_connection(("127.0.0.1", _SSH_PORT), 1.0):
-            return Check("sshd", "ok", f"listens on port {_SSH_PORT}")
+            return Check("sshd", "ok", f"listening on port {_SSH_PORT}")
     except OSError:
-        text = f"nothing listens on port {_SSH_PORT}: consoles cannot ask this machine there"
+        text = f"nothing listens on port {_SSH_PORT}: consoles cannot query this machine"
         return Check("sshd", "absent", text)
 
 
@@ -174,7 +174,7 @@ def _configuration() -> Check:
     files = [str(path) for path in configuration_files() if path.is_file()]
     if not files:
         path = configuration_files()[-1]
-        return Check("configuration", "absent", f"none; hosts may be named in {path}")
+        return Check("configuration", "absent", f"none; you can list hosts in {path}")
     hosts = configuration.hosts
     text = f"{', '.join(files)}: " + (f"hosts {hosts}" if hosts else "no hosts")
     return Check(
@@ -184,17 +184,17 @@ def _configuration() -> Check:
 
 def _gpus() -> Check:
     if not Path("/proc/driver/nvidia").is_dir():
-        return Check("GPUs", "absent", "no NVIDIA driver here")
+        return Check("GPUs", "absent", "no NVIDIA driver")
     if _lacks("pynvml"):
-        text = "a driver, but no pynvml to read it with"
+        text = "NVIDIA driver found, but not pynvml, which is needed to read GPU counters"
         return Check("GPUs", "absent", text, "pip install nvidia-ml-py")
-    return Check("GPUs", "ok", "an NVIDIA driver, and pynvml to read it with")
+    return Check("GPUs", "ok", "NVIDIA driver and pynvml found")
 
 
 def _rdma() -> Check:
     names = sorted(path.name for path in _INFINIBAND.iterdir()) if _INFINIBAND.is_dir() else []
     if not names:
-        return Check("RDMA", "absent", "no RDMA device here")
+        return Check("RDMA", "absent", "no RDMA device")
     return Check("RDMA", "ok", ", ".join(names))
 
 

@@ -1,4 +1,4 @@
-"""Whether the hooks load in the images of this node's processes, before anyone preloads them."""
+"""Check whether the hooks would load in the container images of this node's processes."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _MOST_PROBLEMS = 4
 
 @dataclass(frozen=True)
 class Images:
-    """What was found, in a sentence, and what would end processes."""
+    """What was found, in a sentence, and the problems that would make processes exit."""
 
     text: str
     problems: tuple[str, ...] = ()
 
 
 def hooks_for_launchers() -> list[ElfFile]:
-    """The libraries that launchers are given to preload. Raises OncallError."""
+    """The libraries that launchers preload. Raises OncallError."""
     return [read_elf(library_for_launchers(name)) for name in (HOOKS, VERBS)]
 
 
 def hooks_text(hooks: Sequence[ElfFile]) -> Images:
-    """Which library it is and what it asks of an image."""
+    """The path of the hooks and the C library they need."""
     problems = [f"{each.path} {problem}" for each in hooks for problem in unportable(each)]
     needed = max(each.glibc_needed for each in hooks)
     return Images(f"{hooks[0].path}, for {spell(needed)} and newer", tuple(problems))
 
 
 def images_here(hooks: Sequence[ElfFile], proc: Path = Path("/proc")) -> Images:
-    """The C libraries of the processes that run here now, and what the hooks would do to them."""
+    """The C libraries of the running processes, and those with which the hooks would not load."""
     seen = survey(proc)
     problems = [
         f"{found.example}: {why}"
@@ -48,14 +48,14 @@ def images_here(hooks: Sequence[ElfFile], proc: Path = Path("/proc")) -> Images:
 
 
 def image_in(hooks: Sequence[ElfFile], root: Path) -> Images:
-    """The same of an image that lies in a folder. Raises BadInput."""
+    """The same for an image in a folder. Raises BadInput."""
     library = c_library_of_folder(root)
     why = why_not_loaded(hooks, library)
     return Images(f"{root} has {library}{_CARE.get(str(library), '')}", (why,) if why else ())
 
 
 def images_status() -> dict[str, object]:
-    """What this node says of it to a console."""
+    """The check of running processes, as a node reports it to a console."""
     try:
         images = images_here(hooks_for_launchers())
     except OncallError as error:
@@ -63,20 +63,20 @@ def images_status() -> dict[str, object]:
     return {"text": images.text, "problems": list(images.problems)}
 
 
-_CARE = {"musl": " (NCCL has no build for it: the hooks load, and record nothing)"}
+_CARE = {"musl": " (the hooks load but record nothing: NCCL does not support musl)"}
 
 
 def _spelled(seen: Survey) -> str:
     counts: dict[str, int] = {}
     for found in seen.found:
         counts[str(found.library)] = counts.get(str(found.library), 0) + found.processes
-    said = [
+    phrases = [
         f"{name} in {_processes(count)}{_CARE.get(name, '')}"
         for name, count in sorted(counts.items())
     ]
-    text = ", ".join(said) or "no process with a C library was seen"
+    text = ", ".join(phrases) or "no process with a C library found"
     if seen.hidden:
-        text += f"; {_processes(seen.hidden)} may not be looked into by this user: ask as root"
+        text += f"; no permission to inspect {_processes(seen.hidden)}: run as root"
     return text
 
 

@@ -1,7 +1,7 @@
-"""The node's side: requests in, evidence out, and nothing else that could be asked.
+"""The node's side: answers requests for evidence.
 
-Reads the sealed shards and asks the collector for what it has not sealed yet. Each source that
-cannot be read is named in the answer's end, and the others answer all the same.
+Reads the sealed shards and queries the collector for what it has not sealed yet. A source that
+cannot be read is named at the end of the answer; the others are read nevertheless.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ if TYPE_CHECKING:
 LIMITS = Limits(memory_bytes=512 * 2**20, threads=2)
 COLLECTOR_TIMEOUT_S = 5.0
 _TASKS = "stage_tasks"
-# One answer reads so many at most: each is an open file, and the machine belongs to the job.
+# The most shards that one answer reads: each is an open file, and the machine belongs to the job.
 MOST_SHARDS = 500
-_AHEAD_NS = 60 * 10**9  # a smaller step of the clock is not worth leaving rows out
-_NEWEST_SHARDS = 20  # that tell which jobs run, where nobody says how far back to look
+_AHEAD_NS = 60 * 10**9  # for a smaller step of the clock, no rows are left out
+_NEWEST_SHARDS = 20  # searched for jobs if the request has no start time
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node as its endpoint sees it. Without `run` it is a recording: nobody collects there."""
+    """A node as its endpoint sees it. Without `run` it is a recording, with no collector."""
 
     name: str
     data: Path
@@ -80,8 +80,8 @@ class Node:
         *,
         sealed: bool = False,
     ) -> Node:
-        """This node, or the one whose folders are given: its name is told, or is that of the
-        newest shard, or the host's. `sealed`: a recording."""
+        """This node, or the one with the given folders. The name defaults to $ONCALL_NODE, else
+        that of the newest shard, else the host name. `sealed`: a recording."""
         data = data or data_dir()
         name = name or os.environ.get("ONCALL_NODE")
         if name is None:
@@ -93,16 +93,16 @@ class Node:
 
 
 def serve(node: Node, requests: IO[bytes], answers: IO[bytes], *, read_only: bool = False) -> None:
-    """Answer one request a line, until there are no more. `read_only`: nothing is probed."""
+    """Answer one request per line until the input ends. `read_only`: refuse probes."""
     with _Probes(node, requests, read_only) as probes:
         while line := requests.readline(MOST_LINE_BYTES + 1):
             respond(node, line, answers, probes)
             if len(line) > MOST_LINE_BYTES:
-                return  # what follows is the rest of a line, no request
+                return  # what follows is the rest of that line, not a request
 
 
 class _Probes:
-    """Probes for one connection; what they need is loaded when the first is asked for."""
+    """Probes for one connection, loaded at the first request for one."""
 
     def __init__(self, node: Node, requests: IO[bytes], read_only: bool) -> None:
         self._node, self._requests, self._read_only = node, requests, read_only
@@ -110,12 +110,12 @@ class _Probes:
 
     @property
     def asks(self) -> list[str]:
-        """What this connection may ask for."""
+        """The requests that this connection may make."""
         return [ask for ask in get_args(Ask) if ask != "probe" or not self._read_only]
 
     def answer(self, request: Request) -> Iterator[Part | End]:
         if self._read_only:
-            raise WireError("this key reads evidence only: it may not probe", "read-only")
+            raise WireError("this key is read-only: it may not probe", "read-only")
         if self._probe_node is None:
             from oncall.fleet.probe_node import ProbeNode
 
@@ -131,7 +131,7 @@ class _Probes:
 
 
 def respond(node: Node, line: bytes, answers: IO[bytes], probes: _Probes | None = None) -> None:
-    """Answer one request; whatever goes wrong is an answer too."""
+    """Answer one request; errors are answered too."""
     received_ns = time.time_ns()
     try:
         request = parse_request(line)
@@ -145,7 +145,7 @@ def respond(node: Node, line: bytes, answers: IO[bytes], probes: _Probes | None 
 
 
 def _stamped(node: Node, frames: Iterator[Part | End], received_ns: int) -> Iterator[Part | End]:
-    """The frames, the end of them with the node's name and clock."""
+    """The frames, with the node's name and clock added to the last."""
     for frame in frames:
         if isinstance(frame, End):
             clock = {"received_ns": received_ns, "answered_ns": time.time_ns()}
@@ -162,7 +162,7 @@ def _frames(node: Node, request: Request, probes: _Probes | None) -> Iterator[Pa
         case "probe":
             if probes is None:
                 raise WireError(
-                    "probes need a connection that stays: `oncall node serve`", "request"
+                    "probes need a lasting connection: use `oncall node serve`", "request"
                 )
             yield from probes.answer(request)
         case _:
@@ -173,7 +173,7 @@ def _frames(node: Node, request: Request, probes: _Probes | None) -> Iterator[Pa
 
 
 def hello(node: Node, request: Request) -> dict[str, Any]:
-    """What this node is, what it runs, how its collector fares and which jobs it saw."""
+    """The node's versions, the state of its collector, and its jobs."""
     sealed, gaps = _sealed(node, request.until_ns)
     wanted = [s for s in sealed if request.since_ns and s.end_ns >= request.since_ns]
     collector, tail = ask_collector(node, Request("hello"))
@@ -181,7 +181,7 @@ def hello(node: Node, request: Request) -> dict[str, Any]:
         try:
             found = read_shards(shards, _jobs_in)
         except (OncallError, duckdb.Error) as error:
-            # Greeting says what there is to ask; that it could not be read is part of that.
+            # A greeting must succeed: unreadable shards become a gap in it.
             found, gaps = [], [*gaps, f"jobs of the shards: {reason(error)}"]
         gaps = [*map(str, shards.gaps), *gaps]
     jobs = _together(found)
@@ -210,10 +210,10 @@ def hello(node: Node, request: Request) -> dict[str, Any]:
 def _sealed(
     node: Node, until_ns: int | None, since_ns: int | None = None
 ) -> tuple[list[Shard], list[str]]:
-    """The node's shards that overlap the span, first sealed first, and what is left out of them.
+    """The node's shards that overlap the window, in sealing order, and the gaps.
 
-    A shard of after now was written before the clock was set back: its newest rows would hide what
-    is true now. Asked for by its own time it is there. Of a recording nobody knows what now is.
+    A shard from the future was written before the clock was set back; its rows would hide newer
+    ones. It is left out unless the request asks for its time. Recordings are not checked.
     """
     found = sealed_shards(node.data, since_ns=since_ns, until_ns=until_ns, nodes=[node.name])
     gaps = []
@@ -225,8 +225,8 @@ def _sealed(
             last = max(shard.end_ns for shard in ahead)
             until = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(last // 10**9))
             gaps.append(
-                f"{len(ahead)} shards are of after now, up to {until} UTC: the clock of this node "
-                "was set back; ask for that time (--at) to see them"
+                f"{len(ahead)} shards skipped, dated up to {until} UTC: the clock of this node was "
+                "set back; use --at with that time to see them"
             )
     return in_sealing_order(node.data, found), gaps
 
@@ -237,7 +237,7 @@ def _jobs_in(shards: Shards) -> dict[str, Any]:
 
 
 def _together(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Jobs seen here and there as one."""
+    """Merge the jobs of several groups of shards."""
     jobs: dict[str, Any] = {}
     for seen in found:
         for job, new in seen.items():
@@ -262,7 +262,7 @@ def _free_bytes(folder: Path) -> int | None:
 
 
 def _evidence(node: Node, request: Request) -> Iterator[Part | End]:
-    """Sealed and unsealed evidence as one answer."""
+    """Sealed and unsealed evidence in one answer."""
     with tempfile.TemporaryDirectory(prefix="oncall-node-") as folder:
         into = _Folder(Path(folder))
         gaps = _sealed_parts(node, request, into)
@@ -285,11 +285,11 @@ def _evidence(node: Node, request: Request) -> Iterator[Part | End]:
 
 
 def _sealed_parts(node: Node, request: Request, into: _Folder) -> list[str]:
-    """Put what the sealed shards answer into the folder; returns what could not be read."""
+    """Write the sealed shards' answer into the folder; returns what could not be read."""
     sealed, gaps = _sealed(node, request.until_ns, request.since_ns)
     if len(sealed) > MOST_SHARDS:
         older = len(sealed) - MOST_SHARDS
-        gaps.append(f"{older} older shards were not read: ask for a shorter time (--since, --at)")
+        gaps.append(f"{older} older shards not read: use a shorter window (--since, --at)")
         sealed = sealed[-MOST_SHARDS:]
     for opened in _opened(sealed, request):
         gaps += _answer_into(opened, request, into)
@@ -300,7 +300,7 @@ def _sealed_parts(node: Node, request: Request, into: _Folder) -> list[str]:
 
 
 def _label(node: Node, sealed: Sequence[Shard], request: Request, into: _Folder) -> list[str]:
-    """Put the tasks of training into the folder, as the shards' operations tell them."""
+    """Write the training tasks inferred from the shards' operations into the folder."""
 
     def read(opened: Shards) -> Part | None:
         return _labelled(node.data).part(opened.con, opened.shards, request.job, into.folder)
@@ -309,20 +309,20 @@ def _label(node: Node, sealed: Sequence[Shard], request: Request, into: _Folder)
         try:
             parts = read_shards(opened, read)
         except (OncallError, duckdb.Error) as error:
-            return [f"tasks of training: {reason(error)}"]
+            return [f"training tasks: {reason(error)}"]
     into.take(part for part in parts if part)
     return []
 
 
 @cache
 def _labelled(data: Path) -> LabelledTasks:  # noqa: ARG001 - one for each folder
-    """The tasks in the shards of that folder, kept as long as this process lives."""
+    """The tasks in the shards of that folder, cached for the life of the process."""
     return LabelledTasks()
 
 
 def _opened(sealed: Sequence[Shard], request: Request) -> Iterator[Shards]:
-    """The shards, opened; for a digest those with candidates apart from those without, which are
-    read in full."""
+    """The opened shards. For a digest, those with candidates and those without, which are read in
+    full, are opened separately."""
     if not sealed:
         return
     with open_shards(sealed, LIMITS) as opened:
@@ -338,7 +338,7 @@ def _opened(sealed: Sequence[Shard], request: Request) -> Iterator[Shards]:
 
 
 def _prepared(shards: Shards) -> set[str]:
-    """The paths of those that hold candidates for a digest."""
+    """The paths of the shards that hold candidates for a digest."""
     found = shards.con.execute(
         "SELECT path FROM shards WHERE list_has_all(tables, ?)", [[*CANDIDATES.values()]]
     ).fetchall()
@@ -346,8 +346,8 @@ def _prepared(shards: Shards) -> set[str]:
 
 
 def _answer_into(shards: Shards, request: Request, into: _Folder) -> list[str]:
-    """Put the shards' answer into the folder, and return what could not be computed; what damage
-    leaves unread is among the shards' gaps."""
+    """Write the shards' answer into the folder; returns what could not be computed. Damaged shards
+    are among the shards' gaps."""
 
     def read(opened: Shards) -> list[str]:
         con, already = opened.con, len(into.parts)
@@ -364,7 +364,7 @@ def _answer_into(shards: Shards, request: Request, into: _Folder) -> list[str]:
 
 
 def _gaps_of(end: End) -> list[str]:
-    """What an answer could not compute, as its end says."""
+    """The gaps listed at the end of an answer."""
     gaps = end.status.get("gaps")
     return list(map(str, gaps)) if isinstance(gaps, list) else []
 
@@ -382,7 +382,7 @@ class _Folder:
         return path.open("wb")
 
     def take(self, frames: Iterable[Part | End]) -> list[str]:
-        """Write the parts; returns what the answer lacks, as its end says."""
+        """Write the parts; returns the gaps listed at the end of the answer."""
         gaps: list[str] = []
         for frame in frames:
             if isinstance(frame, Part):
@@ -399,9 +399,9 @@ class _Folder:
 def ask_collector(
     node: Node, request: Request, into: _Folder | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """How the collector fares, and the end of its answer; its parts go into the folder.
+    """The state of the collector, and the end of its answer; its parts go into the folder.
 
-    A collector that is not there or does not answer costs at most `COLLECTOR_TIMEOUT_S`.
+    Takes at most `COLLECTOR_TIMEOUT_S` if no collector runs or it does not answer.
     """
     if node.run is None:
         return {"alive": False}, {}
@@ -420,13 +420,13 @@ def ask_collector(
                 asking.settimeout(max(0.001, deadline - time.monotonic()))
             raise decoder.broken_off()
     except (FileNotFoundError, ConnectionRefusedError):
-        problem = "no collector runs"
+        problem = "no collector is running"
     except TimeoutError:
         problem = f"the collector did not answer within {COLLECTOR_TIMEOUT_S:g} s"
     except OSError as error:
-        problem = f"the collector cannot be asked: {error.strerror or error}"
+        problem = f"cannot query the collector: {error.strerror or error}"
     except WireError as error:
-        problem = f"the collector: {error}"
+        problem = f"invalid answer of the collector: {error}"
     finally:
         decoder.close()
     del into.parts[already:]

@@ -1,11 +1,11 @@
-"""Evidence of a job from all its nodes, in two phases, with whatever arrives in time.
+"""Gather the evidence of a job from its nodes, with whatever arrives in time.
 
-    greet     every host: what are you, which jobs do you see, what is your clock
-    digest    the job's nodes: a thinned selection, enough to see which cases start
-    detail    the nodes with members of those cases' communicators: all of their operations
+    greet     every host: its versions, jobs and clock
+    digest    the job's nodes: a thinned selection, enough to see which rulebooks start
+    detail    the nodes with members of the suspect communicators: all of their operations
 
-A host that fails at any point is an outcome, never an exception. A gather that is stopped goes on
-with what has arrived.
+A host that fails at any point becomes an outcome, never an exception. A gather that is stopped
+continues with what has arrived.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from oncall.fleet.transport import Clock, FolderSink, Transport
 from oncall.node.store.parts import ReceivedPart
 from oncall.node.store.wire import Request
 
-# A console holds about this many operations at ease, and one node sends at most so many.
+# A console can hold about CONSOLE_ROWS operations; a node sends at most NODE_ROWS of them.
 CONSOLE_ROWS = 3_000_000
 NODE_ROWS = 25_000
 LEAST_NODE_ROWS = 4_000
@@ -36,7 +36,7 @@ AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a gather is, for a line on a terminal."""
+    """The progress of a gather, for a line on a terminal."""
 
     phase: str
     answered: int
@@ -46,7 +46,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Window:
-    """The span that is asked about, Unix time on the console's clock. None: to its end."""
+    """The requested time window, Unix time on the console's clock. None: unbounded."""
 
     since_ns: int | None = None
     until_ns: int | None = None
@@ -59,10 +59,10 @@ class Window:
 
 
 class Gather:
-    """One gather: hosts are greeted once, then asked in phases over the same connections.
+    """One gather: greets hosts once, then queries them in phases over the same connections.
 
     A context manager; leaving it closes every connection. `stop` may be called at any time from
-    the event loop: whoever has not answered by then is not waited for.
+    the event loop: hosts that have not answered by then are left out.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Gather:
         at_once: int = AT_ONCE,
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        """`folder` takes the answers; `patience_s` is how long one phase may take a host, and
-        `at_once` how many may send evidence at a time."""
+        """`folder` receives the answers; `patience_s` is the time limit of a host for one phase,
+        and `at_once` the number of hosts that may send evidence at a time."""
         self._transport = transport
         self._window = window
         self._folder = folder
@@ -107,16 +107,15 @@ class Gather:
         await asyncio.gather(*left, *self._leaving, return_exceptions=True)
 
     def turn(self, window: Window, folder: Path) -> None:
-        """Ask about another span, of hosts as they were greeted. What came before is forgotten."""
+        """Query another window from the greeted hosts. Earlier answers are dropped."""
         self._window, self._folder = window, folder
         self._stopped = asyncio.Event()
         self._phase = Progress("greet", 0, 0, 0)
         self.parts = []
 
     def again(self, window: Window, folder: Path) -> None:
-        """Begin anew, over the connections that hold: whoever failed is tried once more, without
-        the others waiting for it; whoever knows nothing of the job is left alone. What came before
-        is forgotten."""
+        """Start over on the open connections. Hosts that failed are retried in the background;
+        those without the job are not asked again. Earlier answers are dropped."""
         self.turn(window, folder)
         self._leaving = [task for task in self._leaving if not task.done()]
         for name, host in self._hosts.items():
@@ -131,7 +130,7 @@ class Gather:
             fresh.attend(self._transport, self._count)
 
     def stop(self) -> None:
-        """Wait for nobody any more; what has arrived counts."""
+        """Stop waiting; keep what has arrived."""
         self._stopped.set()
 
     @property
@@ -151,7 +150,7 @@ class Gather:
     # ------------------------------------------------------------------ phases
 
     async def greet(self) -> Mapping[str, Outcome]:
-        """Greet every host that is not greeted yet; returns what became of each."""
+        """Greet every host that is not greeted yet; returns the outcome of each."""
         late = [each for each in self._hosts.values() if each.trying is not None]
         known = [
             name for name, each in self._hosts.items() if not each.greeted and each.trying is None
@@ -164,7 +163,7 @@ class Gather:
         return self.answers.outcomes
 
     async def digest(self, job: str) -> None:
-        """Ask all hosts that see the job for its digest; the others have no data."""
+        """Request the digest from all hosts that have the job."""
         nodes = []
         for name, host in self._hosts.items():
             if host.outcome.kind == "ok" and job in jobs_of(host.outcome):
@@ -178,8 +177,8 @@ class Gather:
     async def detail(
         self, job: str, comms: Mapping[str, Sequence[int]], tables: Sequence[str] = ()
     ) -> None:
-        """Ask hosts for all operations of communicators (host -> communicators, none: all), or
-        for these tables alone."""
+        """Request all operations of communicators (host -> communicators, none: all), or only
+        these tables."""
         asked = {name: of for name, of in comms.items() if self._hosts[name].outcome.kind == "ok"}
         budget = max(LEAST_NODE_ROWS, min(DETAIL_ROWS, CONSOLE_ROWS // max(1, len(asked))))
         request = Request("detail", job=job, budget_rows=budget, tables=tuple(tables))
@@ -190,7 +189,7 @@ class Gather:
         await self._run("detail", asked, fetch, self._slots)
 
     async def each(self, phase: str, requests: Mapping[str, Request]) -> None:
-        """Ask hosts each its own request (host -> request); ends are added to their status."""
+        """Send each host its own request (host -> request); ends are added to its status."""
         asked = {
             name: request
             for name, request in requests.items()
@@ -203,7 +202,7 @@ class Gather:
         await self._run(phase, asked, fetch)
 
     def leave_out(self, name: str, kind: Kind, message: str) -> None:
-        """Ask a host no more, and say why."""
+        """Stop querying a host, for the given reason."""
         self._hosts[name].fail(kind, message)
 
     async def _greet(self, host: Host) -> None:
@@ -217,11 +216,11 @@ class Gather:
         try:
             end = await host.ask(lambda c: c.ask(request, sink))
         except BaseException:
-            # Parts of a broken answer are not used: half a selection would look like silence.
+            # Drop the parts of a broken answer: missing rows would look like idle ranks.
             shutil.rmtree(sink.folder, ignore_errors=True)
             raise
         self.parts += sink.parts
-        # Who it is and what it sees it has said at the greeting, and that was looked at.
+        # The greeting has set the node's name and jobs, which were checked.
         more = {key: value for key, value in end.status.items() if key not in ("node", "jobs")}
         host.outcome = replace(host.outcome, status={**host.outcome.status, **more})
 
@@ -232,11 +231,11 @@ class Gather:
         ask: Callable[[Host], Awaitable[None]],
         slots: AbstractAsyncContextManager[Any] | None = None,
     ) -> None:
-        """Ask hosts at once, as far as there are slots, until all have answered or failed, or we
-        stop."""
+        """Query hosts concurrently within `slots`, until all have answered or failed or the gather
+        is stopped."""
         asked = [self._hosts[name] for name in hosts]
         self._phase = Progress(phase, 0, len(asked), self._phase.bytes)
-        self._tell()
+        self._report_progress()
 
         async def one(host: Host) -> None:
             try:
@@ -248,7 +247,7 @@ class Gather:
                 host.fail(error.kind, str(error))
             else:
                 self._phase = replace(self._phase, answered=self._phase.answered + 1)
-                self._tell()
+                self._report_progress()
 
         asking = [asyncio.create_task(one(host)) for host in asked]
         stopping = asyncio.create_task(self._stopped.wait())
@@ -270,6 +269,6 @@ class Gather:
     def _count(self, received: int) -> None:
         self._phase = replace(self._phase, bytes=self._phase.bytes + received)
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self._progress is not None:
             self._progress(self._phase)

@@ -1,4 +1,4 @@
-"""One host of a gather: its connection, wherever that lives, and what became of it."""
+"""One host of a gather: its connection and its outcome."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from oncall.fleet.outcome import HostError, Kind, Outcome, jobs_on_our_clock
 from oncall.fleet.transport import Clock, Connection, Transport
 from oncall.node.store.wire import Request
 
-_GRACE_S = 1.0  # for a host that failed before; it counts the next time if it takes longer
+_GRACE_S = 1.0  # for a host that failed before; a later answer is used the next time
 
 
 class Host:
-    """A host that is asked. `number` is its place among all hosts of the gather."""
+    """A host to query. `number` is its position among the hosts of the gather."""
 
     def __init__(self, name: str, number: int) -> None:
         self.name = name
         self.number = number
         self.outcome = Outcome(name, "interrupted")
         self.clock: Clock | None = None
-        self.greeted = False  # answered to `greet`, or failed to
-        # Of a host that failed before: being greeted in the background, `outcome` the old one.
+        self.greeted = False  # has answered `greet` or failed
+        # The retry in the background of a host that failed; `outcome` is still the old one.
         self.trying: asyncio.Task[tuple[Outcome, Clock | None]] | None = None
         self._attending: asyncio.Task[None] | None = None
         self._connection: asyncio.Future[Connection] = asyncio.Future()
@@ -32,8 +32,8 @@ class Host:
     # -------------------------------------------------------------- connection
 
     def attend(self, transport: Transport, progress: Callable[[int], None]) -> None:
-        """Hold the connection as long as it is of use: opened and closed in one task. `progress`
-        is told of the bytes as they come."""
+        """Keep the connection open while it is needed; one task opens and closes it. `progress` is
+        called with the number of bytes received."""
         self._attending = asyncio.create_task(self._attend(transport, progress))
 
     async def _attend(self, transport: Transport, progress: Callable[[int], None]) -> None:
@@ -47,27 +47,27 @@ class Host:
             self._lose(error)
         except OSError as error:
             self._lose(HostError("error", error.strerror or str(error)))
-        except Exception as error:  # a bug in reaching one host must not cost us the others
+        except Exception as error:  # a bug with one host must not affect the others
             self._lose(HostError("error", f"{type(error).__name__}: {error}"))
 
     def _lose(self, error: HostError) -> None:
-        """There is no connection."""
+        """Record that there is no connection."""
         if not self._connection.done():
             self._connection.set_exception(error)
 
     async def ask(self, question: Callable[[Connection], Awaitable[Any]]) -> Any:
-        """Ask over the connection, once it is there. Raises HostError."""
+        """Send a request once connected. Raises HostError."""
         connection = await asyncio.shield(self._connection)
         return await question(connection)
 
     def fail(self, kind: Kind, message: str = "") -> None:
-        """It is of no more use."""
+        """Record the failure and disconnect."""
         self.greeted = True
         self.outcome = replace(self.outcome, kind=kind, message=message)
         self.leave()
 
     def leave(self) -> None:
-        """Let go of the connection, or of the attempt to make one."""
+        """Close the connection, or stop connecting."""
         self._left.set()
         if self.trying is not None:
             self.trying.cancel()
@@ -76,29 +76,29 @@ class Host:
             if self._attending is not None:
                 self._attending.cancel()
         elif not self._connection.cancelled():
-            self._connection.exception()  # seen, so that nobody reports it as forgotten
+            self._connection.exception()  # retrieved, or asyncio would log it
 
     async def left(self) -> None:
-        """Wait until nothing of it is left, once it has been told to leave."""
+        """Wait until its tasks have ended, after `leave`."""
         tasks = [task for task in (self._attending, self.trying) if task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # ---------------------------------------------------------------- greeting
 
     async def greet(self, since_ns: int | None) -> None:
-        """Ask what it is, which jobs it saw since then, and its clock. Raises HostError."""
+        """Query its status, its jobs since then, and its clock. Raises HostError."""
         self.outcome, self.clock = await self._greeting(since_ns)
         self.greeted = True
 
     async def _greeting(self, since_ns: int | None) -> tuple[Outcome, Clock]:
-        """What it says of itself, with the instants of its jobs on the console's clock."""
+        """Its status, with the times of its jobs on the console's clock."""
         end = await self.ask(lambda c: c.hello(Request("hello", since_ns=since_ns)))
         clock: Clock = await self.ask(lambda c: c.measure_clock())
         status = {**end.status, "jobs": jobs_on_our_clock(end.status, clock.offset_ns)}
         return Outcome(self.name, "ok", status=status), clock
 
     def try_again(self, before: Outcome, since_ns: int | None, patience_s: float) -> None:
-        """Greet it while nobody waits; until it has answered, what became of it `before` holds."""
+        """Greet it in the background; until it answers, its outcome stays `before`."""
         self.outcome = before
         self.trying = asyncio.create_task(self._try(since_ns, patience_s))
 
@@ -112,7 +112,7 @@ class Host:
             return Outcome(self.name, error.kind, str(error)), None
 
     def take_in(self) -> None:
-        """Let what came of trying count, if it is there."""
+        """Use the result of the retry, if there is one."""
         if self.trying is not None and self.trying.done():
             self.outcome, self.clock = self.trying.result()
             self.greeted = True
@@ -120,7 +120,7 @@ class Host:
 
 
 async def grace(late: Sequence[Host]) -> None:
-    """Give hosts that are tried again a moment, while the others are greeted anyhow."""
+    """Give hosts that are being retried a moment while the others are greeted."""
     trying = [host.trying for host in late if host.trying is not None]
     if trying:
         await asyncio.wait(trying, timeout=_GRACE_S)

@@ -1,8 +1,7 @@
 """A channel to a node through AsyncSSH: no child process, one connection to each jump host.
 
-AsyncSSH is given every option's value as `ssh -G` resolved it and reads no configuration of its
-own; `choose.py` says for which hosts that does all that their configuration asks. Host keys are
-verified always: there is no way here to connect to a host whose key is not known.
+AsyncSSH gets the options as `ssh -G` resolved them and reads no configuration of its own;
+`choose.py` decides for which hosts that is enough. Host keys are always verified.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ from oncall.fleet.outcome import HostError
 from oncall.fleet.ssh_config import SshOptions
 from oncall.fleet.ssh_errors import (
     CHANGED_KEY,
-    NOT_LET_IN,
+    LOGIN_REFUSED,
     REVOKED_KEY,
+    TOO_MANY_KEYS,
     UNKNOWN_KEY,
     TransientError,
     after_login,
@@ -50,10 +50,10 @@ _ALGORITHMS = (
 
 
 class Connections:
-    """Opens connections; those to jump hosts, and what was read from disk, are shared."""
+    """Opens connections. Connections to jump hosts and files read from disk are shared."""
 
     def __init__(self, defaults: dict[str, tuple[str, ...]], most_s: float) -> None:
-        """`defaults`: OpenSSH's options where nothing is configured. `most_s`: for a login."""
+        """`defaults`: OpenSSH's options without any configuration. `most_s`: limit for a login."""
         self.keys = Keys()
         self._defaults = defaults
         self._most_s = most_s
@@ -74,14 +74,14 @@ class Connections:
             )
         except (asyncssh.Error, OSError) as error:
             connection.abort()
-            raise HostError("error", f"opens no session: {_reason(error)}") from None
+            raise HostError("error", f"could not open a session: {_reason(error)}") from None
         except BaseException:
             connection.abort()
             raise
         return InProcessChannel(options.host, connection, process)
 
     async def close(self) -> None:
-        """Close the connections to jump hosts and let go of the agents."""
+        """Close the connections to jump hosts and agents."""
         tasks, self._jumps = list(self._jumps.values()), {}
         for task in tasks:
             task.cancel()
@@ -110,22 +110,22 @@ class Connections:
                     **self._arguments(options, known),
                 )
         except TimeoutError:
-            raise HostError("timeout", "no login in time") from None
+            raise HostError("timeout", "login timed out") from None
         except (asyncssh.Error, OSError, ValueError) as error:
-            raise _told(options, known, error) from None
+            raise _host_error(options, known, error) from None
 
     async def _jump(self, options: SshOptions) -> asyncssh.SSHClientConnection:
-        """The one connection to a jump host; a new one where the last has gone."""
+        """The shared connection to a jump host; a new one if the last has closed."""
         key = (options.host, *options.words)
         task = self._jumps.get(key)
         if task is None or _has_gone(task):
             task = self._jumps[key] = asyncio.create_task(self._connect(options))
         try:
-            # Others wait for it too: whoever is interrupted leaves it alone.
+            # Others wait for it too: an interrupted waiter must not cancel it.
             return await asyncio.shield(task)
         except HostError as error:
-            told = TransientError if isinstance(error, TransientError) else HostError
-            raise told(error.kind, f"jump host {options.host}: {error}") from None
+            raised = TransientError if isinstance(error, TransientError) else HostError
+            raise raised(error.kind, f"jump host {options.host}: {error}") from None
 
     def _host_keys(self, options: SshOptions) -> HostKeys:
         files = tuple(
@@ -140,7 +140,7 @@ class Connections:
         return self._known[files].of(options)
 
     def _arguments(self, options: SshOptions, known: HostKeys) -> dict[str, Any]:
-        """The rest of what AsyncSSH is told; nothing is left to its own configuration."""
+        """The other arguments for AsyncSSH; nothing is left to its own configuration."""
         arguments: dict[str, Any] = {
             "host_key_alias": options.get("hostkeyalias") or None,
             "x509_trusted_certs": None,
@@ -161,15 +161,15 @@ class Connections:
             "server_host_key_algs": self._host_key_algorithms(options, known),
         }
         for keyword, argument in _ALGORITHMS:
-            # AsyncSSH's own order is quicker where nobody asked for another.
+            # AsyncSSH's own order is faster; use it unless another is configured.
             if options.values.get(keyword) != self._defaults.get(keyword):
                 names = supported(keyword, options.get(keyword))
-                # For our keys; choose.py has seen to it that certificates may use the same.
+                # For our keys; choose.py checked that certificates may use the same.
                 arguments[argument] = [name for name in names if "-cert-" not in name]
         return arguments
 
     def _host_key_algorithms(self, options: SshOptions, known: HostKeys) -> list[str]:
-        """Those permitted of which a key is known: another kind of key proves nothing."""
+        """The permitted algorithms for which a key is known; other keys cannot be verified."""
         permitted = options.get("hostkeyalgorithms").split(",")
         wanted = {name for key in known.host_keys for name in key.sig_algorithms}
         kept = [
@@ -182,7 +182,7 @@ class Connections:
 
 
 class InProcessChannel:
-    """Bytes to and from a command on an AsyncSSH connection of its own."""
+    """A byte stream to and from a command, on its own AsyncSSH connection."""
 
     def __init__(
         self,
@@ -207,10 +207,10 @@ class InProcessChannel:
         try:
             return await self._process.stdout.read(most_bytes)
         except asyncssh.Error as error:
-            raise HostError("error", f"the connection broke: {_reason(error)}") from None
+            raise HostError("error", f"connection lost: {_reason(error)}") from None
 
     async def failure(self) -> HostError | None:
-        """Why the command ended, where it did."""
+        """Why the command ended, if it did."""
         try:
             async with asyncio.timeout(_GOODBYE_S):
                 await asyncio.shield(self._listening)
@@ -219,11 +219,11 @@ class InProcessChannel:
             return None
         status = self._process.exit_status
         if status is None:
-            return HostError("error", "the connection broke")
-        return after_login(self.host, status, self._told()) if status else None
+            return HostError("error", "connection lost")
+        return after_login(self.host, status, self._error_output()) if status else None
 
     async def close(self) -> None:
-        """Leave; the command's stdin ends, and so does it."""
+        """Disconnect; the command's stdin ends, and with it the command."""
         self._listening.cancel()
         self._connection.abort()
         await self._connection.wait_closed()
@@ -236,12 +236,12 @@ class InProcessChannel:
                 self._said += data
                 del self._said[:-_SAID_BYTES]
 
-    def _told(self) -> str:
+    def _error_output(self) -> str:
         return self._said.decode(errors="replace")
 
 
 class _User(asyncssh.SSHClient):
-    """Offers the keys that the configuration names, once."""
+    """Offers the configured keys, once."""
 
     def __init__(self, keys: Keys, options: SshOptions) -> None:
         self._keys = keys
@@ -256,7 +256,7 @@ class _User(asyncssh.SSHClient):
 
 
 def supported(keyword: str, value: str) -> list[str]:
-    """Of a list of algorithms as `ssh -G` prints it, those that AsyncSSH has."""
+    """The algorithms of a list as `ssh -G` prints it that AsyncSSH supports."""
     match keyword:
         case "ciphers":
             known = get_encryption_algs()
@@ -270,7 +270,7 @@ def supported(keyword: str, value: str) -> list[str]:
 
 
 def _environment(options: SshOptions) -> dict[str, str]:
-    """What SendEnv and SetEnv pass on; a variable that is set wins over one that is sent."""
+    """The variables of SendEnv and SetEnv; SetEnv wins."""
     patterns = [pattern for value in options.values.get("sendenv", ()) for pattern in value.split()]
     environment: dict[str, str] = {}
     for pattern in patterns:
@@ -305,7 +305,7 @@ def _reason(error: Exception) -> str:
     return last_line(getattr(error, "reason", "") or str(error)) or type(error).__name__
 
 
-def _told(options: SshOptions, known: HostKeys, error: Exception) -> HostError:
+def _host_error(options: SshOptions, known: HostKeys, error: Exception) -> HostError:
     """AsyncSSH's exception as a reason that a person can act on."""
     reason = _reason(error)
     match error:
@@ -316,20 +316,20 @@ def _told(options: SshOptions, known: HostKeys, error: Exception) -> HostError:
             return HostError("hostkey", advice.format(host=options.host))
         case asyncssh.PermissionDenied():
             line = f"{options.user}@{options.hostname}: Permission denied"
-            return HostError("auth", NOT_LET_IN.format(line=line))
+            return HostError("auth", LOGIN_REFUSED.format(line=line))
         case asyncssh.KeyExchangeFailed():
-            # With no key of the host known, nothing that it offers can be agreed on.
+            # Without a known key of the host, no algorithm can be agreed on.
             return HostError("hostkey" if "host key" in reason.lower() else "error", reason)
         case asyncssh.ChannelOpenError():
             return HostError("refused", f"the jump host cannot reach it: {reason}")
         case asyncssh.ConnectionLost() | ConnectionResetError() | BrokenPipeError():
-            return TransientError("refused", f"it closed the connection before the login: {reason}")
+            return TransientError("refused", f"connection closed before the login: {reason}")
         case asyncssh.DisconnectError():
             if "Too many authentication failures" in reason:
-                return HostError("auth", "it tired of our keys: set IdentityFile")
+                return HostError("auth", TOO_MANY_KEYS)
             return HostError("error", reason)
         case socket.gaierror():
-            return HostError("refused", f"there is no such host: {options.hostname}: {reason}")
+            return HostError("refused", f"unknown host {options.hostname}: {reason}")
         case OSError():
             why = os.strerror(error.errno) if error.errno else reason
             return HostError("refused", f"{options.hostname} port {options.port}: {why}")

@@ -1,14 +1,14 @@
 """Which hosts make up the fleet: from the command line, a file, Slurm or the configuration.
 
-The first that says anything counts, and nothing is mixed:
+The first source that names hosts is used alone:
 
     1. --hosts NODESET       gpu[001-512], groups (@rack1), exclusions (gpu[1-9],!gpu3)
     2. --inventory FILE      one node set a line, # starts a comment
     3. SLURM_JOB_NODELIST    inside a Slurm allocation
     4. hosts of [fleet] in the configuration
 
-A host name ends up in ssh's argument list. One that ssh could take for an option, or that holds a
-space or a control character, is refused here, before anything is run.
+Host names become arguments of ssh. A name that ssh could take for an option, or that contains a
+space or a control character, is rejected before anything is run.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _MOST_NAME = 255  # characters
 _BRACKETS = re.compile(r"\[([^\]]*)\]")
 _SPAN = re.compile(r"\s*([0-9]{1,18})\s*-\s*([0-9]{1,18})\s*(?:/\s*([0-9]{1,18})\s*)?")
 _NUMBER = re.compile(r"\s*[0-9]{1,18}\s*")
-# Of a hostfile as MPI writes it: `gpu001 slots=8`.
+# As in hostfiles of MPI: `gpu001 slots=8`.
 _SLOTS = re.compile(r"\s+(?:slots|max_slots|max-slots)\s*=\s*[0-9]+|:[0-9]+$")
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """Distinct hosts in the order of their source, and where they are from."""
+    """Distinct hosts in the order of their source, and the source."""
 
     hosts: tuple[str, ...]
     source: str
@@ -48,13 +48,13 @@ def find_hosts(
     configuration: FleetConfiguration,
     environment: Mapping[str, str] | None = None,
 ) -> Inventory | None:
-    """The inventory in force, by the order above; None where nothing names a host.
+    """The inventory in force, by the order above; None if no source names a host.
 
     Raises UsageError for a node set that cannot be read and BadInput for a file with one.
     """
     environment = os.environ if environment is None else environment
     if hosts is not None and file is not None:
-        raise UsageError("--hosts and --inventory name the nodes twice; give one of them")
+        raise UsageError("give either --hosts or --inventory, not both")
     if hosts is not None:
         return Inventory(expand_hosts(hosts), "--hosts")
     if file is not None:
@@ -71,56 +71,55 @@ def find_hosts(
 def no_hosts() -> UsageError:
     """The error for a command that needs hosts and has none."""
     return UsageError(
-        "which nodes? give --hosts gpu[001-512] or --inventory FILE, run inside the Slurm "
+        "no nodes given: use --hosts gpu[001-512] or --inventory FILE, run inside the Slurm "
         'allocation, or set hosts = "gpu[001-512]" under [fleet] in ~/.config/oncall/config.toml'
     )
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
-    """The hosts that a node set names, each checked, in the node set's order.
+    """The hosts of a node set, in its order.
 
-    Raises UsageError for what is no node set, names absurdly many hosts, or a name that could not
-    be a host's.
+    Raises UsageError for an invalid node set, too many hosts, or an invalid host name.
     """
     _check_characters(text)
     _check_size(text)
-    # Imported here: reading its group sources costs 50 ms that a command without hosts saves.
+    # Imported here: it takes 50 ms, which a command without hosts saves.
     from ClusterShell.NodeSet import NodeSet, NodeSetException
 
     try:
-        # ClusterShell wants `a!b`; who writes a list writes `a,!b`. Both are read.
+        # ClusterShell expects `a!b`; people also write `a,!b`.
         names = list(NodeSet(re.sub(r",\s*!", "!", text)))
     except (NodeSetException, ValueError, AssertionError) as error:  # the latter: large numbers
-        raise UsageError(f"`{text}` is no set of hosts such as gpu[001-512]: {error}") from None
+        raise UsageError(f"`{text}` is not a node set such as gpu[001-512]: {error}") from None
     if not names:
-        groups = "; its groups are those of ClusterShell (nodeset -LL)" if "@" in text else ""
-        raise UsageError(f"`{text}` names no host{groups}")
+        groups = "; groups come from ClusterShell (nodeset -LL lists them)" if "@" in text else ""
+        raise UsageError(f"`{text}` contains no host{groups}")
     if len(names) > MOST_HOSTS:
-        raise UsageError(f"`{text}` names {len(names):,} hosts; at most {MOST_HOSTS:,} at once")
+        raise UsageError(f"`{text}` contains {len(names):,} hosts; the limit is {MOST_HOSTS:,}")
     for name in names:
         check_host(name)
     return tuple(names)
 
 
 def check_host(name: str) -> None:
-    """Raises UsageError unless `name` is safe and sensible as a host's name or address."""
+    """Raises UsageError unless `name` is a valid and safe host name or address."""
     if name.startswith("-"):
-        raise UsageError(f"{name!r} is refused: ssh would take it for an option, not for a host")
+        raise UsageError(f"{name!r} is not allowed as a host: ssh would take it for an option")
     if not _HOST.fullmatch(name) or len(name) > _MOST_NAME:
-        raise UsageError(f"{name!r} is no host name: letters, digits and . - _ : % make one")
+        raise UsageError(f"{name!r} is not a host name: use only letters, digits and . - _ : %")
 
 
 def read_hostfile(path: Path) -> tuple[str, ...]:
-    """The hosts of a file with one node set a line.
+    """The hosts of a file with one node set per line.
 
-    What MPI writes behind a name (`slots=8`, `:8`) is dropped. Raises BadInput with the line.
+    Ignores MPI's slots after a name (`slots=8`, `:8`). Raises BadInput with the line.
     """
     try:
         text = path.read_text()
     except OSError as error:
         raise BadInput(str(path), error.strerror or str(error)) from None
     except UnicodeDecodeError:
-        raise BadInput(str(path), "is no text file") from None
+        raise BadInput(str(path), "not a text file in UTF-8") from None
     names: dict[str, None] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if content := _SLOTS.sub("", line.partition("#")[0].strip()):
@@ -129,7 +128,7 @@ def read_hostfile(path: Path) -> tuple[str, ...]:
             except UsageError as error:
                 raise BadInput(f"{path}:{number}", str(error)) from None
     if not names:
-        raise BadInput(str(path), "names no host")
+        raise BadInput(str(path), "contains no host")
     return tuple(names)
 
 
@@ -146,9 +145,9 @@ def _check_characters(text: str) -> None:
         if part.startswith("-"):
             check_host(part)
     if any(not character.isprintable() for character in text.strip("\n")):
-        raise UsageError(f"{text!r} is no set of hosts: it holds a control character")
+        raise UsageError(f"{text!r} is not a node set: it contains a control character")
     if re.search(r"[^\s,!&^]\s+[^\s,!&^]", text):
-        raise UsageError(f"{text!r}: hosts are separated by commas, and no name holds a space")
+        raise UsageError(f"{text!r}: separate hosts by commas, not by spaces")
     if "*" in text or "?" in text:
         raise UsageError(f"{text!r}: name the hosts or a group; there is no list to match * and ?")
 

@@ -1,7 +1,7 @@
-"""Nodes that are folders on this machine: `local:DIR/*`, each a data folder.
+"""Nodes that are data folders on this machine: `local:DIR/*`.
 
-For recorded evidence and for trying things out. By default each is a child process running the
-real endpoint, as on a node; within this process it is the same endpoint in a thread.
+For recorded evidence and for trying things out. Each node is a child process that runs the real
+endpoint, or the same endpoint in a thread of this process.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from oncall.node.store.catalog import sealed_shards
 PREFIX = "local:"
 _RUN = "run"  # a folder's own run folder, if it has one
 _LEAVE_S = 5.0
-# All nodes share this machine: they take turns, and take their time.
+# All nodes share this machine: fewer run at once, and each may take longer.
 PATIENCE_S = 300.0
 AT_ONCE = 2 * (os.cpu_count() or 1)
 
 
 def local_nodes(pattern: str) -> dict[str, Path]:
     """The nodes of `local:PATTERN`: name -> data folder. Raises UsageError if there are none."""
-    # A shell leaves the ~ behind `local:` alone.
+    # A shell does not expand the ~ after `local:`.
     wanted = os.path.expanduser(pattern.removeprefix(PREFIX))  # noqa: PTH111 - no path, a pattern
     found = [Path(name) for name in sorted(glob.glob(wanted))]  # noqa: PTH207
     folders = {path.name: path for path in found if path.is_dir()}
@@ -44,8 +44,8 @@ class LocalTransport:
     """Reaches nodes that are folders."""
 
     def __init__(self, folders: Mapping[str, Path], *, in_process: bool = False) -> None:
-        """`folders`: data folder by host. Where it has a folder `run`, the collector's socket is
-        looked for in there."""
+        """`folders`: data folder by host. If it contains a folder `run`, the collector's socket is
+        in there."""
         self._folders = folders
         self._in_process = in_process
 
@@ -91,12 +91,12 @@ async def _in_child(host: str, folder: Path) -> AsyncIterator[Connection]:
         yield Connection(host, _StreamChannel(process.stdout, process.stdin), silence_s=PATIENCE_S)
     finally:
         process.stdin.close()
-        # Shielded: even a cancelled gather leaves no child behind.
+        # Shielded, so that a cancelled gather leaves no child behind.
         await asyncio.shield(_leave(process))
 
 
 async def _leave(process: asyncio.subprocess.Process) -> None:
-    """Wait for a child whose input has ended, or end it."""
+    """Wait for a child whose input has ended; kill it after a time limit."""
     try:
         async with asyncio.timeout(_LEAVE_S):
             await process.wait()
@@ -130,18 +130,17 @@ async def _in_thread(host: str, folder: Path) -> AsyncIterator[Connection]:
 
 
 def _is_live(folder: Path) -> bool:
-    """Whether somebody collects there."""
+    """Whether a collector runs there."""
     return (folder / _RUN).is_dir()
 
 
 def _is_of(folder: Path, host: str) -> bool:
-    """Whether the folder holds shards of a node of that name, or none yet; else it is whoever's
-    they are."""
+    """Whether the folder holds shards of that node, or no shards yet."""
     nodes = {shard.node for shard in sealed_shards(folder)}
     return host in nodes or not nodes
 
 
 def nodes_in(folder: Path) -> dict[str, Path]:
-    """The nodes whose shards lie in a folder, or in the folders in it: name -> data folder."""
+    """The nodes whose shards are in a folder or in its subfolders: name -> data folder."""
     places = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
     return {shard.node: place for place in places for shard in sealed_shards(place)}

@@ -1,7 +1,7 @@
-"""The last good answer of each host: who ran there, for when it does not answer any more.
+"""The last answer of each host: which ranks it runs, for when it no longer answers.
 
-Memberships alone are kept. Operations of a minute ago beside those of now would look as if their
-rank had stopped; but that a silent host carries ranks 8-15 is as true as before.
+Keeps only memberships. Old operations beside current ones would look as if their ranks had
+stopped; but which ranks a host runs does not change.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ TABLES = ("jobs", "ranks", "comms")
 
 
 class Memory:
-    """A folder of last answers, one folder a host and job. Losing it costs nothing but this."""
+    """A cache of last answers, with a folder for each host and job."""
 
     def __init__(self, folder: Path | None = None) -> None:
         cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
         self._folder = folder or Path(cache).expanduser() / "oncall" / "answers"
 
     def keep(self, job: str, parts: Iterable[ReceivedPart]) -> None:
-        """Remember the memberships in these parts; where nothing can be written, nothing is."""
+        """Store the memberships in these parts; ignores write errors."""
         for part in parts:
             if part.table in TABLES:
                 with suppress(OSError):
@@ -47,9 +47,9 @@ class Memory:
     def recall(
         self, job: str, outcomes: Mapping[str, Outcome]
     ) -> tuple[list[ReceivedPart], dict[str, Outcome]]:
-        """What hosts that do not answer said last, and the outcomes with how long ago."""
+        """The last answers of hosts that do not answer, and the outcomes with the answers' age."""
         parts: list[ReceivedPart] = []
-        told = dict(outcomes)
+        updated = dict(outcomes)
         for host, outcome in outcomes.items():
             if outcome.kind in ("ok", "no-data"):
                 continue
@@ -59,10 +59,10 @@ class Memory:
                 parts.append(ReceivedPart(host, table, int(rows), path))
             if found:
                 age_ns = time.time_ns() - max(path.stat().st_mtime_ns for path in found)
-                last = f"its last answer is {format_duration(max(0, age_ns))} old"
+                last = f"last answer {format_duration(max(0, age_ns))} ago"
                 message = f"{outcome.message}; {last}" if outcome.message else last
-                told[host] = replace(outcome, message=message)
-        return parts, told
+                updated[host] = replace(outcome, message=message)
+        return parts, updated
 
     def _place(self, host: str, job: str) -> Path:
         name = hashlib.sha256(job.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Answers of many nodes put together into one incident, and what is missing said in it."""
+"""Merge the answers of many nodes into one incident that records what is missing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from oncall.fleet.transport import Clock
 from oncall.node.store.parts import ReceivedPart, load_parts
 
 MEMORY_BYTES = 4 * 2**30
-_MOST_GAPS = 5  # that one node tells of itself
+_MOST_GAPS = 5  # reported by one node
 _MOST_TEXT = 200
 _PROBED = ("pings", "bandwidths", "clocks")
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What came of a gather: parts on disk by sender (the host), and what became of each host."""
+    """The result of a gather: parts on disk by sender (the host), and the outcome of each host."""
 
     parts: Sequence[ReceivedPart]
     outcomes: Mapping[str, Outcome]
@@ -32,10 +32,10 @@ class Answers:
 
 
 def merge(answers: Answers, job: str) -> Incident:
-    """One incident of all answers about `job`, which it names even if none came.
+    """One incident of all answers about `job`; it contains the job even without answers.
 
-    A host whose answer cannot be read becomes a gap; memory is bounded, and more evidence than
-    fits is a gap too. The caller closes it.
+    An answer that cannot be read, or does not fit in the memory limit, becomes a gap. The caller
+    closes the incident.
     """
     incident = Incident.empty()
     try:
@@ -49,10 +49,10 @@ def merge(answers: Answers, job: str) -> Incident:
         )
         settle_duplicates(incident.con)
         keep_whole_rounds(incident.con)
-        _tell_hosts(incident, answers.outcomes, bad)
+        _add_collectors(incident, answers.outcomes, bad)
         name_unheard(incident.con)
         name_peers(incident.con)
-        _tell_clocks(incident, answers)
+        _add_clocks(incident, answers)
     except BaseException:
         incident.close()
         raise
@@ -60,12 +60,12 @@ def merge(answers: Answers, job: str) -> Incident:
 
 
 def merge_probes(answers: Answers) -> tuple[Incident, dict[str, str]]:
-    """What nodes measured of one another, of no job, with their clocks; and of hosts whose answers
-    cannot be read, why. The caller closes the incident."""
+    """An incident of the probes' measurements and clocks, and the problems of hosts whose answers
+    cannot be read. The caller closes the incident."""
     incident = Incident.empty()
     try:
         bad = {one.part.sender: one.problem for one in load_parts(incident.con, answers.parts)}
-        _tell_clocks(incident, answers)
+        _add_clocks(incident, answers)
     except BaseException:
         incident.close()
         raise
@@ -73,7 +73,7 @@ def merge_probes(answers: Answers) -> tuple[Incident, dict[str, str]]:
 
 
 def probe_rows(measured: Incident) -> dict[str, dict[str, list[Any]]]:
-    """What probes measured, table by table, column by column, without the tables that are empty."""
+    """The probes' measurements by table and column, without empty tables."""
     found = {}
     for table in _PROBED:
         names = [name for name, *_ in measured.con.execute(f"DESCRIBE {table}").fetchall()]
@@ -84,18 +84,18 @@ def probe_rows(measured: Incident) -> dict[str, dict[str, list[Any]]]:
 
 
 def add_probes(known: Incident, rows: Mapping[str, Mapping[str, list[Any]]]) -> None:
-    """Put what probes measured into an incident that has other evidence."""
+    """Add the probes' measurements to an incident."""
     for table, columns in rows.items():
         known.append(table, dict(columns))
 
 
-def _tell_hosts(
+def _add_collectors(
     incident: Incident, outcomes: Mapping[str, Outcome], bad: Mapping[str, str]
 ) -> None:
-    """Rows in `collectors`: who answered, who did not and why, and what a node says it lacks."""
+    """Rows in `collectors`: which hosts answered, which did not and why, and reported gaps."""
     rows: dict[str, list[Any]] = defaultdict(list)
 
-    def tell(node: str, source: str, error: str | None) -> None:
+    def add(node: str, source: str, error: str | None) -> None:
         for column, value in (("node", node), ("source", source), ("error", error)):
             rows[column].append(value)
 
@@ -105,11 +105,11 @@ def _tell_hosts(
         problem = None if outcome.kind == "ok" else _reason(outcome)
         if problem is None and host in bad:
             problem = f"{REASONS['protocol']}: {bad[host][:_MOST_TEXT]}"
-        tell(outcome.node, GATHERED, problem)
+        add(outcome.node, GATHERED, problem)
         for source, gap in _own_gaps(outcome.status):
-            tell(outcome.node, source, gap)
+            add(outcome.node, source, gap)
     if rows:
-        # No instant: that a host did not answer now is no part of the evidence's time.
+        # Without a time: the time of the query must not extend the window of the evidence.
         incident.append("collectors", dict(rows))
 
 
@@ -119,7 +119,7 @@ def _reason(outcome: Outcome) -> str:
 
 
 def _own_gaps(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """What a node says it could not read itself."""
+    """The gaps that a node reports itself."""
     gaps = status.get("gaps")
     for gap in gaps[:_MOST_GAPS] if isinstance(gaps, list) else ():
         yield "shards", str(gap)[:_MOST_TEXT]
@@ -128,7 +128,7 @@ def _own_gaps(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "collector", collector["problem"][:_MOST_TEXT]
 
 
-def _tell_clocks(incident: Incident, answers: Answers) -> None:
+def _add_clocks(incident: Incident, answers: Answers) -> None:
     measured = [(answers.outcomes[host].node, clock) for host, clock in answers.clocks.items()]
     if measured:
         incident.append(

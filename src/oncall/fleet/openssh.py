@@ -1,8 +1,7 @@
-"""A channel to a node through the system's ssh: one child process a node.
+"""A channel to a node through the system's ssh: one child process per node.
 
-Everything that the user has configured holds: agents, jump hosts, certificates, masters that are
-alive. What is set here is only what a channel without a person needs, and nothing ever touches
-how host keys are checked.
+The user's configuration applies: agents, jump hosts, certificates, live masters. Only options that
+a channel without a terminal needs are set here, and none that affects the host key check.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from oncall.fleet.ssh_child import Child
 from oncall.fleet.ssh_config import SshOptions
 from oncall.fleet.ssh_errors import after_login, classify
 
-_SAID_BYTES = 16 * 1024  # of stderr that is kept
+_SAID_BYTES = 16 * 1024  # kept of stderr
 _GOODBYE_S = 2.0
 
-# ssh says this on stderr, at VERBOSE, once the login is done.
+# ssh prints this on stderr, at VERBOSE, after the login.
 _LOGGED_IN = b"Authenticated to "
 
 _OPTIONS = (
     "-T",  # bytes, not a terminal
     "-x",
-    "-a",  # a node needs neither our screen nor our keys
-    "-oBatchMode=yes",  # never ask a person: 512 questions are no dialogue
-    "-oLogLevel=VERBOSE",  # tells when the login is done, and why it failed
-    "-oControlMaster=no",  # uses a master that is alive, leaves none behind
-    "-oClearAllForwardings=yes",  # the user's own session holds those ports
+    "-a",  # a node needs neither our display nor our keys
+    "-oBatchMode=yes",  # never prompt
+    "-oLogLevel=VERBOSE",  # prints when the login is done, or why it failed
+    "-oControlMaster=no",  # uses a live master, leaves none behind
+    "-oClearAllForwardings=yes",  # the user's own session may hold those ports
     "-oPermitLocalCommand=no",  # its output would mix with the answer
     "-oRemoteCommand=none",
     "-oSessionType=default",
@@ -42,8 +41,8 @@ _OPTIONS = (
 def arguments(
     ssh: str, more: Sequence[str], options: SshOptions, command: str, connect_timeout_s: float
 ) -> list[str]:
-    """The argument list that runs `command` on a host. The user's `more` come first: of each
-    option ssh takes the first value it sees."""
+    """The argument list that runs `command` on a host. The user's options `more` come first: ssh
+    uses the first value of each option."""
     words = [ssh, *more, *options.words, *_OPTIONS]
     if not options.get("connecttimeout"):
         words.append(f"-oConnectTimeout={max(1, math.ceil(connect_timeout_s))}")
@@ -53,7 +52,7 @@ def arguments(
 
 
 class OpenSshChannel:
-    """Bytes to and from a command that a child ssh runs on a host."""
+    """A byte stream to and from a command that a child ssh runs on a host."""
 
     def __init__(self, host: str, child: Child) -> None:
         self.host = host
@@ -63,14 +62,14 @@ class OpenSshChannel:
         self._listening = asyncio.create_task(self._listen())
 
     async def login(self) -> None:
-        """Wait for the login. Raises HostError, or TransientError where a try may help."""
+        """Wait for the login. Raises HostError, or TransientError if a retry may help."""
         login = asyncio.create_task(self._logged_in.wait())
         try:
             await asyncio.wait((login, self._listening), return_when=asyncio.FIRST_COMPLETED)
         finally:
             login.cancel()
         if not self._logged_in.is_set():
-            raise classify(self.host, self._told())
+            raise classify(self.host, self._error_output())
 
     async def write(self, data: bytes) -> None:
         self._child.input.write(data)
@@ -80,26 +79,26 @@ class OpenSshChannel:
         try:
             return await self._child.output.read(most_bytes)
         except ConnectionError:
-            return b""  # it left without reading what was sent: an end, and `failure` knows why
+            return b""  # it exited without reading all input; `failure` knows why
 
     async def failure(self) -> HostError | None:
-        """Why the command ended, where it did."""
+        """Why the command ended, if it did."""
         try:
             async with asyncio.timeout(_GOODBYE_S):
                 await asyncio.shield(self._listening)
                 status = await self._child.status()
         except TimeoutError:
             return None
-        return after_login(self.host, status, self._told()) if status else None
+        return after_login(self.host, status, self._error_output()) if status else None
 
     async def close(self) -> None:
-        """End the child and whatever it started; nothing of it is left."""
+        """End the child and all processes it started."""
         self._child.end()
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
 
     async def _listen(self) -> None:
-        """Keep the last of what ssh says, and notice the login."""
+        """Keep the end of ssh's stderr, and detect the login."""
         with suppress(OSError):
             while data := await self._child.said.read(4096):
                 self._said += data
@@ -107,8 +106,8 @@ class OpenSshChannel:
                     self._logged_in.set()
                 del self._said[:-_SAID_BYTES]
 
-    def _told(self) -> str:
-        """What was said, less what ssh itself says of a login and a session that went well."""
+    def _error_output(self) -> str:
+        """The stderr, without the lines ssh prints for a successful login and session."""
         lines = self._said.decode(errors="replace").replace("\r", "").split("\n")
         return "\n".join(line for line in lines if not line.startswith(_CHATTER))
 
@@ -117,9 +116,9 @@ _CHATTER = ("Authenticated to ", "Transferred: ", "Bytes per second: ", "debug",
 
 
 async def open_channel(argv: Sequence[str], host: str, *, master_alive: bool) -> OpenSshChannel:
-    """Start ssh and wait for its login, which a master that is alive has behind it.
+    """Start ssh and wait for its login, which a live master has already done.
 
-    Raises HostError, or TransientError where another try may help; then the child is gone.
+    Raises HostError, or TransientError if a retry may help; the child has then ended.
     """
     channel = OpenSshChannel(host, await Child.start(argv))
     try:

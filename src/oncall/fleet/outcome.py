@@ -1,4 +1,4 @@
-"""What became of each host that was asked: an answer, or why there is none."""
+"""The outcome of querying a host: an answer, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from oncall.node.store.catalog import is_node_name
 
 Kind = Literal[
     "ok",
-    "no-data",  # it answers, and knows nothing of the job
+    "no-data",  # it answered, but has no evidence of the job
     "timeout",  # no answer in time
     "refused",  # no connection: refused, unreachable, no such host
-    "auth",  # it does not let us in
-    "hostkey",  # it is not the host it was, or not known
-    "no-agent",  # no oncall there
-    "version",  # an oncall too old or too new
-    "protocol",  # what it says is no answer
-    "interrupted",  # we did not wait for it
-    "error",  # it says itself what is wrong
+    "auth",  # login refused
+    "hostkey",  # host key unknown or changed
+    "no-agent",  # oncall not found there
+    "version",  # oncall there is too old or too new
+    "protocol",  # the answer is invalid
+    "interrupted",  # stopped before it answered
+    "error",  # it reported an error
 ]
 
 REASONS: dict[Kind, str] = {
@@ -32,10 +32,10 @@ REASONS: dict[Kind, str] = {
     "refused": "cannot be reached",
     "auth": "does not let us log in",
     "hostkey": "host key not verified",
-    "no-agent": "has no oncall",
-    "version": "oncall of another version",
-    "protocol": "answered nonsense",
-    "interrupted": "not waited for",
+    "no-agent": "oncall not found",
+    "version": "has an incompatible oncall version",
+    "protocol": "sent an invalid answer",
+    "interrupted": "interrupted before it answered",
     "error": "could not answer",
 }
 
@@ -44,7 +44,7 @@ _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b[0-9a-f]{1,4}(?:::?[0-9a-f
 
 
 class HostError(OncallError):
-    """A host that cannot be asked, or did not answer: raised by transports, shown as an Outcome."""
+    """A host that cannot be queried or did not answer: raised by transports, shown as Outcome."""
 
     def __init__(self, kind: Kind, message: str = "") -> None:
         self.kind = kind
@@ -53,7 +53,7 @@ class HostError(OncallError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one host. `status` is what the node said of itself, if it answered."""
+    """The outcome of one host. `status` is the node's status, if it answered."""
 
     host: str
     kind: Kind
@@ -64,14 +64,14 @@ class Outcome:
 
     @property
     def node(self) -> str:
-        """The node's own name, if it says one that a node can have; else what it was asked by."""
-        told = self.status.get("node")
-        return told if isinstance(told, str) and is_node_name(told) else self.host
+        """The name the node reports, if it is valid; else the host name it was queried by."""
+        name = self.status.get("node")
+        return name if isinstance(name, str) and is_node_name(name) else self.host
 
 
 def claimed_twice(outcomes: Iterable[Outcome]) -> dict[str, str]:
-    """Host -> why its name is not its own, of hosts that answered and say that they are a node
-    which another one is, too. The name is of the host that was asked by it, else of the first."""
+    """Host -> problem, of hosts that report the node name of another host. The name belongs to the
+    host that was queried by it, else to the first."""
     claims: dict[str, list[str]] = defaultdict(list)
     for outcome in outcomes:
         if outcome.kind == "ok":
@@ -81,14 +81,16 @@ def claimed_twice(outcomes: Iterable[Outcome]) -> dict[str, str]:
         own = node if node in hosts else hosts[0]
         for host in hosts:
             if host != own:
-                wrong[host] = f"says it is {node}, as {own} does: ask each node once, by one name"
+                wrong[host] = (
+                    f"reports the node name {node}, as {own} does: list each node only once"
+                )
     return wrong
 
 
 def jobs_of(outcome: Outcome) -> dict[str, int]:
-    """The jobs that a greeted host sees, with the last instant of each."""
-    told = outcome.status.get("jobs")
-    jobs = told.items() if isinstance(told, dict) else ()
+    """The jobs of a greeted host, with the time of the last evidence of each."""
+    reported = outcome.status.get("jobs")
+    jobs = reported.items() if isinstance(reported, dict) else ()
     return {
         name: seen["last_ns"]
         for name, seen in jobs
@@ -97,10 +99,9 @@ def jobs_of(outcome: Outcome) -> dict[str, int]:
 
 
 def jobs_on_our_clock(status: Mapping[str, Any], offset_ns: int) -> dict[str, Any]:
-    """The jobs that a node says it sees, their last instants on the console's clock: a node whose
-    clock is an hour behind has seen its job just now, too."""
-    told = status.get("jobs")
-    jobs = told.items() if isinstance(told, dict) else ()
+    """The jobs that a node reports, their last times converted to the console's clock."""
+    reported = status.get("jobs")
+    jobs = reported.items() if isinstance(reported, dict) else ()
     return {
         name: {**seen, "last_ns": seen["last_ns"] - offset_ns}
         for name, seen in jobs
@@ -108,11 +109,11 @@ def jobs_on_our_clock(status: Mapping[str, Any], offset_ns: int) -> dict[str, An
     }
 
 
-def alike(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Hosts by what they told, (host, message); a message that speaks of its own host, or of an
-    address, is one with those that differ in nothing else, and then names neither."""
+def alike(messages: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Hosts grouped by their message. Messages that differ only in their own host name or in an
+    address are one group, whose message contains HOST or ADDRESS instead."""
     groups: dict[str, list[tuple[str, str]]] = {}
-    for host, message in told:
+    for host, message in messages:
         own = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])")
         groups.setdefault(_ADDRESS.sub("ADDRESS", own.sub("HOST", message)), []).append(
             (host, message)

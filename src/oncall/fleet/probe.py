@@ -1,11 +1,11 @@
-"""Probes between nodes on demand: every node listens, some ping, and all of it ends with us.
+"""Probes between nodes on demand: every node listens, some ping.
 
-    greet     every host: may it be probed, and what is its clock
-    listen    every host: on which ports, by which NICs
-    ping      the pinging hosts: a few targets a request, in turns
+    greet     every host: may it be probed, and its clock
+    listen    every host: opens ports on its NICs
+    ping      the pinging hosts: a few targets per request, in turns
     send      neighbours in the list, at most one transfer of a node at a time
 
-Listening lives in the connection: closing it, by Ctrl-C too, leaves nothing behind.
+A node listens only while its connection is open, so Ctrl-C leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from oncall.fleet.transport import Transport
 from oncall.node.store.probe_request import MOST_TARGETS, ProbeRequest, ProbeTarget
 from oncall.node.store.wire import Request
 
-MOST_PEERS = 32  # that one node pings: of a larger fleet, so many by chance
-_PINGS_OF_A_REQUEST = 600  # three seconds: so long may a node be silent, and Ctrl-C wait
+MOST_PEERS = 32  # pinged by one node; chosen at random in a larger fleet
+_PINGS_OF_A_REQUEST = 600  # three seconds, which Ctrl-C may have to wait
 _LEAST_PROBED = 2
 
 
@@ -45,9 +45,9 @@ class ProbeOrder:
 
 @dataclass(frozen=True)
 class Probed:
-    """What came of it: an incident with `pings`, `bandwidths` and `clocks`, which the caller
-    closes; what became of each host; what was odd (host -> sentences); and why there were no
-    RDMA pings (reason -> hosts)."""
+    """The results: an incident with `pings`, `bandwidths` and `clocks`, which the caller closes;
+    the outcome of each host; oddities (host -> sentences); and why there were no RDMA pings
+    (reason -> hosts)."""
 
     incident: Incident
     outcomes: Mapping[str, Outcome]
@@ -58,7 +58,7 @@ class Probed:
 
 @dataclass(frozen=True)
 class _Listener:
-    """A host that listens, as it says itself."""
+    """Where a host listens, as it reports."""
 
     host: str
     node: str
@@ -77,14 +77,14 @@ async def probe_fleet(
     progress: Callable[[Progress], None] | None = None,
     begun: Callable[[Gather], object] = lambda _: None,
 ) -> Probed:
-    """Let hosts probe one another. Ctrl-C stops, and what has come so far is the result; so does
-    `stop` of what `begun` is told.
+    """Let hosts probe each other. Ctrl-C, or `stop` of the gather that `begun` receives, ends the
+    probe with the results so far.
 
-    Raises UsageError where fewer than two of them can be probed, or a source is not among them.
+    Raises UsageError if fewer than two hosts can be probed, or a source is not among them.
     """
     foreign = [host for host in order.sources if host not in hosts]
     if foreign:
-        raise UsageError(f"--from {foreign[0]}: it is not among the nodes to probe")
+        raise UsageError(f"--from {foreign[0]}: not one of the nodes to probe")
     with tempfile.TemporaryDirectory(prefix="oncall-probe-") as folder:
         async with Gather(
             transport, hosts, Window(), Path(folder), patience_s=patience_s, progress=progress
@@ -96,7 +96,7 @@ async def probe_fleet(
             answers = gather.answers
             incident, bad = merge_probes(answers)
             for host, problem in bad.items():
-                odd.setdefault(host, []).append(f"some of its answers cannot be read: {problem}")
+                odd.setdefault(host, []).append(f"cannot read some of its answers: {problem}")
             return Probed(
                 incident,
                 answers.outcomes,
@@ -107,7 +107,7 @@ async def probe_fleet(
 
 
 async def _listen(gather: Gather) -> dict[str, _Listener]:
-    """Have every host listen that can; host -> where."""
+    """Make all capable hosts listen; host -> where."""
     for host, outcome in (await gather.greet()).items():
         if outcome.kind == "ok" and (why := why_not_probed(outcome)):
             gather.leave_out(host, *why)
@@ -119,32 +119,32 @@ async def _listen(gather: Gather) -> dict[str, _Listener]:
         if outcome.kind != "ok":
             continue
         if (listener := _listener(outcome)) is None:
-            gather.leave_out(host, "protocol", "does not say where it listens")
+            gather.leave_out(host, "protocol", "did not report where it listens")
         else:
             listeners[host] = listener
     if len(listeners) < _LEAST_PROBED:
         raise UsageError(
-            f"a probe takes two nodes that answer: {what_became(gather.answers.outcomes)}"
+            f"a probe needs two nodes that answer: {what_became(gather.answers.outcomes)}"
         )
     return listeners
 
 
 def why_not_probed(outcome: Outcome) -> tuple[Kind, str] | None:
-    """Why a host that answers cannot be probed; None if it can."""
+    """Why a host that answered cannot be probed; None if it can."""
     if "probe" in (outcome.status.get("asks") or ()):
         return None
     if "asks" in outcome.status:
-        return "error", "our key there is for reading only (`--read-only` in authorized_keys)"
+        return "error", "your key there is read-only (`--read-only` in authorized_keys)"
     version = outcome.status.get("oncall_version")
-    return "version", f"oncall {version} there knows no probes: upgrade it"
+    return "version", f"oncall {version} there does not support probes: upgrade it"
 
 
 def _listener(outcome: Outcome) -> _Listener | None:
-    told = outcome.status.get("listening")
+    reported = outcome.status.get("listening")
     try:
-        nics = tuple((str(nic["nic"]), str(nic["address"])) for nic in told["nics"])  # type: ignore[index]
-        ports = int(told["udp_port"]), int(told["tcp_port"])  # type: ignore[index]
-        without = told.get("without_rdma")  # type: ignore[union-attr]
+        nics = tuple((str(nic["nic"]), str(nic["address"])) for nic in reported["nics"])  # type: ignore[index]
+        ports = int(reported["udp_port"]), int(reported["tcp_port"])  # type: ignore[index]
+        without = reported.get("without_rdma")  # type: ignore[union-attr]
     except (KeyError, TypeError, ValueError):
         return None
     return _Listener(outcome.host, outcome.node, *ports, nics, without) if nics else None
@@ -153,7 +153,8 @@ def _listener(outcome: Outcome) -> _Listener | None:
 async def _probe(
     gather: Gather, listeners: Mapping[str, _Listener], order: ProbeOrder
 ) -> tuple[bool, dict[str, list[str]]]:
-    """Ping, and send where wanted; whether targets were drawn by chance, and what was odd."""
+    """Ping and, if ordered, measure bandwidth. Returns whether targets were sampled, and the
+    oddities."""
     chance = random.Random()
     odd: dict[str, list[str]] = {}
     sources = [host for host in (order.sources or listeners) if host in listeners]
@@ -161,7 +162,7 @@ async def _probe(
     sampled = False
     for host in sources:
         peers = [each for each in listeners if each != host]
-        # Whoever is suspected is asked about everybody.
+        # With --from, a source pings all peers.
         if not order.sources and len(peers) > MOST_PEERS:
             peers, sampled = chance.sample(peers, MOST_PEERS), True
         plans[host] = [

@@ -1,7 +1,6 @@
-"""A node's side of `oncall probe`: it listens and pings as long as the console's connection holds.
+"""A node's side of `oncall probe`: listens and pings while the console is connected.
 
-Everything lives in the process that answers this one connection: when the console is gone, so are
-the sockets, and there is nothing to clean up.
+All sockets belong to the process that serves this connection and close with it.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ PINGS_PER_SECOND = 200.0
 TIMEOUT_NS = 500_000_000
 CHECK_BYTES = 128 * 2**20
 CHECK_S = 0.5
-_FIND_S = 3.0  # for asking all targets of a request where they take RDMA pings
+_FIND_S = 3.0  # to find the RDMA addresses of all targets of a request
 _FIND_EACH_S = 0.5
 _GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL | select.POLLRDHUP
 
 
 class ProbeNode:
-    """What one connection has listening, and what it asks to be probed."""
+    """Listens and pings for one connection."""
 
     def __init__(self, name: str, connection: int | None) -> None:
-        """`connection` is the descriptor that requests are read from: its end is the end of every
-        probe under way."""
+        """`connection` is the descriptor that requests are read from; when it ends, so do all
+        probes."""
         self._name = name
         self._nics: list[LocalNic] = []
         self._responding: list[Responding] = []
@@ -57,7 +56,7 @@ class ProbeNode:
             self._poll.register(connection, select.POLLRDHUP)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for each in self._responding:
             each.close()
         if self._receiver is not None:
@@ -65,11 +64,13 @@ class ProbeNode:
         self._responding, self._receiver = [], None
 
     def answer(self, request: Request) -> Iterator[Part | End]:
-        """Do what is asked. Raises WireError, OSError where nothing can listen."""
+        """Carry out the request. Raises WireError; OSError if it cannot listen."""
         probe = parse_probe(request.probe)
         self._nics = self._nics or local_nics()
         if any(target.here >= len(self._nics) for target in probe.targets):
-            raise WireError(f"this node has {len(self._nics)} NICs to probe by", "request")
+            raise WireError(
+                f"the request uses a NIC beyond the {len(self._nics)} of this node", "request"
+            )
         match probe.do:
             case "listen":
                 yield End({"listening": self._listen()})
@@ -126,14 +127,14 @@ class ProbeNode:
         return Pinger(nic.nic, StampedSocket(nic.address), TIMEOUT_NS)
 
     def _rdma_shot(self, target: ProbeTarget, by_rdma: dict[int, RdmaPinger]) -> list[Shot]:
-        """A ping by RDMA, if both ends can."""
+        """A ping by RDMA, if both ends support it."""
         nic = self._nics[target.here]
         if target.here not in by_rdma:
             with suppress(NoRdma):
                 by_rdma[target.here] = RdmaPinger(nic.nic, RdmaEndpoint(nic), TIMEOUT_NS)
         if target.here not in by_rdma:
             return []
-        # Many targets that do not answer must not look like a node that does not.
+        # Many unresponsive targets must not make this node look unresponsive.
         left_s = self._find_until - time.monotonic()
         where = (target.address, target.udp_port)
         found = find(where, nic.address, min(_FIND_EACH_S, left_s)) if left_s > 0 else None
@@ -154,7 +155,7 @@ class ProbeNode:
                     (each.address, each.tcp_port), nic.address, CHECK_BYTES, CHECK_S, self._is_over
                 )
             except OSError as error:
-                odd.append(f"no bytes could be sent to {each.node}: {error.strerror or error}")
+                odd.append(f"cannot send to {each.node}: {error.strerror or error}")
                 continue
             rows.append(
                 (
@@ -168,7 +169,7 @@ class ProbeNode:
 
 
 def _said(pingers: Sequence[Pinging]) -> list[str]:
-    """What was odd, over all NICs together."""
+    """The oddities of all NICs together."""
     total = Oddities()
     for pinger in pingers:
         total.add(pinger.oddities)

@@ -1,4 +1,4 @@
-"""Which hosts to ask, and how to reach them: what a command or a console was told, put together."""
+"""Which hosts to query and how to reach them, from the options and the configuration."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PATIENCE_S = 20.0
 
 @dataclass(frozen=True)
 class Reach:
-    """A transport, the hosts behind it, where they are named, the pace it bears (how long a host
-    may take for one phase, how many may send evidence at a time), and what silent hosts said."""
+    """A transport, its hosts and their source, the limits (time of a host for one phase, number of
+    hosts that send evidence at a time), and the last answers of hosts."""
 
     transport: Transport
     hosts: tuple[str, ...]
@@ -52,14 +52,14 @@ def reach_fleet(hosts: str | None, inventory: Path | None) -> Reach:
 
 
 def reach_shards(folders: Mapping[str, Path]) -> Reach:
-    """Nodes whose shards lie in folders here (node -> folder), by the same way as nodes."""
+    """Nodes whose shards are in local folders (node -> folder)."""
     transport = LocalTransport(folders, in_process=True)
     return Reach(transport, tuple(folders), "shards", LOCAL_PATIENCE_S, LOCAL_AT_ONCE)
 
 
 @asynccontextmanager
 async def opened(transport: Transport) -> AsyncIterator[Transport]:
-    """The transport, with what it shares between hosts open: only some have anything."""
+    """The transport, entered if it is a context manager."""
     if isinstance(transport, AbstractAsyncContextManager):
         async with transport:
             yield transport

@@ -1,5 +1,5 @@
-"""What the rings on a node tell of the processes that record: who lives, in which job, what was
-dropped. Looked at from outside, without taking a record."""
+"""The state of the rings on a node: which processes live, their jobs, and dropped records. Consumes
+no records."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from oncall.node.rings.unrecorded import in_words, unrecorded
 from oncall.node.store.places import rings_dir
 
 _MOST_PROBLEMS = 4
-_MOST_LOOKED_AT = 4_096  # anybody may leave files there
+_MOST_LOOKED_AT = 4_096  # anybody may create files there
 
 
 def ring_states(run: Path) -> dict[str, Any]:
-    """Counts of rings `alive`, `ended` and `died`, records `dropped` by those alive, the ranks
-    that record by job, processes that are not recorded and why, and what could not be looked at."""
+    """Counts of rings `alive`, `ended` and `died`, records `dropped` by those alive, the recording
+    ranks by job, processes that are not recorded and why, and unreadable rings."""
     states: Counter[str] = Counter(alive=0, ended=0, died=0, dropped=0)
     jobs: dict[str, list[int]] = defaultdict(list)
     problems: list[str] = []
@@ -35,10 +35,10 @@ def ring_states(run: Path) -> dict[str, Any]:
         except (OncallError, OSError) as error:
             problems.append(str(error))
     more = len(problems) - _MOST_PROBLEMS
-    told = problems[:_MOST_PROBLEMS] + ([f"and {more} rings more"] if more > 0 else [])
+    shown = problems[:_MOST_PROBLEMS] + ([f"and {more} more rings"] if more > 0 else [])
     return {
         **states,
         "jobs": {job: sorted(ranks) for job, ranks in jobs.items()},
         "unrecorded": list(in_words(unrecorded(rings_dir(run))))[:_MOST_PROBLEMS],
-        "problems": told,
+        "problems": shown,
     }

@@ -1,8 +1,7 @@
-"""Child processes that can be left at any moment, and leave nothing behind.
+"""Child processes that can be abandoned at any moment without leaving anything behind.
 
-Python 3.11's own asyncio children hang where they are interrupted while they start (cpython
-103847). Here starting and ending are single steps that nothing can come between; only reading
-and writing wait.
+Python 3.11's asyncio children hang if interrupted while they start (cpython issue 103847). Here
+starting and ending are atomic; only reading and writing wait.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from oncall.fleet.outcome import HostError
 
 
 class Child:
-    """A running program in a process group of its own. `output` is its stdout, `said` its
-    stderr, `input` its stdin. Whoever started it calls `end`."""
+    """A running program in its own process group. `output` is its stdout, `said` its stderr,
+    `input` its stdin. The caller must call `end`."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -31,7 +30,7 @@ class Child:
 
     @classmethod
     async def start(cls, argv: Sequence[str]) -> Child:
-        """Run a program by its argument list. Raises HostError where that cannot be."""
+        """Run a program by its argument list. Raises HostError if that fails."""
         with ExitStack() as sockets:
             (ours, theirs), (hearing, saying) = _pair(sockets), _pair(sockets)
             try:
@@ -40,11 +39,13 @@ class Child:
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
                     stderr=saying.fileno(),
-                    # Ctrl-C is ours to handle, and all that it starts can be ended together.
+                    # We handle Ctrl-C, and can end all processes of the group together.
                     start_new_session=True,
                 )
             except FileNotFoundError:
-                raise HostError("error", f"no {argv[0]} here: install OpenSSH's client") from None
+                raise HostError(
+                    "error", f"{argv[0]} not found on this machine: install OpenSSH's client"
+                ) from None
             except OSError as error:
                 raise HostError("error", f"{argv[0]}: {error.strerror}") from None
             theirs.close()
@@ -64,12 +65,12 @@ class Child:
     async def status(self) -> int:
         """The exit status, once it has ended; that of a signal is negative."""
         while (status := self._process.poll()) is None:  # noqa: ASYNC110
-            # Its streams have ended by now, as a rule: this is a matter of milliseconds.
+            # Its streams have usually ended by now: this takes milliseconds.
             await asyncio.sleep(0.005)
         return status
 
     def end(self) -> None:
-        """Make sure that the program and all it started is gone. Does not wait for the loop."""
+        """Kill the program and all processes it started. Does not wait for the event loop."""
         # The group outlives its leader: a jump host's ssh is in it too.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -81,7 +82,7 @@ class Child:
 async def run_program(argv: Sequence[str], most_s: float) -> tuple[int, bytes, bytes]:
     """Run a program without input; returns its exit status, stdout and stderr.
 
-    Raises HostError where it cannot be run or does not end in time; then it is gone.
+    Raises HostError if it cannot be run or does not end in time; it is then killed.
     """
     child = await Child.start(argv)
     try:
@@ -90,7 +91,7 @@ async def run_program(argv: Sequence[str], most_s: float) -> tuple[int, bytes, b
             output, said = await asyncio.gather(child.output.read(), child.said.read())
             return await child.status(), output, said
     except TimeoutError:
-        raise HostError("timeout", f"{argv[0]} takes over {most_s:g} s") from None
+        raise HostError("timeout", f"{argv[0]} did not end within {most_s:g} s") from None
     finally:
         child.end()
 

@@ -1,8 +1,7 @@
-"""What OpenSSH's configuration says of a host, as `ssh -G` resolves it.
+"""OpenSSH's configuration of a host, as `ssh -G` resolves it.
 
-OpenSSH alone knows its configuration in full: Include, Match exec, canonical names, the
-distribution's own additions. So it is asked, once a host (about 4 ms), and nobody else parses
-ssh_config here.
+Only OpenSSH handles its configuration in full: Include, Match exec, canonical names, additions of
+distributions. So `ssh -G` is run once per host (about 4 ms), and ssh_config is not parsed here.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from oncall.fleet.outcome import HostError
 from oncall.fleet.ssh_child import run_program
 
 _AT_ONCE = 8  # `ssh -G` running at a time
-_MOST_S = 20.0  # canonical names ask the name servers, Match exec runs a program
+_MOST_S = 20.0  # canonical names query name servers, Match exec runs a program
 _MOST_HOPS = 8
 _HOP = re.compile(
     r"(?:ssh://)?(?:([^@/\s]+)@)?(\[[^\]\s]+\]|[^:@/\s\[\]-][^:@/\s]*)(?::([0-9]+))?/?"
@@ -42,12 +41,12 @@ class SshOptions:
     jumps: tuple[SshOptions, ...] = ()
 
     def get(self, keyword: str, default: str = "") -> str:
-        """The option's first value; `default` where it is not set or `none`."""
+        """The option's first value; `default` if it is not set or `none`."""
         values = self.values.get(keyword, ())
         return default if not values or values[0] == "none" else values[0]
 
     def number(self, keyword: str, default: int) -> int:
-        """The option as a whole number; `default` where it is none."""
+        """The option as an integer; `default` if it is not one."""
         value = self.get(keyword)
         return int(value) if value.isdecimal() else default
 
@@ -84,7 +83,7 @@ class SshOptions:
 
 
 def parse_options(output: str) -> dict[str, tuple[str, ...]]:
-    """`ssh -G`'s output: one keyword and its value a line, some keywords repeated."""
+    """The output of `ssh -G`: a keyword and its value per line, some keywords repeated."""
     values: dict[str, tuple[str, ...]] = {}
     for line in output.splitlines():
         keyword, _, value = line.strip().partition(" ")
@@ -95,7 +94,7 @@ def parse_options(output: str) -> dict[str, tuple[str, ...]]:
 
 
 class Resolver:
-    """Asks `ssh -G`, once for each host and jump host, a few at a time."""
+    """Runs `ssh -G` once for each host and jump host, a few at a time."""
 
     def __init__(self, ssh: str = "ssh", options: Sequence[str] = ()) -> None:
         self.ssh = ssh
@@ -106,32 +105,32 @@ class Resolver:
     async def resolve(self, host: str) -> SshOptions:
         """The options in force for a host, with those of the jump hosts on the way.
 
-        Raises HostError where the configuration itself is wrong, or there is no ssh.
+        Raises HostError if the configuration is wrong or ssh is not installed.
         """
         return await self._resolve(host, (), 0)
 
     async def defaults(self) -> Mapping[str, tuple[str, ...]]:
-        """The options in force where no configuration says anything."""
+        """The options in force without any configuration."""
         return await self._ask(("-F", "none"), "localhost")
 
     async def close(self) -> None:
-        """Stop what is still being asked."""
+        """Cancel running queries."""
         for task in self._known.values():
             task.cancel()
         await asyncio.gather(*self._known.values(), return_exceptions=True)
 
     async def _resolve(self, host: str, words: tuple[str, ...], depth: int) -> SshOptions:
-        # As ssh itself does, a jump host is reached by the same file and no other option.
+        # As in ssh, only the configuration file applies to a jump host, no other option.
         options = self.options if depth == 0 else _file_words(self.options)
         values = await self._ask((*options, *words), host)
-        told = SshOptions(host, values, words)
-        route = told.get("proxyjump")
+        direct = SshOptions(host, values, words)
+        route = direct.get("proxyjump")
         if not route:
-            return told
+            return direct
         if depth >= _MOST_HOPS:
-            raise HostError("error", f"ProxyJump does not end: {host} is {depth} hops away")
+            raise HostError("error", f"ProxyJump loops: {host} is {depth} hops away")
         *before, last = [hop.strip() for hop in route.split(",")]
-        # As ssh itself does: the last hop is reached through those before it, -J says so.
+        # As in ssh, the last hop is reached through those before it, with -J.
         hop, hop_words = _hop(last)
         if before:
             hop_words += ("-J", ",".join(before))
@@ -142,20 +141,20 @@ class Resolver:
         key = (*words, "--", host)
         if key not in self._known:
             self._known[key] = _background(self._run(key, host))
-        # Hosts share the answer for a jump host: one that is interrupted must not stop it.
+        # Hosts share the answer for a jump host: an interrupted one must not cancel it.
         return await asyncio.shield(self._known[key])
 
     async def _run(self, words: Sequence[str], host: str) -> dict[str, tuple[str, ...]]:
         async with self._at_once:
             code, output, said = await run_program([self.ssh, "-G", "-T", *words], _MOST_S)
         if code:
-            problem = said.decode(errors="replace").strip().splitlines() or ["no reason given"]
+            problem = said.decode(errors="replace").strip().splitlines() or ["no message"]
             raise HostError("error", f"ssh -G {fold_hosts([host])}: {problem[-1]}")
         return parse_options(output.decode(errors="replace"))
 
 
 def _file_words(options: Sequence[str]) -> tuple[str, ...]:
-    """Of ssh's options the one that names its configuration file: the last counts."""
+    """The option that names ssh's configuration file, if any: the last one counts."""
     words: tuple[str, ...] = ()
     for number, word in enumerate(options):
         if word.startswith("-F"):
@@ -167,15 +166,15 @@ def _background(
     work: Coroutine[None, None, dict[str, tuple[str, ...]]],
 ) -> asyncio.Task[dict[str, tuple[str, ...]]]:
     task = asyncio.create_task(work)
-    # Where everyone who waited was interrupted, nobody asks for its failure.
+    # Retrieve the exception even if all waiters were interrupted, or asyncio would log it.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task
 
 
 def _hop(text: str) -> tuple[str, tuple[str, ...]]:
-    """A hop of ProxyJump, `[user@]host[:port]`, as host and the words that make ssh use it so."""
+    """A hop of ProxyJump, `[user@]host[:port]`, as host and ssh's arguments for user and port."""
     match = _HOP.fullmatch(text)
     if not match:
-        raise HostError("error", f"ProxyJump {text}: is no [user@]host[:port]")
+        raise HostError("error", f"ProxyJump {text}: expected [user@]host[:port]")
     words = [*(["-l", match[1]] if match[1] else []), *(["-p", match[3]] if match[3] else [])]
     return match[2].strip("[]"), tuple(words)

@@ -15,8 +15,8 @@ from oncall.fleet.ssh_config import SshOptions
 
 @dataclass(frozen=True)
 class KeyFiles:
-    """What lies on disk: private keys that can be used without a person, public halves of those
-    that the agent may hold, certificates; and what AsyncSSH cannot use (`foreign`)."""
+    """Keys on disk: private keys without passphrase, public halves of keys that the agent may
+    hold, certificates; and files that AsyncSSH cannot use (`foreign`)."""
 
     private: tuple[asyncssh.SSHKey, ...] = ()
     public: tuple[asyncssh.SSHKey, ...] = ()
@@ -38,7 +38,7 @@ def identity_files(options: SshOptions) -> tuple[tuple[str, ...], tuple[str, ...
 
 
 def read_key_files(keys: Sequence[str], certificates: Sequence[str]) -> KeyFiles:
-    """Read them; what is encrypted counts as its public half, for only an agent can use it."""
+    """Read the files. An encrypted key is read as its public half: only an agent can use it."""
     private: list[asyncssh.SSHKey] = []
     public: list[asyncssh.SSHKey] = []
     foreign: list[str] = []
@@ -56,7 +56,7 @@ def read_key_files(keys: Sequence[str], certificates: Sequence[str]) -> KeyFiles
             elif os.access(path, os.R_OK):
                 foreign.append(path)
         else:
-            # A key on a security token wants a finger; OpenSSH knows how to ask.
+            # A key on a security token needs a touch, which only OpenSSH supports.
             if key.get_algorithm().startswith("sk-"):
                 foreign.append(path)
             else:
@@ -67,7 +67,7 @@ def read_key_files(keys: Sequence[str], certificates: Sequence[str]) -> KeyFiles
 
 @dataclass
 class Keys:
-    """Key files read once for all hosts, and the agents that hold more."""
+    """Key files, read once for all hosts, and agents."""
 
     _files: dict[tuple[tuple[str, ...], tuple[str, ...]], KeyFiles] = field(default_factory=dict)
     _agents: dict[str, asyncio.Task[asyncssh.SSHAgentClient | None]] = field(default_factory=dict)
@@ -80,8 +80,8 @@ class Keys:
         return self._files[named]
 
     async def pairs(self, options: SshOptions) -> list[asyncssh.SSHKeyPair]:
-        """Key pairs for one login, in OpenSSH's order: those of the agent that the configuration
-        names, its others unless IdentitiesOnly, then the files."""
+        """Key pairs for one login, in OpenSSH's order: the configured ones in the agent, its other
+        keys unless IdentitiesOnly, then the files."""
         files = self.files(options)
         named = {key.public_data for key in (*files.private, *files.public)}
         named |= {certificate.key.public_data for certificate in files.certificates}
@@ -90,7 +90,7 @@ class Keys:
         others = [pair for pair in held if pair.key_public_data not in named]
         in_agent = {pair.key_public_data for pair in first}
         on_disk = [key for key in files.private if key.public_data not in in_agent]
-        # A server counts tries: a certificate first, then what it was made for.
+        # A server limits attempts: a certificate comes before its key.
         agents = first if options.get("identitiesonly") == "yes" else first + others
         return [
             *_with_certificates(agents, files.certificates),
@@ -98,7 +98,7 @@ class Keys:
         ]
 
     async def close(self) -> None:
-        """Let go of the agents."""
+        """Close the connections to agents."""
         for task in self._agents.values():
             if (agent := await task) is not None:
                 agent.close()
@@ -137,7 +137,7 @@ async def _connect_agent(path: str) -> asyncssh.SSHAgentClient | None:
 def _with_certificates(
     pairs: Sequence[asyncssh.SSHKeyPair], certificates: Sequence[asyncssh.SSHCertificate]
 ) -> list[asyncssh.SSHKeyPair]:
-    """The agent's keys, each before it with the certificate that a file has for it."""
+    """The agent's keys, with their certificates from files."""
     certified = {certificate.key.public_data: certificate for certificate in certificates}
     for pair in pairs:
         if not pair.has_cert and (certificate := certified.get(pair.key_public_data)):

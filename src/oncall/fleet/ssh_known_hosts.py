@@ -1,8 +1,7 @@
-"""Host keys that OpenSSH's known_hosts files vouch for, looked up as OpenSSH does.
+"""Look up host keys in known_hosts files as OpenSSH does.
 
-AsyncSSH reads one file well; here is what it lacks: files that are not there, lines that are
-wrong (passed over, as OpenSSH does), and thousands of hashed names, each of which costs a keyed
-hash a host.
+Adds what AsyncSSH lacks: missing files, invalid lines (ignored, as by OpenSSH), and thousands of
+hashed names, each of which costs one keyed hash per host.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from oncall.fleet.ssh_config import SshOptions
 
 
 class HostKeys(NamedTuple):
-    """What is known of one host, in the order that AsyncSSH takes it."""
+    """The known keys of one host, in the order that AsyncSSH expects."""
 
     host_keys: Sequence[asyncssh.SSHKey] = ()
     authorities: Sequence[asyncssh.SSHKey] = ()
@@ -32,7 +31,7 @@ class HostKeys(NamedTuple):
 
 
 class _HashedLine(NamedTuple):
-    """A line whose host is hidden, and the same line as it would read for any host."""
+    """A line with a hashed host name, and the same line with `*` as host name."""
 
     salt: bytes
     digest: bytes
@@ -46,7 +45,7 @@ class _HashedLine(NamedTuple):
 
 
 class KnownHosts:
-    """The content of known_hosts files; those that cannot be read count as empty."""
+    """The content of known_hosts files; unreadable files count as empty."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._plain = asyncssh.import_known_hosts("")
@@ -60,7 +59,7 @@ class KnownHosts:
                 self._add(line.strip())
 
     def _add(self, line: str) -> None:
-        # As OpenSSH: a line that is wrong vouches for nobody.
+        # As in OpenSSH, invalid lines are ignored.
         with suppress(ValueError):
             match line.split():
                 case [marker, hashed, *key] if marker[0] == "@" and hashed.startswith("|1|"):
@@ -71,10 +70,10 @@ class KnownHosts:
                     self._plain.load(line)
 
     def of(self, options: SshOptions) -> HostKeys:
-        """What is known of the host of `options`: by its alias, or its name and port."""
+        """The known keys of the host of `options`, by its alias, or its name and port."""
         found = [self._match(name) for name in _names(options)]
         revoked = [key for known in found for key in known.revoked]
-        # The first name of which a key is known counts; what is revoked is so for all.
+        # The first name with a known key counts; a revoked key is revoked for all names.
         known = next(filter(None, found), HostKeys())
         least_bits = options.number("requiredrsasize", 1024)
         strong = [key for key in known.host_keys if _bits(key) >= least_bits]
@@ -83,7 +82,7 @@ class KnownHosts:
         return HostKeys(strong, authorities, revoked)
 
     def _match(self, name: str) -> HostKeys:
-        # Names only: without CheckHostIP an address vouches for nobody.
+        # Names only: without CheckHostIP, addresses are not looked up.
         plain = self._plain.match(name, "", None)
         lines = [
             line.of_anyone
@@ -95,7 +94,7 @@ class KnownHosts:
 
 
 def _names(options: SshOptions) -> tuple[str, ...]:
-    """The names to look up, the first that is known counts."""
+    """The names to look up; the first known one counts."""
     if alias := options.get("hostkeyalias"):
         return (alias.lower(),)
     name = options.hostname.lower()
@@ -103,8 +102,8 @@ def _names(options: SshOptions) -> tuple[str, ...]:
 
 
 def _may_sign(key: asyncssh.SSHKey, permitted: Sequence[str]) -> bool:
-    """Whether CASignatureAlgorithms lets an authority with this key vouch for hosts. For RSA both
-    algorithms are permitted or none: choose.py sees to that."""
+    """Whether CASignatureAlgorithms allows an authority with this key. choose.py checks that for
+    RSA both algorithms are allowed or neither."""
     if permitted == [""]:
         return True
     name = key.get_algorithm()

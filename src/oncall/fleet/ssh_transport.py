@@ -1,4 +1,4 @@
-"""Reaches hosts over SSH: each the quickest way that its configuration allows.
+"""Reach hosts over SSH, each by the fastest transport that its configuration allows.
 
 async with SshTransport(configuration) as transport:
     async with transport.connect("gpu017") as connection:
@@ -19,7 +19,7 @@ from oncall.fleet.ssh_config import Resolver, SshOptions
 from oncall.fleet.ssh_window import Window, open_patiently
 from oncall.fleet.transport import Connection
 
-_MARGIN_S = 2.0  # beyond ssh's own time limit, so that ssh can say itself what it waited for
+_MARGIN_S = 2.0  # beyond ssh's own time limit, so that ssh can report its own timeout
 
 
 class SshTransport:
@@ -58,15 +58,15 @@ class SshTransport:
         return await self._resolver.resolve(host)
 
     async def choice(self, options: SshOptions) -> Choice:
-        """The transport that a host is reached by, and why."""
+        """The transport for a host, and why."""
         wanted = self._configuration.transport
         if wanted == "openssh":
-            return Choice(wanted, "the configuration says so")
+            return Choice(wanted, "set in the configuration")
         connections = await self._shared()
         choice = choose(options, await self._resolver.defaults(), connections.keys)
         if wanted == "auto" or choice.transport == wanted:
             return choice
-        return Choice(wanted, f"the configuration says so, passing over {choice.why}")
+        return Choice(wanted, f"set in the configuration, ignoring {choice.why}")
 
     async def _open(
         self, options: SshOptions, choice: Choice
@@ -100,7 +100,7 @@ class SshTransport:
     async def _shared(self) -> Connections:
         if self._connections is None:
             defaults = await self._resolver.defaults()
-            # Another host may have been quicker while we asked.
+            # Another host may have created them meanwhile.
             self._connections = self._connections or Connections(
                 dict(defaults), self._configuration.connect_timeout_s
             )

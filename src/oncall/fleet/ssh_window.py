@@ -1,10 +1,9 @@
-"""How many logins at a time, and which failures are tried again.
+"""Limit concurrent logins and retry those that a server drops.
 
-A server drops logins beyond its MaxStartups (OpenSSH: from 10 at a time, at random), and a jump
-host meets those of a whole fleet. So new connections pass through a window, a narrower one for
-those that share a jump host, and a drop is met with another try a little later. What will not
-change by itself - a key that is refused, a host key that is wrong, silence for a whole timeout -
-is never tried again.
+A server drops logins beyond its MaxStartups (OpenSSH: at random from 10 at a time), and a jump host
+gets those of a whole fleet. So the number of concurrent logins is limited, more strictly through a
+jump host, and a dropped login is retried after a pause. A refused key, a wrong host key and a
+timeout are not retried.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Window:
     async def room(self, through: str | None) -> AsyncIterator[None]:
         """Wait for room, for a connection that itself logs in to the jump host `through`."""
         async with AsyncExitStack() as held:
-            # The narrow door first: who waits there must not fill the wide one.
+            # The smaller limit first: waiting for it must not use up the larger one.
             if through is not None:
                 await held.enter_async_context(self._through[through])
             await held.enter_async_context(self._direct)
@@ -49,9 +48,9 @@ async def open_patiently(
     through: str | None,
     most_s: float,
 ) -> Opened:
-    """Open a connection within the window, each try within `most_s`; a drop is tried again.
+    """Open a connection within the window, each attempt within `most_s`; retry dropped logins.
 
-    Raises HostError: that of the last try.
+    Raises the HostError of the last attempt.
     """
     for number in range(TRIES):
         try:
@@ -62,6 +61,6 @@ async def open_patiently(
         except TransientError:
             if number == TRIES - 1:
                 raise
-        # Doubling, and each host at a time of its own, or all would come back together.
+        # Doubling with jitter, or all hosts would retry at the same time.
         await asyncio.sleep(_FIRST_PAUSE_S * 2**number * random.uniform(0.5, 1.5))
     raise AssertionError("the last try returns or raises")

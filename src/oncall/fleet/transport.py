@@ -1,12 +1,12 @@
-"""How a console reaches nodes: one protocol, whatever carries the bytes.
+"""How a console queries nodes: one protocol over any byte channel.
 
     async with transport.connect("gpu017") as connection:
         await connection.measure_clock()
         end = await connection.ask(Request("digest", job="llama"), FolderSink(folder, "gpu017"))
 
-A transport opens a channel to `oncall node serve` on a host: bytes in, bytes out. Everything
-above that is here, once: frames, limits, time limits, the clock. Each answer goes to disk as it
-comes, so memory stays bounded however many nodes answer at once.
+A transport opens a byte channel to `oncall node serve` on a host. Frames, size and time limits and
+the clock are handled here. Each answer goes to disk as it arrives, so memory stays bounded however
+many nodes answer at once.
 """
 
 from __future__ import annotations
@@ -48,45 +48,45 @@ class Channel(Protocol):
     """Bytes to and from `oncall node serve` on a host."""
 
     async def write(self, data: bytes) -> None:
-        """Send; returns when it is on its way. Raises OSError or HostError."""
+        """Send; returns once buffered. Raises OSError or HostError."""
 
     async def read(self, most_bytes: int) -> bytes:
-        """The next bytes; b"" at the end. Raises OSError, or HostError where it is known why."""
+        """The next bytes; b"" at the end. Raises OSError, or HostError if the reason is known."""
 
     async def failure(self) -> HostError | None:
         """Why the channel ended before an answer did (exit status, stderr), if that is known.
 
-        Called once after the end, or after a first line that is no frame."""
+        Called once after the end, or after a first line that is not a frame."""
 
 
 class Transport(Protocol):
-    """Reaches hosts. Retries are its own matter: `connect` fails once it is of no use to go on."""
+    """Reaches hosts. `connect` retries by itself and fails when retrying is useless."""
 
     def connect(self, host: str) -> AbstractAsyncContextManager[Connection]:
-        """A connection to the host's endpoint, closed on leaving, with nothing left behind.
+        """A connection to the host's endpoint, closed on leaving.
 
         Raises HostError."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A node's clock less the console's at `at_ns` (the node's), wrong by at most `error_ns`."""
+    """A node's clock minus the console's at `at_ns` (node's clock), accurate to `error_ns`."""
 
     at_ns: int
     offset_ns: int
     error_ns: int
 
 
-def _is_instant(told: object) -> TypeGuard[int]:
-    """Whether a node's word for an instant can be one: a difference of two must fit a column."""
-    return isinstance(told, int) and not isinstance(told, bool) and 0 <= told < _MOST_INSTANT_NS
+def _is_instant(value: object) -> TypeGuard[int]:
+    """Whether the value is a valid time: a difference of two must fit in a column."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_INSTANT_NS
 
 
 class NoSink:
-    """For requests whose answer has no parts."""
+    """The sink of requests whose answer has no parts."""
 
     def part(self, table: str, rows: int) -> IO[bytes]:  # noqa: ARG002
-        raise WireError(f"sent rows of {table} that nobody asked for")
+        raise WireError(f"sent rows of {table} that were not requested")
 
 
 class FolderSink:
@@ -105,7 +105,7 @@ class FolderSink:
 
 
 class Connection:
-    """A node's endpoint, reached: one question after the other."""
+    """A connection to a node's endpoint; takes one request at a time."""
 
     def __init__(
         self,
@@ -116,8 +116,8 @@ class Connection:
         limits: Limits = USUAL_LIMITS,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """`silence_s`: how long the node may send nothing while we wait for it. `progress` is
-        told of the bytes as they come."""
+        """`silence_s`: the time limit without any bytes from the node. `progress` is called with
+        the number of bytes received."""
         self.host = host
         self.channel = channel
         self.clock: Clock | None = None
@@ -128,15 +128,15 @@ class Connection:
         self._fresh = True
 
     async def ask(self, request: Request, sink: Sink | None = None) -> End:
-        """Ask, and read the whole answer into the sink. Raises HostError; after that, close."""
+        """Send a request and read the answer into the sink. After a HostError, close."""
         decoder = FrameDecoder(sink or NoSink(), self._limits)
         try:
             await self._send(request.line())
             return await self._receive(decoder)
         except WireError as error:
-            raise await self._told(error) from error
+            raise await self._explained(error) from error
         except TimeoutError:
-            raise HostError("timeout", f"sent nothing for {self._silence_s:g} s") from None
+            raise HostError("timeout", f"no data for {self._silence_s:g} s") from None
         except OSError as error:
             raise HostError("error", error.strerror or str(error)) from error
         finally:
@@ -144,23 +144,23 @@ class Connection:
             self._fresh = False
 
     async def hello(self, request: Request | None = None) -> End:
-        """Ask what the node is and runs. Raises HostError: `version` if we cannot understand it."""
+        """Query the node's status. Raises HostError, of kind `version` if incompatible."""
         end = await self.ask(request or Request("hello"))
         try:
             check_versions(end.status)
         except WireError as error:
-            raise await self._told(error) from error
+            raise await self._explained(error) from error
         return end
 
     async def measure_clock(self, times: int = 3) -> Clock:
-        """The node's clock against ours, from the quickest of some round trips (NTP's way)."""
+        """The node's clock offset, from the fastest of some round trips, as in NTP."""
         for _ in range(times):
             sent_ns, began_ns = time.time_ns(), time.monotonic_ns()
             end = await self.ask(Request("clock"))
             took_ns = time.monotonic_ns() - began_ns
             received, answered = end.status.get("received_ns"), end.status.get("answered_ns")
             if not _is_instant(received) or not _is_instant(answered):
-                raise HostError("protocol", "does not tell its clock")
+                raise HostError("protocol", "the answer has no clock readings")
             offset_ns = (received + answered - 2 * sent_ns - took_ns) // 2
             error_ns = max(0, took_ns - max(0, answered - received)) // 2 + 1
             if self.clock is None or error_ns < self.clock.error_ns:
@@ -173,7 +173,7 @@ class Connection:
             async with asyncio.timeout(self._silence_s):
                 await self.channel.write(line)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # it has gone: what it said last tells more
+            pass  # it closed the connection: its last output says why
 
     async def _receive(self, decoder: FrameDecoder) -> End:
         while True:
@@ -184,12 +184,12 @@ class Connection:
             self.bytes += len(data)
             if self.progress is not None:
                 self.progress(len(data))
-            # A disk is slower than a queue: parts are written while other hosts are read.
+            # Parts are written to disk while other hosts are read.
             if (end := decoder.feed(data)) is not None:
                 return end
 
-    async def _told(self, error: WireError) -> HostError:
-        """What the channel knows of its end, or else what the answer itself says."""
+    async def _explained(self, error: WireError) -> HostError:
+        """The error as the channel explains it, else as the answer does."""
         ended = error.reason == "broken-off"
         if ended or (error.reason == "protocol" and self._fresh):
             known = await self.channel.failure()

@@ -1,4 +1,4 @@
-"""Archives of recordings: what engineers mail each other is unpacked for the time of the import."""
+"""Unpack archives of recordings for the time of the import."""
 
 from __future__ import annotations
 

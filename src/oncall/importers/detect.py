@@ -19,7 +19,7 @@ from oncall.importers.jobs import Recording, choose
 from oncall.importers.printable import printable
 
 _HEAD_BYTES = 16384
-_MOST_TOLD = 3
+_MOST_SHOWN = 3
 _BESIDE_EVIDENCE = {
     *(".cfg", ".csv", ".html", ".ini", ".log", ".md", ".oncall", ".pdf", ".png", ".py", ".rst"),
     *(".sh", ".svg", ".toml", ".txt", ".yaml", ".yml"),
@@ -78,7 +78,7 @@ def _placed(error: BadInput, found: Unpacked) -> BadInput:
     if len(found.problems) == 1 and len(found.paths) == 1:
         return BadInput(place, next(iter(found.problems.values())))
     said = [f"{archive}: {problem}" for archive, problem in found.problems.items()]
-    return BadInput(place, "; ".join([problem, *said[:_MOST_TOLD]]))
+    return BadInput(place, "; ".join([problem, *said[:_MOST_SHOWN]]))
 
 
 def _load(given: Unpacked, incident: Incident, job: str | None, risk_the_job: bool) -> str:
@@ -149,7 +149,7 @@ def _sniff(path: Path, explicit: bool) -> _File:
         head = files.head(path, _HEAD_BYTES)
     except Unreadable as error:
         problem = str(error)
-        # An address (ras://host:port) is no file, but an importer may know it.
+        # An address (ras://host:port) is not a file, but an importer may know it.
         if explicit and not any(importer.recognises(path, head) for importer in importers()):
             raise BadInput(str(path), problem) from error
     found = (importer for importer in importers() if importer.recognises(path, head))
@@ -215,9 +215,9 @@ def _found_instead(files: Sequence[_File]) -> str:
     """` (3 files, none readable: a: empty or unreadable file ...)`, to see a wrong path at once."""
     if not files:
         return " (no file at all)"
-    told = ", ".join(f"{file.path.name}: {_problem(file)}" for file in files[:_MOST_TOLD])
-    more = f" and {len(files) - _MOST_TOLD:,} more" if len(files) > _MOST_TOLD else ""
-    return f" ({told}{more})"
+    shown = ", ".join(f"{file.path.name}: {_problem(file)}" for file in files[:_MOST_SHOWN])
+    more = f" and {len(files) - _MOST_SHOWN:,} more" if len(files) > _MOST_SHOWN else ""
+    return f" ({shown}{more})"
 
 
 def _refuse_nothing_read(incident: Incident, job: str) -> None:

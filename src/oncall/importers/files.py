@@ -1,7 +1,7 @@
-"""The files of recordings: opened without harm, looked at in number, read as far as the bounds go.
+"""The files of recordings: opened safely, listed and read within the bounds.
 
-A folder of dumps holds named pipes (PyTorch's own), links in circles, and files that grow, vanish
-or may not be read. What is no regular file is never opened to its end, and nothing waits for it.
+A folder of dumps may contain named pipes (PyTorch's own), cycles of links, and files that grow,
+vanish or may not be read. Only regular files are read, and nothing blocks on others.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def whole(path: Path, factor: float, bounds: Bounds = USUAL) -> bytes:
     there, and what has no size (in /proc) to the first mebibyte.
     """
     with open_file(path) as file:
-        told = os.fstat(file.fileno()).st_size
-        check_document(told, factor, bounds)
-        return _read(file, told or _CHUNK_BYTES)
+        size = os.fstat(file.fileno()).st_size
+        check_document(size, factor, bounds)
+        return _read(file, size or _CHUNK_BYTES)
 
 
 def modified_ns(path: Path) -> int:
@@ -164,8 +164,8 @@ def files_in(folder: Path, suffixes: Sequence[str], bounds: Bounds = USUAL) -> l
 def walk(root: Path, bounds: Bounds = USUAL) -> Iterator[Path]:
     """Every path in a folder and the folders in it, hidden ones left out, in the order of names.
 
-    Links to folders are not followed, so no circle is walked. A folder that may not be read is
-    yielded itself. Raises BadInput where there are more paths than a recording has.
+    Links to folders are not followed, which avoids cycles. An unreadable folder is yielded itself.
+    Raises BadInput if there are more paths than a recording has.
     """
     left = bounds.files
     folders = [root]

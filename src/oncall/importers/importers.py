@@ -31,8 +31,8 @@ READABLE = ", ".join(_TABLE.values())
 class Importer(Protocol):
     """A module that turns one kind of recording into evidence.
 
-    It may also offer `identify(paths)` and `relate(one, other)`, which tell whether the recordings
-    of two folders are copies of each other or parts of one job.
+    It may also offer `identify(paths)` and `relate(one, other)`: are the recordings of two folders
+    copies of each other, or parts of one job?
     """
 
     KIND: str

@@ -1,7 +1,7 @@
 """NCCL Inspector: completed operations as JSON lines (formats v4.0 to v5.x).
 
 Only operations that completed are in these files, and by default they are written at the end of
-the job: they tell who is slow, never who hangs.
+the job: they show stragglers, never hangs.
 """
 
 from __future__ import annotations

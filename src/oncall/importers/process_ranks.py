@@ -1,6 +1,6 @@
 """Global ranks for recordings that only know ranks within a communicator.
 
-A communicator that spans the job tells global ranks; the others are mapped onto it by process.
+A communicator that spans the job gives the global ranks; the others are mapped to it by process.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def number(
 ) -> Numbering:
     """Give every identified member a global rank; members nobody can identify get none.
 
-    `others` are processes known apart from any communicator; `world_size` is what the job is told
-    to have at least, 0 if nothing tells.
+    `others` are processes known without a communicator; `world_size` is the smallest size that the
+    job can have, 0 if unknown.
     """
     known = Counter(dict.fromkeys(others, 1))
     for members in comms.values():
@@ -72,7 +72,7 @@ def number(
         homes = dict(enumerate(ordered))
     else:
         homes = comms[world].processes
-    # Of a process with several ranks it cannot be told which one is in another communicator.
+    # Which rank of a process with several is in another communicator is unknown.
     by_process = {process: rank for rank, process in homes.items() if known[process] == 1}
     ranks = {
         (comm, comm_rank): by_process[process]
@@ -94,10 +94,10 @@ def write_members(
     numbering: Numbering,
     world_size: int = 0,
 ) -> None:
-    """Fill jobs, ranks and comms; a communicator of the whole job names its silent ranks, too."""
-    told = comms[numbering.world].size if numbering.world is not None else world_size
-    if told:
-        incident.append("jobs", {"job": job, "world_size": [told]})
+    """Fill jobs, ranks and comms. A communicator of the whole job adds ranks without recordings."""
+    spanning = comms[numbering.world].size if numbering.world is not None else world_size
+    if spanning:
+        incident.append("jobs", {"job": job, "world_size": [spanning]})
     homes = sorted(numbering.homes.items())
     if homes:
         incident.append(
@@ -125,11 +125,11 @@ def write_members(
         )
 
 
-def _world(comms: Mapping[int, Members], known: Counter[Process], told: int) -> int | None:
+def _world(comms: Mapping[int, Members], known: Counter[Process], least_size: int) -> int | None:
     """The communicator whose ranks are the job's: the largest, if it holds every known process."""
-    if len(comms) == 1 and not told:
+    if len(comms) == 1 and not least_size:
         return next(iter(comms))
-    largest = max(told, *(members.size or 0 for members in comms.values()), 0)
+    largest = max(least_size, *(members.size or 0 for members in comms.values()), 0)
     for comm, members in comms.items():
         if not largest or members.size != largest:
             continue

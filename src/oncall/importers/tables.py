@@ -1,8 +1,8 @@
 """Tables in files (CSV, Parquet, JSON lines), read through DuckDB: bounded in rows, memory, time.
 
     with Database() as db:
-        problem = db.load("told", path, CSV)       # a table `told`, and what was not read of it
-        db.con.execute("SELECT ... FROM told")
+        problem = db.load("loaded", path, CSV)       # a table `loaded`, and what was not read of it
+        db.con.execute("SELECT ... FROM loaded")
 
 The file is a recording that others made: names in it are no patterns and no SQL, and nothing but
 the file itself is read.

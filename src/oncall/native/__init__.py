@@ -69,6 +69,6 @@ def _find(name: str) -> Path:
         if path.exists():
             return path.resolve()
     raise NotBuilt(
-        f"{name} is not built: install oncall from a wheel for Linux, or build it "
+        f"{name} was not found: install oncall from a wheel for Linux, or build it "
         "(`pip install .`, in a checkout `make native`)"
     )

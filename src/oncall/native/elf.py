@@ -1,8 +1,7 @@
-"""What a shared library or program asks of the system that loads it, read from its ELF headers.
+"""Read the requirements of a shared library or program from its ELF headers.
 
-Only what the loader itself looks at is read: program headers and what the dynamic section points
-to. Files of jobs' images are read with this too, so nothing in them is believed: every offset is
-checked and every chain is bounded.
+Reads only what the loader uses: program headers and what the dynamic section points to. Files of
+container images are untrusted: every offset is checked and every chain is bounded.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def glibc_version(name: str) -> tuple[int, int] | None:
 
 
 def read_elf(path: Path) -> ElfFile:
-    """Read a library or program. Raises BadInput, also for what is no regular file."""
+    """Read a library or program. Raises BadInput, also for what is not a regular file."""
     try:
         # Not to wait for the other end of a FIFO that lies there.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -87,7 +86,7 @@ def read_elf(path: Path) -> ElfFile:
         raise BadInput(str(path), f"cannot be read: {error.strerror}") from None
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise BadInput(str(path), "is no regular file")
+            raise BadInput(str(path), "is not a regular file")
         return _Reader(str(path), descriptor).read()
     except (struct.error, UnicodeDecodeError):
         raise BadInput(str(path), "is damaged: its ELF headers contradict each other") from None

@@ -1,8 +1,8 @@
-"""The C libraries that jobs' images have, and whether the hooks load beside them.
+"""The C libraries of containers, and whether the hooks load with them.
 
 A container has the C library of its image, not of its node, and the loader ends a process whose
-glibc lacks what a preloaded library asks for. Which library a process has is read from its memory
-map, so processes that are not recorded yet are seen too.
+glibc lacks a symbol that a preloaded library needs. The library of a process is read from its
+memory map, so processes that are not recorded are checked too.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Survey:
 
 
 def survey(proc: Path = Path("/proc")) -> Survey:
-    """Look at every process that may be looked at; nothing of it is changed."""
+    """Inspect every process that this user may inspect; changes nothing."""
     seen: dict[tuple[bytes, ...], Found | None] = {}
     result = Survey()
     for process in sorted(_processes(proc), key=lambda path: int(path.name)):
@@ -97,7 +97,7 @@ def c_library_of_folder(root: Path) -> CLibrary:
 
 
 def why_not_loaded(hooks: Iterable[ElfFile], library: CLibrary) -> str:
-    """What would happen to a process with this C library; nothing if it runs on."""
+    """Why a process with this C library could not load the hooks; None if it could."""
     needed = max((each.glibc_needed for each in hooks), default=(0, 0))
     if library.glibc is None or needed <= library.glibc:
         return ""

@@ -1,4 +1,4 @@
-"""Hooks at a path of their own, which launchers can name whatever Python package brought them.
+"""Install the hooks at a stable path for launchers.
 
     DIR/liboncall_hooks.so -> current/x86_64/liboncall_hooks.so     what a launcher names
     DIR/current -> versions/0.1.0-1c9f03a7be52                      switched in one step
@@ -33,7 +33,7 @@ _READABLE, _PASSABLE = 0o644, 0o755  # by the job's user, whatever the installer
 
 
 class CannotInstall(OncallError):
-    """The hooks cannot be installed into a folder; what was there before is as it was."""
+    """The hooks cannot be installed into a folder, which is left unchanged."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import oncall.analysis
 from oncall.core.training import parse_settings
-from oncall.evidence.told import tell
+from oncall.evidence.job_configuration import apply_training
 from oncall.simulate.pipeline.scenario import PipelineScenario
 from oncall.simulate.pipeline.simulation import simulate_pipeline
 
@@ -19,7 +19,7 @@ def configuration(settings: str | None = None, **change: Any) -> dict[str, Any]:
     incident, _ = simulate_pipeline(PipelineScenario(iterations=4, **change))
     with incident:
         if settings:
-            tell(incident, parse_settings(settings))
+            apply_training(incident, parse_settings(settings))
         incident.require(["job_configuration"])
         found = incident.con.execute("FROM job_configuration")
         names = [column[0] for column in found.description]

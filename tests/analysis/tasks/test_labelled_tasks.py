@@ -11,7 +11,7 @@ import pytest
 import oncall.analysis
 from oncall.core.training import parse_settings
 from oncall.evidence.incident import Incident
-from oncall.evidence.told import tell
+from oncall.evidence.job_configuration import apply_training
 from oncall.importers import detect
 from oncall.simulate import Scenario, simulate
 from oncall.simulate.fault import Fault
@@ -228,7 +228,7 @@ def test_a_schedule_that_is_told_wrongly_is_not_believed() -> None:
     scenario = replace(SHORT, schedule="GPipe")
     incident, _ = simulate_pipeline(replace(scenario, configuration_told=False))
     with incident:
-        tell(incident, parse_settings("pp=4,schedule=1F1B,micro_batches=16"))
+        apply_training(incident, parse_settings("pp=4,schedule=1F1B,micro_batches=16"))
         incident.require(["labelled_tasks"])
         assert tasks(incident, "labelled_tasks").keys() == told(scenario).keys()
 

@@ -132,7 +132,7 @@ def test_doctor_folds_what_is_equal_and_says_what_to_type(
     said = _oncall("doctor", "gpu[001-003],inner,dead,impostor,old,bare,stranger", **environment)
     assert said.returncode == 1, said.stderr
     assert "▲ gpu[001-003],inner (4)" in said.stdout
-    assert "no collector runs" in said.stdout
+    assert "no collector is running" in said.stdout
     assert "ssh-keygen -R impostor" in said.stdout
     assert "0 of 9 nodes are well" in said.stdout
     assert max(map(len, said.stdout.splitlines())) <= 80

@@ -28,7 +28,7 @@ def test_nodes_are_probed_by_their_keys_and_the_others_are_named(fleet: Fleet) -
         "old": "version",
         "dead": "refused",
     }
-    assert "for reading only" in probed.outcomes["reading"].message
-    assert "knows no probes" in probed.outcomes["quick"].message
+    assert "read-only" in probed.outcomes["reading"].message
+    assert "does not support probes" in probed.outcomes["quick"].message
     # What listened on a node was the process that answered us.
     assert left_with(str(fleet.loopback.nodes["gpu001"].data)) == []

@@ -26,7 +26,7 @@ def test_node_answers_as_itself(fleet: Fleet, host: str) -> None:
 @pytest.mark.parametrize(
     ("host", "kind", "words"),
     [
-        ("impostor", "hostkey", "not the one in known_hosts"),
+        ("impostor", "hostkey", "differs from the one in known_hosts"),
         ("dead", "refused", "refused"),
         ("old", "version", "protocol 0"),
         ("bare", "no-agent", "PATH"),

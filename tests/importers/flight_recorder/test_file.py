@@ -39,7 +39,7 @@ HOSTILE = {
     "an open stack": (b"\x80\x02" + b"(" * 100_000, "damaged"),
     "a list": (pickle.dumps([1, 2, 3]), "not a Flight Recorder dump"),
     "another dictionary": (b'{"loss": 2.5}', "not a Flight Recorder dump"),
-    "entries that are no list": (b'{"entries": {"0": 1}}', "no list"),
+    "entries that are not a list": (b'{"entries": {"0": 1}}', "not a list"),
     "binary junk": (bytes(range(255, 0, -1)) * 10, "neither a pickle nor JSON"),
     "bad UTF-8": (b'{"entries": "\xff"}', "damaged"),
     "nothing": (b"", "empty file"),

@@ -178,7 +178,7 @@ def test_without_steps_nothing_can_be_late_and_that_is_told(
     problems = incident.con.execute(
         "SELECT problem FROM recordings WHERE problem IS NOT NULL"
     ).fetchall()
-    assert problems == [("no step of a collective ended here: what was late cannot be told",)]
+    assert problems == [("no step of a collective has ended: late steps are unknown",)]
 
 
 @given(text=st.text(alphabet=st.sampled_from("time 0123 \nepochnwlastdporfm->")), cut=st.data())

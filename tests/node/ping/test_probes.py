@@ -172,7 +172,7 @@ def test_the_pinglist_is_a_node_set_in_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('targets = "gpu[1-"', "no set of hosts"),
+        ('targets = "gpu[1-"', "not a node set"),
         ('by = "ring"', '"mesh" or "rail"'),
         ("port = 70000", "port from 1 to 65535"),
         ('rail_name = "{host}"', "{node} and {rail} only"),

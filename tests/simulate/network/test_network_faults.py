@@ -129,5 +129,5 @@ def test_a_fault_that_delays_nothing_is_no_truth() -> None:
 def test_switch_reports_are_no_shards_of_nodes(tmp_path: Path) -> None:
     file = tmp_path / "network.yaml"
     file.write_text("fat_tree: 4\nstep_bytes: 1 MB\n")
-    with pytest.raises(UsageError, match="lies on no node"):
+    with pytest.raises(UsageError, match="has no nodes"):
         simulate(file, tmp_path / "out", shards=True)

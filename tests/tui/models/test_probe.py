@@ -26,11 +26,11 @@ def test_the_nodes_of_a_finding_are_named_once_also_by_their_ranks() -> None:
 
 def test_a_recording_and_nodes_that_refuse_cannot_be_probed() -> None:
     hosts = (
-        HostAnswer("gpu017", "ok", no_probe="our key there is for reading only"),
+        HostAnswer("gpu017", "ok", no_probe="your key there is read-only"),
         HostAnswer("gpu018", "timeout", "no answer within 20 s"),
     )
     world = replace(hang_world(), hosts=hosts)
     assert "recording" in (why_not_probed(world, False, ("gpu017",)) or "")
-    assert why_not_probed(world, True, ("gpu017",)) == "gpu017: our key there is for reading only"
+    assert why_not_probed(world, True, ("gpu017",)) == "gpu017: your key there is read-only"
     # One that can is enough, and of who does not answer nobody knows.
     assert why_not_probed(world, True, ("gpu017", "gpu018")) is None

@@ -1,7 +1,7 @@
 """PyTorch Flight Recorder dumps: pickle and JSON, formats 2.4 to 2.10, NCCL and gloo.
 
-A dump names a rank by its file name and tells what the rank called, not when it was written. So
-`ops.observed_ns` stays NULL, and a rank whose dump is missing is known only as a member of groups.
+The file name of a dump gives the rank. A dump lists the rank's calls, but not when it was written,
+so `ops.observed_ns` stays NULL. A rank without a dump is known only as a member of groups.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _MOST_FRAME_LETTERS = 1000  # of one line; C++ names of templates reach 500
 
 @dataclass(frozen=True)
 class Note:
-    """What became of one file; `groups` are codes of the groups its rank lists or used."""
+    """The outcome of one file; `groups` are codes of the groups its rank lists or used."""
 
     path: str
     rank: int | None
@@ -136,15 +136,15 @@ def _add_dump(path: str, rank: int, dump: Mapping[str, Any], batch: Batch) -> No
     by_pair = {(group.name, group.desc): group for group in listed}
     used = [by_pair.get(pair) or Group(*pair) for pair in called.pairs]
     seen = dict(zip(called.pg_id.tolist(), called.group.tolist(), strict=True))
-    told = tell_kinds(called, {code: status[i] for i, code in seen.items() if i in status})
-    done = completed(called, told)
+    kinds = tell_kinds(called, {code: status[i] for i, code in seen.items() if i in status})
+    done = completed(called, kinds)
     codes = batch.groups.of(used)
     stacks = _stacks(entries, called, done)
     sizes = _proven_sizes(entries, called, dump["size"])
     part = _part(called, done, rank, codes, batch)
 
     groups = groups_by_pg_id(status, listed, {pg_id: used[code] for pg_id, code in seen.items()})
-    status |= {pg_id: told[code] for pg_id, code in seen.items() if code in told}
+    status |= {pg_id: kinds[code] for pg_id, code in seen.items() if code in kinds}
     batch.count(rank, groups, status)
     for group, seq, kind, frames in stacks:
         batch.stacks.append(Where(rank, int(codes[group]), seq, kind, batch.frames[frames]))

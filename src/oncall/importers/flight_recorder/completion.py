@@ -1,4 +1,4 @@
-"""What has completed: `state` alone does not tell.
+"""Which operations have completed; `state` alone does not show it.
 
 Without timing, NCCL's entries stay "scheduled" until they are retired; gloo's for ever. pg_status
 holds the last completed number of each group, but not which of the two numbers it is: gloo counts
@@ -21,7 +21,7 @@ class Status:
     """pg_status of one group: the last number enqueued and the last completed, -1 before any.
 
     `launched_kind` and `completed_kind` say which number each is: "coll", "p2p", "all" (both kinds
-    counted together), or None where it cannot be told.
+    counted together), or None if unknown.
     """
 
     launched: int
@@ -42,17 +42,17 @@ def tell_kinds(entries: Entries, status: Mapping[int, Status]) -> dict[int, Stat
     np.maximum.at(highest[1], entries.group, entries.p2p_seq)
     of_gloo = np.array([call.backend == "gloo" for call in entries.calls])[entries.call]
     gloo = set(entries.group[of_gloo].tolist())
-    told = {}
+    kinds = {}
     for group, one in status.items():
         collectives, p2ps = highest[:, group].tolist()
         if group in gloo:
             kind = "coll" if p2ps == 0 and collectives >= one.launched else "all"
-            told[group] = replace(one, launched_kind=kind, completed_kind=kind)
+            kinds[group] = replace(one, launched_kind=kind, completed_kind=kind)
         else:
             launched = _which(one.launched, collectives, p2ps)
             done = _which(one.completed, collectives, p2ps) if one.completed > 0 else launched
-            told[group] = replace(one, launched_kind=launched, completed_kind=done)
-    return told
+            kinds[group] = replace(one, launched_kind=launched, completed_kind=done)
+    return kinds
 
 
 def _which(number: int, collectives: int, p2ps: int) -> str | None:

@@ -43,7 +43,7 @@ def load_dump(path: Path) -> dict[str, Any]:
         raise Unreadable("not a Flight Recorder dump")
     entries = dump.get("entries") or []
     if not isinstance(entries, list) or len(entries) * _LEAST_ENTRY_BYTES > len(data):
-        raise Unreadable("not a Flight Recorder dump: its entries are no list of operations")
+        raise Unreadable("not a Flight Recorder dump: its entries are not a list of operations")
     if len(entries) > USUAL.part_rows:
         raise Unreadable(f"more than {USUAL.part_rows:,} operations; set a smaller buffer")
     return dump | {"entries": entries, "size": len(data), "pickled": is_pickle(data)}

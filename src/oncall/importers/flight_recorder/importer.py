@@ -44,10 +44,10 @@ class _Communicators:
 
     def peers(self, local: Array, codes: Array) -> Array:
         """Global ranks (n,) of peers given within their groups; NULL for none, or one outside."""
-        told = (local >= 0) & (local < self.sizes[codes])
-        at = np.where(told, self._starts[codes] + local, 0)
+        known = (local >= 0) & (local < self.sizes[codes])
+        at = np.where(known, self._starts[codes] + local, 0)
         ranks = self._members[at] if len(self._members) else np.zeros(len(at), dtype=np.int32)
-        return np.ma.MaskedArray(ranks, mask=~told)
+        return np.ma.MaskedArray(ranks, mask=~known)
 
 
 def import_dumps(paths: Sequence[Path], incident: Incident, job: str) -> None:
@@ -207,7 +207,7 @@ def _append_members(known: _Communicators, incident: Incident, job: str) -> None
 def _append_launches(
     batches: Sequence[Batch], known: _Communicators, incident: Incident, job: str
 ) -> None:
-    """pg_status where it counts collectives; P2P counts of healthy members differ and tell nothing.
+    """pg_status where it counts collectives; P2P counts differ also between healthy members.
 
     A member without entries does not say what it counts; it counts as the others do.
     """

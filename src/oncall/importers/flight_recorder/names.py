@@ -8,7 +8,7 @@ from functools import lru_cache
 
 COALESCED = "Coalesced"
 
-# c10::ScalarType names; sub-byte types are left out, as their packing is not told.
+# c10::ScalarType names; sub-byte types are left out, as their packing is not recorded.
 DTYPE_BYTES = {
     "Byte": 1,
     "Char": 1,

@@ -1,7 +1,7 @@
 """PyTorch profiler traces (Kineto, Chrome JSON, plain or gzipped): one file a rank and window.
 
-The CPU side (`record_param_comms`) tells what was called, on which group, and when; the NCCL kernel
-linked to it tells when the device ran it. A trace covers some steps: what is not in it is unknown.
+The CPU side (`record_param_comms`) records the call, its group and time; the NCCL kernel linked to
+it records when the device ran it. A trace covers only some steps.
 """
 
 from __future__ import annotations

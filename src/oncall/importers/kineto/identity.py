@@ -60,7 +60,7 @@ def relate(one: Identity, other: Identity) -> Literal["copy", "part"] | None:
 
 def _world(header: Mapping[str, Any]) -> tuple[Any, ...]:
     """What all ranks of one job tell alike."""
-    told = header.get("distributedInfo")
-    if not isinstance(told, dict):
+    distributed = header.get("distributedInfo")
+    if not isinstance(distributed, dict):
         return ()
-    return told.get("backend"), told.get("world_size")
+    return distributed.get("backend"), distributed.get("world_size")

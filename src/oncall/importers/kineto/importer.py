@@ -59,13 +59,13 @@ def _without_repeats(readings: Sequence[Reading]) -> list[Reading]:
 
 
 def _refuse_mixture(readings: Sequence[Reading]) -> None:
-    told: dict[int, Path] = {}
+    sizes: dict[int, Path] = {}
     for one in readings:
         if one.owner.world_size is not None:
-            told.setdefault(one.owner.world_size, one.path)
-    if len(told) > 1:
-        said = "; ".join(f"{path.name}: {size} ranks" for size, path in told.items())
-        folder = str(next(iter(told.values())).parent)
+            sizes.setdefault(one.owner.world_size, one.path)
+    if len(sizes) > 1:
+        said = "; ".join(f"{path.name}: {size} ranks" for size, path in sizes.items())
+        folder = str(next(iter(sizes.values())).parent)
         problem = f"the traces disagree about the job's size ({said}); two jobs mixed?"
         raise BadInput(folder, problem)
 
@@ -81,9 +81,9 @@ def _append_job(
 ) -> None:
     """jobs, ranks, comms: every member of every group, those that left no trace included."""
     owners = {rank: windows[0].owner for rank, windows in sorted(by_rank.items())}
-    told = [one.world_size for one in owners.values() if one.world_size is not None]
+    sizes = [one.world_size for one in owners.values() if one.world_size is not None]
     members = {member for group in known.values() for member in group.members}
-    world_size = told[0] if told else max(members | set(by_rank)) + 1
+    world_size = sizes[0] if sizes else max(members | set(by_rank)) + 1
     incident.append("jobs", {"job": [job], "world_size": [world_size]})
     incident.append(
         "ranks",
@@ -140,7 +140,7 @@ def _append_tasks(
     rank: int, windows: Sequence[Reading], comm: Mapping[Group, int], incident: Incident, job: str
 ) -> None:
     for one in windows:
-        tasks = one.told.tasks
+        tasks = one.named.tasks
         if not tasks:
             continue
         incident.append(

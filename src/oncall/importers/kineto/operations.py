@@ -56,8 +56,8 @@ def join(trace: Trace) -> Joined:
     for index, call in enumerate(calls):
         lane = call.group, call.p2p
         numbers[lane] += 1
-        told = not call.p2p and not counted and call.seq is not None
-        parts[*lane, call.seq if told and call.seq is not None else numbers[lane]].append(index)
+        numbered = not call.p2p and not counted and call.seq is not None
+        parts[*lane, call.seq if numbered and call.seq is not None else numbers[lane]].append(index)
     operations = [
         _operation([calls[i] for i in part], seq, [k for i in part for k in kernels.get(i, ())])
         for (_, _, seq), part in parts.items()

@@ -15,7 +15,7 @@ from oncall.importers.flight_recorder.groups import Group
 from oncall.importers.kineto.columns import Columns, columns_of
 from oncall.importers.kineto.groups import groups_of
 from oncall.importers.kineto.operations import Joined, join
-from oncall.importers.kineto.tasks import Told, tasks_of
+from oncall.importers.kineto.tasks import NamedTasks, tasks_of
 from oncall.importers.kineto.trace import Owner, Trace, read_trace
 
 _SMALL_BYTES = 16 << 20  # starting processes costs as much as reading about this much
@@ -30,7 +30,7 @@ _UNDESCRIBED = (
 class Reading:
     """One trace: whose, from when to when, its groups by name, its operations and tasks.
 
-    `counted`: its collectives carry no numbers of their own. `problem` tells what was not read,
+    `counted`: its collectives carry no numbers of their own. `problem` says what was not read,
     `notes` what was inferred. `span_ns` is None where there is nothing in it.
     """
 
@@ -41,17 +41,19 @@ class Reading:
     sizes: dict[Group, int]
     counted: bool
     operations: Columns
-    told: Told
+    named: NamedTasks
     problem: str | None
     notes: tuple[str, ...]
 
     @property
     def rows(self) -> int:
-        return len(self.operations) + len(self.told.tasks)
+        return len(self.operations) + len(self.named.tasks)
 
     def without_rows(self, problem: str) -> Reading:
         """The same file, left out."""
-        return replace(self, operations=columns_of([]), told=Told([]), problem=problem, notes=())
+        return replace(
+            self, operations=columns_of([]), named=NamedTasks([]), problem=problem, notes=()
+        )
 
 
 def read_files(paths: Sequence[Path]) -> Iterator[Reading]:
@@ -86,10 +88,10 @@ def read_file(path: Path) -> Reading:
     """Read one trace; what is damaged becomes its problem."""
     try:
         trace = read_trace(path)
-        groups, joined, told = groups_of(trace), join(trace), tasks_of(trace)
+        groups, joined, named = groups_of(trace), join(trace), tasks_of(trace)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         what = str(Unreadable(f"not what the profiler writes: {type(error).__name__}: {error}"))
-        return Reading(path, Owner(), None, {}, {}, False, columns_of([]), Told([]), what, ())
+        return Reading(path, Owner(), None, {}, {}, False, columns_of([]), NamedTasks([]), what, ())
     problem = trace.problem
     if problem is None and not trace.calls:
         problem = _UNDESCRIBED
@@ -103,13 +105,13 @@ def read_file(path: Path) -> Reading:
         sizes={groups[call.group]: call.group_size for call in trace.calls if call.group_size},
         counted=joined.counted,
         operations=columns_of(joined.operations),
-        told=told,
+        named=named,
         problem=problem,
-        notes=tuple(_notes(trace, joined, told)),
+        notes=tuple(_notes(trace, joined, named)),
     )
 
 
-def _notes(trace: Trace, joined: Joined, told: Told) -> Iterator[str]:
+def _notes(trace: Trace, joined: Joined, named: NamedTasks) -> Iterator[str]:
     """What was inferred in reading a trace, and what it leaves open."""
     yield from trace.notes
     if trace.undescribed:
@@ -124,4 +126,4 @@ def _notes(trace: Trace, joined: Joined, told: Told) -> Iterator[str]:
         yield f"{joined.left_out:,} operations at its end left out: they may not have been over"
     if trace.calls and not trace.kernels:
         yield "no NCCL kernel is in it: when the device ran the operations is not known"
-    yield from told.notes
+    yield from named.notes

@@ -68,19 +68,19 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Told:
+class NamedTasks:
     """The tasks of a trace in the order of the program, and what was inferred."""
 
     tasks: list[Task]
     notes: tuple[str, ...] = ()
 
 
-def tasks_of(trace: Trace) -> Told:
+def tasks_of(trace: Trace) -> NamedTasks:
     """What the annotations of a trace name; nothing, if they name no task."""
     annotations = sorted(trace.annotations, key=lambda one: one.at_ns)
     named = _named(annotations)
     if not any(meaning.task in ("forward", "backward") for _, meaning in named):
-        return Told([])
+        return NamedTasks([])
     steps = [(one, int(found[1])) for one in annotations if (found := _STEP.match(one.name))]
     iterations = _iterations_of_steps(named, steps) if steps else _iterations_counted(named)
     transfers = _Transfers(trace.calls)
@@ -100,14 +100,20 @@ def tasks_of(trace: Trace) -> Told:
         f"the times of {of_host:,} tasks are the host's, not the device's": of_host > 0,
         "its micro-batches are counted in the order of its tasks": counted,
     }
-    return Told(_counted(_chunked(tasks)), tuple(note for note, holds in notes.items() if holds))
+    return NamedTasks(
+        _counted(_chunked(tasks)), tuple(note for note, holds in notes.items() if holds)
+    )
 
 
 def _named(annotations: Sequence[Annotation]) -> list[tuple[Annotation, _Meaning]]:
     """The annotations that name a task; PyTorch's own of optimizers only where no other does."""
     named = [(one, found) for one in annotations if (found := _meaning(one.name))]
-    told = any(one.name == "optimizer" for one, _ in named)
-    return [(one, found) for one, found in named if not (told and _OPTIMIZER.match(one.name))]
+    named_by_program = any(one.name == "optimizer" for one, _ in named)
+    return [
+        (one, found)
+        for one, found in named
+        if not (named_by_program and _OPTIMIZER.match(one.name))
+    ]
 
 
 def _iterations_of_steps(

@@ -289,29 +289,29 @@ def _named_members(listed: str, size: int, first: Any, step: Any) -> tuple[int, 
 
 def rank_of(header: Mapping[str, Any], path: Path) -> int | None:
     """The rank that a trace tells, else the one in its file's name. Raises ValueError."""
-    told = header.get("distributedInfo")
-    rank = _number(told.get("rank"), MOST_RANKS) if isinstance(told, dict) else None
+    distributed = header.get("distributedInfo")
+    rank = _number(distributed.get("rank"), MOST_RANKS) if isinstance(distributed, dict) else None
     found = _RANK_IN_NAME.search(path.name)
     return int(found[1]) if rank is None and found else rank
 
 
 def time_base_ns(header: Mapping[str, Any]) -> int:
-    """What its times count from, in ns since 1970; 0 if they count from 1970, or it is not told."""
+    """The base of its times, in ns since 1970; 0 if that is 1970 or not recorded."""
     base_ns = header.get("baseTimeNanoseconds")
     return _checked(base_ns, _MOST_NS) if isinstance(base_ns, int) else 0
 
 
 def _identify(trace: Trace, header: Mapping[str, Any]) -> None:
-    """Rank, job size and groups as told; what is not told, by the file's name."""
-    told = header.get("distributedInfo")
-    told = told if isinstance(told, dict) else {}
+    """Rank, job size and groups from the header; what it lacks, from the file's name."""
+    distributed = header.get("distributedInfo")
+    distributed = distributed if isinstance(distributed, dict) else {}
     rank = rank_of(header, trace.path)
     if not trace.synchronised and trace.called_as is not None:
         rank = trace.called_as
         trace.notes.append("its rank is that of its calls")
-    elif rank is not None and told.get("rank") is None:
+    elif rank is not None and distributed.get("rank") is None:
         trace.notes.append("its rank is that in the file's name")
-    config = told.get("pg_config")
+    config = distributed.get("pg_config")
     trace.config = [one for one in config if isinstance(one, dict)] if config else []
     name = trace.path.name.removesuffix(".gz")
     process = _HOST_IN_NAME.fullmatch(name)
@@ -320,7 +320,7 @@ def _identify(trace: Trace, header: Mapping[str, Any]) -> None:
     version = header.get("schemaVersion")
     trace.owner = Owner(
         rank=rank,
-        world_size=_number(told.get("world_size"), MOST_RANKS),
+        world_size=_number(distributed.get("world_size"), MOST_RANKS),
         host=printable(process["host"]) if process else None,
         pid=int(process["pid"]) if process else None,
         gpu=trace.gpu,

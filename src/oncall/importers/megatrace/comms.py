@@ -165,7 +165,7 @@ def holes(lanes: Lanes, rank: int) -> int | None:
     for place in np.unique(places):
         here = places == place
         numbers = op_count[here][np.argsort(at_ns[here], kind="stable")]
-        # Several communicators on one stream count side by side, so nothing can be told of them.
+        # Several communicators on one stream count side by side, so nothing is known of them.
         if lanes.counting and numbers[0] >= 0 and bool((np.diff(numbers) >= 0).all()):
             known = True
             lost += int(numbers[-1]) + (not lanes.of_streams) - len(np.unique(numbers))

@@ -1,7 +1,7 @@
 """Megatrace (VenusTrace's recorder): the NCCL calls of each rank, one log a rank.
 
-The log tells when a rank called, never when the operation ended. Its recorder is a ring: where
-numbers are missing it was overwritten, and nothing says that the call was not made.
+The log records when a rank called, never when the operation ended. The recorder is a ring buffer:
+missing numbers were overwritten, and do not mean that the call was not made.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def _hosts(files: Sequence[_File]) -> dict[int, str]:
         ranks_of.setdefault(file.path.parent.name, set()).update(file.ranks)
     counted = sum(map(len, ranks_of.values()))
     hosts = {rank: name for name, ranks in ranks_of.items() for rank in ranks}
-    told = len(ranks_of) > 1 and len(hosts) == counted and counted > len(ranks_of)
-    return hosts if told else {}
+    in_folders = len(ranks_of) > 1 and len(hosts) == counted and counted > len(ranks_of)
+    return hosts if in_folders else {}
 
 
 def _write_members(
@@ -176,13 +176,13 @@ def _write_ops(incident: Incident, job: str, lanes: Lanes, found: Communicators)
 
 
 def _unknown(lanes: Lanes, found: Communicators, ranks: Sequence[int]) -> str | None:
-    """The sentence for collectives whose communicator could not be told."""
+    """The sentence for collectives whose communicator is unknown."""
     streams = of = 0
     for mine in map(lanes.of, ranks):
-        told = ~np.ma.getmaskarray(found.comm[mine])
+        known = ~np.ma.getmaskarray(found.comm[mine])
         collective, lane = ~lanes.p2p[mine], lanes.lane[mine]
         of += len(np.unique(lane[collective]))
-        streams += len(np.unique(lane[collective & ~told]))
+        streams += len(np.unique(lane[collective & ~known]))
     if not streams:
         return None
     return (

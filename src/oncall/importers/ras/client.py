@@ -19,10 +19,10 @@ from oncall.core.errors import BadInput
 DEFAULT_PORT = 28028  # NCCL_RAS_ADDR changes it
 
 _RISK = (
-    "not asked: the job's NCCL is older than 2.28.7, and asking RAS is known to crash or block "
-    "jobs on NCCL 2.26.2 to 2.27.7 (nccl issues 1669, 1718, 1762). The Flight Recorder's dumps or "
-    "oncall's hooks answer without risk; if the job is lost anyway, or its NCCL is none of these, "
-    "ask with --yes-risk-the-job"
+    "not queried: the job's NCCL is older than 2.28.7, and RAS queries are known to crash or hang "
+    "jobs on NCCL 2.26.2 to 2.27.7 (nccl issues 1669, 1718, 1762). Flight Recorder dumps and "
+    "oncall's hooks have no such risk. If the job is lost anyway, or its NCCL is not affected, add "
+    "--yes-risk-the-job"
 )
 _MARGIN_S = 2.0  # the answer is put together after RAS's own timeout has passed
 _MOST_BYTES = 512 * 1024**2

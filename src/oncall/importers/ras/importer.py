@@ -65,9 +65,11 @@ def read(
         for poll in recording.polls
         for event in poll.events
     }
-    told = max((poll.ranks for recording in recordings for poll in recording.polls), default=0)
-    numbering = number(comms, events, told)
-    write_members(incident, job, comms, numbering, told)
+    world_size = max(
+        (poll.ranks for recording in recordings for poll in recording.polls), default=0
+    )
+    numbering = number(comms, events, world_size)
+    write_members(incident, job, comms, numbering, world_size)
     for recording in recordings:
         rows = sum(_write_poll(incident, job, poll, numbering) for poll in recording.polls)
         _write_recording(incident, job, recording, rows, numbering.note)
@@ -96,7 +98,7 @@ def _load(path: Path, risk_the_job: bool) -> _Recording:
 
 
 def _parse(text: str, written_ns: int | None) -> list[Poll]:
-    """The polls of one file. The text form tells no time: the file's own is the last poll's."""
+    """The polls of one file. The text form has no time: the last poll gets the file's."""
     if '"communicators"' in text or '"event"' in text:
         return parse_json(text)
     polls = parse_text(text)

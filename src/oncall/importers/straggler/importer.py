@@ -24,7 +24,7 @@ from oncall.importers import files
 from oncall.importers.documents import parse_yaml
 from oncall.importers.printable import printable
 from oncall.importers.straggler import tasks as straggler_tasks
-from oncall.importers.straggler.tasks import NEEDED, Told
+from oncall.importers.straggler.tasks import NEEDED, TraceSummary
 from oncall.importers.tables import PARQUET, Database, reason
 
 KIND = "straggler_analysis"
@@ -66,12 +66,12 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     for path in traces:
         meta = _meta_of(path, paths)
         with Database() as db:
-            told, problem = _load(db, path)
+            summary, problem = _load(db, path)
             notes = []
-            if told.rows:
+            if summary.rows:
                 try:
                     with db.deadline(path):
-                        notes = _write(db, incident, job, meta, told)
+                        notes = _write(db, incident, job, meta, summary)
                 except (Unreadable, duckdb.Error) as error:
                     problem = reason(error)
         incident.append(
@@ -80,7 +80,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
                 "job": [job],
                 "path": [printable(str(path))],
                 "kind": KIND,
-                "rows": [told.rows],
+                "rows": [summary.rows],
                 "problem": [problem],
                 "note": ["; ".join(notes) or None],
             },
@@ -127,47 +127,49 @@ def _meta_of(trace: Path, given: Sequence[Path]) -> _Meta:
 # ------------------------------------------------------------------- reading
 
 
-def _load(db: Database, path: Path) -> tuple[Told, str | None]:
+def _load(db: Database, path: Path) -> tuple[TraceSummary, str | None]:
     """Put the file's rows into `told`; what they are, and what could not be read."""
     try:
         cut = db.load("file", path)
         with db.deadline(path):
-            told = straggler_tasks.load(db.con)
+            summary = straggler_tasks.load(db.con)
     except Unreadable as error:
-        return Told(), printable(str(error))
+        return TraceSummary(), printable(str(error))
     except duckdb.Error as error:
-        return Told(), printable(reason(error))
-    lost = told.lines - told.rows
-    bad = f"{lost:,} of {told.lines:,} rows lack a value they need" if lost else None
-    return told, "; ".join(filter(None, (cut, bad))) or None
+        return TraceSummary(), printable(reason(error))
+    lost = summary.lines - summary.rows
+    bad = f"{lost:,} of {summary.lines:,} rows lack a value they need" if lost else None
+    return summary, "; ".join(filter(None, (cut, bad))) or None
 
 
 # ------------------------------------------------------------------- writing
 
 
-def _write(db: Database, incident: Incident, job: str, meta: _Meta, told: Told) -> list[str]:
+def _write(
+    db: Database, incident: Incident, job: str, meta: _Meta, summary: TraceSummary
+) -> list[str]:
     """All tables; returns what was inferred on the way."""
     sizes = meta.sizes
     tp, cp = sizes.get("tp_size"), sizes.get("dsp_size")
-    chunks = sizes.get("vpp_size", told.chunks)
+    chunks = sizes.get("vpp_size", summary.chunks)
     incident.append(
         "jobs",
         {
             "job": [job],
             "world_size": [sizes.get("world_size")],
             "tp": [tp],
-            "pp": [sizes.get("pp_size", told.stages)],
-            "dp": [sizes.get("dp_size", told.replicas)],
+            "pp": [sizes.get("pp_size", summary.stages)],
+            "dp": [sizes.get("dp_size", summary.replicas)],
             "cp": [cp],
-            "micro_batches": [told.micro_batches],
+            "micro_batches": [summary.micro_batches],
             "chunks": [chunks],
             "schedule": ["interleaved" if chunks > 1 else None],
-            "distributed_optimizer": [True if told.sharded else None],
+            "distributed_optimizer": [True if summary.sharded else None],
             "origin": [meta.path.name if meta.path else "the trace's rows"],
         },
     )
     incident.append("ranks", {"job": job, **_columns(db, "SELECT rank FROM places ORDER BY rank")})
-    role = {tp: "tp", cp: "cp"}.get(told.slots) if told.slots > 1 and 1 in (tp, cp) else None
+    role = {tp: "tp", cp: "cp"}.get(summary.slots) if summary.slots > 1 and 1 in (tp, cp) else None
     incident.append("comms", {"job": job, **_columns(db, straggler_tasks.comms_sql(role))})
     alone = tp == cp == 1
     incident.append(
@@ -175,7 +177,7 @@ def _write(db: Database, incident: Incident, job: str, meta: _Meta, told: Told) 
         {"job": job, "source": "told", "whole": True, **_columns(db, straggler_tasks.TASKS)}
         | ({"calls": 0} if alone else {"own_ns": None}),
     )
-    return _notes(meta, told)
+    return _notes(meta, summary)
 
 
 def _columns(db: Database, sql: str) -> dict[str, Any]:
@@ -184,19 +186,19 @@ def _columns(db: Database, sql: str) -> dict[str, Any]:
     return {k: v.tolist() if v.dtype.kind == "O" else v for k, v in columns.items()}
 
 
-def _notes(meta: _Meta, told: Told) -> list[str]:
+def _notes(meta: _Meta, summary: TraceSummary) -> list[str]:
     notes = ["the nodes of the ranks are not in the trace"]
-    if told.relative:
+    if summary.relative:
         notes.append("its times begin anew with each step: steps are laid one after another")
     if meta.sizes.get("dsp_size", 1) > 1:
         notes.append("its sequence parallelism (dsp) is taken for context parallelism")
     if meta.path is None:
         notes.append("no meta YAML beside it: sizes of the parallel groups are those of its rows")
     world = meta.sizes.get("world_size")
-    if world and told.ranks < world:
-        notes.append(f"{told.ranks} of {world} ranks are in the trace")
-    if told.no_transfers:
+    if world and summary.ranks < world:
+        notes.append(f"{summary.ranks} of {world} ranks are in the trace")
+    if summary.no_transfers:
         notes.append(
-            f"{told.no_transfers:,} sends and receives at the pipeline's ends moved nothing"
+            f"{summary.no_transfers:,} sends and receives at the pipeline's ends moved nothing"
         )
     return notes

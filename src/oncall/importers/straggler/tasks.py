@@ -1,8 +1,8 @@
 """The rows of a straggler-analysis trace as stage tasks, in SQL over its tables in memory.
 
-`load` makes, from the table `file` (the trace as read), the tables `told` (its rows, typed, times
-in ns), `places` (each rank's place: dp_rank, stage, slot) and `moves` (which micro-batch each send
-and receive moved).
+`load` makes, from the table `file` (the trace as read), the tables `trace_rows` (its rows, typed,
+times in ns), `places` (each rank's place: dp_rank, stage, slot) and `moves` (which micro-batch each
+send and receive moved).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OPTIONAL = {"seq_id": "BIGINT", "mc": "INTEGER", "mb_id": "INTEGER", "gmc": "IN
 
 
 @dataclass(frozen=True)
-class Told:
+class TraceSummary:
     """What the rows say of the job. `slots`: recorded ranks of one stage of one replica."""
 
     lines: int = 0
@@ -46,9 +46,9 @@ _TYPED = """
 """
 
 # Where steps overlap, each has a clock of its own that begins with it. They are laid one after
-# another: what is compared is within a step, and a gap would be a time that nobody told.
+# another: comparisons are within a step, and a gap would be time that was not recorded.
 _TOLD = """
-    CREATE TABLE told AS
+    CREATE TABLE trace_rows AS
     WITH steps AS (
         SELECT step, min(started_ns) AS first_ns, max(ended_ns) AS last_ns
         FROM typed GROUP BY step),
@@ -68,7 +68,7 @@ _PLACES = """
     CREATE TABLE places AS
     SELECT rank, dp_rank, stage, row_number() OVER (PARTITION BY dp_rank, stage ORDER BY rank) - 1
         AS slot
-    FROM (SELECT rank, min(dp_rank) AS dp_rank, min(stage) AS stage FROM told GROUP BY rank)
+    FROM (SELECT rank, min(dp_rank) AS dp_rank, min(stage) AS stage FROM trace_rows GROUP BY rank)
 """
 
 # Sends and receives carry no micro-batch. The recorder notes them in the order of the computations
@@ -77,14 +77,14 @@ _PLACES = """
 # computation or after the last, move nothing either.
 _MOVES = """
     CREATE TABLE moves AS
-    WITH ends AS (SELECT max(gmc) AS last_gmc FROM told),
+    WITH ends AS (SELECT max(gmc) AS last_gmc FROM trace_rows),
     computed AS (
         SELECT rank, step, optype[:-9] AS direction, mc, mb_id, gmc,
             row_number() OVER mine AS n, count(*) OVER whole AS computations,
             min(ended_ns) OVER whole AS first_end_ns, max(started_ns) OVER whole AS last_start_ns,
             gmc IS DISTINCT FROM CASE direction WHEN 'forward' THEN last_gmc ELSE 0 END AS sends,
             gmc IS DISTINCT FROM CASE direction WHEN 'forward' THEN 0 ELSE last_gmc END AS receives
-        FROM told, ends WHERE optype IN ('forward-compute', 'backward-compute')
+        FROM trace_rows, ends WHERE optype IN ('forward-compute', 'backward-compute')
         WINDOW whole AS (PARTITION BY rank, step, optype),
             mine AS (PARTITION BY rank, step, optype ORDER BY started_ns, seq_id)),
     both_ways AS (
@@ -101,7 +101,7 @@ _MOVES = """
     noted AS (
         SELECT t.rank, t.step, optype, direction, way, computations, moving, started_ns, seq_id,
             row_number() OVER mine AS n, count(*) OVER whole AS number
-        FROM told t JOIN extent e ON t.rank = e.rank AND t.step = e.step
+        FROM trace_rows t JOIN extent e ON t.rank = e.rank AND t.step = e.step
             AND t.optype = direction || '-' || way
         WHERE CASE way WHEN 'recv' THEN started_ns <= last_start_ns + 50000
             ELSE ended_ns >= first_end_ns - 50000 END
@@ -118,21 +118,21 @@ _MOVES = """
 _EMPTY = """
     (t.optype[-4:] IN ('send', 'recv') AND (m.rank IS NULL OR coalesce(
         CASE WHEN t.optype IN ('forward-recv', 'backward-send') THEN m.gmc = 0
-        ELSE m.gmc = (SELECT max(gmc) FROM told) END, false)))
+        ELSE m.gmc = (SELECT max(gmc) FROM trace_rows) END, false)))
 """
 _WITH_MOVES = """
-    told t LEFT JOIN moves m ON m.rank = t.rank AND m.step = t.step AND m.optype = t.optype
+    trace_rows t LEFT JOIN moves m ON m.rank = t.rank AND m.step = t.step AND m.optype = t.optype
         AND m.started_ns = t.started_ns AND m.seq_id IS NOT DISTINCT FROM t.seq_id
 """
 _SUMMARY = f"""
     SELECT (SELECT count(*) FROM file), count(*), count(DISTINCT rank), count(DISTINCT dp_rank),
         max(stage) + 1, coalesce(max(mc), 0) + 1, (SELECT max(slot) + 1 FROM places),
         (SELECT CASE WHEN min(n) = max(n) THEN max(n) END FROM (
-            SELECT count(DISTINCT mb_id) AS n FROM told WHERE optype = 'forward-compute'
+            SELECT count(DISTINCT mb_id) AS n FROM trace_rows WHERE optype = 'forward-compute'
             GROUP BY rank, step)),
         bool_or(optype IN ('params-all-gather', 'grads-reduce-scatter')), bool_or(relative),
         (SELECT count(*) FROM {_WITH_MOVES} WHERE {_EMPTY})
-    FROM told HAVING count(*) > 0
+    FROM trace_rows HAVING count(*) > 0
 """
 
 _COMM = "md5_number_lower(concat_ws(' ', '{role}', {key}))"
@@ -177,7 +177,7 @@ TASKS = f"""
 """
 
 
-def load(con: duckdb.DuckDBPyConnection) -> Told:
+def load(con: duckdb.DuckDBPyConnection) -> TraceSummary:
     """Make the tables from `file`, and sum them up. Raises duckdb.Error where columns are wrong."""
     present = {row[0] for row in con.execute("DESCRIBE file").fetchall()}
     optional = ", ".join(
@@ -190,12 +190,12 @@ def load(con: duckdb.DuckDBPyConnection) -> Told:
     row = con.execute(_SUMMARY).fetchone()
     if row is None:
         ((lines,),) = con.execute("SELECT count(*) FROM file").fetchall()
-        return Told(lines=lines)
-    return Told(*row)
+        return TraceSummary(lines=lines)
+    return TraceSummary(*row)
 
 
 def comms_sql(inner: str | None) -> str:
-    """Memberships; the ranks of one stage of one replica form a group of role `inner`, if told."""
+    """Memberships; the ranks of one stage of one replica form a group of role `inner`, if any."""
     parts = [
         f"SELECT '{inner if role == 'inner' else role}' AS role, rank, {place} AS place, "
         f"{_COMM.format(role=role, key=key)} AS comm FROM places"

@@ -98,7 +98,7 @@ class _Pages:
 
     def readings(self, lines: Sequence[str]) -> Iterator[tuple[Place, Reading]]:
         for line in lines:
-            if self._is_told(line):
+            if self._is_context(line):
                 self.table, self.ethtool = None, False
             elif _ETHTOOL.fullmatch(line):
                 self.table, self.ethtool = None, True
@@ -112,8 +112,8 @@ class _Pages:
             elif self.table is not None and not is_rule(line):
                 yield from map(self._placed, self._row(line))
 
-    def _is_told(self, line: str) -> bool:
-        """Whether the line tells the device, its port or the time, and no counter."""
+    def _is_context(self, line: str) -> bool:
+        """Whether the line gives the device, its port or the time, not a counter."""
         prompt = _PROMPT.fullmatch(line.strip())
         if prompt:
             self.node = prompt[1]
@@ -152,23 +152,23 @@ class _Pages:
 
 
 def _rows(readings: Iterator[tuple[Place, Reading]]) -> tuple[list[Row], list[Row]]:
-    """Rows of nic_priorities, and of nics, which have the sums where a port tells none itself."""
+    """Rows of nic_priorities, and of nics, which get the sums if a port reports none itself."""
     priorities: dict[tuple[Place, int], Row] = {}
     ports: dict[Place, Row] = {}
     sums: dict[Place, Row] = {}
-    for place, told in readings:
+    for place, counter in readings:
         node, port, at_ns = place
         base = {"node": node, "nic": port, "at_ns": at_ns, "port": 1}
         row = ports.setdefault(place, dict(base))
-        if told.priority is None:
-            row[told.column] = told.value
+        if counter.priority is None:
+            row[counter.column] = counter.value
             continue
-        if told.column != "storms":
-            base["priority"] = told.priority
-            priorities.setdefault((place, told.priority), base)[told.column] = told.value
-        if told.column in _SUMMED:
-            total, column = sums.setdefault(place, {}), _SUMMED[told.column]
-            total[column] = total.get(column, 0) + told.value
+        if counter.column != "storms":
+            base["priority"] = counter.priority
+            priorities.setdefault((place, counter.priority), base)[counter.column] = counter.value
+        if counter.column in _SUMMED:
+            total, column = sums.setdefault(place, {}), _SUMMED[counter.column]
+            total[column] = total.get(column, 0) + counter.value
     return list(priorities.values()), [
         {**sums.get(place, {}), **row} for place, row in ports.items()
     ]

@@ -1,6 +1,6 @@
 """Tables as SONiC's commands print them: a heading, a line of dashes, rows until an empty line.
 
-Each kind of table is told by its heading. Numbers may have separators (1,234); N/A is unknown.
+The heading identifies the kind of table. Numbers may have separators (1,234); N/A is unknown.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _watchdog(columns: Sequence[str], row: Row) -> Iterator[Reading]:
 
 
 def _ignored(columns: Sequence[str], row: Row) -> Iterator[Reading]:  # noqa: ARG001
-    """What is known, and tells nothing that is kept."""
+    """A known table without counters that are kept."""
     yield from ()
 
 

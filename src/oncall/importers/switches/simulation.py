@@ -138,7 +138,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     flows = _numbered(ended, reports)
     if not len(ended.steps):
         where = printable(str(paths[0].parent / "fct.txt"))
-        problem = "no step of a collective ended here: what was late cannot be told"
+        problem = "no step of a collective has ended: late steps are unknown"
         incident.append("recordings", {"job": [job], "path": [where], "problem": [problem]})
     _write_steps(incident, job, ended.steps, flows)
     _write_flows(incident, job, ended, flows)
@@ -325,11 +325,11 @@ def _hash_of(hosts: Integers) -> int:
 
 
 def _write_flows(incident: Incident, job: str, ended: _Ended, flows: dict[FlowKey, int]) -> None:
-    told = {tuple(row[:4]): row[4:] for row in ended.others.tolist()}
+    ended_flows = {tuple(row[:4]): row[4:] for row in ended.others.tolist()}
     members = {tuple(key) for key in ended.steps[:, [0, 1, 5, 6]].tolist()}
     keys = list(flows)
     pairs = [key[:2] for key in keys if key not in members]
-    rows = [told.get(key) for key in keys]
+    rows = [ended_flows.get(key) for key in keys]
     incident.append(
         "flows",
         {

@@ -2,7 +2,7 @@
 
 What sFlow, INT, gNMI or a switch's shell export is turned into by a few lines of anybody's script:
 `switch_ports.csv` holds rows of the table switch_ports, `links.parquet` of links. Columns are the
-schema's; those left out are unknown, others are told and left out. docs/guide/switches.md.
+schema's; missing ones are unknown, others are reported and ignored. docs/guide/switches.md.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _read_table(
 ) -> tuple[int, str | None, str | None]:
     """Rows taken, what was wrong, and what was left out."""
     try:
-        cut = db.load("told", path)
+        cut = db.load("loaded", path)
         with db.deadline(path):
             return _take(db, incident, job, table, cut)
     except Unreadable as error:
@@ -98,8 +98,8 @@ def _read_table(
 def _take(
     db: Database, incident: Incident, job: str, table: str, cut: str | None
 ) -> tuple[int, str | None, str | None]:
-    """Put the rows of `told` into the incident, those that have all they need."""
-    present = [row[0] for row in db.con.execute("DESCRIBE told").fetchall()]
+    """Put the rows of `loaded` into the incident, those that have all they need."""
+    present = [row[0] for row in db.con.execute("DESCRIBE loaded").fetchall()]
     lacking = [name for name in _NEEDED[table] if name not in present]
     if lacking:
         return 0, f"{table} needs the column {', '.join(lacking)}", None
@@ -108,7 +108,7 @@ def _take(
     types = declared | {"comm": "VARCHAR"}
     select = ", ".join(f'try_cast("{name}" AS {types[name]}) AS {name}' for name in taken)
     whole = " AND ".join(f"{name} IS NOT NULL" for name in _NEEDED[table])
-    columns = db.columns(f"FROM (SELECT {select} FROM told) WHERE {whole}")
+    columns = db.columns(f"FROM (SELECT {select} FROM loaded) WHERE {whole}")
     if "comm" in columns:
         texts = np.ma.getdata(columns["comm"]).tolist()
         columns["comm"] = [_communicator(text) for text in texts]
@@ -117,8 +117,8 @@ def _take(
     if table == "flow_steps":  # a recording of one collective need not number it
         columns = {"comm": 0, "seq": 0} | columns
     rows = incident.append(table, columns)
-    ((told,),) = db.con.execute("SELECT count(*) FROM told").fetchall()
-    lost = f"{told - rows:,} of {told:,} rows lack a value they need" if told > rows else None
+    ((loaded,),) = db.con.execute("SELECT count(*) FROM loaded").fetchall()
+    lost = f"{loaded - rows:,} of {loaded:,} rows lack a value they need" if loaded > rows else None
     bad = "; ".join(filter(None, (cut, lost))) or None
     strange = [name for name in present if name not in declared]
     note = f"columns of {table} not known: {', '.join(strange[:4])}" if strange else None

@@ -1,4 +1,7 @@
-"""What people tell of a job, put into its evidence: above what the recording says itself."""
+"""A job's configuration, as stated by a person, written into its evidence.
+
+It overrides what the recording says.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
 
 
-def tell(incident: Incident, training: Training, job: str | None = None) -> None:
-    """Write the configuration into table `jobs`, of the job or of all of them."""
+def apply_training(incident: Incident, training: Training, job: str | None = None) -> None:
+    """Write the configuration into table `jobs`, for `job` or for all jobs."""
     con = incident.con
     rows = con.execute(
         "SELECT job, max(world_size) FROM (SELECT job, world_size FROM jobs UNION ALL "
@@ -19,9 +22,9 @@ def tell(incident: Incident, training: Training, job: str | None = None) -> None
     ).fetchall()
     known = set(BY_NAME["jobs"].column_names)
     for name, world_size in rows:
-        told = {**training.complete(world_size), "origin": training.origin}
-        told = {column: value for column, value in told.items() if column in known}
+        settings = {**training.complete(world_size), "origin": training.origin}
+        settings = {column: value for column, value in settings.items() if column in known}
         if not con.execute("SELECT 1 FROM jobs WHERE job = ?", [name]).fetchall():
             incident.append("jobs", {"job": [name], "world_size": world_size})
-        assignments = ", ".join(f"{column} = ?" for column in told)
-        con.execute(f"UPDATE jobs SET {assignments} WHERE job = ?", [*told.values(), name])
+        assignments = ", ".join(f"{column} = ?" for column in settings)
+        con.execute(f"UPDATE jobs SET {assignments} WHERE job = ?", [*settings.values(), name])

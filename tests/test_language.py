@@ -1,0 +1,133 @@
+"""The worst of our old language must not return: docs say what to write instead.
+
+A phrase is a regular expression, found across line breaks and comment marks. Words with a
+legitimate use (a PFC storm, an NCCL ring) are banned only as part of a phrase.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# What is checked, as globs from the root.
+CHECKED = (
+    "README.md",
+    "docs/**/*.md",
+    "dpa/*.[ch]",
+    "hooks/*.[ch]",
+    "rulebooks/**/*.yaml",
+    "src/**/*.py",
+)
+
+# Folders that still use the old language: delete an entry as soon as its files are rewritten.
+EXEMPT = (
+    "README.md",
+    "docs/",
+    "rulebooks/",
+    "src/oncall/analysis/",
+    "src/oncall/console/",
+    "src/oncall/node/",
+    "src/oncall/report/",
+    "src/oncall/rules/",
+    "src/oncall/simulate/",
+    "src/oncall/tui/",
+)
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A phrase that may not appear, and what to write instead."""
+
+    pattern: str
+    instead: str
+
+
+PHRASES = (
+    # told
+    Phrase(r"\b(it|this|that|which|what|who|when|whether[^.;:]{0,40}) cannot be told\b", "unknown"),
+    Phrase(r"\bcan(not)? be told\b(?! apart)", "known; unknown"),
+    Phrase(r"\bnot told by\b", "not reported by"),
+    Phrase(r"\b(is|are|was) told by\b", "reported, measured, recorded, stated, logged by"),
+    Phrase(r"\b(is|are) told\b(?! to| apart)", "reported, recorded, stated"),
+    Phrase(r"\bnobody told\b", "not recorded"),
+    Phrase(r"\bas told\b", "as configured, as reported"),
+    Phrase(r"\btells? (who|what|which|where|how|when|whether)\b", "shows, says, reports"),
+    Phrase(r"\btells? (none|nothing|no \w+)\b", "contains no, has no"),
+    # hanging and waiting
+    Phrase(r"\bstand(s|ing)? still\b", "hung, stopped"),
+    Phrase(r"\bstood still\b", "hung, stopped"),
+    Phrase(r"\bthe (training|job) stands\b", "the job hangs"),
+    Phrase(r"\branks? (\d+ |that )?stands? in\b", "blocked in, waiting for"),
+    Phrase(
+        r"\b(where|in which) (it|they|everyone|a rank|the ranks) (stand|stood)s?\b", "blocked in"
+    ),
+    Phrase(r"\b(rank|ranks|it) (is|are) missing from\b", "never called, did not enter"),
+    Phrase(r"\bwho hangs\b", "hangs, the rank that hangs"),
+    Phrase(r"\bcircles? of (waits|waiting)\b", "cycle (deadlock)"),
+    Phrase(r"\b(waits?|links|walk|no) (in )?(a )?circles?\b", "cycle"),
+    # culprits
+    Phrase(r"\bwho(ever)? is (responsible|to blame|at fault|suspected)\b", "culprit, root cause"),
+    Phrase(r"\bthose (that|who) wait\b", "affected ranks, victims"),
+    Phrase(r"\bthe slow one\b", "straggler"),
+    Phrase(r"\bwho is slow\b", "straggler"),
+    # absence of data
+    Phrase(r"\bnothing was heard\b", "no data, not observed"),
+    Phrase(r"\b(nobody|no one) heard\b", "not observed"),
+    Phrase(r"\b(was|were|is|are) (not |un)heard\b", "not observed"),
+    Phrase(r"\bsilent (host|node|rank)s?\b", "hosts that did not answer, ranks without data"),
+    Phrase(r"\basks nobody\b", "does not query"),
+    Phrase(r"\bsilence (is|means)\b", "no data"),
+    Phrase(r"\bnot there to be seen\b", "not observed"),
+    # the field's words
+    Phrase(r"\bgroups? at work\b", "process group, communicator"),
+    Phrase(r"\bcompanies\b", "communicators"),
+    Phrase(r"\btransfers? of pairs\b", "send/recv, point-to-point"),
+    Phrase(r"\bas usual\b", "at the baseline"),
+    Phrase(r"\bthan usual\b", "than the baseline"),
+    Phrase(r"\b(rulebook|draft)s? (on|from) the (shelf|desk)\b", "rulebook store, draft store"),
+    Phrase(r"\bfair share\b", "threshold, share of the link"),
+    Phrase(r"\bwhat it cost\b", "lost time"),
+    Phrase(r"\bthe job's own limit\b", "watchdog timeout"),
+    # riddles and inversions
+    Phrase(r"\bnothing is told\b", "no data"),
+    Phrase(r"\bwhat became of\b(?! (each|the) host)", "the outcome of"),
+    Phrase(r"\bgoes by (the|its|what)\b", "uses"),
+    Phrase(r"\b(so|as) says\b", "according to"),
+    Phrase(r"\bof which nothing is known\b", "unknown"),
+    Phrase(r"\bis (nobody's|whoever's)\b", "has no owner"),
+    Phrase(r"\bdo(es)? not come off\b", "fail"),
+    Phrase(r"\bdid not come off\b", "failed"),
+    Phrase(r"\bour key (there|is)\b", "your key"),
+    Phrase(r"\bits last words\b", "its output"),
+    Phrase(r"\banswered nonsense\b", "sent an invalid answer"),
+    Phrase(r"\bis no (setting|host name|set of|text|regular file)\b", "is not a ..."),
+)
+
+
+def _checked_files() -> list[Path]:
+    files = {path for pattern in CHECKED for path in ROOT.glob(pattern)}
+    named = {path: path.relative_to(ROOT).as_posix() for path in files}
+    return sorted(path for path, name in named.items() if not name.startswith(EXEMPT))
+
+
+def _prose(text: str) -> str:
+    """The text with comment marks, quotes between lines and indentation as spaces, so that a
+    phrase that is wrapped is found; every character keeps its line."""
+    return re.sub(r'\n[ \t]*(?:#|//|\*|f?")?', lambda found: "\n" + " " * (len(found[0]) - 1), text)
+
+
+@pytest.mark.parametrize("phrase", PHRASES, ids=lambda phrase: phrase.pattern)
+def test_a_banned_phrase_does_not_appear(phrase: Phrase) -> None:
+    pattern = re.compile(phrase.pattern.replace(" ", r"\s+"), re.IGNORECASE)
+    found = [
+        f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}: {match[0]!r}"
+        for path in _checked_files()
+        for text in [_prose(path.read_text(encoding="utf-8"))]
+        for match in pattern.finditer(text)
+    ]
+    assert not found, f"write {phrase.instead!r} instead:\n" + "\n".join(found)
