@@ -87,7 +87,7 @@ def run_one(task: tuple[str, int, Pairs, Pairs]) -> Experiment:
     from oncall_lab.drawn.pipeline import experiment
     from oncall_lab.pipeline import simulate_pipeline
     from oncall_lab.pipeline.scenario import PipelineScenario
-    from oncall_lab.training.scenario import read_fields
+    from oncall_lab.scenario import read_fields
 
     kind, seed, overrides, keys = task
     scenario = experiment(kind, seed)
