@@ -21,10 +21,10 @@ from oncall.evidence.schema import TABLES
 from oncall.evidence.table import Column, Table
 from oncall_lab.network import NetworkFault, NetworkScenario, simulate_network
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+from oncall_lab.simulation import simulate
 from oncall_lab.traffic import TrafficFault, TrafficScenario, simulate_traffic
 from oncall_lab.training.fault import TrainingFault
 from oncall_lab.training.scenario import TrainingScenario
-from oncall_lab.training.simulation import simulate
 
 MARKUP = ("[/]", "[bold", "[@click=app.quit]x[/]", "{{ x }}", "%s %d", "{0} {x}", "$x ${x}")
 STEERING = (

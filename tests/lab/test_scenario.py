@@ -11,10 +11,10 @@ import pytest
 from oncall.core.errors import BadInput, UsageError
 from oncall_lab import TrainingFault, TrainingScenario
 from oncall_lab.drawn.training import random_scenario
+from oncall_lab.scenario import key_of
 from oncall_lab.simulation import load
 from oncall_lab.traffic import TrafficFault, TrafficScenario
 from oncall_lab.training.fault import MEASURED_WAYS, WAYS
-from oncall_lab.training.scenario import key_of
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "simulate.md"
 
@@ -86,12 +86,12 @@ def test_a_bad_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(BadInput, match=f"bad.yaml: .*{message}"):
-        TrainingScenario.load(path)
+        load(path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"none\.yaml: cannot be read"):
-        TrainingScenario.load(tmp_path / "none.yaml")
+        load(tmp_path / "none.yaml")
 
 
 def test_every_way_of_every_fault_can_be_asked_for() -> None:
