@@ -46,12 +46,12 @@ compiler:
 	  echo "no C compiler here; trying: apt-get install gcc libc6-dev" >&2; \
 	  { [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get install -y -q gcc libc6-dev; }; }
 
-$(VENV)/.installed: pyproject.toml $(C_BUILD) $(C_FILES) | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+$(VENV)/.installed: pyproject.toml lab/pyproject.toml $(C_BUILD) $(C_FILES) | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --editable ./lab
 	@touch $@
 
-$(VENV)/.tested-with: pyproject.toml | $(VENV)/bin/python compiler
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+$(VENV)/.tested-with: pyproject.toml lab/pyproject.toml | $(VENV)/bin/python compiler
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' --editable ./lab
 	@touch $@ $(VENV)/.installed
 
 # The C parts anew, into the environment: what follows a change of C.

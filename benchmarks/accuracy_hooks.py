@@ -29,8 +29,8 @@ def diagnose_hooks(task: tuple[int, str, int]) -> tuple[str, int, Told, Told]:
 
     from oncall.rules.engine.engine import run
     from oncall.rules.language.load import load_rulebooks, shipped_folder
-    from oncall.simulate import simulate
-    from oncall.simulate.draw import random_scenario
+    from oncall_lab import simulate
+    from oncall_lab.drawn.training import random_scenario
 
     seed, kind, per_node = task
     drawn = random_scenario(seed, (kind,))
@@ -79,8 +79,8 @@ def look_at_running(seed: int) -> bool:
 
     from oncall.rules.engine.engine import run
     from oncall.rules.language.load import load_rulebooks, shipped_folder
-    from oncall.simulate import simulate
-    from oncall.simulate.draw import random_scenario
+    from oncall_lab import simulate
+    from oncall_lab.drawn.training import random_scenario
 
     chance = random.Random(seed)
     drawn = random_scenario(seed, ())

@@ -59,7 +59,7 @@ def run_one(task: tuple[str, int]) -> Case:
     """Draw, simulate and diagnose one case."""
     from oncall.diagnose import diagnose
     from oncall.rules.language.load import load_rulebooks, shipped_folder
-    from oncall.simulate.network.record import record
+    from oncall_lab.network.record import record
 
     kind, seed = task
     played, truth, longer_ns = draw(kind, seed)
@@ -86,15 +86,15 @@ def draw(kind: str, seed: int) -> tuple[Any, Any, Any]:
     """The first attempt of a seed in which the fault delays the collective: what was played, its
     truth, and by how much each message is longer than without the fault."""
     from oncall.core.errors import UsageError
-    from oncall.simulate.network.draw import unseen_attempts
-    from oncall.simulate.network.plan import plan
-    from oncall.simulate.network.play import play
-    from oncall.simulate.network.simulation import truth_of
+    from oncall_lab.drawn.network import unseen_attempts
+    from oncall_lab.network.plan import plan
+    from oncall_lab.network.play import play
+    from oncall_lab.network.simulation import truth_of_network
 
     for scenario in unseen_attempts(kind, seed):
         try:
             played = play(scenario, plan(scenario))
-            truth = truth_of(played)
+            truth = truth_of_network(played)
         except UsageError:  # no place for it in this network
             continue
         if kind == "healthy":

@@ -101,8 +101,8 @@ def diagnose_measured(task: tuple[int, str, int]) -> Answer:
     """Simulate one scenario and diagnose it with the shipped rulebooks."""
     from oncall.rules.engine.engine import run
     from oncall.rules.language.load import load_rulebooks, shipped_folder
-    from oncall.simulate import simulate
-    from oncall.simulate.draw import random_scenario
+    from oncall_lab import simulate
+    from oncall_lab.drawn.training import random_scenario
 
     seed, kind, severity = task
     kinds = (kind,) if kind else ()
@@ -172,7 +172,7 @@ def measured(
     seeds: int, first: int, jobs: int, healthy: int, kinds: Sequence[str], verbose: bool
 ) -> None:
     """Every kind over fresh seeds, with the severities in turn, and healthy jobs."""
-    from oncall.simulate.fault import MEASURED_WAYS
+    from oncall_lab.training.fault import MEASURED_WAYS
 
     asked = [kind for kind in FAULTS if kind in (kinds or MEASURED_WAYS)]
     numbers = range(first, first + seeds)

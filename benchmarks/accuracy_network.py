@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy_network.py [--first 1] [--share 1.0] [--kinds INCAST,...] [--asks 3]
 
-Each case is a collective on a simulated network (`oncall.simulate.network`) with one fault, in the
+Each case is a collective on a simulated network (`oncall_lab.network`) with one fault, in the
 paper's counts, diagnosed with the rulebooks as they are shipped. By the paper: a contention or an
 incast is a true positive if all injected flows are named, a false positive if only some are, a
 false negative if nothing is found; a storm or backpressure is a true positive if its source port is
@@ -83,7 +83,7 @@ def judge(
     """Diagnose a case. `told` (epochs, ports): what switches reported, if not as drawn."""
     from oncall.diagnose import diagnose
     from oncall.rules.language.load import load_file, shipped_folder
-    from oncall.simulate.network.record import record
+    from oncall_lab.network.record import record
 
     simulated = time.perf_counter()
     books = [load_file(shipped_folder() / f"{name}.yaml") for name in ("pfc", "contention")]
@@ -114,10 +114,10 @@ def judge(
 def draw(kind: str, seed: int, asks: int = 0) -> tuple[Any, Any]:
     """The first attempt of a seed in which the fault delays the collective, with its truth."""
     from oncall.core.errors import UsageError
-    from oncall.simulate.network.draw import attempts
-    from oncall.simulate.network.plan import plan
-    from oncall.simulate.network.play import play
-    from oncall.simulate.network.simulation import truth_of
+    from oncall_lab.drawn.network import attempts
+    from oncall_lab.network.plan import plan
+    from oncall_lab.network.play import play
+    from oncall_lab.network.simulation import truth_of_network
 
     for drawn in attempts(kind, seed):
         scenario = dataclasses.replace(drawn, asks=asks) if asks else drawn
@@ -125,7 +125,7 @@ def draw(kind: str, seed: int, asks: int = 0) -> tuple[Any, Any]:
             played = play(scenario, plan(scenario))
         except UsageError:  # no place for it in this network
             continue
-        truth = truth_of(played)
+        truth = truth_of_network(played)
         if kind == "healthy" or (
             truth.faults and (kind not in OF_FLOWS or culprits(played, truth))
         ):
@@ -150,7 +150,7 @@ def culprits(played: Any, truth: Any) -> frozenset[str]:
 
 def innocent(played: Any, truth: Any, named: frozenset[str]) -> frozenset[str]:
     """Of the flows named, those without which no step of the collective would be shorter."""
-    from oncall.simulate.network.simulation import steps_longer_ns
+    from oncall_lab.network.simulation import steps_longer_ns
 
     least = INNOCENT * step_ns(played)
     served = served_ns(truth)
@@ -163,7 +163,7 @@ def innocent(played: Any, truth: Any, named: frozenset[str]) -> frozenset[str]:
 
 def _through_root(played: Any) -> list[str]:
     """Flows of others on a port where the fault's flows queue."""
-    from oncall.simulate.network.record import flow_names
+    from oncall_lab.network.record import flow_names
 
     ports = {port for fault in played.plan.injected for port in fault.ports}
     others = zip(flow_names(played)[played.members :], played.plan.flows, strict=True)
@@ -192,7 +192,7 @@ def _ratio(count: Counter[str]) -> str:
 
 
 def main() -> None:
-    from oncall.simulate.network.draw import COUNTS
+    from oncall_lab.drawn.network import COUNTS
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--first", type=int, default=1, help="seeds count from here")

@@ -3,7 +3,7 @@
     python benchmarks/accuracy_pulse.py [--seeds 1] [--first 501] [--healthy 6] [--jobs 2]
     python benchmarks/accuracy_pulse.py granularity [--first 501]
 
-Each experiment is simulated traffic (`oncall.simulate.traffic`) with one failure, diagnosed with
+Each experiment is simulated traffic (`oncall_lab.traffic`) with one failure, diagnosed with
 the rulebook as it is shipped. A finding is right if it names the class and the faulty machine and
 nobody else (Pulse 8.1). Beside it a baseline of our own that sees operations only as a whole,
 their starts and durations, as Aegis, Holmes and Greyhound do. `granularity` diagnoses the same
@@ -55,7 +55,7 @@ def run_one(task: tuple[str, int, int]) -> Experiment:
     """Simulate and diagnose one experiment: (table, seed, number)."""
     from oncall.rules.engine.engine import run
     from oncall.rules.language.load import load_rulebooks, shipped_folder
-    from oncall.simulate.traffic import simulate_traffic
+    from oncall_lab.traffic import simulate_traffic
 
     scenario = scenarios(task[0], task[1])[task[2]]
     incident, truth = simulate_traffic(scenario)
@@ -81,7 +81,7 @@ def run_one(task: tuple[str, int, int]) -> Experiment:
 
 
 def scenarios(table: str, seed: int) -> list[Any]:
-    from oncall.simulate.traffic.draw import beyond_table_4, healthy, table_4
+    from oncall_lab.drawn.traffic import beyond_table_4, healthy, table_4
 
     if table == "healthy":
         return [healthy(seed, name) for name in ("gpt2", "mixtral", "neighbour_exchange")]
@@ -174,7 +174,7 @@ def _precision_recall(
 def granularity(seed: int) -> None:
     """A halved path: how much longer sound members of its group seem to send, by epoch length."""
     import oncall.analysis  # noqa: F401 - registers the relations
-    from oncall.simulate.traffic import simulate_traffic
+    from oncall_lab.traffic import simulate_traffic
 
     found = next(
         s for s in scenarios("table 4", seed)

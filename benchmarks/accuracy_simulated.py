@@ -47,8 +47,8 @@ def diagnose_scenario(task: tuple[int, tuple[str, ...], bool]) -> Incident:
     """Simulate one scenario and diagnose it with the shipped rulebooks."""
     from oncall.rules.engine.engine import run
     from oncall.rules.language.load import load_rulebooks, shipped_folder
-    from oncall.simulate import simulate
-    from oncall.simulate.draw import random_scenario
+    from oncall_lab import simulate
+    from oncall_lab.drawn.training import random_scenario
 
     seed, asked, from_start = task
     scenario = random_scenario(seed, asked, from_start=from_start)

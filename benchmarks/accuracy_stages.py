@@ -4,7 +4,7 @@
     python benchmarks/accuracy_stages.py --set configuration_told=false --set recorder=calls
     python benchmarks/accuracy_stages.py thresholds [--seeds 10] [--first 9000]
 
-Each experiment is a simulated pipeline (`oncall.simulate.pipeline.draw`), most of them recorded as
+Each experiment is a simulated pipeline (`oncall_lab.drawn.pipeline`), most of them recorded as
 the hooks record it, diagnosed with all rulebooks as they are shipped. Whether a delay costs
 anything is known from the same training without it (VenusTrace 5.1): from a tenth of an iteration
 on it is to be found, below 3 % nothing may be, and in between either is right. A finding is right
@@ -84,10 +84,10 @@ def run_one(task: tuple[str, int, Pairs, Pairs]) -> Experiment:
 
     from oncall.diagnose import diagnose
     from oncall.rules.language.load import load_rulebooks, shipped_folder
-    from oncall.simulate.pipeline import simulate_pipeline
-    from oncall.simulate.pipeline.draw import experiment
-    from oncall.simulate.pipeline.scenario import PipelineScenario
-    from oncall.simulate.scenario import read_fields
+    from oncall_lab.drawn.pipeline import experiment
+    from oncall_lab.pipeline import simulate_pipeline
+    from oncall_lab.pipeline.scenario import PipelineScenario
+    from oncall_lab.scenario import read_fields
 
     kind, seed, overrides, keys = task
     scenario = experiment(kind, seed)
@@ -197,7 +197,7 @@ def thresholds(
 
 
 def main() -> None:
-    from oncall.simulate.pipeline.draw import EXPERIMENTS
+    from oncall_lab.drawn.pipeline import EXPERIMENTS
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="?", choices=("experiments", "thresholds"))

@@ -28,7 +28,7 @@ from oncall.console.shelf import Shelf
 from oncall.core.units import NS_PER_S
 from oncall.fleet.local import nodes_in
 from oncall.fleet.reach import reach_shards
-from oncall.simulate import Fault, Scenario, simulate, write
+from oncall_lab import TrainingFault, TrainingScenario, simulate, write
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
@@ -66,9 +66,9 @@ def main() -> None:
 
 def write_shards(folder: Path) -> None:
     """A minute of two nodes whose sixteen ranks hang at half of it, as our hooks record it."""
-    fault = Fault("H1", (5,), at_ns=30 * NS_PER_S)
+    fault = TrainingFault("H1", (5,), at_ns=30 * NS_PER_S)
     incident, truth = simulate(
-        Scenario(duration_ns=60 * NS_PER_S, faults=(fault,), recorder="hooks")
+        TrainingScenario(duration_ns=60 * NS_PER_S, faults=(fault,), recorder="hooks")
     )
     with incident:
         write(incident, truth, folder, shards=True)

@@ -32,7 +32,8 @@ from oncall.console.live import LiveSession
 from oncall.console.shelf import Shelf
 from oncall.core.units import NS_PER_S
 from oncall.fleet.reach import reach_fleet
-from oncall.simulate import Fault, Scenario, recorder, simulate, write
+from oncall_lab import TrainingFault, TrainingScenario, simulate, write
+from oncall_lab.training import recorder
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "fleet" / "ssh"))
 
@@ -68,8 +69,8 @@ def main() -> None:
 def write_job(folder: Path, gpus_per_node: int, *, shards: bool) -> None:
     """Sixteen ranks that trained for half a minute, and have hung since, up to now."""
     recorder.EPOCH_NS = time.time_ns() - (TRAINED_S + HUNG_S) * NS_PER_S
-    fault = Fault("H1", (5,), at_ns=TRAINED_S * NS_PER_S)
-    scenario = Scenario(
+    fault = TrainingFault("H1", (5,), at_ns=TRAINED_S * NS_PER_S)
+    scenario = TrainingScenario(
         duration_ns=2 * TRAINED_S * NS_PER_S,
         observe_after_ns=HUNG_S * NS_PER_S,
         gpus_per_node=gpus_per_node,

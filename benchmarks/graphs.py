@@ -95,8 +95,8 @@ def _measure(way: Callable[[Any], None], file: Path) -> tuple[float, float]:
 def written(hosts: int, reports: int) -> Any:
     """An incident with the steps of a ring all-gather and, at its ports, so many rows."""
     from oncall.evidence.incident import Incident
-    from oncall.simulate.network.routing import hashed
-    from oncall.simulate.network.topology import FatTree
+    from oncall_lab.network.routing import hashed
+    from oncall_lab.network.topology import FatTree
 
     rng = np.random.default_rng(hosts)
     tree = FatTree(next(k for k in (4, 6, 8, 10, 12, 16) if k**3 // 4 >= hosts))

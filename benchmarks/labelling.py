@@ -4,7 +4,7 @@
     python benchmarks/labelling.py right [--jobs-each 4] [--first 20000] [--schedules GPipe]
 
 Fast: operations a second on one core, of 8 ranks of a pipeline. Right: jobs as
-`oncall.simulate.pipeline.draw` draws them, so many of each schedule, each recorded in several ways.
+`oncall_lab.drawn.pipeline` draws them, so many of each schedule, each recorded in several ways.
 A label is right if the simulator's own task that its rank ran at that time has the same name
 (iteration, stage, chunk, micro-batch, forward or backward); iterations may be counted from any
 first one. What hooks record is labelled on each node by itself, and all at once; calls alone are
@@ -23,12 +23,12 @@ from typing import Any
 
 import oncall.analysis
 from oncall.evidence.incident import Incident
-from oncall.simulate.pipeline.draw import experiment
-from oncall.simulate.pipeline.record import record
-from oncall.simulate.pipeline.scenario import PipelineScenario
-from oncall.simulate.pipeline.schedule import SCHEDULES
-from oncall.simulate.pipeline.simulation import simulate_pipeline
-from oncall.simulate.pipeline.training import play
+from oncall_lab.drawn.pipeline import experiment
+from oncall_lab.pipeline.play import play
+from oncall_lab.pipeline.record import record
+from oncall_lab.pipeline.scenario import PipelineScenario
+from oncall_lab.pipeline.schedule import SCHEDULES
+from oncall_lab.pipeline.simulation import simulate_pipeline
 
 assert oncall.analysis
 NEEDED = ("members", "operations", "in_flight")

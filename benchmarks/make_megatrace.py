@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from oncall.evidence.incident import Incident
-from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 TENSOR, STAGES = 2, 4  # as in the recording that is shipped with Megatrace
 

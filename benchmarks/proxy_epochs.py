@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from oncall.node.rings.proxy_epochs import spread_transfers
 from oncall.node.traffic.epochs import EPOCH_NS, Epochs
-from oncall.simulate.traffic import TrafficFault, TrafficScenario
-from oncall.simulate.traffic.epochs import spread
-from oncall.simulate.traffic.slices import Slices
-from oncall.simulate.traffic.training import play
+from oncall_lab.traffic import TrafficFault, TrafficScenario
+from oncall_lab.traffic.epochs import spread
+from oncall_lab.traffic.play import play
+from oncall_lab.traffic.slices import Slices
 
 SCENARIOS = {
     "GPT-2, healthy": TrafficScenario(workload="gpt2", iterations=3),

@@ -34,7 +34,7 @@ from oncall.evidence import Incident
 from oncall.importers import detect
 from oncall.rules.engine.engine import run as run_rules
 from oncall.rules.language.load import load_rulebooks, shipped_folder
-from oncall.simulate import Fault, Scenario, simulate
+from oncall_lab import TrainingFault, TrainingScenario, simulate
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 SIZES = (16, 64, 256, 1024, 4096)
@@ -224,10 +224,10 @@ def _flight_recorder(ranks: int) -> Incident:
     return incident
 
 
-def _simulated(*faults: Fault) -> Callable[[int], Incident]:
+def _simulated(*faults: TrainingFault) -> Callable[[int], Incident]:
     """Five minutes of a job that makes about 500 operations a rank."""
     return lambda ranks: simulate(
-        Scenario(
+        TrainingScenario(
             tp=4 if ranks == 16 else 8,
             pp=2 if ranks == 16 else 4,
             dp=2 if ranks == 16 else ranks // 32,
@@ -240,9 +240,9 @@ def _simulated(*faults: Fault) -> Callable[[int], Incident]:
 
 INCIDENTS: dict[str, Callable[[int], Incident]] = {
     "hang, Flight Recorder": _flight_recorder,
-    "hang, simulated": _simulated(Fault("H1", (ABSENT,), at_ns=250 * 10**9)),
-    "slow rank, simulated": _simulated(Fault("S1", (ABSENT,))),
-    "slow link, simulated": _simulated(Fault("S2", (ABSENT,), factor=20.0)),
+    "hang, simulated": _simulated(TrainingFault("H1", (ABSENT,), at_ns=250 * 10**9)),
+    "slow rank, simulated": _simulated(TrainingFault("S1", (ABSENT,))),
+    "slow link, simulated": _simulated(TrainingFault("S2", (ABSENT,), factor=20.0)),
     "healthy, simulated": _simulated(),
 }
 

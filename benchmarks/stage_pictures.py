@@ -20,7 +20,7 @@ from oncall.report.stages import evidence
 from oncall.report.stages.chrome_trace import chrome_trace
 from oncall.report.stages.svg import timeline_svg
 from oncall.report.stages.text import timeline_lines
-from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 WORLDS = ("2,4,8", "8,16,8", "8,16,32")
 MICRO_BATCHES, ITERATIONS, SLOW = 16, 3, 2

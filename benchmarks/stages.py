@@ -26,7 +26,7 @@ def measure(tp: int, pp: int, ranks: int, iterations: int, slowest: bool) -> dic
     """Simulate, reduce if asked, and diagnose: seconds and MiB."""
     from oncall.rules.engine.engine import run
     from oncall.rules.language.load import load_rulebooks, shipped_folder
-    from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+    from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
     rank = ranks // 2 + 1
     fault = PipelineFault("delay", rank, iterations - FAULT_FROM_END, "backward", 3, delay_ns=10**9)

@@ -43,9 +43,9 @@ from oncall.node.triggers.threshold import (
     longest_pause_ns,
     threshold_ns,
 )
-from oncall.simulate.network.asked import Ask, reported
-from oncall.simulate.network.plan import plan
-from oncall.simulate.network.play import Played, play
+from oncall_lab.network.asked import Ask, reported
+from oncall_lab.network.plan import plan
+from oncall_lab.network.play import Played, play
 
 SAMPLE_NS = 50_000
 KINDS = ("CONTENTION", "INCAST", "PFC_STORM", "PFC_BACKPRESSURE", "PFC_LOOP_DEADLOCK", "healthy")

@@ -19,12 +19,12 @@ from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import TABLES
 from oncall.evidence.table import Column, Table
-from oncall.simulate.fault import Fault
-from oncall.simulate.network import NetworkFault, NetworkScenario, simulate_network
-from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
-from oncall.simulate.scenario import Scenario
-from oncall.simulate.simulation import simulate
-from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
+from oncall_lab.network import NetworkFault, NetworkScenario, simulate_network
+from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+from oncall_lab.simulation import simulate
+from oncall_lab.traffic import TrafficFault, TrafficScenario, simulate_traffic
+from oncall_lab.training.fault import TrainingFault
+from oncall_lab.training.scenario import TrainingScenario
 
 MARKUP = ("[/]", "[bold", "[@click=app.quit]x[/]", "{{ x }}", "%s %d", "{0} {x}", "$x ${x}")
 STEERING = (
@@ -125,8 +125,8 @@ def _merged() -> Path:
     measured traffic. The folder is removed at the end of the process."""
     folder = TemporaryDirectory(prefix="oncall-hostile-")
     atexit.register(folder.cleanup)
-    hang = Scenario(job="hang", dp=2, gpus_per_node=4, duration_ns=20 * NS_PER_S,
-                    faults=(Fault("H1", (5,), at_ns=12 * NS_PER_S),))  # fmt: skip
+    hang = TrainingScenario(job="hang", dp=2, gpus_per_node=4, duration_ns=20 * NS_PER_S,
+                    faults=(TrainingFault("H1", (5,), at_ns=12 * NS_PER_S),))  # fmt: skip
     slow = PipelineFault("delay", rank=5, iteration=2, task="backward", micro_batch=1,
                          delay_ns=400_000_000)  # fmt: skip
     pipeline = PipelineScenario(job="pipe", tp=1, micro_batches=4, iterations=4, recorder="tasks",

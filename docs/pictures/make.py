@@ -25,9 +25,9 @@ from oncall.report.network.topology_svg import topology_svg
 from oncall.report.network.waiting_svg import waiting_svg
 from oncall.report.stages.evidence import timeline
 from oncall.report.stages.svg import timeline_svg
-from oncall.simulate import write
-from oncall.simulate.load import load, run
 from oncall.tui.app import ConsoleApp
+from oncall_lab import write
+from oncall_lab.simulation import load, simulate
 
 HERE = Path(__file__).resolve().parent
 EASY, WIDE = (100, 30), (180, 46)
@@ -83,7 +83,7 @@ async def take(picture: Picture, recording: Path) -> str:
 
 def simulated(job: str) -> Path:
     """The saved incident of a scenario beside this file, in the folder one is in."""
-    incident, truth = run(load(HERE / f"{job}.yaml"))
+    incident, truth = simulate(load(HERE / f"{job}.yaml"))
     with incident:
         write(incident, truth, Path(f"{job}-simulated"))
     return Path(f"{job}-simulated/evidence.oncall").rename(f"{job}.oncall")

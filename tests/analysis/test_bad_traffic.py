@@ -13,7 +13,7 @@ import pytest
 from oncall.evidence import Incident
 from oncall.rules.engine.engine import run
 from oncall.rules.language.load import load_rulebooks, shipped_folder
-from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
+from oncall_lab.traffic import TrafficFault, TrafficScenario, simulate_traffic
 
 SMALL: dict[str, Any] = {"tp": 2, "pp": 1, "iterations": 6, "dp_bytes": 64 * 2**20, "seed": 4}
 SLOW_NIC = (TrafficFault("pcie_contention", 4, iteration=1, bandwidth=0.4),)  # on gpu003

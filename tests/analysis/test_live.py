@@ -12,13 +12,13 @@ from oncall.core.errors import ExitCode
 from oncall.core.units import NS_PER_S
 from oncall.diagnose import diagnose, exit_code
 from oncall.rules.language.load import load_rulebooks, shipped_folder
-from oncall.simulate import Fault, Scenario, simulate
-from oncall.simulate.draw import random_scenario
+from oncall_lab import TrainingFault, TrainingScenario, simulate
+from oncall_lab.drawn.training import random_scenario
 
 BOOKS = load_rulebooks([shipped_folder()])
 
 
-def diagnosed(scenario: Scenario, **overrides: str) -> Diagnosis:
+def diagnosed(scenario: TrainingScenario, **overrides: str) -> Diagnosis:
     incident, _ = simulate(replace(scenario, recorder="hooks"))
     with incident:
         return diagnose(incident, BOOKS, overrides=overrides)
@@ -41,10 +41,10 @@ def test_a_running_job_gives_no_finding_at_any_instant(seed: int) -> None:
     assert not any(rule.rule.startswith(("hang", "slow")) for rule in told.coverage.skipped_rules)
 
 
-YOUNG = Scenario(
+YOUNG = TrainingScenario(
     duration_ns=60 * NS_PER_S,
     observe_after_ns=120 * NS_PER_S,
-    faults=(Fault("H1", (5,), at_ns=20 * NS_PER_S, role="dp"),),
+    faults=(TrainingFault("H1", (5,), at_ns=20 * NS_PER_S, role="dp"),),
 )
 
 
@@ -63,7 +63,7 @@ def test_who_does_not_want_to_wait_has_it_judged_at_once() -> None:
 
 def test_what_hang_cannot_tell_apart_the_transfers_name() -> None:
     """All members entered and none left; stock NCCL counts no steps inside a host."""
-    fault = Fault("H3", (5,), at_ns=20 * NS_PER_S, role="dp", how="gpu")
+    fault = TrainingFault("H3", (5,), at_ns=20 * NS_PER_S, role="dp", how="gpu")
     told = diagnosed(
         replace(YOUNG, gpus_per_node=2, observe_after_ns=600 * NS_PER_S, faults=(fault,))
     )

@@ -15,8 +15,8 @@ from oncall.evidence.incident import create_table_sql
 from oncall.evidence.schema import TABLES
 from oncall.node.store.catalog import sealed_shards
 from oncall.node.store.reader import open_shards
-from oncall.simulate.shards import write_shards
-from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
+from oncall_lab.shards import write_shards
+from oncall_lab.traffic import TrafficFault, TrafficScenario, simulate_traffic
 
 FOUND = (
     "job, comm, seq, kind, rank, op, group_id, algo, started_ns, ended_ns, active_ns, "

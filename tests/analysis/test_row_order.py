@@ -18,12 +18,12 @@ from oncall.evidence.relations import REGISTRY
 from oncall.evidence.schema import TABLES
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.rules.language.rulebook import Rulebook
-from oncall.simulate import simulate
-from oncall.simulate.draw import random_scenario
-from oncall.simulate.pipeline import simulate_pipeline
-from oncall.simulate.pipeline.draw import experiment
-from oncall.simulate.pipeline.fault import PipelineFault
-from oncall.simulate.pipeline.scenario import PipelineScenario
+from oncall_lab import simulate
+from oncall_lab.drawn.pipeline import experiment
+from oncall_lab.drawn.training import random_scenario
+from oncall_lab.pipeline import simulate_pipeline
+from oncall_lab.pipeline.fault import PipelineFault
+from oncall_lab.pipeline.scenario import PipelineScenario
 
 assert oncall.analysis  # imported for the relations that it registers
 

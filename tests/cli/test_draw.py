@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from oncall.cli.commands import app
 from oncall.evidence.incident import Incident
-from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
+from oncall_lab.traffic import TrafficFault, TrafficScenario, simulate_traffic
 
 
 @pytest.fixture(scope="module")

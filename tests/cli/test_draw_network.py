@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from oncall.cli.commands import app
-from oncall.simulate.network import NetworkFault, NetworkScenario, simulate_network
+from oncall_lab.network import NetworkFault, NetworkScenario, simulate_network
 
 
 @pytest.fixture(scope="module")

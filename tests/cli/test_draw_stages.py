@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from oncall.cli.commands import app
-from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 
 @pytest.fixture(scope="module")

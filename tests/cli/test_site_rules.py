@@ -16,7 +16,7 @@ from oncall.console.shelf import Shelf
 from oncall.core.units import NS_PER_S
 from oncall.report.contract import schema
 from oncall.rules.language.load import shipped_folder
-from oncall.simulate import Fault, Scenario, simulate, write
+from oncall_lab import TrainingFault, TrainingScenario, simulate, write
 
 HANG = (shipped_folder() / "hang.yaml").read_text()
 PATIENT = HANG.replace("value: 5 min", "value: 5 h")
@@ -28,8 +28,10 @@ Diagnose = Callable[..., tuple[int, str, str]]
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job whose rank 5 hangs."""
     folder = tmp_path_factory.mktemp("hang")
-    fault = Fault("H1", (5,), at_ns=30 * NS_PER_S)
-    incident, truth = simulate(Scenario(duration_ns=60 * NS_PER_S, pp=1, dp=8, faults=(fault,)))
+    fault = TrainingFault("H1", (5,), at_ns=30 * NS_PER_S)
+    incident, truth = simulate(
+        TrainingScenario(duration_ns=60 * NS_PER_S, pp=1, dp=8, faults=(fault,))
+    )
     with incident:
         write(incident, truth, folder)
     return folder / "evidence.oncall"

@@ -11,21 +11,21 @@ import pytest
 from oncall.console.recording import RecordingSession
 from oncall.console.shelf import Shelf
 from oncall.core.units import NS_PER_S
-from oncall.simulate import Fault, Scenario, simulate, write
+from oncall_lab import TrainingFault, TrainingScenario, simulate, write
 
 CULPRIT = 5
 AT_NS = 30 * NS_PER_S
 Open = Callable[[Path], RecordingSession]
 
 
-def scenario(*faults: Fault, **changes: object) -> Scenario:
+def scenario(*faults: TrainingFault, **changes: object) -> TrainingScenario:
     """A job without a pipeline: one rulebook tells of its hang, not two."""
     shape: dict[str, Any] = {"pp": 1, "dp": 8} | changes
-    return Scenario(duration_ns=60 * NS_PER_S, faults=faults, **shape)
+    return TrainingScenario(duration_ns=60 * NS_PER_S, faults=faults, **shape)
 
 
-HANG = Fault("H1", (CULPRIT,), at_ns=AT_NS)
-SLOW = Fault("S1", (CULPRIT,), at_ns=AT_NS)
+HANG = TrainingFault("H1", (CULPRIT,), at_ns=AT_NS)
+SLOW = TrainingFault("S1", (CULPRIT,), at_ns=AT_NS)
 
 
 @pytest.fixture(scope="session")

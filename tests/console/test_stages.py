@@ -11,7 +11,7 @@ from oncall.console.opening import open_recording
 from oncall.console.session import Session
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from oncall.console.opening import open_recording
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
+from oncall_lab.traffic import TrafficFault, TrafficScenario, simulate_traffic
 
 
 def test_an_operation_under_the_cursor(tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ from oncall.node.store.wire import Limits
 from oncall.rules.engine.starts import started_communicators
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.rules.language.rulebook import Rulebook
-from oncall.simulate import Scenario, simulate
-from oncall.simulate.draw import random_scenario
-from oncall.simulate.fault import Fault
+from oncall_lab import TrainingScenario, simulate
+from oncall_lab.drawn.training import random_scenario
+from oncall_lab.training.fault import TrainingFault
 
 RULEBOOKS = load_rulebooks([shipped_folder()])
 HANG_ONLY = [book for book in RULEBOOKS if book.name == "hang"]  # quicker, where it is enough
@@ -61,8 +61,10 @@ def told(diagnosis: Diagnosis) -> list[tuple[str, str, list[Any]]]:
 
 @pytest.fixture(scope="module")
 def hang() -> Incident:
-    fault = Fault("H1", ranks=(5,), at_ns=30 * 10**9)
-    return simulate(Scenario(job="it's", tp=2, pp=1, dp=4, gpus_per_node=2, faults=(fault,)))[0]
+    fault = TrainingFault("H1", ranks=(5,), at_ns=30 * 10**9)
+    return simulate(
+        TrainingScenario(job="it's", tp=2, pp=1, dp=4, gpus_per_node=2, faults=(fault,))
+    )[0]
 
 
 @pytest.fixture(scope="module")

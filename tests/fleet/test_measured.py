@@ -11,7 +11,7 @@ from oncall.fleet.gather import Window
 from oncall.fleet.local import LocalTransport, nodes_in
 from oncall.rules.engine.engine import run
 from oncall.rules.language.load import load_rulebooks, shipped_folder
-from oncall.simulate.shards import write_shards
+from oncall_lab.shards import write_shards
 
 S = 10**9
 BEGAN_NS = 1_767_225_600 * S

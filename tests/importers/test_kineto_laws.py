@@ -23,7 +23,7 @@ from oncall.importers.detect import load
 from oncall.importers.kineto import stream
 from oncall.importers.kineto.reading import read_file
 from oncall.rules.language.load import load_rulebooks, shipped_folder
-from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 BASE_NS = 1_759_968_000_123_456_789
 GROUPS = {"0": ("default_pg", [0, 1, 2, 3]), "5": ("TENSOR_MODEL_PARALLEL_GROUP", [2, 3])}

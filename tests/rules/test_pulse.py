@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from oncall.cli.commands import app
-from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
+from oncall_lab.traffic import TrafficFault, TrafficScenario, simulate_traffic
 
 # Two GPUs a node instead of eight.
 SMALL: dict[str, Any] = {"tp": 2, "iterations": 9, "micro_batches": 2, "dp_bytes": 256 * 2**20}

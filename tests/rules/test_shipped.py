@@ -8,7 +8,7 @@ from oncall.core.diagnosis import Finding
 from oncall.evidence import Incident
 from oncall.rules.engine.engine import run
 from oncall.rules.language.load import load_rulebooks, shipped_folder
-from oncall.simulate import Scenario, simulate
+from oncall_lab import TrainingScenario, simulate
 
 # Four nodes with two GPUs and two NICs each; data parallelism crosses the nodes.
 JOB: dict[str, Any] = {
@@ -24,7 +24,7 @@ JOB: dict[str, Any] = {
 
 
 def simulated(**fields: Any) -> Incident:
-    incident, _ = simulate(Scenario.from_mapping(JOB | fields))
+    incident, _ = simulate(TrainingScenario.from_mapping(JOB | fields))
     return incident
 
 

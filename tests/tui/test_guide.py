@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from oncall.rules.site_folder import site_folder
-from oncall.simulate import Scenario
 from oncall.tui.keys import read_keymap
 from oncall.tui.run import _actions
 from oncall.tui.themes import THEMES
+from oncall_lab.simulation import load
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 GUIDE = (DOCS / "guide" / "console.md").read_text()
@@ -39,4 +39,4 @@ def test_the_configuration_is_taken(tmp_path: Path) -> None:
 
 
 def test_the_scenario_is_one() -> None:
-    assert Scenario.load(DOCS / "pictures" / "llama-70b.yaml").job == "llama-70b"
+    assert load(DOCS / "pictures" / "llama-70b.yaml").job == "llama-70b"

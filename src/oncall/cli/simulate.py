@@ -25,31 +25,9 @@ def simulate(
 ) -> None:
     """Simulate a training cluster with faults.
 
-    Writes the evidence to diagnose and the truth to compare with. The same scenario and seed give
-    the same evidence. See docs/guide/simulate.md for an example.
+    The same scenario and seed give the same evidence. docs/guide/simulate.md has an example.
+    Needs the lab: pip install 'oncall[lab]'.
     """
-    from dataclasses import replace
+    from oncall.lab import simulate_file
 
-    from oncall.core.errors import UsageError
-    from oncall.core.units import format_number
-    from oncall.simulate import write
-    from oncall.simulate.load import load, run
-    from oncall.simulate.network import NetworkScenario
-
-    wanted = load(scenario)
-    if seed is not None:
-        wanted = replace(wanted, seed=seed)
-    if shards and isinstance(wanted, NetworkScenario):
-        raise UsageError("--shards: a network scenario has no nodes' evidence; omit --shards")
-    incident, truth = run(wanted)
-    with incident:
-        write(incident, truth, output, shards=shards)
-        rows = {table: incident.rows(table) for table in ("ops", "flow_steps")}
-    recorded = f"{format_number(rows['ops'])} operations"
-    if rows["flow_steps"]:
-        recorded = f"{format_number(rows['flow_steps'])} flow steps"
-    faults = ", ".join(fault.kind for fault in truth.faults) or "healthy"
-    typer.echo(
-        f"{output}: {format_number(wanted.world_size)} ranks, {recorded}, "
-        f"{faults}; wrote {'a folder per node' if shards else 'evidence.oncall'} and truth.json"
-    )
+    typer.echo(simulate_file(scenario, output, seed=seed, shards=shards))

@@ -9,9 +9,9 @@ import pytest
 
 import oncall.analysis
 from oncall.evidence import Incident
-from oncall.simulate.pipeline import simulate_pipeline
-from oncall.simulate.pipeline.fault import PipelineFault
-from oncall.simulate.pipeline.scenario import PipelineScenario
+from oncall_lab.pipeline import simulate_pipeline
+from oncall_lab.pipeline.fault import PipelineFault
+from oncall_lab.pipeline.scenario import PipelineScenario
 
 assert oncall.analysis  # imported for the relations that it registers
 

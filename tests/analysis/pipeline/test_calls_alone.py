@@ -12,7 +12,7 @@ from oncall.analysis.pipeline.slow_tasks import slow_tasks
 from oncall.analysis.tasks.task_positions import Tasks
 from oncall.analysis.tasks.task_times import _runs_ahead
 from oncall.evidence.incident import Incident
-from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 SMALL: dict[str, Any] = {
     "recorder": "calls", "iterations": 9, "layers": 4, "micro_batches": 4, "dp": 1,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import oncall.analysis  # noqa: F401 - registers the relations
-from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 
 @pytest.mark.parametrize("shared", [{"ep": 2}, {"cp": 2, "dp": 1}])

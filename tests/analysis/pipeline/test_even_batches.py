@@ -7,9 +7,9 @@ import pytest
 
 from oncall.analysis.pipeline.even_batches import batch_work
 from oncall.evidence.incident import Incident
-from oncall.simulate.pipeline import simulate_pipeline
-from oncall.simulate.pipeline.fault import PipelineFault
-from oncall.simulate.pipeline.scenario import PipelineScenario
+from oncall_lab.pipeline import simulate_pipeline
+from oncall_lab.pipeline.fault import PipelineFault
+from oncall_lab.pipeline.scenario import PipelineScenario
 
 
 def costs(incident: Incident) -> dict[str, float]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import oncall.analysis
 from oncall.evidence import Incident
-from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 assert oncall.analysis  # imported for the relations that it registers
 

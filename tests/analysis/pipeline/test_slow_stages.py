@@ -12,9 +12,9 @@ import pytest
 from oncall.analysis.pipeline.stage_costs import slowest
 from oncall.analysis.pipeline.stage_paths import beside_others
 from oncall.evidence import Incident
-from oncall.simulate.pipeline import simulate_pipeline
-from oncall.simulate.pipeline.fault import PipelineFault
-from oncall.simulate.pipeline.scenario import PipelineScenario
+from oncall_lab.pipeline import simulate_pipeline
+from oncall_lab.pipeline.fault import PipelineFault
+from oncall_lab.pipeline.scenario import PipelineScenario
 
 MS = 1_000_000
 Play = Callable[..., Incident]

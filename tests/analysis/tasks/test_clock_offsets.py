@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import oncall.analysis
 from oncall.analysis.tasks.clock_offsets import estimate
 from oncall.evidence.incident import Incident
-from oncall.simulate.pipeline.scenario import PipelineScenario
-from oncall.simulate.pipeline.simulation import simulate_pipeline
+from oncall_lab.pipeline.scenario import PipelineScenario
+from oncall_lab.pipeline.simulation import simulate_pipeline
 
 assert oncall.analysis
 

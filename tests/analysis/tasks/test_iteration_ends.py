@@ -9,8 +9,8 @@ import pytest
 
 import oncall.analysis
 from oncall.evidence.incident import Incident
-from oncall.simulate.pipeline.scenario import PipelineScenario
-from oncall.simulate.pipeline.simulation import simulate_pipeline
+from oncall_lab.pipeline.scenario import PipelineScenario
+from oncall_lab.pipeline.simulation import simulate_pipeline
 
 assert oncall.analysis
 

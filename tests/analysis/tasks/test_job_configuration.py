@@ -7,8 +7,8 @@ from typing import Any
 import oncall.analysis
 from oncall.core.training import parse_settings
 from oncall.evidence.job_configuration import apply_training
-from oncall.simulate.pipeline.scenario import PipelineScenario
-from oncall.simulate.pipeline.simulation import simulate_pipeline
+from oncall_lab.pipeline.scenario import PipelineScenario
+from oncall_lab.pipeline.simulation import simulate_pipeline
 
 assert oncall.analysis
 

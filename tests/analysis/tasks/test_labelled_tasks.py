@@ -13,12 +13,12 @@ from oncall.core.training import parse_settings
 from oncall.evidence.incident import Incident
 from oncall.evidence.job_configuration import apply_training
 from oncall.importers import detect
-from oncall.simulate import Scenario, simulate
-from oncall.simulate.fault import Fault
-from oncall.simulate.pipeline.draw import experiment
-from oncall.simulate.pipeline.fault import PipelineFault
-from oncall.simulate.pipeline.scenario import PipelineScenario
-from oncall.simulate.pipeline.simulation import simulate_pipeline
+from oncall_lab import TrainingScenario, simulate
+from oncall_lab.drawn.pipeline import experiment
+from oncall_lab.pipeline.fault import PipelineFault
+from oncall_lab.pipeline.scenario import PipelineScenario
+from oncall_lab.pipeline.simulation import simulate_pipeline
+from oncall_lab.training.fault import TrainingFault
 
 assert oncall.analysis
 
@@ -167,10 +167,10 @@ def test_a_task_that_never_ended_does_not_tell_how_many_calls_such_tasks_make(
     into_ns: int,
 ) -> None:
     """On the last stage no transfer parts a forward from its backward."""
-    fault = Fault(
+    fault = TrainingFault(
         "H3", (5,), at_ns=8_000_000_000 + into_ns, role="tp", how="hardware", progress=0.2
     )
-    job = Scenario(seed=1, duration_ns=40_000_000_000, clock_offset_ns=0, faults=(fault,))
+    job = TrainingScenario(seed=1, duration_ns=40_000_000_000, clock_offset_ns=0, faults=(fault,))
     scenario = replace(
         job,
         tp=2,

@@ -10,7 +10,7 @@ import oncall.analysis  # noqa: F401  (registers the relations)
 from oncall.analysis.traffic.active_peers import inferred_algorithm
 from oncall.analysis.traffic.collective_volume import double_tree, ring_share
 from oncall.evidence import Incident
-from oncall.simulate.traffic import TrafficScenario, simulate_traffic
+from oncall_lab.traffic import TrafficScenario, simulate_traffic
 
 SIZES = st.integers(2, 200)
 

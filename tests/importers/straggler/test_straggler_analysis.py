@@ -13,7 +13,7 @@ import pytest
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
-from oncall.simulate.pipeline import PipelineScenario, simulate_pipeline
+from oncall_lab.pipeline import PipelineScenario, simulate_pipeline
 
 HEADER = "dp_rank,stage,rank,step,optype,start_ts,duration,seq_id,mc,mb_id,gmc"
 META = (

@@ -17,9 +17,9 @@ from oncall.node.store import labelled
 from oncall.node.store.catalog import sealed_shards
 from oncall.node.store.labelled import LabelledTasks
 from oncall.node.store.reader import open_shards
-from oncall.simulate.pipeline.scenario import PipelineScenario
-from oncall.simulate.pipeline.simulation import simulate_pipeline
-from oncall.simulate.shards import write_shards
+from oncall_lab.pipeline.scenario import PipelineScenario
+from oncall_lab.pipeline.simulation import simulate_pipeline
+from oncall_lab.shards import write_shards
 
 SCENARIO = PipelineScenario(iterations=6, clock_offset_ns=0, clock_error_ns=0)
 _KEYS = "rank, iteration, task, stage, chunk, micro_batch"

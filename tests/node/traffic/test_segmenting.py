@@ -15,7 +15,7 @@ from oncall.node.store.batch import Batch
 from oncall.node.traffic.epochs import Epochs
 from oncall.node.traffic.recent_traffic import Flow, RecentTraffic
 from oncall.node.traffic.segmenting import Found, Segmenting
-from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
+from oncall_lab.traffic import TrafficFault, TrafficScenario, simulate_traffic
 
 STEP_NS = NS_PER_S // 2
 NODE = "gpu002"

@@ -10,7 +10,7 @@ import pytest
 
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.simulate.network import NetworkFault, NetworkScenario, simulate_network
+from oncall_lab.network import NetworkFault, NetworkScenario, simulate_network
 
 Make = Callable[[str], Incident]
 Ring = Callable[[int, int, tuple[int, int], int], Incident]

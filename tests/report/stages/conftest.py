@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from oncall.evidence.incident import Incident
-from oncall.simulate.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
+from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 
 def simulated(*faults: PipelineFault, **settings: object) -> Incident:

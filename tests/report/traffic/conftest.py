@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncall.evidence.incident import Incident
-from oncall.simulate.traffic import TrafficFault, TrafficScenario, simulate_traffic
+from oncall_lab.traffic import TrafficFault, TrafficScenario, simulate_traffic
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ from oncall.core.nodeset import expand_ranks
 from oncall.core.units import parse_quantity
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME, Column
+from oncall.lab import simulated_evidence
 from oncall.rules.language.load import TEST_SUFFIX, load_file, rulebook_files
 from oncall.rules.language.positions import Fault, Path, Source, read_source, read_yaml
 from oncall.rules.language.rulebook import NO_VERDICT, Rulebook
@@ -223,7 +224,7 @@ def evidence(tests: TestFile, test: TestCase) -> Incident:
 
     Raises UsageError for a row or scenario that cannot be.
     """
-    incident = Incident.empty() if test.simulate is None else _simulated(test.simulate)
+    incident = Incident.empty() if test.simulate is None else simulated_evidence(test.simulate)
     for table, rows in test.given.items():
         declared = BY_NAME[table].columns
         default = {"job": JOB} | tests.defaults.get(table, {})
@@ -234,13 +235,6 @@ def evidence(tests: TestFile, test: TestCase) -> Incident:
                     columns[column.name].append(expanded.get(column.name))
         if rows:
             incident.append(table, columns)
-    return incident
-
-
-def _simulated(scenario: Mapping[str, Any]) -> Incident:
-    from oncall.simulate.load import run, scenario_of
-
-    incident, _ = run(scenario_of(scenario))
     return incident
 
 

@@ -1,0 +1,1 @@
+"""Random scenarios of each kind, drawn from a seed: for benchmarks, and laws over many of them."""

@@ -1,0 +1,103 @@
+"""Collective algorithms taken apart into the steps of their flows (Vedrfolnir III-B).
+
+A step is one message from one member to another. It may begin when the messages it needs have
+come and its sender's step before is over; `needs` says which. To add an algorithm, write a
+function that returns its steps and put it under its name in ALGORITHMS: ranks are numbered from 0
+within the communicator, sizes are shares of the whole buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+NONE = -1
+
+
+@dataclass(frozen=True)
+class Steps:
+    """All messages of one collective, arrays of one length.
+
+    `src`, `dst` (n,) members; `step` (n,) from 1, counted at the sender; `share` (n,) of the
+    buffer; `needs` (n, k) the messages, by place, that must have come first, or NONE.
+    """
+
+    src: Integers
+    dst: Integers
+    step: Integers
+    share: NDArray[np.float64]
+    needs: Integers
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+def decompose(algorithm: str, op: str, members: int) -> Steps:
+    """The steps of `op` among `members` by an algorithm of ALGORITHMS.
+
+    Raises KeyError if it is not known there, ValueError if it cannot serve so many members.
+    """
+    return ALGORITHMS[algorithm, op](members)
+
+
+def _ring(members: int, rounds: int) -> Steps:
+    """Each member passes on to the next what came from the one before; all steps are alike."""
+    step, src = (grid.ravel() for grid in np.mgrid[1 : rounds + 1, 0:members])
+    before = (step - 2) * members + (src - 1) % members
+    return Steps(
+        src,
+        (src + 1) % members,
+        step,
+        np.full(len(src), 1 / members),
+        np.where(step > 1, before, NONE)[:, None],
+    )
+
+
+def ring_reduce_scatter(members: int) -> Steps:
+    """n - 1 steps; each member ends with one reduced share."""
+    return _ring(members, members - 1)
+
+
+def ring_all_gather(members: int) -> Steps:
+    """n - 1 steps; each member's share goes round once."""
+    return _ring(members, members - 1)
+
+
+def ring_all_reduce(members: int) -> Steps:
+    """Reduce-scatter, then all-gather: 2 (n - 1) steps."""
+    return _ring(members, 2 * (members - 1))
+
+
+def halving_doubling(members: int) -> Steps:
+    """All-reduce by exchanges with ever nearer members, then back again (Thakur et al. 2005).
+
+    In step k of the first half a member exchanges half of what it holds with the one at a
+    distance of members / 2^k. Raises ValueError unless `members` is a power of two.
+    """
+    halves = members.bit_length() - 1
+    if members < 1 or members != 1 << halves:
+        raise ValueError(f"halving-doubling takes a power of two, not {members}")
+    distances = [members >> k for k in range(1, halves + 1)]
+    order = np.array([*distances, *reversed(distances)], np.int64)
+    shares = np.array([2.0**-k for k in range(1, halves + 1)])
+    step, src = (grid.ravel() for grid in np.mgrid[1 : len(order) + 1, 0:members])
+    came_from = src ^ order[step - 2]
+    return Steps(
+        src,
+        src ^ order[step - 1],
+        step,
+        np.concatenate([shares, shares[::-1]])[step - 1],
+        np.where(step > 1, (step - 2) * members + came_from, NONE)[:, None],
+    )
+
+
+ALGORITHMS: Mapping[tuple[str, str], Callable[[int], Steps]] = {
+    ("RING", "AllReduce"): ring_all_reduce,
+    ("RING", "AllGather"): ring_all_gather,
+    ("RING", "ReduceScatter"): ring_reduce_scatter,
+    ("HALVING_DOUBLING", "AllReduce"): halving_doubling,
+}

@@ -1,0 +1,59 @@
+"""Calls as a log of NCCL's API shows them, which knows no more than what is called.
+
+NCCL has no AllToAll: it is a Send to and a Recv from every member in one group call. Operations of
+a communicator are counted as it launches them, those of one group call once (its opCount).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oncall_lab.pipeline.log import OPS
+
+ALL_TO_ALL, SEND, RECV = (OPS.index(op) for op in ("AllToAll", "Send", "Recv"))
+
+Columns = dict[str, NDArray[Any]]
+
+
+def as_logged(calls: Columns, members: int) -> Columns:
+    """The calls (n,) as logged (m,), m >= n, those of a rank in the order that it made them;
+    `members`: of communicators that exchange all to all.
+
+    `seq` is the opCount, and the `group` of what is launched with others.
+    """
+    made = np.lexsort((calls["seq"], calls["group"], calls["called_ns"], calls["rank"]))
+    calls = _each_way({name: column[made] for name, column in calls.items()}, members)
+    alone = calls["group"] < 0
+    order = np.lexsort((calls["seq"], calls["group"], calls["comm"], calls["rank"]))
+    lane = _changes(calls, order, "rank", "comm")
+    launch = _changes(calls, order, "rank", "comm", "group") | alone[order]
+    launched = np.cumsum(launch)
+    op_count = np.empty(len(order), dtype=np.int64)
+    op_count[order] = launched - np.maximum.accumulate(np.where(lane, launched, 0))
+    group = np.where(alone, calls["group"], op_count)
+    return calls | {"seq": op_count, "group": group}
+
+
+def _each_way(calls: Columns, members: int) -> Columns:
+    """A Send and a Recv for each member instead of an AllToAll."""
+    times = np.where(calls["op"] == ALL_TO_ALL, 2 * members, 1)
+    rows = np.repeat(np.arange(len(times)), times)
+    parts = np.flatnonzero(calls["op"][rows] == ALL_TO_ALL)
+    told = {name: column[rows] for name, column in calls.items()}
+    told["op"][parts] = np.tile([SEND, RECV], len(parts) // 2)
+    told["bytes"][parts] //= members
+    told["group"][parts] = told["seq"][parts]
+    return told
+
+
+def _changes(calls: Columns, order: NDArray[np.int64], *names: str) -> NDArray[np.bool_]:
+    """Where any of the columns differs from the row before, in that order."""
+    new = np.zeros(len(order), dtype=np.bool_)
+    new[:1] = True
+    for name in names:
+        column = calls[name][order]
+        new[1:] |= column[1:] != column[:-1]
+    return new
