@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-import oncall.analysis
 from oncall.evidence.incident import Incident
 from oncall.simulate.pipeline.draw import experiment
 from oncall.simulate.pipeline.record import record
@@ -30,7 +29,6 @@ from oncall.simulate.pipeline.schedule import SCHEDULES
 from oncall.simulate.pipeline.simulation import simulate_pipeline
 from oncall.simulate.pipeline.training import play
 
-assert oncall.analysis
 NEEDED = ("members", "operations", "in_flight")
 SOUND: dict[str, Any] = {"holes": 0.0, "starts_in": 0.0, "evaluate_every": 0, "iterations": 10}
 RECORDERS = ("hooks of a node", "hooks", "calls")

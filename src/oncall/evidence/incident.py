@@ -25,7 +25,8 @@ from oncall.core.errors import (
 from oncall.evidence import room
 from oncall.evidence.bounds import Disbelief, strip_impossible
 from oncall.evidence.columns import ColumnData, Words, create_table_sql, insert
-from oncall.evidence.relations import REGISTRY, Relation
+from oncall.evidence.registry import all_relations
+from oncall.evidence.relations import Relation
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, TABLES, Table
 
 __all__ = ["ColumnData", "Incident", "Words", "create_table_sql"]
@@ -196,7 +197,7 @@ class Incident:
         if name in BY_NAME:
             return [(name,)] if self.is_empty(name) else []
         gone: dict[frozenset[str], tuple[str, ...]] = {}
-        for read in REGISTRY[name].reads:
+        for read in all_relations()[name].reads:
             # Of alternatives one must be there in full, so one of each one's wants must be met.
             for wants in product(*map(self._missing, read.split("|"))):
                 clause = tuple(dict.fromkeys(chain.from_iterable(wants)))
@@ -256,7 +257,7 @@ class Incident:
         if name in self._ready:
             return
         try:
-            self._compute_with_inputs(REGISTRY[name])
+            self._compute_with_inputs(all_relations()[name])
         except RelationFailed as error:
             self._give_up(name, error)
             raise
@@ -288,7 +289,9 @@ class Incident:
         """Remember the failure, and leave an empty table for who shows what is there."""
         self._failed[name] = error
         with suppress(duckdb.Error):
-            self.con.execute(create_table_sql(name, REGISTRY[name].columns, unless_there=True))
+            self.con.execute(
+                create_table_sql(name, all_relations()[name].columns, unless_there=True)
+            )
 
     def _all_empty(self, read: str) -> bool:
         """Whether nothing is in any of the tables or relations of `a|b`."""

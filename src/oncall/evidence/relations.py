@@ -1,8 +1,8 @@
-"""The registry of relations: everything that is computed from evidence tables.
+"""Relations: everything that is computed from evidence tables.
 
 A relation declares its name, what it reads, its columns and the paper it comes from. SQL
 relations return a SELECT; numpy relations return columns. Either is materialised once, on first
-need, as a table reachable by its plain name.
+need, as a table reachable by its plain name. oncall.evidence.registry finds them.
 
     @relation("busy", reads=["ops"], columns=[("rank", "INTEGER", "", "...")], source="CCL-D 4.1")
     def busy() -> str:
@@ -12,11 +12,11 @@ need, as a table reachable by its plain name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from oncall.evidence.schema import BY_NAME, Column
+from oncall.evidence.table import Column
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,6 +36,7 @@ class Relation:
     """
 
     name: str
+    module: str
     columns: tuple[Column, ...]
     reads: tuple[str, ...]
     optional: tuple[str, ...]
@@ -53,21 +54,6 @@ class Relation:
         return tuple(name for read in (*self.reads, *self.optional) for name in read.split("|"))
 
 
-REGISTRY: dict[str, Relation] = {}
-
-
-def base_tables(names: Iterable[str]) -> frozenset[str]:
-    """The tables of evidence that tables and relations rest on, however indirectly."""
-    seen: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
-            waiting += REGISTRY[name].inputs if name in REGISTRY else ()
-    return frozenset(name for name in seen if name in BY_NAME)
-
-
 def relation(
     name: str,
     *,
@@ -78,16 +64,15 @@ def relation(
     empty_without: Sequence[str] = (),
     at: Where = "console",
     view: bool = False,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a relation: the decorated function takes nothing and returns SQL, or takes a
+) -> Callable[[Callable[..., Any]], Relation]:
+    """Declare a relation: the decorated function takes nothing and returns SQL, or takes a
     connection and returns columns (name -> array, masked array or list)."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        if name in REGISTRY or name in BY_NAME:
-            raise ValueError(f"the name {name} is taken")
+    def declare(function: Callable[..., Any]) -> Relation:
         takes_nothing = function.__code__.co_argcount == 0
-        entry = Relation(
+        return Relation(
             name=name,
+            module=function.__module__,
             columns=tuple(Column(*column) for column in columns),
             reads=tuple(reads),
             optional=tuple(optional),
@@ -99,12 +84,5 @@ def relation(
             sql=function() if takes_nothing else None,
             compute=None if takes_nothing else function,
         )
-        unknown = [read for read in entry.inputs if read not in BY_NAME and read not in REGISTRY]
-        if unknown:
-            raise ValueError(f"{name} reads {unknown[0]}, neither a table nor registered")
-        if stray := {c for read in empty_without for c in read.split("|")} - {*entry.inputs}:
-            raise ValueError(f"{name} is empty without {stray.pop()}, which it does not read")
-        REGISTRY[name] = entry
-        return function
 
-    return register
+    return declare

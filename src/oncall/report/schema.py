@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 
-import oncall.analysis  # noqa: F401  (registers the relations)
-from oncall.evidence.relations import REGISTRY, Relation
+from oncall.evidence.registry import all_relations
+from oncall.evidence.relations import Relation
 from oncall.evidence.schema import SCHEMA_VERSION, TABLES, Column
 from oncall.report.markdown import escape
 from oncall.report.text import WIDTH
@@ -24,7 +24,7 @@ def to_text() -> str:
     for table in TABLES:
         lines += ["", table.name, *_flow(f"One row is {table.row}. From {table.source}.", "  ")]
         lines += _text_columns(table.columns)
-    for relation in REGISTRY.values():
+    for relation in _by_room():
         lines += ["", f"{relation.name}  (relation)", *_flow(_summary(relation), "  ")]
         lines += _text_columns(relation.columns)
     return "\n".join(lines) + "\n"
@@ -43,9 +43,14 @@ def _page() -> Iterator[str]:
         yield from ("", f"### {table.name}", "", escape(about), "")
         yield from _markdown_columns(table.columns)
     yield from ("", "## Relations", "", "Computed from the tables, once, when a rule needs them.")
-    for relation in REGISTRY.values():
+    for relation in _by_room():
         yield from ("", f"### {relation.name}", "", escape(_summary(relation)), "")
         yield from _markdown_columns(relation.columns)
+
+
+def _by_room() -> list[Relation]:
+    """The relations by name, those of a room of the analysis together."""
+    return sorted(all_relations().values(), key=lambda one: (one.module.split(".")[2], one.name))
 
 
 def _summary(relation: Relation) -> str:

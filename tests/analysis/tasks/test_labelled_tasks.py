@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import oncall.analysis
 from oncall.core.training import parse_settings
 from oncall.evidence.incident import Incident
 from oncall.evidence.told import tell
@@ -19,8 +18,6 @@ from oncall.simulate.pipeline.draw import experiment
 from oncall.simulate.pipeline.fault import PipelineFault
 from oncall.simulate.pipeline.scenario import PipelineScenario
 from oncall.simulate.pipeline.simulation import simulate_pipeline
-
-assert oncall.analysis
 
 MEGATRACE = Path(__file__).parents[3].parent / "shared" / "data" / "megatrace"
 MEGATRACE /= "log_rank2_slow.tar.xz"

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import oncall.analysis  # noqa: F401  (registers the relations that facts may read)
 from oncall.core.diagnosis import Answer, Finding, SkippedRule
 from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.evidence.incident import Incident

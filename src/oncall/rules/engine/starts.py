@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import oncall.analysis  # noqa: F401  (registers the relations that facts may read)
 from oncall.evidence.incident import Incident
 from oncall.rules.engine.evaluate import Evaluation, NotKnown
 from oncall.rules.engine.sandbox import FACT_TIME_LIMIT_S, close_sandbox
