@@ -25,6 +25,7 @@ from oncall.core.errors import (
 from oncall.evidence import room
 from oncall.evidence.bounds import Disbelief, strip_impossible
 from oncall.evidence.columns import ColumnData, Words, create_table_sql, insert
+from oncall.evidence.parameters import Replaced, select_of, values_of
 from oncall.evidence.registry import all_relations
 from oncall.evidence.relations import Relation
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, TABLES, Table
@@ -48,6 +49,7 @@ class Incident:
         self._empty: dict[str, bool] = {}
         self.interrupts: set[Callable[[], None]] = set()  # how to stop what computes beside `con`
         self._failed: dict[str, RelationFailed] = {}
+        self._replaced: Replaced = {}
         self._trusted = trusted
         self._believed: set[str] = set()
         self._disbelieved: list[Disbelief] = []
@@ -220,6 +222,35 @@ class Incident:
                 self.require([name])
         return self._empty[name]
 
+    def replace_parameters(self, replaced: Replaced) -> None:
+        """From here on compute relations with these values, `relation.parameter` -> value, and all
+        others with the declared ones. What was computed with others is computed anew."""
+        changed = {
+            target.partition(".")[0]
+            for target in {*replaced, *self._replaced}
+            if replaced.get(target) != self._replaced.get(target)
+        }
+        self._replaced = dict(replaced)
+        for entry in (
+            all_relations().values() if changed else ()
+        ):  # each comes after those that it reads
+            named = {param for param in entry.params.values() if isinstance(param, str)}
+            if entry.name in changed or changed & {
+                *entry.inputs,
+                *(param.partition(".")[0] for param in named),
+            }:
+                changed.add(entry.name)
+                self._forget(entry)
+
+    def _forget(self, entry: Relation) -> None:
+        if entry.name in self._ready or entry.name in self._failed:
+            # One that was not computed is an empty table in any case.
+            what = "VIEW" if entry.view and self._empty.get(entry.name) is False else "TABLE"
+            self.con.execute(f'DROP {what} IF EXISTS "{entry.name}"')
+        self._ready.discard(entry.name)
+        self._failed.pop(entry.name, None)
+        self._empty.pop(entry.name, None)
+
     def require(self, names: Iterable[str]) -> None:
         """Make relations ready, with all they read; each is computed once.
 
@@ -303,13 +334,14 @@ class Incident:
     def _compute(self, entry: Relation) -> int:
         """Compute a relation whose inputs are ready; returns its rows (of a view: 0)."""
         if entry.compute is not None:
-            columns = entry.compute(self.con)
+            columns = entry.compute(self.con, **values_of(entry, self._replaced))
             self.con.execute(create_table_sql(entry.name, entry.columns))
             return insert(self.con, entry.name, entry.columns, columns)
-        select = ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in entry.columns)
+        select = select_of(entry, self._replaced)
+        typed = ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in entry.columns)
         what = "VIEW" if entry.view else "TABLE"
         created = self.con.execute(
-            f'CREATE {what} "{entry.name}" AS SELECT {select} FROM ({entry.sql})'
+            f'CREATE {what} "{entry.name}" AS SELECT {typed} FROM ({select})'
         ).fetchall()
         return int(created[0][0]) if created else 0
 

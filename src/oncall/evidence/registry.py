@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
-from oncall.evidence.relations import Relation
+from oncall.evidence.relations import Param, Relation
 from oncall.evidence.schema import BY_NAME
 
 _PACKAGE = "oncall.analysis"  # by its name: evidence is imported by it, and must not import it
@@ -76,6 +76,23 @@ def _problems(one: Relation, known: Mapping[str, Relation]) -> Iterator[str]:
     for name in (name for clause in one.empty_without for name in clause.split("|")):
         if name not in one.inputs:
             yield f"{_place(one)} is empty without {name}, which it does not read"
+    for name in one.inputs if one.at == "node" else ():
+        if name in known and known[name].at != "node":
+            yield f"{_place(one)} runs on nodes and reads {_place(known[name])}, which does not"
+    yield from _wrong_params(one, known)
+
+
+def _wrong_params(one: Relation, known: Mapping[str, Relation]) -> Iterator[str]:
+    for name, param in one.params.items():
+        relation, _, other = (
+            param.partition(".") if isinstance(param, str) else (one.name, "", name)
+        )
+        owner = known.get(relation)
+        if owner is None or not isinstance(owner.params.get(other), Param):
+            yield f"{_place(one)}: its parameter {name} is {param}, which no relation declares"
+    for name in sorted(one.params_used ^ one.params.keys()):
+        lacks = "does not use" if name in one.params else "does not declare"
+        yield f"{_place(one)} {lacks} the parameter {name}"
 
 
 def _place(one: Relation) -> str:

@@ -8,21 +8,42 @@ need, as a table reachable by its plain name. oncall.evidence.registry finds the
     def busy() -> str:
         '''Ranks that have an operation in flight.'''
         return "SELECT DISTINCT rank FROM ops WHERE ended_ns IS NULL"
+
+A number that decides something is a parameter: `params={"long": Param("5 min", "why")}` is `$long`
+in the SELECT and the keyword argument `long` of a function, in its base unit (ns, bytes, ratio).
+`params={"long": "busy.long"}` is the parameter of another relation.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from oncall.core.units import Quantity, parse_quantity
 from oncall.evidence.table import Column
 
 if TYPE_CHECKING:
     import duckdb
 
 Where = Literal["node", "console"]
-Compute = Callable[["duckdb.DuckDBPyConnection"], Mapping[str, Any]]
+Compute = Callable[..., Mapping[str, Any]]
+USED = re.compile(r"\$([a-z_][a-z0-9_]*)")  # a parameter in a SELECT
+
+
+@dataclass(frozen=True)
+class Param:
+    """A number that decides something, with its unit as rulebooks write it (`5 min`, `20 %`), and
+    why it is this one. A site may replace it."""
+
+    written: str | int | float
+    why: str
+
+    @cached_property
+    def quantity(self) -> Quantity:
+        return parse_quantity(self.written)
 
 
 @dataclass(frozen=True)
@@ -32,7 +53,8 @@ class Relation:
     `reads` are tables and relations without which it is MissingEvidence ("a|b": either will
     do); `optional` ones may be empty. Without rows in an input of `empty_without` ("a|b": in
     either) it is known to be empty and not computed. `at` says where it runs: beside the shards
-    or in the console. A `view` is a cheap rewriting of rows that is not stored.
+    as well, or in the console alone. A `view` is a cheap rewriting of rows that is not stored.
+    `params` are its own parameters, or the names of other relations'.
     """
 
     name: str
@@ -47,6 +69,18 @@ class Relation:
     view: bool = False
     sql: str | None = None
     compute: Compute | None = None
+    params: Mapping[str, Param | str] = field(default_factory=dict)
+
+    @property
+    def params_used(self) -> frozenset[str]:
+        """The parameters that the SELECT or the function takes."""
+        if self.sql is not None:
+            return frozenset(USED.findall(self.sql))
+        code = getattr(self.compute, "__code__", None)
+        if code is None:
+            return frozenset(self.params)
+        first = code.co_argcount
+        return frozenset(code.co_varnames[first : first + code.co_kwonlyargcount])
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -64,9 +98,11 @@ def relation(
     empty_without: Sequence[str] = (),
     at: Where = "console",
     view: bool = False,
+    params: Mapping[str, Param | str] | None = None,
 ) -> Callable[[Callable[..., Any]], Relation]:
     """Declare a relation: the decorated function takes nothing and returns SQL, or takes a
-    connection and returns columns (name -> array, masked array or list)."""
+    connection, and parameters by keyword, and returns columns (name -> array, masked array or
+    list)."""
 
     def declare(function: Callable[..., Any]) -> Relation:
         takes_nothing = function.__code__.co_argcount == 0
@@ -83,6 +119,7 @@ def relation(
             view=view,
             sql=function() if takes_nothing else None,
             compute=None if takes_nothing else function,
+            params=params or {},
         )
 
     return declare

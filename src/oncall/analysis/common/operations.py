@@ -74,6 +74,7 @@ MANNER = "nullif(concat_ws(' ', o.algo, o.proto), '')"
             "ranks recorded by hooks: what they have in flight was observed so",
         ),
     ],
+    at="node",
     source="CCL-D 4.1",
 )
 def knowledge() -> str:
@@ -98,6 +99,7 @@ def knowledge() -> str:
     "operations",
     reads=["ops", "knowledge"],
     columns=OPERATION_COLUMNS,
+    at="node",
     source="CCL-D 4.1",
     view=True,
 )
@@ -249,7 +251,6 @@ def members() -> str:
         ("rank", "INTEGER", "", "a rank that left evidence of its own"),
     ],
     source="DESIGN 1",
-    at="node",
 )
 def witnesses() -> str:
     """Ranks that can be heard. A member that is not among them is silent, never healthy."""
@@ -275,7 +276,6 @@ def witnesses() -> str:
         ("node_heard", "BOOLEAN", "", "some rank of its host did; NULL if the host is unknown"),
     ],
     source="DESIGN 1",
-    at="node",
 )
 def processes() -> str:
     """Every rank that is known, where it runs, and whether it and its host can be heard."""

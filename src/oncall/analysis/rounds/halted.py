@@ -18,7 +18,6 @@ _LEGAL_NS = 300 * NS_PER_S  # no legal operation lasts longer (hang.yaml, hang_a
         ("state", "VARCHAR", "", "dead or stopped"),
     ],
     source="CCL-D 2.2: a rank that is gone is one that does not enter",
-    at="node",
 )
 def halted() -> str:
     """Ranks that the newest look found dead or stopped, and running on no communicator.

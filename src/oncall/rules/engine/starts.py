@@ -25,7 +25,9 @@ def started_communicators(
     """
     close_sandbox(incident.con)
     started: dict[str, tuple[int, ...]] = {}
-    for rulebook in apply_overrides(rulebooks, overrides or {}):
+    books = apply_overrides(rulebooks, overrides or {})
+    incident.replace_parameters(books[0].of_relations if books else {})
+    for rulebook in books:
         if not rulebook.enabled:
             continue
         with Evaluation(incident, rulebook, fact_time_limit_s) as evaluation:
