@@ -26,7 +26,7 @@ from oncall.core.units import Quantity, parse_quantity
 from oncall.evidence.table import Column
 
 if TYPE_CHECKING:
-    import duckdb
+    pass
 
 Where = Literal["node", "console"]
 Compute = Callable[..., Mapping[str, Any]]

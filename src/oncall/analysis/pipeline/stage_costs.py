@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from oncall.analysis.pipeline.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
 from oncall.analysis.pipeline.stage_paths import OTHERS_BELOW, exchanged, sent_to
-from oncall.analysis.pipeline.training_iterations import SLOW_SHARE
 from oncall.evidence import relation
 
 SLOWEST = 0.5  # of what the slowest pipeline lost: one that lost less ends well before it
@@ -162,7 +161,7 @@ def _read(con: duckdb.DuckDBPyConnection) -> tuple[Lost, dict[str, Any]]:
             GROUP BY job, iteration, replica, stage, task
             HAVING sum(latency_ns - usual_latency_ns) FILTER (
                     {OTHERS_BELOW} * latency_ns > usual_latency_ns)
-                > {SLOW_SHARE} * any_value(i.usual_ns)),
+                > $slow_share * any_value(i.usual_ns)),
         chosen AS (
             SELECT job, iteration FROM training_iterations i
             WHERE NOT warm_up AND whole AND (slow OR EXISTS (FROM always a WHERE a.job = i.job)

@@ -14,10 +14,9 @@ import duckdb
 import numpy as np
 
 from oncall.analysis.pipeline.critical_path import Integers, Times
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 ALPHA = 0.05  # within this the expectation follows (VenusTrace 3.3)
-PEERS_BELOW = 0.9  # times its own past: pipelines of one model differ by a few percent
 ITS_PAST, PEERS = "its own past", "other pipelines"
 
 _KIND = [
@@ -50,6 +49,11 @@ def _of_others(name: str) -> str:
         ("tasks", "INTEGER", "tasks", "how many it is known from"),
     ],
     source="VenusTrace 3.3; median and MAD, comparison of replicas: beyond the paper",
+    params={
+        "peers_below": Param(
+            "90 %", "of its own past: pipelines of one model differ by a few percent"
+        ),
+    },
 )
 def stage_expectation() -> str:
     """The robust expectation of each pipeline's stages, chunks and directions."""
@@ -70,10 +74,10 @@ def stage_expectation() -> str:
             SELECT *, {_of_others("own_ns")} AS peers_ns, {_of_others("busy_ns")} AS peers_busy_ns
             FROM own JOIN spread USING (job, replica, stage, chunk, task)
             WINDOW same AS (PARTITION BY job, stage, chunk, task))
-        SELECT *, CASE WHEN peers_ns < {PEERS_BELOW} * own_ns THEN '{PEERS}' ELSE '{ITS_PAST}' END
+        SELECT *, CASE WHEN peers_ns < $peers_below * own_ns THEN '{PEERS}' ELSE '{ITS_PAST}' END
                 AS basis,
-            CASE WHEN peers_ns < {PEERS_BELOW} * own_ns THEN peers_ns ELSE own_ns END AS usual_ns,
-            CASE WHEN peers_busy_ns < {PEERS_BELOW} * busy_ns THEN peers_busy_ns ELSE busy_ns END
+            CASE WHEN peers_ns < $peers_below * own_ns THEN peers_ns ELSE own_ns END AS usual_ns,
+            CASE WHEN peers_busy_ns < $peers_below * busy_ns THEN peers_busy_ns ELSE busy_ns END
                 AS usual_own_ns
         FROM beside
     """
