@@ -11,7 +11,6 @@ compared with its own past; beside faster pipelines, or by a link that is slow t
 from __future__ import annotations
 
 from oncall.analysis.pipeline.stage_expectation import PEERS
-from oncall.analysis.pipeline.stage_paths import OTHERS_BELOW
 from oncall.analysis.pipeline.stage_vertices import VERTEX, VERTEX_COLUMNS
 from oncall.evidence import Param, relation
 
@@ -39,6 +38,7 @@ SLOW_TASK_COLUMNS = [
     columns=SLOW_TASK_COLUMNS,
     source="VenusTrace 3.3, Algorithm 2 (lines 23-25)",
     params={
+        "others_below": "stage_paths.others_below",
         "beta": Param("50 %", "beyond the expectation by this part: anomalous (VenusTrace 3.3)"),
         "spreads": Param(6, "or by this many times what such tasks scatter"),
         "share": Param("5 %", "and this part of what they take"),
@@ -71,7 +71,7 @@ def slow_tasks() -> str:
             SELECT *, lead(started_ns) OVER (PARTITION BY job, iteration, replica, stage
                 ORDER BY started_ns) IS NULL AS closes,
                 -- A link that was slow from the beginning is so for most of what it carries.
-                {OTHERS_BELOW} * median(latency_ns) OVER (
+                $others_below * median(latency_ns) OVER (
                     PARTITION BY job, iteration, replica, stage, chunk, task) > usual_latency_ns
                     AS mostly_late
             FROM stage_graph),

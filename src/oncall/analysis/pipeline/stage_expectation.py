@@ -16,7 +16,6 @@ import numpy as np
 from oncall.analysis.pipeline.critical_path import Integers, Times
 from oncall.evidence import Param, relation
 
-ALPHA = 0.05  # within this the expectation follows (VenusTrace 3.3)
 ITS_PAST, PEERS = "its own past", "other pipelines"
 
 _KIND = [
@@ -94,8 +93,9 @@ def stage_expectation() -> str:
         ("paper_ns", "DOUBLE", "ns", "what was expected; NULL before the third iteration"),
     ],
     source="VenusTrace 3.3, Algorithm 2 (lines 2-10)",
+    params={"alpha": Param("5 %", "within this the expectation follows (VenusTrace 3.3)")},
 )
-def paper_expectation(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def paper_expectation(con: duckdb.DuckDBPyConnection, *, alpha: float) -> Mapping[str, Any]:
     """The paper's expectation of each kind of task, iteration by iteration."""
     found = con.execute(
         """WITH means AS (
@@ -107,13 +107,13 @@ def paper_expectation(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         FROM means"""
     ).fetchnumpy()
     kind, place = (np.asarray(found.pop(name), np.int64) for name in ("kind", "place"))
-    expected = followed(kind, place, np.asarray(found["mean_ns"], np.float64))
+    expected = followed(kind, place, np.asarray(found["mean_ns"], np.float64), alpha)
     return {**found, "paper_ns": np.ma.masked_invalid(expected)}
 
 
-def followed(kind: Integers, place: Integers, mean: Times) -> Times:
+def followed(kind: Integers, place: Integers, mean: Times, alpha: float) -> Times:
     """What is expected of each (kind, place in the recording): the newest mean before it that was
-    within ALPHA of the expectation then, or below: what was reached can be expected, though the
+    within `alpha` of the expectation then, or below: what was reached can be expected, though the
     first iterations be slow. The second iteration is the first expectation."""
     table = np.full((int(place.max(initial=-1)) + 1, int(kind.max(initial=-1)) + 1), np.nan)
     table[place, kind] = mean
@@ -121,6 +121,6 @@ def followed(kind: Integers, place: Integers, mean: Times) -> Times:
     expected = np.full(table.shape[1], np.nan)
     for number, row in enumerate(table[1:], start=1):
         told[number] = expected
-        follows = np.isnan(expected) | (row < (1 + ALPHA) * expected)
+        follows = np.isnan(expected) | (row < (1 + alpha) * expected)
         expected = np.where(follows & ~np.isnan(row), row, expected)
     return told[place, kind]

@@ -37,6 +37,7 @@ from oncall.evidence import Param, relation
             "times the other stages, or other micro-batches: below that nobody would move layers",
         ),
         "often": Param("5 %", "of the micro-batches: fewer long ones are an event, not a habit"),
+        "most": Param("50 %", "of what was lost: more by one rank alone is a machine at fault"),
         "in_turn": Param(4, "as many ranks, each with less than half of what was lost"),
     },
 )
@@ -107,7 +108,7 @@ def stage_imbalance() -> str:
                 sum(lag_ns) / any_value(iterations) AS cost_ns
             FROM stage_lags l LEFT JOIN expert_parallel USING (job) WHERE NOT network
                 AND l.job NOT IN (SELECT job FROM routing)
-            GROUP BY l.job HAVING count(*) >= $in_turn AND max(share_of_lost) < 0.5),
+            GROUP BY l.job HAVING count(*) >= $in_turn AND max(share_of_lost) < $most),
         usual AS (
             SELECT job, median(usual_ns) AS iteration_ns FROM training_iterations GROUP BY job)
         SELECT f.*, u.iteration_ns FROM (

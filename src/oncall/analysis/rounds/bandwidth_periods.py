@@ -36,6 +36,7 @@ from oncall.evidence import Param, relation
     source="TFD 3.3 (jitter), 4.1 (T)",
     params={
         "iterations": Param(5, "iterations of a period: TFD's T (4.1)"),
+        "early": Param("25 %", "of its periods: a fault that lasts must not become what is normal"),
         "most_periods": Param(
             40, "periods that a recording is cut into at most: more are too short to judge"
         ),
@@ -62,7 +63,7 @@ def bandwidth_periods() -> str:
                 median(transfer_bytes_per_s) AS transfer_bytes_per_s
             FROM joined GROUP BY ALL),
         counted AS (
-            SELECT *, count(*) OVER shape AS periods, percent_rank() OVER in_time < 0.25 AS early
+            SELECT *, count(*) OVER shape AS periods, percent_rank() OVER in_time < $early AS early
             FROM periods
             WINDOW shape AS (PARTITION BY job, comm, op, bytes, rank),
                 in_time AS (PARTITION BY job, comm, op, bytes, rank ORDER BY period)),

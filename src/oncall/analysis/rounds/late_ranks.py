@@ -26,6 +26,7 @@ from oncall.evidence import Param, relation
     ],
     source="beyond the papers; CCL-D 4.2.1 for who waits",
     params={
+        "few": Param(3, "members: of two others a median is their mean, and of one itself"),
         "late": Param(1.15, "times its peers' own time: beyond ordinary jitter"),
         "least": Param(
             "2 ms", "beyond its peers' own time: what hosts do between two calls scatters by less"
@@ -42,7 +43,7 @@ def late_rounds() -> str:
                 median(own_ns) OVER r AS median_ns, count(own_ns) OVER r AS members
             FROM own_time WINDOW r AS (PARTITION BY job, comm, seq))
         SELECT o.job, o.comm, o.seq, o.rank, r.at_ns, o.own_ns,
-            CASE WHEN members > 3 THEN median_ns ELSE mean_ns END AS peers_ns,
+            CASE WHEN members > $few THEN median_ns ELSE mean_ns END AS peers_ns,
             own_ns > $late * peers_ns AND own_ns - peers_ns > $least
                 AND own_ns - peers_ns > $explains * (r.t_max_ns - r.t_min_ns) AS late,
             CASE WHEN late THEN least(own_ns - peers_ns, r.t_max_ns - r.t_min_ns)
