@@ -79,7 +79,7 @@ def test_a_value_of_another_dimension_or_for_nodes_is_refused() -> None:
     assert replacement("late.long", "`x`", "30 s").value == 30 * 10**9
     with pytest.raises(UsageError, match="`x` is a duration such as 5 min, `3 GB` is a bytes"):
         replacement("late.long", "`x`", "3 GB")
-    with pytest.raises(UsageError, match="`x` cannot be changed here: .* computed on the nodes"):
+    with pytest.raises(UsageError, match=r"`x` cannot be changed here: .* computed on the nodes"):
         replacement("there.long", "`x`", "30 s")
 
 

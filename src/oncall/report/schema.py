@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 
+from oncall.core.units import Quantity
+from oncall.evidence.parameters import all_parameters, values_of
 from oncall.evidence.registry import all_relations
 from oncall.evidence.relations import Relation
 from oncall.evidence.schema import SCHEMA_VERSION, TABLES, Column
@@ -27,6 +29,8 @@ def to_text() -> str:
     for relation in _by_room():
         lines += ["", f"{relation.name}  (relation)", *_flow(_summary(relation), "  ")]
         lines += _text_columns(relation.columns)
+        for name, value, why in _parameters(relation):
+            lines += _flow(f"    ${name} = {value}: {why}", "", " " * 6)
     return "\n".join(lines) + "\n"
 
 
@@ -46,6 +50,10 @@ def _page() -> Iterator[str]:
     for relation in _by_room():
         yield from ("", f"### {relation.name}", "", escape(_summary(relation)), "")
         yield from _markdown_columns(relation.columns)
+        if relation.params:
+            yield from ("", "| parameter | value | why |", "|---|---|---|")
+        for name, value, why in _parameters(relation):
+            yield f"| `{name}` | {escape(value)} | {escape(why)} |"
 
 
 def _by_room() -> list[Relation]:
@@ -59,6 +67,17 @@ def _summary(relation: Relation) -> str:
     reads = f"Reads {', '.join(relation.reads) or 'nothing'}{also}."
     doc = " ".join(relation.doc.split())
     return f"{doc} {reads} Runs on the {relation.at}. {relation.source}."
+
+
+def _parameters(relation: Relation) -> Iterator[tuple[str, str, str]]:
+    """Name, value and reason of each; for another relation's, where the reason is found."""
+    values = values_of(relation, {})
+    for name, param in relation.params.items():
+        if isinstance(param, str):
+            dimension = all_parameters()[param].quantity.dimension
+            yield name, str(Quantity(values[name], dimension)), f"as {param}"
+        else:
+            yield name, str(param.quantity), param.why
 
 
 def _text_columns(columns: Iterable[Column]) -> list[str]:

@@ -6,7 +6,7 @@ knows only that an operation retired; Megatrace knows only the call. These views
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 OPERATION_COLUMNS = [
     ("job", "VARCHAR", "", "the job"),
@@ -163,6 +163,7 @@ def heads() -> str:
         ("op", "VARCHAR", "", "an operation whose sizes may differ between ranks, but do not here"),
     ],
     source="CCL-D 4.1.2",
+    params={"few": Param(3, "rounds: of no more than these, equal sizes say little")},
 )
 def even_sizes() -> str:
     """Where all members always passed one size, a single round of two sizes is a mistake."""
@@ -170,7 +171,7 @@ def even_sizes() -> str:
         SELECT job, comm, op FROM (
             SELECT job, comm, op, seq, count(DISTINCT coalesce(bytes, count)) AS sizes
             FROM operations WHERE kind = 'coll' AND op IN {_UNEVEN} GROUP BY ALL)
-        GROUP BY ALL HAVING count(*) > 3 AND count(*) FILTER (sizes > 1) <= 1
+        GROUP BY ALL HAVING count(*) > $few AND count(*) FILTER (sizes > 1) <= 1
     """
 
 

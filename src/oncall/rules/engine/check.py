@@ -308,8 +308,11 @@ def _style(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
         if where[-1] == "say" and length >= LONGEST_SENTENCE:
             message = f"about {length} characters; a sentence read at night is shorter than"
             yield Fault(where, f"{message} {LONGEST_SENTENCE}")
+    leaves = [node for _, node in nodes(rulebook.book.tree) if isinstance(node, Leaf)]
+    weighed = {leaf.confidence for leaf in leaves}  # says itself why it is that confident
     for name, one in read.items():
-        for number, offset in one.bare_numbers:
+        factors = () if name in weighed else one.bare_factors
+        for number, offset in sorted({*one.bare_numbers, *factors}, key=lambda found: found[1]):
             message = f"a bare number `{number}`: make it a parameter and say why it is that"
             yield Fault(("facts", name), message, offset=offset, length=len(number))
 
