@@ -14,6 +14,7 @@ import pytest
 
 from oncall.core.errors import Interrupted, MissingEvidence, RelationFailed
 from oncall.evidence.incident import Incident
+from oncall.evidence.parameters import select_of, values_of
 from oncall.evidence.registry import all_relations, base_tables, checked, found_below
 from oncall.evidence.relations import Relation
 from oncall.evidence.relations import relation as declared
@@ -355,10 +356,12 @@ def test_every_relation_yields_the_columns_it_declares(entry: Relation, unknown:
     table = unknown.con.execute(f'DESCRIBE "{entry.name}"').fetchall()
     assert [row[:2] for row in table] == declared
     if entry.sql is not None:
-        yielded = [row[0] for row in unknown.con.execute(f"DESCRIBE {entry.sql}").fetchall()]
+        yielded = [
+            row[0] for row in unknown.con.execute(f"DESCRIBE {select_of(entry, {})}").fetchall()
+        ]
     else:
         assert entry.compute is not None
-        yielded = list(entry.compute(unknown.con))
+        yielded = list(entry.compute(unknown.con, **values_of(entry, {})))
     assert set(yielded) >= {name for name, _ in declared}
 
 
@@ -419,9 +422,9 @@ def test_a_relation_is_empty_without_what_it_says(
 ) -> None:
     def yielded() -> int:
         if entry.sql is not None:
-            return len(stuck.con.execute(entry.sql).fetchall())
+            return len(stuck.con.execute(select_of(entry, {})).fetchall())
         assert entry.compute is not None
-        return len(next(iter(entry.compute(stuck.con).values())))
+        return len(next(iter(entry.compute(stuck.con, **values_of(entry, {})).values())))
 
     stuck.con.execute("BEGIN")
     try:
