@@ -132,7 +132,7 @@ _QUIET = _OPEN.replace("WHERE NOT done", "WHERE seq > 100")
 def overflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The relation `heads` cannot be computed."""
 
-    def compute(_: object, **_: object) -> dict[str, object]:
+    def compute(*_: object, **__: object) -> dict[str, object]:
         raise OverflowError("a clock in 2126")
 
     broken = replace(all_relations()["heads"], sql=None, compute=compute)

@@ -16,7 +16,7 @@ from oncall.evidence.registry import all_relations
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    def compute(_: object, **_: object) -> dict[str, object]:
+    def compute(*_: object, **__: object) -> dict[str, object]:
         raise OverflowError("a clock in 2126")
 
     whole = all_relations()[name]

@@ -91,7 +91,7 @@ def mutate_and_diagnose(seed: int) -> Outcome:
 def broken_relation(name: str, error: Exception) -> Iterator[None]:
     """Within, a relation cannot be computed."""
 
-    def compute(_: object, **_: object) -> Mapping[str, Any]:
+    def compute(*_: object, **__: object) -> Mapping[str, Any]:
         raise error
 
     whole = all_relations()[name]

@@ -147,7 +147,7 @@ def test_if_unknown_goes_on_without_evidence(hang: Incident, book: Make) -> None
 def failing(name: str) -> Iterator[None]:
     """Within, a relation cannot be computed."""
 
-    def compute(_: object, **_: object) -> dict[str, object]:
+    def compute(*_: object, **__: object) -> dict[str, object]:
         raise OverflowError("a clock in 2126")
 
     whole = all_relations()[name]
