@@ -173,7 +173,6 @@ def _precision_recall(
 
 def granularity(seed: int) -> None:
     """A halved path: how much longer sound members of its group seem to send, by epoch length."""
-    import oncall.analysis  # noqa: F401 - registers the relations
     from oncall_lab.traffic import simulate_traffic
 
     found = next(

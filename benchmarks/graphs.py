@@ -77,7 +77,6 @@ def _measure(way: Callable[[Any], None], file: Path) -> tuple[float, float]:
     """Processor seconds, and bytes that the peak of resident memory rose by."""
     import networkx  # noqa: F401 - not the time of its import
 
-    import oncall.analysis  # noqa: F401 - registers the relations
     from oncall.evidence.incident import Incident
 
     with Incident.open(file) as incident:

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-import oncall.analysis
 from oncall.evidence.incident import Incident
 from oncall_lab.drawn.pipeline import experiment
 from oncall_lab.pipeline.play import play
@@ -30,7 +29,6 @@ from oncall_lab.pipeline.scenario import PipelineScenario
 from oncall_lab.pipeline.schedule import SCHEDULES
 from oncall_lab.pipeline.simulation import simulate_pipeline
 
-assert oncall.analysis
 NEEDED = ("members", "operations", "in_flight")
 SOUND: dict[str, Any] = {"holes": 0.0, "starts_in": 0.0, "evaluate_every": 0, "iterations": 10}
 RECORDERS = ("hooks of a node", "hooks", "calls")

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import oncall.analysis  # noqa: F401 - registers the relations
 from oncall.cli.diagnose import drawings_of
 from oncall.core.diagnosis import Coverage, Diagnosis, SkippedRule, Stack
 from oncall.core.errors import ExitCode, UsageError
 from oncall.diagnose import diagnose, exit_code
 from oncall.evidence.incident import Incident
-from oncall.evidence.relations import REGISTRY
+from oncall.evidence.registry import all_relations
 from oncall.rules.language.load import parse
 from oncall.rules.language.rulebook import Rulebook
 
@@ -133,11 +132,11 @@ _QUIET = _OPEN.replace("WHERE NOT done", "WHERE seq > 100")
 def overflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The relation `heads` cannot be computed."""
 
-    def compute(_: object) -> dict[str, object]:
+    def compute(*_: object, **__: object) -> dict[str, object]:
         raise OverflowError("a clock in 2126")
 
-    broken = replace(REGISTRY["heads"], sql=None, compute=compute)
-    monkeypatch.setitem(REGISTRY, "heads", broken)
+    broken = replace(all_relations()["heads"], sql=None, compute=compute)
+    monkeypatch.setitem(all_relations(), "heads", broken)
     return
 
 

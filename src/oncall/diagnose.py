@@ -20,7 +20,7 @@ from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
 from oncall.core.nodeset import fold_ranks
 from oncall.core.units import format_duration
 from oncall.evidence.coverage import measure
-from oncall.evidence.relations import base_tables
+from oncall.evidence.registry import base_tables
 from oncall.evidence.window import keep_job, span
 from oncall.rules.engine import engine
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import oncall.analysis  # noqa: F401  (registers the relations)
 from oncall.evidence import Incident
 from oncall.evidence.incident import create_table_sql
 from oncall.evidence.schema import TABLES

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-import oncall.analysis
 from oncall.diagnose import diagnose
 from oncall.evidence import Incident
-from oncall.evidence.relations import REGISTRY
+from oncall.evidence.registry import all_relations
 from oncall.evidence.schema import TABLES
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.rules.language.rulebook import Rulebook
@@ -24,8 +23,6 @@ from oncall_lab.drawn.training import random_scenario
 from oncall_lab.pipeline import simulate_pipeline
 from oncall_lab.pipeline.fault import PipelineFault
 from oncall_lab.pipeline.scenario import PipelineScenario
-
-assert oncall.analysis  # imported for the relations that it registers
 
 HANG = PipelineScenario(
     seed=7,
@@ -59,8 +56,8 @@ def shuffled(path: Path, seed: float) -> Incident:
 
 def relations(incident: Incident) -> Iterator[tuple[str, list[str]]]:
     """Every relation's rows as text, sorted; row numbers left out, fractions to seven digits."""
-    incident.provide(REGISTRY)
-    for name, entry in REGISTRY.items():
+    incident.provide(all_relations())
+    for name, entry in all_relations().items():
         columns = ", ".join(f'"{c.name}"' for c in entry.columns if c.name != "ops_row")
         rows = incident.con.execute(f"SELECT {columns} FROM {name}").fetchall()
         yield name, sorted(map(rounded, rows))

@@ -12,15 +12,17 @@ from oncall.console.opening import open_recording
 from oncall.console.session import Session
 from oncall.core.errors import OncallError
 from oncall.evidence.incident import Incident
-from oncall.evidence.relations import REGISTRY
+from oncall.evidence.registry import all_relations
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    def compute(_: object) -> dict[str, object]:
+    def compute(*_: object, **__: object) -> dict[str, object]:
         raise OverflowError("a clock in 2126")
 
-    whole = REGISTRY[name]
-    monkeypatch.setitem(REGISTRY, name, replace(whole, sql=None, compute=compute, view=False))
+    whole = all_relations()[name]
+    monkeypatch.setitem(
+        all_relations(), name, replace(whole, sql=None, compute=compute, view=False)
+    )
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from .conftest import CULPRIT, Open
 
 Recorded = Callable[[str], Path]
 
+OF_RELATION = "{of: halted.hang_after}"
+
 
 def line_of(shelf: Shelf, name: str) -> RuleLine:
     return {line.name: line for line in shelf.lines(None)}[name]
@@ -48,7 +50,7 @@ def test_a_dry_run_tells_which_verdicts_change(opened: Open, recorded: Recorded)
     same = session.dry_run("hang", text)
     assert (same.gained, same.lost) == ((), ())
     assert [f"rank {CULPRIT}" in one for one in same.kept] == [True]
-    patient = session.dry_run("hang", text.replace("value: 5 min", "value: 50 min"))
+    patient = session.dry_run("hang", text.replace(OF_RELATION, "{value: 50 min, why: ours}"))
     assert (patient.gained, patient.lost, patient.kept) == ((), same.kept, ())
     assert session.dry_run("hang", text.replace("facts:", "fact:")).problems
     # Nothing of it stays: the world and its questions are as they were.
@@ -64,7 +66,7 @@ def test_a_fact_runs_alone(opened: Open, recorded: Recorded) -> None:
     with pytest.raises(UsageError, match="no fact"):
         session.run_fact("hang", text, "gone")
     # Nothing starts in patience: facts that need no case still show their rows.
-    patient = text.replace("value: 5 min", "value: 50 min")
+    patient = text.replace(OF_RELATION, "{value: 50 min, why: ours}")
     assert session.run_fact("hang", patient, "stuck").total == 0
 
 
@@ -84,7 +86,7 @@ def test_saving_writes_the_site_never_the_shipped_and_keeps_comments(
 ) -> None:
     shipped = shipped_folder() / "hang.yaml"
     before = shipped.read_bytes()
-    text = shelf.text("hang").replace("value: 5 min", "value: 7 min  # slow disks here")
+    text = shelf.text("hang").replace(OF_RELATION, "{value: 7 min, why: ours}  # slow disks here")
     path = shelf.save("hang", text)
     assert path == tmp_path / "site" / "hang.yaml"
     assert path.read_text() == text and shipped.read_bytes() == before
@@ -172,7 +174,7 @@ def test_a_draft_that_the_check_refuses_is_not_tried(shelf: Shelf) -> None:
 
 
 def test_tests_are_saved_beside_what_they_test(shelf: Shelf) -> None:
-    path = shelf.save("hang", shelf.text("hang").replace("value: 5 min", "value: 6 min"))
+    path = shelf.save("hang", shelf.text("hang").replace(OF_RELATION, "{value: 6 min, why: ours}"))
     tests = path.with_name("hang.test.yaml")
     assert tests.read_text() == (shipped_folder() / "hang.test.yaml").read_text()
     tests.write_text("rulebook: hang\ntests: []\n")
@@ -203,7 +205,11 @@ def test_a_broken_file_is_listed_with_its_error_and_mended_in_its_place(
         "hang"
     ]
     assert session.rule_text("hang") == BROKEN
-    mended = (shipped_folder() / "hang.yaml").read_text().replace("value: 5 min", "value: 50 min")
+    mended = (
+        (shipped_folder() / "hang.yaml")
+        .read_text()
+        .replace(OF_RELATION, "{value: 50 min, why: ours}")
+    )
     assert session.save_rule("hang", mended) == file
     line = {line.name: line for line in session.rules()}["hang"]
     assert not line.broken and not line.shipped
@@ -224,7 +230,7 @@ def test_a_broken_file_of_a_new_rulebook_is_listed_too(shelf: Shelf, tmp_path: P
 
 
 def test_a_file_that_breaks_and_is_mended_while_one_looks(shelf: Shelf) -> None:
-    path = shelf.save("hang", shelf.text("hang").replace("value: 5 min", "value: 7 min"))
+    path = shelf.save("hang", shelf.text("hang").replace(OF_RELATION, "{value: 7 min, why: ours}"))
     good = path.read_text()
     for text, shipped in ((BROKEN, True), (good, False)):
         path.write_text(text)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
 import pytest
 
-import oncall.analysis
 from oncall.core.errors import Interrupted, MissingEvidence, RelationFailed
-from oncall.evidence import relations
 from oncall.evidence.incident import Incident
-from oncall.evidence.relations import Relation, relation
+from oncall.evidence.parameters import select_of, values_of
+from oncall.evidence.registry import all_relations, base_tables, checked, found_below
+from oncall.evidence.relations import Relation
+from oncall.evidence.relations import relation as declared
 from oncall.evidence.schema import TABLES
 
-assert oncall.analysis  # imported for the relations that it registers
-SHIPPED = tuple(relations.REGISTRY.values())
+SHIPPED = tuple(all_relations().values())
 RANK = [("rank", "INTEGER", "", "a rank")]
 
 
@@ -28,12 +31,20 @@ def incident() -> Iterator[Incident]:
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, Relation]:
-    """A registry of the test's own, so that what it registers is gone after it."""
-    own: dict[str, Relation] = dict(relations.REGISTRY)
-    for module in ("relations", "incident"):
-        monkeypatch.setattr(f"oncall.evidence.{module}.REGISTRY", own)
-    return own
+def registry() -> Iterator[dict[str, Relation]]:
+    """What a test adds to the relations is gone after it."""
+    yield all_relations()
+    for name in all_relations().keys() - {entry.name for entry in SHIPPED}:
+        del all_relations()[name]
+
+
+def relation(name: str, **what: Any) -> Callable[[Callable[..., Any]], Relation]:
+    """As `relation`, and the relation is one of those that incidents know."""
+
+    def add(function: Callable[..., Any]) -> Relation:
+        return all_relations().setdefault(name, declared(name, **what)(function))
+
+    return add
 
 
 def exists(incident: Incident, name: str) -> bool:
@@ -178,7 +189,7 @@ def test_sql_that_overflows_is_a_failure_with_duckdbs_words(incident: Incident) 
 
 def test_a_relation_rests_on_the_tables_below_it() -> None:
     failing(ValueError())
-    assert relations.base_tables(["beside", "nics"]) == {"ops", "nics"}
+    assert base_tables(["beside", "nics"]) == {"ops", "nics"}
 
 
 def test_types_are_as_declared_whatever_the_sql_yields(incident: Incident) -> None:
@@ -254,17 +265,65 @@ def test_what_is_certain_to_be_empty_is_not_computed(incident: Incident) -> None
     assert computed == [2]
 
 
-def test_names_are_taken_once_and_inputs_must_exist(registry: dict[str, Relation]) -> None:
-    for name in ("ops", next(iter(registry))):
-        with pytest.raises(ValueError, match=f"the name {name} is taken"):
-            relation(name, reads=[], columns=RANK, source="test")(lambda: "SELECT 1 AS rank")
-    with pytest.raises(ValueError, match="odd reads opps, neither a table nor registered"):
-        relation("odd", reads=["ops|opps"], columns=RANK, source="test")(lambda: "")
-    with pytest.raises(ValueError, match="odd is empty without gpus, which it does not read"):
-        relation("odd", reads=["ops"], empty_without=["ops|gpus"], columns=RANK, source="test")(
-            lambda: ""
-        )
-    assert "odd" not in registry
+# ------------------------------------------------------- the relations as a whole
+
+
+def selecting(name: str, *reads: str, **more: Any) -> Relation:
+    return declared(name, reads=reads, columns=RANK, source="test", **more)(lambda: "")
+
+
+def test_what_is_wrong_with_relations_names_both_ends() -> None:
+    here = __name__
+    wrong = (
+        selecting("odd", "ops|opps", "arrivls"),
+        selecting("arrivals", "ops", empty_without=["nics"]),
+        selecting("ops"),
+        selecting("odd"),
+    )
+    with pytest.raises(ValueError) as raised:
+        checked(wrong)
+    assert str(raised.value).splitlines() == [
+        f"ops ({here}) has the name of an evidence table",
+        f"odd is declared twice: {here}, {here}",
+        f"odd ({here}) reads opps, which is neither a table nor a relation; did you mean ops?",
+        f"odd ({here}) reads arrivls, which is neither a table nor a relation; "
+        "did you mean arrivals?",
+        f"arrivals ({here}) is empty without nics, which it does not read",
+    ]
+
+
+def test_a_cycle_of_relations_is_named_in_order() -> None:
+    cycle = [selecting("a", "b"), selecting("b", "ops", "c"), selecting("c", "a"), selecting("d")]
+    with pytest.raises(ValueError) as raised:
+        checked(cycle)
+    names = re.findall(r"(\w) \(", str(raised.value))
+    assert len(names) == 4
+    assert set(pairwise(names)) == {("a", "b"), ("b", "c"), ("c", "a")}
+
+
+def test_relations_are_declared_in_any_order_and_found_however_deep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = tmp_path / "house" / "room"
+    room.mkdir(parents=True)
+    for folder in (room, room.parent):
+        (folder / "__init__.py").touch()
+    head = "from oncall.evidence import relation\n"
+    form = "@relation('{}', reads=['{}'], columns=[], source='')\ndef {}(): return ''\n"
+    (room / "above.py").write_text(head + form.format("above", "below", "above"))
+    below = form.format("below", "ops", "below")
+    (room / "below.py").write_text(f"{head}from house.room.above import above\n{below}")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = list(found_below("house"))
+    assert [one.name for one in found] == ["above", "below"]
+    assert list(checked(found)) == ["below", "above"]
+
+
+def test_each_shipped_relation_comes_after_what_it_reads() -> None:
+    before = {table.name for table in TABLES}
+    for entry in SHIPPED:
+        assert before >= set(entry.inputs)
+        before.add(entry.name)
 
 
 # ------------------------------------------------------------ what oncall ships
@@ -297,10 +356,12 @@ def test_every_relation_yields_the_columns_it_declares(entry: Relation, unknown:
     table = unknown.con.execute(f'DESCRIBE "{entry.name}"').fetchall()
     assert [row[:2] for row in table] == declared
     if entry.sql is not None:
-        yielded = [row[0] for row in unknown.con.execute(f"DESCRIBE {entry.sql}").fetchall()]
+        yielded = [
+            row[0] for row in unknown.con.execute(f"DESCRIBE {select_of(entry, {})}").fetchall()
+        ]
     else:
         assert entry.compute is not None
-        yielded = list(entry.compute(unknown.con))
+        yielded = list(entry.compute(unknown.con, **values_of(entry, {})))
     assert set(yielded) >= {name for name, _ in declared}
 
 
@@ -338,9 +399,9 @@ NOT_TOLD = ("labelled_tasks", "joint_calls")
 
 def told(name: str) -> bool:
     """Whether `stuck` has what a table or relation is made of."""
-    if name not in relations.REGISTRY:
+    if name not in all_relations():
         return name in TOLD
-    entry = relations.REGISTRY[name]
+    entry = all_relations()[name]
     if name in NOT_TOLD:
         return False
     return all(any(told(one) for one in read.split("|")) for read in entry.reads)
@@ -361,9 +422,9 @@ def test_a_relation_is_empty_without_what_it_says(
 ) -> None:
     def yielded() -> int:
         if entry.sql is not None:
-            return len(stuck.con.execute(entry.sql).fetchall())
+            return len(stuck.con.execute(select_of(entry, {})).fetchall())
         assert entry.compute is not None
-        return len(next(iter(entry.compute(stuck.con).values())))
+        return len(next(iter(entry.compute(stuck.con, **values_of(entry, {})).values())))
 
     stuck.con.execute("BEGIN")
     try:

@@ -34,7 +34,7 @@ from oncall.core.errors import ExitCode, OncallError
 from oncall.diagnose import diagnose, exit_code
 from oncall.evidence.incident import Incident
 from oncall.evidence.readable import readable
-from oncall.evidence.relations import REGISTRY
+from oncall.evidence.registry import all_relations
 from oncall.evidence.schema import BY_NAME, Column
 from oncall.report.contract import document, schema, to_json
 from oncall.report.markdown import to_markdown
@@ -80,7 +80,7 @@ def mutate_and_diagnose(seed: int) -> Outcome:
         incident = stack.enter_context(_incidents()[name]())
         mutations = list(mutate(incident, chance))
         if chance.random() < BROKEN_SHARE:
-            broken = chance.choice(sorted(REGISTRY))
+            broken = chance.choice(sorted(all_relations()))
             stack.enter_context(broken_relation(broken, chance.choice(_ERRORS)))
             mutations.append(f"break {broken}")
         outcome = examine(incident)
@@ -91,15 +91,15 @@ def mutate_and_diagnose(seed: int) -> Outcome:
 def broken_relation(name: str, error: Exception) -> Iterator[None]:
     """Within, a relation cannot be computed."""
 
-    def compute(_: object) -> Mapping[str, Any]:
+    def compute(*_: object, **__: object) -> Mapping[str, Any]:
         raise error
 
-    whole = REGISTRY[name]
-    REGISTRY[name] = replace(whole, sql=None, compute=compute, view=False)
+    whole = all_relations()[name]
+    all_relations()[name] = replace(whole, sql=None, compute=compute, view=False)
     try:
         yield
     finally:
-        REGISTRY[name] = whole
+        all_relations()[name] = whole
 
 
 def examine(incident: Incident) -> tuple[ExitCode, tuple[str, ...]]:

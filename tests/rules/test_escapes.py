@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from oncall.core.errors import RulebookError, UsageError
 from oncall.core.units import Quantity
 from oncall.evidence.incident import Incident
-from oncall.evidence.relations import REGISTRY
+from oncall.evidence.registry import all_relations
 from oncall.evidence.schema import BY_NAME
 from oncall.rules.engine.check import Checker
 from oncall.rules.engine.engine import run
@@ -51,7 +51,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
 
 def faults(con: duckdb.DuckDBPyConnection, sql: str) -> list[SqlFault]:
     read = read_sql(con, sql)
-    known = {*BY_NAME, *REGISTRY, STARTED}
+    known = {*BY_NAME, *all_relations(), STARTED}
     return [
         *read.faults,
         *refused_calls(con, read),

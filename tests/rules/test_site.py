@@ -84,7 +84,7 @@ def test_a_wrong_configuration_is_told_and_the_usual_folder_stays(
 def test_shipped_then_the_sites_then_those_of_the_command_line(tmp_path: Path, site: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
-    write(site, HANG.replace("value: 5 min", "value: 7 min"))
+    write(site, HANG.replace("{of: halted.hang_after}", "{value: 7 min, why: ours}"))
     hang = named(read_rulebooks(site), "hang")
     assert str(hang.params["hang_after"]) == "7 min"
     assert hang.site_file == str(site / "hang.yaml") and hang.written_here
@@ -175,7 +175,7 @@ def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
 
 
 def test_two_files_of_one_rulebook_leave_the_first(site: Path) -> None:
-    write(site, HANG.replace("value: 5 min", "value: 7 min"), "a.yaml")
+    write(site, HANG.replace("{of: halted.hang_after}", "{value: 7 min, why: ours}"), "a.yaml")
     write(site, HANG, "b.yaml")
     rulebooks = read_rulebooks(site)
     assert [one.path for one in rulebooks.set_aside] == [str(site / "b.yaml")]
@@ -191,7 +191,7 @@ def test_a_matter_of_style_does_not_keep_a_rulebook_out(site: Path, tiny: str) -
 def test_what_the_command_line_gives_must_be_right(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such"):
         read_rulebooks(None, [tmp_path / "nowhere"])
-    with pytest.raises(UsageError, match="no rulebook has the parameter"):
+    with pytest.raises(UsageError, match="no rulebook or relation has the parameter"):
         read_rulebooks(None, [], {"hang.nonsense": "3 s"})
 
 

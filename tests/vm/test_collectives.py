@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import oncall.analysis  # noqa: F401  (registers the relations)
 from oncall.evidence.incident import Incident
 from oncall.node.store.catalog import sealed_shards
 from oncall.node.store.reader import open_shards

@@ -88,15 +88,16 @@ def test(paths: _Paths = None, site_rules: SiteRulesOption = True) -> None:
 def show(
     name: Annotated[
         str | None,
-        typer.Argument(help="A rulebook, or a verdict such as H1 or hang.H1. Default: list all."),
+        typer.Argument(help="A rulebook, a verdict such as H1, or a relation. Default: list all."),
     ] = None,
     rules: RulesOption = None,
     site_rules: SiteRulesOption = True,
 ) -> None:
-    """Draw a rulebook's tree, or the paths to a verdict with their SQL."""
+    """Draw a rulebook's tree, the paths to a verdict, or a relation's parameters."""
     from shutil import get_terminal_size
 
-    from oncall.rules.authoring.outline import WIDTH, drawing, listing, ways_to
+    from oncall.evidence.registry import all_relations
+    from oncall.rules.authoring.outline import WIDTH, drawing, listing, relation_drawing, ways_to
     from oncall.rules.language.template import nearest
 
     width = min(max(get_terminal_size().columns, WIDTH), 120) if sys.stdout.isatty() else WIDTH
@@ -110,9 +111,16 @@ def show(
         return
     of, _, verdict = name.rpartition(".")
     found = [book for book in books if verdict in book.book.verdicts and of in ("", book.name)]
+    if not found and name in all_relations():
+        _print(relation_drawing(all_relations()[name], books[0].of_relations, width))
+        return
     if not found:
-        known = [*by_name, *(verdict for book in books for verdict in book.book.verdicts)]
-        raise UsageError(f"no rulebook or verdict `{name}`{nearest(name, known)}")
+        known = [
+            *by_name,
+            *all_relations(),
+            *(verdict for book in books for verdict in book.book.verdicts),
+        ]
+        raise UsageError(f"no rulebook, verdict or relation `{name}`{nearest(name, known)}")
     for number, book in enumerate(found):
         _print(["", ""][: 2 * number])
         _print(ways_to(book, verdict, width))

@@ -195,7 +195,8 @@ class Shelf:
             for param, value in present.params.items()
             if book.takes(param, value) and value != _written(present, param)
         }
-        return replace(book.with_params(given, ""), overridden_by=present.overridden_by)
+        changed = book.with_relation_params(present.of_relations, "").with_params(given, "")
+        return replace(changed, overridden_by=present.overridden_by)
 
     def test(self, name: str, text: str) -> Table:
         """The tests of the rulebook on a text of it: name, pass or FAIL, and what differs.

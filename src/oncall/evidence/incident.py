@@ -25,7 +25,9 @@ from oncall.core.errors import (
 from oncall.evidence import room
 from oncall.evidence.bounds import Disbelief, strip_impossible
 from oncall.evidence.columns import ColumnData, Words, create_table_sql, insert
-from oncall.evidence.relations import REGISTRY, Relation
+from oncall.evidence.parameters import Replaced, select_of, values_of
+from oncall.evidence.registry import all_relations
+from oncall.evidence.relations import Relation
 from oncall.evidence.schema import BY_NAME, SCHEMA_VERSION, TABLES, Table
 
 __all__ = ["ColumnData", "Incident", "Words", "create_table_sql"]
@@ -47,6 +49,7 @@ class Incident:
         self._empty: dict[str, bool] = {}
         self.interrupts: set[Callable[[], None]] = set()  # how to stop what computes beside `con`
         self._failed: dict[str, RelationFailed] = {}
+        self._replaced: Replaced = {}
         self._trusted = trusted
         self._believed: set[str] = set()
         self._disbelieved: list[Disbelief] = []
@@ -196,7 +199,7 @@ class Incident:
         if name in BY_NAME:
             return [(name,)] if self.is_empty(name) else []
         gone: dict[frozenset[str], tuple[str, ...]] = {}
-        for read in REGISTRY[name].reads:
+        for read in all_relations()[name].reads:
             # Of alternatives one must be there in full, so one of each one's wants must be met.
             for wants in product(*map(self._missing, read.split("|"))):
                 clause = tuple(dict.fromkeys(chain.from_iterable(wants)))
@@ -218,6 +221,35 @@ class Incident:
             else:
                 self.require([name])
         return self._empty[name]
+
+    def replace_parameters(self, replaced: Replaced) -> None:
+        """From here on compute relations with these values, `relation.parameter` -> value, and all
+        others with the declared ones. What was computed with others is computed anew."""
+        changed = {
+            target.partition(".")[0]
+            for target in {*replaced, *self._replaced}
+            if replaced.get(target) != self._replaced.get(target)
+        }
+        self._replaced = dict(replaced)
+        for entry in (
+            all_relations().values() if changed else ()
+        ):  # each comes after those that it reads
+            named = {param for param in entry.params.values() if isinstance(param, str)}
+            if entry.name in changed or changed & {
+                *entry.inputs,
+                *(param.partition(".")[0] for param in named),
+            }:
+                changed.add(entry.name)
+                self._forget(entry)
+
+    def _forget(self, entry: Relation) -> None:
+        if entry.name in self._ready or entry.name in self._failed:
+            # One that was not computed is an empty table in any case.
+            what = "VIEW" if entry.view and self._empty.get(entry.name) is False else "TABLE"
+            self.con.execute(f'DROP {what} IF EXISTS "{entry.name}"')
+        self._ready.discard(entry.name)
+        self._failed.pop(entry.name, None)
+        self._empty.pop(entry.name, None)
 
     def require(self, names: Iterable[str]) -> None:
         """Make relations ready, with all they read; each is computed once.
@@ -256,7 +288,7 @@ class Incident:
         if name in self._ready:
             return
         try:
-            self._compute_with_inputs(REGISTRY[name])
+            self._compute_with_inputs(all_relations()[name])
         except RelationFailed as error:
             self._give_up(name, error)
             raise
@@ -288,7 +320,9 @@ class Incident:
         """Remember the failure, and leave an empty table for who shows what is there."""
         self._failed[name] = error
         with suppress(duckdb.Error):
-            self.con.execute(create_table_sql(name, REGISTRY[name].columns, unless_there=True))
+            self.con.execute(
+                create_table_sql(name, all_relations()[name].columns, unless_there=True)
+            )
 
     def _all_empty(self, read: str) -> bool:
         """Whether nothing is in any of the tables or relations of `a|b`."""
@@ -300,13 +334,14 @@ class Incident:
     def _compute(self, entry: Relation) -> int:
         """Compute a relation whose inputs are ready; returns its rows (of a view: 0)."""
         if entry.compute is not None:
-            columns = entry.compute(self.con)
+            columns = entry.compute(self.con, **values_of(entry, self._replaced))
             self.con.execute(create_table_sql(entry.name, entry.columns))
             return insert(self.con, entry.name, entry.columns, columns)
-        select = ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in entry.columns)
+        select = select_of(entry, self._replaced)
+        typed = ", ".join(f'"{c.name}"::{c.type} AS "{c.name}"' for c in entry.columns)
         what = "VIEW" if entry.view else "TABLE"
         created = self.con.execute(
-            f'CREATE {what} "{entry.name}" AS SELECT {select} FROM ({entry.sql})'
+            f'CREATE {what} "{entry.name}" AS SELECT {typed} FROM ({select})'
         ).fetchall()
         return int(created[0][0]) if created else 0
 

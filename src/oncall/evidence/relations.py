@@ -1,28 +1,49 @@
-"""The registry of relations: everything that is computed from evidence tables.
+"""Relations: everything that is computed from evidence tables.
 
 A relation declares its name, what it reads, its columns and the paper it comes from. SQL
 relations return a SELECT; numpy relations return columns. Either is materialised once, on first
-need, as a table reachable by its plain name.
+need, as a table reachable by its plain name. oncall.evidence.registry finds them.
 
     @relation("busy", reads=["ops"], columns=[("rank", "INTEGER", "", "...")], source="CCL-D 4.1")
     def busy() -> str:
         '''Ranks that have an operation in flight.'''
         return "SELECT DISTINCT rank FROM ops WHERE ended_ns IS NULL"
+
+A number that decides something is a parameter: `params={"long": Param("5 min", "why")}` is `$long`
+in the SELECT and the keyword argument `long` of a function, in its base unit (ns, bytes, ratio).
+`params={"long": "busy.long"}` is the parameter of another relation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from oncall.evidence.schema import BY_NAME, Column
+from oncall.core.units import Quantity, parse_quantity
+from oncall.evidence.table import Column
 
 if TYPE_CHECKING:
-    import duckdb
+    pass
 
 Where = Literal["node", "console"]
-Compute = Callable[["duckdb.DuckDBPyConnection"], Mapping[str, Any]]
+Compute = Callable[..., Mapping[str, Any]]
+USED = re.compile(r"\$([a-z_][a-z0-9_]*)")  # a parameter in a SELECT
+
+
+@dataclass(frozen=True)
+class Param:
+    """A number that decides something, with its unit as rulebooks write it (`5 min`, `20 %`), and
+    why it is this one. A site may replace it."""
+
+    written: str | int | float
+    why: str
+
+    @cached_property
+    def quantity(self) -> Quantity:
+        return parse_quantity(self.written)
 
 
 @dataclass(frozen=True)
@@ -32,10 +53,12 @@ class Relation:
     `reads` are tables and relations without which it is MissingEvidence ("a|b": either will
     do); `optional` ones may be empty. Without rows in an input of `empty_without` ("a|b": in
     either) it is known to be empty and not computed. `at` says where it runs: beside the shards
-    or in the console. A `view` is a cheap rewriting of rows that is not stored.
+    as well, or in the console alone. A `view` is a cheap rewriting of rows that is not stored.
+    `params` are its own parameters, or the names of other relations'.
     """
 
     name: str
+    module: str
     columns: tuple[Column, ...]
     reads: tuple[str, ...]
     optional: tuple[str, ...]
@@ -46,26 +69,23 @@ class Relation:
     view: bool = False
     sql: str | None = None
     compute: Compute | None = None
+    params: Mapping[str, Param | str] = field(default_factory=dict)
+
+    @property
+    def params_used(self) -> frozenset[str]:
+        """The parameters that the SELECT or the function takes."""
+        if self.sql is not None:
+            return frozenset(USED.findall(self.sql))
+        code = getattr(self.compute, "__code__", None)
+        if code is None:
+            return frozenset(self.params)
+        first = code.co_argcount
+        return frozenset(code.co_varnames[first : first + code.co_kwonlyargcount])
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Every table and relation it may read."""
         return tuple(name for read in (*self.reads, *self.optional) for name in read.split("|"))
-
-
-REGISTRY: dict[str, Relation] = {}
-
-
-def base_tables(names: Iterable[str]) -> frozenset[str]:
-    """The tables of evidence that tables and relations rest on, however indirectly."""
-    seen: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
-            waiting += REGISTRY[name].inputs if name in REGISTRY else ()
-    return frozenset(name for name in seen if name in BY_NAME)
 
 
 def relation(
@@ -78,16 +98,17 @@ def relation(
     empty_without: Sequence[str] = (),
     at: Where = "console",
     view: bool = False,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a relation: the decorated function takes nothing and returns SQL, or takes a
-    connection and returns columns (name -> array, masked array or list)."""
+    params: Mapping[str, Param | str] | None = None,
+) -> Callable[[Callable[..., Any]], Relation]:
+    """Declare a relation: the decorated function takes nothing and returns SQL, or takes a
+    connection, and parameters by keyword, and returns columns (name -> array, masked array or
+    list)."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        if name in REGISTRY or name in BY_NAME:
-            raise ValueError(f"the name {name} is taken")
+    def declare(function: Callable[..., Any]) -> Relation:
         takes_nothing = function.__code__.co_argcount == 0
-        entry = Relation(
+        return Relation(
             name=name,
+            module=function.__module__,
             columns=tuple(Column(*column) for column in columns),
             reads=tuple(reads),
             optional=tuple(optional),
@@ -98,13 +119,7 @@ def relation(
             view=view,
             sql=function() if takes_nothing else None,
             compute=None if takes_nothing else function,
+            params=params or {},
         )
-        unknown = [read for read in entry.inputs if read not in BY_NAME and read not in REGISTRY]
-        if unknown:
-            raise ValueError(f"{name} reads {unknown[0]}, neither a table nor registered")
-        if stray := {c for read in empty_without for c in read.split("|")} - {*entry.inputs}:
-            raise ValueError(f"{name} is empty without {stray.pop()}, which it does not read")
-        REGISTRY[name] = entry
-        return function
 
-    return register
+    return declare

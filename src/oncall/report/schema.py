@@ -5,8 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 
-import oncall.analysis  # noqa: F401  (registers the relations)
-from oncall.evidence.relations import REGISTRY, Relation
+from oncall.core.units import Quantity
+from oncall.evidence.parameters import all_parameters, values_of
+from oncall.evidence.registry import all_relations
+from oncall.evidence.relations import Relation
 from oncall.evidence.schema import SCHEMA_VERSION, TABLES, Column
 from oncall.report.markdown import escape
 from oncall.report.text import WIDTH
@@ -24,9 +26,11 @@ def to_text() -> str:
     for table in TABLES:
         lines += ["", table.name, *_flow(f"One row is {table.row}. From {table.source}.", "  ")]
         lines += _text_columns(table.columns)
-    for relation in REGISTRY.values():
+    for relation in _by_room():
         lines += ["", f"{relation.name}  (relation)", *_flow(_summary(relation), "  ")]
         lines += _text_columns(relation.columns)
+        for name, value, why in _parameters(relation):
+            lines += _flow(f"    ${name} = {value}: {why}", "", " " * 6)
     return "\n".join(lines) + "\n"
 
 
@@ -43,9 +47,18 @@ def _page() -> Iterator[str]:
         yield from ("", f"### {table.name}", "", escape(about), "")
         yield from _markdown_columns(table.columns)
     yield from ("", "## Relations", "", "Computed from the tables, once, when a rule needs them.")
-    for relation in REGISTRY.values():
+    for relation in _by_room():
         yield from ("", f"### {relation.name}", "", escape(_summary(relation)), "")
         yield from _markdown_columns(relation.columns)
+        if relation.params:
+            yield from ("", "| parameter | value | why |", "|---|---|---|")
+        for name, value, why in _parameters(relation):
+            yield f"| `{name}` | {escape(value)} | {escape(why)} |"
+
+
+def _by_room() -> list[Relation]:
+    """The relations by name, those of a room of the analysis together."""
+    return sorted(all_relations().values(), key=lambda one: (one.module.split(".")[2], one.name))
 
 
 def _summary(relation: Relation) -> str:
@@ -54,6 +67,17 @@ def _summary(relation: Relation) -> str:
     reads = f"Reads {', '.join(relation.reads) or 'nothing'}{also}."
     doc = " ".join(relation.doc.split())
     return f"{doc} {reads} Runs on the {relation.at}. {relation.source}."
+
+
+def _parameters(relation: Relation) -> Iterator[tuple[str, str, str]]:
+    """Name, value and reason of each; for another relation's, where the reason is found."""
+    values = values_of(relation, {})
+    for name, param in relation.params.items():
+        if isinstance(param, str):
+            dimension = all_parameters()[param].quantity.dimension
+            yield name, str(Quantity(values[name], dimension)), f"as {param}"
+        else:
+            yield name, str(param.quantity), param.why
 
 
 def _text_columns(columns: Iterable[Column]) -> list[str]:

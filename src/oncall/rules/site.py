@@ -20,7 +20,7 @@ from oncall.rules.language.load import add_folder, apply_overrides, load_ruleboo
 from oncall.rules.language.positions import read_source
 from oncall.rules.language.rulebook import Rulebook
 
-_NAME = re.compile(r"(?m)^rulebook:\s*[\"']?([a-z][a-z0-9_-]*)")
+_NAME = re.compile(r"(?m)^(?:rulebook|relation):\s*[\"']?([a-z][a-z0-9_-]*)")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _with_site(
     problems = _leniently(books, folder)
     for name, book in books.items():
         before = shipped.get(name)
-        if book is not before:
+        if before is None or (book.path, book.overridden_by) != (before.path, before.overridden_by):
             file = book.overridden_by[-1] if book.overridden_by else book.path
             replaced = None if before is None or book.path == before.path else before
             books[name] = replace(book, site_file=file, instead_of=replaced)
@@ -133,6 +133,6 @@ def _set_aside(problems: Sequence[Problem], books: Mapping[str, Rulebook]) -> tu
 
 
 def _name_in(path: Path) -> str:
-    """The rulebook that a file speaks of, its own name if it does not say."""
+    """The rulebook or relation that a file speaks of, its own name if it does not say."""
     said = _NAME.search(read_source(path)[0].text)
     return said[1] if said else path.name.partition(".")[0]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import oncall.analysis  # noqa: F401 - registers the relation
 from oncall.evidence.incident import Incident
 
 S = 10**9

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oncall.analysis
 from oncall.analysis.common.graph import reaching
 from oncall.analysis.hang.roots import Node, Place, Root, find_roots
 from oncall.evidence import Incident
 
-assert oncall.analysis  # imported for the relations that it registers
 Edges = dict[Node, list[Node]]
 
 

@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-import oncall.analysis
 from oncall.evidence import Incident
 from oncall_lab.pipeline import simulate_pipeline
 from oncall_lab.pipeline.fault import PipelineFault
 from oncall_lab.pipeline.scenario import PipelineScenario
-
-assert oncall.analysis  # imported for the relations that it registers
 
 # Ranks 0-7: two to a tensor group, two replicas, two stages.
 JOB = PipelineScenario(

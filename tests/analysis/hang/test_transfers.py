@@ -8,11 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oncall.analysis
 from oncall.analysis.hang.transfers import End, Operation, Transfer, merged
 from oncall.evidence import Incident
-
-assert oncall.analysis  # imported for the relations that it registers
 
 FIFO = 4  # steps a sender may be ahead of its receiver
 

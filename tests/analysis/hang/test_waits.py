@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oncall.analysis
 from oncall.core.units import NS_PER_S
 from oncall.evidence import Incident
-
-assert oncall.analysis  # imported for the relations that it registers
 
 
 @pytest.fixture

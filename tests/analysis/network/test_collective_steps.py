@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import oncall.analysis  # noqa: F401  (registers the relations)
 from oncall.analysis.network.late_steps import MOST_COLLECTIVES
 from oncall.core.errors import MissingEvidence
 from oncall.evidence.incident import Incident

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import oncall.analysis
 from oncall.evidence.incident import Incident
 
-assert oncall.analysis  # imported for the relations that it registers
 MS = 1_000_000
 # Leaves A (hosts a, c) and B (hosts b, d), spines S and T.
 LINKS = [

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oncall.analysis  # noqa: F401  (registers the relations)
 from oncall.evidence.incident import Incident
 
 RANKS, EPOCH_NS, STEP_BYTES = 4, 32_000, 1 << 20

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import oncall.analysis
 from oncall.evidence.incident import Incident
 
-assert oncall.analysis  # imported for the relations that it registers
 MS = 1_000_000
 
 

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import oncall.analysis
 from oncall.evidence import Incident
 
-assert oncall.analysis  # imported for the relations that it registers
 MS = 1_000_000
 START_NS = 1_755_590_104_000_000_000
 Key = tuple[int, int, int, int, str]  # iteration, replica, stage, micro-batch, task

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-import oncall.analysis  # noqa: F401 - registers the relations
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import oncall.analysis
 from oncall.evidence import Incident
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
-
-assert oncall.analysis  # imported for the relations that it registers
 
 
 def experts(**fields: Any) -> Incident:

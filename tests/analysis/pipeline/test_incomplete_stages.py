@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-import oncall.analysis
 from oncall.evidence import Incident
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
-
-assert oncall.analysis  # imported for the relations that it registers
 
 
 def stopped(task: str, **fields: Any) -> Incident:

@@ -83,12 +83,12 @@ def test_a_link_that_was_slow_from_the_beginning_is_told_by_the_other_pipelines(
 def test_the_usual_of_a_link_is_the_others_where_those_are_far_faster() -> None:
     nan = np.nan
     by_lane = np.array([[1.0, 5.0, nan], [1.5, 6.0, nan], [9.0, 5.0, 2.0]])
-    usual = beside_others(by_lane.ravel(), 3).reshape(3, 3)
+    usual = beside_others(by_lane.ravel(), 3, 0.5).reshape(3, 3)
     assert usual[2, 0] == 1.5
     unchanged = np.ones((3, 3), np.bool_)
     unchanged[2, 0] = False
     assert np.array_equal(usual[unchanged], by_lane[unchanged], equal_nan=True)
-    assert beside_others(np.array([4.0, 9.0]), 1).tolist() == [4.0, 9.0]
+    assert beside_others(np.array([4.0, 9.0]), 1, 0.5).tolist() == [4.0, 9.0]
 
 
 @pytest.mark.parametrize(
@@ -110,4 +110,4 @@ def test_only_pipelines_that_end_last_are_looked_at() -> None:
     group = np.array([0, 0, 0, 1, 1])
     normal = np.array([10.0, 10, 10, 10, 10])
     actual = np.array([20.0, 16, 14, 10, 11])
-    assert slowest(group, actual, normal).tolist() == [True, True, False, False, True]
+    assert slowest(group, actual, normal, 0.5).tolist() == [True, True, False, False, True]

@@ -10,10 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oncall.analysis
 from oncall.evidence import Incident
-
-assert oncall.analysis  # imported for the relations that it registers
 
 UNIX_NS = 1_760_000_000_000_000_000
 

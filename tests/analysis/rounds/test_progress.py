@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oncall.analysis
 from oncall.evidence import Incident
-
-assert oncall.analysis  # imported for the relations that it registers
 
 
 @pytest.fixture

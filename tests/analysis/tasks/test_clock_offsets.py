@@ -7,13 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oncall.analysis
 from oncall.analysis.tasks.clock_offsets import estimate
 from oncall.evidence.incident import Incident
 from oncall_lab.pipeline.scenario import PipelineScenario
 from oncall_lab.pipeline.simulation import simulate_pipeline
-
-assert oncall.analysis
 
 
 @given(st.integers(2, 12), st.integers(0, 2**32 - 1), st.floats(1e3, 1e8))

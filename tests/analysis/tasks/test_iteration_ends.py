@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 
-import oncall.analysis
 from oncall.evidence.incident import Incident
 from oncall_lab.pipeline.scenario import PipelineScenario
 from oncall_lab.pipeline.simulation import simulate_pipeline
-
-assert oncall.analysis
 
 SMALL = PipelineScenario(
     iterations=5, dp=2, pp=3, tp=1, layers=3, micro_batches=4, clock_offset_ns=0

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import oncall.analysis
 from oncall.core.training import parse_settings
 from oncall.evidence.job_configuration import apply_training
 from oncall_lab.pipeline.scenario import PipelineScenario
 from oncall_lab.pipeline.simulation import simulate_pipeline
-
-assert oncall.analysis
 
 UNTOLD = {"configuration_told": False, "roles_told": False}
 

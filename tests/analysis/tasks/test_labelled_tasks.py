@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import oncall.analysis
 from oncall.core.training import parse_settings
 from oncall.evidence.incident import Incident
 from oncall.evidence.job_configuration import apply_training
@@ -19,8 +18,6 @@ from oncall_lab.pipeline.fault import PipelineFault
 from oncall_lab.pipeline.scenario import PipelineScenario
 from oncall_lab.pipeline.simulation import simulate_pipeline
 from oncall_lab.training.fault import TrainingFault
-
-assert oncall.analysis
 
 MEGATRACE = Path(__file__).parents[3].parent / "shared" / "data" / "megatrace"
 MEGATRACE /= "log_rank2_slow.tar.xz"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import oncall.analysis
 from oncall.evidence.incident import Incident
-
-assert oncall.analysis
 
 
 def test_told_tasks_come_with_node_place_and_common_time() -> None:

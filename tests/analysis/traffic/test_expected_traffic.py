@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import oncall.analysis  # noqa: F401  (registers the relations)
 from oncall.analysis.traffic.active_peers import inferred_algorithm
 from oncall.analysis.traffic.collective_volume import double_tree, ring_share
 from oncall.evidence import Incident

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import oncall.analysis  # noqa: F401  (registers the relations)
 from oncall.evidence import Incident
 
 MS = 1_000_000

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import oncall.analysis  # noqa: F401  (registers the relations)
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load

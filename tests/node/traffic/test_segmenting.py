@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import oncall.analysis  # noqa: F401  (registers the relations)
 from oncall.core.units import NS_PER_S
 from oncall.evidence import Incident
 from oncall.node.store.batch import Batch

@@ -12,7 +12,7 @@ import pytest
 
 import oncall.rules.engine.engine  # noqa: F401  (registers the relations)
 from oncall.evidence.incident import Incident
-from oncall.evidence.relations import REGISTRY
+from oncall.evidence.registry import all_relations
 from oncall.evidence.schema import BY_NAME
 from oncall.rules.engine.confined import Confined
 from oncall.rules.engine.engine import run
@@ -54,7 +54,7 @@ def test_evidence_arrives_as_it_is(hang: Incident) -> None:
 
 def test_every_type_of_the_schema_can_be_handed_over() -> None:
     """A type that a column is given later has to be thought of here too."""
-    entries = (*BY_NAME.values(), *REGISTRY.values())
+    entries = (*BY_NAME.values(), *all_relations().values())
     types = {column.type for entry in entries for column in entry.columns}
     plain = {"BIGINT", "UBIGINT", "INTEGER", "UINTEGER", "DOUBLE", "BOOLEAN", "VARCHAR", "HUGEINT"}
     assert types <= plain | {f"{name}[]" for name in plain}

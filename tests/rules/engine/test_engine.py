@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from oncall.evidence.incident import Incident
-from oncall.evidence.relations import REGISTRY
+from oncall.evidence.registry import all_relations
 from oncall.rules.engine.engine import Outcome, run
 from oncall.rules.engine.evaluate import Evaluation
 from oncall.rules.engine.story import blame_of
@@ -147,15 +147,15 @@ def test_if_unknown_goes_on_without_evidence(hang: Incident, book: Make) -> None
 def failing(name: str) -> Iterator[None]:
     """Within, a relation cannot be computed."""
 
-    def compute(_: object) -> dict[str, object]:
+    def compute(*_: object, **__: object) -> dict[str, object]:
         raise OverflowError("a clock in 2126")
 
-    whole = REGISTRY[name]
-    REGISTRY[name] = replace(whole, sql=None, compute=compute, view=False)
+    whole = all_relations()[name]
+    all_relations()[name] = replace(whole, sql=None, compute=compute, view=False)
     try:
         yield
     finally:
-        REGISTRY[name] = whole
+        all_relations()[name] = whole
 
 
 OF_A_RELATION = (

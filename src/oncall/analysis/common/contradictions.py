@@ -14,24 +14,25 @@ from typing import Any, TypeAlias
 
 import duckdb
 
-from oncall.core.units import NS_PER_S, format_duration, format_number
-from oncall.evidence import relation
+from oncall.core.units import format_duration, format_number
+from oncall.evidence import Param, relation
 
-# A device's times are converted to the host's clock, and a watchdog sees an end late.
-CLOCK_SLACK_NS = 100_000_000
-# A process is registered when it initialises NCCL, by a clock that may be set at boot.
-BIRTH_SLACK_NS = 10 * NS_PER_S
-# A board is read while its process writes it: one number may be a few operations older.
-BOARD_SLACK = 16
-# A rank whose process starts elsewhere this much later was restarted there.
-RESTART_NS = 60 * NS_PER_S
-# No job runs for so long: clocks are.
-APART_NS = 10 * 365 * 24 * 3600 * NS_PER_S
 _MOST_NAMED = 1_000  # ranks
 _TABLES = ("ops", "launches", "comms", "ranks")
 
 
-_Check: TypeAlias = "Callable[[duckdb.DuckDBPyConnection], Iterator[Found]]"
+_Check: TypeAlias = "Callable[[duckdb.DuckDBPyConnection, Allowed], Iterator[Found]]"
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What records may differ by without a contradiction: the relation's parameters."""
+
+    clock_slack_ns: int
+    birth_slack_ns: int
+    board_slack: int
+    restart_ns: int
+    apart_ns: int
 
 
 @dataclass(frozen=True)
@@ -60,33 +61,60 @@ class Found:
         ("nodes", "VARCHAR[]", "", "their hosts; NULL: of none in particular"),
     ],
     source="DESIGN 1: silence is evidence, never health",
+    params={
+        "clock_slack": Param(
+            "100 ms",
+            "a device's times are converted to the host's clock, and a watchdog sees an end late",
+        ),
+        "birth_slack": Param(
+            "10 s",
+            "a process is registered when it initialises NCCL, by a clock that may be set at boot",
+        ),
+        "board_slack": Param(
+            16,
+            "a board is read while its process writes it: one number may be a few operations older",
+        ),
+        "restart": Param(
+            "60 s", "a rank whose process starts elsewhere so much later was restarted there"
+        ),
+        "apart": Param("3650 d", "no job runs for so long: clocks are apart"),
+    },
 )
-def contradictions(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def contradictions(
+    con: duckdb.DuckDBPyConnection,
+    *,
+    clock_slack: int,
+    birth_slack: int,
+    board_slack: int,
+    restart: int,
+    apart: int,
+) -> Mapping[str, Any]:
     """What the evidence says and what contradicts it, a row for each kind."""
+    allowed = Allowed(clock_slack, birth_slack, board_slack, restart, apart)
     asked = ", ".join(f"EXISTS (FROM {table})" for table in _TABLES)
     (answers,) = con.execute(f"SELECT {asked}").fetchall()
     there = {table for table, has_rows in zip(_TABLES, answers, strict=True) if has_rows}
-    needless = _needless(con) if "ops" in there else set()
+    needless = _needless(con, allowed) if "ops" in there else set()
     found = [
         one
         for check, needs in _CHECKS.items()
         if needs <= there and check not in needless
-        for one in check(con)
+        for one in check(con, allowed)
     ]
     names = ("job", "what", "count", "example", "tables", "ranks", "nodes")
     return {name: [getattr(one, name) for one in found] for name in names}
 
 
-def _needless(con: duckdb.DuckDBPyConnection) -> set[_Check]:
+def _needless(con: duckdb.DuckDBPyConnection, allowed: Allowed) -> set[_Check]:
     """The checks of times that cannot find anything, by one look at all operations: of sound
     evidence that is each of them."""
     ((early, wide, unborn),) = con.execute(
         f"""
-        SELECT bool_or(ended_ns < greatest(enqueued_ns, started_ns) - {CLOCK_SLACK_NS}),
+        SELECT bool_or(ended_ns < greatest(enqueued_ns, started_ns) - {allowed.clock_slack_ns}),
             max(greatest(enqueued_ns, started_ns, ended_ns))
-                - min(least(enqueued_ns, started_ns, ended_ns)) > {APART_NS},
+                - min(least(enqueued_ns, started_ns, ended_ns)) > {allowed.apart_ns},
             min(least(enqueued_ns, started_ns))
-                < (SELECT max(started_ns) FROM ranks) - {BIRTH_SLACK_NS}
+                < (SELECT max(started_ns) FROM ranks) - {allowed.birth_slack_ns}
         FROM ops
         """
     ).fetchall()
@@ -94,13 +122,13 @@ def _needless(con: duckdb.DuckDBPyConnection) -> set[_Check]:
     return {check for check, is_met in told.items() if not is_met}
 
 
-def _ended_early(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
+def _ended_early(con: duckdb.DuckDBPyConnection, allowed: Allowed) -> Iterator[Found]:
     """One process's record of one operation, by one clock."""
     for job, count, ranks, (early_ns, *key) in con.execute(
         f"""
         SELECT job, count(*), {_RANKS}, max((early_ns, op, seq, rank)) FROM (
             SELECT job, rank, op, seq, greatest(enqueued_ns, started_ns) - ended_ns AS early_ns
-            FROM ops WHERE ended_ns < greatest(enqueued_ns, started_ns) - {CLOCK_SLACK_NS})
+            FROM ops WHERE ended_ns < greatest(enqueued_ns, started_ns) - {allowed.clock_slack_ns})
         GROUP BY job
         """
     ).fetchall():
@@ -109,7 +137,7 @@ def _ended_early(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
         yield Found(job, what, count, example, ("ops",), ranks)
 
 
-def _ended_twice(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
+def _ended_twice(con: duckdb.DuckDBPyConnection, allowed: Allowed) -> Iterator[Found]:
     """The same record twice is harmless; two that end at different times are not."""
     for job, count, ranks, (apart_ns, *key) in con.execute(
         f"""
@@ -117,7 +145,7 @@ def _ended_twice(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
             SELECT job, comm, seq, rank, min(op) AS op, max(ended_ns) - min(ended_ns) AS apart_ns
             FROM ops WHERE kind = 'coll' AND ended_ns IS NOT NULL AND seq IS NOT NULL
             GROUP BY job, comm, seq, rank HAVING count(*) > 1)
-        WHERE apart_ns > {CLOCK_SLACK_NS} GROUP BY job
+        WHERE apart_ns > {allowed.clock_slack_ns} GROUP BY job
         """
     ).fetchall():
         what = f"{_many(count, 'operation')} completed twice"
@@ -125,13 +153,14 @@ def _ended_twice(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
         yield Found(job, what, count, example, ("ops",), ranks)
 
 
-def _completed_unlaunched(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
+def _completed_unlaunched(con: duckdb.DuckDBPyConnection, allowed: Allowed) -> Iterator[Found]:
     """A rank's own counters, read at one instant."""
     for job, count, ranks, (completed, launched, rank) in con.execute(
         f"""
         SELECT job, count(*), {_RANKS}, max((completed, launched, rank))
         FROM launches
-        WHERE completed > launched + CASE WHEN source = 'board' THEN {BOARD_SLACK} ELSE 0 END
+        WHERE completed > launched
+            + CASE WHEN source = 'board' THEN {allowed.board_slack} ELSE 0 END
         GROUP BY job
         """
     ).fetchall():
@@ -140,7 +169,7 @@ def _completed_unlaunched(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
         yield Found(job, what, count, example, ("launches",), ranks)
 
 
-def _recorded_unlaunched(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
+def _recorded_unlaunched(con: duckdb.DuckDBPyConnection, allowed: Allowed) -> Iterator[Found]:
     """A rank's counters against its operations that had completed when they were read."""
     for job, count, ranks, (seq, launched, rank) in con.execute(
         f"""
@@ -152,7 +181,7 @@ def _recorded_unlaunched(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
             FROM ops o JOIN counted c USING (job, comm, rank)
             WHERE o.kind = 'coll' AND (o.done OR o.ended_ns IS NOT NULL)
                 AND coalesce(c.at_ns > greatest(o.enqueued_ns, o.started_ns, o.ended_ns)
-                    + {CLOCK_SLACK_NS}, true)
+                    + {allowed.clock_slack_ns}, true)
             GROUP BY ALL)
         SELECT job, count(*), {_RANKS}, max((seq, launched, rank))
         FROM recorded WHERE seq > launched GROUP BY job
@@ -163,7 +192,7 @@ def _recorded_unlaunched(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
         yield Found(job, what, count, example, ("launches", "ops"), ranks)
 
 
-def _before_birth(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
+def _before_birth(con: duckdb.DuckDBPyConnection, allowed: Allowed) -> Iterator[Found]:
     """By the clock of one node."""
     for job, count, ranks, (early_ns, rank) in con.execute(
         f"""
@@ -175,7 +204,7 @@ def _before_birth(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
             GROUP BY ALL)
         SELECT job, count(*), {_RANKS}, max((b.started_ns - called_ns, rank))
         FROM born b JOIN called USING (job, rank)
-        WHERE called_ns < b.started_ns - {BIRTH_SLACK_NS} GROUP BY job
+        WHERE called_ns < b.started_ns - {allowed.birth_slack_ns} GROUP BY job
         """
     ).fetchall():
         what = f"{_many(count, 'rank')} called operations before {_their(count)} process started"
@@ -183,7 +212,7 @@ def _before_birth(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
         yield Found(job, what, count, example, ("ops", "ranks"), ranks)
 
 
-def _apart(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
+def _apart(con: duckdb.DuckDBPyConnection, allowed: Allowed) -> Iterator[Found]:
     """Ranks whose times are years from the others'."""
     for job, count, ranks, (apart_ns, rank) in con.execute(
         f"""
@@ -196,7 +225,8 @@ def _apart(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
         SELECT job, count(*), {_RANKS},
             max((greatest(abs(first_ns - at_ns), abs(last_ns - at_ns)), rank))
         FROM each JOIN middle USING (job)
-        WHERE greatest(abs(first_ns - at_ns), abs(last_ns - at_ns)) > {APART_NS} GROUP BY job
+        WHERE greatest(abs(first_ns - at_ns), abs(last_ns - at_ns)) > {allowed.apart_ns}
+        GROUP BY job
         """
     ).fetchall():
         what = f"{_many(count, 'rank')} recorded times years from the other ranks'"
@@ -204,7 +234,7 @@ def _apart(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
         yield Found(job, what, count, example, ("ops",), ranks)
 
 
-def _crowded(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
+def _crowded(con: duckdb.DuckDBPyConnection, allowed: Allowed) -> Iterator[Found]:  # noqa: ARG001
     """A communicator's members against its size, and their sizes against one another."""
     rows = con.execute(
         """
@@ -232,7 +262,7 @@ def _crowded(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
         yield Found(job, what, len(examples), examples[0], ("comms",))
 
 
-def _two_homes(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
+def _two_homes(con: duckdb.DuckDBPyConnection, allowed: Allowed) -> Iterator[Found]:
     """A rank is one process on one node; one that was restarted started later."""
     for job, count, ranks, (rank, nodes) in con.execute(
         f"""
@@ -240,7 +270,7 @@ def _two_homes(con: duckdb.DuckDBPyConnection) -> Iterator[Found]:
             SELECT job, rank, list(DISTINCT node ORDER BY node) AS nodes FROM ranks
             WHERE node IS NOT NULL AND rank IS NOT NULL GROUP BY job, rank
             HAVING count(DISTINCT node) > 1
-                AND coalesce(max(started_ns) - min(started_ns), 0) < {RESTART_NS})
+                AND coalesce(max(started_ns) - min(started_ns), 0) < {allowed.restart_ns})
         GROUP BY job
         """
     ).fetchall():

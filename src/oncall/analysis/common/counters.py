@@ -15,10 +15,6 @@ from collections.abc import Sequence
 WRAPS = (2**32,)
 BYTE_WRAPS = (2**32, 2**34)
 
-# A reading so long after the one before tells how much, not how fast: no rate is made of it.
-LONGEST_NS = 30 * 10**9
-
-
 # What a port counts in a nanosecond at most: 8 Tb/s are ten times the fastest there is, and no
 # packet, pause or error takes less than its 64 bytes at that rate.
 MOST_BYTES_PER_NS = 1000
@@ -60,14 +56,14 @@ def increase(column: str, wraps: Sequence[int] = WRAPS, most_per_ns: int | None 
 
 
 def per_second(amount: str, took_ns: str = "took_ns") -> str:
-    """A rate of `amount` in `took_ns`; NULL over spans that tell none."""
-    return f"CASE WHEN {took_ns} BETWEEN 1 AND {LONGEST_NS} THEN ({amount}) * 1e9 / {took_ns} END"
+    """A rate of `amount` in `took_ns`; NULL over spans longer than the parameter `longest`."""
+    return f"CASE WHEN {took_ns} BETWEEN 1 AND $longest THEN ({amount}) * 1e9 / {took_ns} END"
 
 
 def share(amount_ns: str, took_ns: str = "took_ns") -> str:
     """The part of `took_ns` that a time counter grew by, at most 1; NULL if unknown."""
     # least() would take an unknown amount for a whole one.
     return (
-        f"CASE WHEN {took_ns} BETWEEN 1 AND {LONGEST_NS} AND ({amount_ns}) IS NOT NULL "
+        f"CASE WHEN {took_ns} BETWEEN 1 AND $longest AND ({amount_ns}) IS NOT NULL "
         f"THEN least(1.0, ({amount_ns}) / {took_ns}) END"
     )

@@ -6,7 +6,7 @@ knows only that an operation retired; Megatrace knows only the call. These views
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 OPERATION_COLUMNS = [
     ("job", "VARCHAR", "", "the job"),
@@ -74,6 +74,7 @@ MANNER = "nullif(concat_ws(' ', o.algo, o.proto), '')"
             "ranks recorded by hooks: what they have in flight was observed so",
         ),
     ],
+    at="node",
     source="CCL-D 4.1",
 )
 def knowledge() -> str:
@@ -98,6 +99,7 @@ def knowledge() -> str:
     "operations",
     reads=["ops", "knowledge"],
     columns=OPERATION_COLUMNS,
+    at="node",
     source="CCL-D 4.1",
     view=True,
 )
@@ -161,6 +163,7 @@ def heads() -> str:
         ("op", "VARCHAR", "", "an operation whose sizes may differ between ranks, but do not here"),
     ],
     source="CCL-D 4.1.2",
+    params={"few": Param(3, "rounds: of no more than these, equal sizes say little")},
 )
 def even_sizes() -> str:
     """Where all members always passed one size, a single round of two sizes is a mistake."""
@@ -168,7 +171,7 @@ def even_sizes() -> str:
         SELECT job, comm, op FROM (
             SELECT job, comm, op, seq, count(DISTINCT coalesce(bytes, count)) AS sizes
             FROM operations WHERE kind = 'coll' AND op IN {_UNEVEN} GROUP BY ALL)
-        GROUP BY ALL HAVING count(*) > 3 AND count(*) FILTER (sizes > 1) <= 1
+        GROUP BY ALL HAVING count(*) > $few AND count(*) FILTER (sizes > 1) <= 1
     """
 
 
@@ -249,7 +252,6 @@ def members() -> str:
         ("rank", "INTEGER", "", "a rank that left evidence of its own"),
     ],
     source="DESIGN 1",
-    at="node",
 )
 def witnesses() -> str:
     """Ranks that can be heard. A member that is not among them is silent, never healthy."""
@@ -275,7 +277,6 @@ def witnesses() -> str:
         ("node_heard", "BOOLEAN", "", "some rank of its host did; NULL if the host is unknown"),
     ],
     source="DESIGN 1",
-    at="node",
 )
 def processes() -> str:
     """Every rank that is known, where it runs, and whether it and its host can be heard."""

@@ -25,7 +25,6 @@ from oncall.evidence import relation
         ("layer", "INTEGER", "", "depth of the rank in the tree, 0 = root"),
     ],
     source="CCL-D 4.2.1",
-    at="node",
 )
 def layers(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """Tree depth of each member of communicators that use trees: as recorded, else NCCL's shape."""

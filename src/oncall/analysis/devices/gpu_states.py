@@ -8,9 +8,7 @@ its errors always.
 from __future__ import annotations
 
 from oncall.analysis.common.counters import before, believed, increase
-from oncall.evidence import relation
-
-LOADED = 0.5  # busy at least this share of the time before the reading
+from oncall.evidence import Param, relation
 
 # NVML's clocks event reasons, by bit. Those of idleness, of chosen clocks and of the highest
 # reliable voltage, which a sound GPU reaches under load, are no throttling.
@@ -61,6 +59,12 @@ _COUNTERS = ("ecc_uncorrected", "ecc_corrected", "nvlink_errors", "pcie_replays"
         ("processes", "INTEGER", "", "processes that hold memory on it"),
     ],
     source="TFD Table 1",
+    params={
+        "loaded": Param(
+            "50 %",
+            "of the time before the reading busy: below, a GPU may lower its clock to save power",
+        ),
+    },
 )
 def gpu_states() -> str:
     """Each reading of each GPU with its throttle reasons by name, under load only."""
@@ -74,7 +78,7 @@ def gpu_states() -> str:
             SELECT DISTINCT throttle_reasons, [n FOR n IN [{names}] IF n IS NOT NULL] AS names
             FROM gpus WHERE throttle_reasons IS NOT NULL),
         readings AS (
-            SELECT *, utilisation >= {LOADED} AS loaded,
+            SELECT *, utilisation >= $loaded AS loaded,
                 at_ns - {before("at_ns")} AS took_ns, {olds}
             FROM ({believed("gpus", _COUNTERS, "node, gpu")})
             WINDOW w AS (PARTITION BY node, gpu ORDER BY at_ns))

@@ -6,14 +6,9 @@ of the kind: a rule then finds nothing by it and goes on by the rest.
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 MEASURED = "nics|gpus|hosts|host_processes"
-MOMENT_NS = 15 * 10**9  # in which the clocks of GPUs are compared
-HELD = 0.92  # of the others' clock: GPUs at like work differ by a few percent
-PRESSED = 0.03  # of the time somebody waits for memory; training that fits has next to none
-CROWDED = 0.1  # of the time somebody waits for a CPU
-BUSY = 0.75  # of CPU time: training leaves most CPUs idle
 
 
 @relation(
@@ -42,21 +37,28 @@ BUSY = 0.75  # of CPU time: training leaves most CPUs idle
         ("power_w", "DOUBLE", "W", "its power then"),
     ],
     source="TFD Table 1",
+    params={
+        "moment": Param(
+            "15 s",
+            "in which the clocks of GPUs are compared: hosts are read some seconds apart",
+        ),
+        "held": Param("92 %", "of the others' clock: GPUs at like work differ by a few percent"),
+    },
 )  # fmt: skip
 def gpu_signs() -> str:
     """Each GPU with what NVML says of it."""
-    return f"""
+    return """
         WITH usual AS (
-            SELECT at_ns // {MOMENT_NS} AS moment, median(sm_clock_mhz) AS usual_mhz
+            SELECT at_ns // $moment AS moment, median(sm_clock_mhz) AS usual_mhz
             FROM gpu_states WHERE loaded GROUP BY ALL),
         compared AS (
-            SELECT s.*, usual_mhz, throttled AND sm_clock_mhz < {HELD} * usual_mhz AS held,
+            SELECT s.*, usual_mhz, throttled AND sm_clock_mhz < $held * usual_mhz AS held,
                 CASE WHEN list_contains(reasons, 'power brake') THEN 'power brake'
                     WHEN list_contains(reasons, 'hardware thermal') THEN 'heat (hardware)'
                     WHEN list_contains(reasons, 'thermal') THEN 'heat'
                     WHEN list_contains(reasons, 'hardware slowdown') THEN 'hardware'
                     ELSE 'power cap' END AS reason
-            FROM gpu_states s LEFT JOIN usual ON moment = at_ns // {MOMENT_NS})
+            FROM gpu_states s LEFT JOIN usual ON moment = at_ns // $moment)
         SELECT node, gpu, quantile_cont(pcie_share, 0.2) AS pcie_share,
             sum(pcie_replays) * 1e9 / nullif(sum(took_ns), 0) AS replays_per_s,
             max(nvlinks_down) AS nvlinks_down, sum(nvlink_errors) AS nvlink_errors,
@@ -89,15 +91,24 @@ def gpu_signs() -> str:
         ("io_pressure", "DOUBLE", "ratio", "share of time that somebody waited for storage, high"),
     ],
     source="TFD Table 1",
+    params={
+        "pressed": Param(
+            "3 %", "of the time somebody waits for memory: training that fits has next to none"
+        ),
+        "crowded": Param(
+            "10 %", "of the time somebody waits for a CPU: where CPUs are free next to nobody does"
+        ),
+        "busy": Param("75 %", "of CPU time: training leaves most CPUs idle"),
+    },
 )
 def host_signs() -> str:
     """Each host with what it says of its memory and CPUs."""
-    crowded = f"cpu_pressure > {CROWDED} AND cpu_busy > {BUSY}"
+    crowded = "cpu_pressure > $crowded AND cpu_busy > $busy"
     return f"""
         SELECT node, sum(memory_corrected) * 1e9 / nullif(sum(took_ns), 0) AS corrected_per_s,
             sum(memory_uncorrected) AS uncorrected,
-            coalesce(sum(took_ns) FILTER (memory_pressure > {PRESSED}), 0) AS pressed_ns,
-            median(memory_pressure) FILTER (memory_pressure > {PRESSED}) AS memory_pressure,
+            coalesce(sum(took_ns) FILTER (memory_pressure > $pressed), 0) AS pressed_ns,
+            median(memory_pressure) FILTER (memory_pressure > $pressed) AS memory_pressure,
             max(swap_used_bytes) - arg_min(swap_used_bytes, at_ns) AS swapped_bytes,
             coalesce(sum(took_ns) FILTER ({crowded}), 0) AS crowded_ns,
             median(cpu_pressure) FILTER ({crowded}) AS cpu_pressure,

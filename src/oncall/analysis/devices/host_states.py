@@ -72,6 +72,7 @@ def host_states() -> str:
         ("threads", "INTEGER", "", "threads"),
     ],
     source="VenusTrace 5.3, Pulse 8",
+    params={"longest": "nic_rates.longest"},
 )
 def process_rates() -> str:
     """What each training process used between two readings; a new pid begins anew."""

@@ -15,7 +15,7 @@ from oncall.analysis.common.counters import (
     per_second,
     share,
 )
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 _PORT = [
     ("node", "VARCHAR", "", "host"),
@@ -97,6 +97,11 @@ def _grown(counters: Sequence[str], table: str, port: str) -> str:
         ("link_bytes_per_s", "BIGINT", "bytes/s", "link rate at its end"),
     ],
     source="TFD 2.3, 3.2",
+    params={
+        "longest": Param(
+            "30 s", "between two readings: what was counted in longer tells how much, not how fast"
+        )
+    },
 )
 def nic_rates() -> str:
     """What each port did between two readings; NULL where a counter was set back or is absent.
@@ -138,6 +143,7 @@ _PRIORITY_COUNTERS = (
         ("discards", "BIGINT", "packets", "packets dropped in it"),
     ],
     source="TFD 3.2",
+    params={"longest": "nic_rates.longest"},
 )
 def priority_rates() -> str:
     """What each priority of each port did between two readings."""

@@ -8,16 +8,7 @@ RoCE: of smaller ones there are more, and shares are overstated by as much.
 from __future__ import annotations
 
 from oncall.analysis.devices.nic_use import PARTS, RAILS
-from oncall.evidence import relation
-
-LASTING = 3  # parts
-PACKET_BYTES = 4096
-LEAST_BYTES = 200_000_000  # of a part: less traffic makes no share
-# What a NIC counts as a wait for host memory differs: ConnectX counts seconds full of them, at most
-# two a second. So it is compared with the other NICs, and one in some seconds is the least.
-LEAST_STALLS_PER_S = 0.2
-LEAST_WAITING = 0.02  # of the time, the pauses of its traffic included
-STALLS_BEYOND = 10  # times the median of all NICs
+from oncall.evidence import Param, relation
 
 # Shares of packets, with the counter and the direction they are taken of.
 _SHARES = {
@@ -72,13 +63,31 @@ _TIMES = {
         ("network_ns", "DOUBLE", "ns", "network latency now beyond ordinary, by its pings"),
     ],
     source="TFD 3.3, 4.2",
+    params={
+        "lasting": Param(3, "parts of the recording: a burst is ordinary and a fault lasts"),
+        "packet": Param(
+            "4 KiB",
+            "the largest packet of RoCE: of smaller ones there are more, and shares are "
+            "overstated by as much",
+        ),
+        "least": Param("200 MB", "of a part: less traffic makes no share"),
+        "least_stalls": Param(
+            0.2,
+            "waits for host memory a second: ConnectX counts seconds full of them, and one in "
+            "some seconds is the least",
+        ),
+        "least_waiting": Param("2 %", "of the time, the pauses of its traffic included"),
+        "stalls_beyond": Param(
+            10, "times the median of all NICs: what a NIC counts as a wait for host memory differs"
+        ),
+    },
 )
 def nic_signs() -> str:
     """Each NIC with what its counters and pings say, over the recording."""
     shares = ", ".join(
         # LEAST passes over NULL: what is not counted must not become all of it.
-        f"CASE WHEN sum({moved}) > {LEAST_BYTES} AND sum({count}) IS NOT NULL THEN "
-        f"least(1, sum({count}) * {PACKET_BYTES} / sum({moved})) END AS {name}"
+        f"CASE WHEN sum({moved}) > $least AND sum({count}) IS NOT NULL THEN "
+        f"least(1, sum({count}) * $packet / sum({moved})) END AS {name}"
         for name, (count, moved, _) in _SHARES.items()
     )
     rates = ", ".join(
@@ -86,7 +95,7 @@ def nic_signs() -> str:
     )
     times = ", ".join(f"sum({name} * took_ns) / sum(took_ns) AS {name}" for name in _TIMES)
     lasting = ", ".join(
-        f"coalesce(max({name}, {LASTING})[{LASTING}], min({name})) AS {name}"
+        f"coalesce(max({name}, $lasting)[$lasting], min({name})) AS {name}"
         for name in (*_SHARES, *_TIMES, *_RATES)
     )
     return f"""
@@ -123,8 +132,8 @@ def nic_signs() -> str:
             FROM devices g SEMI JOIN ports n ON n.node = g.node AND n.pcie_port = g.pcie_port
             WHERE g.kind = 'gpu' GROUP BY ALL),
         peaks AS (
-            SELECT node, nic, median(peak_tx_bytes_per_s) FILTER (part >= {PARTS} - {LASTING})
-                / nullif(median(peak_tx_bytes_per_s) FILTER (part < {LASTING}), 0) AS peak_share
+            SELECT node, nic, median(peak_tx_bytes_per_s) FILTER (part >= {PARTS} - $lasting)
+                / nullif(median(peak_tx_bytes_per_s) FILTER (part < $lasting), 0) AS peak_share
             FROM nic_use GROUP BY ALL),
         ordinary AS (
             SELECT part, median(host_ns) AS host_ns, median(network_ns) AS network_ns
@@ -139,10 +148,10 @@ def nic_signs() -> str:
         SELECT l.*, u.rank, u.gpu, r.rail, p.pcie_port, p.pcie_port <> b.gpu_port AS far,
             k.pcie_share,
             greatest(
-                pcie_stalls_per_s > greatest({LEAST_STALLS_PER_S},
-                    {STALLS_BEYOND} * median(pcie_stalls_per_s) OVER ()),
-                pcie_waiting > greatest({LEAST_WAITING},
-                    {STALLS_BEYOND} * median(pcie_waiting) OVER ())) AS pcie_stalled,
+                pcie_stalls_per_s > greatest($least_stalls,
+                    $stalls_beyond * median(pcie_stalls_per_s) OVER ()),
+                pcie_waiting > greatest($least_waiting,
+                    $stalls_beyond * median(pcie_waiting) OVER ())) AS pcie_stalled,
             k.rate / max(k.rate) OVER (PARTITION BY r.rail) AS link_share, peak_share, host_ns,
             host_before_ns, network_ns
         FROM lasting l JOIN rails r USING (node, nic) JOIN widths k USING (node, nic)

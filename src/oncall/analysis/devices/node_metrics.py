@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from oncall.analysis.devices.latency_split import PARTS
 from oncall.analysis.devices.nic_use import PARTS as FINE_PARTS
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 # metric -> counters of nic_rates that it adds up, as a rate a second over a node's worst NIC
 _RATES = {
@@ -21,7 +21,6 @@ _RATES = {
 }
 _LATENCIES = ("host_latency", "network_latency", "end_to_end_latency")
 _FALLING = "'send_rate', 'receive_rate', 'gpu_clock'"  # worse when lower
-IDLE_BYTES_PER_S = 10_000_000  # a NIC that never sends faster is not used
 
 
 def _sums() -> str:
@@ -62,6 +61,9 @@ def _sums() -> str:
         ("nodes", "INTEGER", "", "nodes that have this measure"),
     ],
     source="TFD 3.3",
+    params={
+        "idle": Param("10 MB/s", "a NIC that never sends faster is not used"),
+    },
 )  # fmt: skip
 def node_metrics() -> str:
     """Latencies, losses, rates and signs of congestion of each node, and what is ordinary."""
@@ -87,8 +89,8 @@ def node_metrics() -> str:
             FROM nic_use GROUP BY ALL),
         rates AS (
             SELECT p.node, p.nic, p.part, p.at_ns,
-                CASE WHEN f.tx > {IDLE_BYTES_PER_S} THEN p.tx / f.tx END AS send_rate,
-                CASE WHEN f.rx > {IDLE_BYTES_PER_S} THEN p.rx / f.rx END AS receive_rate
+                CASE WHEN f.tx > $idle THEN p.tx / f.tx END AS send_rate,
+                CASE WHEN f.rx > $idle THEN p.rx / f.rx END AS receive_rate
             FROM peaks p JOIN peaks f ON f.node = p.node AND f.nic = p.nic AND f.part = 0),
         hosts_then AS (
             SELECT node, least({PARTS} - 1, {PARTS} * (at_ns - (SELECT min(at_ns) FROM host_states))

@@ -29,7 +29,6 @@ from oncall.evidence import relation
         ("recvs", "BIGINT", "", "receive primitives done, all channels"),
     ],
     source="CCL-D 4.1.2",
-    at="node",
 )
 def steps() -> str:
     """How far each rank last was in each operation that is recorded channel by channel."""

@@ -8,11 +8,7 @@ a joint call has seen all members make it: that bounds how far apart two clocks 
 
 from __future__ import annotations
 
-from oncall.evidence import relation
-
-FEWEST_ROUNDS = 3  # before, to tell what is usual
-SPREADS = 3  # by which two clocks may be apart more than usual
-LEAST_NS = 1_000_000  # what hosts do between two calls scatters by as much
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -33,10 +29,16 @@ LEAST_NS = 1_000_000  # what hosts do between two calls scatters by as much
         ("apart_ns", "DOUBLE", "ns", "how much later the mate usually makes their joint calls"),
     ],
     source="beyond VenusTrace: clocks from who can have gone on when",
+    params={
+        "fewest_rounds": Param(3, "rounds before, to know what is usual"),
+        "spreads": Param(
+            3, "times the usual scatter, by which two clocks may be apart more than usual"
+        ),
+    },
 )
 def calling_spans() -> str:
     """How long the mates of ranks that are waited for went on calling."""
-    return f"""
+    return """
         WITH pairs AS (
             SELECT a.job, f.comm, a.rank, m.rank AS mate FROM awaited_callers a
             JOIN call_fronts f USING (job, rank)
@@ -60,11 +62,11 @@ def calling_spans() -> str:
             SELECT p.job, p.rank, p.mate, p.comm, count(*) AS rounds,
                 median(m.called_ns - a.called_ns) AS called_apart_ns,
                 median(m.next_ns - a.next_ns) AS left_apart_ns,
-                {SPREADS} * mad(m.next_ns - a.next_ns) AS error_ns
+                $spreads * mad(m.next_ns - a.next_ns) AS error_ns
             FROM pairs p JOIN joint a ON a.job = p.job AND a.comm = p.comm AND a.rank = p.rank
             JOIN joint m ON m.job = p.job AND m.comm = p.comm AND m.rank = p.mate
                 AND m.seq = a.seq
-            GROUP BY ALL HAVING count(*) >= {FEWEST_ROUNDS}),
+            GROUP BY ALL HAVING count(*) >= $fewest_rounds),
         best AS (
             SELECT DISTINCT job, rank, mate,
                 first(called_apart_ns) OVER (mates ORDER BY rounds DESC, error_ns, comm)
@@ -98,10 +100,14 @@ def calling_spans() -> str:
         ("longest_silent_ns", "BIGINT", "ns", "the longest that it ever took for that"),
     ],
     source="VenusTrace 3.3 (n times the expected time)",
+    params={
+        "fewest_rounds": "calling_spans.fewest_rounds",
+        "scatter": Param("1 ms", "what hosts do between two calls scatters by as much"),
+    },
 )
 def overdue_calls() -> str:
     """For how long others went on without the call that they wait for, and how long before."""
-    return f"""
+    return """
         WITH ends AS (
             SELECT job, rank, max(last_ns) AS last_ns FROM calling_spans GROUP BY ALL),
         clocks AS (
@@ -135,7 +141,7 @@ def overdue_calls() -> str:
             FROM behind b JOIN rounds r ON r.job = b.job AND r.rank = b.rank AND r.comm = b.comm
                 AND r.seq > coalesce(b.seq, -1) AND NOT r.called
             LEFT JOIN spreads s ON s.job = b.job AND s.rank = b.rank AND s.comm = b.comm
-                AND s.rounds >= {FEWEST_ROUNDS}
+                AND s.rounds >= $fewest_rounds
             WINDOW here AS (PARTITION BY b.job, b.rank, b.comm)
             QUALIFY r.seq = min(r.seq) OVER here),
         nexts AS (
@@ -156,12 +162,12 @@ def overdue_calls() -> str:
         SELECT c.job, c.rank, w.comm, w.seq, w.op, w.waiting,
             l.called_ns AS since_ns, w.waited_ns, w.ran_on_ns, w.longest_ns,
             c.last_ns - greatest(n.last_ns, n.own_ns) AS silent_ns,
-            CASE WHEN o.times >= {FEWEST_ROUNDS} THEN o.longest_ns END AS longest_silent_ns
+            CASE WHEN o.times >= $fewest_rounds THEN o.longest_ns END AS longest_silent_ns
         FROM callers c
         LEFT JOIN awaited w USING (job, rank)
         LEFT JOIN newest n USING (job, rank) LEFT JOIN own o USING (job, rank)
         LEFT JOIN (SELECT job, rank, max(called_ns) AS called_ns FROM nexts GROUP BY ALL) l
             USING (job, rank)
         QUALIFY row_number() OVER (PARTITION BY c.job, c.rank
-            ORDER BY w.waited_ns / greatest(w.longest_ns, {LEAST_NS}) DESC NULLS LAST, w.comm) = 1
+            ORDER BY w.waited_ns / greatest(w.longest_ns, $scatter) DESC NULLS LAST, w.comm) = 1
     """

@@ -8,11 +8,7 @@ the log.
 
 from __future__ import annotations
 
-from oncall.analysis.hang.overdue_calls import LEAST_NS
-from oncall.evidence import relation
-
-LOST = 5  # times as long as they called on: else its recorder lost its calls, and nobody waits
-TIMES = 2  # the longest before (VenusTrace 4: n = 100 % beyond what is expected)
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -35,17 +31,26 @@ TIMES = 2  # the longest before (VenusTrace 4: n = 100 % beyond what is expected
         ("longest_ns", "BIGINT", "ns", "the longest that they ever did before"),
     ],
     source="VenusTrace 3.3, Algorithm 1",
+    params={
+        "lost": Param(
+            5, "times as long as they called on: else its recorder lost its calls, and nobody waits"
+        ),
+        "times": Param(
+            2, "times the longest wait before (VenusTrace 4: n = 100 % beyond what is expected)"
+        ),
+        "scatter": "overdue_calls.scatter",
+    },
 )
 def standstills() -> str:
     """The ranks where it began: one, the two ends of a transfer, or a group."""
-    return f"""
+    return """
         WITH judged AS (
             SELECT a.*, o.* EXCLUDE (job, rank, comm, seq, op, waiting), o.comm AS awaited_comm,
                 o.seq AS awaited_seq, o.op AS awaited_op, l.stage,
-                coalesce(waited_ns > {TIMES} * greatest(longest_ns, {LEAST_NS})
-                    AND longest_ns IS NOT NULL AND waited_ns > {LOST} * ran_on_ns
+                coalesce(waited_ns > $times * greatest(longest_ns, $scatter)
+                    AND longest_ns IS NOT NULL AND waited_ns > $lost * ran_on_ns
                     AND coalesce(silent_ns > longest_silent_ns, true), false) AS awaited,
-                coalesce(silent_ns > {TIMES} * longest_silent_ns, false) AS silent,
+                coalesce(silent_ns > $times * longest_silent_ns, false) AS silent,
                 count(*) OVER (PARTITION BY a.job, a.joint, a.comm, a.seq) AS alike
             FROM awaited_callers a JOIN overdue_calls o USING (job, rank)
             LEFT JOIN stage_layout l USING (job, rank)),

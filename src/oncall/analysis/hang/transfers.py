@@ -212,7 +212,6 @@ _COLUMNS = [
         ("ended", "BOOLEAN", "", "over, while others of its operation are in flight"),
     ],
     source="beyond the papers: NCCL proxy steps",
-    at="node",
 )
 def transfers_in_flight() -> str:
     """The newest row of each transfer of operations of which some transfer is in flight."""

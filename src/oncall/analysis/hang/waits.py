@@ -127,7 +127,6 @@ _OPEN_COLUMNS = [
     empty_without=["in_flight"],
     columns=_OPEN_COLUMNS,
     source="CCL-D 4.2.2",
-    at="node",
 )
 def outdone() -> str:
     """Open collectives that most other members have completed."""
@@ -152,7 +151,6 @@ def outdone() -> str:
     empty_without=["outdone"],
     columns=_OPEN_COLUMNS,
     source="CCL-D 4.2.2",
-    at="node",
 )
 def left_open() -> str:
     """Open collectives that most other members, calling the same, have completed.
@@ -187,7 +185,6 @@ def left_open() -> str:
         ("unchanged_ns", "BIGINT", "ns", "for how long it has been seen there"),
     ],
     source="CCL-D 5.1 (operation counter)",
-    at="node",
 )
 def counted_ahead() -> str:
     """Ranks ahead on communicators that are known only by launch counters, where these differ."""
@@ -221,7 +218,6 @@ def counted_ahead() -> str:
     empty_without=["in_flight|counted_ahead"],
     columns=STANDING_COLUMNS,
     source="CCL-D 4.2.2",
-    at="node",
 )
 def standing() -> str:
     """The operation each waiting rank stands in: the oldest that truly holds it.

@@ -8,9 +8,7 @@ are found in them. Both are looked at only where switches tell more.
 
 from __future__ import annotations
 
-from oncall.evidence import relation
-
-BEST = 0.1  # quantile: undisturbed, yet not the one luckiest
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -34,10 +32,13 @@ BEST = 0.1  # quantile: undisturbed, yet not the one luckiest
         ("within_ns", "BIGINT", "ns", "its times are known to so much"),
     ],
     source="Vedrfolnir III-B, III-C1; Pulse 5",
+    params={
+        "best": Param("10 %", "quantile: undisturbed, yet not the one luckiest"),
+    },
 )
 def collective_steps() -> str:
     """Each step of each collective; what hosts traced goes before what their traffic shows."""
-    return f"""
+    return """
         WITH homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
         clock AS (
             SELECT DISTINCT ON (node) node, offset_ns FROM clocks
@@ -47,7 +48,7 @@ def collective_steps() -> str:
             WHERE is_collective GROUP BY ALL),
         sent AS (
             SELECT t.*, a.node AS src_node, b.node AS dst_node,
-                quantile_disc(t.ended_ns - t.started_ns, {BEST})
+                quantile_disc(t.ended_ns - t.started_ns, $best)
                     OVER (PARTITION BY t.job, t.comm, t.rank, t.peer, t.bytes) AS best_ns
             FROM op_traffic t
             LEFT JOIN homes a ON a.job = t.job AND a.rank = t.rank
@@ -67,7 +68,7 @@ def collective_steps() -> str:
             GROUP BY ALL HAVING count(n.src) = count(*)),
         -- Links of a ring are alike; one that is slow from the beginning has no better past.
         alone AS (
-            SELECT *, quantile_disc(ended_ns - started_ns, {BEST})
+            SELECT *, quantile_disc(ended_ns - started_ns, $best)
                 OVER (PARTITION BY job, comm, bytes) AS best_ns
             FROM node_flow_steps SEMI JOIN inside USING (job, comm, seq))
         SELECT job, comm, seq, flow, src, dst, step, bytes, started_ns, ended_ns, waits_for_flow,

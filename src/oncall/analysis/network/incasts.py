@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from oncall.analysis.network.network_roots import ROOT_COLUMNS
 from oncall.analysis.network.sender_links import LEAST_QUEUE
-from oncall.evidence import relation
-
-SENDERS = 3  # two senders to one host are a collision; the paper's incasts have three to eight
-TOGETHER_NS = 300_000  # one request or barrier begins an incast; further apart, flows only meet
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -32,6 +29,14 @@ TOGETHER_NS = 300_000  # one request or barrier begins an incast; further apart,
         ("paused_ns", "DOUBLE", "ns", "how long, in all"),
     ],
     source="Vedrfolnir IV-A (PFC backpressure)",
+    params={
+        "senders": Param(
+            3, "two senders to one host are a collision; the paper's incasts have three to eight"
+        ),
+        "together": Param(
+            "300 us", "one request or barrier begins an incast; further apart, flows only meet"
+        ),
+    },
 )
 def outside_incasts() -> str:
     """Of each late collective the largest incast meanwhile on a host that it sends nothing to."""
@@ -48,9 +53,9 @@ def outside_incasts() -> str:
             FROM meanwhile m
             JOIN flow_sizes a ON a.started_ns < m.until_ns AND a.ended_ns > m.since_ns
             JOIN flow_sizes b ON b.dst_host = a.dst_host
-                AND b.started_ns - a.started_ns BETWEEN 0 AND {TOGETHER_NS}
+                AND b.started_ns - a.started_ns BETWEEN 0 AND $together
             WHERE NOT a.is_collective AND NOT b.is_collective
-            GROUP BY ALL HAVING senders >= {SENDERS}),
+            GROUP BY ALL HAVING senders >= $senders),
         last_ports AS (
             SELECT a AS switch, a_port AS port, b AS host FROM links
             UNION SELECT b, b_port, a FROM links),

@@ -7,13 +7,8 @@ told by times, and left to what their NICs counted (`late_ends`).
 
 from __future__ import annotations
 
-from oncall.analysis.network.collective_steps import BEST
 from oncall.analysis.network.waiting_graph import LATE
-from oncall.evidence import relation
-
-# Of each communicator only so many rounds are followed into the network, those that lost most: of
-# ten minutes that is enough to see again and again what lasts.
-MOST_ROUNDS = 16
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -36,6 +31,14 @@ MOST_ROUNDS = 16
         ("lost_ns", "BIGINT", "ns", "the largest excess of these"),
     ],
     source="Vedrfolnir III-B; Pulse 5.2",
+    params={
+        "most_rounds": Param(
+            16,
+            "rounds of a communicator that are followed into the network, those that lost most: "
+            "what lasts is in them",
+        ),
+        "best": "collective_steps.best",
+    },
 )
 def late_flows() -> str:
     """The flows between hosts that were late, of each communicator's collectives that lost most."""
@@ -45,7 +48,7 @@ def late_flows() -> str:
             SELECT DISTINCT ON (node) node, offset_ns FROM clocks ORDER BY node, at_ns DESC),
         best AS (
             SELECT job, comm, rank, peer, bytes,
-                quantile_disc(ended_ns - started_ns, {BEST}) AS best_ns
+                quantile_disc(ended_ns - started_ns, $best) AS best_ns
             FROM op_traffic WHERE kind = 'coll' AND peer IS NOT NULL AND ended_ns IS NOT NULL
             GROUP BY ALL),
         sent AS (
@@ -64,7 +67,7 @@ def late_flows() -> str:
             SELECT job, comm, seq, max(took_ns) AS took_ns, max(excess_ns) AS lost_ns FROM sent
             GROUP BY job, comm, seq
             QUALIFY row_number() OVER (
-                PARTITION BY job, comm ORDER BY max(excess_ns) DESC, seq) <= {MOST_ROUNDS})
+                PARTITION BY job, comm ORDER BY max(excess_ns) DESC, seq) <= $most_rounds)
         SELECT s.job, s.comm, s.seq, s.src, s.dst, s.src_host, s.dst_host, s.nic, s.started_ns,
             s.ended_ns, s.excess_ns, w.took_ns, w.lost_ns
         FROM sent s JOIN worst w USING (job, comm, seq)

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from oncall.evidence import relation
-
-# Of one collective, only so many late steps are followed into the network, those of the critical
-# path first, then the worst: what made so many others late tells nothing new.
-MOST_STEPS = 200
-# Of one communicator, only so many collectives are followed, those that lost most.
-MOST_COLLECTIVES = 32
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -35,10 +29,20 @@ MOST_COLLECTIVES = 32
         ("bytes", "BIGINT", "bytes", "bytes of the step"),
     ],
     source="Vedrfolnir III-D1",
+    params={
+        "most_steps": Param(
+            200,
+            "late steps of a collective that are followed, those of the critical path first, "
+            "then the worst: others tell nothing new",
+        ),
+        "most_collectives": Param(
+            32, "collectives of a communicator that are followed, those that lost most"
+        ),
+    },
 )
 def late_steps() -> str:
     """The late steps of each communicator's worst collectives that are late by them."""
-    return f"""
+    return """
         WITH homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
         named AS (
             SELECT flow, any_value(src_host) AS src_host, any_value(dst_host) AS dst_host
@@ -50,7 +54,7 @@ def late_steps() -> str:
         followed AS (
             SELECT job, comm, seq FROM ranked WHERE critical GROUP BY job, comm, seq
             QUALIFY row_number() OVER (PARTITION BY job, comm
-                ORDER BY sum(greatest(excess_ns, 0)) DESC NULLS LAST, seq) <= {MOST_COLLECTIVES})
+                ORDER BY sum(greatest(excess_ns, 0)) DESC NULLS LAST, seq) <= $most_collectives)
         SELECT row_number() OVER (ORDER BY w.job, comm, seq, worst) AS id, w.job, comm, seq, flow,
             src, dst, step, started_ns, ended_ns,
             coalesce(greatest(excess_ns, 0), ended_ns - started_ns) AS excess_ns, critical, over,
@@ -60,5 +64,5 @@ def late_steps() -> str:
         LEFT JOIN homes a ON a.job = w.job AND a.rank = w.src
         LEFT JOIN homes b ON b.job = w.job AND b.rank = w.dst
         LEFT JOIN named f USING (flow)
-        WHERE worst <= {MOST_STEPS}
+        WHERE worst <= $most_steps
     """

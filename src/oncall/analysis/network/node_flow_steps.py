@@ -8,19 +8,12 @@ as is one whose ranks share hosts, where steps are passed on out of sight.
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 # What a channel passes on at once: half of its buffer of 4 MiB (NCCL's SIMPLE protocol; smaller of
 # the others, which are not for messages of this size). A collective with a larger step goes round
 # more than once.
 MOST_STEP_BYTES = 2 << 20
-COUNTED = 0.9  # of the volume found in its epochs, or else what is missing moves all steps
-# Headers, and what is sent again, put a step's ends a little off its share of the volume. A step
-# that seemed to end with the first bytes of the next would contain the gap between. But less than a
-# switch takes of a sender before it pauses it: or the pause would seem to lie before the step.
-SLACK = 0.02  # of the step's bytes
-SLACK_BYTES = 128 << 10
-EPOCHS_A_STEP = 3  # at least, or begin and end of it are lost in the epochs' length
 
 
 @relation(
@@ -41,6 +34,22 @@ EPOCHS_A_STEP = 3  # at least, or begin and end of it are lost in the epochs' le
         ("epoch_ns", "BIGINT", "ns", "length of the epochs"),
     ],
     source="Vedrfolnir III-B, III-C1; Pulse 5.2",
+    params={
+        "counted": Param(
+            "90 %", "of the volume found in its epochs, or else what is missing moves all steps"
+        ),
+        "slack": Param(
+            "2 %",
+            "of the step's bytes: headers, and what is sent again, put its ends a little off its "
+            "share",
+        ),
+        "slack_bytes": Param(
+            "128 KiB", "at most: less than a switch takes of a sender before it pauses it"
+        ),
+        "epochs_a_step": Param(
+            3, "at least, or begin and end of it are lost in the epochs' length"
+        ),
+    },
 )
 def node_flow_steps() -> str:
     """Each step of each ring's flow that was measured in epochs and went round once."""
@@ -59,7 +68,7 @@ def node_flow_steps() -> str:
                 AND t.op IN ('AllReduce', 'AllGather', 'ReduceScatter')
                 AND t.ended_ns IS NOT NULL AND NOT coalesce(t.undercount, false)
                 AND t.bytes <= {MOST_STEP_BYTES} * o.channels * steps
-                AND t.ended_ns - t.started_ns >= {EPOCHS_A_STEP} * t.epoch_ns * steps),
+                AND t.ended_ns - t.started_ns >= $epochs_a_step * t.epoch_ns * steps),
         -- What a proxy tells is spread evenly over a transfer: no step is seen in it.
         flows_ AS (
             SELECT e.flow, e.job, e.rank, c.comm, e.peer FROM flow_ends e JOIN flow_comms c
@@ -74,14 +83,14 @@ def node_flow_steps() -> str:
         summed AS (
             SELECT *, sum(here) OVER (w ORDER BY start_ns) AS after, sum(here) OVER w AS total
             FROM sent WINDOW w AS (PARTITION BY job, comm, seq, rank, peer)),
-        whole AS (FROM summed WHERE total >= {COUNTED} * bytes),
+        whole AS (FROM summed WHERE total >= $counted * bytes),
         edges AS (
             SELECT DISTINCT job, comm, seq, rank, peer, steps, total, bytes, epoch_ns,
                 unnest(range(1, steps + 1)) AS step,
             FROM whole),
         ends AS (
             SELECT *, (step - 1) * total / steps AS first_byte, step * total / steps AS last_byte,
-                least({SLACK_BYTES}, {SLACK} * total / steps) AS slack
+                least($slack_bytes, $slack * total / steps) AS slack
             FROM edges),
         begun AS (
             SELECT s.*, e.start_ns + ceil(e.epoch_ns * greatest(0, s.first_byte

@@ -9,11 +9,9 @@ with a queue: there is none where the host's link has set their pace.
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 LEAST_QUEUE = 5.0  # packets met on average: less is what two senders' bursts make
-FULL = 0.9  # of the rate that the step has alone: together they came as fast as that
-WHOLE = 0.9  # of the time of a flow's steps: what is reported of so much are all its packets
 
 
 @relation(
@@ -30,6 +28,14 @@ WHOLE = 0.9  # of the time of a flow's steps: what is reported of so much are al
         ("own", "BOOLEAN", "", "it is the late step's flow"),
     ],
     source="Vedrfolnir III-D1, for a port that reports nothing",
+    params={
+        "full": Param(
+            "90 %", "of the rate that the step has alone: together they came as fast as that"
+        ),
+        "whole": Param(
+            "90 %", "of the time of a flow's steps: what is reported of so much are all its packets"
+        ),
+    },
 )
 def sender_links() -> str:
     """Each flow on the link of a late step's sender, where that link was full."""
@@ -60,7 +66,7 @@ def sender_links() -> str:
             SELECT t.id FROM together t JOIN late_steps s USING (id)
             GROUP BY t.id, s.started_ns, s.ended_ns, s.excess_ns
             HAVING count(DISTINCT t.flow) > 1 AND sum(packets) / sum(packets) FILTER (own)
-                * (1 - s.excess_ns / greatest(s.ended_ns - s.started_ns, 1)) >= {FULL}),
+                * (1 - s.excess_ns / greatest(s.ended_ns - s.started_ns, 1)) >= $full),
         -- Packets that the host's link takes in a nanosecond, by the size of the step's.
         sizes AS (
             SELECT e.flow, e.packets / w.bytes AS packets_per_byte
@@ -68,13 +74,13 @@ def sender_links() -> str:
                 FROM epochs GROUP BY flow) e
             JOIN (SELECT flow, sum(bytes) AS bytes, sum(ended_ns - started_ns) AS took_ns
                 FROM step_waits GROUP BY flow) w USING (flow)
-            WHERE e.seen_ns >= {WHOLE} * w.took_ns AND w.bytes > 0),
+            WHERE e.seen_ns >= $whole * w.took_ns AND w.bytes > 0),
         full_epochs AS (
             SELECT t.id, t.at_ns FROM together t JOIN late_steps s USING (id)
             JOIN sizes z ON z.flow = s.flow JOIN single h ON h.host = t.host
             GROUP BY t.id, t.at_ns, z.packets_per_byte, h.bytes_per_ns
             HAVING count(*) > 1 AND sum(t.packets)
-                >= {FULL} * max(t.epoch_ns) * z.packets_per_byte * h.bytes_per_ns),
+                >= $full * max(t.epoch_ns) * z.packets_per_byte * h.bytes_per_ns),
         fastest AS (
             SELECT max(packets / epoch_ns) AS packets_per_ns FROM switch_ports
             WHERE queue_depth >= {LEAST_QUEUE} AND epoch_ns > 0
@@ -88,7 +94,7 @@ def sender_links() -> str:
         full_ports AS (
             SELECT id, at_ns FROM beside GROUP BY ALL
             HAVING count(*) > 1 AND sum(packets)
-                >= {FULL} * max(epoch_ns) * (SELECT packets_per_ns FROM fastest)),
+                >= $full * max(epoch_ns) * (SELECT packets_per_ns FROM fastest)),
         paced AS (SELECT id, at_ns, flow FROM beside SEMI JOIN full_ports USING (id, at_ns))
         SELECT id, host AS switch, port, flow, sum(packets) AS packets, any_value(own) AS own
         FROM together t

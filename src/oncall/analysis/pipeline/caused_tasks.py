@@ -8,11 +8,9 @@ more time of their own than usual, or got its input late; the others computed as
 from __future__ import annotations
 
 from oncall.analysis.pipeline.slow_tasks import SLOW_TASK_COLUMNS
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 _PLACE = ("job", "iteration", "stage", "chunk", "micro_batch", "task")
-OWN_PART = 0.5  # of a task's excess: with less of it as time of its own, it waited
-LEAST_PART = 0.2  # of it: less of another pipeline's is no cause
 
 
 def _same(other: str, this: str = "t") -> str:
@@ -31,6 +29,12 @@ def _same(other: str, this: str = "t") -> str:
         ("waiting", "INTEGER", "pipelines", "that were slow there only because they waited for it"),
     ],
     source="VenusTrace 3.3 (dependencies within parallel groups)",
+    params={
+        "own_part": Param(
+            "50 %", "of a task's excess: with less of it as time of its own, it waited"
+        ),
+        "least_part": Param("20 %", "of it: less of another pipeline's is no cause"),
+    },
 )
 def caused_tasks() -> str:
     """Slow tasks; of pipelines that waited for another inside a task, the other's instead."""
@@ -45,8 +49,8 @@ def caused_tasks() -> str:
             -- A hole in a recording is no time of its own. Of calls alone, hosts that usually wait
             -- for their devices tell their own time, and nothing of how long the devices computed.
             SELECT g.*, company, v.own_ns - e.usual_own_ns * g.work AS more_ns,
-                CASE WHEN v.whole AND NOT (e.usual_own_ns < {OWN_PART} * e.usual_ns
-                        AND more_ns < {OWN_PART} * (g.duration_ns - g.expected_ns)
+                CASE WHEN v.whole AND NOT (e.usual_own_ns < $own_part * e.usual_ns
+                        AND more_ns < $own_part * (g.duration_ns - g.expected_ns)
                         AND NOT coalesce(k.durations, true))
                     THEN more_ns END AS own_excess_ns,
                 coalesce(g.latency_ns - g.usual_latency_ns, 0) AS late_ns,
@@ -72,12 +76,12 @@ def caused_tasks() -> str:
                     ELSE c.expected_ns END AS cause_expected_ns
             FROM slow_tasks t
             JOIN there m ON {_same("m")} AND m.replica = t.replica
-                AND m.own_excess_ns < {OWN_PART} * t.excess_ns
+                AND m.own_excess_ns < $own_part * t.excess_ns
             JOIN there c ON {_same("c")} AND c.replica <> t.replica
                 AND coalesce(c.company = m.company, true)
                 -- What it began later is waited for, too, but has its reason elsewhere.
-                AND c.most_ns >= greatest({LEAST_PART} * t.excess_ns,
-                    {OWN_PART} * (t.excess_ns - greatest(c.started_ns - t.started_ns, 0)))
+                AND c.most_ns >= greatest($least_part * t.excess_ns,
+                    $own_part * (t.excess_ns - greatest(c.started_ns - t.started_ns, 0)))
             WHERE t.kind = 'computation'
             QUALIFY row_number() OVER (
                 PARTITION BY t.job, t.iteration, t.replica, t.stage, t.chunk, t.micro_batch, t.task
@@ -86,10 +90,10 @@ def caused_tasks() -> str:
         behind AS (
             SELECT DISTINCT t.* FROM slow_tasks t
             JOIN there m ON {_same("m")} AND m.replica = t.replica
-                AND m.own_excess_ns < {OWN_PART} * t.excess_ns
+                AND m.own_excess_ns < $own_part * t.excess_ns
             JOIN there c ON {_same("c")} AND c.replica <> t.replica
                 AND coalesce(c.company = m.company, true)
-                AND c.started_ns - t.started_ns >= {OWN_PART} * t.excess_ns
+                AND c.started_ns - t.started_ns >= $own_part * t.excess_ns
             JOIN slow_tasks b ON b.job = t.job AND b.iteration = t.iteration
                 AND b.replica = c.replica AND b.started_ns < c.started_ns
             WHERE t.kind = 'computation'),

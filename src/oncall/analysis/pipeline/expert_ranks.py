@@ -6,10 +6,7 @@ share: who is slow there together with its group, now this one and now that one,
 
 from __future__ import annotations
 
-from oncall.evidence import relation
-
-CHANGES = 0.05  # of its usual work: jitter of single calls averages out below this
-SHARED = 0.5  # of what its group's work changes: a machine is that much beside its group
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -25,10 +22,18 @@ SHARED = 0.5  # of what its group's work changes: a machine is that much beside 
         ("cost_ns", "DOUBLE", "ns", "what the busiest group of its stage has beyond the median"),
     ],
     source="VenusTrace 5.5 (uneven load is no fault); beyond the paper",
+    params={
+        "changes": Param(
+            "5 %", "of its usual work: jitter of single calls averages out below this"
+        ),
+        "shared": Param(
+            "50 %", "of what its group's work changes: a machine is that much beside its group"
+        ),
+    },
 )
 def expert_ranks() -> str:
     """Ranks of jobs with experts whose own time changes as that of their tensor group does."""
-    return f"""
+    return """
         WITH experts AS (
             SELECT job FROM jobs WHERE ep > 1 UNION
             SELECT job FROM job_configuration WHERE ep > 1),
@@ -52,5 +57,5 @@ def expert_ranks() -> str:
         FROM beside b JOIN busiest USING (job, stage)
         WHERE members > 1
         GROUP BY b.job, b.rank
-        HAVING changes > {CHANGES} AND beside < {SHARED} * max(abs(b.own_ns / usual_ns - 1))
+        HAVING changes > $changes AND beside < $shared * max(abs(b.own_ns / usual_ns - 1))
     """

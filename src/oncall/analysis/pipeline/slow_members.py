@@ -9,12 +9,7 @@ from __future__ import annotations
 
 from oncall.analysis.pipeline.stage_transfers import PAIR_COLUMNS
 from oncall.analysis.pipeline.stage_vertices import VERTEX, VERTEX_COLUMNS
-from oncall.evidence import relation
-
-OWN_PART = 0.5  # of the excess: more time of its own than the others' makes a rank the cause
-LAST_PART = 0.3  # how much more often than its turn the last member enters last
-LATE_PART = 0.2  # ... and of the excess, where calls alone tell: so late, or it held nobody up
-LATE_TIMES = 4  # ... and how much later than usual members of the group end what they end together
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -38,15 +33,27 @@ LATE_TIMES = 4  # ... and how much later than usual members of the group end wha
         ("because", "VARCHAR", "", "own time, entered last, or alone; NULL: it is not this one"),
     ],
     source="VenusTrace Fig. 6, Algorithm 2 (line 26)",
+    params={
+        "own_part": Param(
+            "50 %", "of the excess: more time of its own than the others' makes a rank the cause"
+        ),
+        "last_part": Param("30 %", "how much more often than its turn the last member enters last"),
+        "late_part": Param(
+            "20 %", "of the excess, where calls alone are recorded: so late, or it held nobody up"
+        ),
+        "late_times": Param(
+            4, "times as late as members of the group usually end what they end together"
+        ),
+    },
 )
 def slow_members() -> str:
     """The members of groups whose computation was slow, and which of them the others waited for."""
-    return f"""
+    return """
         WITH excess AS (
             SELECT job, replica, stage, sum(excess_ns) AS excess_ns, avg(excess_ns) AS each_ns,
                 -- There a host that runs ahead tells nothing of its device.
                 CASE WHEN job IN (SELECT job FROM knowledge WHERE NOT durations)
-                    THEN {LATE_PART} ELSE 0 END AS least_part
+                    THEN $late_part ELSE 0 END AS least_part
             FROM caused_tasks WHERE kind = 'computation' GROUP BY ALL),
         -- A host that runs ahead of its device calls on time; it waits for it at the end of a task.
         ended AS (
@@ -94,16 +101,16 @@ def slow_members() -> str:
             WINDOW g AS (PARTITION BY job, replica, stage))
         SELECT * REPLACE (ended_late_ns - usual_late_ns AS ended_late_ns),
             CASE WHEN members = 1 THEN 'alone'
-            WHEN own_lead_ns >= {OWN_PART} * excess_ns
+            WHEN own_lead_ns >= $own_part * excess_ns
                 AND own_lead_ns = max(own_lead_ns) OVER g THEN 'own time'
-            WHEN coalesce(max(own_lead_ns) OVER g < {OWN_PART} * excess_ns, true)
-                AND (late_lead_ns >= {OWN_PART} * excess_ns OR beyond_turn >= {LAST_PART}
+            WHEN coalesce(max(own_lead_ns) OVER g < $own_part * excess_ns, true)
+                AND (late_lead_ns >= $own_part * excess_ns OR beyond_turn >= $last_part
                     AND (least_part = 0 OR late_lead_ns >= least_part * excess_ns))
                 AND row_number() OVER (
                     g ORDER BY late_ns DESC NULLS LAST, beyond_turn DESC, rank) = 1
                 THEN 'entered last'
-            WHEN coalesce(max(own_lead_ns) OVER g < {OWN_PART} * excess_ns, true)
-                AND ended_late_ns > greatest({LATE_TIMES} * usual_late_ns, least_part * each_ns)
+            WHEN coalesce(max(own_lead_ns) OVER g < $own_part * excess_ns, true)
+                AND ended_late_ns > greatest($late_times * usual_late_ns, least_part * each_ns)
                 AND ended_late_ns = max(ended_late_ns) OVER g THEN 'entered last' END AS because
         FROM weighed LEFT JOIN usually USING (job, replica, stage)
         WINDOW g AS (PARTITION BY job, replica, stage)

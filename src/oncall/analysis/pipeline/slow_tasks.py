@@ -11,17 +11,8 @@ compared with its own past; beside faster pipelines, or by a link that is slow t
 from __future__ import annotations
 
 from oncall.analysis.pipeline.stage_expectation import PEERS
-from oncall.analysis.pipeline.stage_paths import OTHERS_BELOW
 from oncall.analysis.pipeline.stage_vertices import VERTEX, VERTEX_COLUMNS
-from oncall.evidence import relation
-
-BETA = 0.5  # beyond the expectation by this part: anomalous (VenusTrace 3.3)
-SPREADS = 6  # ... or by this many times what such tasks scatter, ...
-SHARE = 0.05  # ... and this part of what they take
-EXPLAINS = 0.2  # of an iteration's lost time: below, a stage is one of many
-LEAST_SAVED = 0.01  # of the iteration: a stage that costs less is not worth naming
-ON_PATH = 0.1  # of its excess: with less slack nearly all of it lengthens the iteration
-
+from oncall.evidence import Param, relation
 
 SLOW_TASK_COLUMNS = [
     *VERTEX_COLUMNS,
@@ -46,6 +37,19 @@ SLOW_TASK_COLUMNS = [
     empty_without=["stage_costs"],
     columns=SLOW_TASK_COLUMNS,
     source="VenusTrace 3.3, Algorithm 2 (lines 23-25)",
+    params={
+        "others_below": "stage_paths.others_below",
+        "beta": Param("50 %", "beyond the expectation by this part: anomalous (VenusTrace 3.3)"),
+        "spreads": Param(6, "or by this many times what such tasks scatter"),
+        "share": Param("5 %", "and this part of what they take"),
+        "explains": Param("20 %", "of an iteration's lost time: below, a stage is one of many"),
+        "least_saved": Param(
+            "1 %", "of the iteration: a stage that costs less is not worth naming"
+        ),
+        "on_path": Param(
+            "10 %", "of its excess: with less slack nearly all of it lengthens the iteration"
+        ),
+    },
 )
 def slow_tasks() -> str:
     """Critical tasks beyond expectation, of stages that explain why their iteration was slow."""
@@ -53,8 +57,8 @@ def slow_tasks() -> str:
     return f"""
         WITH cost AS (
             SELECT c.* FROM stage_costs c JOIN training_iterations i USING (job, iteration)
-            WHERE explained >= {EXPLAINS} AND actual_ns - without_ns > greatest(
-                {LEAST_SAVED} * i.duration_ns, CASE WHEN slow THEN {EXPLAINS} * excess_ns END)),
+            WHERE explained >= $explains AND actual_ns - without_ns > greatest(
+                $least_saved * i.duration_ns, CASE WHEN slow THEN $explains * excess_ns END)),
         calls_alone AS (
             SELECT i.job, i.iteration FROM training_iterations i JOIN knowledge k USING (job)
             WHERE NOT k.durations AND NOT i.slow),
@@ -67,7 +71,7 @@ def slow_tasks() -> str:
             SELECT *, lead(started_ns) OVER (PARTITION BY job, iteration, replica, stage
                 ORDER BY started_ns) IS NULL AS closes,
                 -- A link that was slow from the beginning is so for most of what it carries.
-                {OTHERS_BELOW} * median(latency_ns) OVER (
+                $others_below * median(latency_ns) OVER (
                     PARTITION BY job, iteration, replica, stage, chunk, task) > usual_latency_ns
                     AS mostly_late
             FROM stage_graph),
@@ -86,8 +90,8 @@ def slow_tasks() -> str:
             LEFT JOIN held h ON h.vertex = g.vertex),
         beyond AS (
             SELECT *, took_ns - should_ns AS excess_ns,
-                took_ns > {1 + BETA} * paper_should_ns AS by_paper,
-                took_ns - should_ns > greatest({SPREADS} * spread_ns, {SHARE} * should_ns)
+                took_ns > (1 + $beta) * paper_should_ns AS by_paper,
+                took_ns - should_ns > greatest($spreads * spread_ns, $share * should_ns)
                     -- A transfer is judged across clocks: within their error nothing is concluded.
                     AND (kind = 'computation' OR took_ns - should_ns
                         > greatest(spread_ns, coalesce(clock_error_ns, 0))) AS by_spread
@@ -96,7 +100,7 @@ def slow_tasks() -> str:
             CASE WHEN by_paper AND by_spread THEN 'both' WHEN by_paper THEN 'paper'
                 ELSE 'spread' END AS decided
         FROM beyond
-        WHERE excess_ns > 0 AND (by_paper OR by_spread) AND slack_ns < {ON_PATH} * excess_ns
+        WHERE excess_ns > 0 AND (by_paper OR by_spread) AND slack_ns < $on_path * excess_ns
             AND (from_the_beginning
                 OR (job, iteration) NOT IN (SELECT (job, iteration) FROM calls_alone))
         -- After their last task pipelines wait for one another: that is the late one's doing.

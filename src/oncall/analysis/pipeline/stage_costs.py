@@ -18,18 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.analysis.pipeline.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
-from oncall.analysis.pipeline.stage_paths import OTHERS_BELOW, exchanged, sent_to
-from oncall.analysis.pipeline.training_iterations import SLOW_SHARE
-from oncall.evidence import relation
-
-SLOWEST = 0.5  # of what the slowest pipeline lost: one that lost less ends well before it
+from oncall.analysis.pipeline.stage_paths import exchanged, sent_to
+from oncall.evidence import Param, relation
 
 
 @dataclass(frozen=True)
 class Lost:
     """Tasks (n,) of slow iterations: their graph, and what they and their inputs took and should
     have taken. `group` (p,) numbers the iteration of each pipeline 0.., `stage` (n,) the stages.
-    `with_forward` (n,): backwards whose input was exchanged for a forward's in one group call.
+    `with_forward` (n,): backwards whose input was exchanged for a forward's in one group call;
+    `alike`: by what part the ends of one call may differ.
     """
 
     graph: TraceGraph
@@ -42,11 +40,12 @@ class Lost:
     hold: Times
     usual_hold: Times
     with_forward: NDArray[np.bool_]
+    alike: float
 
     def transfers_to(self, stage: int) -> NDArray[np.bool_]:
         """What is sent to a stage (n,), and what it exchanges for that: told for forwards."""
         mine = (self.stage == stage) & ~self.with_forward
-        other = exchanged(self.graph, self.latency, self.hold)
+        other = exchanged(self.graph, self.latency, self.hold, self.alike)
         return np.asarray(mine | (self.with_forward & np.append(mine, False)[other]))
 
     def spans(self, tasks: NDArray[np.bool_], transfers: NDArray[np.bool_]) -> Times:
@@ -75,6 +74,7 @@ class Lost:
             hold=self.hold[chosen],
             usual_hold=self.usual_hold[chosen],
             with_forward=self.with_forward[chosen],
+            alike=self.alike,
         )
 
 
@@ -94,14 +94,29 @@ class Lost:
         ("explained", "DOUBLE", "ratio", "share of the lost time that this stage explains"),
     ],
     source="OSDI '25 what-if analysis; VenusTrace 3.3 (scalability), Algorithm 2 (lines 17-22)",
+    params={
+        "others_below": "stage_paths.others_below",
+        "slow_share": "training_iterations.slow_share",
+        "slowest_part": Param(
+            "50 %", "of what the slowest pipeline lost: one that lost less ends well before it"
+        ),
+        "alike": Param("5 %", "of a transfer: ends of one group call are recorded less apart"),
+    },
 )
-def stage_costs(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def stage_costs(
+    con: duckdb.DuckDBPyConnection,
+    *,
+    others_below: float,
+    slow_share: float,
+    slowest_part: float,
+    alike: float,
+) -> Mapping[str, Any]:
     """What each stage of the slowest pipelines costs in each slow iteration."""
-    lost, names = _read(con)
+    lost, names = _read(con, others_below, slow_share, alike)
     everything = np.ones(len(lost.took), np.bool_)
     normal = lost.spans(everything, everything)
     actual = lost.spans(~everything, ~everything)
-    chosen = with_company(lost.graph, slowest(lost.group, actual, normal))
+    chosen = with_company(lost.graph, slowest(lost.group, actual, normal, slowest_part))
     lost, actual, normal = lost.kept(chosen), actual[chosen], normal[chosen]
     names = {name: values[chosen] for name, values in names.items()}
     rows: list[Mapping[str, Any]] = []
@@ -123,8 +138,9 @@ def stage_costs(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     return {name: np.concatenate([one[name] for one in rows]) for name in rows[0]}
 
 
-def slowest(group: Integers, actual: Times, normal: Times) -> NDArray[np.bool_]:
-    """The pipelines (p,) whose end their iteration waits for, or nearly so.
+def slowest(group: Integers, actual: Times, normal: Times, part: float) -> NDArray[np.bool_]:
+    """The pipelines (p,) whose end their iteration waits for, or nearly so: that lost `part` of
+    what the slowest lost.
 
     The iteration could have ended when the last pipeline would have with all as expected.
     """
@@ -132,7 +148,7 @@ def slowest(group: Integers, actual: Times, normal: Times) -> NDArray[np.bool_]:
     longest, possible = np.zeros(count), np.zeros(count)
     np.maximum.at(longest, group, actual)
     np.maximum.at(possible, group, normal)
-    limit = longest - (1 - SLOWEST) * (longest - possible)
+    limit = longest - (1 - part) * (longest - possible)
     return np.asarray((actual > normal) & (actual >= limit[group]), np.bool_)
 
 
@@ -145,7 +161,9 @@ def with_company(graph: TraceGraph, pipelines: NDArray[np.bool_]) -> NDArray[np.
     return found
 
 
-def _read(con: duckdb.DuckDBPyConnection) -> tuple[Lost, dict[str, Any]]:
+def _read(
+    con: duckdb.DuckDBPyConnection, others_below: float, slow_share: float, alike: float
+) -> tuple[Lost, dict[str, Any]]:
     """Pipelines of slow iterations, and of all where one was slow from the beginning; the job,
     iteration and replica of each."""
     found = con.execute(
@@ -154,15 +172,15 @@ def _read(con: duckdb.DuckDBPyConnection) -> tuple[Lost, dict[str, Any]]:
             UNION
             SELECT job FROM stage_paths JOIN stage_vertices USING (vertex)
             GROUP BY job, replica, stage, chunk, task
-            HAVING {OTHERS_BELOW} * median(latency_ns) > median(usual_latency_ns)),
+            HAVING {others_below} * median(latency_ns) > median(usual_latency_ns)),
         -- Iterations may differ by more, as with the lengths of samples, than a slow link costs.
         links AS (
             SELECT job, iteration FROM stage_paths JOIN stage_vertices USING (vertex)
             JOIN training_iterations i USING (job, iteration)
             GROUP BY job, iteration, replica, stage, task
             HAVING sum(latency_ns - usual_latency_ns) FILTER (
-                    {OTHERS_BELOW} * latency_ns > usual_latency_ns)
-                > {SLOW_SHARE} * any_value(i.usual_ns)),
+                    {others_below} * latency_ns > usual_latency_ns)
+                > {slow_share} * any_value(i.usual_ns)),
         chosen AS (
             SELECT job, iteration FROM training_iterations i
             WHERE NOT warm_up AND whole AND (slow OR EXISTS (FROM always a WHERE a.job = i.job)
@@ -195,8 +213,18 @@ def _read(con: duckdb.DuckDBPyConnection) -> tuple[Lost, dict[str, Any]]:
     graph = trace_graph(pipeline, previous, source, together)
     took, expected, latency, usual, hold, usual_hold = times
     with_forward = np.asarray(found["backward"], np.bool_)
-    with_forward &= exchanged(graph, latency, hold) != NONE
+    with_forward &= exchanged(graph, latency, hold, alike) != NONE
     lost = Lost(
-        graph, number[first], stage, took, expected, latency, usual, hold, usual_hold, with_forward
+        graph,
+        number[first],
+        stage,
+        took,
+        expected,
+        latency,
+        usual,
+        hold,
+        usual_hold,
+        with_forward,
+        alike,
     )
     return lost, names

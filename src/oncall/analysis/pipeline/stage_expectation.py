@@ -14,10 +14,8 @@ import duckdb
 import numpy as np
 
 from oncall.analysis.pipeline.critical_path import Integers, Times
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
-ALPHA = 0.05  # within this the expectation follows (VenusTrace 3.3)
-PEERS_BELOW = 0.9  # times its own past: pipelines of one model differ by a few percent
 ITS_PAST, PEERS = "its own past", "other pipelines"
 
 _KIND = [
@@ -50,6 +48,11 @@ def _of_others(name: str) -> str:
         ("tasks", "INTEGER", "tasks", "how many it is known from"),
     ],
     source="VenusTrace 3.3; median and MAD, comparison of replicas: beyond the paper",
+    params={
+        "peers_below": Param(
+            "90 %", "of its own past: pipelines of one model differ by a few percent"
+        ),
+    },
 )
 def stage_expectation() -> str:
     """The robust expectation of each pipeline's stages, chunks and directions."""
@@ -70,10 +73,10 @@ def stage_expectation() -> str:
             SELECT *, {_of_others("own_ns")} AS peers_ns, {_of_others("busy_ns")} AS peers_busy_ns
             FROM own JOIN spread USING (job, replica, stage, chunk, task)
             WINDOW same AS (PARTITION BY job, stage, chunk, task))
-        SELECT *, CASE WHEN peers_ns < {PEERS_BELOW} * own_ns THEN '{PEERS}' ELSE '{ITS_PAST}' END
+        SELECT *, CASE WHEN peers_ns < $peers_below * own_ns THEN '{PEERS}' ELSE '{ITS_PAST}' END
                 AS basis,
-            CASE WHEN peers_ns < {PEERS_BELOW} * own_ns THEN peers_ns ELSE own_ns END AS usual_ns,
-            CASE WHEN peers_busy_ns < {PEERS_BELOW} * busy_ns THEN peers_busy_ns ELSE busy_ns END
+            CASE WHEN peers_ns < $peers_below * own_ns THEN peers_ns ELSE own_ns END AS usual_ns,
+            CASE WHEN peers_busy_ns < $peers_below * busy_ns THEN peers_busy_ns ELSE busy_ns END
                 AS usual_own_ns
         FROM beside
     """
@@ -90,8 +93,9 @@ def stage_expectation() -> str:
         ("paper_ns", "DOUBLE", "ns", "what was expected; NULL before the third iteration"),
     ],
     source="VenusTrace 3.3, Algorithm 2 (lines 2-10)",
+    params={"alpha": Param("5 %", "within this the expectation follows (VenusTrace 3.3)")},
 )
-def paper_expectation(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def paper_expectation(con: duckdb.DuckDBPyConnection, *, alpha: float) -> Mapping[str, Any]:
     """The paper's expectation of each kind of task, iteration by iteration."""
     found = con.execute(
         """WITH means AS (
@@ -103,13 +107,13 @@ def paper_expectation(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         FROM means"""
     ).fetchnumpy()
     kind, place = (np.asarray(found.pop(name), np.int64) for name in ("kind", "place"))
-    expected = followed(kind, place, np.asarray(found["mean_ns"], np.float64))
+    expected = followed(kind, place, np.asarray(found["mean_ns"], np.float64), alpha)
     return {**found, "paper_ns": np.ma.masked_invalid(expected)}
 
 
-def followed(kind: Integers, place: Integers, mean: Times) -> Times:
+def followed(kind: Integers, place: Integers, mean: Times, alpha: float) -> Times:
     """What is expected of each (kind, place in the recording): the newest mean before it that was
-    within ALPHA of the expectation then, or below: what was reached can be expected, though the
+    within `alpha` of the expectation then, or below: what was reached can be expected, though the
     first iterations be slow. The second iteration is the first expectation."""
     table = np.full((int(place.max(initial=-1)) + 1, int(kind.max(initial=-1)) + 1), np.nan)
     table[place, kind] = mean
@@ -117,6 +121,6 @@ def followed(kind: Integers, place: Integers, mean: Times) -> Times:
     expected = np.full(table.shape[1], np.nan)
     for number, row in enumerate(table[1:], start=1):
         told[number] = expected
-        follows = np.isnan(expected) | (row < (1 + ALPHA) * expected)
+        follows = np.isnan(expected) | (row < (1 + alpha) * expected)
         expected = np.where(follows & ~np.isnan(row), row, expected)
     return told[place, kind]

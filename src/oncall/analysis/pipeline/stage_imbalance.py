@@ -6,11 +6,7 @@ micro-batch longer in all stages; garbage collection and the routing of tokens s
 
 from __future__ import annotations
 
-from oncall.evidence import relation
-
-UNEVEN = 1.1  # times the other stages, or other micro-batches: below that nobody would move layers
-OFTEN = 0.05  # of the micro-batches: fewer long ones are an event, not a habit
-IN_TURN = 4  # as many ranks, each with less than half of what was lost
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -35,10 +31,19 @@ IN_TURN = 4  # as many ranks, each with less than half of what was lost
         ("iteration_ns", "DOUBLE", "ns", "what an iteration takes"),
     ],
     source="OSDI '25 (causes of stragglers); VenusTrace 3.3",
+    params={
+        "uneven": Param(
+            1.1,
+            "times the other stages, or other micro-batches: below that nobody would move layers",
+        ),
+        "often": Param("5 %", "of the micro-batches: fewer long ones are an event, not a habit"),
+        "most": Param("50 %", "of what was lost: more by one rank alone is a machine at fault"),
+        "in_turn": Param(4, "as many ranks, each with less than half of what was lost"),
+    },
 )
 def stage_imbalance() -> str:
     """Imbalances of the job as a whole."""
-    return f"""
+    return """
         WITH shape AS (
             SELECT job, max(micro_batch) + 1 AS micro_batches,
                 -- Where one task ends and the next begins is known to about a call's distance.
@@ -57,7 +62,7 @@ def stage_imbalance() -> str:
                 median(own_ns / others_ns) AS ratio,
                 median(own_ns - mean_ns) * any_value(micro_batches) AS cost_ns
             FROM beside JOIN shape USING (job)
-            GROUP BY job, stage HAVING min(own_ns / others_ns) > {UNEVEN} + any_value(unsure)
+            GROUP BY job, stage HAVING min(own_ns / others_ns) > $uneven + any_value(unsure)
             QUALIFY ratio = max(ratio) OVER (PARTITION BY job)),
         batches AS (
             SELECT v.job, v.iteration, v.replica, v.micro_batch, max(p.work) AS work
@@ -68,12 +73,12 @@ def stage_imbalance() -> str:
             SELECT job, median(actual_ns - even_ns) AS cost_ns FROM even_batches GROUP BY job),
         lengths AS (
             SELECT job, 'sequence lengths' AS kind,
-                round(100 * avg((work > {UNEVEN})::INTEGER))::INTEGER
+                round(100 * avg((work > $uneven)::INTEGER))::INTEGER
                     || ' % of the micro-batches' AS detail,
                 quantile_cont(work, 0.95) AS ratio,
                 any_value(cost_ns) AS cost_ns
             FROM batches JOIN evened USING (job) GROUP BY job
-            HAVING avg((work > {UNEVEN})::INTEGER) >= {OFTEN}),
+            HAVING avg((work > $uneven)::INTEGER) >= $often),
         collections AS (
             SELECT job, iteration, count(*) AS collected, list(DISTINCT rank) AS ranks,
                 max(ended_ns - started_ns) AS longest_ns
@@ -103,7 +108,7 @@ def stage_imbalance() -> str:
                 sum(lag_ns) / any_value(iterations) AS cost_ns
             FROM stage_lags l LEFT JOIN expert_parallel USING (job) WHERE NOT network
                 AND l.job NOT IN (SELECT job FROM routing)
-            GROUP BY l.job HAVING count(*) >= {IN_TURN} AND max(share_of_lost) < 0.5),
+            GROUP BY l.job HAVING count(*) >= $in_turn AND max(share_of_lost) < $most),
         usual AS (
             SELECT job, median(usual_ns) AS iteration_ns FROM training_iterations GROUP BY job)
         SELECT f.*, u.iteration_ns FROM (

@@ -18,15 +18,13 @@ from numpy.typing import NDArray
 
 from oncall.analysis.pipeline.critical_path import NONE, Integers, Times, TraceGraph, trace_graph
 from oncall.analysis.pipeline.task_work import lower_middle, work_ratio
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 CRITICAL_NS = 1.0  # slack below this is rounding
-ALIKE = 0.05  # ends of one group call are told apart by less
 _TIMES = (
     "work_ns", "usual_ns", "clock_error", "recv_ns", "send_ns", "pair_ns", "beside_ns", "head_ns",
 )  # fmt: skip
 _FLAGS = ("backward", "held", "pair_whole", "calm")
-OTHERS_BELOW = 0.5  # times its own past: ways through a fabric differ by less than a factor of two
 
 
 @dataclass(frozen=True)
@@ -90,12 +88,20 @@ class Tasks:
         ("critical", "BOOLEAN", "", "on the critical path of its pipeline"),
     ],
     source="VenusTrace 3.3, Appendix A (Algorithm 3)",
+    params={
+        "others_below": Param(
+            "50 %", "of its own past: ways through a fabric differ by less than a factor of two"
+        ),
+        "longer": Param(1.05, "times what is usual: below is scatter"),
+    },
 )
-def stage_paths(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def stage_paths(
+    con: duckdb.DuckDBPyConnection, *, others_below: float, longer: float
+) -> Mapping[str, Any]:
     """Each task with its predecessors, its slack and whether its pipeline's time hangs on it."""
     tasks = read_tasks(con)
     graph = pipeline_graph(tasks)
-    usual_latency, latency = latencies(tasks, graph)
+    usual_latency, latency = latencies(tasks, graph, others_below)
     late = heads(tasks, graph, usual_latency, latency)
     tasks = replace(tasks, work_ns=tasks.work_ns + late)
     batches = int(tasks.micro_batch.max(initial=0)) + 1
@@ -105,6 +111,7 @@ def stage_paths(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         tasks.pipeline,
         tasks.stage,
         (tasks.pipeline * batches + tasks.micro_batch) * 2 + tasks.backward,
+        longer,
     )
     sent = sent_to(graph)
     held = tasks.held & (sent != NONE)
@@ -233,8 +240,9 @@ def sent_to(graph: TraceGraph) -> Integers:
     return np.where(graph.previous == NONE, NONE, graph.receiver[graph.previous])
 
 
-def exchanged(graph: TraceGraph, latency: Times, hold: Times) -> Integers:
-    """The task (n,) whose input came in one group call with this one's, or NONE.
+def exchanged(graph: TraceGraph, latency: Times, hold: Times, alike: float) -> Integers:
+    """The task (n,) whose input came in one group call with this one's, or NONE: they took the
+    same but for `alike` of it.
 
     Two stages that send to one another at once wait for both: what either took is not told.
     """
@@ -242,11 +250,11 @@ def exchanged(graph: TraceGraph, latency: Times, hold: Times) -> Integers:
     both = (other != NONE) & (sent_to(graph)[other] == np.arange(len(other)))
     # One that never sends alone does not tell whether it waits for that.
     both &= (hold > 0) | (hold[other] > 0)
-    both &= np.abs(latency - latency[other]) <= ALIKE * latency
+    both &= np.abs(latency - latency[other]) <= alike * latency
     return np.where(both, other, NONE)
 
 
-def latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
+def latencies(tasks: Tasks, graph: TraceGraph, others_below: float) -> tuple[Times, Times]:
     """What a transfer to each task usually takes (n,), and what this one took.
 
     Where both sides are recorded, the shorter one tells it: the other came first and waited. Where
@@ -264,8 +272,8 @@ def latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
         middle = _quantile(both, link, seen, 0.5, len(usual))
         usual = np.where(np.isnan(usual), middle, usual)
     beside = _quantile(tasks.beside_ns, link, ~np.isnan(tasks.beside_ns), 0.5, len(usual))
-    usual = np.where(beside < OTHERS_BELOW * usual, beside, usual)
-    usual = np.nan_to_num(beside_others(usual, int(tasks.lane.max()) + 1)[link])
+    usual = np.where(beside < others_below * usual, beside, usual)
+    usual = np.nan_to_num(beside_others(usual, int(tasks.lane.max()) + 1, others_below)[link])
     received = ~known & (graph.source != NONE) & ~np.isnan(tasks.recv_ns)
     if received.any():
         shift = clock_shifts(tasks, graph)
@@ -276,12 +284,13 @@ def latencies(tasks: Tasks, graph: TraceGraph) -> tuple[Times, Times]:
     return usual, np.where(known | received, both, usual)
 
 
-def beside_others(usual: Times, lanes: int) -> Times:
+def beside_others(usual: Times, lanes: int, below: float) -> Times:
     """What each link usually takes (lanes * links,), by its own past, or as the same border in the
-    other pipelines where those are far faster: then it was slow from the beginning."""
+    other pipelines where those take less than `below` of it: then it was slow from the
+    beginning."""
     border = np.tile(np.arange(len(usual) // lanes), lanes)
     others = lower_middle(usual, border)[0][border]
-    return np.where(others < OTHERS_BELOW * usual, others, usual)
+    return np.where(others < below * usual, others, usual)
 
 
 def heads(tasks: Tasks, graph: TraceGraph, usual: Times, latency: Times) -> Times:

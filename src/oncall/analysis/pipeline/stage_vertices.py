@@ -8,7 +8,7 @@ what one waits for another there is no time of its task.
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 VERTEX = ["job", "iteration", "replica", "stage", "chunk", "micro_batch", "task"]
 VERTEX_COLUMNS = [
@@ -22,8 +22,6 @@ VERTEX_COLUMNS = [
 ]
 
 
-BLOCKING = 0.99  # of tasks begin after the send before them is over: then sends hold ranks up
-TOGETHER = 0.05  # of a task: by so little the end of a send may be told later than its begin
 _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
 
 
@@ -54,6 +52,14 @@ _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
         ("clock_error_ns", "BIGINT", "ns", "by how much its instants may be off"),
     ],
     source="VenusTrace 3.2.1, 3.3 (trace model), Fig. 6, Fig. 7",
+    params={
+        "blocking": Param(
+            "99 %", "of tasks begin after the send before them is over: then sends hold ranks up"
+        ),
+        "together": Param(
+            "5 %", "of a task: by so little the end of a send may be recorded later than its begin"
+        ),
+    },
 )
 def stage_vertices() -> str:
     """Each forward and backward of each pipeline, its tensor-parallel group as one.
@@ -65,7 +71,7 @@ def stage_vertices() -> str:
     # Who decides: the member with the most time of its own, else the one that enters last.
     decides = "coalesce(own_ns, late_ns, last_calls, ended_ns - started_ns, 0)"
     # Both ends of what is sent and received together are told apart by less than that.
-    after = f"sent_before_ns - started_ns < {TOGETHER} * (ended_ns - started_ns)"
+    after = "sent_before_ns - started_ns < $together * (ended_ns - started_ns)"
     return f"""
         WITH work AS (
             SELECT * REPLACE (coalesce(replica, 0) AS replica, coalesce(chunk, 0) AS chunk)
@@ -110,7 +116,7 @@ def stage_vertices() -> str:
             WINDOW rank AS (PARTITION BY job, iteration, replica, stage
                 ORDER BY started_ns, chunk, micro_batch, task)),
         habits AS (
-            SELECT job, avg(({after})::INTEGER) >= {BLOCKING} AS blocking
+            SELECT job, avg(({after})::INTEGER) >= $blocking AS blocking
             FROM ordered WHERE recv_ns IS NOT NULL AND sent_before_ns IS NOT NULL GROUP BY job),
         begun AS (
             SELECT * REPLACE (CASE WHEN blocking AND started_ns IS NOT NULL

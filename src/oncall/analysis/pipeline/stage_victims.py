@@ -6,9 +6,7 @@ call late, too. Such a rank spends no more time of its own than it usually does.
 
 from __future__ import annotations
 
-from oncall.evidence import relation
-
-OWN_PART = 0.2  # of the culprit's excess: whose own time grew by as much is no victim
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -28,10 +26,15 @@ OWN_PART = 0.2  # of the culprit's excess: whose own time grew by as much is no 
         ),
     ],
     source="VenusTrace 3.3 (dependencies within parallel groups)",
+    params={
+        "own_part": Param(
+            "20 %", "of the culprit's excess: whose own time grew by as much is no victim"
+        ),
+    },
 )
 def stage_victims() -> str:
     """Each slow rank with the ranks whose own time was in no iteration as much beyond usual."""
-    return f"""
+    return """
         WITH culprits AS (
             SELECT job, rank, iteration, sum(excess_ns) AS excess_ns FROM slow_stages
             WHERE rank IS NOT NULL GROUP BY ALL),
@@ -51,5 +54,5 @@ def stage_victims() -> str:
         JOIN most m ON m.job = b.job AND m.rank = b.rank
         ANTI JOIN culprits o ON o.job = b.job AND o.rank = b.rank
         GROUP BY c.job, c.rank, b.rank
-        HAVING own_more_ns < {OWN_PART} * max(c.excess_ns)
+        HAVING own_more_ns < $own_part * max(c.excess_ns)
     """

@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 Times = NDArray[np.float64]
 
-LONGER = 1.05  # times what is usual: below is scatter
-
 
 def work_ratio(
-    ratio: Times, iteration: Integers, pipeline: Integers, stage: Integers, batch: Integers
+    ratio: Times,
+    iteration: Integers,
+    pipeline: Integers,
+    stage: Integers,
+    batch: Integers,
+    longer: float,
 ) -> Times:
-    """By how much each task (n,) may take longer than usual, at least 1.
+    """By how much each task (n,) may take longer than usual, 1 where it is not `longer`.
 
     `ratio` is its duration over what is usual, NaN where unknown; `iteration`, `pipeline` (of that
     iteration) and `batch` (micro-batch and direction, of that pipeline) number what it belongs to.
@@ -31,7 +34,7 @@ def work_ratio(
     by_stage, first, stage_of = lower_middle(ratio, pipeline * stages + stage, least=1)
     by_iteration, _, iteration_of = lower_middle(by_stage, iteration[first])
     work = np.fmax(by_batch[batch_of], by_iteration[iteration_of[stage_of]])
-    return np.where(work > LONGER, work, 1.0)
+    return np.where(work > longer, work, 1.0)
 
 
 def lower_middle(values: Times, key: Integers, least: int = 2) -> tuple[Times, Integers, Integers]:

@@ -6,13 +6,7 @@ the lower quartile: of a job that was slow for most of the recording a median wo
 
 from __future__ import annotations
 
-from oncall.evidence import relation
-
-SLOW_SHARE = 0.03  # beyond usual by this part: less is not worth a look
-SLOW_SPREADS = 5  # ... and by this many times what the faster half of the iterations scatters
-WARM_UP_MOST = 8  # caches and pools may take longer; more slow ones in a row are a slow job
-OPENING = 3  # iterations alike that tell what was usual before most of them were slow
-WARM_UP = 2  # the first iterations allocate and compile (VenusTrace 3.3: from the third on)
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -34,10 +28,25 @@ WARM_UP = 2  # the first iterations allocate and compile (VenusTrace 3.3: from t
         ("warm_up", "BOOLEAN", "", "one of the first: not judged"),
     ],
     source="VenusTrace 3.3, Algorithm 2 (line 1)",
+    params={
+        "slow_share": Param("3 %", "beyond usual by this part: less is not worth a look"),
+        "slow_spreads": Param(
+            5, "and by this many times what the faster half of the iterations scatters"
+        ),
+        "warm_up_most": Param(
+            8, "caches and pools may take longer; more slow ones in a row are a slow job"
+        ),
+        "opening": Param(
+            3, "iterations alike that tell what was usual before most of them were slow"
+        ),
+        "warm_up": Param(
+            2, "the first iterations allocate and compile (VenusTrace 3.3: from the third on)"
+        ),
+    },
 )
 def training_iterations() -> str:
     """Each iteration with its time against what is usual."""
-    return f"""
+    return """
         WITH by_rank AS (
             SELECT job, iteration, rank, min(started_ns) AS started_ns, max(ended_ns) AS ended_ns,
                 max(ended_ns) - min(started_ns) AS duration_ns,
@@ -50,8 +59,8 @@ def training_iterations() -> str:
         shape AS (
             SELECT job, iteration, max(micro_batches) AS micro_batches,
                 min(started_ns) AS started_ns, max(ended_ns) AS ended_ns,
-                row_number() OVER (PARTITION BY job ORDER BY iteration) <= {WARM_UP}
-                    AND count(*) OVER (PARTITION BY job) > 2 * {WARM_UP} AS warm_up
+                row_number() OVER (PARTITION BY job ORDER BY iteration) <= $warm_up
+                    AND count(*) OVER (PARTITION BY job) > 2 * $warm_up AS warm_up
             FROM by_rank GROUP BY job, iteration),
         told AS (
             SELECT s.*, r.rank, r.duration_ns, r.whole
@@ -60,13 +69,13 @@ def training_iterations() -> str:
         opening AS (
             SELECT job, rank, micro_batches, median(duration_ns) AS early_ns
             FROM (FROM told WHERE whole AND NOT warm_up QUALIFY row_number() OVER (
-                PARTITION BY job, rank, micro_batches ORDER BY iteration) <= {OPENING})
-            GROUP BY ALL HAVING count(*) = {OPENING}
-                AND max(duration_ns) - min(duration_ns) < {SLOW_SHARE} * early_ns),
+                PARTITION BY job, rank, micro_batches ORDER BY iteration) <= $opening)
+            GROUP BY ALL HAVING count(*) = $opening
+                AND max(duration_ns) - min(duration_ns) < $slow_share * early_ns),
         usual AS (
             SELECT job, rank, micro_batches, median(duration_ns) AS median_ns,
                 quantile_cont(duration_ns, 0.25) AS calm_ns,
-                CASE WHEN any_value(early_ns) < (1 - {SLOW_SHARE}) * calm_ns
+                CASE WHEN any_value(early_ns) < (1 - $slow_share) * calm_ns
                     THEN any_value(early_ns) ELSE calm_ns END AS usual_ns
             FROM told LEFT JOIN opening USING (job, rank, micro_batches)
             WHERE whole AND NOT warm_up GROUP BY ALL),
@@ -74,7 +83,7 @@ def training_iterations() -> str:
             SELECT job, rank, micro_batches, median(abs(duration_ns - usual_ns)) AS spread_ns
             FROM told JOIN usual USING (job, rank, micro_batches)
             WHERE whole AND NOT warm_up AND duration_ns <= CASE WHEN usual_ns < calm_ns
-                THEN {1 + SLOW_SHARE} * usual_ns ELSE median_ns END GROUP BY ALL),
+                THEN (1 + $slow_share) * usual_ns ELSE median_ns END GROUP BY ALL),
         -- An iteration is as late as the rank that it made latest, against that rank's usual time.
         judged AS (
             SELECT t.job, t.iteration, max(duration_ns) AS duration_ns,
@@ -86,16 +95,16 @@ def training_iterations() -> str:
         compared AS (
             SELECT s.*, j.duration_ns, j.excess_ns, j.spread_ns,
                 j.duration_ns - j.excess_ns AS usual_ns, j.iteration IS NOT NULL AS whole,
-                coalesce(j.excess_ns > greatest({SLOW_SHARE} * (j.duration_ns - j.excess_ns),
-                    {SLOW_SPREADS} * j.spread_ns), false) AS slow
+                coalesce(j.excess_ns > greatest($slow_share * (j.duration_ns - j.excess_ns),
+                    $slow_spreads * j.spread_ns), false) AS slow
             FROM shape s LEFT JOIN judged j USING (job, iteration)),
         -- Until the first that is not slow a training may still be warming up.
         calm AS (
             SELECT job, min(iteration) FILTER (NOT slow AND NOT warm_up) AS calm,
-                min(iteration) AS first, count(*) > 2 * {WARM_UP_MOST} AS long
+                min(iteration) AS first, count(*) > 2 * $warm_up_most AS long
             FROM compared GROUP BY job),
         judged_from AS (
-            SELECT c.*, warm_up OR coalesce(long AND calm - first <= {WARM_UP_MOST}
+            SELECT c.*, warm_up OR coalesce(long AND calm - first <= $warm_up_most
                 AND iteration < calm, false) AS early
             FROM compared c JOIN calm USING (job))
         SELECT * EXCLUDE (early) REPLACE (early AS warm_up, slow AND NOT early AS slow)

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from oncall.analysis.pipeline.stage_transfers import PAIR_COLUMNS
 from oncall.analysis.pipeline.stage_vertices import VERTEX_COLUMNS
-from oncall.evidence import relation
-
-SLOWER = 0.5  # of its usual rate: ways through a fabric differ by less than a factor of two
-AS_EVER = 0.8  # of it: that is no slow wire
-PAUSED = 0.02  # of the time: pauses are DCQCN's last resort
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -33,10 +29,17 @@ PAUSED = 0.02  # of the time: pauses are DCQCN's last resort
         ("says", "VARCHAR", "", "why"),
     ],
     source="VenusTrace 3.2.2, Algorithm 2 (network first)",
+    params={
+        "slower": Param(
+            "50 %", "of its usual rate: ways through a fabric differ by less than a factor of two"
+        ),
+        "as_ever": Param("80 %", "of its usual rate: that is no slow wire"),
+        "paused": Param("2 %", "of the time: pauses are DCQCN's last resort"),
+    },
 )
 def transfer_signs() -> str:
     """Each slow transfer with what was seen of its sender's network meanwhile."""
-    return f"""
+    return """
         WITH users AS (SELECT job, rank, node, any_value(nic) AS nic FROM ranks GROUP BY ALL),
         late AS (
             SELECT t.*, u.node, u.nic FROM slow_transfers t
@@ -67,17 +70,17 @@ def transfer_signs() -> str:
         seen AS (
             SELECT * FROM late LEFT JOIN requests USING (job, sender, receiver, started_ns)
             LEFT JOIN ports USING (job, sender, receiver, started_ns))
-        SELECT *, CASE WHEN oldest_ns >= {SLOWER} * took_ns OR rate < {SLOWER}
-                OR paused > {PAUSED} OR lost > 0 THEN true
-            WHEN rate >= {AS_EVER} THEN false END AS network,
-            CASE WHEN oldest_ns >= {SLOWER} * took_ns
+        SELECT *, CASE WHEN oldest_ns >= $slower * took_ns OR rate < $slower
+                OR paused > $paused OR lost > 0 THEN true
+            WHEN rate >= $as_ever THEN false END AS network,
+            CASE WHEN oldest_ns >= $slower * took_ns
                 THEN 'a work request was outstanding for ' || oldest_ns // 1000000 || ' ms'
-            WHEN rate < {SLOWER} THEN 'its work requests completed at '
+            WHEN rate < $slower THEN 'its work requests completed at '
                 || round(100 * rate, 1) || ' % of their usual rate'
-            WHEN paused > {PAUSED} THEN 'its port was paused for '
+            WHEN paused > $paused THEN 'its port was paused for '
                 || round(100 * paused)::INTEGER || ' % of the time'
             WHEN lost > 0 THEN 'its port sent packets again, or lost its link, ' || lost || ' times'
-            WHEN rate >= {AS_EVER} THEN 'its work requests completed at '
+            WHEN rate >= $as_ever THEN 'its work requests completed at '
                 || round(100 * rate, 1) || ' % of their usual rate' END AS says
         FROM seen
     """

@@ -6,7 +6,7 @@ beside it counts what each link carries, so that operations and group sizes comp
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 # Bytes on each link per byte of the message, in a group of n.
 _BUS = """
@@ -63,6 +63,7 @@ def algorithm_bandwidth() -> str:
         ("iteration_ns", "DOUBLE", "ns", "mean time between"),
     ],
     source="TFD 2.2: traffic repeats with each iteration",
+    params={"least_rounds": Param(5, "rounds of an operation: fewer are no rhythm")},
 )
 def iterations() -> str:
     """How long an iteration of training takes: the time between calls of the collective that is
@@ -77,6 +78,6 @@ def iterations() -> str:
             WINDOW j AS (PARTITION BY job))
         SELECT job, first_ns, last_ns, rounds AS iterations,
             (last_ns - first_ns) / (rounds - 1) AS iteration_ns
-        FROM spans WHERE rounds >= 5 AND last_ns - first_ns > span_ns / 2
+        FROM spans WHERE rounds >= $least_rounds AND last_ns - first_ns > span_ns / 2
         QUALIFY row_number() OVER (PARTITION BY job ORDER BY rounds, comm, rank, op, bytes) = 1
     """

@@ -15,12 +15,7 @@ import duckdb
 import numpy as np
 
 from oncall.analysis.common.ordering import Ints, sorted_by
-from oncall.evidence import relation
-
-# A rank's usual offset is read from this many first rounds, CCL-D's m (4.2.1), but never from
-# more than a quarter of them: a short recording must keep rounds to compare with.
-OFFSET_ROUNDS = 100
-OFFSET_SHARE = 4
+from oncall.evidence import Param, relation
 
 
 @dataclass(frozen=True)
@@ -47,10 +42,20 @@ class Waits:
         ("wait_ns", "BIGINT", "ns", "from its arrival to the last one's, offsets taken off"),
     ],
     source="CCL-D 4.2.1, without durations",
+    params={
+        "offset_rounds": Param(
+            100, "first rounds that a rank's usual offset is read from: CCL-D's m (4.2.1)"
+        ),
+        "offset_part": Param(
+            4, "and never more than one in so many: a short recording keeps rounds to compare with"
+        ),
+    },
 )
-def arrivals(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def arrivals(
+    con: duckdb.DuckDBPyConnection, *, offset_rounds: int, offset_part: int
+) -> Mapping[str, Any]:
     """Each member's wait in each collective round of jobs that record no durations."""
-    waits = _waits(con)
+    waits = _waits(con, offset_rounds, offset_part)
     if waits is None:
         return {"ops_row": [], "wait_ns": []}
     return {"ops_row": waits.row, "wait_ns": waits.wait_ns}
@@ -68,10 +73,16 @@ def arrivals(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         ("last_rank", "INTEGER", "", "the last to arrive"),
     ],
     source="CCL-D 4.2.1, without durations",
+    params={
+        "offset_rounds": "arrivals.offset_rounds",
+        "offset_part": "arrivals.offset_part",
+    },
 )
-def arrival_rounds(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def arrival_rounds(
+    con: duckdb.DuckDBPyConnection, *, offset_rounds: int, offset_part: int
+) -> Mapping[str, Any]:
     """The collective rounds of jobs that record no durations, with their longest wait."""
-    waits = _waits(con)
+    waits = _waits(con, offset_rounds, offset_part)
     if waits is None:
         return {name: [] for name in ("ops_row", "at_ns", "ranks", "wait_ns", "last_rank")}
     first = waits.first
@@ -90,7 +101,7 @@ def arrival_rounds(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     }
 
 
-def _waits(con: duckdb.DuckDBPyConnection) -> Waits | None:
+def _waits(con: duckdb.DuckDBPyConnection, offset_rounds: int, offset_part: int) -> Waits | None:
     """Everybody's wait in every round of jobs without durations; None if there is none."""
     if not con.execute("SELECT 1 FROM knowledge WHERE NOT durations").fetchall():
         return None
@@ -116,12 +127,21 @@ def _waits(con: duckdb.DuckDBPyConnection) -> Waits | None:
     sizes = sizes[sizes > 1]
     first = np.cumsum(sizes) - sizes
     round_of = np.repeat(np.arange(len(first)), sizes)
-    arrival = without_offsets(entered_ns[order], round_of, first, member[order])
+    arrival = without_offsets(
+        entered_ns[order], round_of, first, member[order], offset_rounds, offset_part
+    )
     wait_ns = np.maximum.reduceat(arrival, first)[round_of] - arrival
     return Waits(row[order], rank[order], entered_ns[order], wait_ns, first)
 
 
-def without_offsets(entered_ns: Ints, round_of: Ints, first: Ints, member: Ints) -> Ints:
+def without_offsets(
+    entered_ns: Ints,
+    round_of: Ints,
+    first: Ints,
+    member: Ints,
+    offset_rounds: int,
+    offset_part: int,
+) -> Ints:
     """Arrivals within their round, less each member's usual place in its first rounds.
 
     Rows are sorted by round; `round_of` (n,) numbers each row's round, `first` (rounds,) is each
@@ -134,7 +154,7 @@ def without_offsets(entered_ns: Ints, round_of: Ints, first: Ints, member: Ints)
     order = np.argsort(member, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(member[order]) != 0))
     rounds = np.diff(np.append(starts, len(order)))
-    few = np.minimum(OFFSET_ROUNDS, np.maximum(1, rounds // OFFSET_SHARE))
+    few = np.minimum(offset_rounds, np.maximum(1, rounds // offset_part))
     usual = np.zeros(int(member.max()) + 1, dtype=np.int64)
     for number in np.unique(few):
         chosen = np.flatnonzero(few == number)

@@ -10,10 +10,7 @@ own bandwidth, by the member that took part for the shortest time, tells these a
 
 from __future__ import annotations
 
-from oncall.evidence import relation
-
-ITERATIONS = 5
-MOST_PERIODS = 40
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -37,13 +34,20 @@ MOST_PERIODS = 40
         ("transfer_ratio", "DOUBLE", "ratio", "of that and its normal"),
     ],
     source="TFD 3.3 (jitter), 4.1 (T)",
+    params={
+        "iterations": Param(5, "iterations of a period: TFD's T (4.1)"),
+        "early": Param("25 %", "of its periods: a fault that lasts must not become what is normal"),
+        "most_periods": Param(
+            40, "periods that a recording is cut into at most: more are too short to judge"
+        ),
+    },
 )
 def bandwidth_periods() -> str:
     """Median bandwidth of each rank on each communicator in each period, against its normal."""
-    return f"""
+    return """
         WITH clock AS (
-            SELECT job, first_ns, greatest({ITERATIONS} * iteration_ns,
-                (last_ns - first_ns) / {MOST_PERIODS}) AS period_ns FROM iterations),
+            SELECT job, first_ns, greatest($iterations * iteration_ns,
+                (last_ns - first_ns) / $most_periods) AS period_ns FROM iterations),
         joined AS (
             SELECT a.job, a.comm, a.op, a.bytes, a.rank, a.at_ns, a.duration_ns, a.stands_for,
                 a.algorithm_bytes_per_s, a.message_bytes * 1e9 / r.t_min_ns AS transfer_bytes_per_s,
@@ -59,7 +63,7 @@ def bandwidth_periods() -> str:
                 median(transfer_bytes_per_s) AS transfer_bytes_per_s
             FROM joined GROUP BY ALL),
         counted AS (
-            SELECT *, count(*) OVER shape AS periods, percent_rank() OVER in_time < 0.25 AS early
+            SELECT *, count(*) OVER shape AS periods, percent_rank() OVER in_time < $early AS early
             FROM periods
             WINDOW shape AS (PARTITION BY job, comm, op, bytes, rank),
                 in_time AS (PARTITION BY job, comm, op, bytes, rank ORDER BY period)),

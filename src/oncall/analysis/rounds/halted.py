@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from oncall.core.units import NS_PER_S
-from oncall.evidence import relation
-
-_LEGAL_NS = 300 * NS_PER_S  # no legal operation lasts longer (hang.yaml, hang_after)
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -18,7 +15,13 @@ _LEGAL_NS = 300 * NS_PER_S  # no legal operation lasts longer (hang.yaml, hang_a
         ("state", "VARCHAR", "", "dead or stopped"),
     ],
     source="CCL-D 2.2: a rank that is gone is one that does not enter",
-    at="node",
+    params={
+        "hang_after": Param(
+            "5 min",
+            "longer than the longest legal operation, a checkpoint; 97 % of longer waits never "
+            "end (CCL-D 6.1)",
+        ),
+    },
 )
 def halted() -> str:
     """Ranks that the newest look found dead or stopped, and running on no communicator.
@@ -26,7 +29,7 @@ def halted() -> str:
     A process that died after a long wait was ended because of a hang, by a watchdog or a person:
     what it waited for is the cause still, and it is not among them.
     """
-    return f"""
+    return """
         WITH newest AS (
             SELECT * FROM launches WHERE rank IS NOT NULL
             QUALIFY coalesce(at_ns, 0) = max(coalesce(at_ns, 0)) OVER (PARTITION BY job, rank)),
@@ -37,5 +40,5 @@ def halted() -> str:
                 AND NOT coalesce(bool_or(state IN ('running', 'init')), false))
         SELECT * FROM ended e WHERE state = 'stopped' OR NOT EXISTS (
             FROM in_flight i WHERE i.job = e.job AND i.rank = e.rank
-                AND coalesce(i.waited_ns >= {_LEGAL_NS}, true))
+                AND coalesce(i.waited_ns >= $hang_after, true))
     """

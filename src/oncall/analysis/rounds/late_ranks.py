@@ -7,11 +7,7 @@ In each round, a rank's own time (outside all operations) is compared with that 
 
 from __future__ import annotations
 
-from oncall.evidence import relation
-
-LATE = 1.15  # times its peers' own time: beyond ordinary jitter
-LEAST_NS = 2_000_000
-EXPLAINS = 0.5  # of what the others waited, its own time must explain
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -29,19 +25,27 @@ EXPLAINS = 0.5  # of what the others waited, its own time must explain
         ("lost_ns", "DOUBLE", "ns", "what they waited"),
     ],
     source="beyond the papers; CCL-D 4.2.1 for who waits",
+    params={
+        "few": Param(3, "members: of two others a median is their mean, and of one itself"),
+        "late": Param(1.15, "times its peers' own time: beyond ordinary jitter"),
+        "least": Param(
+            "2 ms", "beyond its peers' own time: what hosts do between two calls scatters by less"
+        ),
+        "explains": Param("50 %", "of what the others waited, its own time must explain"),
+    },
 )
 def late_rounds() -> str:
     """Each member of each round with its own time beside its peers'."""
-    return f"""
+    return """
         WITH own AS (
             SELECT job, comm, seq, rank, own_ns,
                 (sum(own_ns) OVER r - own_ns) / nullif(count(own_ns) OVER r - 1, 0) AS mean_ns,
                 median(own_ns) OVER r AS median_ns, count(own_ns) OVER r AS members
             FROM own_time WINDOW r AS (PARTITION BY job, comm, seq))
         SELECT o.job, o.comm, o.seq, o.rank, r.at_ns, o.own_ns,
-            CASE WHEN members > 3 THEN median_ns ELSE mean_ns END AS peers_ns,
-            own_ns > {LATE} * peers_ns AND own_ns - peers_ns > {LEAST_NS}
-                AND own_ns - peers_ns > {EXPLAINS} * (r.t_max_ns - r.t_min_ns) AS late,
+            CASE WHEN members > $few THEN median_ns ELSE mean_ns END AS peers_ns,
+            own_ns > $late * peers_ns AND own_ns - peers_ns > $least
+                AND own_ns - peers_ns > $explains * (r.t_max_ns - r.t_min_ns) AS late,
             CASE WHEN late THEN least(own_ns - peers_ns, r.t_max_ns - r.t_min_ns)
                 * coalesce(r.stands_for, 1) ELSE 0 END AS lost_ns
         FROM own o JOIN rounds r USING (job, comm, seq)

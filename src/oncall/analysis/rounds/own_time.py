@@ -36,7 +36,6 @@ OWN_TIMES_COLUMNS = [
     optional=["heads", "arrivals", "ops"],
     columns=OWN_TIMES_COLUMNS,
     source="beyond CCL-D: separates the late from those made late",
-    at="node",
 )
 def computed_own_times(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """For each collective of each rank: its own time since its previous one on that communicator.
@@ -129,7 +128,6 @@ def left_off(line: Timeline) -> Ints:
     reads=["computed_own_times", "operations"],
     columns=OWN_TIMES_COLUMNS,
     source="beyond CCL-D: separates the late from those made late",
-    at="node",
 )
 def own_times() -> str:
     """The own time before each collective: as the node measured it, else computed here."""
@@ -158,7 +156,6 @@ def own_times() -> str:
         ),
     ],
     source="beyond CCL-D: separates the late from those made late",
-    at="node",
     view=True,
 )
 def own_time() -> str:

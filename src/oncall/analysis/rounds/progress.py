@@ -17,7 +17,6 @@ from oncall.evidence import relation
         ("done_seq", "BIGINT", "", "last collective known to have completed on it"),
     ],
     source="CCL-D 4.2.2, 5.1 (operation counter)",
-    at="node",
 )
 def frontier() -> str:
     """The operation counter of every member, collectives only.
@@ -82,7 +81,6 @@ def frontier() -> str:
         ("done_seq", "BIGINT", "", "last collective completed"),
     ],
     source="CCL-D 4.2.1",
-    at="node",
 )
 def progress() -> str:
     """One row a membership: where the rank stands on the communicator."""

@@ -6,10 +6,7 @@ leaves what lies between a GPU and the network. Only transfers count here, not w
 
 from __future__ import annotations
 
-from oncall.evidence import relation
-
-SLOWED = 0.8  # of its normal bandwidth (TFD 2.3: jitter below about 80 %)
-LASTING = 0.1  # of its periods, and two at least
+from oncall.evidence import Param, relation
 
 
 @relation(
@@ -31,10 +28,14 @@ LASTING = 0.1  # of its periods, and two at least
         ("bytes_per_s", "DOUBLE", "bytes/s", "median bandwidth of its transfers"),
     ],
     source="TFD 3.3, 4.2",
+    params={
+        "slowed": Param("80 %", "of its normal bandwidth (TFD 2.3: jitter below about 80 %)"),
+        "lasting": Param("10 %", "of its periods, and two at least: less is a burst"),
+    },
 )
 def slowed_groups() -> str:
     """Each communicator and kind of operation, and whether its transfers slowed."""
-    return f"""
+    return """
         WITH periods AS (
             SELECT job, comm, op, bytes, period, max(periods) AS periods, min(at_ns) AS at_ns,
                 median(transfer_ratio) AS ratio, max(transfer_bytes_per_s) AS bytes_per_s,
@@ -42,13 +43,13 @@ def slowed_groups() -> str:
             FROM bandwidth_periods WHERE transfer_ratio IS NOT NULL GROUP BY ALL),
         groups AS (
             SELECT job, comm, op, bytes, max(periods) AS periods,
-                count(*) FILTER (ratio < {SLOWED}) AS slow_periods,
-                min(at_ns) FILTER (ratio < {SLOWED}) AS at_ns,
-                median(ratio) FILTER (ratio < {SLOWED}) AS ratio,
-                coalesce(sum(time_ns * (1 - ratio)) FILTER (ratio < {SLOWED}), 0) AS lost_ns,
+                count(*) FILTER (ratio < $slowed) AS slow_periods,
+                min(at_ns) FILTER (ratio < $slowed) AS at_ns,
+                median(ratio) FILTER (ratio < $slowed) AS ratio,
+                coalesce(sum(time_ns * (1 - ratio)) FILTER (ratio < $slowed), 0) AS lost_ns,
                 median(bytes_per_s) AS bytes_per_s
             FROM periods GROUP BY ALL)
         SELECT g.*, p.role, p.across,
-            slow_periods >= greatest(2, {LASTING} * periods) AS slowed
+            slow_periods >= greatest(2, $lasting * periods) AS slowed
         FROM groups g JOIN group_places p USING (job, comm)
     """

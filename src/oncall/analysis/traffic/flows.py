@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 
 from oncall.analysis.common.ordering import Ints
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 
 def receiver_side(comm_peer: str) -> str:
@@ -118,10 +118,6 @@ def flow_ends() -> str:
     """
 
 
-# Device and NIC do not tell the time alike, and what is buffered is sent after a kernel's end.
-_BEFORE_NS, _AFTER_NS = 100_000, 2_000_000
-
-
 @relation(
     "operation_spans",
     reads=["operations"],
@@ -138,22 +134,26 @@ _BEFORE_NS, _AFTER_NS = 100_000, 2_000_000
     ],
     source="Pulse 5",
     at="node",
+    params={
+        "before": Param("100 us", "device and NIC do not tell the time alike"),
+        "after": Param("2 ms", "what is buffered is sent after a kernel's end"),
+    },
 )
 def operation_spans() -> str:
     """When each operation, or group of them, may have sent. Where its end on the device is not
     recorded it is taken to end where the rank's next call begins."""
-    return f"""
+    return """
         WITH calls AS (
             SELECT job, comm, kind, rank, coalesce(group_id, -seq) AS call, min(op) AS op,
                 sum(bytes) AS bytes, min(entered_ns) AS begin_ns, max(ended_ns) AS ended_ns,
                 bool_or(on_device AND ended_ns IS NULL) AS is_open
             FROM operations WHERE entered_ns IS NOT NULL AND coalesce(bytes, 1) > 0
             GROUP BY ALL)
-        SELECT job, comm, kind, rank, call, op, bytes, begin_ns - {_BEFORE_NS} AS begin_ns,
+        SELECT job, comm, kind, rank, call, op, bytes, begin_ns - $before AS begin_ns,
             CASE WHEN is_open THEN 2**62::BIGINT
                  ELSE coalesce(ended_ns, lead(begin_ns) OVER (
                     PARTITION BY job, rank ORDER BY begin_ns, comm, kind, call), 2**62::BIGINT) END
-                + {_AFTER_NS} AS end_ns
+                + $after AS end_ns
         FROM calls
     """
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 PARTS = 4
-BULK_BYTES = 2**20  # smaller operations move nothing that counts
 
 
 @relation(
@@ -24,6 +23,9 @@ BULK_BYTES = 2**20  # smaller operations move nothing that counts
         ("ordinary_bytes", "DOUBLE", "bytes", "the bytes themselves, whatever the protocol"),
     ],
     source="TFD 4.2: TCP and storage traffic beside training",
+    params={
+        "bulk": Param("1 MiB", "smaller operations move nothing that counts"),
+    },
 )  # fmt: skip
 def job_traffic() -> str:
     """Each quarter of each job with the bytes of its NICs and of its operations."""
@@ -48,7 +50,7 @@ def job_traffic() -> str:
                     THEN coalesce(g.size, 1) ELSE 1 END) * max(coalesce(o.stands_for, 1)) AS bytes
             FROM operations o JOIN group_places g ON g.job = o.job AND g.comm = o.comm AND g.across,
                 span
-            WHERE o.kind = 'coll' AND o.done AND o.bytes >= {BULK_BYTES}
+            WHERE o.kind = 'coll' AND o.done AND o.bytes >= $bulk
                 AND o.entered_ns >= first_ns
             GROUP BY o.job, o.comm, o.seq),
         moved AS (SELECT job, part, sum(bytes) AS least_bytes FROM messages GROUP BY ALL)

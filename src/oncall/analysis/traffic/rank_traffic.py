@@ -7,9 +7,8 @@ epochs with data to any peer: gaps, in which a rank waits for others, are left o
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
-LAST = 10  # group calls over which a rank's rate is averaged (Pulse 6.2, k)
 _IDENTITY = [
     ("job", "VARCHAR", "", "the job"),
     ("comm", "UBIGINT", "", "communicator"),
@@ -113,10 +112,13 @@ def rank_traffic() -> str:
         ("at_ns", "BIGINT", "ns", "start of the first of them, on the console's clock"),
     ],
     source="Pulse 6.2",
+    params={
+        "last": Param(10, "group calls over which a rank's rate is averaged (Pulse 6.2, k)"),
+    },
 )
 def rank_rates() -> str:
     """How fast each rank sends in custom collectives, over the last ten."""
-    return f"""
+    return """
         SELECT job, comm, rank, any_value(node) AS node, count(*) AS calls, max(peers) AS peers,
             avg(rate_bytes_per_s) AS rate_bytes_per_s,
             avg(bytes * 1e9 / nullif(ended_ns - started_ns, 0)) AS observed_bytes_per_s,
@@ -127,6 +129,6 @@ def rank_rates() -> str:
                 AND NOT coalesce(undercount, false)
             QUALIFY row_number() OVER (
                 PARTITION BY job, comm, rank ORDER BY started_ns DESC, kind, turn)
-                <= {LAST})
+                <= $last)
         GROUP BY job, comm, rank
     """

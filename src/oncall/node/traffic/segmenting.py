@@ -113,7 +113,6 @@ class Segmenting:
     def _segment(self, recent: RecentTraffic, now_ns: int) -> bool:
         """Make `found` of all operations that are kept; whether there were too many
         epochs to know all."""
-        import oncall.analysis  # noqa: F401  (registers the relations; a node without traffic needs none)
 
         ((first_ns,),) = self._con.execute(f"SELECT min(called_ns) FROM ({_FLOORED})").fetchall()
         if first_ns is None:

@@ -6,7 +6,6 @@ from contextlib import suppress
 from textwrap import wrap
 from typing import Any
 
-import oncall.analysis  # noqa: F401 - registers the relations
 from oncall.analysis.network.network_paths import network_of
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.errors import UsageError

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import oncall.analysis  # noqa: F401 - registers the relations
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.errors import UsageError
 from oncall.core.printable import clean

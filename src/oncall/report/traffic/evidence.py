@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-import oncall.analysis  # noqa: F401 - registers the relations
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.errors import MissingEvidence, UsageError
 from oncall.core.nodeset import fold_ranks

@@ -9,8 +9,10 @@ from difflib import unified_diff
 from pathlib import Path
 
 from oncall.core.units import format_quantity
+from oncall.evidence.parameters import Replaced, all_parameters
+from oncall.evidence.relations import Relation
 from oncall.rules.language.load import shipped_folder
-from oncall.rules.language.rulebook import NO_VERDICT, Leaf, Node, Question, Rulebook
+from oncall.rules.language.rulebook import NO_VERDICT, Leaf, Node, Question, Reference, Rulebook
 from oncall.rules.site import Rulebooks
 
 WIDTH = 80
@@ -64,7 +66,23 @@ def _parameters(rulebook: Rulebook, names: Container[str], width: int) -> Iterat
     for name, param in rulebook.book.params.items():
         if name in names:
             value = format_quantity(rulebook.params[name])
-            yield from _wrapped(f"${name} = {value}: {param.why}", "  ", "    ", width)
+            if isinstance(param, Reference):
+                value, why = f"{value} ({param.of})", all_parameters()[param.of].why
+            else:
+                why = param.why
+            yield from _wrapped(f"${name} = {value}: {why}", "  ", "    ", width)
+
+
+def relation_drawing(entry: Relation, replaced: Replaced, width: int = WIDTH) -> Iterator[str]:
+    """What a relation computes, and its parameters with their reasons."""
+    yield from _wrapped(f"{entry.name}: {' '.join(entry.doc.split())}", "", "  ", width)
+    yield ""
+    for name, param in entry.params.items():
+        of = param if isinstance(param, str) else f"{entry.name}.{name}"
+        declared = all_parameters()[of]
+        value = format_quantity(replaced.get(of, declared.quantity))
+        other = f" ({of})" if isinstance(param, str) else ""
+        yield from _wrapped(f"${name} = {value}{other}: {declared.why}", "  ", "    ", width)
 
 
 def _branch(rulebook: Rulebook, node: Node, first: str, rest: str, width: int) -> Iterator[str]:

@@ -96,8 +96,7 @@ def _results(source: Source, tests: TestFile, rulebook: Rulebook) -> Iterator[Te
 def _report(tests: TestFile, test: TestCase, rulebook: Rulebook) -> str:
     """Empty if the test passes, otherwise what to know about its failure."""
     changed = {
-        name: replacement(f"`{name}`", value, rulebook.params[name])
-        for name, value in test.params.items()
+        name: replacement(rulebook, name, f"`{name}`", value) for name, value in test.params.items()
     }
     book = rulebook.with_params(changed, "test")
     with evidence(tests, test) as incident:

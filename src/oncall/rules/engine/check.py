@@ -15,9 +15,8 @@ from typing import Any
 
 import duckdb
 
-import oncall.analysis  # noqa: F401  (registers the relations that facts may read)
 from oncall.core.errors import Problem, RulebookError
-from oncall.evidence.relations import REGISTRY
+from oncall.evidence.registry import all_relations
 from oncall.evidence.schema import BY_NAME
 from oncall.rules.engine.confined import DESCRIBE, Confined
 from oncall.rules.engine.sandbox import QueryFailed, close_sandbox
@@ -127,7 +126,7 @@ class _Binding:
         before = self._before_start()
         earlier: list[str] = []
         for name, read in self.read.items():
-            known = {*BY_NAME, *REGISTRY, *earlier, STARTED}
+            known = {*BY_NAME, *all_relations(), *earlier, STARTED}
             static = [
                 *read.faults,
                 *refused_calls(self.con, read),
@@ -136,7 +135,7 @@ class _Binding:
             ]
             if name in before:
                 static += read.started_too_early()
-            if name in REGISTRY:
+            if name in all_relations():
                 yield Fault(("facts", name), f"`{name}` is already a relation", on_key=True)
             yield from (self._fault(name, fault) for fault in static)
             unbound = [table for table in read.tables if table in self.book.facts]
@@ -168,7 +167,7 @@ class _Binding:
         values = {param: self.rulebook.params[param].value for param in read.param_names}
         try:
             self.confined.provide(
-                table for table in read.tables if table in BY_NAME or table in REGISTRY
+                table for table in read.tables if table in BY_NAME or table in all_relations()
             )
             columns = self.confined.describe(read.sql, values)
             self.confined.pretend(name, columns)
@@ -309,8 +308,11 @@ def _style(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
         if where[-1] == "say" and length >= LONGEST_SENTENCE:
             message = f"about {length} characters; a sentence read at night is shorter than"
             yield Fault(where, f"{message} {LONGEST_SENTENCE}")
+    leaves = [node for _, node in nodes(rulebook.book.tree) if isinstance(node, Leaf)]
+    weighed = {leaf.confidence for leaf in leaves}  # says itself why it is that confident
     for name, one in read.items():
-        for number, offset in one.bare_numbers:
+        factors = () if name in weighed else one.bare_factors
+        for number, offset in sorted({*one.bare_numbers, *factors}, key=lambda found: found[1]):
             message = f"a bare number `{number}`: make it a parameter and say why it is that"
             yield Fault(("facts", name), message, offset=offset, length=len(number))
 

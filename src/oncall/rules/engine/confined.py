@@ -25,7 +25,7 @@ import duckdb
 from oncall.core.units import format_bytes, format_number
 from oncall.evidence.columns import ColumnData, Words, as_words
 from oncall.evidence.incident import Incident
-from oncall.evidence.relations import REGISTRY
+from oncall.evidence.registry import all_relations
 from oncall.evidence.schema import BY_NAME
 from oncall.evidence.table import Column
 from oncall.rules.engine.confined_child import MOST_BYTES, MOST_ROWS, Answer, Ask
@@ -247,7 +247,7 @@ class Confined:
 
     def _table(self, name: str) -> Ask:
         """A table or relation of the incident, to be handed over."""
-        entry = BY_NAME.get(name) or REGISTRY[name]
+        entry = BY_NAME.get(name) or all_relations()[name]
         incident = self._incident
         data = {} if incident is None else _data(incident, name, entry.columns)
         return Ask("table", (name, entry.columns, data), _LOADING_LIMIT_S)

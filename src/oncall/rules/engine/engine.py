@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import oncall.analysis  # noqa: F401  (registers the relations that facts may read)
 from oncall.core.diagnosis import Answer, Finding, SkippedRule
 from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.evidence.incident import Incident
@@ -77,6 +76,7 @@ def run(
     Raises UsageError for an override that names nothing or has the wrong unit.
     """
     books = apply_overrides(rulebooks, overrides or {})
+    incident.replace_parameters(books[0].of_relations if books else {})
     confined = Confined(incident, fact_time_limit_s, memory_limit_bytes)
     try:
         return _run(incident, books, confined, fact_time_limit_s, memory_limit_bytes, observe)

@@ -11,7 +11,7 @@ from typing import Any
 from oncall.core.errors import MissingEvidence, OncallError, Problem, RelationFailed
 from oncall.core.units import format_quantity
 from oncall.evidence.incident import Incident
-from oncall.evidence.relations import REGISTRY, base_tables
+from oncall.evidence.registry import all_relations, base_tables
 from oncall.evidence.schema import BY_NAME
 from oncall.rules.engine.confined import Confined
 from oncall.rules.engine.sandbox import FACT_TIME_LIMIT_S, Computer, InProcess, QueryFailed
@@ -283,7 +283,7 @@ class Evaluation:
     def _check(self, fact: str) -> None:
         read = self.sql(fact)
         facts = list(self.rulebook.book.facts)
-        known = {*BY_NAME, *REGISTRY, *facts[: facts.index(fact)], STARTED}
+        known = {*BY_NAME, *all_relations(), *facts[: facts.index(fact)], STARTED}
         started = "cases" in self.__dict__
         for fault in (
             *read.faults,
@@ -292,7 +292,7 @@ class Evaluation:
             *read.unknown_params(self.rulebook.params),
             *(() if started else read.started_too_early()),
             # A temporary table would hide the relation from other relations too.
-            *([SqlFault("the name is already a relation's")] if fact in REGISTRY else []),
+            *([SqlFault("the name is already a relation's")] if fact in all_relations() else []),
         ):
             raise self._failure(fact, fault)
         missing = dict.fromkeys(
@@ -306,7 +306,7 @@ class Evaluation:
 
     def _evidence(self, read: FactSql) -> list[str]:
         """The tables and relations among what a fact reads."""
-        return [name for name in read.tables if name in BY_NAME or name in REGISTRY]
+        return [name for name in read.tables if name in BY_NAME or name in all_relations()]
 
     def _prepare(self, fact: str, read: FactSql) -> None:
         """Make ready everything a fact reads."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import oncall.analysis  # noqa: F401  (registers the relations that facts may read)
 from oncall.evidence.incident import Incident
 from oncall.rules.engine.evaluate import Evaluation, NotKnown
 from oncall.rules.engine.sandbox import FACT_TIME_LIMIT_S, close_sandbox
@@ -26,7 +25,9 @@ def started_communicators(
     """
     close_sandbox(incident.con)
     started: dict[str, tuple[int, ...]] = {}
-    for rulebook in apply_overrides(rulebooks, overrides or {}):
+    books = apply_overrides(rulebooks, overrides or {})
+    incident.replace_parameters(books[0].of_relations if books else {})
+    for rulebook in books:
         if not rulebook.enabled:
             continue
         with Evaluation(incident, rulebook, fact_time_limit_s) as evaluation:

@@ -2,7 +2,7 @@
 
 parse(text, path)            one rulebook, or what is wrong with it    (editors, TUI)
 load_rulebooks(folders)      shipped, then the sites' in order          (diagnose)
-apply_overrides(books, ...)  --param hang.hang_after=30s
+apply_overrides(books, ...)  --param hang.barrier_after=1h, of a rulebook or of a relation
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from typing import Any
 
 from oncall.core.errors import Problem, RulebookError, UsageError
 from oncall.core.units import Quantity, parse_quantity
+from oncall.evidence.parameters import all_parameters, same_dimension
+from oncall.evidence.parameters import replacement as of_relation
 from oncall.rules.language.positions import Fault, Source, aliases, read_source, read_yaml
 from oncall.rules.language.rulebook import (
     FORMAT,
     OverrideFile,
     Param,
+    Reference,
+    RelationFile,
     Rulebook,
     RulebookFile,
 )
@@ -28,6 +32,7 @@ from oncall.rules.language.shape import read_record
 from oncall.rules.language.structure import faults_of
 from oncall.rules.language.template import nearest
 
+_Part = Rulebook | OverrideFile | RelationFile  # what a file may hold
 TEST_SUFFIX = ".test.yaml"
 _OVERRIDE = re.compile(r"\boverride[\"']?\s*:")
 
@@ -108,7 +113,7 @@ def parse_override(
         return None, []  # most texts are none, and reading YAML takes time while one types
     source = Source(path, text)
     data, problems = read_yaml(source)
-    if not isinstance(data, dict) or "override" not in data:
+    if not isinstance(data, dict) or "override" not in data or "relation" in data:
         return None, []
     faults: list[Fault] = []
     part = read_record(OverrideFile, data, (), faults)
@@ -144,11 +149,11 @@ def add_folder(
     is wrong is returned. Raises UsageError for a folder that is none.
     """
     here: dict[str, str] = {}
-    overrides: list[tuple[Source, OverrideFile]] = []
+    overrides: list[tuple[Source, OverrideFile | RelationFile]] = []
     problems: list[Problem] = []
     for path in rulebook_files(folder):
         source, part, found = _read_file(path)
-        if isinstance(part, OverrideFile):
+        if isinstance(part, OverrideFile | RelationFile):
             overrides.append((source, part))
         elif part is not None:
             if part.name in here:
@@ -160,7 +165,10 @@ def add_folder(
                 books[part.name] = part
         problems += found
     for source, override in overrides:
-        problems += _override(books, source, override)
+        if isinstance(override, RelationFile):
+            problems += _override_relation(books, source, override)
+        else:
+            problems += _override(books, source, override)
     return problems
 
 
@@ -173,39 +181,71 @@ def load_file(path: Path) -> Rulebook:
 
 
 def apply_overrides(books: Sequence[Rulebook], overrides: Mapping[str, str]) -> list[Rulebook]:
-    """The rulebooks with values from the command line: `hang.hang_after` -> `30 s`.
+    """The rulebooks with values from the command line: `hang.barrier_after` -> `1 h`. A name that
+    is both a rulebook's and a relation's means the rulebook's.
 
-    Raises UsageError for a name that does not exist or a value of another dimension.
+    Raises UsageError for a name that does not exist, a value of another dimension, or a relation
+    that is computed on nodes.
     """
-    by_name = {book.name: book for book in books}
-    known = [f"{book.name}.{param}" for book in books for param in book.params]
+    by_name = _agreeing({book.name: book for book in books})
     for target, text in overrides.items():
         name, _, param = target.partition(".")
-        if target not in known:
+        what, by = f"`{target}`", f"--param {target}"
+        if name in by_name and param in by_name[name].params:
+            values = {param: replacement(by_name[name], param, what, text)}
+            _replace(by_name, name, values, by)
+        elif target in all_parameters():
+            _replace_of_relations(by_name, {target: of_relation(target, what, text)}, by)
+        else:
+            ours = [f"{book.name}.{param}" for book in books for param in book.params]
+            near = nearest(target, [*ours, *all_parameters()])
             raise UsageError(
-                f"no rulebook has the parameter `{target}`{nearest(target, known)}; "
-                "`oncall rules show` lists them"
+                f"no rulebook or relation has the parameter `{target}`{near}; "
+                "`oncall rules show NAME` lists them"
             )
-        book = by_name[name]
-        value = replacement(f"`{target}`", text, book.params[param])
-        by_name[name] = book.with_params({param: value}, f"--param {target}")
     return list(by_name.values())
 
 
-def replacement(what: str, written: bool | int | float | str, present: Quantity) -> Quantity:
-    """The new value of a parameter. Raises UsageError if its dimension is not that of `present`."""
-    value = parse_quantity(written)
-    if value.dimension != present.dimension:
-        raise UsageError(
-            f"{what} is a {present.dimension} such as {present}, `{written}` is a {value.dimension}"
-        )
-    return value
+def replacement(
+    book: Rulebook, param: str, what: str, written: bool | int | float | str
+) -> Quantity:
+    """The new value of a rulebook's parameter. Raises UsageError if its dimension is another one,
+    or if it is that of a relation which is computed on nodes."""
+    if param in book.references:
+        return of_relation(book.references[param], what, written)
+    return same_dimension(what, written, book.params[param])
+
+
+def _replace(
+    books: dict[str, Rulebook], name: str, values: Mapping[str, Quantity], by: str
+) -> None:
+    """Replace values of one of the rulebooks; those of relations in all of them."""
+    refers = books[name].references
+    books[name] = books[name].with_params(values, by)
+    shared = {refers[param]: value for param, value in values.items() if param in refers}
+    _replace_of_relations(books, shared, by)
+
+
+def _replace_of_relations(
+    books: dict[str, Rulebook], values: Mapping[str, Quantity], by: str
+) -> None:
+    for name, book in books.items() if values else ():
+        books[name] = book.with_relation_params(values, by)
+
+
+def _agreeing(books: Mapping[str, Rulebook]) -> dict[str, Rulebook]:
+    """The rulebooks with the same values for relations: one read later lacks what was replaced."""
+    shared = {of: value for book in books.values() for of, value in book.of_relations.items()}
+    return {
+        name: book if book.of_relations == shared else book.with_relation_params(shared, "")
+        for name, book in books.items()
+    }
 
 
 # ------------------------------------------------------------------- one file
 
 
-def _read_file(path: Path) -> tuple[Source, Rulebook | OverrideFile | None, list[Problem]]:
+def _read_file(path: Path) -> tuple[Source, _Part | None, list[Problem]]:
     source, problems = read_source(path)
     if problems:
         return source, None, problems
@@ -214,15 +254,16 @@ def _read_file(path: Path) -> tuple[Source, Rulebook | OverrideFile | None, list
 
 
 @lru_cache(maxsize=256)  # the console reads a folder again when one of its files has changed
-def _read_text(path: str, text: str) -> tuple[Rulebook | OverrideFile | None, tuple[Problem, ...]]:
+def _read_text(path: str, text: str) -> tuple[_Part | None, tuple[Problem, ...]]:
     source = Source(path, text)
     data, problems = read_yaml(source)
     if data is None and problems:
         return None, tuple(problems)
-    part: Rulebook | OverrideFile | None
+    part: _Part | None
     if isinstance(data, dict) and "override" in data:
         faults: list[Fault] = []
-        part = read_record(OverrideFile, data, (), faults)
+        kind = RelationFile if "relation" in data else OverrideFile
+        part = read_record(kind, data, (), faults)
         problems += source.place_all(faults)
     else:
         part, found = _rulebook(source, data)
@@ -253,10 +294,20 @@ def _rulebook(source: Source, data: Any) -> tuple[Rulebook | None, list[Problem]
     return Rulebook(source.path, source.text, book, params), source.place_all(faults)
 
 
-def _quantities(params: Mapping[str, Param]) -> tuple[dict[str, Quantity], list[Fault]]:
+def _quantities(
+    params: Mapping[str, Param | Reference],
+) -> tuple[dict[str, Quantity], list[Fault]]:
     values: dict[str, Quantity] = {}
     faults: list[Fault] = []
     for name, param in params.items():
+        if isinstance(param, Reference):
+            known = all_parameters()
+            if param.of in known:
+                values[name] = known[param.of].quantity
+            else:
+                message = f"no relation has the parameter `{param.of}`{nearest(param.of, known)}"
+                faults.append(Fault(("params", name, "of"), message))
+            continue
         try:
             values[name] = parse_quantity(param.value)
         except UsageError as error:
@@ -278,10 +329,36 @@ def _override(books: dict[str, Rulebook], source: Source, override: OverrideFile
             faults.append(Fault(where, f"{book.name} has no parameter `{name}`{near}", on_key=True))
             continue
         try:
-            values[name] = replacement(f"`{name}`", written, book.params[name])
+            values[name] = replacement(book, name, f"`{name}`", written)
         except UsageError as error:
             faults.append(Fault(where, str(error)))
     if not faults:
-        enabled = override.override.enabled
-        books[book.name] = replace(book.with_params(values, source.path), enabled=enabled)
+        _replace(books, book.name, values, source.path)
+        books[book.name] = replace(books[book.name], enabled=override.override.enabled)
+    return source.place_all(faults)
+
+
+def _override_relation(
+    books: dict[str, Rulebook], source: Source, override: RelationFile
+) -> list[Problem]:
+    known = all_parameters()
+    relations = {target.partition(".")[0] for target in known}
+    if override.relation not in relations:
+        near = nearest(override.relation, relations)
+        message = f"no relation with parameters is called `{override.relation}`{near}"
+        return [source.place(Fault(("relation",), message))]
+    values: dict[str, Quantity] = {}
+    faults: list[Fault] = []
+    for name, written in override.override.params.items():
+        target, where = f"{override.relation}.{name}", ("override", "params", name)
+        try:
+            if target in known:
+                values[target] = of_relation(target, f"`{target}`", written)
+            else:
+                message = f"no relation has the parameter `{target}`{nearest(target, known)}"
+                faults.append(Fault(where, message, on_key=True))
+        except UsageError as error:
+            faults.append(Fault(where, str(error)))
+    if not faults:
+        _replace_of_relations(books, values, source.path)
     return source.place_all(faults)

@@ -56,6 +56,18 @@ class Param:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A relation's parameter under a name of the rulebook's own: one value for both."""
+
+    of: str = key(TEXT, "relation.parameter; `oncall rules show RELATION` lists them.")
+
+
+_PARAM = Record(
+    lambda data: Reference if "of" in data else Param, (lambda: Reference, lambda: Param)
+)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What a leaf may conclude."""
 
@@ -127,7 +139,7 @@ class RulebookFile:
     title: str = key(TEXT)
     status: Status = key(Choice(get_args(Status)))
     sources: tuple[str, ...] = key(Items(TEXT, least=1), "Papers, with sections.")
-    params: dict[str, Param] = key(Named(record(Param), NAME), default={})
+    params: dict[str, Param | Reference] = key(Named(_PARAM, NAME), default={})
     case: tuple[str, ...] = key(
         Items(NAME, least=1), "Columns: one diagnosis for each of their values."
     )
@@ -162,6 +174,21 @@ class OverrideFile:
     override: Override = key(record(Override))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """What a site changes in a relation: values of its parameters."""
+
+    params: dict[str, Scalar] = key(Named(SCALAR, NAME, least=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelationFile:
+    """A site's file that changes parameters of the relation of that name."""
+
+    relation: str = key(NAME)
+    override: Values = key(record(Values))
+
+
 Node = Question | Leaf
 
 
@@ -178,7 +205,8 @@ class Rulebook:
     """A rulebook that may run: `params` are in base units and may differ from the file's.
 
     `site_file` is the site's file that it is from, or whose values it has; `instead_of` the shipped
-    rulebook that it replaces.
+    rulebook that it replaces. `of_relations` are replaced values of relations' parameters, by
+    `relation.parameter`: all rulebooks in force have the same.
     """
 
     path: str
@@ -189,6 +217,7 @@ class Rulebook:
     overridden_by: tuple[str, ...] = field(default=())
     site_file: str = ""
     instead_of: Rulebook | None = None
+    of_relations: Mapping[str, Quantity] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -200,17 +229,39 @@ class Rulebook:
         return self.site_file == self.path
 
     def with_params(self, params: Mapping[str, Quantity], by: str) -> Rulebook:
-        """The same rulebook with some values replaced; `by` says who did it."""
+        """The same rulebook with some values replaced; `by` says who did it. The value of a
+        reference is replaced for the relation too."""
+        shared = {self.references[name]: params[name] for name in params.keys() & self.references}
         replaced = self.instead_of
         if replaced is not None:
             known = {name: value for name, value in params.items() if replaced.takes(name, value)}
             replaced = replaced.with_params(known, by)
-        return replace(
+        changed = replace(
             self,
             params={**self.params, **params},
             overridden_by=(*self.overridden_by, by),
             instead_of=replaced,
         )
+        return changed.with_relation_params(shared, by) if shared else changed
+
+    def with_relation_params(self, values: Mapping[str, Quantity], by: str) -> Rulebook:
+        """The same rulebook for relations with some values replaced, `relation.parameter`."""
+        here = {name: values[of] for name, of in self.references.items() if of in values}
+        told = by in ("", *self.overridden_by) or not here
+        replaced = self.instead_of
+        return replace(
+            self,
+            params={**self.params, **here},
+            overridden_by=self.overridden_by if told else (*self.overridden_by, by),
+            instead_of=replaced and replaced.with_relation_params(values, by),
+            of_relations={**self.of_relations, **values},
+        )
+
+    @cached_property
+    def references(self) -> Mapping[str, str]:
+        """Parameters that are a relation's, with its name: `relation.parameter`."""
+        declared = self.book.params.items()
+        return {name: param.of for name, param in declared if isinstance(param, Reference)}
 
     def takes(self, param: str, value: Quantity) -> bool:
         """Whether it has a parameter of that name and dimension."""

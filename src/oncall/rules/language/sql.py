@@ -70,6 +70,21 @@ VALUE_NAMES = re.compile(
     r"current_(catalog|database|date|role|schema|time|timestamp|user)|localtime(stamp)?"
     r"|(session_)?user"
 )
+_NUMBERS = ("INTEGER", "DECIMAL", "FLOAT", "DOUBLE", "NUMERIC")  # kinds of literals
+ARITHMETIC = ("+", "-", "*", "/", "//", "%", "**", "^")
+# What arithmetic may hold beside parameters: nothing, one, two, and factors between units.
+UNITS = {
+    -1,
+    0,
+    1,
+    2,
+    8,
+    24,
+    60,
+    3600,
+    *(10**n for n in range(1, 13)),
+    *(2**n for n in (10, 20, 30)),
+}
 _NO_LOCATION = 2**63
 _PARSE = (
     "SELECT json_serialize_sql($sql, skip_null := true, skip_empty := true, skip_default := true)"
@@ -98,7 +113,8 @@ class FactSql:
     """A fact's SELECT: the tables it reads, the `$names` it binds, what it may not do.
 
     `node` is its syntax tree. `bare_numbers` are thresholds written into comparisons, with
-    offsets; 0, 1 and 2 only tell none, one and several apart.
+    offsets; 0, 1 and 2 only tell none, one and several apart. `bare_factors` are those written
+    into arithmetic, but for the factors between units.
     """
 
     sql: str
@@ -108,6 +124,7 @@ class FactSql:
     faults: tuple[SqlFault, ...]
     calls: tuple[Named, ...] = ()
     bare_numbers: tuple[tuple[str, int], ...] = ()
+    bare_factors: tuple[tuple[str, int], ...] = ()
     node: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -178,6 +195,7 @@ def _parsed(con: duckdb.DuckDBPyConnection, sql: str) -> FactSql:
         tuple(walk.faults),
         tuple(walk.calls),
         tuple(walk.bare_numbers),
+        tuple(walk.bare_factors),
         node,
     )
 
@@ -222,6 +240,7 @@ class _Walk:
         self.params: list[tuple[str, int]] = []
         self.faults: list[SqlFault] = []
         self.bare_numbers: list[tuple[str, int]] = []
+        self.bare_factors: list[tuple[str, int]] = []
 
     def visit(self, node: Any, scope: frozenset[str], at: int) -> None:
         """Look at a node and all below it; `at` is the byte at which the nearest one above is."""
@@ -288,6 +307,9 @@ class _Walk:
     def _call(self, node: dict[str, Any], at: int) -> None:
         name = node["function_name"].lower()
         self.calls.append(Named(name, character(self.sql, at)))
+        if name in ARITHMETIC:
+            for argument in node.get("arguments", []):
+                self._factor(argument.get("expression"), at)
         if name not in _AGGREGATING:
             return
         # The name of an aggregate, as text: one that is computed could be any.
@@ -300,10 +322,16 @@ class _Walk:
 
     def _number(self, node: dict[str, Any] | None, at: int) -> None:
         literal = (node or {}).get("literal") or {}
-        if node and literal.get("kind") in ("INTEGER", "DECIMAL", "FLOAT", "DOUBLE", "NUMERIC"):
+        if node and literal.get("kind") in _NUMBERS:
             text = str(literal.get("text"))
             if text not in ("0", "1", "2"):
                 self.bare_numbers.append((text, character(self.sql, _location(node, at))))
+
+    def _factor(self, node: dict[str, Any] | None, at: int) -> None:
+        literal = (node or {}).get("literal") or {}
+        if node and literal.get("kind") in _NUMBERS and float(literal["text"]) not in UNITS:
+            place = character(self.sql, _location(node, at))
+            self.bare_factors.append((str(literal["text"]), place))
 
     def _refuse(self, message: str, at: int, length: int = 1) -> None:
         self.faults.append(SqlFault(message, character(self.sql, at), length))
