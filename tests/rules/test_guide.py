@@ -48,7 +48,9 @@ def test_following_the_guide_gives_its_outputs(
             rulebook.write_text(right)
             test_file.write_text(tests)
         elif number == 4:
-            test_file.write_text(tests.replace("none, path: [yes]", "none, path: [no]"))
+            test_file.write_text(
+                tests.replace("none, path: {gradients: yes}", "none, path: {gradients: no}")
+            )
         elif number == 6:
             Path("site/ours.yaml").write_text(override)
         result = CliRunner().invoke(app, command.split())

@@ -53,6 +53,7 @@ from oncall.analysis.network import pause_edges
 from oncall.analysis.network import provenance
 from oncall.analysis.network import contributors
 from oncall.analysis.network import incasts
+from oncall.analysis.network import collective_roots
 from oncall.analysis.network import flow_routes
 from oncall.analysis.network import late_flows
 from oncall.analysis.network import late_ends
