@@ -19,7 +19,7 @@ def collective_roots() -> str:
         SELECT * EXCLUDE (locked) FROM (
             SELECT *, bool_or(kind = 'deadlock' AND critical AND NOT over) OVER one AS locked
             FROM root_causes
-            QUALIFY critical OR NOT bool_or(critical) OVER one
-            WINDOW one AS (PARTITION BY job, comm, seq))
+            WINDOW one AS (PARTITION BY job, comm, seq)
+            QUALIFY critical OR NOT bool_or(critical) OVER one)
         WHERE kind <> 'overrun' AND (NOT locked OR (kind = 'deadlock' AND NOT over))
     """
