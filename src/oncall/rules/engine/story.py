@@ -101,7 +101,11 @@ class _Teller:
         """Facts whose rows the sentences, the blame or the confidence read."""
         weights = [self.book.weights.get(name, ()) for name in self.leaf.confidence]
         weighed = [one for weight in weights for one in weight]
-        choices: list[Sequence[Conditional]] = [self.leaf.say, *(turn.question.say for turn in self.path), weighed]
+        choices: list[Sequence[Conditional]] = [
+            self.leaf.say,
+            *(turn.question.say for turn in self.path),
+            weighed,
+        ]
         texts = [*self.next, *(turn.question.ask for turn in self.path)]
         texts += [said.text for said in self.leaf.say]
         texts += [said.text for turn in self.path for said in turn.question.say]
