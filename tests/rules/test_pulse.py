@@ -75,4 +75,4 @@ def test_uneven_experts_are_told_and_no_machine_is_blamed(tmp_path: Path) -> Non
     )
 
     assert [f["verdict"] for f in findings] == ["MOE_IMBALANCE"]
-    assert findings[0]["blame"] == [] and "rounds it is on gpu00" in findings[0]["story"][-1]["say"]
+    assert findings[0]["blame"] == [] and "cases it is on gpu00" in findings[0]["story"][-1]["say"]

@@ -295,18 +295,14 @@ def drawings_of(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dic
     from oncall.report.traffic import evidence as traffic
 
     drawn: dict[str, list[str]] = {}
-    for kind, rulebooks in (
-        (traffic, (traffic.RULEBOOK,)),
-        (stages, (stages.RULEBOOK,)),
-        (network, network.RULEBOOKS),
-    ):
+    for kind in (traffic, stages, network):
         try:
             drawn |= kind.drawings(incident, diagnosis, plain=plain)
         except (Interrupted, duckdb.InterruptException):
             raise
         except Exception as error:
             lines = [clean(f"not drawn: {short_reason(error)}")]
-            about = (one for one in diagnosis.findings if one.rulebook in rulebooks)
+            about = (one for one in diagnosis.findings if one.picture == kind.PICTURE)
             drawn |= {one.id: lines for one in about}
     return drawn
 

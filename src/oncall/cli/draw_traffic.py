@@ -125,10 +125,10 @@ def _finding(incident: Incident, job: str | None, comm: int | None) -> Finding |
     """The first finding about traffic, on the given communicator if any."""
     from oncall.cli.rulebooks import rulebooks_in_force
     from oncall.diagnose import diagnose
-    from oncall.report.traffic.evidence import RULEBOOK
+    from oncall.report.traffic.evidence import PICTURE
 
     read = rulebooks_in_force((), True, {})
-    rulebooks = [book for book in read.in_force if book.name == RULEBOOK]
+    rulebooks = [book for book in read.in_force if book.book.draw == PICTURE]
     diagnosis = diagnose(incident, rulebooks, job)
     named = [
         one

@@ -1,4 +1,4 @@
-"""The numbers by which rulebook `slow` compares rates, as far as a chart can show them."""
+"""The numbers by which a rulebook compares rates, as far as a chart can show them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import numpy as np
 
 from oncall.console.buckets import BASELINE_NS, BASELINE_PART, Floats
 from oncall.rules.language.rulebook import Rulebook
-
-_RULEBOOK = "slow"
 
 
 @dataclass(frozen=True)
@@ -24,8 +22,9 @@ class Deciding:
 
     @classmethod
     def of(cls, rulebooks: Sequence[Rulebook]) -> Deciding:
-        """As the rulebook in force has it, a site's own values included."""
-        book = next((one for one in rulebooks if one.name == _RULEBOOK and one.enabled), None)
+        """As the rulebook that declares `draw: rates` has it, a site's own values included."""
+        drawn = (one for one in rulebooks if one.book.draw == "rates" and one.enabled)
+        book = next(drawn, None)
         if book is None:
             return cls()
         values = {

@@ -9,7 +9,7 @@ from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.report.traffic.evidence import (
     NO_TRAFFIC,
-    RULEBOOK,
+    PICTURE,
     blamed_ranks,
     find_operation,
     has_traffic,
@@ -36,7 +36,7 @@ def traffic_of(incident: Incident, diagnosis: Diagnosis, comm: int, seq: int | N
         raise UsageError(NO_TRAFFIC)
     operation = find_operation(incident, comm, None if seq is None else _turn(incident, comm, seq))
     blamed = frozenset[int]().union(
-        *(blamed_ranks(incident, one) for one in roots(diagnosis) if one.rulebook == RULEBOOK)
+        *(blamed_ranks(incident, one) for one in roots(diagnosis) if one.picture == PICTURE)
     )
     return TrafficView(
         operation_traffic(incident, operation, blamed),

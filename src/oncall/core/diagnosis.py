@@ -10,6 +10,7 @@ Severity = Literal["critical", "warning", "info"]
 FaultClass = Literal["hang", "slow", "network", "host", "application"]
 BlameKind = Literal["rank", "node", "gpu", "nic", "link", "port", "flow", "stage", "group"]
 Answer = Literal["yes", "no", "unknown"]
+Picture = Literal["timeline", "network", "traffic", "rates"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class Stack:
 
 @dataclass(frozen=True)
 class Finding:
-    """One verdict with its blame and its story. `explained_by` names the root finding's id."""
+    """One verdict with its blame and its story. `explained_by` names the root finding's id,
+    `picture` what may be drawn with it."""
 
     id: str
     rulebook: str
@@ -80,6 +82,7 @@ class Finding:
     sources: tuple[str, ...] = ()
     reasons: tuple[Reason, ...] = ()
     stacks: tuple[Stack, ...] = ()
+    picture: Picture | None = None
 
 
 # The reason of a gap: those ranks are silent, and so may be nodes that nobody named.

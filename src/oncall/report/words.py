@@ -30,7 +30,6 @@ from oncall.core.units import NS_PER_S, format_duration
 GLYPHS: dict[Severity, str] = {"critical": "✖", "warning": "▲", "info": "●"}
 HEALTHY_GLYPH, UNSEEN_GLYPH = "✔", "?"
 
-_DRAWN = {"stages": "Timeline", "contention": "Network", "pauses": "Network", "pfc": "Network"}
 _MOST_NAMES = 4
 _MOST_FOLDED = 48  # characters of a folded set before it is cut
 _LIBRARY = re.compile(r"( at )\S*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
@@ -335,4 +334,4 @@ def checked_phrase(diagnosis: Diagnosis) -> str:
 
 def drawn(finding: Finding) -> str:
     """What the lines drawn with a finding show, as a heading."""
-    return _DRAWN.get(finding.rulebook, "Traffic")
+    return (finding.picture or "traffic").capitalize()

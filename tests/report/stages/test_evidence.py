@@ -120,14 +120,15 @@ def test_the_svg_is_well_formed_and_marks_who_is_blamed(delayed: Incident) -> No
 def test_a_finding_is_drawn_in_the_iteration_in_which_it_shows(delayed: Incident) -> None:
     blame = (Blame("rank", {"rank": 5, "node": "gpu001", "stage": 2}),)
     finding = Finding(
-        "F1", "stages", "STAGE_SLOW", "", "slow", "warning", 0.9, None, blame, {}, ()
+        "F1", "stages", "STAGE_SLOW", "", "slow", "warning", 0.9, None, blame, {}, (),
+        picture="timeline",
     )  # fmt: skip
     told = Diagnosis("pipeline", None, None, Coverage(1, 1, 8, 8), (finding,))
     lines = drawings(delayed, told, plain=True)["F1"]
     assert lines[0].startswith("Iteration 4, pipeline 1 of 2")
     assert any(line.startswith("> stage 2 rank 5") for line in lines)
     other = Diagnosis(
-        "pipeline", None, None, Coverage(1, 1, 8, 8), (replace(finding, rulebook="slow"),)
+        "pipeline", None, None, Coverage(1, 1, 8, 8), (replace(finding, picture=None),)
     )
     assert drawings(delayed, other, plain=True) == {}
 

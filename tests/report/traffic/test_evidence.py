@@ -14,7 +14,18 @@ from oncall.report.traffic.rate_curves import rate_curves
 
 def finding(*blame: Blame) -> Finding:
     return Finding(
-        "F1", "pulse", "COMM_FAIL_SLOW", "Slow sender", "slow", "warning", 0.9, 0, blame, {}, ()
+        "F1",
+        "pulse",
+        "COMM_FAIL_SLOW",
+        "Slow sender",
+        "slow",
+        "warning",
+        0.9,
+        0,
+        blame,
+        {},
+        (),
+        picture="traffic",
     )
 
 

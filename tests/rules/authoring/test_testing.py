@@ -33,7 +33,7 @@ SICK = "given: {ops: [{rank: 0-2, seq: 8}, {rank: 3, seq: 7, ended_ns: 2 s}]}"
     "expect",
     [
         "{verdict: H1}",
-        "{verdict: H1, blame: [3], path: [no], says: stopped at 7}",
+        "{verdict: H1, blame: [3], path: {no_absent: no}, says: stopped at 7}",
         "[{verdict: H1, blame: [3]}]",
     ],
 )
@@ -50,7 +50,7 @@ def test_what_is_expected_comes(tmp_path: Path, tiny: str, expect: str) -> None:
         "{verdict: skipped}",
         "{verdict: H1, blame: [2]}",
         "{verdict: H1, blame: [3, 2]}",
-        "{verdict: H1, path: [yes]}",
+        "{verdict: H1, path: {no_absent: yes}}",
         "{verdict: H1, says: nonsense}",
         "[{verdict: H1}, {verdict: H1}]",
     ],
@@ -61,14 +61,15 @@ def test_what_is_not_expected_fails(tmp_path: Path, tiny: str, expect: str) -> N
 
 
 def test_a_failure_shows_expectation_result_path_and_rows(tmp_path: Path, tiny: str) -> None:
-    tests = f"  - name: sick\n    {SICK}\n    expect: {{verdict: H1, blame: [2], path: [no]}}\n"
+    expected = "{verdict: H1, blame: [2], path: {no_absent: no}}"
+    tests = f"  - name: sick\n    {SICK}\n    expect: {expected}\n"
     (result,) = results(tmp_path, tiny, tests)
     assert result.line == 5
     for part in (
-        "expected  H1 blaming [2], path no",
-        "got       H1 blaming [3], path no",
+        "expected  H1 blaming [2], path no_absent: no",
+        "got       H1 blaming [3], path no_absent: no",
         "Rank 3 stopped at 7; 3 ranks wait.",
-        "absent no -> H1",
+        "no_absent: no -> H1",
         "fact      absent: 1 row",
         "rank  last_seq",
     ):
@@ -80,7 +81,7 @@ def test_healthy_skipped_and_changed_params(tmp_path: Path, tiny: str) -> None:
         tmp_path,
         tiny,
         "  - {name: all wait, given: {ops: [{rank: 0-3, seq: 8}]},"
-        " expect: {verdict: none, path: [yes]}}\n"
+        " expect: {verdict: none, path: {no_absent: yes}}}\n"
         "  - {name: nothing, expect: {verdict: skipped}}\n"
         f"  - {{name: patient, {SICK}, params: {{hang_after: 10 min}}, expect: []}}\n",
     )
@@ -116,7 +117,11 @@ def test_a_simulated_cluster_is_evidence_too(tmp_path: Path, tiny: str) -> None:
         ("  - {name: x, given: {ops: [{done: maybe}]}, expect: []}", "no value for done"),
         ("  - {name: x, params: {hang_aftr: 3 s}, expect: []}", "did you mean `hang_after`"),
         ("  - {name: x, expct: []}", "unknown key `expct` (did you mean `expect`?)"),
-        ("  - {name: x, expect: {verdict: H1, path: [maybe]}}", "yes, no or unknown"),
+        ("  - {name: x, expect: {verdict: H1, path: {no_absent: maybe}}}", "yes, no or unknown"),
+        (
+            "  - {name: x, expect: {verdict: H1, path: {absnt: no}}}",
+            "tiny asks no question `absnt` (did you mean `no_absent`?)",
+        ),
     ],
 )
 def test_a_wrong_test_file_says_where(tmp_path: Path, tiny: str, tests: str, message: str) -> None:

@@ -157,3 +157,21 @@ def test_words_of_a_command_made_by_sql_stay_unless_a_shell_would_read_more_into
         ("ssh a; b ", "dmesg"),
     ):
         assert advice.render_advice({"it": Rows({"reach": 0}, [(reach,)], 1)}) == f"`{shown}`"
+
+
+@pytest.mark.parametrize(
+    ("node", "nic", "command"),
+    [
+        ("gpu017", "mlx5_0", "`ssh gpu017 'devlink health; mlxlink -d mlx5_0'`"),
+        ("gpu017", None, "`ssh gpu017 'devlink health; mlxlink -d NIC'`"),
+        ("gpu017", "mlx; reboot", "`ssh gpu017 'devlink health; mlxlink -d NIC'`"),
+        ("-oProxyCommand=evil", "mlx5_0", "`ssh NODE 'devlink health; mlxlink -d mlx5_0'`"),
+        ("it's", "mlx'5; reboot", "`ssh NODE 'devlink health; mlxlink -d NIC'`"),
+    ],
+)
+def test_what_ssh_hands_to_another_shell_is_plain(
+    node: str | None, nic: str | None, command: str
+) -> None:
+    rows = Rows({"node": 0, "nic": 1}, [(node, nic)], 1)
+    text = "`ssh {{ bad.node }} 'devlink health; mlxlink -d {{ bad.nic }}'`"
+    assert parse_template(text).render_advice({"bad": rows}) == command

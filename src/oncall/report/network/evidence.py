@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 from oncall.analysis.network.network_paths import network_of
-from oncall.core.diagnosis import Diagnosis, Finding
+from oncall.core.diagnosis import Diagnosis, Finding, Picture
 from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
@@ -22,8 +22,7 @@ NO_STEPS = (
     "no step of a collective's flows is known here: host agents, switches beside the hooks' "
     "traffic, or telemetry files tell them"
 )
-# Whose findings are about a collective in the network.
-RULEBOOKS = ("contention", "pfc", "pauses")
+PICTURE: Picture = "network"
 MOST_LANES = 16
 PATH_STEPS = 14  # of the path that are drawn to scale; a picture of more tells no step apart
 _MOST_COLLECTIVES = 400
@@ -195,7 +194,7 @@ def told_collective(incident: Incident, finding: Finding) -> Collective | None:
 
 def drawings(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[str, list[str]]:
     """Lines for each root cause in the network: who waits, and the way to where that begins."""
-    causes = [one for one in roots(diagnosis) if one.rulebook in RULEBOOKS]
+    causes = [one for one in roots(diagnosis) if one.picture == PICTURE]
     if not causes or not has_steps(incident):
         return {}
     shown: dict[str, list[str]] = {}

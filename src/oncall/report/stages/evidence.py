@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from oncall.core.diagnosis import Diagnosis, Finding
+from oncall.core.diagnosis import Diagnosis, Finding, Picture
 from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
@@ -19,8 +19,7 @@ NO_STAGES = (
     "no iteration of a pipeline is known here: calls of NCCL with their communicators tell them, "
     "or a trace that names its tasks"
 )
-RULEBOOK = "stages"  # whose findings are about iterations
-_NOTHING_TO_SEE = ("CONFIGURATION",)
+PICTURE: Picture = "timeline"
 MOST_LANES = 64
 _MOST_DRAWN = 3  # of findings; more would bury the report
 _COMPACT_WIDTH, _COMPACT_LANES = 76, 16
@@ -283,7 +282,7 @@ def drawings(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[s
     causes = [
         one
         for one in in_full(diagnosis, len(diagnosis.findings), explain=True)
-        if one.rulebook == RULEBOOK and one.verdict not in _NOTHING_TO_SEE
+        if one.picture == PICTURE
     ]
     if not causes or not has_stages(incident):
         return {}

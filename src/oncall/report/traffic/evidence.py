@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from oncall.core.diagnosis import Diagnosis, Finding
+from oncall.core.diagnosis import Diagnosis, Finding, Picture
 from oncall.core.errors import MissingEvidence, UsageError
 from oncall.core.nodeset import fold_ranks
 from oncall.core.printable import clean
@@ -20,7 +20,7 @@ from oncall.report.words import roots
 NO_TRAFFIC = (
     "there is no traffic in this evidence: the verbs hook, the profiler plugin or the DPA record it"
 )
-RULEBOOK = "pulse"  # whose findings are about traffic
+PICTURE: Picture = "traffic"
 _MOST_DRAWN = 3  # of findings; more would bury the report
 _COMPACT_WIDTH, _COMPACT_ROWS = 76, 8
 _RELATIONS = ("rank_traffic", "traffic", "members", "flow_epochs", "flow_ends", "flow_comms")
@@ -65,7 +65,7 @@ def drawings(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[s
     """Lines for each root cause that is about traffic: its operation's curves, and where tokens
     are routed unevenly, to whom."""
     shown: dict[str, list[str]] = {}
-    causes = [one for one in roots(diagnosis) if one.rulebook == RULEBOOK][:_MOST_DRAWN]
+    causes = [one for one in roots(diagnosis) if one.picture == PICTURE][:_MOST_DRAWN]
     if not causes or not has_traffic(incident):
         return shown
     for cause in causes:

@@ -12,7 +12,15 @@ from oncall.core.units import format_quantity
 from oncall.evidence.parameters import Replaced, all_parameters
 from oncall.evidence.relations import Relation
 from oncall.rules.language.load import shipped_folder
-from oncall.rules.language.rulebook import NO_VERDICT, Leaf, Node, Question, Reference, Rulebook
+from oncall.rules.language.rulebook import (
+    NO_VERDICT,
+    Leaf,
+    Node,
+    Question,
+    Reference,
+    Rulebook,
+    Said,
+)
 from oncall.rules.site import Rulebooks
 
 WIDTH = 80
@@ -92,10 +100,10 @@ def _branch(rulebook: Rulebook, node: Node, first: str, rest: str, width: int) -
             title = f" {rulebook.book.verdicts[node.verdict].title}"
         blame = f" (blames {node.blame})" if node.blame else ""
         yield from _wrapped(f"▶ {node.verdict}{title}{blame}", first, rest + "  ", width)
-        yield from _wrapped(f"“{node.say}”", rest + "  ", rest + "  ", width)
+        yield from _said(node.say, rest + "  ", rest + "  ", width)
         return
     if node.say:
-        yield from _wrapped(f"“{node.say}”", first, rest, width)
+        yield from _said(node.say, first, rest, width)
         first = rest
     yield from _wrapped(f"{node.ask}  {node.test}", first, rest, width)
     branches = list(node.branches.items())
@@ -104,6 +112,13 @@ def _branch(rulebook: Rulebook, node: Node, first: str, rest: str, width: int) -
         lead = f"{rest}{'└' if last else '├'}─ {answer:3} "
         follow = f"{rest}{' ' if last else '│'}  " + " " * 4
         yield from _branch(rulebook, branch, lead, follow, width)
+
+
+def _said(texts: Sequence[Said], first: str, rest: str, width: int) -> Iterator[str]:
+    for said in texts:
+        when = f" if {said.when}" if said.when else ""
+        yield from _wrapped(f"“{said.text}”{when}", first, rest, width)
+        first = rest
 
 
 def _wrapped(text: str, first: str, rest: str, width: int) -> list[str]:
@@ -135,7 +150,7 @@ def ways_to(rulebook: Rulebook, verdict: str, width: int = WIDTH) -> Iterator[st
         for number, (question, answer) in enumerate(path, start=1):
             yield from _wrapped(f"{number}. {question.ask}  {answer}", "  ", "     ", width)
             facts.append(question.fact)
-        yield from _wrapped(f"▶ “{leaf.say}”", "  ", "     ", width)
+        yield from _said(leaf.say, "  ▶ ", "     ", width)
         facts += [leaf.blame] if leaf.blame else []
     for fact in dict.fromkeys(facts):
         yield ""

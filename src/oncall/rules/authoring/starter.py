@@ -74,10 +74,10 @@ defaults:
 tests:
   - name: one GPU is hot and slow
     given: {gpus: [{gpu: 0-2}, {gpu: 3, temp_c: 91, sm_clock_mhz: 1200}]}
-    expect: {verdict: HOT, blame: [gpu017/3], path: [yes]}
+    expect: {verdict: HOT, blame: [gpu017/3], path: {slowed: yes}}
   - name: hot, but at full clock
     given: {gpus: [{gpu: 0-2}, {gpu: 3, temp_c: 91}]}
-    expect: {verdict: none, path: [no]}
+    expect: {verdict: none, path: {slowed: no}}
   - name: all is well
     given: {gpus: [{gpu: 0-3}]}
     expect: {verdict: none}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncall.core.diagnosis import Blame, Finding
+from oncall.core.diagnosis import Answer, Blame, Finding
 from oncall.core.errors import OncallError, RulebookError
 from oncall.rules.engine.check import problems_of
 from oncall.rules.engine.engine import Outcome, Trace, run
@@ -19,7 +19,7 @@ from oncall.rules.language.load import (
     rulebook_files,
 )
 from oncall.rules.language.positions import Fault, Source
-from oncall.rules.language.rulebook import NO_VERDICT, Rulebook
+from oncall.rules.language.rulebook import NO_VERDICT, Rulebook, answered
 from oncall.rules.language.template import hex_id, plain
 from oncall.rules.language.tests_file import (
     SKIPPED,
@@ -101,45 +101,52 @@ def _report(tests: TestFile, test: TestCase, rulebook: Rulebook) -> str:
     book = rulebook.with_params(changed, "test")
     with evidence(tests, test) as incident:
         outcome = run(incident, [book])
-        if _met(test.expect, outcome):
+        if _met(test.expect, outcome, book):
             return ""
         tables: list[str] = []
         run(incident, [book], observe=lambda evaluation: tables.extend(_tables(evaluation)))
     lines = ["  expected  " + "\n            ".join(map(_wanted, test.expect))]
-    lines += ["  got       " + "\n            ".join(_got(outcome))]
+    lines += ["  got       " + "\n            ".join(_got(outcome, book))]
     lines += [f"  skipped   {skipped.rule}: {skipped.why}" for skipped in outcome.skipped]
     lines += [f"  path      {_path(book, trace)}" for trace in outcome.traces]
     return "\n".join([*lines, *tables])
 
 
-def _met(expected: Sequence[Expected], outcome: Outcome) -> bool:
+def _met(expected: Sequence[Expected], outcome: Outcome, book: Rulebook) -> bool:
     """Whether the findings are those expected, each once and none else."""
     if any(one.verdict == SKIPPED for one in expected):
         return bool(outcome.skipped) and not outcome.findings
     wanted = [one for one in expected if one.verdict != NO_VERDICT]
     left = list(outcome.findings)
     for one in wanted:
-        match = next((finding for finding in left if _matches(one, finding)), None)
+        match = next((finding for finding in left if _matches(one, finding, book)), None)
         if match is None:
             return False
         left.remove(match)
     nothing = [one.path for one in expected if one.verdict == NO_VERDICT and one.path is not None]
     paths = [
-        [answer for _, answer in trace.path]
+        _asked(book, (answer for _, answer in trace.path))
         for trace in outcome.traces
         if trace.verdict == NO_VERDICT
     ]
-    return not left and all(list(path) in paths for path in nothing)
+    return not left and all(list(path.items()) in paths for path in nothing)
 
 
-def _matches(one: Expected, finding: Finding) -> bool:
-    answers = [step.answer for step in finding.story if step.ask]
+def _asked(book: Rulebook, answers: Iterable[Answer]) -> list[tuple[str, Answer]]:
+    return list(answered(book.book, answers))
+
+
+def _path_of(finding: Finding, book: Rulebook) -> list[tuple[str, Answer]]:
+    return _asked(book, (step.answer for step in finding.story if step.ask))
+
+
+def _matches(one: Expected, finding: Finding, book: Rulebook) -> bool:
     said = " ".join(step.say for step in finding.story)
     blamed = sorted(str(label(blame)) for blame in finding.blame)
     return (
         one.verdict == finding.verdict
         and (one.blame is None or _named(one.blame, blamed) == blamed)
-        and (one.path is None or list(one.path) == answers)
+        and (one.path is None or list(one.path.items()) == _path_of(finding, book))
         and (one.says is None or one.says in said)
     )
 
@@ -169,25 +176,29 @@ def label(blame: Blame) -> str | int:
 
 def _wanted(one: Expected) -> str:
     blame = "" if one.blame is None else f" blaming {list(one.blame)}"
-    path = "" if one.path is None else f", path {' '.join(one.path)}"
+    path = "" if one.path is None else f", path {_way(one.path.items())}"
     return f"{one.verdict}{blame}{path}" + (f", saying {one.says!r}" if one.says else "")
 
 
-def _got(outcome: Outcome) -> list[str]:
+def _way(asked: Iterable[tuple[str, Answer]]) -> str:
+    return ", ".join(f"{question}: {answer}" for question, answer in asked) or "-"
+
+
+def _got(outcome: Outcome, book: Rulebook) -> list[str]:
     found = []
     for finding in outcome.findings:
-        answers = " ".join(step.answer for step in finding.story if step.ask)
         blamed = [label(blame) for blame in finding.blame]
-        found.append(f"{finding.verdict} blaming {blamed}, path {answers or '-'}")
+        path = _way(_path_of(finding, book))
+        found.append(f"{finding.verdict} blaming {blamed}, path {path}")
         found.append(f"  {finding.story[-1].say}")
     return found or [NO_VERDICT]
 
 
 def _path(book: Rulebook, trace: Trace) -> str:
-    asked = ", ".join(f"{fact} {answer}" for fact, answer in trace.path)
+    asked = _way(_asked(book, (answer for _, answer in trace.path)))
     end = trace.verdict if trace.verdict is not None else "stopped"
     case = ", ".join(map(plain, trace.case, book.book.case))
-    return f"({case}): {asked + ' -> ' if asked else ''}{end}"
+    return f"({case}): {asked} -> {end}"
 
 
 def _tables(evaluation: Evaluation) -> Iterator[str]:

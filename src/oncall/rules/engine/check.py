@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,6 +21,7 @@ from oncall.evidence.registry import all_relations
 from oncall.evidence.schema import BY_NAME
 from oncall.rules.engine.confined import DESCRIBE, Confined
 from oncall.rules.engine.sandbox import QueryFailed, close_sandbox
+from oncall.rules.language.condition import Term, parse_condition
 from oncall.rules.language.functions import refused_calls
 from oncall.rules.language.load import (
     is_override,
@@ -35,7 +37,9 @@ from oncall.rules.language.rulebook import (
     STARTED,
     Leaf,
     Rulebook,
+    conditions,
     nodes,
+    roles,
     sentences,
 )
 from oncall.rules.language.sql import FactSql, SqlFault, character, read_sql
@@ -99,6 +103,7 @@ class Checker:
         with binding:
             faults = [*binding.faults()]
         faults += _told(rulebook, binding.columns)
+        faults += _compared(rulebook, binding.columns)
         faults += _roles(rulebook, binding.columns)
         return binding, faults
 
@@ -255,18 +260,54 @@ def _is_number(kind: str) -> bool:
     return kind.split("(")[0] in _WHOLE | {"DOUBLE", "FLOAT", "DECIMAL"} and kind[-1] != "]"
 
 
+def _compared(rulebook: Rulebook, columns: dict[str, dict[str, str]]) -> Iterator[Fault]:
+    """Columns of conditions and weights that facts do not have, or that have another type."""
+    for where, when in conditions(rulebook.book):
+        with suppress(TemplateError):
+            for term in parse_condition(when).terms:
+                if term.column is not None and term.fact in columns:
+                    message = _term_message(rulebook, term, columns[term.fact])
+                    if message:
+                        length = len(f"{term.fact}.{term.column}")
+                        yield Fault(where, message, offset=term.offset, length=length)
+    for name, weight in rulebook.book.weights.items():
+        for n, one in enumerate(weight):
+            fact, _, column = one.value.partition(".")
+            message = None
+            if column and fact in columns and column not in columns[fact]:
+                near = nearest(column, columns[fact])
+                message = f"the fact `{fact}` has no column `{column}`{near}"
+            elif column and fact in columns and not _is_number(columns[fact][column]):
+                message = f"`{column}` is {columns[fact][column]}, a weight is a number"
+            if message:
+                yield Fault(("weights", name, n, "value"), message)
+
+
+def _term_message(rulebook: Rulebook, term: Term, columns: dict[str, str]) -> str | None:
+    assert term.column is not None
+    if term.column not in columns:
+        return (
+            f"the fact `{term.fact}` has no column `{term.column}`{nearest(term.column, columns)}"
+        )
+    if not term.sign:
+        return None
+    kind = columns[term.column]
+    value = term.literal
+    if term.param in rulebook.params:
+        value = rulebook.params[str(term.param)].value
+    wanted = "BOOLEAN" if isinstance(value, bool) else "VARCHAR" if isinstance(value, str) else ""
+    fits = kind == wanted if wanted else _is_number(kind)
+    return None if fits else f"`{term.column}` is {kind}: it cannot be compared with `{value}`"
+
+
 def _roles(rulebook: Rulebook, columns: dict[str, dict[str, str]]) -> Iterator[Fault]:
     """Leaves whose blame, confidence or explains has not the columns it needs."""
     for where, node in nodes(rulebook.book.tree):
-        if not isinstance(node, Leaf):
-            continue
-        for role in ROLE_COLUMNS:
-            fact = getattr(node, role)
-            if fact not in columns:
-                continue
-            message = _role_message(role, columns[fact])
-            if message:
-                yield Fault((*where, role), f"`{fact}` {message}")
+        for role, place, fact in roles(node):
+            if fact in columns and fact not in rulebook.book.weights:
+                message = _role_message(role, columns[fact])
+                if message:
+                    yield Fault((*where, *place), f"`{fact}` {message}")
 
 
 def _role_message(role: str, columns: dict[str, str]) -> str | None:
@@ -293,6 +334,10 @@ def _unused(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
         except TemplateError:
             return  # what it names is unknown, so nothing can be said to be unused
     bound = {name for one in read.values() for name in one.param_names}
+    bound |= {one.value for weight in book.weights.values() for one in weight}
+    for _, when in conditions(book):
+        with suppress(TemplateError):
+            bound |= {term.param or "" for term in parse_condition(when).terms}
     for name in rulebook.params:
         if name not in bound | told:
             yield Fault(("params", name), f"no fact or sentence uses `{name}`", on_key=True)
@@ -305,11 +350,11 @@ def _unused(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
 def _style(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
     for where, text in sentences(rulebook.book):
         length = len(re.sub(r"\{\{.*?\}\}", "x" * _SHOWN, text, flags=re.DOTALL))
-        if where[-1] == "say" and length >= LONGEST_SENTENCE:
+        if where[-3:-2] == ("say",) and length >= LONGEST_SENTENCE:
             message = f"about {length} characters; a sentence read at night is shorter than"
             yield Fault(where, f"{message} {LONGEST_SENTENCE}")
     leaves = [node for _, node in nodes(rulebook.book.tree) if isinstance(node, Leaf)]
-    weighed = {leaf.confidence for leaf in leaves}  # says itself why it is that confident
+    weighed = {name for leaf in leaves for name in leaf.confidence}  # each says why itself
     for name, one in read.items():
         factors = () if name in weighed else one.bare_factors
         for number, offset in sorted({*one.bare_numbers, *factors}, key=lambda found: found[1]):

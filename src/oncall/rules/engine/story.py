@@ -10,16 +10,21 @@ from typing import Any, get_args
 
 from oncall.core.diagnosis import Answer, Blame, BlameKind, Finding, Reason, RuledOut, Step
 from oncall.rules.engine.evaluate import Case, Evaluation
+from oncall.rules.language.condition import parse_condition
 from oncall.rules.language.rulebook import (
     DEFAULT_CONFIDENCE,
     IDENTIFYING,
     MEASURING,
     NO_VERDICT,
     ROLE_COLUMNS,
+    Conditional,
     Leaf,
     Node,
     Question,
+    Said,
+    chosen,
     nodes,
+    roles,
 )
 from oncall.rules.language.template import Rows, hex_id
 
@@ -94,13 +99,27 @@ class _Teller:
 
     def _facts_told(self) -> set[str]:
         """Facts whose rows the sentences, the blame or the confidence read."""
-        texts = [self.leaf.say, *self.next]
-        for turn in self.path:
-            texts += [turn.question.ask, *([turn.question.say] if turn.question.say else [])]
-        told = {slot.name for text in texts for slot in self.rulebook.templates[text].slots}
-        told &= set(self.book.facts)
-        roles = {getattr(self.leaf, role) for role in ROLE_COLUMNS} - {None}
-        return told | roles | {self.book.start_fact}
+        weights = [self.book.weights.get(name, ()) for name in self.leaf.confidence]
+        weighed = [one for weight in weights for one in weight]
+        choices: list[Sequence[Conditional]] = [
+            self.leaf.say,
+            *(turn.question.say for turn in self.path),
+            weighed,
+        ]
+        texts = [*self.next, *(turn.question.ask for turn in self.path)]
+        texts += [said.text for said in self.leaf.say]
+        texts += [said.text for turn in self.path for said in turn.question.say]
+        texts += [one.because for one in weighed]
+        read = {slot.name for text in texts for slot in self.rulebook.templates[text].slots}
+        read |= {
+            term.fact
+            for each in choices
+            for one in each
+            for term in parse_condition(one.when).terms
+        }
+        read |= {one.value.partition(".")[0] for one in weighed}
+        read |= {name for _, _, name in roles(self.leaf)}
+        return (read & set(self.book.facts)) | {self.book.start_fact}
 
     def tell(self, case: Case) -> Draft:
         values = self._values(case)
@@ -126,6 +145,7 @@ class _Teller:
             next=tuple(self.rulebook.templates[line].render_advice(values) for line in self.next),
             sources=tuple(self.book.sources),
             reasons=reasons,
+            picture=self.book.draw if self.verdict.draw else None,
         )
         return Draft(finding, tuple(dict_rows(explains, ROLE_COLUMNS["explains"])))
 
@@ -140,6 +160,11 @@ class _Teller:
     def _render(self, text: str, values: Mapping[str, Any]) -> str:
         return self.rulebook.templates[text].render(values)
 
+    def _say(self, said: Sequence[Said], values: Mapping[str, Any]) -> str:
+        """The text of those that is said of a case, or nothing if there is none."""
+        one = chosen(said, values)
+        return self._render(one.text, values) if one else ""
+
     def _steps(self, case: Case, values: Mapping[str, Any]) -> Iterator[Step]:
         """An opening if the root says something, a step for each question, and the conclusion.
 
@@ -148,15 +173,14 @@ class _Teller:
         """
         start, root = self.book.start_fact, self.book.tree
         if self.path and root.say:
-            yield self._step(case, start, "", "yes", self._render(root.say, values))
+            yield self._step(case, start, "", "yes", self._say(root.say, values))
         for turn in self.path:
             taken = turn.taken
-            say = taken.say if isinstance(taken, Question) else None
             ask = self._render(turn.question.ask, values)
-            said = self._render(say, values) if say else ""
+            said = self._say(taken.say, values) if isinstance(taken, Question) else ""
             yield self._step(case, turn.question.fact, ask, turn.answer, said)
         answer: Answer = self.path[-1].answer if self.path else "yes"
-        said = self._render(self.leaf.say, values)
+        said = self._say(self.leaf.say, values)
         yield self._step(case, self.leaf.blame or start, "", answer, said)
 
     def _step(self, case: Case, fact: str, ask: str, answer: Answer, say: str) -> Step:
@@ -180,7 +204,7 @@ class _Teller:
                 continue
             taken = turn.taken
             if isinstance(taken, Question) and taken.say:
-                because = self._render(taken.say, values)
+                because = self._say(taken.say, values)
             else:
                 because = f"{self._render(turn.question.ask, values)} {turn.answer.capitalize()}."
             other = turn.question.if_no if turn.answer == "yes" else turn.question.if_yes
@@ -190,17 +214,33 @@ class _Teller:
                     yield RuledOut(node.verdict, because)
 
     def _confidence(self, values: Mapping[str, Any]) -> tuple[tuple[Reason, ...], float]:
-        name = self.leaf.confidence
-        if name is None:
+        if not self.leaf.confidence:
             why = "the rulebook states no measure of its own"
             return (Reason("default", DEFAULT_CONFIDENCE, why),), DEFAULT_CONFIDENCE
         reasons = tuple(
-            Reason(str(row.get("name") or name), float(row["value"]), str(row.get("why") or ""))
-            for row in dict_rows(values[name], ROLE_COLUMNS["confidence"])
-            if isinstance(row.get("value"), (int, float, Decimal)) and isfinite(row["value"])
+            reason for name in self.leaf.confidence for reason in self._reasons(name, values)
         )
         product = prod(reason.value for reason in reasons) if reasons else DEFAULT_CONFIDENCE
         return reasons, clip(product)
+
+    def _reasons(self, name: str, values: Mapping[str, Any]) -> Iterator[Reason]:
+        """A weight's value for this case, if it counts, or the rows of a fact."""
+        if name not in self.book.weights:
+            for row in dict_rows(values[name], ROLE_COLUMNS["confidence"]):
+                value = _number(row.get("value"))
+                if value is not None:
+                    label = str(row.get("name") or name)
+                    yield Reason(label, float(value), str(row.get("why") or ""))
+            return
+        one = chosen(self.book.weights[name], values)
+        if one is None:
+            return
+        source, _, column = one.value.partition(".")
+        known = values[source].values(column) if column else [values[source].value]
+        value = _number(known[0]) if known else None
+        if value is not None:
+            label = name.replace("_", " ")
+            yield Reason(label, float(value), self._render(one.because, values))
 
 
 def clip(confidence: float) -> float:

@@ -148,6 +148,8 @@ def _child(node: Any, step: str | int) -> tuple[Any, Any] | None:
         if not isinstance(node, SequenceNode):
             return (None, node) if node is not None and step == 0 else None  # one, without a list
         return (None, node.value[step]) if step < len(node.value) else None
+    if step == "text" and _is_text(node):
+        return None, node  # one without a condition
     return None
 
 

@@ -8,25 +8,29 @@ command line may have replaced.
 # ruff: noqa: RUF009  (`key` makes a dataclass field)
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
-from oncall.core.diagnosis import FaultClass, Severity
+from oncall.core.diagnosis import Answer, FaultClass, Picture, Severity
 from oncall.core.units import Quantity
-from oncall.rules.language.positions import Path
+from oncall.rules.language.condition import parse_condition
+from oncall.rules.language.positions import Fault, Path
 from oncall.rules.language.shape import (
     BOOLEAN,
     NAME,
     SCALAR,
     TEXT,
     Choice,
+    Defs,
     Items,
     Named,
     Record,
     Scalar,
+    Schema,
+    Shape,
     Text,
     key,
     record,
@@ -75,8 +79,58 @@ class Verdict:
     fault_class: FaultClass = key(Choice(get_args(FaultClass)), name="class")
     severity: Severity = key(Choice(get_args(Severity)))
     next: tuple[str, ...] = key(_STEPS, _NEXT, default=())
+    draw: bool = key(BOOLEAN, "Whether the rulebook's picture shows it.", default=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Conditional:
+    """One of a list, of which the first one whose `when` holds is taken."""
+
+    when: str | None = key(
+        TEXT,
+        "any(fact), none(fact), fact.column or a comparison such as fact.column = 'word'; several "
+        "joined by `and`. Without it: always.",
+        default=None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said(Conditional):
+    """A text, and when it is said; the last one of a list has no `when`."""
+
+    text: str = key(TEXT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighed(Conditional):
+    """A value that a weight may have, when it has it, and why; if none holds, it does not count."""
+
+    value: str = key(
+        Text(r"[a-z_]\w*(\.[a-z_]\w*)?", "a weight's value is a parameter or fact.column", "-"),
+        "A parameter, or a column of the fact's first row: 0..1.",
+    )
+    because: str = key(TEXT, "What is seen, as a sentence's part.")
+
+
+class _Texts(Shape):
+    """One text, or a list of them with their conditions: a tuple of Said."""
+
+    _several: ClassVar[Items] = Items(record(Said), least=1)
+
+    def read(self, value: Any, where: Path, faults: list[Fault]) -> tuple[Said, ...]:
+        if isinstance(value, list):
+            texts: tuple[Said, ...] = self._several.read(value, where, faults)
+            return texts
+        return (Said(text=TEXT.read(value, where, faults)),)
+
+    def stand_in(self) -> tuple[Said, ...]:
+        return (Said(text=TEXT.stand_in()),)
+
+    def schema(self, defs: Defs) -> Schema:
+        return {"anyOf": [TEXT.schema(defs), self._several.schema(defs)]}
+
+
+_TEXTS = _Texts()
 _BRANCH = Record(
     lambda data: Leaf if "verdict" in data else Question, (lambda: Question, lambda: Leaf)
 )
@@ -87,14 +141,24 @@ _TEST = Text(r"(any|none)\(\w+\)", "a test is any(fact) or none(fact), and nothi
 class Question:
     """A node: `say` is said on arriving here, as the consequence of the answer that led here."""
 
+    id: str | None = key(
+        NAME,
+        "What tests call it; by default its fact, with `no_` before if it tests none(fact).",
+        default=None,
+    )
     ask: str = key(TEXT, "The question shown to the reader.")
     test: str = key(_TEST, "any(fact) or none(fact), for each case on its own.")
-    say: str | None = key(TEXT, "Said on arriving at this question.", default=None)
+    say: tuple[Said, ...] = key(_TEXTS, "Said on arriving at this question.", default=())
     if_yes: Question | Leaf = key(_BRANCH)
     if_no: Question | Leaf = key(_BRANCH)
     if_unknown: Question | Leaf | None = key(
         _BRANCH, "Taken if the evidence that the test needs is missing.", default=None
     )
+
+    @property
+    def name(self) -> str:
+        """What tests of the rulebook call it; unique on any way through the tree."""
+        return self.id or ("no_" if self.yes_if_empty else "") + self.fact
 
     @property
     def fact(self) -> str:
@@ -116,11 +180,13 @@ class Leaf:
     """An end of the tree: a verdict, or `verdict: none`."""
 
     verdict: str = key(Text(example=NO_VERDICT), "An id under verdicts:, or none.")
-    say: str = key(TEXT, "The sentence that concludes the story.")
+    say: tuple[Said, ...] = key(_TEXTS, "The sentence that concludes the story.")
     blame: str | None = key(NAME, "The fact whose rows are at fault.", default=None)
     next: tuple[str, ...] = key(_STEPS, _NEXT, default=())
-    confidence: str | None = key(
-        NAME, "A fact with columns value (0..1), why and perhaps name.", default=None
+    confidence: tuple[str, ...] = key(
+        Items(NAME, or_one=True),
+        "Weights whose product it is, or facts with columns value (0..1), why and perhaps name.",
+        default=(),
     )
     explains: str | None = key(
         NAME,
@@ -139,11 +205,21 @@ class RulebookFile:
     title: str = key(TEXT)
     status: Status = key(Choice(get_args(Status)))
     sources: tuple[str, ...] = key(Items(TEXT, least=1), "Papers, with sections.")
+    draw: Picture | None = key(
+        Choice(get_args(Picture)),
+        "What is drawn with its findings; rates: charts of rates show its threshold.",
+        default=None,
+    )
     params: dict[str, Param | Reference] = key(Named(_PARAM, NAME), default={})
     case: tuple[str, ...] = key(
         Items(NAME, least=1), "Columns: one diagnosis for each of their values."
     )
     facts: dict[str, str] = key(Named(TEXT, NAME, least=1), "Name -> one SELECT, in order.")
+    weights: dict[str, tuple[Weighed, ...]] = key(
+        Named(Items(record(Weighed), least=1, or_one=True), NAME),
+        "Name -> what makes a verdict more or less certain.",
+        default={},
+    )
     start_when: str = key(
         Text(r"any\(\w+\)", "`start_when` is any(fact), and nothing else", "any(-)"),
         "any(fact): the cases in its rows are diagnosed.",
@@ -274,7 +350,7 @@ class Rulebook:
 
     @cached_property
     def told(self) -> frozenset[str]:
-        """Facts that are looked up by case: by the start, a test, a leaf or a sentence.
+        """Facts that are looked up by case: by the start, a test, a leaf, a sentence or a weight.
 
         They must have the case's columns; the others only prepare them.
         """
@@ -283,26 +359,36 @@ class Rulebook:
             if isinstance(node, Question):
                 found.add(node.fact)
             else:
-                found |= {getattr(node, role) for role in ROLE_COLUMNS}
+                found |= {fact for _, _, fact in roles(node)}
         for _, text in sentences(self.book):
             with suppress(TemplateError):
                 found |= {slot.name for slot in parse_template(text).slots}
+        for _, when in conditions(self.book):
+            with suppress(TemplateError):
+                found |= {term.fact for term in parse_condition(when).terms}
+        for weight in self.book.weights.values():
+            found |= {one.value.partition(".")[0] for one in weight}
         return frozenset(found & set(self.book.facts))
 
     @cached_property
     def columns_used(self) -> dict[str, set[str]]:
-        """Fact -> the columns that sentences, blame, confidence or explains may read of it."""
+        """Fact -> the columns that sentences, conditions, weights and leaves may read of it."""
         used: dict[str, set[str]] = {name: set() for name in self.book.facts}
         for template in self.templates.values():
             for slot in template.slots:
                 if slot.name in used:
                     used[slot.name] |= set(slot.columns)
+        for _, when in conditions(self.book):
+            for term in parse_condition(when).terms:
+                used[term.fact] |= {term.column} if term.column else set()
+        for one in (one for weight in self.book.weights.values() for one in weight):
+            fact, _, column = one.value.partition(".")
+            if column:
+                used[fact].add(column)
         for _, node in nodes(self.book.tree):
-            if isinstance(node, Leaf):
-                for role, columns in ROLE_COLUMNS.items():
-                    fact = getattr(node, role)
-                    if fact:
-                        used[fact] |= set(columns)
+            for role, _, fact in roles(node):
+                if fact in used:
+                    used[fact] |= set(ROLE_COLUMNS[role])
         used[self.book.start_fact].add("at_ns")
         return used
 
@@ -319,15 +405,61 @@ ROLE_COLUMNS: dict[str, tuple[str, ...]] = {
 }
 
 
+def roles(node: Node) -> Iterator[tuple[str, Path, str]]:
+    """What a leaf names: `blame`, `confidence` or `explains`, where under it, and the name."""
+    if isinstance(node, Leaf):
+        for n, name in enumerate(node.confidence):
+            yield "confidence", ("confidence", n), name
+        for role in ("blame", "explains"):
+            name = getattr(node, role)
+            if name:
+                yield role, (role,), name
+
+
 def sentences(book: RulebookFile) -> Iterator[tuple[Path, str]]:
     """Every template of the rulebook with its place in the file."""
     for where, node in nodes(book.tree):
         if isinstance(node, Question):
             yield (*where, "ask"), node.ask
-        if node.say:
-            yield (*where, "say"), node.say
+        yield from (((*where, "say", n, "text"), said.text) for n, said in enumerate(node.say))
         if isinstance(node, Leaf):
             yield from (((*where, "next", n), step) for n, step in enumerate(node.next))
+    for name, weight in book.weights.items():
+        yield from ((("weights", name, n, "because"), one.because) for n, one in enumerate(weight))
     for name, verdict in book.verdicts.items():
         for n, step in enumerate(verdict.next):
             yield ("verdicts", name, "next", n), step
+
+
+def conditions(book: RulebookFile) -> Iterator[tuple[Path, str]]:
+    """Every condition of a text or a weight with its place in the file."""
+    for where, choices in choices_of(book):
+        for n, one in enumerate(choices):
+            if one.when is not None:
+                yield (*where, n, "when"), one.when
+
+
+def choices_of(book: RulebookFile) -> Iterator[tuple[Path, Sequence[Conditional]]]:
+    """Every list of texts and every weight with its place in the file."""
+    for where, node in nodes(book.tree):
+        yield (*where, "say"), node.say
+    for name, weight in book.weights.items():
+        yield ("weights", name), weight
+
+
+One = TypeVar("One", bound=Conditional)
+
+
+def chosen(choices: Sequence[One], values: Mapping[str, Any]) -> One | None:
+    """The first one whose condition holds for a case."""
+    return next((one for one in choices if parse_condition(one.when).holds(values)), None)
+
+
+def answered(book: RulebookFile, answers: Iterable[Answer]) -> Iterator[tuple[str, Answer]]:
+    """The questions' names with the answers that were given from the root on."""
+    node: Node | None = book.tree
+    for answer in answers:
+        if not isinstance(node, Question):
+            return
+        yield node.name, answer
+        node = node.branches.get(answer)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from oncall.evidence.schema import BY_NAME
+from oncall.rules.language.condition import parse_condition
 from oncall.rules.language.positions import Fault, Path
 from oncall.rules.language.rulebook import (
     NO_VERDICT,
@@ -14,25 +15,43 @@ from oncall.rules.language.rulebook import (
     Node,
     Question,
     RulebookFile,
+    Said,
+    choices_of,
+    conditions,
     nodes,
+    roles,
     sentences,
 )
 from oncall.rules.language.template import Slot, TemplateError, nearest, parse_template
 
+CHARTED = frozenset(("baseline_part", "baseline_for", "rate_below"))  # by charts of rates
+
 
 def faults_of(book: RulebookFile) -> list[Fault]:
-    """Every fault of names, tree and sentences."""
-    return [*_names(book), *_tree(book), *_walked(book.tree), *_sentences(book)]
+    """Every fault of names, tree, sentences, conditions and weights."""
+    return [
+        *_names(book),
+        *_tree(book),
+        *_walked(book.tree),
+        *_sentences(book),
+        *_conditions(book),
+        *_choices(book),
+        *_weights(book),
+    ]
 
 
 def _names(book: RulebookFile) -> Iterator[Fault]:
     """A name means one thing: in SQL a fact must not hide a table, in sentences a parameter."""
     taken = {STARTED: "the cases that started"} | dict.fromkeys(BY_NAME, "an evidence table")
-    for kind, names in (("facts", book.facts), ("params", book.params)):
+    named = (("facts", book.facts), ("params", book.params), ("weights", book.weights))
+    for kind, names in named:
         for name in names:
             if name in taken:
                 yield Fault((kind, name), f"`{name}` is already {taken[name]}", on_key=True)
             taken.setdefault(name, f"one of the {kind}")
+    if book.draw == "rates":
+        for name in CHARTED.difference(book.params):
+            yield Fault(("draw",), f"a chart of rates needs the parameter `{name}`")
     for index, name in enumerate(book.case):
         if name in book.facts or name in book.params:
             yield Fault(("case", index), f"`{name}` is already {taken[name]}")
@@ -56,10 +75,12 @@ def _tree(book: RulebookFile) -> Iterator[Fault]:
             near = nearest(node.verdict, book.verdicts)
             message = f"the verdict `{node.verdict}` is not declared under verdicts:{near}"
             yield Fault((*where, "verdict"), message)
-        for role in ("blame", "confidence", "explains"):
-            name = getattr(node, role)
-            if name and name not in facts:
-                yield _unknown_fact((*where, role), name, facts, 0)
+        for role, place, name in roles(node):
+            if role == "confidence" and name not in {*book.weights, *facts}:
+                message = f"unknown weight `{name}`{nearest(name, book.weights)}"
+                yield Fault((*where, *place), message)
+            elif role != "confidence" and name not in facts:
+                yield _unknown_fact((*where, *place), name, facts, 0)
     for name in book.verdicts:
         if name not in reached:
             message = f"no leaf of the tree concludes `{name}`"
@@ -77,29 +98,81 @@ def _walked(tree: Node) -> Iterator[Fault]:
     waiting = [(("tree",), tree, frozenset(), frozenset())]
     while waiting:
         where, node, asked, empty = waiting.pop()
-        said = [((*where, "say"), node.say or "")]
+        yield from _said(node, where, empty)
         if isinstance(node, Leaf):
-            yield from _quotes(said, empty)
             continue
         if node.fact in asked:
             message = f"the way here has already asked about `{node.fact}`: one branch is dead"
             yield Fault((*where, "test"), message)
-        yield from _quotes(said, empty)
-        yield from _quotes([((*where, "ask"), node.ask)], empty | {node.fact})
+        yield from _quotes((*where, "ask"), node.ask, empty | {node.fact})
         for answer, branch in node.branches.items():
             none = answer == "unknown" or (answer == "yes") is node.yes_if_empty
             gone = empty | {node.fact} if none else empty
             waiting.append(((*where, f"if_{answer}"), branch, asked | {node.fact}, gone))
 
 
-def _quotes(said: list[tuple[Path, str]], empty: frozenset[str]) -> Iterator[Fault]:
-    """Sentences that quote rows of facts that have none there, or may have none."""
-    for where, text in said:
+def _said(node: Node, where: Path, empty: frozenset[str]) -> Iterator[Fault]:
+    """What a node says of facts that have no rows there, unless it is said only if they have."""
+    for n, said in enumerate(node.say):
         with suppress(TemplateError):
-            for slot in parse_template(text).slots:
-                if slot.name in empty and slot.columns:
-                    message = f"`{slot.name}` has no rows here to quote, or may have none"
-                    yield Fault(where, message, offset=slot.offset, length=slot.length)
+            condition = parse_condition(said.when)
+            for term in condition.terms:
+                if term.wants_rows and term.fact in empty:
+                    message = f"`{term.fact}` has no rows here, or may have none: never said"
+                    place = (*where, "say", n, "when")
+                    yield Fault(place, message, offset=term.offset, length=len(term.fact))
+            gone = empty | {term.fact for term in condition.terms if not term.wants_rows}
+            yield from _quotes((*where, "say", n, "text"), said.text, gone)
+
+
+def _quotes(where: Path, text: str, empty: frozenset[str]) -> Iterator[Fault]:
+    """Quotes of rows of facts that have none there, or may have none."""
+    with suppress(TemplateError):
+        for slot in parse_template(text).slots:
+            if slot.name in empty and slot.columns:
+                message = f"`{slot.name}` has no rows here to quote, or may have none"
+                yield Fault(where, message, offset=slot.offset, length=slot.length)
+
+
+def _choices(book: RulebookFile) -> Iterator[Fault]:
+    """Texts that are never reached, and lists that may leave nothing to say."""
+    for where, choices in choices_of(book):
+        for n, one in enumerate(choices):
+            last = n == len(choices) - 1
+            if one.when is None and not last:
+                yield Fault((*where, n), "without `when` it is always taken: what follows never is")
+            if one.when is not None and last and isinstance(one, Said):
+                yield Fault((*where, n), "the last text must have no `when`: it is said otherwise")
+
+
+def _conditions(book: RulebookFile) -> Iterator[Fault]:
+    for where, when in conditions(book):
+        try:
+            terms = parse_condition(when).terms
+        except TemplateError as error:
+            yield Fault(where, str(error), offset=error.offset, length=error.length)
+            continue
+        for term in terms:
+            if term.fact not in book.facts:
+                yield _unknown_fact(where, term.fact, book.facts, term.offset)
+            if term.param is not None and term.param not in book.params:
+                message = f"unknown parameter `{term.param}`{nearest(term.param, book.params)}"
+                at = when.index(term.param, term.offset + len(term.fact))
+                yield Fault(where, message, offset=at, length=len(term.param))
+
+
+def _weights(book: RulebookFile) -> Iterator[Fault]:
+    counted = {name for _, node in nodes(book.tree) for _, _, name in roles(node)}
+    for name, weight in book.weights.items():
+        if name not in counted:
+            yield Fault(("weights", name), f"no leaf counts the weight `{name}`", on_key=True)
+        for n, one in enumerate(weight):
+            known = book.facts if "." in one.value else book.params
+            value = one.value.partition(".")[0]
+            if value not in known:
+                kind = "fact" if "." in one.value else "parameter"
+                message = f"unknown {kind} `{value}`{nearest(value, known)}"
+                yield Fault(("weights", name, n, "value"), message)
 
 
 def _sentences(book: RulebookFile) -> Iterator[Fault]:

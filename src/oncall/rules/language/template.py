@@ -109,18 +109,19 @@ class Template:
     def render_advice(self, values: Mapping[str, Any]) -> str:
         """As `render`; what stands in backticks may be typed into a shell, so there a value is one
         word of a command, and elsewhere no value begins a command."""
-        shown = ""
+        shown = own = ""  # `own`: without values, whose quotes are not the sentence's
         for part in self.parts:
             if isinstance(part, str):
                 shown += part
+                own += part
                 continue
             value = _show(part, values[part.name])
-            if shown.count("`") % 2 == 0:
+            if own.count("`") % 2 == 0:
                 shown += value.replace("`", "'")
             elif part.filters == _OF_A_COMMAND:
                 shown += value
             else:
-                shown += _argument(value, part.noun, shown.rpartition("`")[2])
+                shown += _argument(value, part.noun, own.rpartition("`")[2])
         return self._sentence(shown)
 
     def _sentence(self, shown: str) -> str:
@@ -243,11 +244,13 @@ def plain(value: Any, column: str = "") -> str:
 
 
 def _argument(value: str, noun: str, command: str) -> str:
-    """A value as one argument at the end of `command`, or `noun` in capitals where that cannot be:
-    what the sentence itself quotes takes only what needs no quotes."""
-    word = shell_word(value, noun)
+    """A value as one argument in `command`, or `noun` in capitals where that cannot be or nothing
+    is known. What the sentence itself quotes, and what ssh hands to another shell, takes only what
+    needs no quotes."""
+    word = noun.upper() if value == UNKNOWN else shell_word(value, noun)
     in_quotes = any(command.count(mark) % 2 for mark in "'\"")
-    return noun.upper() if "`" in word or (in_quotes and word != value) else word
+    as_it_is = in_quotes or command.lstrip().startswith("ssh ")
+    return noun.upper() if "`" in word or (as_it_is and word != value) else word
 
 
 def _command(value: Any) -> str:

@@ -3,7 +3,7 @@
     tests:
       - name: rank 3 never enters
         given: {ops: [{rank: 0-2, seq: 8}, {rank: 3, seq: 7, ended_ns: "2 s"}]}
-        expect: {verdict: H1, blame: [3], path: [no]}
+        expect: {verdict: H1, blame: [3], path: {all_entered: no}}
 
 A row stands for many: `0-2,5` in a whole-number column is a row for each, `{rank}` in any text is
 the row's own value, and columns that measure take quantities (`400 s`, `64 MiB`).
@@ -30,7 +30,7 @@ from oncall.evidence.schema import BY_NAME, Column
 from oncall.lab import simulated_evidence
 from oncall.rules.language.load import TEST_SUFFIX, load_file, rulebook_files
 from oncall.rules.language.positions import Fault, Path, Source, read_source, read_yaml
-from oncall.rules.language.rulebook import NO_VERDICT, Rulebook
+from oncall.rules.language.rulebook import NO_VERDICT, Question, Rulebook, nodes
 from oncall.rules.language.shape import (
     ANYTHING,
     NAME,
@@ -62,8 +62,10 @@ class Expected:
 
     verdict: str = key(TEXT)
     blame: tuple[int | str, ...] | None = key(Items(_LABEL), default=None)
-    path: tuple[Answer, ...] | None = key(
-        Items(Choice(get_args(Answer))), "The answers, in order.", default=None
+    path: dict[str, Answer] | None = key(
+        Named(Choice(get_args(Answer)), NAME),
+        "The questions asked, by name and in order, with their answers.",
+        default=None,
     )
     says: str | None = key(TEXT, "A part of some sentence of the story.", default=None)
 
@@ -195,6 +197,18 @@ def _faults(tests: TestFile, rulebook: Rulebook) -> Iterator[Fault]:
                 near = nearest(one.verdict, verdicts)
                 message = f"{rulebook.name} has no verdict `{one.verdict}`{near}"
                 yield Fault((*where, "expect", number, "verdict"), message)
+            place = (*where, "expect", number, "path")
+            yield from _path_faults(place, list(one.path or {}), rulebook)
+
+
+def _path_faults(where: Path, names: list[str], rulebook: Rulebook) -> Iterator[Fault]:
+    """Names of a path that no question has."""
+    questions = [node.name for _, node in nodes(rulebook.book.tree) if isinstance(node, Question)]
+    for name in names:
+        if name not in questions:
+            near = nearest(name, questions)
+            message = f"{rulebook.name} asks no question `{name}`{near}"
+            yield Fault((*where, name), message, on_key=True)
 
 
 def _unknown_table(where: Path, table: str) -> Fault:

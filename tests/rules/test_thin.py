@@ -1,0 +1,40 @@
+"""Shipped rulebooks are read at night: thin facts, shallow trees, no table in a sentence."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from oncall.evidence.relations import REGISTRY
+from oncall.evidence.schema import BY_NAME
+from oncall.rules.language.load import load_rulebooks, shipped_folder
+from oncall.rules.language.rulebook import Node, Question, Rulebook, sentences
+
+LINES, COLUMNS, LEVELS = 12, 120, 6
+THICK = {"hang", "slow", "stages", "pulse"}  # still to be thinned
+RULEBOOKS = load_rulebooks([shipped_folder()])
+
+
+def levels(node: Node) -> int:
+    branches = node.branches.values() if isinstance(node, Question) else ()
+    return 1 + max(map(levels, branches)) if branches else 0
+
+
+@pytest.mark.parametrize(
+    "book", [book for book in RULEBOOKS if book.name not in THICK], ids=lambda book: str(book.name)
+)
+def test_facts_are_thin_and_trees_shallow(book: Rulebook) -> None:
+    for name, sql in book.book.facts.items():
+        lines = sql.strip().splitlines()
+        assert len(lines) <= LINES, name
+        assert max(map(len, lines)) <= COLUMNS - len("    "), name
+    assert levels(book.book.tree) <= LEVELS
+
+
+@pytest.mark.parametrize("book", RULEBOOKS, ids=lambda book: str(book.name))
+def test_no_sentence_names_a_table(book: Rulebook) -> None:
+    tables = {name for name in (*BY_NAME, *REGISTRY) if "_" in name}
+    for _, text in sentences(book.book):
+        words = set(re.findall(r"\w+", re.sub(r"\{\{.*?\}\}|`.*?`", "", text)))
+        assert not words & tables, text
