@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.report.stages.timeline import Box, Lane
-from oncall.tui.models import stages as model
 from oncall.tui.models.lanes import BLOCKS
+from oncall.tui.screens.stages import model
 
 from ..iterations import MS, SLOW, stages_view, timeline
 
