@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import oncall.analysis  # noqa: F401 - registers the relations
-from oncall.cli.diagnose import drawings_of
 from oncall.core.diagnosis import Coverage, Diagnosis, SkippedRule, Stack
 from oncall.core.errors import ExitCode, UsageError
 from oncall.diagnose import diagnose, exit_code
 from oncall.evidence.incident import Incident
 from oncall.evidence.relations import REGISTRY
+from oncall.render.text.drawings import drawings_of
 from oncall.rules.language.load import parse
 from oncall.rules.language.rulebook import Rulebook
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from oncall.console.network import Opened
 from oncall.console.opening import open_recording
 from oncall.console.session import Session
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.simulate.network import NetworkFault, NetworkScenario, simulate_network
+from oncall.views.network.collective import Opened
 
 PAUSED_NIC = {
     "job": "j", "node": "n3", "nic": "mlx5_0", "port": 1,

@@ -162,7 +162,8 @@ def diagnose(
             incident, rulebooks, job, min_coverage=min_coverage, set_aside=read.skipped
         )
         if explain:
-            from oncall.report.encoding import is_plain
+            from oncall.render.text.drawings import drawings_of
+            from oncall.render.text.encoding import is_plain
 
             plain = is_plain(sys.stdout.encoding)
             drawings = drawings_of(incident, diagnosis, plain=plain)
@@ -281,34 +282,6 @@ def _utc(at_ns: int) -> str:
     return datetime.fromtimestamp(at_ns / 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def drawings_of(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[str, list[str]]:
-    """What ranks transmitted, what pipelines did and what a network held up, as lines by the
-    finding that is about it. A picture that cannot be drawn is its reason: the report stands."""
-    import duckdb
-
-    from oncall.core.errors import Interrupted, short_reason
-    from oncall.core.printable import clean
-    from oncall.report.network import evidence as network
-    from oncall.report.stages import evidence as stages
-    from oncall.report.traffic import evidence as traffic
-
-    drawn: dict[str, list[str]] = {}
-    for kind, rulebooks in (
-        (traffic, (traffic.RULEBOOK,)),
-        (stages, (stages.RULEBOOK,)),
-        (network, network.RULEBOOKS),
-    ):
-        try:
-            drawn |= kind.drawings(incident, diagnosis, plain=plain)
-        except (Interrupted, duckdb.InterruptException):
-            raise
-        except Exception as error:
-            lines = [clean(f"not drawn: {short_reason(error)}")]
-            about = (one for one in diagnosis.findings if one.rulebook in rulebooks)
-            drawn |= {one.id: lines for one in about}
-    return drawn
-
-
 def written(
     diagnosis: Diagnosis,
     format: Format,  # noqa: A002
@@ -319,15 +292,15 @@ def written(
     """The report as text, Markdown or JSON; text as wide as the terminal."""
     match format:
         case Format.JSON:
-            from oncall.report.contract import to_json
+            from oncall.render.contract import to_json
 
             return to_json(diagnosis, explain=explain)
         case Format.MARKDOWN:
-            from oncall.report.markdown import to_markdown
+            from oncall.render.markdown import to_markdown
 
             return to_markdown(diagnosis, explain=explain, drawings=drawings)
         case Format.TEXT:
-            from oncall.report.text import WIDTH, to_text
+            from oncall.render.text.report import WIDTH, to_text
 
             terminal = sys.stdout.isatty()
             plain = "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb"

@@ -56,7 +56,7 @@ def doctor(
 
     Exit codes: 0 all is well, 1 something is wrong, 2 usage.
     """
-    from oncall.report import checkup
+    from oncall.render.text import checkup
 
     if hosts is None and inventory is None:
         from oncall.fleet.doctor_here import check_here

@@ -15,7 +15,7 @@ from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
-    from oncall.report.network.waiting import Step, WaitingGraph
+    from oncall.views.network.waiting import Step, WaitingGraph
 
 Evidence = Annotated[
     Path,
@@ -51,7 +51,7 @@ def _command(drawn: Callable[[Incident, WaitingGraph], Drawing]) -> Callable[...
     ) -> None:
         from oncall.cli.draw_stages import evidence_of
         from oncall.evidence import window
-        from oncall.report.network.evidence import find_collective, waiting_graph
+        from oncall.views.network.waiting import find_collective, waiting_graph
 
         if output is not None:
             check_target(output)
@@ -73,8 +73,8 @@ def waiting(_: Incident, graph: WaitingGraph) -> Drawing:
     A row is a sending rank. Of many ranks those are drawn that the critical path passes where it
     lost most, and those that waited for them; the rest is counted.
     """
-    from oncall.report.network.waiting_svg import waiting_svg
-    from oncall.report.network.waiting_text import waiting_lines
+    from oncall.render.svg.waiting import waiting_svg
+    from oncall.render.text.waiting import waiting_lines
 
     return Drawing(partial(waiting_lines, graph), partial(waiting_svg, graph))
 
@@ -87,9 +87,9 @@ def network(incident: Incident, graph: WaitingGraph) -> Drawing:
     It is the step of the critical path that lost most.
     """
     from oncall.analysis.network.network_paths import network_of
-    from oncall.report.network.topology_evidence import topology
-    from oncall.report.network.topology_svg import topology_svg
-    from oncall.report.network.topology_text import topology_lines
+    from oncall.render.svg.topology import topology_svg
+    from oncall.render.text.topology import topology_lines
+    from oncall.views.network.topology import topology
 
     shown = topology(incident, network_of(incident.con), graph.collective, _worst(graph))
     if shown is None or not shown.roots:
@@ -104,9 +104,9 @@ def provenance(incident: Incident, graph: WaitingGraph) -> Drawing:
     It is the step of the critical path that lost most.
     """
     from oncall.analysis.network.network_paths import network_of
-    from oncall.report.network.provenance_svg import provenance_svg
-    from oncall.report.network.provenance_text import provenance_lines
-    from oncall.report.network.step_evidence import provenance
+    from oncall.render.svg.provenance import provenance_svg
+    from oncall.render.text.provenance import provenance_lines
+    from oncall.views.network.provenance import provenance
 
     net, step = network_of(incident.con), _worst(graph)
     shown = provenance(incident, net, graph.collective, step)
@@ -131,6 +131,6 @@ def _worst(graph: WaitingGraph) -> Step:
 
 
 def _why(incident: Incident, graph: WaitingGraph) -> str:
-    from oncall.report.network.step_evidence import why_unseen
+    from oncall.views.network.provenance import why_unseen
 
     return why_unseen(incident, graph.collective, _worst(graph)) or "nothing is known of the way"

@@ -51,7 +51,7 @@ def traffic(
     marked; --map is then of the whole job. A .png is made by `rsvg-convert`, where it is installed.
     """  # fmt: skip
     from oncall.evidence.incident import Incident
-    from oncall.report.traffic.evidence import NO_TRAFFIC, has_traffic
+    from oncall.views.traffic.operations import NO_TRAFFIC, has_traffic
 
     if output is not None:
         check_target(output)
@@ -80,7 +80,9 @@ class _Wanted:
 
 
 def _curves(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Drawing:
-    from oncall.report.traffic import evidence, svg, text
+    from oncall.render.svg import traffic as svg
+    from oncall.render.text import traffic as text
+    from oncall.views.traffic import operations as evidence
 
     operation = None
     if wanted.comm is not None:
@@ -98,7 +100,9 @@ def _curves(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Dra
 
 
 def _map(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Drawing:
-    from oncall.report.traffic import evidence, svg, text
+    from oncall.render.svg import traffic as svg
+    from oncall.render.text import traffic as text
+    from oncall.views.traffic import operations as evidence
 
     operation = None
     if wanted.comm is not None and wanted.seq is not None:
@@ -109,7 +113,7 @@ def _map(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Drawin
 
 
 def _blamed(incident: Incident, finding: Finding | None) -> frozenset[int]:
-    from oncall.report.traffic.evidence import blamed_ranks
+    from oncall.views.traffic.operations import blamed_ranks
 
     return frozenset() if finding is None else blamed_ranks(incident, finding)
 
@@ -118,7 +122,7 @@ def _finding(incident: Incident, job: str | None, comm: int | None) -> Finding |
     """The first finding about traffic; of those on the communicator, if one is named."""
     from oncall.cli.rulebooks import rulebooks_in_force
     from oncall.diagnose import diagnose
-    from oncall.report.traffic.evidence import RULEBOOK
+    from oncall.views.traffic.operations import RULEBOOK
 
     read = rulebooks_in_force((), True, {})
     rulebooks = [book for book in read.in_force if book.name == RULEBOOK]

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from oncall.cli.commands import app
-from oncall.report import contract, schema
+from oncall.render import contract, schema
 from oncall.rules.language.schema import rulebook_schema
 
 _WIDTH = 80

@@ -20,6 +20,6 @@ def schema(
     format: Annotated[Format, typer.Option(help="What to print.")] = Format.TEXT,  # noqa: A002
 ) -> None:
     """Print what a rule's SQL may read: every evidence table and relation."""
-    from oncall.report import schema as pages
+    from oncall.render import schema as pages
 
     sys.stdout.write(pages.to_markdown() if format == Format.MARKDOWN else pages.to_text())

@@ -46,7 +46,7 @@ def run(
             "TERM to what it is, such as xterm-256color; `oncall diagnose` prints instead"
         )
     _calm()
-    from oncall.report.encoding import speaks_utf8
+    from oncall.render.text.encoding import speaks_utf8
     from oncall.tui.app import ConsoleApp
     from oncall.tui.drawing.themes import THEMES, usual_theme
     from oncall.tui.shell.keys import read_keymap

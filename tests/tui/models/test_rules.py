@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.console.world import DryRun, Problem, RuleLine, Table
+from oncall.console.world import DryRun, Problem, RuleLine
 from oncall.tui.models.highlight import spans
 from oncall.tui.screens.rules.buffer import Buffer
 from oncall.tui.screens.rules.editor import word_at
@@ -22,6 +22,7 @@ from oncall.tui.screens.rules.model import (
     result_items,
     rule_items,
 )
+from oncall.views.table import Table
 
 from ..fake_session import FakeSession
 from .test_incident import said

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.style import Style
@@ -104,7 +105,7 @@ def _needs_path(screen: LaneScreen) -> str | None:
 class LaneScreen(ConsoleScreen):
     """A strip of pictures, the lanes of one, and the bar under the cursor."""
 
-    CSS_PATH = "lanes.tcss"
+    CSS_PATH = Path(__file__).with_name("lanes.tcss")  # also of screens in other folders
     WORDS: ClassVar[Words]
     EMPTY: ClassVar[str]  # where such pictures come from, for who has none
 

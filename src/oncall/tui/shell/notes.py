@@ -14,7 +14,7 @@ from pathlib import Path
 
 from oncall.core.errors import BadInput
 from oncall.core.printable import clean, file_name
-from oncall.report.words import instant
+from oncall.views.words import instant
 
 
 @dataclass(frozen=True)

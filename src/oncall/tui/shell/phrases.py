@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from oncall.core.printable import clean, short
 from oncall.core.units import NS_PER_S, format_duration
-from oncall.report.words import instant, seen_phrase
-from oncall.tui.models.cells import cell_len
+from oncall.render.text.cells import cell_len
 from oncall.tui.shell.cursor import TimeCursor
 from oncall.tui.shell.state import State
+from oncall.views.words import instant, seen_phrase
 
 _STALE_S = 30.0
 

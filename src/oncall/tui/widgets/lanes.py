@@ -15,10 +15,10 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from oncall.render.text.cells import cut, padded
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import lanes as model
-from oncall.tui.models.cells import cut, padded
 from oncall.tui.models.lanes import AnyBar, AnyLane, Drawing
 from oncall.tui.widgets.line_list import LineList
 

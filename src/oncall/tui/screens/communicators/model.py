@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from oncall.console.world import CommunicatorSummary, CommunicatorView, RankState, World
 from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_rate
-from oncall.report.words import ranks_phrase
 from oncall.tui.drawing.states import STATES
+from oncall.views.words import ranks_phrase
 
 _DIGITS = re.compile(r"([0-9]+)")
 NOT_ENTERED, WAITING, DONE, UNKNOWN = range(4)

@@ -13,9 +13,9 @@ from textual.message import Message
 
 from oncall.console.world import CommunicatorView
 from oncall.core.units import NS_PER_S, format_duration
+from oncall.render.text.cells import cut, padded
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
-from oncall.tui.models.cells import cut, padded
 from oncall.tui.models.rates import BLOCKS, BLOCKS_ASCII, GAP, Scale, levels, nice_ceiling
 from oncall.tui.screens.communicators import model
 from oncall.tui.screens.communicators.model import MemberRow

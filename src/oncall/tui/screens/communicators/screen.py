@@ -11,13 +11,12 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 
-from oncall.console.traffic import TrafficView
 from oncall.console.world import CommunicatorSummary, CommunicatorView
 from oncall.core.printable import clean
-from oncall.report.traffic.evidence import NO_TRAFFIC
+from oncall.render.text.cells import cut, padded
 from oncall.tui.drawing.literal import LiteralText
+from oncall.tui.drawing.spans import styled
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
-from oncall.tui.models.cells import cut, padded
 from oncall.tui.screens.communicators import model
 from oncall.tui.screens.communicators.round_grid import LABEL, RoundGrid, RoundHeader
 from oncall.tui.screens.communicators.traffic import pane_lines
@@ -28,6 +27,8 @@ from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
 from oncall.tui.shell.state import State
 from oncall.tui.widgets.line_list import LineList
+from oncall.views.traffic.operation import TrafficView
+from oncall.views.traffic.operations import NO_TRAFFIC
 
 _WIDE = 120
 _REST_S = 0.12
@@ -210,7 +211,7 @@ class CommunicatorsScreen(ConsoleScreen):
         pane = self.query_one("#rounds").content_size
         height = pane.height - self.query_one(RoundGrid).size.height - 2
         lines = pane_lines(view, pane.width, height, plain=self.app.ascii_only)
-        self.query_one("#round", LiteralText).update(Text("\n".join(lines), no_wrap=True))
+        self.query_one("#round", LiteralText).update(styled(self.app, lines))
 
     def on_resize(self, event: object) -> None:
         super().on_resize(event)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oncall.console.world import Ranks, RankState
-from oncall.tui.models.cells import cell_len, padded
+from oncall.render.text.cells import cell_len, padded
 from oncall.tui.screens.fleet.model import Groups, Mask, counts_phrase, faults, grouped
 
 if TYPE_CHECKING:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from rich.style import Style
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
 from oncall.console.world import RankCard
+from oncall.render.text.spans import Line, line
 from oncall.tui.drawing.literal import LiteralText
-from oncall.tui.drawing.states import theme_style
-from oncall.tui.models.card import Line, card_lines
+from oncall.tui.drawing.spans import styled
+from oncall.tui.models.card import card_lines
 
 
 class RankCardPane(VerticalScroll, can_focus=False):
@@ -37,7 +36,7 @@ class RankCardPane(VerticalScroll, can_focus=False):
 
     def say(self, text: str) -> None:
         """Words in the card's place."""
-        self._card, self._lines = None, ((("muted", text),),)
+        self._card, self._lines = None, (line(text, "dim"),)
         self._draw()
 
     def on_resize(self) -> None:
@@ -52,15 +51,4 @@ class RankCardPane(VerticalScroll, can_focus=False):
             self._draw()
 
     def _draw(self) -> None:
-        styles = {
-            "heading": theme_style(self.app, "primary", bold=True),
-            "label": theme_style(self.app, "muted"),
-            "muted": theme_style(self.app, "muted"),
-            "text": Style(),
-        }
-        text = Text(no_wrap=True)
-        for line in self._lines:
-            for part, words in line:
-                text.append(words, styles[part])
-            text.append("\n")
-        self.query_one(LiteralText).update(text)
+        self.query_one(LiteralText).update(styled(self.app, self._lines))

@@ -18,9 +18,9 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from oncall.console.world import Ranks
+from oncall.render.text.cells import cell_len
 from oncall.tui.drawing.literal import literal_segment
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
-from oncall.tui.models.cells import cell_len
 from oncall.tui.screens.fleet.layout import (
     Layout,
     begins_at,

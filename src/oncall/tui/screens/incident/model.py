@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from oncall.console.world import World
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.printable import clean
-from oncall.report import words
 from oncall.tui.models.reading import Item, Paragraph, Role
+from oncall.views import words
 
 MOST_FOLDED = 60  # consequences listed under one root
 

@@ -13,8 +13,8 @@ from oncall.console.world import World
 from oncall.core.diagnosis import Diagnosis, Finding, Stack, Step
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
-from oncall.report import words
 from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
+from oncall.views import words
 
 MOST_FRAMES = 8
 

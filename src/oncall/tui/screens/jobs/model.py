@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from oncall.console.world import HostTrouble, JobLine
 from oncall.core.printable import short
-from oncall.report.words import instant
+from oncall.views.words import instant
 
 COLUMNS = ("job", "state", "nodes", "ranks", "last evidence")
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from rich.style import Style
 
-from oncall.report.network.step_evidence import Contributor
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.screens.network import model
 from oncall.tui.widgets.line_list import LineList
+from oncall.views.network.provenance import Contributor
 
 
 class NetworkFlows(LineList[Contributor]):

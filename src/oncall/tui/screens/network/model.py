@@ -7,24 +7,23 @@ from dataclasses import replace
 from textwrap import wrap
 from typing import Literal
 
-from oncall.console.network import NetworkView, NodeLatency, StepView
-from oncall.console.world import Table
 from oncall.core.units import format_duration
-from oncall.report.network.provenance_text import provenance_lines
-from oncall.report.network.step_evidence import Contributor
-from oncall.report.network.topology_text import tier_lines, title, way_lines
-from oncall.report.network.waiting import Collective, Lane, Step, WaitingGraph
-from oncall.report.network.waiting_text import title as waiting_title
-from oncall.report.network.waiting_text import wait_phrase
+from oncall.render.text.cells import cell_len, cut, padded
+from oncall.render.text.provenance import provenance_lines
+from oncall.render.text.spans import Line, ascii_units, line
+from oncall.render.text.topology import tier_lines, title, way_lines
+from oncall.render.text.waiting import title as waiting_title
+from oncall.render.text.waiting import wait_phrase
 from oncall.tui.models import lanes
 from oncall.tui.models.card import aligned
-from oncall.tui.models.cells import cell_len, cut, padded
 from oncall.tui.models.lanes import Look, Strip
+from oncall.views.network.collective import NetworkView, NodeLatency, StepView
+from oncall.views.network.provenance import Contributor
+from oncall.views.network.waiting import Collective, Lane, Step, WaitingGraph
+from oncall.views.table import Table
 
 Pane = Literal["way", "map", "ports"]
 PANES: tuple[Pane, ...] = ("way", "map", "ports")
-# Of a topology: links that were paused, where waiting begins, and devices between.
-PAUSES, ROOT, ON_THE_WAY = r"[┃━┏┓┗┛▲▼]+", r"\[\S+\]", r"(?<= )\([^\s().]+\)(?=\s|$)"
 _MOST_ROWS = 60
 _BAR = 10
 
@@ -112,33 +111,30 @@ def waits_line(step: Step) -> str:
 
 def step_lines(
     view: StepView, pane: Pane, width: int, height: int, *, plain: bool = False
-) -> list[str]:
+) -> list[Line]:
     """What the switches tell of a step: the way port by port, the topology with it, or the flows
     at each port; all of them where there is room."""
     if view.why_not is not None:
-        return wrap(f"{view.why_not[0].upper()}{view.why_not[1:]}.", width)
+        return [line(text) for text in wrap(f"{view.why_not[0].upper()}{view.why_not[1:]}.", width)]
     ways = _panes(view, width, plain)
-    whole = [line for name in PANES for line in (*ways[name], "")]
+    whole = [one for name in PANES for one in (*ways[name], Line())]
     if len(whole) <= height or (pane == "way" and not ways[pane]):
         return whole
     if pane == "way" and len(ways["way"]) + len(ways["map"]) < height:
-        return [*ways["way"], "", *ways["map"]]
-    return ways[pane] or ["Nothing of it was reported."]
+        return [*ways["way"], Line(), *ways["map"]]
+    return ways[pane] or [line("Nothing of it was reported.")]
 
 
-def _panes(view: StepView, width: int, plain: bool) -> dict[Pane, list[str]]:
+def _panes(view: StepView, width: int, plain: bool) -> dict[Pane, list[Line]]:
     shown, graph = view.topology, view.provenance
-    found: dict[Pane, list[str]] = {"way": [], "map": [], "ports": []}
+    found: dict[Pane, list[Line]] = {"way": [], "map": [], "ports": []}
     if shown is not None:
-        says = [line for text in title(shown) for line in wrap(text, width)]
+        says = [line(part) for text in title(shown) for part in wrap(text, width)]
         found["way"] = [*says, *way_lines(shown, width, plain=plain)]
         found["map"] = tier_lines(shown, width, plain=plain)
     if graph is not None:
         found["ports"] = provenance_lines(graph, width, plain=plain)
-    return {
-        name: [line.replace("µs", "us") if plain else line for line in lines]
-        for name, lines in found.items()
-    }
+    return {name: ascii_units(lines) if plain else lines for name, lines in found.items()}
 
 
 def row_lines(table: Table, width: int) -> list[str]:

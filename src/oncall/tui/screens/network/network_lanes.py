@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.style import Style
 
-from oncall.report.network.cells import GLYPHS, PLAIN, Run, lane_runs
-from oncall.report.network.waiting import Lane, Step, WaitingGraph
-from oncall.report.network.waiting_text import axis, lane_name
+from oncall.render.text.step_cells import GLYPHS, PLAIN, Run, lane_runs
+from oncall.render.text.waiting import axis, lane_name
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.screens.network import model
 from oncall.tui.widgets.lanes import Lanes
+from oncall.views.network.waiting import Lane, Step, WaitingGraph
 
 
 class NetworkLanes(Lanes[WaitingGraph, Lane, Step]):

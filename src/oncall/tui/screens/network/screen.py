@@ -10,13 +10,12 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 
-from oncall.console.network import NetworkView, Opened, StepView
-from oncall.console.world import Table
-from oncall.report.network.waiting import Lane, Step, WaitingGraph
-from oncall.report.network.waiting_text import waiting_lines
+from oncall.render.text.cells import cut
+from oncall.render.text.spans import line, plain_lines
+from oncall.render.text.waiting import waiting_lines
 from oncall.tui.drawing.literal import LiteralText
+from oncall.tui.drawing.spans import styled
 from oncall.tui.drawing.states import theme_style
-from oncall.tui.models.cells import cut
 from oncall.tui.models.lanes import Strip
 from oncall.tui.screens.lanes import LaneScreen, Words, lane_actions, needs_picture
 from oncall.tui.screens.network import model
@@ -25,6 +24,9 @@ from oncall.tui.screens.network.network_lanes import NetworkLanes
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.messages import Copy
 from oncall.tui.widgets.line_list import LineList
+from oncall.views.network.collective import NetworkView, Opened, StepView
+from oncall.views.network.waiting import Lane, Step, WaitingGraph
+from oncall.views.table import Table
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
@@ -166,25 +168,13 @@ class NetworkScreen(LaneScreen):
 
     def tell_bar(self, lane: Lane, bar: Step, answer: StepView | None) -> Text:  # noqa: ARG002
         width, height = self.card_width, self.query_one("#card", VerticalScroll).size.height - 2
-        heading, marked = (
-            theme_style(self.app, variable, bold=True) for variable in ("primary", "state-blamed")
-        )
-        text = Text(no_wrap=True)
-        text.append(f"{cut(model.step_line(bar), width)}\n", heading)
-        for line in wrap(model.waits_line(bar), width):
-            text.append(f"{line}\n", theme_style(self.app, "muted"))
-        lines: list[str] = []
+        lines = [line(cut(model.step_line(bar), width), "heading")]
+        lines += [line(text, "dim") for text in wrap(model.waits_line(bar), width)]
         if self._rows is not None:
-            lines = model.row_lines(self._rows, width)
+            lines += map(line, model.row_lines(self._rows, width))
         elif answer is not None:
-            lines = model.step_lines(answer, self._pane, width, height, plain=self.app.ascii_only)
-        for line in lines:
-            text.append(f"{line}\n", marked if line.startswith(("▶", ">")) else "")
-        if self._rows is None:
-            text.highlight_regex(model.PAUSES, marked)
-            text.highlight_regex(model.ROOT, marked)
-            text.highlight_regex(model.ON_THE_WAY, theme_style(self.app, "warning"))
-        return text
+            lines += model.step_lines(answer, self._pane, width, height, plain=self.app.ascii_only)
+        return styled(self.app, lines)
 
     def on_line_list_moved(self, message: LineList.Moved) -> None:
         super().on_line_list_moved(message)
@@ -220,7 +210,7 @@ class NetworkScreen(LaneScreen):
         return (
             Copy("t", "text", told),
             Copy("s", f"step {step.step}", model.step_line(step)),
-            Copy("g", "graph", "\n".join(waiting_lines(self.view.graph, 100))),
+            Copy("g", "graph", "\n".join(plain_lines(waiting_lines(self.view.graph, 100)))),
         )
 
     def leave(self) -> bool:

@@ -11,13 +11,13 @@ from textual.widget import Widget
 
 from oncall.console.world import Series
 from oncall.core.printable import clean
-from oncall.report.words import instant
+from oncall.render.text.cells import cut, padded
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import rates as model
-from oncall.tui.models.cells import cut, padded
 from oncall.tui.models.rates import Kind, Scale
 from oncall.tui.widgets.line_list import LineList
+from oncall.views.words import instant
 
 _NUMBER = 14  # columns of the number with its unit
 _SIDE = 2  # columns of the mark on which side of the usual it lies

@@ -6,7 +6,7 @@ from oncall.tui.screens.rules import drafts
 from oncall.tui.screens.rules.buffer import Buffer
 
 
-class Desk:
+class DraftStore:
     """Buffers by name; `open` is the one in the editor."""
 
     def __init__(self) -> None:

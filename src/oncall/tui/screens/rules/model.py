@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from oncall.console.world import DryRun, Problem, RuleLine, Table
+from oncall.console.world import DryRun, Problem, RuleLine
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
-from oncall.report import words
 from oncall.tui.models.reading import Item, Paragraph, Role, line, readable, text
+from oncall.views import words
+from oncall.views.table import Table
 
 _NEW = "not saved yet"
 _FACTS = re.compile(r"^facts:\s*(#.*)?$")

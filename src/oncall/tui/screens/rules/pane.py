@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import TextArea
 
-from oncall.console.world import DryRun, Problem, Table
+from oncall.console.world import DryRun, Problem
 from oncall.core.errors import RulebookError
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.models.reading import Item
@@ -21,6 +21,7 @@ from oncall.tui.screens.rules.editor import RuleEditor
 from oncall.tui.screens.rules.outcome import Outcome
 from oncall.tui.widgets.reading_list import ReadingList
 from oncall.tui.widgets.roles import role_styles
+from oncall.views.table import Table
 
 
 class RulePane(Vertical):

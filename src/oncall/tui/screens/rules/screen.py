@@ -106,9 +106,9 @@ class RulesScreen(WatchingScreen):
             self._rule_list.focus()
 
     def _list(self) -> None:
-        unsaved = self._desk.unsaved()
-        if self._desk.open is not None and not self._path(self._desk.open):
-            unsaved.append(self._desk.open)  # saved just now, and not listed yet
+        unsaved = self._drafts.unsaved()
+        if self._drafts.open is not None and not self._path(self._drafts.open):
+            unsaved.append(self._drafts.open)  # saved just now, and not listed yet
         items = model.rule_items(self._rules, dict.fromkeys(unsaved), self.state.filter)
         self._rule_list.show(items)
 
@@ -126,24 +126,24 @@ class RulesScreen(WatchingScreen):
 
     def _put(self, buffer: Buffer) -> None:
         """What is known of a rulebook has changed."""
-        if self._desk.put(buffer):
+        if self._drafts.put(buffer):
             self._list()
-        if buffer.name == self._desk.open:
+        if buffer.name == self._drafts.open:
             self._tell()
 
     def _load(self, name: str) -> None:
         """Into the editor: what is typed of it already, else what the session has."""
-        if name == self._desk.open:
+        if name == self._drafts.open:
             return
-        if buffer := self._desk.of(name):
+        if buffer := self._drafts.of(name):
             self._enter(buffer)
         elif any(rule.name == name for rule in self._rules):
             self.ask("text", lambda session: (name, session.rule_text(name)))
-        elif buffer := self._desk.read(name, None):
+        elif buffer := self._drafts.read(name, None):
             self._enter(buffer)
 
     def _enter(self, buffer: Buffer) -> None:
-        self._desk.open = buffer.name
+        self._drafts.open = buffer.name
         self._put(buffer)
         self._pane.load(buffer, self._path(buffer.name))
         if buffer.problems is None:
@@ -151,13 +151,13 @@ class RulesScreen(WatchingScreen):
 
     def _keep_draft(self) -> None:
         try:
-            self._desk.keep_draft()
+            self._drafts.keep_draft()
         except OncallError as error:
             self.tell(str(error))
 
     def on_unmount(self) -> None:
         with suppress(OncallError):  # there is no line left to say it in
-            self._desk.keep_draft()
+            self._drafts.keep_draft()
 
     # ------------------------------------------------------- what the reader does
 
@@ -219,7 +219,7 @@ class RulesScreen(WatchingScreen):
             return
         self._keep_draft()
         if key == "d":
-            self._desk.forget(buffer.name)
+            self._drafts.forget(buffer.name)
             self._load(buffer.name)
             self._list()
         self._to_list()
@@ -250,7 +250,7 @@ class RulesScreen(WatchingScreen):
             if name:
                 self.ask("new", lambda each: (name.strip(), each.new_rule(name.strip())))
 
-        taken = {rule.name for rule in self._rules} | set(self._desk.unsaved())
+        taken = {rule.name for rule in self._rules} | set(self._drafts.unsaved())
         hint = "A name of lower-case letters, digits, - and _."
         problem = partial(model.problem_of_name, taken)
         self.app.push_screen(Prompt("new rule", hint=hint, problem_of=problem), left)
@@ -274,7 +274,7 @@ class RulesScreen(WatchingScreen):
             case changed, (name, said) if changed.startswith("changed "):
                 self._read_anew(name, said)
             case "text", (name, said):
-                if buffer := self._desk.read(name, said):
+                if buffer := self._drafts.read(name, said):
                     self._enter(buffer)
                     if buffer.unsaved:
                         self.tell(f"{name}: the draft that was kept; esc offers to drop it")
@@ -292,18 +292,18 @@ class RulesScreen(WatchingScreen):
                 self.show_trial(message)
 
     def _checked(self, asked: Buffer, problems: tuple[Problem, ...]) -> None:
-        if buffer := self._desk.of(asked.name):
+        if buffer := self._drafts.of(asked.name):
             self._put(buffer.checked(asked.text, problems))
         if self.buffer and asked.name == self.buffer.name:
             self._pane.show_problems(self.buffer)
 
     def _tried(self, asked: Buffer, run: DryRun) -> None:
-        if buffer := self._desk.of(asked.name):
+        if buffer := self._drafts.of(asked.name):
             self._put(buffer.dry_run(asked.text, run))
         self._pane.show_dry_run(run, saving=asked.text == self._saving)
 
     def _saved(self, asked: Buffer, path: str) -> None:
-        if buffer := self._desk.of(asked.name):
+        if buffer := self._drafts.of(asked.name):
             self._put(buffer.written(asked.text))
             self._keep_draft()
         self._pane.show_saved(path)

@@ -7,7 +7,7 @@ from typing import Any
 
 from oncall.console.session import Session
 from oncall.tui.screens.rules.buffer import Buffer
-from oncall.tui.screens.rules.draft_store import Desk
+from oncall.tui.screens.rules.draft_store import DraftStore
 from oncall.tui.screens.rules.pane import RulePane
 from oncall.tui.shell.messages import Answered
 from oncall.tui.shell.screen import ConsoleScreen
@@ -18,12 +18,12 @@ class TrialScreen(ConsoleScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._desk = Desk()
+        self._drafts = DraftStore()
 
     @property
     def buffer(self) -> Buffer | None:
         """The rulebook in the editor."""
-        return self._desk.buffer
+        return self._drafts.buffer
 
     def fact(self) -> str | None:
         """The fact that the cursor of the editor is in."""

@@ -59,15 +59,15 @@ class WatchingScreen(TrialScreen):
 
     def _changed_outside(self, name: str) -> None:
         """What is typed stays; a text that was only looked at is read anew."""
-        buffer = self._desk.of(name)
+        buffer = self._drafts.of(name)
         if buffer is not None and not buffer.unsaved:
             self.ask(f"changed {name}", lambda session: (name, session.rule_text(name)), "")
 
     def _read_anew(self, name: str, said: str) -> None:
-        buffer = self._desk.of(name)
+        buffer = self._drafts.of(name)
         if buffer is None or buffer.unsaved or buffer.saved == said:
             return
-        was_open = self._desk.open == name
-        self._desk.forget(name)
+        was_open = self._drafts.open == name
+        self._drafts.forget(name)
         if was_open:
             self._enter(Buffer(name, said, said))

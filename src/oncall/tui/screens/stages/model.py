@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from oncall.console.stages import StagesView, TaskCard
 from oncall.core.units import format_duration
-from oncall.report.stages.text import excess_ns, length_phrase
-from oncall.report.stages.timeline import COMPUTE, TRANSFERS, Box, Lane, Timeline
+from oncall.render.text.cells import cell_len, padded
+from oncall.render.text.spans import Line, Span, line
+from oncall.render.text.stages import excess_ns, length_phrase
 from oncall.tui.models import lanes
-from oncall.tui.models.card import Line, aligned
-from oncall.tui.models.cells import cell_len, cut, padded
+from oncall.tui.models.card import aligned
 from oncall.tui.models.lanes import Look, Strip
+from oncall.views.stages.iteration import StagesView, TaskCard
+from oncall.views.stages.timeline import COMPUTE, TRANSFERS, Box, Lane, Timeline
 
 _MOST_CALLS = 60
 _LONGEST = 3.0  # times the usual, where the strip's scale ends: a warm-up must not flatten the rest
@@ -126,35 +127,26 @@ def task_lines(
     lane: Lane, box: Box, timeline: Timeline, card: TaskCard | None, width: int
 ) -> tuple[Line, ...]:
     """A task, cut to `width` columns: what the timeline knows, then what the card adds."""
-    return tuple(_cut(line, width) for line in _lines(lane, box, timeline, card))
+    return tuple(one.cut(width) for one in _lines(lane, box, timeline, card))
 
 
 def _lines(lane: Lane, box: Box, timeline: Timeline, card: TaskCard | None) -> Iterator[Line]:
-    yield (("heading", box_line(lane, box)),)
-    yield (("muted", " · ".join(box_remarks(box, timeline))),)
+    yield line(box_line(lane, box), "heading")
+    yield line(" · ".join(box_remarks(box, timeline)), "dim")
     if card is None:
         return
     widest = max((cell_len(label) for label, _ in card.facts), default=0)
     before = ""
     for label, value in card.facts:
         shown = "" if label == before else label
-        yield ("label", padded(shown, widest) + "  "), ("text", value)
+        yield Line((Span(padded(shown, widest) + "  ", "label"), Span(value)))
         before = label
-    yield ()
+    yield Line()
     if not card.calls.rows:
-        yield (("muted", "Its calls were not recorded, or not fetched from its node."),)
+        yield line("Its calls were not recorded, or not fetched from its node.", "dim")
         return
-    yield (("heading", "Calls it made, as they came"),)
-    for number, line in enumerate(aligned(card.calls, _MOST_CALLS)):
-        yield (("label" if not number else "text", line),)
+    yield line("Calls it made, as they came", "heading")
+    for number, text in enumerate(aligned(card.calls, _MOST_CALLS)):
+        yield line(text, "text" if number else "label")
     if (more := card.calls.total - min(len(card.calls.rows), _MOST_CALLS)) > 0:
-        yield (("muted", f"and {more:,} more"),)
-
-
-def _cut(line: Line, width: int) -> Line:
-    parts, left = [], width
-    for part, text in line:
-        text = cut(text, left)
-        parts.append((part, text))
-        left -= cell_len(text)
-    return tuple(parts)
+        yield line(f"and {more:,} more", "dim")

@@ -6,18 +6,16 @@ from collections.abc import Callable, Iterable
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 
-from oncall.console.stages import StagesView, TaskCard
 from oncall.core.units import format_duration
-from oncall.report.stages.cells import GLYPHS, PLAIN
-from oncall.report.stages.text import blamed_sentences, timeline_lines, title
-from oncall.report.stages.timeline import Box, Lane, Timeline
+from oncall.render.text.spans import plain_lines
+from oncall.render.text.stage_cells import GLYPHS, PLAIN
+from oncall.render.text.stages import blamed_sentences, timeline_lines, title
 from oncall.tui.drawing.literal import LiteralText
-from oncall.tui.drawing.states import theme_style
+from oncall.tui.drawing.spans import styled
 from oncall.tui.models.lanes import Strip
 from oncall.tui.screens.lanes import LaneScreen, Words, lane_actions, needs_picture
 from oncall.tui.screens.stages import model
@@ -25,6 +23,8 @@ from oncall.tui.screens.stages.stage_lanes import StageLanes
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.messages import Copy
+from oncall.views.stages.iteration import StagesView, TaskCard
+from oncall.views.stages.timeline import Box, Lane, Timeline
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
@@ -132,18 +132,8 @@ class StagesScreen(LaneScreen):
         return (answer.rank, answer.iteration, answer.box) == here
 
     def tell_bar(self, lane: Lane, bar: Box, answer: TaskCard | None) -> Text:
-        styles = {
-            "heading": theme_style(self.app, "primary", bold=True),
-            "label": theme_style(self.app, "muted"),
-            "muted": theme_style(self.app, "muted"),
-            "text": Style(),
-        }
-        text = Text(no_wrap=True)
-        for line in model.task_lines(lane, bar, self.view.timeline, answer, self.card_width):
-            for part, words in line:
-                text.append(words, styles[part])
-            text.append("\n")
-        return text
+        lines = model.task_lines(lane, bar, self.view.timeline, answer, self.card_width)
+        return styled(self.app, lines)
 
     # ----------------------------------------------------------------- actions
 
@@ -155,7 +145,7 @@ class StagesScreen(LaneScreen):
         row, bar = self.lanes.row, self.lanes.bar
         if not self.has_view or row is None or bar is None:
             return ()
-        lines: list[str] = timeline_lines(self.view.timeline, 100)
+        lines = plain_lines(timeline_lines(self.view.timeline, 100))
         return (
             Copy("t", "task", model.box_line(row, bar)),
             Copy("i", "iteration", "\n".join(lines)),

@@ -8,9 +8,12 @@ from rich.style import Style
 from textual.color import Color
 from textual.widget import Widget
 
-from oncall.report.stages.cells import GLYPHS, PLAIN, Run, lane_runs
-from oncall.report.stages.text import axis, excess_ns, lane_name
-from oncall.report.stages.timeline import (
+from oncall.render.text.stage_cells import GLYPHS, PLAIN, Run, lane_runs
+from oncall.render.text.stages import axis, excess_ns, lane_name
+from oncall.tui.drawing.states import theme_style
+from oncall.tui.screens.stages import model
+from oncall.tui.widgets.lanes import Lanes
+from oncall.views.stages.timeline import (
     COMPUTE,
     LETTERS,
     TRANSFERS,
@@ -19,9 +22,6 @@ from oncall.report.stages.timeline import (
     Timeline,
     idle_share,
 )
-from oncall.tui.drawing.states import theme_style
-from oncall.tui.screens.stages import model
-from oncall.tui.widgets.lanes import Lanes
 
 _REDUCTIONS = ("gradients", "parameters", "embedding")
 _FAINT = 0.35  # of a colour, for what is off the critical path
