@@ -11,8 +11,8 @@ from textual.widget import AwaitMount
 
 from oncall.core.units import format_bytes
 from oncall.tui.shell.messages import Copy, Question
-from oncall.tui.shell.prompt import Choice
 from oncall.tui.shell.screen import screen_in_sight
+from oncall.tui.widgets.prompt import Choice
 
 if TYPE_CHECKING:
     from oncall.tui.shell.console import Console

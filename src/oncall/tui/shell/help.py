@@ -16,7 +16,7 @@ from oncall.tui.drawing.literal import LiteralText, literal
 from oncall.tui.drawing.states import STATES, state_styles
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.keys import key_phrase, keys_by_id
-from oncall.tui.shell.overlay import Overlay
+from oncall.tui.widgets.overlay import Overlay
 
 if TYPE_CHECKING:
     from oncall.tui.shell.screen import ConsoleScreen

@@ -14,8 +14,8 @@ from oncall.core.errors import OncallError
 from oncall.core.printable import file_name, typed
 from oncall.tui.shell.messages import Question
 from oncall.tui.shell.notes import Note, add_note, notes_file, read_notes, to_markdown
-from oncall.tui.shell.prompt import Prompt
 from oncall.tui.shell.screen import screen_in_sight
+from oncall.tui.widgets.prompt import Prompt
 from oncall.views.words import instant
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from textual.widget import AwaitMount
 from oncall.core.errors import UsageError
 from oncall.tui.shell.goto import KINDS, Target, parse_target
 from oncall.tui.shell.messages import GoTo
-from oncall.tui.shell.prompt import Prompt
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.screen import screen_in_sight
+from oncall.tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
     from oncall.tui.shell.console import Console

@@ -13,7 +13,7 @@ from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import short
 from oncall.tui.drawing.literal import LiteralText, literal
 from oncall.tui.shell.messages import PROBE, Answered, Question, Refused
-from oncall.tui.shell.overlay import Overlay
+from oncall.tui.widgets.overlay import Overlay
 
 if TYPE_CHECKING:
     from oncall.tui.shell.console import Console
