@@ -27,8 +27,9 @@ from statistics import median
 
 import numpy as np
 
-from oncall.console.world import JobLine, Moment, RankCard, Ranks, RankState, Table, World
+from oncall.console.world import JobLine, Moment, RankCard, Ranks, RankState, World
 from oncall.core.diagnosis import Coverage, Diagnosis
+from oncall.views.table import Table
 
 RANKS = (4096, 16_384)
 SIZES = ((80, 24), (200, 60))

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from oncall.console.stages import stages_of
 from oncall.core.units import format_duration
-from oncall.report.stages import evidence
-from oncall.report.stages.chrome_trace import chrome_trace
-from oncall.report.stages.svg import timeline_svg
-from oncall.report.stages.text import timeline_lines
+from oncall.render.chrome_trace import chrome_trace
+from oncall.render.svg.stages import timeline_svg
+from oncall.render.text.stages import timeline_lines
+from oncall.views.stages import iterations as evidence
+from oncall.views.stages.iteration import stages_of
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 WORLDS = ("2,4,8", "8,16,8", "8,16,32")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from oncall.cli.diagnose import drawings_of
 from oncall.core.diagnosis import Coverage, Diagnosis, SkippedRule, Stack
 from oncall.core.errors import ExitCode, UsageError
 from oncall.diagnose import diagnose, exit_code
 from oncall.evidence.incident import Incident
 from oncall.evidence.registry import all_relations
+from oncall.render.text.drawings import drawings_of
 from oncall.rules.language.load import parse
 from oncall.rules.language.rulebook import Rulebook
 

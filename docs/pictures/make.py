@@ -17,15 +17,15 @@ from pathlib import Path
 from oncall.analysis.network.network_paths import network_of
 from oncall.console.opening import open_recording
 from oncall.evidence.incident import Incident
-from oncall.report.network.evidence import find_collective, waiting_graph
-from oncall.report.network.provenance_svg import provenance_svg
-from oncall.report.network.step_evidence import provenance
-from oncall.report.network.topology_evidence import topology
-from oncall.report.network.topology_svg import topology_svg
-from oncall.report.network.waiting_svg import waiting_svg
-from oncall.report.stages.evidence import timeline
-from oncall.report.stages.svg import timeline_svg
+from oncall.render.svg.provenance import provenance_svg
+from oncall.render.svg.stages import timeline_svg
+from oncall.render.svg.topology import topology_svg
+from oncall.render.svg.waiting import waiting_svg
 from oncall.tui.app import ConsoleApp
+from oncall.views.network.provenance import provenance
+from oncall.views.network.topology import topology
+from oncall.views.network.waiting import find_collective, waiting_graph
+from oncall.views.stages.iterations import timeline
 from oncall_lab import write
 from oncall_lab.simulation import load, simulate
 

@@ -17,7 +17,7 @@ from oncall.cli.instant import parse_instant
 from oncall.cli.main import main
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
-from oncall.report.contract import schema
+from oncall.render.contract import schema
 
 S = 10**9
 START_NS = 1_795_142_520 * S  # 2026-11-20 02:42:00 UTC

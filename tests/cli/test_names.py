@@ -21,12 +21,12 @@ from oncall.core.diagnosis import Diagnosis
 from oncall.core.printable import LONGEST_LINE
 from oncall.diagnose import diagnose
 from oncall.evidence.incident import Incident
-from oncall.report.contract import to_json
-from oncall.report.markdown import to_markdown
-from oncall.report.text import to_text
-from oncall.report.words import next_parts
+from oncall.render.contract import to_json
+from oncall.render.markdown import to_markdown
+from oncall.render.text.report import to_text
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.rules.language.rulebook import Rulebook
+from oncall.views.words import next_parts
 
 from ..hostile import ALL_BUT_LONG, LONG, PIECES, jobs_of, save_hostile, unsafe_in
 

@@ -14,7 +14,7 @@ from oncall.cli.main import main
 from oncall.console.recording import RecordingSession
 from oncall.console.shelf import Shelf
 from oncall.core.units import NS_PER_S
-from oncall.report.contract import schema
+from oncall.render.contract import schema
 from oncall.rules.language.load import shipped_folder
 from oncall_lab import TrainingFault, TrainingScenario, simulate, write
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from oncall.console.network import Opened
 from oncall.console.opening import open_recording
 from oncall.console.session import Session
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
+from oncall.views.network.collective import Opened
 from oncall_lab.network import NetworkFault, NetworkScenario, simulate_network
 
 PAUSED_NIC = {

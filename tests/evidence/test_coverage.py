@@ -9,7 +9,7 @@ import pytest
 from oncall.core.diagnosis import UNPLACED, Gap
 from oncall.evidence.coverage import measure
 from oncall.evidence.incident import Incident
-from oncall.report.words import seen_phrase
+from oncall.views.words import seen_phrase
 
 
 @pytest.fixture

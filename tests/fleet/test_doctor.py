@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oncall.fleet.doctor import Checkup, Trouble, troubles
 from oncall.fleet.doctor_here import Check, check_here
 from oncall.fleet.transport import Clock
-from oncall.report.checkup import fleet_json, fleet_text, here_text
+from oncall.render.text.checkup import fleet_json, fleet_text, here_text
 
 _NOW_NS = 1_800_000_000 * 10**9
 _WELL: dict[str, Any] = {

@@ -29,8 +29,8 @@ from oncall.node.ping.stamped_socket import StampedSocket
 from oncall.node.store.parts import ReceivedPart
 from oncall.node.store.probe_request import ProbeRequest, ProbeTarget, parse_probe
 from oncall.node.store.wire import WireError
-from oncall.report import probe as report
-from oncall.report.probe_summary import summarise
+from oncall.render.text import probe as report
+from oncall.render.text.probe_summary import summarise
 
 NODES = ("gpu001", "gpu002", "gpu003")
 NODE = (sys.executable, "-m", "oncall.cli.node", "serve", "--sealed")

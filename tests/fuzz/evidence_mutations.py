@@ -27,8 +27,7 @@ from typing import Any
 import duckdb
 import jsonschema
 
-from oncall.cli.diagnose import drawings_of
-from oncall.console import card, communicators, network, ranks, rates, stages, traffic, world
+from oncall.console import card, communicators, ranks, rates, world
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import ExitCode, OncallError
 from oncall.diagnose import diagnose, exit_code
@@ -36,19 +35,23 @@ from oncall.evidence.incident import Incident
 from oncall.evidence.readable import readable
 from oncall.evidence.registry import all_relations
 from oncall.evidence.schema import BY_NAME, Column
-from oncall.report.contract import document, schema, to_json
-from oncall.report.markdown import to_markdown
-from oncall.report.network import evidence as network_evidence
-from oncall.report.network.waiting_svg import waiting_svg
-from oncall.report.stages import evidence as stages_evidence
-from oncall.report.stages.svg import timeline_svg
-from oncall.report.text import to_text
-from oncall.report.traffic import evidence as traffic_evidence
-from oncall.report.traffic.svg import map_svg
+from oncall.render.contract import document, schema, to_json
+from oncall.render.markdown import to_markdown
+from oncall.render.svg.stages import timeline_svg
+from oncall.render.svg.traffic import map_svg
+from oncall.render.svg.waiting import waiting_svg
+from oncall.render.text.drawings import drawings_of
+from oncall.render.text.report import to_text
 from oncall.rules.authoring.testing import test_files
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.language.tests_file import evidence, load_tests
+from oncall.views.network import collective as network
+from oncall.views.network import waiting as network_evidence
+from oncall.views.stages import iteration as stages
+from oncall.views.stages import iterations as stages_evidence
+from oncall.views.traffic import operation as traffic
+from oncall.views.traffic import operations as traffic_evidence
 
 MOST_MUTATIONS = 6
 BROKEN_SHARE = 0.2  # of seeds in which a relation fails whatever the evidence

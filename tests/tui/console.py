@@ -21,7 +21,7 @@ from typing import Any
 from textual.pilot import Pilot
 
 from oncall.tui.app import ConsoleApp
-from oncall.tui.workers import SessionThread
+from oncall.tui.shell.workers import SessionThread
 
 from .fake_session import FakeSession
 from .worlds import LAST_NS

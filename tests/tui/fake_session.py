@@ -16,10 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from oncall.console.network import NetworkView, Opened, StepView
 from oncall.console.session import Lane
-from oncall.console.stages import StagesView, TaskCard
-from oncall.console.traffic import TrafficView
 from oncall.console.world import (
     CommunicatorView,
     DryRun,
@@ -31,12 +28,15 @@ from oncall.console.world import (
     RuleLine,
     Series,
     StepRows,
-    Table,
     World,
 )
 from oncall.core.errors import OncallError, UsageError
-from oncall.report.network.waiting import Collective, Step
-from oncall.report.stages.timeline import Box
+from oncall.views.network.collective import NetworkView, Opened, StepView
+from oncall.views.network.waiting import Collective, Step
+from oncall.views.stages.iteration import StagesView, TaskCard
+from oncall.views.stages.timeline import Box
+from oncall.views.table import Table
+from oncall.views.traffic.operation import TrafficView
 
 from .iterations import LAST, stages_view, task_card
 from .networks import network_rows, network_view, step_view

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncall.console.network import NetworkView, NodeLatency, Opened, StepView
-from oncall.console.world import Table
 from oncall.core.errors import UsageError
-from oncall.report.network.provenance import (
+from oncall.views.network.collective import NetworkView, NodeLatency, Opened, StepView
+from oncall.views.network.provenance import (
+    Contributor,
     FlowEdge,
     FlowNode,
     PortEdge,
     PortNode,
     Provenance,
 )
-from oncall.report.network.step_evidence import Contributor
-from oncall.report.network.topology import Cable, Device, Hop, Role, Root, Topology
-from oncall.report.network.waiting import Collective, Lane, Step, WaitingGraph
+from oncall.views.network.topology import Cable, Device, Hop, Role, Root, Topology
+from oncall.views.network.waiting import Collective, Lane, Step, WaitingGraph
+from oncall.views.table import Table
 
 from .worlds import DP, FIRST_NS, JOB
 

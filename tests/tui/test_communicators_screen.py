@@ -9,8 +9,8 @@ from textual.widgets import Static
 
 from oncall.console.world import World
 from oncall.core.errors import UsageError
-from oncall.tui.screens.communicators import CommunicatorList
-from oncall.tui.widgets.round_grid import RoundGrid
+from oncall.tui.screens.communicators.round_grid import RoundGrid
+from oncall.tui.screens.communicators.screen import CommunicatorList
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

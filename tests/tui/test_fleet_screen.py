@@ -9,8 +9,8 @@ import pytest
 
 from oncall.console.world import RankState, World
 from oncall.core.errors import UsageError
-from oncall.tui.widgets.rank_card import RankCardPane
-from oncall.tui.widgets.rank_grid import RankGrid
+from oncall.tui.screens.fleet.rank_card import RankCardPane
+from oncall.tui.screens.fleet.rank_grid import RankGrid
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

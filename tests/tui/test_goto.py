@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from oncall.core.errors import UsageError
-from oncall.tui.goto import Target, parse_target
+from oncall.tui.shell.goto import Target, parse_target
 
 END = datetime(2026, 11, 20, 0, 30, tzinfo=UTC)
 END_NS = int(END.timestamp()) * 10**9

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from oncall.rules.site_folder import site_folder
-from oncall.tui.keys import read_keymap
+from oncall.tui.drawing.themes import THEMES
 from oncall.tui.run import _actions
-from oncall.tui.themes import THEMES
+from oncall.tui.shell.keys import read_keymap
 from oncall_lab.simulation import load
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -8,8 +8,8 @@ import pytest
 
 from oncall.core.diagnosis import Blame
 from oncall.core.errors import UsageError
+from oncall.tui.screens.incident.step_pane import StepPane
 from oncall.tui.widgets.reading_list import ReadingList
-from oncall.tui.widgets.step_pane import StepPane
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from oncall.core.errors import BadInput
-from oncall.tui.keeping import problem_of_target
-from oncall.tui.notes import Note, add_note, notes_file, read_notes, to_markdown
+from oncall.tui.shell.keeping import problem_of_target
+from oncall.tui.shell.notes import Note, add_note, notes_file, read_notes, to_markdown
 
 from .console import console, piloted
 from .fake_session import FakeSession

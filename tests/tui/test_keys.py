@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oncall.tui.keys import key_phrase, read_keymap
 from oncall.tui.run import _actions, _chosen_theme
+from oncall.tui.shell.keys import key_phrase, read_keymap
 
 
 def test_a_later_file_overrides_an_earlier_one(tmp_path: Path) -> None:

@@ -16,7 +16,13 @@ from textual.color import Color
 
 import oncall.tui
 from oncall.core.printable import LONGEST_LINE
-from oncall.tui.literal import HarmlessFilter, LiteralTable, LiteralText, literal, literal_segment
+from oncall.tui.drawing.literal import (
+    HarmlessFilter,
+    LiteralTable,
+    LiteralText,
+    literal,
+    literal_segment,
+)
 
 from ..hostile import PIECES, unsafe_in
 from .console import piloted
@@ -37,7 +43,7 @@ _LITERAL = frozenset({"literal", "literal_content"})
 
 
 def _faults(path: Path) -> Iterator[str]:
-    """What shows text by another way than oncall.tui.literal, with its line."""
+    """What shows text by another way than oncall.tui.drawing.literal, with its line."""
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.ImportFrom(module="textual.widgets", names=names):

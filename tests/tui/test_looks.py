@@ -13,10 +13,10 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from oncall.console.world import RankState
-from oncall.tui.clipboard import osc52
-from oncall.tui.glyphs import to_ascii
-from oncall.tui.states import STATES, state_styles
-from oncall.tui.themes import THEMES, usual_theme
+from oncall.tui.drawing.glyphs import to_ascii
+from oncall.tui.drawing.states import STATES, state_styles
+from oncall.tui.drawing.themes import THEMES, usual_theme
+from oncall.tui.shell.clipboard import osc52
 
 from .console import console, piloted
 

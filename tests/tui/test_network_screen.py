@@ -6,8 +6,8 @@ import pytest
 from textual.widgets import Static
 
 from oncall.core.errors import UsageError
-from oncall.tui.widgets.network_flows import NetworkFlows
-from oncall.tui.widgets.network_lanes import NetworkLanes
+from oncall.tui.screens.network.flows import NetworkFlows
+from oncall.tui.screens.network.network_lanes import NetworkLanes
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

@@ -8,8 +8,8 @@ from dataclasses import replace
 from oncall.console.world import HostAnswer, World
 from oncall.core.diagnosis import Blame
 from oncall.core.errors import UsageError
-from oncall.tui.messages import PROBE
-from oncall.tui.probing import ProbeScreen
+from oncall.tui.shell.messages import PROBE
+from oncall.tui.shell.probing import ProbeScreen
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

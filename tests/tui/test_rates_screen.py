@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from oncall.console.world import Series
 from oncall.core.errors import UsageError
-from oncall.tui.widgets.rate_line import RateChart, RateList
+from oncall.tui.screens.rates.rate_line import RateChart, RateList
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

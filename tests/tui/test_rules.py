@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from oncall.core.errors import Problem, RulebookError, UsageError
-from oncall.tui import drafts
-from oncall.tui.screens.rules_watching import WatchingScreen
-from oncall.tui.widgets.rule_editor import RuleEditor
+from oncall.tui.screens.rules import drafts
+from oncall.tui.screens.rules.editor import RuleEditor
+from oncall.tui.screens.rules.watching import WatchingScreen
 
 from .console import Running, console, piloted
 from .fake_session import RULE, FakeSession

@@ -6,7 +6,7 @@ import pytest
 from textual.widgets import Static
 
 from oncall.core.errors import UsageError
-from oncall.tui.widgets.stage_lanes import StageLanes
+from oncall.tui.screens.stages.stage_lanes import StageLanes
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

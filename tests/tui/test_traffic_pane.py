@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from oncall.console.traffic import TrafficView
 from oncall.console.world import CommunicatorView
-from oncall.report.traffic.rate_curves import Operation, OperationTraffic, Sender
-from oncall.report.traffic.traffic_map import TrafficMap
+from oncall.views.traffic.operation import TrafficView
+from oncall.views.traffic.rate_curves import Operation, OperationTraffic, Sender
+from oncall.views.traffic.traffic_map import TrafficMap
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession

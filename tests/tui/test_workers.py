@@ -11,8 +11,8 @@ from textual.message import Message
 from textual.message_pump import MessagePump
 
 from oncall.core.errors import UsageError
-from oncall.tui.messages import Answered, Busy, Question, Refused
-from oncall.tui.workers import SessionThread
+from oncall.tui.shell.messages import Answered, Busy, Question, Refused
+from oncall.tui.shell.workers import SessionThread
 
 from .fake_session import FakeSession
 

@@ -18,8 +18,8 @@ from textual.pilot import Pilot, WaitForScreenTimeout
 
 from oncall.console.opening import open_recording
 from oncall.tui.app import ConsoleApp
-from oncall.tui.keys import keys_by_id
-from oncall.tui.registry import SCREENS
+from oncall.tui.shell.keys import keys_by_id
+from oncall.tui.shell.registry import SCREENS
 
 _DEADLINE_S = 240.0  # on a busy machine; at rest a screen takes tenths of a second
 _QUIET = 3

@@ -164,7 +164,8 @@ def diagnose(
             incident, rulebooks, job, min_coverage=min_coverage, set_aside=read.skipped
         )
         if explain:
-            from oncall.report.encoding import is_plain
+            from oncall.render.text.drawings import drawings_of
+            from oncall.render.text.encoding import is_plain
 
             plain = is_plain(sys.stdout.encoding)
             drawings = drawings_of(incident, diagnosis, plain=plain)
@@ -283,30 +284,6 @@ def _utc(at_ns: int) -> str:
     return datetime.fromtimestamp(at_ns / 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def drawings_of(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[str, list[str]]:
-    """Drawings of traffic, pipelines and networks, as lines by the id of their finding. A drawing
-    that fails becomes its reason, so that the report is still printed."""
-    import duckdb
-
-    from oncall.core.errors import Interrupted, short_reason
-    from oncall.core.printable import clean
-    from oncall.report.network import evidence as network
-    from oncall.report.stages import evidence as stages
-    from oncall.report.traffic import evidence as traffic
-
-    drawn: dict[str, list[str]] = {}
-    for kind in (traffic, stages, network):
-        try:
-            drawn |= kind.drawings(incident, diagnosis, plain=plain)
-        except (Interrupted, duckdb.InterruptException):
-            raise
-        except Exception as error:
-            lines = [clean(f"not drawn: {short_reason(error)}")]
-            about = (one for one in diagnosis.findings if one.picture == kind.PICTURE)
-            drawn |= {one.id: lines for one in about}
-    return drawn
-
-
 def written(
     diagnosis: Diagnosis,
     format: Format,  # noqa: A002
@@ -317,15 +294,15 @@ def written(
     """The report as text (as wide as the terminal), Markdown or JSON."""
     match format:
         case Format.JSON:
-            from oncall.report.contract import to_json
+            from oncall.render.contract import to_json
 
             return to_json(diagnosis, explain=explain)
         case Format.MARKDOWN:
-            from oncall.report.markdown import to_markdown
+            from oncall.render.markdown import to_markdown
 
             return to_markdown(diagnosis, explain=explain, drawings=drawings)
         case Format.TEXT:
-            from oncall.report.text import WIDTH, to_text
+            from oncall.render.text.report import WIDTH, to_text
 
             terminal = sys.stdout.isatty()
             plain = "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb"

@@ -57,7 +57,7 @@ def doctor(
 
     Exits with 1 if a check failed.
     """
-    from oncall.report import checkup
+    from oncall.render.text import checkup
 
     if hosts is None and inventory is None:
         from oncall.fleet.doctor_here import check_here

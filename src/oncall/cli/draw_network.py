@@ -15,7 +15,7 @@ from oncall.core.errors import UsageError
 
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
-    from oncall.report.network.waiting import Step, WaitingGraph
+    from oncall.views.network.waiting import Step, WaitingGraph
 
 Evidence = Annotated[
     Path,
@@ -55,7 +55,7 @@ def _command(drawn: Callable[[Incident, WaitingGraph], Drawing]) -> Callable[...
     ) -> None:
         from oncall.cli.draw_stages import evidence_of
         from oncall.evidence import window
-        from oncall.report.network.evidence import find_collective, waiting_graph
+        from oncall.views.network.waiting import find_collective, waiting_graph
 
         if output is not None:
             check_target(output)
@@ -77,8 +77,8 @@ def waiting(_: Incident, graph: WaitingGraph) -> Drawing:
     Each row is a sending rank; the critical path is marked. With many ranks, draws those where
     the critical path lost the most time and those that waited for them, and counts the rest.
     """
-    from oncall.report.network.waiting_svg import waiting_svg
-    from oncall.report.network.waiting_text import waiting_lines
+    from oncall.render.svg.waiting import waiting_svg
+    from oncall.render.text.waiting import waiting_lines
 
     return Drawing(partial(waiting_lines, graph), partial(waiting_svg, graph))
 
@@ -91,9 +91,9 @@ def network(incident: Incident, graph: WaitingGraph) -> Drawing:
     most time.
     """
     from oncall.analysis.network.network_paths import network_of
-    from oncall.report.network.topology_evidence import topology
-    from oncall.report.network.topology_svg import topology_svg
-    from oncall.report.network.topology_text import topology_lines
+    from oncall.render.svg.topology import topology_svg
+    from oncall.render.text.topology import topology_lines
+    from oncall.views.network.topology import topology
 
     shown = topology(incident, network_of(incident.con), graph.collective, _worst(graph))
     if shown is None or not shown.roots:
@@ -109,9 +109,9 @@ def provenance(incident: Incident, graph: WaitingGraph) -> Drawing:
     those ports waited for, and the flows through them.
     """
     from oncall.analysis.network.network_paths import network_of
-    from oncall.report.network.provenance_svg import provenance_svg
-    from oncall.report.network.provenance_text import provenance_lines
-    from oncall.report.network.step_evidence import provenance
+    from oncall.render.svg.provenance import provenance_svg
+    from oncall.render.text.provenance import provenance_lines
+    from oncall.views.network.provenance import provenance
 
     net, step = network_of(incident.con), _worst(graph)
     shown = provenance(incident, net, graph.collective, step)
@@ -137,7 +137,7 @@ def _worst(graph: WaitingGraph) -> Step:
 
 def _no_path(incident: Incident, graph: WaitingGraph) -> str:
     """Why the step's path through the network is unknown."""
-    from oncall.report.network.step_evidence import why_unseen
+    from oncall.views.network.provenance import why_unseen
 
     unseen = why_unseen(incident, graph.collective, _worst(graph))
     return unseen or "no data about the path of the step through the network"

@@ -66,9 +66,9 @@ def stages(
     iterations unless you give --iteration.
     """
     from oncall.evidence import window
-    from oncall.report.stages.evidence import timeline
-    from oncall.report.stages.svg import timeline_svg
-    from oncall.report.stages.text import timeline_lines
+    from oncall.render.svg.stages import timeline_svg
+    from oncall.render.text.stages import timeline_lines
+    from oncall.views.stages.iterations import timeline
 
     if output is not None:
         check_target(output, (SVG, PNG, _DOT, _GRAPH))
@@ -100,7 +100,7 @@ def _write_graph(
     incident: Incident, output: Path, iteration: int | None, pipelines: list[int] | None
 ) -> None:
     if output.name.endswith(_TRACE):
-        from oncall.report.stages.chrome_trace import chrome_trace
+        from oncall.render.chrome_trace import chrome_trace
 
         if pipelines:
             raise UsageError("--pipeline: a .trace.json always contains all pipelines")
@@ -110,7 +110,7 @@ def _write_graph(
             file.write(first)
             file.writelines(pieces)
         return
-    from oncall.report.stages.trace_graph import graph_dot, graph_json, read_graph
+    from oncall.render.trace_graph import graph_dot, graph_json, read_graph
 
     graph = read_graph(incident, iteration, pipelines or None)
     written = graph_dot(graph) if output.suffix == _DOT else graph_json(graph)

@@ -58,7 +58,7 @@ def traffic(
     ranks; --map then covers the whole job. Writing a .png needs `rsvg-convert`.
     """
     from oncall.evidence.incident import Incident
-    from oncall.report.traffic.evidence import NO_TRAFFIC, has_traffic
+    from oncall.views.traffic.operations import NO_TRAFFIC, has_traffic
 
     if output is not None:
         check_target(output)
@@ -87,7 +87,9 @@ class _Wanted:
 
 
 def _curves(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Drawing:
-    from oncall.report.traffic import evidence, svg, text
+    from oncall.render.svg import traffic as svg
+    from oncall.render.text import traffic as text
+    from oncall.views.traffic import operations as evidence
 
     operation = None
     if wanted.comm is not None:
@@ -105,7 +107,9 @@ def _curves(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Dra
 
 
 def _map(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Drawing:
-    from oncall.report.traffic import evidence, svg, text
+    from oncall.render.svg import traffic as svg
+    from oncall.render.text import traffic as text
+    from oncall.views.traffic import operations as evidence
 
     operation = None
     if wanted.comm is not None and wanted.seq is not None:
@@ -116,7 +120,7 @@ def _map(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Drawin
 
 
 def _blamed(incident: Incident, finding: Finding | None) -> frozenset[int]:
-    from oncall.report.traffic.evidence import blamed_ranks
+    from oncall.views.traffic.operations import blamed_ranks
 
     return frozenset() if finding is None else blamed_ranks(incident, finding)
 
@@ -125,7 +129,7 @@ def _finding(incident: Incident, job: str | None, comm: int | None) -> Finding |
     """The first finding about traffic, on the given communicator if any."""
     from oncall.cli.rulebooks import rulebooks_in_force
     from oncall.diagnose import diagnose
-    from oncall.report.traffic.evidence import PICTURE
+    from oncall.views.traffic.operations import PICTURE
 
     read = rulebooks_in_force((), True, {})
     rulebooks = [book for book in read.in_force if book.book.draw == PICTURE]

@@ -9,8 +9,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from oncall.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from oncall.render.text.spans import Line
 
 SVG, PNG = ".svg", ".png"
 
@@ -19,7 +23,7 @@ SVG, PNG = ".svg", ".png"
 class Drawing:
     """A drawing, rendered on demand as text, `lines(width=, plain=)`, or as an SVG."""
 
-    lines: Callable[..., list[str]]
+    lines: Callable[..., list[Line]]
     svg: Callable[[], str]
 
 
@@ -41,7 +45,7 @@ def show(drawing: Drawing, output: Path | None) -> None:
     plain, width = terminal()
     with drawable():
         lines = drawing.lines(width=width, plain=plain)
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write("\n".join(map(str, lines)) + "\n")
 
 
 def check_target(output: Path, suffixes: Sequence[str] = (SVG, PNG)) -> None:
@@ -70,8 +74,8 @@ def write_picture(output: Path, svg: str) -> None:
 
 def terminal() -> tuple[bool, int]:
     """Whether the terminal shows only ASCII, and its width."""
-    from oncall.report.encoding import is_plain
-    from oncall.report.text import WIDTH
+    from oncall.render.text.encoding import is_plain
+    from oncall.render.text.report import WIDTH
 
     wide = min(shutil.get_terminal_size((WIDTH, 24)).columns, 160) if sys.stdout.isatty() else WIDTH
     return is_plain(sys.stdout.encoding), wide

@@ -85,8 +85,8 @@ def probe(
     from oncall.cli.diagnose import check_target
     from oncall.fleet.merge import add_probes, probe_rows
     from oncall.fleet.probe import ProbeOrder
-    from oncall.report import probe as report
-    from oncall.report.probe_summary import summarise
+    from oncall.render.text import probe as report
+    from oncall.render.text.probe_summary import summarise
 
     with ExitStack() as stack:
         known: Incident | None = None

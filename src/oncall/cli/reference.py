@@ -15,7 +15,7 @@ import typer
 
 from oncall.cli.commands import app
 from oncall.node.common import options_page
-from oncall.report import contract, schema
+from oncall.render import contract, schema
 from oncall.rules.language.schema import rulebook_schema
 
 _WIDTH = 80

@@ -20,6 +20,6 @@ def schema(
     format: Annotated[Format, typer.Option(help="Output format.")] = Format.TEXT,  # noqa: A002
 ) -> None:
     """Print the tables and relations that SQL in rules can read."""
-    from oncall.report import schema as pages
+    from oncall.render import schema as pages
 
     sys.stdout.write(pages.to_markdown() if format == Format.MARKDOWN else pages.to_text())

@@ -10,12 +10,13 @@ import numpy as np
 
 from oncall.console import readings
 from oncall.console.communicators import label
-from oncall.console.world import RankCard, Ranks, RankState, Table, World
+from oncall.console.world import RankCard, Ranks, RankState, World
 from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, format_duration
 from oncall.evidence.incident import Incident
-from oncall.report.words import instant
+from oncall.views.table import Table
+from oncall.views.words import instant
 
 RELATIONS = ("members", "operations", "frontier")
 MOST_OPERATIONS = 30

@@ -10,7 +10,6 @@ import duckdb
 import numpy as np
 
 from oncall.console.ranks import told_round
-from oncall.console.traffic import is_measured
 from oncall.console.world import CommunicatorSummary, CommunicatorView
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import UsageError
@@ -18,7 +17,8 @@ from oncall.core.nodeset import fold_ranks
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
 from oncall.evidence.incident import Incident
-from oncall.report.words import names_phrase, ranks_phrase
+from oncall.views.traffic.operation import is_measured
+from oncall.views.words import names_phrase, ranks_phrase
 
 if TYPE_CHECKING:
     from oncall.console.world import Ints

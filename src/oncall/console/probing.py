@@ -13,8 +13,8 @@ from oncall.evidence.incident import Incident
 from oncall.fleet.merge import add_probes, probe_rows
 from oncall.fleet.outcome import Outcome
 from oncall.fleet.probe import Probed, why_not_probed
-from oncall.report import probe as report
-from oncall.report.probe_summary import summarise
+from oncall.render.text import probe as report
+from oncall.render.text.probe_summary import summarise
 
 _MOST_SUSPECTS = 8
 _PEERS = 8  # of the suspects: what is usual is told by nodes that nobody suspects

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oncall.console.world import DryRun, StepRows, Table
+from oncall.console.world import DryRun, StepRows
 from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError, UsageError
 from oncall.evidence.incident import Incident
-from oncall.report.words import case_phrase, who
 from oncall.rules.engine import engine
 from oncall.rules.engine.evaluate import Case, Evaluation, FactFailed
 from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.language.template import hex_id
+from oncall.views.table import Table
+from oncall.views.words import case_phrase, who
 
 MOST_ROWS = 200
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from oncall.console.world import Ranks, RankState
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.evidence.incident import Incident
-from oncall.report.words import roots
+from oncall.views.words import roots
 
 if TYPE_CHECKING:
     from oncall.console.world import Ints

@@ -19,8 +19,8 @@ from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
-from oncall.report.words import roots
 from oncall.rules.language.rulebook import Rulebook
+from oncall.views.words import roots
 
 KINDS = ("suspects", "ranks", "nics")
 MOST_SERIES = 32

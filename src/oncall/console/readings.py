@@ -9,7 +9,7 @@ import duckdb
 
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, format_number, format_rate
-from oncall.report.words import instant
+from oncall.views.words import instant
 
 RELATIONS = ("gpu_states", "nic_rates", "host_states", "process_rates", "node_events")
 MOST_EVENTS = 3

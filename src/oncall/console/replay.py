@@ -18,22 +18,12 @@ import duckdb
 from oncall.console.cancellation import Cancellation, Task
 from oncall.console.card import card_of
 from oncall.console.communicators import summaries_of, view_of
-from oncall.console.network import (
-    NetworkView,
-    Opened,
-    StepView,
-    network_rows,
-    network_view,
-    step_view,
-)
 from oncall.console.questions import dry_run, fact_rows, step_rows
 from oncall.console.ranks import ranks_of
 from oncall.console.rates import series_of
 from oncall.console.session import Lane
 from oncall.console.shared import Shared
 from oncall.console.shelf import Shelf
-from oncall.console.stages import StagesView, TaskCard, stages_of, task_of
-from oncall.console.traffic import TrafficView, traffic_of
 from oncall.console.world import (
     CommunicatorView,
     DryRun,
@@ -46,7 +36,6 @@ from oncall.console.world import (
     RuleLine,
     Series,
     StepRows,
-    Table,
     World,
 )
 from oncall.core.errors import OncallError, UsageError, short_reason
@@ -55,10 +44,21 @@ from oncall.diagnose import diagnose, judges, with_failures
 from oncall.evidence.incident import Incident
 from oncall.evidence.job_configuration import apply_training
 from oncall.evidence.readable import readable
-from oncall.report.network.waiting import Collective, Step
-from oncall.report.stages.timeline import Box
 from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.site import Rulebooks
+from oncall.views.network.collective import (
+    NetworkView,
+    Opened,
+    StepView,
+    network_rows,
+    network_view,
+    step_view,
+)
+from oncall.views.network.waiting import Collective, Step
+from oncall.views.stages.iteration import StagesView, TaskCard, stages_of, task_of
+from oncall.views.stages.timeline import Box
+from oncall.views.table import Table
+from oncall.views.traffic.operation import TrafficView, traffic_of
 
 UNANSWERABLE = "the evidence cannot answer that"
 

@@ -14,17 +14,17 @@ def written(diagnosis: Diagnosis, style: str, notes: str = "") -> str:
     kept = "\n".join(clean_lines(notes)).strip()
     match style:
         case "json":
-            from oncall.report.contract import to_json
+            from oncall.render.contract import to_json
 
             return to_json(diagnosis, explain=True)
         case "markdown":
-            from oncall.report.markdown import to_markdown
+            from oncall.render.markdown import to_markdown
 
             return to_markdown(diagnosis, explain=True) + (
                 f"\n## Notes\n\n{kept}\n" if kept else ""
             )
         case "text":
-            from oncall.report.text import to_text
+            from oncall.render.text.report import to_text
 
             return to_text(diagnosis) + (f"\nNotes\n\n{kept}\n" if kept else "")
     raise UsageError(f"`{style}` is no style of a report; choose one of {', '.join(STYLES)}")

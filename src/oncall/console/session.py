@@ -12,9 +12,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Protocol
 
-from oncall.console.network import NetworkView, Opened, StepView
-from oncall.console.stages import StagesView, TaskCard
-from oncall.console.traffic import TrafficView
 from oncall.console.world import (
     CommunicatorView,
     DryRun,
@@ -25,11 +22,14 @@ from oncall.console.world import (
     RuleLine,
     Series,
     StepRows,
-    Table,
     World,
 )
-from oncall.report.network.waiting import Collective, Step
-from oncall.report.stages.timeline import Box
+from oncall.views.network.collective import NetworkView, Opened, StepView
+from oncall.views.network.waiting import Collective, Step
+from oncall.views.stages.iteration import StagesView, TaskCard
+from oncall.views.stages.timeline import Box
+from oncall.views.table import Table
+from oncall.views.traffic.operation import TrafficView
 
 Lane = Literal["worlds", "questions", "probes"]
 

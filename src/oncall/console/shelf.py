@@ -15,11 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from oncall.console.questions import outcome_of
-from oncall.console.world import Problem, RuleLine, Table, World
+from oncall.console.world import Problem, RuleLine, World
 from oncall.console.writing import RulebookFiles, replace_file
 from oncall.core.errors import OncallError, RulebookError, UsageError
 from oncall.core.errors import Problem as Placed
-from oncall.report.words import skipped_phrase
 from oncall.rules.authoring.starter import starter_tests, starter_text
 from oncall.rules.authoring.testing import run_tests_of
 from oncall.rules.engine.check import Checker
@@ -28,6 +27,8 @@ from oncall.rules.language.rulebook import Rulebook
 from oncall.rules.language.template import nearest
 from oncall.rules.language.tests_file import tests_of
 from oncall.rules.site import Rulebooks, SetAside, read_rulebooks
+from oncall.views.table import Table
+from oncall.views.words import skipped_phrase
 
 _STARTERS_VERDICT = "HOT"
 

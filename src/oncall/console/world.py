@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oncall.core.diagnosis import Diagnosis
+from oncall.views.table import Table
 
 if TYPE_CHECKING:
     # Named only: the console's first frame is painted before numpy is imported.
@@ -109,15 +110,6 @@ class World:
     hosts: tuple[HostAnswer, ...] = ()
     origin: str = ""  # "recording /path", "12 nodes over SSH", ...
     timings_s: Mapping[str, float] = field(default_factory=dict)  # rulebook -> seconds
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of evidence or of a fact, as far as they are shown; `total` counts all."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    total: int
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.demo.faults import Fault
-from oncall.report import words
+from oncall.views import words
 
 
 @dataclass(frozen=True)

@@ -13,46 +13,47 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from textual import events
-from textual.app import App
 from textual.binding import BindingType
 from textual.command import CommandPalette, Provider
 from textual.screen import Screen
 from textual.widget import AwaitMount
 
 from oncall.core.printable import clean, for_clipboard
-from oncall.tui.actions import ACTIONS
-from oncall.tui.asking import Asking
-from oncall.tui.clipboard import Clipboard, osc52
-from oncall.tui.glyphs import AsciiFilter
-from oncall.tui.help import HelpScreen
-from oncall.tui.keeping import Keeping
-from oncall.tui.literal import HarmlessFilter, literal
-from oncall.tui.looking import Looking
-from oncall.tui.messages import Answered, Busy, Question, Refused, StateChanged
-from oncall.tui.models.log import MOST, LogLine, lines_of
-from oncall.tui.palette import Actions
-from oncall.tui.registry import SCREENS, ActionEntry, bindings, screen_entry
-from oncall.tui.screen import ConsoleScreen
-from oncall.tui.state import State
-from oncall.tui.themes import DEFAULT, THEMES
-from oncall.tui.timekeeping import Timekeeping
-from oncall.tui.workers import SessionThread
+from oncall.tui.drawing.glyphs import AsciiFilter
+from oncall.tui.drawing.literal import HarmlessFilter, literal
+from oncall.tui.drawing.themes import DEFAULT, THEMES
+from oncall.tui.shell.action import ActionEntry, bindings
+from oncall.tui.shell.actions import ACTIONS
+from oncall.tui.shell.asking import Asking
+from oncall.tui.shell.clipboard import Clipboard, osc52
+from oncall.tui.shell.console import Console
+from oncall.tui.shell.help import HelpScreen
+from oncall.tui.shell.keeping import Keeping
+from oncall.tui.shell.log import MOST, LogLine, lines_of
+from oncall.tui.shell.looking import Looking
+from oncall.tui.shell.messages import Answered, Busy, Copy, Question, Refused, StateChanged
+from oncall.tui.shell.palette import Actions
+from oncall.tui.shell.registry import SCREENS, screen_entry
+from oncall.tui.shell.screen import ConsoleScreen, make, screen_in_sight
+from oncall.tui.shell.state import State
+from oncall.tui.shell.timekeeping import Timekeeping
+from oncall.tui.shell.workers import SessionThread
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
-    from oncall.tui.goto import Target
-    from oncall.tui.screen import Copy
+    from oncall.tui.shell.goto import Target
 
 _SAID_FOR_S = 6.0
 _MOST_VISITED = 20  # screens that `esc` finds back to
 
 
-class ConsoleApp(App[None]):
+class ConsoleApp(Console):
     """The console over one session.
 
     `opener` opens it, in the session's thread. `recording` is the file that is read, if it is one.
@@ -64,7 +65,7 @@ class ConsoleApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(ACTIONS)]
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {Actions}
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
-        entry.id: entry.factory for entry in SCREENS
+        entry.id: partial(make, entry) for entry in SCREENS
     }
     DEFAULT_MODE = "jobs"
     ENABLE_COMMAND_PALETTE = False  # ours is an action like any other
@@ -98,9 +99,9 @@ class ConsoleApp(App[None]):
         self.clock = clock
         self.timekeeping = Timekeeping(self, refresh_every_s)
         self.keeping = Keeping(self, recording)
-        self._asking = Asking(self, opener)
+        self._asking = Asking(self, opener, self.timekeeping, self.keeping)
         self._clipboard_actions = Clipboard(self)
-        self.looking = Looking(self)
+        self.looking = Looking(self, self.timekeeping)
         self._doers = (
             self,
             self.timekeeping,
@@ -144,6 +145,9 @@ class ConsoleApp(App[None]):
     def open_job(self, job: str) -> None:
         """Choose a job, and show its world."""
         self._asking.open_job(job)
+
+    def judge_again(self) -> None:
+        self.timekeeping.judge_again()
 
     def on_answered(self, message: Answered) -> None:
         """An answer to the application itself, or to whom it was asked for."""
@@ -190,8 +194,7 @@ class ConsoleApp(App[None]):
     @property
     def console_screen(self) -> ConsoleScreen | None:
         """The screen in sight, below what asks for something."""
-        found = (one for one in reversed(self.screen_stack) if isinstance(one, ConsoleScreen))
-        return next(found, None) if self._screen_stacks.get(self.current_mode) else None
+        return screen_in_sight(self)
 
     def tell(self, text: str) -> None:
         """Say it in the status line, for a few seconds."""
@@ -225,9 +228,8 @@ class ConsoleApp(App[None]):
                 return
         await super().on_event(event)
 
-    def actions_of(self, screen: ConsoleScreen) -> list[ActionEntry]:
-        """What can be done on a screen: its own first."""
-        return [*screen.ACTIONS, *ACTIONS]
+    def actions_of(self, screen: Screen[Any]) -> list[ActionEntry[Any]]:
+        return [*(screen.ACTIONS if isinstance(screen, ConsoleScreen) else ()), *ACTIONS]
 
     async def action_perform(self, name: str) -> None:
         """Do it, or say why not."""

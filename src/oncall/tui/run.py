@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oncall.core.configuration import read_tables
 from oncall.core.errors import BadInput, ExitCode, UsageError
@@ -18,7 +18,7 @@ from oncall.core.errors import BadInput, ExitCode, UsageError
 if TYPE_CHECKING:
     from oncall.console.session import Session
     from oncall.tui.app import ConsoleApp
-    from oncall.tui.registry import ActionEntry
+    from oncall.tui.shell.action import ActionEntry
 
 _LEAVE_AT = (signal.SIGHUP, signal.SIGTERM)
 _CANNOT = {"dumb", "unknown"}
@@ -46,10 +46,10 @@ def run(
             "TERM to what it is, such as xterm-256color; `oncall diagnose` prints instead"
         )
     _calm()
-    from oncall.report.encoding import speaks_utf8
+    from oncall.render.text.encoding import speaks_utf8
     from oncall.tui.app import ConsoleApp
-    from oncall.tui.keys import read_keymap
-    from oncall.tui.themes import THEMES, usual_theme
+    from oncall.tui.drawing.themes import THEMES, usual_theme
+    from oncall.tui.shell.keys import read_keymap
 
     theme, wrong_theme = _chosen_theme(configuration, [one.name for one in THEMES])
     keymap, wrong_keys = read_keymap(configuration, _actions)
@@ -106,12 +106,13 @@ def _calm() -> None:
         os.environ.setdefault("TEXTUAL_FPS", "15")
 
 
-def _actions() -> dict[str, list[ActionEntry]]:
+def _actions() -> dict[str, list[ActionEntry[Any]]]:
     """What can be done on every screen, all of which are imported for that: title -> actions."""
-    from oncall.tui.actions import ACTIONS
-    from oncall.tui.registry import SCREENS
+    from oncall.tui.shell.actions import ACTIONS
+    from oncall.tui.shell.registry import SCREENS
+    from oncall.tui.shell.screen import load
 
-    return {screen.title: [*screen.load().ACTIONS, *ACTIONS] for screen in SCREENS}
+    return {screen.title: [*load(screen).ACTIONS, *ACTIONS] for screen in SCREENS}
 
 
 def _chosen_theme(

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.core.units import Quantity
-from oncall.report.words import next_parts
 from oncall.rules.language.template import (
     FILTERS,
     LONGEST_FOLD,
@@ -15,6 +14,7 @@ from oncall.rules.language.template import (
     TemplateError,
     parse_template,
 )
+from oncall.views.words import next_parts
 
 ABSENT = Rows({"rank": 0, "node": 1, "seq": 2}, [(4, "gpu2", 7), (5, "gpu2", 9)], 2)
 VALUES = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from oncall.console.world import RankCard, Table
+from oncall.console.world import RankCard
+from oncall.render.text.cells import cell_len, cut, padded
+from oncall.render.text.spans import plain_lines
 from oncall.tui.models.card import aligned, card_lines
-from oncall.tui.models.cells import cell_len, cut, padded
+from oncall.views.table import Table
 
 
 def card(rows: int = 2, total: int = 2) -> RankCard:
@@ -13,12 +15,8 @@ def card(rows: int = 2, total: int = 2) -> RankCard:
     return RankCard(5, facts, operations, ("wait at loader.py:88",))
 
 
-def words(lines: tuple[tuple[tuple[str, str], ...], ...]) -> list[str]:
-    return ["".join(text for _, text in line) for line in lines]
-
-
 def test_everything_that_is_known_is_told() -> None:
-    assert words(card_lines(card(total=9), 40)) == [
+    assert plain_lines(card_lines(card(total=9), 40)) == [
         "Rank 5",
         "node  gpu017�[2J",  # whatever a host calls itself, it does not steer the terminal
         "GPU   5",
@@ -35,11 +33,11 @@ def test_everything_that_is_known_is_told() -> None:
 
 
 def test_lines_are_cut_to_the_width() -> None:
-    assert all(len(line) <= 12 for line in words(card_lines(card(), 12)))
+    assert all(len(line) <= 12 for line in plain_lines(card_lines(card(), 12)))
 
 
 def test_a_rank_without_operations_says_so() -> None:
-    assert words(card_lines(card(0, 0), 40))[-1] == "No operation of it was recorded."
+    assert plain_lines(card_lines(card(0, 0), 40))[-1] == "No operation of it was recorded."
 
 
 def test_columns_are_as_wide_as_they_need() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from oncall.console.world import CommunicatorSummary, CommunicatorView, RankState
-from oncall.tui.models import communicators as model
+from oncall.tui.screens.communicators import model
 
 from ..worlds import DP, TP, hang_world
 

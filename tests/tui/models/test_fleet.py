@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from oncall.console.world import Ranks, RankState
 from oncall.core.errors import UsageError
-from oncall.tui.models import fleet
-from oncall.tui.models.fleet_layout import begins_at, heading_text, lay_out, moved, next_at
+from oncall.tui.screens.fleet import model as fleet
+from oncall.tui.screens.fleet.layout import begins_at, heading_text, lay_out, moved, next_at
 
 from ..worlds import large_world, ranks_of
 

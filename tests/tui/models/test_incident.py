@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncall.console.world import StepRows, Table, World
+from oncall.console.world import StepRows, World
 from oncall.core.diagnosis import Blame, Finding, Stack
-from oncall.tui.models.incident import MOST_FOLDED, SEEN, beginning, incident, items, place
 from oncall.tui.models.reading import Item
 from oncall.tui.models.rows import cell, sheet, step_view
-from oncall.tui.models.story import story
+from oncall.tui.screens.incident.model import MOST_FOLDED, SEEN, beginning, incident, items, place
+from oncall.tui.screens.incident.story import story
+from oncall.views.table import Table
 
 from ..worlds import hang, hang_world, healthy_world, large_world, silent_world, waiting
 

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.console.world import DryRun, Problem, RuleLine, Table
-from oncall.tui.models.buffer import Buffer
+from oncall.console.world import DryRun, Problem, RuleLine
 from oncall.tui.models.highlight import spans
-from oncall.tui.models.rules import (
+from oncall.tui.screens.rules.buffer import Buffer
+from oncall.tui.screens.rules.editor import word_at
+from oncall.tui.screens.rules.model import (
     dry_run_items,
     fact_at,
     in_force,
@@ -21,7 +22,7 @@ from oncall.tui.models.rules import (
     result_items,
     rule_items,
 )
-from oncall.tui.widgets.rule_editor import word_at
+from oncall.views.table import Table
 
 from ..fake_session import FakeSession
 from .test_incident import said

@@ -1,4 +1,4 @@
-"""What one file gives: read, joined and named in one go, so that processes share the files."""
+"""Reads, joins and names what a file holds in one go, so that processes share the files."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oncall.core.errors import BadInput, Unreadable
-from oncall.importers.flight_recorder.groups import Group
-from oncall.importers.kineto.columns import Columns, columns_of
+from oncall.importers.kineto.columns import columns_of
+from oncall.importers.kineto.contents import Reading
 from oncall.importers.kineto.groups import groups_of
 from oncall.importers.kineto.operations import Joined, join
 from oncall.importers.kineto.tasks import NamedTasks, tasks_of
@@ -24,36 +23,6 @@ _UNDESCRIBED = (
     "none of its collectives is described (record_param_comms without arguments, or none): PyTorch "
     "describes those of NCCL since 2.3"
 )
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One trace: whose, from when to when, its groups by name, its operations and tasks.
-
-    `counted`: its collectives carry no numbers of their own. `problem` says what was not read,
-    `notes` what was inferred. `span_ns` is None where there is nothing in it.
-    """
-
-    path: Path
-    owner: Owner
-    span_ns: tuple[int, int] | None
-    groups: dict[str, Group]
-    sizes: dict[Group, int]
-    counted: bool
-    operations: Columns
-    named: NamedTasks
-    problem: str | None
-    notes: tuple[str, ...]
-
-    @property
-    def rows(self) -> int:
-        return len(self.operations) + len(self.named.tasks)
-
-    def without_rows(self, problem: str) -> Reading:
-        """The same file, left out."""
-        return replace(
-            self, operations=columns_of([]), named=NamedTasks([]), problem=problem, notes=()
-        )
 
 
 def read_files(paths: Sequence[Path]) -> Iterator[Reading]:

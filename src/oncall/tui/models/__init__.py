@@ -1,1 +1,1 @@
-"""View models: what a screen shows, as pure functions of the world."""
+"""View models that several screens or widgets use: pure functions of what a session answers."""

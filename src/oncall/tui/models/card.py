@@ -3,44 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
-from oncall.console.world import RankCard, Table
+from oncall.console.world import RankCard
 from oncall.core.printable import clean, short
-from oncall.report.words import frame_phrase
-from oncall.tui.models.cells import cell_len, cut, padded
-
-Part = Literal["heading", "label", "text", "muted"]
-Line = tuple[tuple[Part, str], ...]
+from oncall.render.text.cells import cell_len, padded
+from oncall.render.text.spans import Line, Span, line
+from oncall.views.table import Table
+from oncall.views.words import frame_phrase
 
 _MOST_OPERATIONS = 40
 
 
 def card_lines(card: RankCard, width: int) -> tuple[Line, ...]:
     """The card's lines, cut to `width` columns: facts, stack, most recent operations."""
-    return tuple(_cut(line, width) for line in _lines(card))
+    return tuple(one.cut(width) for one in _lines(card))
 
 
 def _lines(card: RankCard) -> Iterator[Line]:
-    yield (("heading", f"Rank {card.rank}"),)
+    yield line(f"Rank {card.rank}", "heading")
     widest = max((cell_len(short(label)) for label, _ in card.facts), default=0)
     for label, value in card.facts:
-        yield ("label", padded(short(label), widest) + "  "), ("text", clean(value))
+        yield Line((Span(padded(short(label), widest) + "  ", "label"), Span(clean(value))))
     if card.stack:
-        yield ()
-        yield (("heading", "Where its program stood"),)
+        yield Line()
+        yield line("Where its program stood", "heading")
         for frame in card.stack:
             phrase, library = frame_phrase(frame)
-            yield (("muted" if library else "text", f"  {phrase}"),)
-    yield ()
+            yield line(f"  {phrase}", "dim" if library else "text")
+    yield Line()
     if not card.operations.rows:
-        yield (("muted", "No operation of it was recorded."),)
+        yield line("No operation of it was recorded.", "dim")
         return
-    yield (("heading", "Operations, newest first"),)
-    for number, line in enumerate(aligned(card.operations, _MOST_OPERATIONS)):
-        yield (("label" if not number else "text", line),)
+    yield line("Operations, newest first", "heading")
+    for number, text in enumerate(aligned(card.operations, _MOST_OPERATIONS)):
+        yield line(text, "text" if number else "label")
     if (more := card.operations.total - min(len(card.operations.rows), _MOST_OPERATIONS)) > 0:
-        yield (("muted", f"and {more:,} more"),)
+        yield line(f"and {more:,} more", "dim")
 
 
 def aligned(table: Table, most: int) -> list[str]:
@@ -67,12 +66,3 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     return short(f"{value:,}" if isinstance(value, int) else str(value))
-
-
-def _cut(line: Line, width: int) -> Line:
-    left, parts = width, []
-    for part, text in line:
-        text = cut(text, left)
-        parts.append((part, text))
-        left -= cell_len(text)
-    return tuple(parts)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from oncall.console.world import StepRows, Table
+from oncall.console.world import StepRows
 from oncall.core.nodeset import fold_ranks
 from oncall.core.printable import clean, clean_lines
 from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_rate
+from oncall.views.table import Table
 
 UNKNOWN = "·"
 _YEAR_2001_NS = 10**18

@@ -1,1 +1,1 @@
-"""The screens, each a view model, a widget and a line in the registry."""
+"""The screens: a folder each, with its models and widgets, and a line in shell/registry.py."""

@@ -8,6 +8,8 @@ choosing, walking along the critical path and what cannot be done are the same f
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.style import Style
@@ -17,15 +19,16 @@ from textual.containers import VerticalScroll
 from textual.timer import Timer
 
 from oncall.core.printable import clean
-from oncall.tui.goto import Target
-from oncall.tui.literal import LiteralText
-from oncall.tui.messages import Answered, Refused
+from oncall.tui.drawing.literal import LiteralText
+from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import lanes as model
 from oncall.tui.models.lanes import Strip
-from oncall.tui.screen import ConsoleScreen
-from oncall.tui.screens.lane_keys import Words
-from oncall.tui.state import State
-from oncall.tui.states import theme_style
+from oncall.tui.shell.action import ActionEntry
+from oncall.tui.shell.actions import needs_world
+from oncall.tui.shell.goto import Target
+from oncall.tui.shell.messages import Answered, Refused
+from oncall.tui.shell.screen import ConsoleScreen
+from oncall.tui.shell.state import State
 from oncall.tui.widgets.lanes import Lanes, LanesAxis
 from oncall.tui.widgets.line_list import LineList
 
@@ -36,10 +39,73 @@ _TALL = 36  # lines, from which on there is room for everything
 _REST_S = 0.15  # the cursor stays on a bar for so long before more is read of it
 
 
+@dataclass(frozen=True)
+class Words:
+    """What a screen calls its pictures where something cannot be done."""
+
+    picture: str  # "iteration"
+    known: str  # "that was recorded", of the first and the last one
+    worst: str  # "the worst iteration"
+    one: str  # "rank": what a lane is
+    bar: str  # "task"
+
+
+def lane_actions(screen: str, words: Words) -> dict[str, ActionEntry[Any]]:
+    """The actions that every screen with lanes has, by the last part of their ids."""
+    entries = (
+        ActionEntry(f"{screen}.critical", "c", "Critical",
+                    f"Go to the next {words.bar} on the critical path.", _needs_path, bar=True),
+        ActionEntry(f"{screen}.before", "left_parenthesis", "Before",
+                    f"Show the {words.picture} before this one.", _needs_before, bar=True),
+        ActionEntry(f"{screen}.after", "right_parenthesis", "After",
+                    f"Show the {words.picture} after this one.", _needs_after, bar=True),
+        ActionEntry(f"{screen}.worst", "w", "Worst",
+                    f"Show {words.worst} again.", _needs_choice),
+        ActionEntry(f"{screen}.rank", "r", "Rank",
+                    f"Show this {words.one} in the fleet.", needs_picture),
+    )  # fmt: skip
+    return {entry.id.rpartition(".")[2]: entry for entry in entries}
+
+
+def needs_picture(screen: LaneScreen) -> str | None:
+    """Why not, as long as nothing is drawn."""
+    if why := needs_world(screen):
+        return why
+    return None if screen.has_view else screen.why_nothing
+
+
+def _needs_before(screen: LaneScreen) -> str | None:
+    return _needs_neighbour(screen, -1, "first")
+
+
+def _needs_after(screen: LaneScreen) -> str | None:
+    return _needs_neighbour(screen, 1, "last")
+
+
+def _needs_neighbour(screen: LaneScreen, step: int, which: str) -> str | None:
+    if why := needs_picture(screen):
+        return why
+    why_not = f"this is the {which} {screen.WORDS.picture} {screen.WORDS.known}"
+    return why_not if screen.neighbour(step) is None else None
+
+
+def _needs_choice(screen: LaneScreen) -> str | None:
+    if why := needs_picture(screen):
+        return why
+    return None if screen.chosen else f"{screen.WORDS.worst} is what is shown"
+
+
+def _needs_path(screen: LaneScreen) -> str | None:
+    if why := needs_picture(screen):
+        return why
+    unknown = f"the critical path of this {screen.WORDS.picture} is not known: it is not whole"
+    return None if screen.lanes.path() else unknown
+
+
 class LaneScreen(ConsoleScreen):
     """A strip of pictures, the lanes of one, and the bar under the cursor."""
 
-    CSS_PATH = "lanes.tcss"
+    CSS_PATH = Path(__file__).with_name("lanes.tcss")  # also of screens in other folders
     WORDS: ClassVar[Words]
     EMPTY: ClassVar[str]  # where such pictures come from, for who has none
 

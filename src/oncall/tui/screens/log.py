@@ -9,11 +9,12 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
-from oncall.tui.literal import LiteralText
-from oncall.tui.models.log import matching
-from oncall.tui.screen import ConsoleScreen, Copy
-from oncall.tui.state import State
-from oncall.tui.states import theme_style
+from oncall.tui.drawing.literal import LiteralText
+from oncall.tui.drawing.states import theme_style
+from oncall.tui.shell.log import matching
+from oncall.tui.shell.messages import Copy
+from oncall.tui.shell.screen import ConsoleScreen
+from oncall.tui.shell.state import State
 
 
 class LogScreen(ConsoleScreen):

@@ -15,11 +15,11 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from oncall.tui.literal import LiteralText
+from oncall.render.text.cells import cut, padded
+from oncall.tui.drawing.literal import LiteralText
+from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import lanes as model
-from oncall.tui.models.cells import cut, padded
 from oncall.tui.models.lanes import AnyBar, AnyLane, Drawing
-from oncall.tui.states import theme_style
 from oncall.tui.widgets.line_list import LineList
 
 AnyDrawing = TypeVar("AnyDrawing", bound=Drawing)

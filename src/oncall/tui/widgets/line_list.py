@@ -12,8 +12,8 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from oncall.tui.literal import literal_segment
-from oncall.tui.states import theme_style
+from oncall.tui.drawing.literal import literal_segment
+from oncall.tui.drawing.states import theme_style
 from oncall.tui.widgets.cursor_keys import cursor_bindings
 
 Row = TypeVar("Row")

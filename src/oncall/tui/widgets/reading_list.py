@@ -19,7 +19,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from oncall.tui.literal import literal, literal_segment
+from oncall.tui.drawing.literal import literal, literal_segment
 from oncall.tui.models.reading import Item, Paragraph
 from oncall.tui.widgets.roles import role_styles
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.style import Style
 from textual.widget import Widget
 
-from oncall.tui.states import theme_style
+from oncall.tui.drawing.states import theme_style
 
 _VARIABLES = {
     "faint": "muted",

@@ -7,8 +7,8 @@ from typing import ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from oncall.tui.literal import LiteralTable
-from oncall.tui.models.cells import cell_len, padded
+from oncall.render.text.cells import cell_len, padded
+from oncall.tui.drawing.literal import LiteralTable
 from oncall.tui.models.rows import Column, Sheet
 
 

@@ -1,0 +1,1 @@
+"""Views and diagnoses as text, SVG, Markdown and JSON."""

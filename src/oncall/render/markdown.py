@@ -1,0 +1,146 @@
+"""The report for the incident ticket: GitHub-flavoured markdown, no HTML but empty comments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from oncall.core.diagnosis import Diagnosis, Finding, Step
+from oncall.core.printable import clean, clean_lines, harmless
+from oncall.views import words
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$!])")
+
+# What GitHub makes a link of, and whom it would call: a backslash helps against the first only.
+_ADDRESS = re.compile(r"\b(https?|ftp|mailto|xmpp|www)([:.])", re.IGNORECASE)
+_MENTION = re.compile(r"(?<![A-Za-z0-9_])@(?=[A-Za-z0-9])")
+
+_NO_DRAWINGS: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+
+def to_markdown(
+    diagnosis: Diagnosis,
+    *,
+    explain: bool = False,
+    drawings: Mapping[str, Sequence[str]] = _NO_DRAWINGS,
+) -> str:
+    """The whole diagnosis, nothing capped. `explain` adds each step's fact, SQL and parameters;
+    `drawings` are lines shown with the finding of that id."""
+    return "\n".join(_document(diagnosis, explain, drawings)) + "\n"
+
+
+def escape(text: str) -> str:
+    """Plain text as markdown that shows exactly that text."""
+    escaped = _ADDRESS.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", clean(text)))
+    escaped = _MENTION.sub("@<!-- -->", escaped)
+    numbered = re.sub(r"^(\d+)([.)])(?=\s|$)", r"\1\\\2", escaped)
+    return re.sub(r"^([#+=-])", r"\\\1", numbered)
+
+
+def _document(
+    diagnosis: Diagnosis, explain: bool, drawings: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    glyph, severity, sentence = words.headline(diagnosis)
+    yield f"# {glyph} {f'{severity.capitalize()}: ' if severity else ''}{escape(sentence)}"
+    yield ""
+    window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
+    yield f"Job {_code(diagnosis.job) if diagnosis.job else 'without a name'}, evidence {window}."
+    for finding in words.in_full(diagnosis, len(diagnosis.findings), explain=explain):
+        yield from _finding(diagnosis, finding, explain, drawings.get(finding.id, ()))
+    yield from _coverage(diagnosis, explain)
+
+
+def _finding(
+    diagnosis: Diagnosis, finding: Finding, explain: bool, drawing: Sequence[str]
+) -> Iterator[str]:
+    yield from ("", f"## {finding.id}: {escape(finding.title)}: {escape(words.who(finding.blame))}")
+    yield from (
+        "",
+        f"- **Verdict:** {escape(f'{finding.rulebook} {finding.verdict}')}, "
+        f"{finding.fault_class}, {finding.severity}",
+    )
+    if case := words.case_phrase(finding.case):
+        yield f"- **Case:** {escape(case)}"
+    if finding.at_ns is not None:
+        yield f"- **Since:** {words.instant(finding.at_ns)}"
+    yield f"- **Confidence:** {escape(words.confidence_phrase(finding))}"
+    yield from ("", "### Why", "")
+    for number, step in enumerate(finding.story, start=1):
+        yield from _step(number, step, explain)
+    for stack in finding.stacks:
+        yield from ("", f"### Rank {stack.rank}, {escape(stack.at)}", "")
+        yield from _block(map(clean, stack.frames))
+    if drawing:
+        yield from ("", f"### {words.drawn(finding)}", "", *_block(drawing))
+    if finding.next:
+        yield from ("", "### Do next", "")
+        for advice in finding.next:
+            yield from _advice(advice)
+    yield from _section("Explained by", [finding.explained_by] if finding.explained_by else [])
+    yield from _section("Explains", words.consequences(diagnosis, finding))
+    yield from _section("Ruled out", words.ruled_out(finding))
+    yield from _section("Sources", finding.sources)
+
+
+def _step(number: int, step: Step, explain: bool) -> Iterator[str]:
+    indent = " " * len(f"{number}. ")
+    parts = []
+    if step.ask:
+        parts.append(f"{escape(step.ask)} **{words.answer(step)}**")
+    if step.say:
+        parts.append(escape(step.say))
+    yield f"{number}. {' '.join(parts)}"
+    if explain and step.fact:
+        values = "".join(f", {_code(f'${name} = {value}')}" for name, value in step.params.items())
+        rows = f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
+        yield from ("", f"{indent}Fact {_code(step.fact)}: {rows}{values}", "")
+        yield from (indent + line for line in _block(clean_lines(step.sql), "sql"))
+        yield ""
+
+
+def _advice(advice: str) -> Iterator[str]:
+    lines: list[str] = []
+    for is_command, text in words.next_parts(advice):
+        lines += [*_block([text], "sh")] if is_command else [escape(text)]
+    for number, line in enumerate(lines):
+        yield ("  " if number else "- ") + line
+
+
+def _coverage(diagnosis: Diagnosis, explain: bool) -> Iterator[str]:
+    coverage = diagnosis.coverage
+    yield from ("", "## Coverage", "", escape(words.seen_phrase(coverage)))
+    gaps = [words.gap_phrase(gap) for gap in coverage.gaps]
+    if gaps:
+        yield from ("", *(f"- {escape(gap)}" for gap in gaps))
+    for gap in coverage.gaps if explain else ():
+        if gap.details:
+            yield from ("", *_block(clean_lines(gap.details)))
+    yield from ("", f"Checked: {escape(words.checked_phrase(diagnosis))}.")
+    yield from _section(
+        "Not to be trusted", map(words.contradiction_phrase, coverage.contradictions)
+    )
+    yield from _section("Not checked", words.skipped_phrases(coverage.skipped_rules))
+    yield from _section("Notes", diagnosis.notes)
+
+
+def _section(title: str, items: Iterable[str]) -> Iterator[str]:
+    lines = [f"- {escape(item)}" for item in items]
+    if lines:
+        yield from ("", f"### {title}", "", *lines)
+
+
+def _block(lines: Iterable[str], language: str = "") -> Iterator[str]:
+    """A fenced block; the fence is longer than any run of backticks inside."""
+    body = list(map(harmless, lines))
+    longest = max((len(run) for line in body for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    yield from (fence + language, *body, fence)
+
+
+def _code(text: str) -> str:
+    """A code span of exactly `text`."""
+    body = clean(text)
+    fence = "`" * (max((len(run) for run in re.findall("`+", body)), default=0) + 1)
+    pad = " " if body.startswith("`") or body.endswith("`") else ""
+    return f"{fence}{pad}{body}{pad}{fence}"

@@ -1,0 +1,121 @@
+"""The provenance graph of a late step as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oncall.core.units import format_duration, format_number
+from oncall.render.text.spans import Line, Span, ascii_units, line, wrapped_line
+from oncall.render.text.step_cells import GLYPHS, PLAIN
+from oncall.views.network.provenance import FlowEdge, PortNode, Provenance
+
+_BAR = 20
+_MEMBER = "(collective)"
+ROOT_KINDS = {
+    "contention": "flows contend here",
+    "backpressure": "its queue stops all who feed it",
+    "storm": "it sends pauses without a queue",
+    "deadlock": "one of a circle that stopped each other",
+    "overrun": "steps of the collective meet here",
+}
+
+
+def provenance_lines(graph: Provenance, width: int = 80, *, plain: bool = False) -> list[Line]:
+    """Each port of the way with its queue and pauses, the ports it waited for, and the flows that
+    fill it."""
+    lines = wrapped_line(line(title(graph)), width)
+    for place, port in enumerate(graph.ports):
+        told = line(port_phrase(graph, port, plain=plain), "fault" if port.root else "text")
+        lines += wrapped_line(told, width)
+        lines += _flow_lines(graph, port, width, plain=plain)
+        after = [edge.after for edge in graph.after(port.label)]
+        if place + 1 < len(graph.ports) and graph.ports[place + 1].label in after:
+            lines.append(line(f"    {(PLAIN if plain else GLYPHS).down}"))
+    lines += [
+        part for text in notes(graph, plain=plain) for part in wrapped_line(line(text), width)
+    ]
+    return ascii_units(lines) if plain else lines
+
+
+def title(graph: Provenance) -> str:
+    """Whose way it is."""
+    step = graph.step
+    return (
+        f"Ports that held up step {step.step} from rank {step.src} to {step.dst} "
+        f"({format_duration(step.excess_ns)} too long)"
+    )
+
+
+def port_phrase(graph: Provenance, port: PortNode, *, plain: bool = False) -> str:
+    """`SW5P2  stopped 2.45 ms, waits for SW1P1 (0.34)`."""
+    mark = (PLAIN if plain else GLYPHS).mark if port.root else " "
+    wide = max(len(one.label) for one in graph.ports)
+    parts = []
+    if port.paused_ns:
+        parts.append(f"stopped for {format_duration(port.paused_ns)}")
+    if port.depth and port.depth >= 1:
+        parts.append(f"queue of {format_number(round(port.depth))} packets")
+    waits = [
+        edge.after if edge.weight is None else f"{edge.after} ({edge.weight:.2f})"
+        for edge in graph.after(port.label)
+    ]
+    if waits:
+        parts.append(f"waits for {', '.join(waits)}")
+    if port.root:
+        host = f" to {port.host}" if port.host else ""
+        parts.append(f"{ROOT_KINDS.get(port.root, port.root)}{host}")
+    return f"{mark} {port.label:<{wide}}  {', '.join(parts) or 'nothing reported'}"
+
+
+def _flow_lines(
+    graph: Provenance, port: PortNode, width: int, *, plain: bool = False
+) -> Iterator[Line]:
+    """The flows at a port, with their part of its queue as a bar."""
+    edges = [edge for edge in graph.at(port.label) if edge.fills > 0]
+    total = sum(edge.fills for edge in edges)
+    names = {one.flow: flow_name(graph, one.flow) for one in graph.flows}
+    wide = min(max((len(names[edge.flow]) for edge in edges), default=0), 30)
+    for edge in edges if port.depth and port.depth >= 1 else ():
+        share = edge.fills / total
+        bar = ("#" if plain else "█") * max(round(share * _BAR), 1 if share > 0.02 else 0)
+        name, member = names[edge.flow][:wide], ""
+        if name.endswith(_MEMBER):
+            name, member = name.removesuffix(_MEMBER), _MEMBER
+        rest = " " * (wide - len(name + member)) + f"  {bar:<{_BAR}} {share:4.0%}".replace(
+            "%", " %"
+        )
+        rest += f"  {packets_phrase(edge)}"
+        spans = (Span(f"      {name}"), Span(member, "member"), Span(rest))
+        yield Line(spans).first(width)
+
+
+def flow_name(graph: Provenance, number: int) -> str:
+    """A flow's name, and that it is the collective's."""
+    flow = graph.flow(number)
+    return f"{flow.name}{' (this step)' if flow.own else f' {_MEMBER}' if flow.member else ''}"
+
+
+def packets_phrase(edge: FlowEdge) -> str:
+    """`843k packets`: what others met of it, each time they met it."""
+    return f"{thousands(edge.fills)} packets"
+
+
+def thousands(count: float) -> str:
+    """`842 797.8` as `843k`."""
+    for least, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= least:
+            return f"{count / least:.3g}{unit}"
+    return f"{count:.3g}"
+
+
+def notes(graph: Provenance, *, plain: bool = False) -> Iterator[str]:
+    """What is left out, and what the numbers are."""
+    if any(edge.weight is not None for edge in graph.port_edges):
+        yield "in brackets the share of the traffic into that port that came this way"
+    if any(graph.at(port.label) for port in graph.ports):
+        yield "packets: of the flow, met by others in that queue, summed over those that met them"
+    parts = [f"{graph.ports_left_out:,} ports"] * bool(graph.ports_left_out)
+    parts += [f"{graph.flows_left_out:,} flows"] * bool(graph.flows_left_out)
+    if parts:
+        yield f"left out: {' and '.join(parts)} with less to do with it"
+    del plain

@@ -1,0 +1,224 @@
+"""The report in the terminal: verdict first, then why, what to do, and what could not be seen.
+
+Readable at 80 columns, without colour and in a pipe. Styles are bold, dim and the terminal's own
+red, yellow and cyan, so a light background works as well as a dark one; a severity is always
+spelled out, never colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
+from itertools import count
+from types import MappingProxyType
+
+from rich.console import Console
+from rich.text import Text
+
+from oncall.core.diagnosis import Diagnosis, Finding, Severity, Step
+from oncall.core.printable import clean, clean_lines, harmless, short
+from oncall.views import words
+
+WIDTH = 80
+_WIDEST = 100  # longer lines are hard to read on any terminal
+
+_HANGING = "     "
+_MOST_ROOTS = 5
+_MOST_LINES = 8
+_MOST_FRAMES = 5
+_NO_DRAWINGS: Mapping[str, Sequence[str]] = MappingProxyType({})
+_STYLES: dict[Severity | None, str] = {
+    "critical": "bold red",
+    "warning": "bold yellow",
+    "info": "bold cyan",
+    None: "bold",
+}
+
+
+def to_text(
+    diagnosis: Diagnosis,
+    *,
+    explain: bool = False,
+    width: int = WIDTH,
+    colour: bool = False,
+    drawings: Mapping[str, Sequence[str]] = _NO_DRAWINGS,
+) -> str:
+    """The whole report, wrapped at `width` characters. `explain` adds each step's fact, SQL and
+    parameters, `drawings` lines to show with the finding of that id; without `colour` there is no
+    control character in it but the line feed."""
+    console = Console(
+        file=StringIO(),
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        legacy_windows=False,
+    )
+    with console.capture() as written:
+        _report(_Page(console, drawings), diagnosis, explain=explain)
+    return written.get()
+
+
+def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
+    glyph, severity, sentence = words.headline(diagnosis)
+    badge = f"{glyph} {severity.upper()}  " if severity else f"{glyph} "
+    page.flow((badge + sentence, _STYLES[severity]))
+    job = f"job {short(diagnosis.job)}" if diagnosis.job else "a job without a name"
+    page.flow(
+        (f"{job} · evidence {words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)}", "dim")
+    )
+    causes = words.roots(diagnosis)
+    told = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)
+    for finding in told:
+        _finding(page, diagnosis, finding, titled=len(told) > 1, explain=explain)
+    others = [f"{one.id}  {clean(one.title)}: {words.who(one.blame)}" for one in causes]
+    page.section("Also found", others[_MOST_ROOTS:])
+    page.blank()
+    _coverage(page, diagnosis, explain=explain)
+
+
+def _finding(
+    page: _Page, diagnosis: Diagnosis, finding: Finding, *, titled: bool, explain: bool
+) -> None:
+    """A finding in full. `titled` if the first line of the report does not say who it is."""
+    page.blank()
+    about = [finding.id, f"{finding.rulebook} {finding.verdict}", words.case_phrase(finding.case)]
+    if titled:
+        title = f"{clean(finding.title)}: {words.who(finding.blame)}"
+        badge = f"{finding.id} {words.GLYPHS[finding.severity]} {finding.severity.upper()}  "
+        page.flow((badge + title, _STYLES[finding.severity]))
+        since = f"since {words.instant(finding.at_ns)}" if finding.at_ns is not None else ""
+        about = [*about[1:], since]
+    page.flow((" · ".join(part for part in about if part), "dim"))
+    page.heading("Why")
+    asked, shown = count(1), set[str]()
+    for step in finding.story:
+        _step(page, f"{next(asked):3}. " if step.ask else "  →  ", step)
+        if explain and step.fact:
+            _fact(page, step, known=step.fact in shown)
+            shown.add(step.fact)
+    _stacks(page, finding)
+    if drawing := page.drawings.get(finding.id):
+        page.blank()
+        page.heading(words.drawn(finding))
+        page.verbatim(drawing, "  ", "")
+    if finding.next:
+        page.blank()
+        page.heading("Do next")
+        for advice in finding.next:
+            _advice(page, advice)
+    page.blank()
+    if finding.explained_by:
+        page.labelled("Explained by", finding.explained_by)
+    page.section("Explains", words.consequences(diagnosis, finding))
+    page.section("Ruled out", words.ruled_out(finding))
+    page.labelled("Confidence", words.confidence_phrase(finding))
+    if finding.sources:
+        page.labelled("Sources", "; ".join(map(clean, finding.sources)))
+
+
+def _step(page: _Page, lead: str, step: Step) -> None:
+    if step.ask:
+        question = (f"{clean(step.ask)}  ", "")
+        page.flow(question, (words.answer(step), "bold"), first=lead, rest=_HANGING)
+        lead = _HANGING
+    if step.say:
+        page.flow((clean(step.say), "" if step.ask else "bold"), first=lead, rest=_HANGING)
+
+
+def _fact(page: _Page, step: Step, *, known: bool) -> None:
+    """The rows behind an answer; the SQL of a fact is shown once a finding."""
+    rows = f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
+    values = "".join(f"; ${name} = {value}" for name, value in step.params.items())
+    told = f"fact {step.fact}: {rows}{'; its SQL is above' if known else values}"
+    page.flow((clean(told), "cyan"), first=_HANGING, rest=_HANGING + "  ")
+    if not known:
+        page.verbatim(clean_lines(step.sql), _HANGING + "  ", "dim")
+
+
+def _stacks(page: _Page, finding: Finding) -> None:
+    for stack in finding.stacks:
+        page.blank()
+        page.heading(f"Rank {stack.rank}, {clean(stack.at)}")
+        for frame in stack.frames[:_MOST_FRAMES]:
+            text, library = words.frame_phrase(frame)
+            page.flow((text, "dim" if library else ""), first="  ", rest="    ")
+        if len(stack.frames) > _MOST_FRAMES:
+            more = len(stack.frames) - _MOST_FRAMES
+            page.flow((f"… {more} more, in --format json", "dim"), first="  ")
+
+
+def _advice(page: _Page, advice: str) -> None:
+    first = "  • "
+    for is_command, text in words.next_parts(advice):
+        if is_command:
+            page.verbatim([text], "      ", "bold")
+        else:
+            page.flow((text, ""), first=first, rest="    ")
+        first = "    "
+
+
+def _coverage(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
+    """What was seen and what was not: with a finding or without, never left out."""
+    coverage = diagnosis.coverage
+    page.labelled("Coverage", words.seen_phrase(coverage))
+    page.listed([words.gap_phrase(gap) for gap in coverage.gaps])
+    if explain:
+        for gap in coverage.gaps:
+            page.verbatim(clean_lines(gap.details), "    ", "dim")
+    page.section(
+        "Not to be trusted", list(map(words.contradiction_phrase, coverage.contradictions))
+    )
+    page.labelled("Checked", words.checked_phrase(diagnosis))
+    page.section("Not checked", words.skipped_phrases(coverage.skipped_rules))
+    page.section("Note", [clean(note) for note in diagnosis.notes])
+
+
+class _Page:
+    """Lines with hanging indents on a rich console, nothing padded, nothing beyond the width."""
+
+    def __init__(self, console: Console, drawings: Mapping[str, Sequence[str]]) -> None:
+        self._console = console
+        self.drawings = drawings
+        self._width = min(console.width, _WIDEST)
+
+    def blank(self) -> None:
+        self._console.print()
+
+    def flow(self, *parts: tuple[str, str], first: str = "", rest: str | None = None) -> None:
+        """One paragraph of (text, style) parts, its first line after `first`, others after
+        `rest`."""
+        rest = " " * len(first) if rest is None else rest
+        room = self._width - max(len(first), len(rest))
+        lead = first
+        for line in Text.assemble(*parts).wrap(self._console, max(room, 20)):
+            self._print(Text(lead) + line)
+            lead = rest
+
+    def verbatim(self, lines: Iterable[str], indent: str, style: str) -> None:
+        """Lines to be copied: never wrapped."""
+        for line in lines:
+            self._print(Text(indent) + Text(line, style))
+
+    def heading(self, title: str) -> None:
+        self.flow((title, "bold"))
+
+    def labelled(self, label: str, text: str) -> None:
+        self.flow((f"{label}  ", "bold"), (text, ""), rest="  ")
+
+    def section(self, title: str, items: list[str]) -> None:
+        if items:
+            self.heading(title)
+            self.listed(items)
+
+    def listed(self, items: list[str]) -> None:
+        """One line an item; what is cut is said."""
+        for item in items[:_MOST_LINES]:
+            self.flow((item, ""), first="  ", rest="    ")
+        if len(items) > _MOST_LINES:
+            more = f"… {len(items) - _MOST_LINES} more, in --format json"
+            self.flow((more, "dim"), first="  ")
+
+    def _print(self, line: Text) -> None:
+        line.plain = harmless(line.plain)
+        line.rstrip()
+        self._console.print(line, soft_wrap=True, highlight=False)

@@ -1,0 +1,156 @@
+"""The timeline of an iteration as lines of text, at most `width` columns wide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oncall.core.nodeset import fold_ranks
+from oncall.core.printable import clean
+from oncall.core.units import format_duration
+from oncall.render.text.lines import time_axis
+from oncall.render.text.spans import Line, ascii_units, line, wrapped_line
+from oncall.render.text.stage_cells import GLYPHS, PLAIN, lane_runs
+from oncall.views.stages.timeline import (
+    COMPUTE,
+    LETTERS,
+    MEANINGS,
+    TRANSFERS,
+    Box,
+    Lane,
+    Timeline,
+    compact,
+    idle_share,
+)
+
+_IDLE = 6  # columns for the share of time without work
+_NODES_FROM = 110  # columns, from which on a lane names its node
+_LEAST = 16
+
+
+def timeline_lines(
+    timeline: Timeline, width: int = 80, most: int = 64, *, plain: bool = False
+) -> list[Line]:
+    """A line for each lane, with the time it was idle; above what is drawn, below what it means."""
+    glyphs = PLAIN if plain else GLYPHS
+    shown = compact(timeline, most)
+    names = [lane_name(shown, lane, width) for lane in shown.lanes]
+    room = max(map(len, names), default=0) + 3
+    columns = max(width - room - _IDLE, _LEAST)
+    first, last = shown.shown_ns
+    lines = [
+        title(timeline),
+        f"{format_duration((last - first) / columns)} a column; at the right the share of its "
+        "time without a task",
+    ]
+    for lane, name in zip(shown.lanes, names, strict=True):
+        mark = glyphs.mark if lane.blamed else " "
+        cells = "".join(run.text for run in lane_runs(shown, lane, columns, plain=plain))
+        lines.append(f"{mark} {name:<{room - 2}}{cells}{idle_share(shown, lane):>{_IDLE}.0%}")
+    lines.append(" " * room + axis(shown, columns))
+    lines += legend(shown, plain=plain)
+    lines += [f"{glyphs.mark} {what}" for what in blamed_sentences(shown)]
+    told = [part for text in lines for part in wrapped_line(line(text.rstrip()), width, 2)]
+    return ascii_units(told) if plain else told
+
+
+def title(timeline: Timeline) -> str:
+    """`Iteration 41, pipeline 0 of 2: 2.38 s, usually 1.92 s (+24 %)`."""
+    replicas = timeline.replicas
+    which = f", pipeline {fold_ranks(replicas)} of {timeline.pipelines}" if replicas else ""
+    what = f"Iteration {timeline.iteration}{which if timeline.pipelines > 1 else ''}"
+    taken = timeline.duration_ns
+    if timeline.silent_ns is not None:
+        still = format_duration(timeline.silent_ns)
+        return f"{what}: stands still for {still}{_usually(timeline, None)}"
+    if taken is None:
+        since = timeline.shown_ns[1] - timeline.started_ns
+        return f"{what}: not over after {format_duration(since)}{_usually(timeline, None)}"
+    return f"{what}: {format_duration(taken)}{_usually(timeline, taken)}"
+
+
+def _usually(timeline: Timeline, taken: int | None) -> str:
+    usual = timeline.usual_ns
+    if not usual:
+        return ""
+    if taken is not None and abs(taken / usual - 1) < 0.005:
+        return ", as usual"
+    told = f", usually {format_duration(usual)}"
+    return told if taken is None else f"{told} ({taken / usual - 1:+.0%})".replace("%", " %")
+
+
+def lane_name(timeline: Timeline, lane: Lane, width: int) -> str:
+    """`stage 2 rank 5`, with the pipeline where several are drawn, with the node where there is
+    room."""
+    name = lane.title if len(timeline.replicas) < 2 else f"p{lane.replica} {lane.title}"
+    return f"{name} {clean(lane.node)}" if lane.node and width >= _NODES_FROM else name
+
+
+def axis(timeline: Timeline, columns: int) -> str:
+    """Time since the iteration began: at the left, in the middle, at the right."""
+    first, last = timeline.shown_ns
+    return time_axis(0, last - first, columns)
+
+
+def legend(timeline: Timeline, *, plain: bool = False) -> Iterator[str]:
+    """What letters and lines mean, of those that are there."""
+    glyphs = PLAIN if plain else GLYPHS
+    tasks = {box.task for box in timeline.boxes()}
+    parts = [
+        f"{LETTERS[task]} {MEANINGS[task]}"
+        for task in LETTERS
+        if task in tasks and task not in ("other", "garbage")
+    ]
+    if tasks & set(TRANSFERS):
+        parts.append(f"{glyphs.transfer} in a send or receive")
+    parts.append("blank: bubble")
+    yield "; ".join(parts)
+    if timeline.path():
+        yield (
+            f"F{glyphs.critical}{glyphs.critical} on the critical path, "
+            f"f{glyphs.other}{glyphs.other} off it; the number is the micro-batch"
+        )
+    if timeline.blamed():
+        yield f"{glyphs.mark} blamed; {glyphs.beyond} beyond its expected time"
+    if timeline.left_out:
+        yield f"{timeline.left_out} more ranks are left out"
+    if timeline.clock_error_ns:
+        yield f"clocks of the nodes agree to {format_duration(timeline.clock_error_ns)}"
+
+
+def blamed_sentences(timeline: Timeline, most: int = 3) -> Iterator[str]:
+    """`backward of micro-batch 3 on stage 2, rank 5 (node1): 310 ms, expected 140 ms, no slack`;
+    several tasks of a rank in one sentence."""
+    blamed = timeline.blamed()
+    for number in list(dict.fromkeys(lane for lane, _ in blamed))[:most]:
+        lane = timeline.lanes[number]
+        boxes = [box for at, box in blamed if at == number]
+        worst = max(boxes, key=excess_ns)
+        place = "to" if worst.task == "transfer" else "on"
+        node = f" ({clean(lane.node)})" if lane.node else ""
+        where = f"{place} stage {lane.stage}, rank {lane.rank}{node}"
+        if len(boxes) == 1:
+            yield f"{worst.name} {where}: {length_phrase(worst)}"
+            continue
+        beyond = format_duration(sum(map(excess_ns, boxes)))
+        yield (
+            f"{len(boxes)} tasks {where}: {beyond} beyond what is expected of them; most in "
+            f"{worst.name}: {length_phrase(worst)}"
+        )
+
+
+def excess_ns(box: Box) -> int:
+    """Beyond the expected time; a task that is not over is beyond all."""
+    if box.duration_ns is None:
+        return 1 << 62
+    return box.duration_ns - (box.expected_ns or 0)
+
+
+def length_phrase(box: Box) -> str:
+    """`310 ms, expected 140 ms, no slack`."""
+    taken = "not over" if box.duration_ns is None else format_duration(box.duration_ns)
+    parts = [taken]
+    if box.expected_ns is not None:
+        parts.append(f"expected {format_duration(box.expected_ns)}")
+    if box.task in COMPUTE and box.slack_ns is not None:
+        parts.append(f"slack {format_duration(box.slack_ns)}" if box.slack_ns else "no slack")
+    return ", ".join(parts)

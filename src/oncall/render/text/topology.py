@@ -1,0 +1,206 @@
+"""The network in tiers as lines of text, the way of the pauses drawn in it and told below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from oncall.core.units import format_duration, format_number
+from oncall.render.text.lines import wrapped
+from oncall.render.text.provenance import ROOT_KINDS
+from oncall.render.text.spans import (
+    Line,
+    Span,
+    Style,
+    ascii_units,
+    joined,
+    line,
+    line_of,
+    wrapped_line,
+)
+from oncall.render.text.step_cells import GLYPHS, PLAIN
+from oncall.render.text.tracks import Track, track_lines
+from oncall.views.network.topology import Cable, Device, Hop, Root, Topology
+
+_SIDES = {"root": ("[", "]"), "way": ("(", ")"), "victim": ("<", ">")}
+_STYLES: dict[str, Style] = {"root": "fault", "way": "way"}
+_TIER = 12  # columns for a tier's name
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A tier as it is drawn: devices with the column of their middle."""
+
+    devices: tuple[tuple[Device, int], ...]
+    left_out: int
+
+
+def topology_lines(shown: Topology, width: int = 80, *, plain: bool = False) -> list[Line]:
+    """Tiers from the top down to hosts, then the way port by port."""
+    lines = [line(part) for text in title(shown) for part in wrapped(text, width)]
+    lines += tier_lines(shown, width, plain=plain)
+    lines += [Line(), *way_lines(shown, width, plain=plain)]
+    return ascii_units(lines) if plain else lines
+
+
+def tier_lines(shown: Topology, width: int, *, plain: bool = False) -> list[Line]:
+    """The tiers alone, with what their signs mean."""
+    placed = [
+        _place(tier, left_out, width)
+        for tier, left_out in zip(shown.tiers, shown.left_out, strict=True)
+    ]
+    lines: list[Line] = []
+    for tier in range(len(placed) - 1, -1, -1):
+        lines.append(_tier_line(tier, placed[tier], width))
+        if tier:
+            tracks = list(_tracks(shown.cables, placed[tier], placed[tier - 1]))
+            lines += track_lines(tracks, width, plain=plain) if tracks else [Line()]
+    if shown.tiers:
+        lines += wrapped_line(_legend(shown, plain), width)
+    return lines
+
+
+def title(shown: Topology) -> Iterator[str]:
+    """Where the waiting begins, in a sentence."""
+    root = shown.root
+    if root is None:
+        yield "No port held this step up, as far as was reported"
+        return
+    seen = "" if root.seen else ", which nobody reported: inferred from pauses"
+    host = f", the port to {root.host}" if root.host else ""
+    kind = ROOT_KINDS.get(root.kind, root.kind)
+    yield f"Its waiting begins at {root.label}{host}: {kind}{seen}"
+
+
+def way_lines(shown: Topology, width: int, *, plain: bool = False) -> list[Line]:
+    """The ports from the victim to the root, and the other places where waiting begins."""
+    if shown.root is None:
+        return []
+    wide = max(len(hop.label) for hop in shown.root.hops)
+    mark = (PLAIN if plain else GLYPHS).mark
+    lines: list[Line] = []
+    for hop in shown.root.hops:
+        begin = mark if hop.is_root else " "
+        told = f"{begin} {hop.label:<{wide}}  {hop_phrase(hop, shown.root)}"
+        lines += wrapped_line(line(told, "fault" if hop.is_root else "text"), width)
+    for root in shown.roots[1:4]:
+        told = f"  {root.label}: {_share(root)} of its loss leads there"
+        lines += wrapped_line(line(told), width)
+    for note in shown.notes:
+        lines += wrapped_line(line(f"  {note}"), width)
+    return lines
+
+
+def _share(root: Root) -> str:
+    return f"{root.share:.0%}".replace("%", " %")
+
+
+def hop_phrase(hop: Hop, root: Root) -> str:
+    """`was stopped for 2.45 ms by SW1`, `queue of 174 packets to host14`."""
+    parts = []
+    if hop.paused_ns and not (hop.is_root and root.kind == "storm"):
+        by = f" by {hop.towards}" if hop.towards else ""
+        parts.append(f"was stopped for {format_duration(hop.paused_ns)}{by}")
+    if hop.depth and hop.depth >= 1:
+        to = f" to {hop.towards}" if hop.towards and not hop.paused_ns else ""
+        parts.append(f"queue of {format_number(round(hop.depth))} packets{to}")
+    if hop.is_root:
+        parts.append(ROOT_KINDS.get(root.kind, root.kind))
+    return ", ".join(parts) or "nothing reported"
+
+
+# ---------------------------------------------------------------------- layout
+
+
+def _place(tier: Sequence[Device], left_out: int, width: int) -> _Placed:
+    """As many devices as fit beside each other, those with a role in any case."""
+    room = width - _TIER
+    shown = list(tier)
+    while len(shown) > 1 and _widest(shown) * len(shown) > room:
+        others = [device for device in shown if device.role == "other"]
+        if not others:
+            break
+        shown.remove(others[-1])
+    slot = min(room // max(len(shown), 1), 24)
+    left = _TIER + (room - slot * len(shown)) // 2
+    return _Placed(
+        tuple((device, left + slot * place + slot // 2) for place, device in enumerate(shown)),
+        left_out + len(tier) - len(shown),
+    )
+
+
+def _widest(devices: Sequence[Device]) -> int:
+    return max(len(device.name) for device in devices) + 3
+
+
+def _tier_line(tier: int, placed: _Placed, width: int) -> Line:
+    name = "hosts" if tier == 0 else f"tier {tier}"
+    if placed.left_out:
+        name += f" +{placed.left_out:,}"
+    cells = list(f"{name:<{width}}")
+    styles: list[Style] = ["text"] * len(cells)
+    for device, middle in placed.devices:
+        left, right = _SIDES.get(device.role, ("", ""))
+        text = cut_name(f"{left}{device.name}{right}", width - _TIER)
+        at = min(max(middle - len(text) // 2, _TIER), width - len(text))
+        cells[at : at + len(text)] = text
+        styles[at : at + len(text)] = [_STYLES.get(device.role, "text")] * len(text)
+    drawn = "".join(cells).rstrip()
+    return line_of(drawn, styles[: len(drawn)])
+
+
+def cut_name(name: str, most: int) -> str:
+    """A name that is too long, by its end: there it tells one device from another."""
+    return name if len(name) <= most else f"..{name[2 - most :]}"
+
+
+def _tracks(cables: Sequence[Cable], above: _Placed, below: _Placed) -> Iterator[Track]:
+    """The marked links between two tiers; several at one device stand beside each other."""
+    top = {device.name: middle for device, middle in above.devices}
+    bottom = {device.name: middle for device, middle in below.devices}
+    marked = [
+        (one.a, one.b, one, True) if one.a in top else (one.b, one.a, one, False)
+        for one in cables
+        if (one.paused or one.flow)
+        and ((one.a in top and one.b in bottom) or (one.b in top and one.a in bottom))
+    ]
+    ends: dict[str, list[int]] = {}
+    for number, (high, low, _, _) in enumerate(
+        sorted(marked, key=lambda one: (bottom[one[1]], top[one[0]]))
+    ):
+        ends.setdefault(f"^{high}", []).append(number)
+        ends.setdefault(f"v{low}", []).append(number)
+    for number, (high, low, cable, stopped_above) in enumerate(
+        sorted(marked, key=lambda one: (bottom[one[1]], top[one[0]]))
+    ):
+        head = None
+        if cable.paused:
+            head = "up" if stopped_above else "down"
+        yield Track(
+            top[high] + _offset(ends[f"^{high}"], number),
+            bottom[low] + _offset(ends[f"v{low}"], number),
+            cable.paused,
+            head,
+        )
+
+
+def _offset(numbers: list[int], number: int) -> int:
+    return 2 * numbers.index(number) - (len(numbers) - 1)
+
+
+def _legend(shown: Topology, plain: bool) -> Line:
+    parts: list[Line] = []
+    if any(device.role == "root" for tier in shown.tiers for device in tier):
+        parts.append(line("[ ] where it begins"))
+    if any(device.role == "way" for tier in shown.tiers for device in tier):
+        parts.append(line("( ) on the way"))
+    if any(device.role == "victim" for tier in shown.tiers for device in tier):
+        parts.append(line("< > sends the late step"))
+    if any(cable.paused for cable in shown.cables):
+        glyph = Span("|" if plain else "┃", "fault")
+        parts.append(Line((glyph, Span(" pauses, towards whom they stopped"))))
+    if any(cable.flow and not cable.paused for cable in shown.cables):
+        parts.append(line(f"{':' if plain else '│'} way of the late step"))
+    if any(shown.left_out):
+        parts.append(line("+ how many more of a tier are not drawn"))
+    return joined(parts, "; ")

@@ -1,0 +1,141 @@
+"""A waiting graph as lines of text, at most `width` columns wide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oncall.core.printable import clean
+from oncall.core.units import format_duration
+from oncall.render.text.lines import time_axis, wrapped
+from oncall.render.text.spans import Line, ascii_units, line
+from oncall.render.text.step_cells import GLYPHS, PLAIN, lane_runs
+from oncall.views.network.waiting import Lane, Link, Step, WaitingGraph, chain
+
+_LEAST = 16
+_WIDEST_NAME = 28
+_MOST_ALONE = 8  # late steps of the chain with a line of their own
+
+
+def waiting_lines(graph: WaitingGraph, width: int = 80, *, plain: bool = False) -> list[Line]:
+    """A line a sender, to scale; below, the critical path from its first step to its last."""
+    names = [lane_name(lane) for lane in graph.lanes]
+    room = min(max(map(len, names), default=0), _WIDEST_NAME) + 3
+    columns = max(width - room, _LEAST)
+    first, last = graph.shown_ns
+    lines = [
+        *wrapped(title(graph), width),
+        f"{format_duration((last - first) / columns)} a column",
+    ]
+    mark = (PLAIN if plain else GLYPHS).mark
+    for lane, name in zip(graph.lanes, names, strict=True):
+        cells = "".join(run.text for run in lane_runs(graph, lane, columns, plain=plain))
+        begin = f"{mark if lane.blamed else ' '} {name[:_WIDEST_NAME]:<{room - 2}}"
+        lines.append(f"{begin}{cells}".rstrip())
+    lines.append(" " * room + axis(graph, columns))
+    lines += [part for text in legend(graph, plain=plain) for part in wrapped(text, width)]
+    lines += ["", "Critical path, each step waits for the one above it:"]
+    lines += chain_lines(graph, width, plain=plain)
+    told = [line(text) for text in lines]
+    return ascii_units(told) if plain else told
+
+
+def title(graph: WaitingGraph) -> str:
+    """What it is, how long it took, what its path lost."""
+    of = graph.collective
+    took = f"{format_duration(of.took_ns)}" if of.over else f"not over {_after(of.took_ns)}"
+    lost = (
+        f"its critical path lost {format_duration(of.lost_ns)} ({of.lost_ns / of.took_ns:.0%})"
+        if of.lost_ns > 0 and of.took_ns
+        else "no step of its critical path was late"
+    )
+    return f"{clean(of.name)}: {took}, {lost}".replace("%)", " %)")
+
+
+def _after(taken_ns: int) -> str:
+    return f"after {format_duration(taken_ns)}"
+
+
+def lane_name(lane: Lane) -> str:
+    """`rank 13 host13`."""
+    return f"rank {lane.rank} {lane.node}".rstrip()
+
+
+def axis(graph: WaitingGraph, columns: int) -> str:
+    """Time since the collective began, at the left, in the middle, at the right."""
+    first, last = (at - graph.collective.started_ns for at in graph.shown_ns)
+    return time_axis(first, last, columns)
+
+
+def legend(graph: WaitingGraph, *, plain: bool = False) -> Iterator[str]:
+    """What the lines mean, of those that are there."""
+    glyphs = PLAIN if plain else GLYPHS
+    steps = [step for lane in graph.lanes for step in lane.steps]
+    parts = [f"4{glyphs.critical}{glyphs.critical} step 4, on the critical path"]
+    if not all(step.critical for step in steps):
+        parts.append(f"4{glyphs.other}{glyphs.other} off it")
+    if any(step.late and step.critical for step in steps):
+        parts.append(f"{glyphs.beyond} beyond its expected time")
+    if any(step.late and not step.critical for step in steps):
+        parts.append(f"{glyphs.beyond_other} the same off the path")
+    if any(step.waited_for == "data" for step in steps):
+        parts.append(f"{glyphs.waits} waits for what it sends on")
+    yield "; ".join(parts)
+    if graph.left_out:
+        yield f"{graph.left_out:,} more ranks, which have less to do with it, are left out"
+    if graph.before or graph.after:
+        parts = [f"{graph.before:,} before"] * bool(graph.before)
+        parts += [f"{graph.after:,} after"] * bool(graph.after)
+        yield f"steps of the path that are not drawn: {', '.join(parts)}"
+
+
+# ----------------------------------------------------------------------- chain
+
+
+def chain_lines(graph: WaitingGraph, width: int, *, plain: bool = False) -> list[str]:
+    """The critical path: late steps alone, others folded."""
+    links = chain(graph.path, _MOST_ALONE)
+    told = [(steps_phrase(link), way_phrase(link, plain), times_phrase(link)) for link in links]
+    wide = [max(len(row[place]) for row in told) for place in (0, 1)]
+    mark = (PLAIN if plain else GLYPHS).mark
+    lines: list[str] = []
+    for link, (name, way, times) in zip(links, told, strict=True):
+        told_link = f"{mark if link.late else ' '} {name:<{wide[0]}}  {way:<{wide[1]}}  {times}"
+        lines += wrapped(told_link, width)
+    return lines
+
+
+def steps_phrase(link: Link) -> str:
+    """`step 4`, `steps 5-7`."""
+    first, last = link.steps[0].step, link.steps[-1].step
+    return f"step {first}" if len(link.steps) == 1 else f"steps {first}-{last}"
+
+
+def way_phrase(link: Link, plain: bool = False) -> str:
+    """`13→14 (host13→host14)`; of several steps the first sender and the last receiver."""
+    arrow = (PLAIN if plain else GLYPHS).arrow
+    first, last = link.steps[0], link.steps[-1]
+    between = f"{arrow}…{arrow}" if len(link.steps) > 1 and first.pair != last.pair else arrow
+    between = between.replace("…", "..") if plain else between
+    nodes = f" ({first.src_node}{between}{last.dst_node})" if first.src_node else ""
+    return f"{first.src}{between}{last.dst}{nodes}"
+
+
+def times_phrase(link: Link) -> str:
+    """`9.24 ms, 4.1 ms too long`, and for whom it waited before."""
+    first = link.steps[0]
+    still = "" if link.steps[-1].over else ", not over"
+    lost = sum(max(step.excess_ns, 0.0) for step in link.steps if step.late)
+    beyond = f", {format_duration(lost)} too long" if lost else ", as expected"
+    if first.expected_ns is None and not lost:
+        beyond = ""
+    return f"{format_duration(link.took_ns)}{beyond}{still}"
+
+
+def wait_phrase(step: Step) -> str:
+    """What a step waited for before it began."""
+    if step.after is None:
+        return "waited for nobody"
+    src, dst, number = step.after
+    gap = f", began {format_duration(step.gap_ns)} later" if step.gap_ns else ""
+    own = " (its sender's)" if step.waited_for == "previous" else ""
+    return f"waited for step {number} from {src} to {dst}{own}{gap}"

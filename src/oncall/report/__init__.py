@@ -1,1 +1,0 @@
-"""A diagnosis, shown: text for the terminal, markdown for the ticket, JSON for machines."""

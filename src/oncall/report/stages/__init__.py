@@ -1,1 +1,0 @@
-"""Pictures of training iterations: what each pipeline stage did when, and the critical path."""

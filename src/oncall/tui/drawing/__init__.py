@@ -1,0 +1,1 @@
+"""How text, states and themes are drawn, on whatever screen."""

@@ -1,0 +1,1 @@
+"""Communicators, their rounds, and what an operation transmitted."""

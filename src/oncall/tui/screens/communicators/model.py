@@ -1,0 +1,248 @@
+"""Communicators: which to list, and one's members against its last rounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from oncall.console.world import CommunicatorSummary, CommunicatorView, RankState, World
+from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_rate
+from oncall.tui.drawing.states import STATES
+from oncall.views.words import ranks_phrase
+
+_DIGITS = re.compile(r"([0-9]+)")
+NOT_ENTERED, WAITING, DONE, UNKNOWN = range(4)
+# What a member does in a round, in the words of what ranks do.
+CELLS = np.array([RankState.LATE, RankState.WAITING, RankState.RUNNING, RankState.SILENT])
+
+
+# ------------------------------------------------------------------- the list
+
+
+def chosen(
+    communicators: Sequence[CommunicatorSummary], text: str = "", faults_only: bool = False
+) -> tuple[CommunicatorSummary, ...]:
+    """Those whose label, role or hash holds every word: the worst first, as the session has them;
+    where nobody waits, by label.
+
+    `faults_only` leaves those that somebody waits in, with a member that has not come.
+    """
+    words = text.lower().split()
+    found = [
+        one
+        for one in communicators
+        if all(word in f"{one.label} {one.role} {one.comm:#x}".lower() for word in words)
+        and (not faults_only or (one.waiting and one.behind))
+    ]
+    waiting = [one for one in found if one.waiting]
+    calm = [one for one in found if not one.waiting]
+    return (*waiting, *sorted(calm, key=lambda one: (-one.size, _natural(one.label))))
+
+
+def _natural(label: str) -> list[tuple[int, str]]:
+    """A key that puts pp_9 before pp_10."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in _DIGITS.split(label)]
+
+
+def progress_phrase(one: CommunicatorSummary) -> str:
+    """`1 behind, 14 wait 10 min in 14`."""
+    if one.entered < 0 and not one.waiting:
+        return "no collective seen"
+    parts = [f"{one.behind:,} behind"] if one.behind else []
+    if one.waiting:
+        verb = "waits" if one.waiting == 1 else "wait"
+        long = f" {format_duration(one.longest_wait_ns)}" if one.longest_wait_ns >= 0 else ""
+        parts.append(f"{one.waiting:,} {verb}{long}")
+    return ", ".join(parts) or "all together"
+
+
+def state_of(one: CommunicatorSummary) -> RankState:
+    """How bad it stands, as the states of ranks tell it."""
+    if one.waiting and one.behind:
+        return RankState.LATE
+    return RankState.WAITING if one.waiting else RankState.RUNNING
+
+
+# ---------------------------------------------------- members against rounds
+
+
+@dataclass(frozen=True)
+class MemberRow:
+    """Members that did the same in every round shown. `state` (rounds,) as in the view."""
+
+    ranks: tuple[int, ...]
+    label: str
+    state: npt.NDArray[np.int8]
+
+
+def member_rows(view: CommunicatorView, folded: bool = True) -> tuple[MemberRow, ...]:
+    """Who has not come first, then who waits; those who did alike in one row if `folded`."""
+    if not len(view.ranks):
+        return ()
+    if folded and len(view.seqs):
+        kinds, member = np.unique(view.state, axis=0, return_inverse=True)
+        together = [view.ranks[member.ravel() == kind] for kind in range(len(kinds))]
+    else:
+        kinds, together = (
+            view.state,
+            [view.ranks[place : place + 1] for place in range(len(view.ranks))],
+        )
+    rows = [
+        MemberRow(tuple(ranks.tolist()), ranks_phrase(ranks.tolist()), state)
+        for ranks, state in zip(together, kinds, strict=True)
+    ]
+    column = told_column(view)
+    return tuple(sorted(rows, key=lambda row: (_badness(row, column), row.ranks[0])))
+
+
+def _badness(row: MemberRow, column: int | None) -> int:
+    """Not entered, waiting, unknown, done: in the round that matters."""
+    if column is None:
+        return 0
+    return (NOT_ENTERED, WAITING, UNKNOWN, DONE).index(int(row.state[column]))
+
+
+def told_column(view: CommunicatorView) -> int | None:
+    """The round that matters: the one a story speaks of, else the last; None without rounds."""
+    if not len(view.seqs):
+        return None
+    return column_of(view, view.told)
+
+
+def column_of(view: CommunicatorView, seq: int | None) -> int:
+    """The column of an operation; the last one if it is not among the rounds, 0 without any."""
+    found: list[int] = [] if seq is None else np.flatnonzero(view.seqs == seq).tolist()
+    return found[0] if found else max(len(view.seqs) - 1, 0)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round. Durations in ns of those who are done; -1 where none is."""
+
+    seq: int
+    op: str
+    absent: tuple[int, ...]  # ranks that have not entered
+    waiting: tuple[int, ...]
+    done: int
+    unknown: int
+    shortest_ns: int
+    median_ns: int
+    longest_ns: int
+    longest: int  # the rank of it, -1
+    payload_bytes: int | None
+
+
+def round_at(view: CommunicatorView, column: int) -> Round:
+    """What came of one round."""
+    state, took = view.state[:, column], view.duration_ns[:, column]
+    timed = took >= 0
+    known = np.sort(took[timed])
+    slowest = int(view.ranks[int(np.where(timed, took, -1).argmax())]) if len(known) else -1
+    return Round(
+        seq=int(view.seqs[column]),
+        op=view.ops[column],
+        absent=tuple(view.ranks[state == NOT_ENTERED].tolist()),
+        waiting=tuple(view.ranks[state == WAITING].tolist()),
+        done=int((state == DONE).sum()),
+        unknown=int((state == UNKNOWN).sum()),
+        shortest_ns=int(known[0]) if len(known) else -1,
+        median_ns=int(known[len(known) // 2]) if len(known) else -1,
+        longest_ns=int(known[-1]) if len(known) else -1,
+        longest=slowest,
+        payload_bytes=view.round_bytes[column] if column < len(view.round_bytes) else None,
+    )
+
+
+def round_lines(one: Round, members: int, remark: str = "") -> tuple[str, ...]:
+    """A round in words: who has come, and how long it took at what rate."""
+    counted = [f"{one.done:,} of {members:,} done"]
+    if one.waiting:
+        counted.append(f"{ranks_phrase(one.waiting)} in it")
+    if one.absent:
+        counted.append(f"{ranks_phrase(one.absent)} not entered")
+    if one.unknown:
+        counted.append(f"of {one.unknown:,} nothing is known")
+    payload = f" of {format_bytes(one.payload_bytes)}" if one.payload_bytes else ""
+    lines = [f"{one.op} {one.seq}{payload}{remark}: {' · '.join(counted)}"]
+    if one.longest_ns >= 0:
+        rate = ""
+        if one.payload_bytes and one.longest_ns:
+            rate = f" · {format_rate(one.payload_bytes * NS_PER_S / one.longest_ns)} a member"
+        lines.append(
+            f"took {format_duration(one.shortest_ns)} to {format_duration(one.longest_ns)} "
+            f"(rank {one.longest}), median {format_duration(one.median_ns)}{rate}"
+        )
+    return tuple(lines)
+
+
+def durations(view: CommunicatorView) -> npt.NDArray[np.float64]:
+    """(rounds,) seconds of each round's longest member; NaN where none is done."""
+    if not view.duration_ns.size:
+        return np.full(len(view.seqs), np.nan)
+    longest = view.duration_ns.max(axis=0)
+    return np.where(longest >= 0, longest / NS_PER_S, np.nan)
+
+
+# --------------------------------------------------------------------- follow
+
+
+def stands(world: World, rank: int) -> tuple[int, int]:
+    """The communicator a rank stands in and the operation; (0, -1): in none that was seen."""
+    found = np.flatnonzero(world.ranks.rank == rank)
+    if not len(found):
+        return 0, -1
+    return int(world.ranks.comm[found[0]]), int(world.ranks.seq[found[0]])
+
+
+def elsewhere(world: World, comm: int, ranks: Sequence[int]) -> tuple[int, int] | None:
+    """The first of `ranks` that stands in another communicator, and which: (rank, comm)."""
+    wanted = np.isin(world.ranks.rank, np.asarray(ranks, dtype=np.int64))
+    found = np.flatnonzero(wanted & (world.ranks.comm != comm) & (world.ranks.comm != 0))
+    if not len(found):
+        return None
+    return int(world.ranks.rank[found[0]]), int(world.ranks.comm[found[0]])
+
+
+def where_phrase(world: World, comm: int, row: MemberRow) -> str:
+    """Where the members of a row stand now, as far as that is known."""
+    if (other := elsewhere(world, comm, row.ranks)) is not None:
+        rank, there = other
+        label = next((one.label for one in world.communicators if one.comm == there), hex(there))
+        seq = stands(world, rank)[1]
+        operation = f"operation {seq} of " if seq >= 0 else ""
+        return f"rank {rank} stands in {operation}{label}"
+    held = np.isin(world.ranks.rank, np.asarray(row.ranks, dtype=np.int64))
+    state = int(world.ranks.state[held].max()) if held.any() else int(RankState.SILENT)
+    return f"{row.label}: {STATES[state].says}"
+
+
+# -------------------------------------------------------------------- columns
+
+
+def window(rounds: int, width: int, column: int) -> tuple[int, int]:
+    """The rounds [first, last) that fit into `width` columns: the newest, and `column` always."""
+    first = max(0, rounds - width)
+    first = max(0, min(first, column))
+    return first, min(rounds, first + width)
+
+
+def axis(view: CommunicatorView, first: int, last: int, column: int) -> str:
+    """`812      ▼ ^  `: the first operation's number, the told one's mark, the cursor's."""
+    marks = list(str(view.seqs[first])[: last - first].ljust(last - first))
+    if view.told is not None and first <= (told := column_of(view, view.told)) < last:
+        marks[told - first] = "▼"
+    if marks[column - first] != "▼":
+        marks[column - first] = "^"
+    return "".join(marks)
+
+
+def shown_states(row: MemberRow, told: int | None) -> list[int]:
+    """RankState of a row's cells; who waits in the round a story tells of, hangs."""
+    states: list[int] = CELLS[row.state].tolist()
+    if told is not None and states[told] == RankState.WAITING:
+        states[told] = RankState.HUNG
+    return states

@@ -1,0 +1,286 @@
+"""The communicator screen: which one is stuck, who has not come, and where those stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from rich.style import Style
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.timer import Timer
+
+from oncall.console.world import CommunicatorSummary, CommunicatorView
+from oncall.core.printable import clean
+from oncall.render.text.cells import cut, padded
+from oncall.tui.drawing.literal import LiteralText
+from oncall.tui.drawing.spans import styled
+from oncall.tui.drawing.states import STATES, state_styles, theme_style
+from oncall.tui.screens.communicators import model
+from oncall.tui.screens.communicators.round_grid import LABEL, RoundGrid, RoundHeader
+from oncall.tui.screens.communicators.traffic import pane_lines
+from oncall.tui.shell.action import ActionEntry
+from oncall.tui.shell.actions import needs_world
+from oncall.tui.shell.goto import Target
+from oncall.tui.shell.messages import Answered, Copy, Refused
+from oncall.tui.shell.screen import ConsoleScreen
+from oncall.tui.shell.state import State
+from oncall.tui.widgets.line_list import LineList
+from oncall.views.traffic.operation import TrafficView
+from oncall.views.traffic.operations import NO_TRAFFIC
+
+_WIDE = 120
+_REST_S = 0.12
+_PROGRESS = 28  # columns for who waits how long
+
+
+class CommunicatorList(LineList[CommunicatorSummary]):
+    """One line of each: how bad it stands, its label, how far it has come, who waits."""
+
+    HELP = """\
+Communicators: first those that findings speak of, then those whose members wait longest."""
+
+    def key(self, row: CommunicatorSummary) -> int:
+        return row.comm
+
+    def dress(self) -> None:
+        self._states = state_styles(self.app)
+        self._muted = theme_style(self.app, "muted")
+        super().dress()
+
+    def draw(self, row: CommunicatorSummary, width: int) -> Iterable[tuple[str, Style]]:
+        state = model.state_of(row)
+        size = f"{row.size:,}"
+        room = max(width - _PROGRESS - len(size) - 6, 8)
+        yield f" {STATES[state].letter} ", self._states[state]
+        yield padded(cut(clean(row.label), room), room), Style()
+        yield f" {size}  ", self._muted
+        yield model.progress_phrase(row), self._states[state] if state else self._muted
+
+
+def _needs_communicator(screen: ConsoleScreen) -> str | None:
+    if why := needs_world(screen):
+        return why
+    shown = screen.query_one(CommunicatorList).row is not None
+    return None if shown else "no communicator was seen"
+
+
+def _needs_waiter(screen: CommunicatorsScreen) -> str | None:
+    if why := _needs_communicator(screen):
+        return why
+    if screen.awaited() is not None:
+        return None
+    return "none of these ranks stands in another communicator, as far as was seen"
+
+
+def _needs_traffic(screen: ConsoleScreen) -> str | None:
+    if why := _needs_communicator(screen):
+        return why
+    view = screen.query_one(RoundGrid).view
+    return None if view is not None and view.has_traffic else NO_TRAFFIC
+
+
+class CommunicatorsScreen(ConsoleScreen):
+    """A list, and the chosen communicator's members against its last rounds."""
+
+    CSS = """
+    CommunicatorsScreen CommunicatorList { width: 62; border-right: solid $panel; }
+    CommunicatorsScreen #rounds { padding: 0 1; }
+    CommunicatorsScreen RoundGrid { height: auto; max-height: 60%; }
+    CommunicatorsScreen #round { height: auto; margin-top: 1; }
+    CommunicatorsScreen.narrow #communicators { layout: vertical; }
+    CommunicatorsScreen.narrow CommunicatorList { width: 1fr; height: 6; border-right: none;
+        border-bottom: solid $panel; }
+    """
+    ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
+        ActionEntry("communicators.follow", "enter", "Follow",
+                    "Go to the communicator in which a rank of this row stands.",
+                    _needs_waiter, bar=True),
+        ActionEntry("communicators.return", "backspace", "Return",
+                    "Go back to the communicator that was followed from.",
+                    lambda screen: _why_no_return(screen)),
+        ActionEntry("communicators.fold", "v", "Fold",
+                    "Show a row for each member, or one for all who did alike.",
+                    _needs_communicator, bar=True),
+        ActionEntry("communicators.rank", "r", "Rank", "Show the row's first rank in the fleet.",
+                    _needs_communicator, bar=True),
+        ActionEntry("communicators.traffic", "t", "Traffic",
+                    "Show what each member transmitted in this round, in microseconds.",
+                    _needs_traffic, bar=True),
+    )  # fmt: skip
+
+    def compose_body(self) -> ComposeResult:
+        with Horizontal(id="communicators"):
+            yield CommunicatorList(id="list")
+            with Vertical(id="rounds"):
+                yield RoundHeader()
+                yield RoundGrid(id="grid")
+                yield LiteralText(id="round")
+
+    def on_mount(self) -> None:
+        self._folded = True
+        self._in_traffic = False
+        self._came_from: list[int] = []
+        self._rest: Timer | None = None
+        self.query_one(CommunicatorList).focus()
+
+    # ------------------------------------------------------------------- shown
+
+    def show(self, state: State, before: State | None) -> None:
+        if (world := state.world) is None:
+            return
+        if before is not None and (world, state.filter, state.faults_only) == (
+            before.world, before.filter, before.faults_only,
+        ):  # fmt: skip
+            return
+        rows = model.chosen(world.communicators, state.filter, state.faults_only)
+        self.query_one(CommunicatorList).show(rows)
+        if not rows:
+            fits = "none fits the filter" if world.communicators else "none was seen"
+            self.query_one("#round", LiteralText).update(f"Communicators: {fits}")
+        if before is None or before.world is not world:
+            self._ask_view()
+
+    def on_line_list_moved(self, message: LineList.Moved) -> None:
+        if message.control.id == "grid":
+            self._tell_round()
+            return
+        if self._rest is not None:
+            self._rest.stop()
+        self._rest = self.set_timer(_REST_S, self._ask_view)
+
+    def on_round_grid_pointed(self) -> None:
+        self._tell_round()
+
+    def _ask_view(self) -> None:
+        if (row := self.query_one(CommunicatorList).row) is None:
+            return
+        rounds = max(self.query_one("#rounds").size.width - LABEL, 20)
+        label = f"reading {clean(row.label)}"
+        self.ask("view", lambda session: session.communicator(row.comm, rounds), label)
+
+    def on_answered(self, message: Answered) -> None:
+        if message.question.group == "communicators.traffic":
+            self._tell_traffic(message.value)
+            return
+        view: CommunicatorView = message.value
+        self.query_one(RoundGrid).show_view(view, self._folded)
+        self._tell_round()
+
+    def on_refused(self, message: Refused) -> None:
+        self.query_one("#round", LiteralText).update(Text(clean(str(message.error))))
+
+    def _tell_round(self) -> None:
+        """Below the members: the round under the cursor, where its ranks stand, who waits."""
+        grid, world = self.query_one(RoundGrid), self.state.world
+        self.query_one(RoundHeader).show(grid, self.app.ascii_only)
+        view, row = grid.view, grid.row
+        if view is None or row is None or world is None:
+            return
+        if self._in_traffic and view.has_traffic:
+            self._ask_traffic()
+            return
+        muted, heading = theme_style(self.app, "muted"), theme_style(self.app, "primary", bold=True)
+        text = Text()
+        if len(view.seqs):
+            told = " (the story speaks of it)" if view.seqs[grid.column] == view.told else ""
+            first, *others = model.round_lines(
+                model.round_at(view, grid.column), len(view.ranks), told
+            )
+            text.append(first + "\n", "bold")
+            text.append("".join(f"{line}\n" for line in others))
+        text.append(model.where_phrase(world, view.summary.comm, row) + "\n", muted)
+        if view.waits:
+            text.append("\nWho waits for whom\n", heading)
+            text.append("\n".join(clean(wait) for wait in view.waits))
+        self.query_one("#round", LiteralText).update(text)
+
+    def _ask_traffic(self) -> None:
+        grid = self.query_one(RoundGrid)
+        if (view := grid.view) is None:
+            return
+        comm = view.summary.comm
+        seq = int(view.seqs[grid.column]) if len(view.seqs) else None
+        self.ask("traffic", lambda session: session.traffic(comm, seq), "reading traffic")
+
+    def _tell_traffic(self, view: TrafficView) -> None:
+        """Below the members: what each of them transmitted, in place of who waits."""
+        if not self._in_traffic:
+            return
+        pane = self.query_one("#rounds").content_size
+        height = pane.height - self.query_one(RoundGrid).size.height - 2
+        lines = pane_lines(view, pane.width, height, plain=self.app.ascii_only)
+        self.query_one("#round", LiteralText).update(styled(self.app, lines))
+
+    def on_resize(self, event: object) -> None:
+        super().on_resize(event)  # type: ignore[arg-type]
+        self.set_class(self.size.width < _WIDE, "narrow")
+        self.call_after_refresh(self._tell_round)
+
+    # ----------------------------------------------------------------- actions
+
+    def go_to(self, target: Target) -> str | None:
+        if self.query_one(CommunicatorList).go_to(target.value):
+            return None
+        return "it is filtered out, or this job has no such communicator"
+
+    def copies(self) -> tuple[Copy, ...]:
+        row, grid = self.query_one(CommunicatorList).row, self.query_one(RoundGrid)
+        if row is None:
+            return ()
+        told = str(self.query_one("#round", LiteralText).content)
+        copies = [Copy("t", "text", told), Copy("h", f"hash {row.comm:#x}", f"{row.comm:#x}")]
+        if grid.row is not None:
+            copies.append(Copy("r", grid.row.label, grid.row.label))
+        return tuple(copies)
+
+    def leave(self) -> bool:
+        if self._in_traffic:
+            self.action_traffic()
+            return True
+        if self._came_from:
+            self.action_return()
+            return True
+        return False
+
+    def awaited(self) -> int | None:
+        """Another communicator in which a rank of the row under the cursor stands."""
+        world, grid = self.state.world, self.query_one(RoundGrid)
+        if world is None or grid.view is None or grid.row is None:
+            return None
+        found = model.elsewhere(world, grid.view.summary.comm, grid.row.ranks)
+        return None if found is None else found[1]
+
+    @property
+    def came_from(self) -> list[int]:
+        return self._came_from
+
+    def action_follow(self) -> None:
+        here, there = self.query_one(CommunicatorList).row, self.awaited()
+        if here is not None and there is not None:
+            if self.query_one(CommunicatorList).go_to(there):
+                self._came_from.append(here.comm)
+            else:
+                self.tell("that communicator is filtered out")
+
+    def action_return(self) -> None:
+        self.query_one(CommunicatorList).go_to(self._came_from.pop())
+
+    def action_fold(self) -> None:
+        grid = self.query_one(RoundGrid)
+        self._folded = not self._folded
+        if grid.view is not None:
+            grid.show_view(grid.view, self._folded)
+
+    def action_traffic(self) -> None:
+        self._in_traffic = not self._in_traffic
+        self._tell_round()
+
+    def action_rank(self) -> None:
+        if (row := self.query_one(RoundGrid).row) is not None:
+            self.app.go_to(Target("rank", row.ranks[0]))
+
+
+def _why_no_return(screen: CommunicatorsScreen) -> str | None:
+    return None if screen.came_from else "nothing was followed"

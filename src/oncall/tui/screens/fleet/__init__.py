@@ -1,0 +1,1 @@
+"""Every rank as a cell."""

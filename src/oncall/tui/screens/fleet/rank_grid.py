@@ -1,0 +1,305 @@
+"""Every rank of the job as a cell: a letter and a colour by state, and a cursor among them.
+
+Only the lines on screen are drawn, and of a new world only the cells whose state changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from oncall.console.world import Ranks
+from oncall.render.text.cells import cell_len
+from oncall.tui.drawing.literal import literal_segment
+from oncall.tui.drawing.states import STATES, state_styles, theme_style
+from oncall.tui.screens.fleet.layout import (
+    Layout,
+    begins_at,
+    heading_text,
+    lay_out,
+    moved,
+    next_at,
+)
+from oncall.tui.screens.fleet.model import FAULTS, Mask, faults
+from oncall.tui.widgets.cursor_keys import cursor_bindings
+
+if TYPE_CHECKING:
+    from oncall.console.world import Ints
+
+_CURSOR = Style(reverse=True, bold=True)
+
+
+class RankGrid(ScrollView, can_focus=True):
+    """The fleet. Its cursor stays on a rank whatever is regrouped, left out or updated."""
+
+    BINDINGS = cursor_bindings(sideways=True)
+    HELP = """\
+Every rank of the job is one cell: a letter and a colour say what it does. The cursor begins on \
+the first that is at fault; w and b jump between those, f leaves only them, v groups by node, \
+rack, stage or parallel group. / takes 0-7, gpu01, late, tp3, stage:1; several narrow more."""
+    DEFAULT_CSS = "RankGrid { height: 1fr; width: 1fr; scrollbar-size-vertical: 1; }"
+
+    class Moved(Message):
+        """The cursor came to a rank (its number)."""
+
+        def __init__(self, rank: int) -> None:
+            super().__init__()
+            self.rank = rank
+
+        def can_replace(self, message: Message) -> bool:
+            return isinstance(message, RankGrid.Moved)
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._ranks: Ranks | None = None
+        self._by = "node"
+        self._shown: Mask = np.zeros(0, dtype=np.bool_)
+        self._layout_now: Layout | None = None
+        self._fits: Size = Size()
+        self._cursor: int | None = None  # index
+        self._letters = np.array([look.letter for look in STATES])
+        self._styles: tuple[Style, ...] = ()
+        self._label = self._heading = Style()
+
+    # ------------------------------------------------------------------- shown
+
+    def show(self, ranks: Ranks, shown: Mask, by: str) -> None:
+        """Show these ranks; what stands as before is not drawn again."""
+        before = self._ranks
+        same = (
+            before is not None
+            and by == self._by
+            and np.array_equal(shown, self._shown)
+            and _same_places(before, ranks)
+        )
+        rank = self.rank
+        self._ranks, self._shown, self._by = ranks, shown, by
+        if same and before is not None:
+            self._repaint(np.flatnonzero(before.state != ranks.state))
+            return
+        found = [] if rank is None else np.flatnonzero(ranks.rank == rank).tolist()
+        self._cursor = found[0] if found else None
+        self._lay_out()
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that the cursor is on."""
+        if self._ranks is None or self._cursor is None:
+            return None
+        return int(self._ranks.rank[self._cursor])
+
+    def go_to(self, rank: int) -> bool:
+        """Put the cursor on a rank; False if it is not shown."""
+        if self._ranks is None or self._layout_now is None:
+            return False
+        found = np.flatnonzero(self._ranks.rank == rank).tolist()
+        if not found or found[0] not in self._layout_now.place:
+            return False
+        self._move(found[0])
+        return True
+
+    def next_fault(self, step: int) -> bool:
+        """Put the cursor on the next rank at fault; False if there is none."""
+        if self._ranks is None or self._layout_now is None:
+            return False
+        index = next_at(self._layout_now, self._cursor, faults(self._ranks.state), step)
+        self._move(index)
+        return index is not None
+
+    def _lay_out(self) -> None:
+        if self._ranks is None or not self.size.width:
+            return
+        self._fits = self.scrollable_content_region.size
+        width, height = self._fits
+        self._layout_now = lay_out(self._ranks, self._by, self._shown, width, height)
+        self.virtual_size = Size(self._layout_now.width, self._layout_now.height)
+        if self._cursor not in self._layout_now.place:
+            self._cursor = begins_at(self._layout_now, self._ranks.state)
+            self._say()
+        self._scroll_to_cursor()
+        self.refresh()
+
+    def _repaint(self, changed: Ints) -> None:
+        """Draw again the cells of these indices, and the headings that count them."""
+        layout = self._layout_now
+        if layout is None or not len(changed):
+            return
+        wanted = np.zeros(len(self._shown), dtype=np.bool_)
+        wanted[changed] = True
+        left, top = self.scroll_offset
+        sight = slice(*np.searchsorted(layout.line, (top, top + self.size.height)))
+        places = np.flatnonzero(wanted[layout.order[sight]]) + int(sight.start)
+        regions = [
+            Region(column - left, line - top, width, 1)
+            for line, column, width in _extents(layout, places)
+        ]
+        for heading in layout.headings_above(layout.line[wanted[layout.order]]):
+            if top <= heading < top + self.size.height:
+                regions.append(Region(0, heading - top, self.size.width, 1))
+        if regions:
+            self.refresh(*regions)
+
+    # ----------------------------------------------------------------- drawing
+
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._dress())
+        self._dress()
+
+    def _dress(self) -> None:
+        self._styles = tuple(
+            style + Style(reverse=True) if state in FAULTS else style
+            for state, style in enumerate(state_styles(self.app))
+        )
+        self._label = theme_style(self.app, "muted")
+        self._heading = theme_style(self.app, "primary", bold=True)
+        self.refresh()
+
+    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
+        if self.scrollable_content_region.size != self._fits:
+            self._lay_out()
+
+    def render_line(self, y: int) -> Strip:
+        left, top = self.scroll_offset
+        base = self.rich_style
+        segments: list[Segment] = []
+        end = 0
+        for column, text, style in self._pieces(y + top):
+            if column > end:
+                segments.append(literal_segment(" " * (column - end), base))
+            segments.append(literal_segment(text, base + style))
+            end = column + cell_len(text)
+        return Strip(segments, end).crop_extend(left, left + self.size.width, base)
+
+    def _pieces(self, line: int) -> Iterator[tuple[int, str, Style]]:
+        """(column, text, style) of a line from left to right; cells alike are one piece."""
+        layout, ranks = self._layout_now, self._ranks
+        if layout is None or ranks is None or not 0 <= line < layout.height:
+            return
+        labels = list(layout.labels.get(line, ()))
+        start, stop = int(layout.starts[line]), int(layout.starts[line + 1])
+        order = layout.order[start:stop]
+        states = ranks.state[order].tolist()
+        columns = layout.column[start:stop].tolist()
+        texts = self._texts(order, layout.cell)
+        place = 0
+        while labels or place < len(columns):
+            if labels and (place == len(columns) or labels[0].column < columns[place]):
+                label = labels.pop(0)
+                style = self._label if label.members is None else self._heading
+                yield label.column, heading_text(label, ranks.state), style
+                continue
+            column, state, text = columns[place], states[place], texts[place]
+            style = self._styles[state]
+            if int(order[place]) == self._cursor:
+                yield column, text, _CURSOR
+                place += 1
+                continue
+            place += 1
+            while (
+                place < len(columns)
+                and states[place] == state
+                and columns[place] == column + len(text)
+                and int(order[place]) != self._cursor
+            ):
+                text += texts[place]
+                place += 1
+            yield column, text, style
+
+    def _texts(self, order: Ints, cell: int) -> list[str]:
+        assert self._ranks is not None
+        letters = self._letters[self._ranks.state[order]].tolist()
+        if cell <= 2:
+            return [letter.ljust(cell) for letter in letters]
+        numbers = self._ranks.rank[order].tolist()
+        return [
+            f"{number:>{cell - 2}}{letter} "
+            for number, letter in zip(numbers, letters, strict=True)
+        ]
+
+    # ------------------------------------------------------------------ cursor
+
+    def _move(self, index: int | None) -> None:
+        if index is None or index == self._cursor:
+            return
+        before, self._cursor = self._cursor, index
+        self._repaint(np.array([one for one in (before, index) if one is not None]))
+        self._scroll_to_cursor()
+        self._say()
+
+    def _say(self) -> None:
+        if self.rank is not None:
+            self.post_message(self.Moved(self.rank))
+
+    def _scroll_to_cursor(self) -> None:
+        layout = self._layout_now
+        if layout is None or self._cursor is None:
+            return
+        place = layout.place[self._cursor]
+        line = int(layout.line[place])
+        above = layout.headings_above(np.array([line]))
+        top = above[0] if above and line - above[0] <= 1 else line
+        region = Region(int(layout.column[place]), top, layout.cell, line - top + 1)
+        self.scroll_to_region(region, animate=False, force=True)
+
+    def _step(self, columns: int = 0, lines: int = 0) -> None:
+        if self._layout_now is not None:
+            self._move(moved(self._layout_now, self._cursor, columns, lines))
+
+    def action_cursor_left(self) -> None:
+        self._step(columns=-1)
+
+    def action_cursor_right(self) -> None:
+        self._step(columns=1)
+
+    def action_cursor_up(self) -> None:
+        self._step(lines=-1)
+
+    def action_cursor_down(self) -> None:
+        self._step(lines=1)
+
+    def action_cursor_page_up(self) -> None:
+        self._step(lines=-max(1, self.size.height - 1))
+
+    def action_cursor_page_down(self) -> None:
+        self._step(lines=max(1, self.size.height - 1))
+
+    def action_cursor_first(self) -> None:
+        self._step(columns=-len(self._shown))
+
+    def action_cursor_last(self) -> None:
+        self._step(columns=len(self._shown))
+
+    def on_click(self, event: events.Click) -> None:
+        if self._layout_now is not None:
+            left, top = self.scroll_offset
+            self._move(self._layout_now.at(event.x + left, event.y + top))
+
+
+def _extents(layout: Layout, places: Ints) -> list[tuple[int, int, int]]:
+    """(line, column, width) of what to draw again: one stretch a line, as textual draws each from
+    the widget's left edge on."""
+    line, column = layout.line[places], layout.column[places]
+    lines, first = np.unique(line, return_index=True)
+    last = np.r_[first[1:], len(places)] - 1
+    width = column[last] + layout.cell - column[first]
+    return list(zip(lines.tolist(), column[first].tolist(), width.tolist(), strict=True))
+
+
+def _same_places(before: Ranks, now: Ranks) -> bool:
+    """Whether every rank stands where it stood, whatever it does there."""
+    return (
+        np.array_equal(before.rank, now.rank)
+        and np.array_equal(before.gpu, now.gpu)
+        and (before.node is now.node or before.node == now.node)
+        and before.groups.keys() == now.groups.keys()
+        and all(np.array_equal(before.groups[role], now.groups[role]) for role in now.groups)
+    )

@@ -1,0 +1,267 @@
+"""The fleet screen: every rank as a cell, and the card of the one under the cursor."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.timer import Timer
+from textual.widget import AwaitMount
+
+from oncall.core.errors import UsageError
+from oncall.core.printable import typed
+from oncall.tui.drawing.literal import LiteralText
+from oncall.tui.drawing.states import STATES, state_styles, theme_style
+from oncall.tui.models.probe import node_of, why_not_probed
+from oncall.tui.screens.fleet import model as fleet
+from oncall.tui.screens.fleet.rank_card import RankCardPane
+from oncall.tui.screens.fleet.rank_grid import RankGrid
+from oncall.tui.shell.action import ActionEntry
+from oncall.tui.shell.actions import needs_world
+from oncall.tui.shell.goto import Target
+from oncall.tui.shell.messages import Answered, Copy, Refused
+from oncall.tui.shell.probing import ProbeScreen
+from oncall.tui.shell.screen import ConsoleScreen
+from oncall.tui.shell.state import State
+
+_WIDE, _ROOMY = 120, 150  # columns from which grid and card stand side by side, and at ease
+_REST_S = 0.12  # a cursor that rests this long is worth asking the session for
+
+
+def _needs_fault(screen: ConsoleScreen) -> str | None:
+    if why := needs_world(screen):
+        return why
+    world = screen.state.world
+    at_fault = world is not None and bool(fleet.faults(world.ranks.state).any())
+    return None if at_fault else "no rank is at fault"
+
+
+def _needs_rank(screen: ConsoleScreen) -> str | None:
+    if why := needs_world(screen):
+        return why
+    return None if screen.query_one(RankGrid).rank is not None else "no rank is shown"
+
+
+def _needs_node(screen: FleetScreen) -> str | None:
+    if why := _needs_rank(screen):
+        return why
+    world, node = screen.state.world, screen.node()
+    if world is None or not node:
+        return "the node of this rank is not known"
+    return why_not_probed(world, screen.state.live, (node,))
+
+
+def _needs_operation(screen: FleetScreen) -> str | None:
+    if why := _needs_rank(screen):
+        return why
+    return None if screen.stands_in() else "this rank stands in no operation that was seen"
+
+
+class FleetScreen(ConsoleScreen):
+    """Ranks grouped by node, rack, stage or parallel group."""
+
+    CSS = """
+    FleetScreen #fleet-line { height: 1; padding: 0 1; }
+    FleetScreen #fleet-rank { height: 1; padding: 0 1; display: none; text-wrap: nowrap;
+        text-overflow: ellipsis; }
+    FleetScreen.narrow #fleet-rank { display: block; }
+    FleetScreen RankGrid { padding: 0 1; }
+    FleetScreen.roomy RankCardPane { width: 50%; max-width: 84; }
+    FleetScreen.narrow RankCardPane { display: none; }
+    FleetScreen.narrow.opened RankCardPane { display: block; width: 1fr; border-left: none; }
+    FleetScreen.narrow.opened RankGrid { display: none; }
+    """
+    ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
+        ActionEntry("fleet.card", "enter", "Card", "Open this rank's card, or close it.",
+                    _needs_rank, bar=True),
+        ActionEntry("fleet.group", "v", "Group by",
+                    "Group by the next of node, rack, stage and parallel groups.",
+                    needs_world, bar=True),
+        ActionEntry("fleet.next_fault", "w", "Next fault", "Go to the next rank at fault.",
+                    _needs_fault, bar=True),
+        ActionEntry("fleet.previous_fault", "b", "Fault before", "Go to the rank at fault before.",
+                    _needs_fault),
+        ActionEntry("fleet.communicator", "c", "Communicator",
+                    "Show the communicator that this rank stands in.", _needs_operation, bar=True),
+        ActionEntry("fleet.probe", "p", "Probe",
+                    "Have this rank's node and some others ping one another, now.", _needs_node,
+                    bar=True),
+    )  # fmt: skip
+
+    def compose_body(self) -> ComposeResult:
+        yield LiteralText(id="fleet-line")
+        with Horizontal():
+            yield RankGrid()
+            yield RankCardPane()
+        yield LiteralText(id="fleet-rank")
+
+    def on_mount(self) -> None:
+        self._by = "node"
+        self._said = Text()
+        self._rest: Timer | None = None
+        self.query_one(RankGrid).focus()
+
+    # ------------------------------------------------------------------- shown
+
+    def show(self, state: State, before: State | None) -> None:
+        if (world := state.world) is None:
+            return
+        if before is not None and (world, state.filter, state.faults_only) == (
+            before.world, before.filter, before.faults_only,
+        ):  # fmt: skip
+            return
+        self._show_ranks(state)
+        if before is None or before.world is not world:
+            self._ask_card()
+
+    def _show_ranks(self, state: State) -> None:
+        world = state.world
+        assert world is not None
+        ranks = world.ranks
+        problem = ""
+        shown = np.ones(len(ranks), dtype=np.bool_)
+        try:
+            shown = fleet.matching(ranks, state.filter)
+        except UsageError as error:
+            problem = str(error)
+        if state.faults_only:
+            shown &= fleet.faults(ranks.state)
+        if fleet.groupings(ranks).get(self._by, "unknown"):
+            self._by = "node"
+        self.query_one(RankGrid).show(ranks, shown, self._by)
+        self._say(len(ranks), shown, problem)
+        self._say_rank()
+
+    def _say(self, total: int, shown: fleet.Mask, problem: str) -> None:
+        """The line above the grid: how many ranks do what, and how they are grouped."""
+        world = self.state.world
+        assert world is not None
+        styles, muted = state_styles(self.app), theme_style(self.app, "muted")
+        number = int(shown.sum())
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append(f"{number:,} of {total:,} ranks" if number < total else f"{total:,} ranks")
+        text.append(f" by {self._by}  ", muted)
+        for state, count in fleet.counts(world.ranks.state[shown]):
+            look = STATES[state]
+            text.append(f" {look.letter} {count:,} {look.name} ", styles[state])
+        if problem:
+            text.append(f" {problem}", theme_style(self.app, "error"))
+        elif not number:
+            text.append(" none fits; / changes the filter, f shows all", muted)
+        if text != self._said or text.spans != self._said.spans:
+            self._said = text
+            self.query_one("#fleet-line", LiteralText).update(text, layout=False)
+
+    def _say_rank(self) -> None:
+        """Below a grid that has no card beside it: the rank under the cursor."""
+        world, rank = self.state.world, self.query_one(RankGrid).rank
+        told = "" if world is None or rank is None else fleet.rank_phrase(world.ranks, rank)
+        line = self.query_one("#fleet-rank", LiteralText)
+        if str(line.content) != told:
+            line.update(Text(told), layout=False)
+
+    # -------------------------------------------------------------------- card
+
+    def on_rank_grid_moved(self) -> None:
+        self._say_rank()
+        if self._rest is not None:
+            self._rest.stop()
+        self._rest = self.set_timer(_REST_S, self._ask_card)
+
+    def _ask_card(self) -> None:
+        rank = self.query_one(RankGrid).rank
+        if rank is not None and (self.app.size.width >= _WIDE or self.has_class("opened")):
+            self.ask("card", lambda session: session.rank_card(rank), f"reading rank {rank}")
+
+    def on_answered(self, message: Answered) -> None:
+        self.query_one(RankCardPane).show(message.value)
+
+    def on_refused(self, message: Refused) -> None:
+        self.query_one(RankCardPane).say(str(message.error))
+
+    def on_resize(self, event: object) -> None:
+        super().on_resize(event)  # type: ignore[arg-type]
+        self.set_class(self.size.width >= _ROOMY, "roomy")
+        narrow = self.size.width < _WIDE
+        if narrow != self.has_class("narrow"):
+            self.set_class(narrow, "narrow")
+            self._ask_card()
+
+    # ----------------------------------------------------------------- actions
+
+    def go_to(self, target: Target) -> str | None:
+        world = self.state.world
+        if world is None:
+            return "there is no evidence yet"
+        rank = target.value
+        if target.kind == "node":
+            on_node = [
+                number
+                for number, node in zip(world.ranks.rank.tolist(), world.ranks.node, strict=True)
+                if node == target.value
+            ]
+            if not on_node:
+                return "no rank of this job ran there"
+            rank = on_node[0]
+        if self.query_one(RankGrid).go_to(int(rank)):
+            return None
+        known = int(rank) in world.ranks.rank
+        return "it is filtered out" if known else "this job has no such rank"
+
+    def copies(self) -> tuple[Copy, ...]:
+        rank = self.query_one(RankGrid).rank
+        if rank is None:
+            return ()
+        node = self.node()
+        copies = [Copy("t", f"rank {rank}", str(rank))]
+        if node:
+            copies.append(Copy("n", f"node {node}", node))
+            command = typed("ssh {node}", node=node)
+            copies.append(Copy("c", command, command))
+        return tuple(copies)
+
+    def leave(self) -> bool:
+        if self.has_class("narrow") and self.has_class("opened"):
+            self.action_card()
+            return True
+        return False
+
+    def stands_in(self) -> int:
+        """The communicator that the rank under the cursor stands in; 0: none."""
+        world, rank = self.state.world, self.query_one(RankGrid).rank
+        if world is None or rank is None:
+            return 0
+        return int(world.ranks.comm[np.flatnonzero(world.ranks.rank == rank)[0]])
+
+    def node(self) -> str:
+        """The node of the rank under the cursor; empty where unknown."""
+        world, rank = self.state.world, self.query_one(RankGrid).rank
+        return node_of(world, rank) if world is not None and rank is not None else ""
+
+    def action_probe(self) -> AwaitMount:
+        return self.app.push_screen(ProbeScreen((self.node(),)))
+
+    def action_card(self) -> None:
+        self.toggle_class("opened")
+        self._ask_card()
+
+    def action_group(self) -> None:
+        world = self.state.world
+        if world is None:
+            return
+        before, self._by = self._by, fleet.next_grouping(world.ranks, self._by)
+        self._show_ranks(self.state)
+        if why := fleet.left_out_phrase(world.ranks, before, self._by):
+            self.tell(why)
+
+    def action_next_fault(self) -> None:
+        self.query_one(RankGrid).next_fault(1)
+
+    def action_previous_fault(self) -> None:
+        self.query_one(RankGrid).next_fault(-1)
+
+    def action_communicator(self) -> None:
+        self.app.go_to(Target("comm", self.stands_in()))

@@ -1,0 +1,1 @@
+"""What is wrong, why that is believed, and the rows behind it."""

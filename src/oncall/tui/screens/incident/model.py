@@ -1,0 +1,231 @@
+"""What the incident screen lists: findings, root causes first, and what could be seen. Pure.
+
+A finding is known by who it blames for what, not by its number or its place: numbers change with
+every new world, and the reader's place must not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oncall.console.world import World
+from oncall.core.diagnosis import Diagnosis, Finding
+from oncall.core.printable import clean
+from oncall.tui.models.reading import Item, Paragraph, Role
+from oncall.views import words
+
+MOST_FOLDED = 60  # consequences listed under one root
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The verdict, readable at a glance, and the line under it."""
+
+    glyph: str
+    severity: Role  # of oncall.core.diagnosis, or healthy, or unseen
+    sentence: str
+    about: str  # when, from where
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the list. `name` is its identity; `finding` None: what was seen."""
+
+    name: str
+    finding: Finding | None
+    glyph: str
+    severity: Role
+    title: str
+    who: str = ""
+    aside: str = ""  # at the right: the confidence
+    depth: int = 0  # 1: a consequence
+    folds: int = 0  # consequences folded under it
+    opened: bool = False
+    new: bool = False
+
+
+@dataclass(frozen=True)
+class Incident:
+    """The list and the headline of one world."""
+
+    headline: Headline
+    lines: tuple[Line, ...]
+
+    def line(self, name: str) -> Line | None:
+        return next((line for line in self.lines if line.name == name), None)
+
+
+SEEN = "seen"  # the name of the line that tells the coverage
+
+
+def incident(
+    world: World,
+    opened: frozenset[str] = frozenset(),
+    known: frozenset[str] | None = None,
+    kept: str | None = None,
+    pattern: str = "",
+    faults_only: bool = False,
+) -> Incident:
+    """The incident of a world.
+
+    opened: names of roots whose consequences are shown
+    known: names that the reader has had before; others are marked new (None: all are known)
+    kept: the name of a line that is shown though it be folded: the reader is there
+    pattern: only findings whose line contains it, in any case
+    faults_only: nothing that is merely worth knowing
+    """
+    diagnosis = world.diagnosis
+    names = finding_names(diagnosis)
+    explained: dict[str, list[Finding]] = {}
+    for finding in diagnosis.findings:
+        explained.setdefault(finding.explained_by or "", []).append(finding)
+    lines: list[Line] = []
+    for root in words.roots(diagnosis):
+        name = names[root.id]
+        followers = explained.get(root.id, [])
+        unfolded = name in opened or any(names[one.id] == kept for one in followers)
+        lines.append(_line(root, name, known, folds=len(followers), opened=unfolded))
+        if unfolded:
+            lines += [_line(one, names[one.id], known, depth=1) for one in followers[:MOST_FOLDED]]
+            if more := len(followers[MOST_FOLDED:]):
+                said = f"{more:,} more, in the report"
+                lines.append(Line(f"{name}|more", root, "…", "faint", said, depth=1))
+    if faults_only:
+        lines = [line for line in lines if line.severity != "info"]
+    if pattern:
+        lines = [line for line in lines if pattern.lower() in _searched(line).lower()]
+    return Incident(headline(world), (*lines, _seen_line(diagnosis)))
+
+
+def headline(world: World) -> Headline:
+    """The verdict in a sentence; that nothing was found is said as plainly as a finding."""
+    diagnosis = world.diagnosis
+    glyph, severity, sentence = words.headline(diagnosis)
+    parts = (
+        words.window_phrase(diagnosis.since_ns, diagnosis.until_ns),
+        clean(world.origin),
+    )
+    return Headline(
+        glyph=glyph,
+        severity=severity or ("unseen" if diagnosis.doubt else "healthy"),
+        sentence=sentence,
+        about=" · ".join(part for part in parts if part),
+    )
+
+
+def finding_names(diagnosis: Diagnosis) -> dict[str, str]:
+    """The identity of every finding by its id in this world; equal ones are counted."""
+    counted: Counter[str] = Counter()
+    names: dict[str, str] = {}
+    for finding in diagnosis.findings:
+        blame = sorted(f"{one.kind} {dict(one.where)}" for one in finding.blame)
+        name = "|".join((finding.rulebook, finding.verdict, *blame))
+        names[finding.id] = f"{name}|{counted[name]}"
+        counted[name] += 1
+    return names
+
+
+def place(lines: Sequence[Line], wanted: str | None, was_at: int) -> int:
+    """Where the reader's line is now: by its name; else by its verdict, whose blame may have
+    changed; else what stands where it stood. Nothing wanted: the first."""
+    names = [line.name for line in lines]
+    if wanted is None:
+        return 0
+    if wanted in names:
+        return names.index(wanted)
+    verdict = wanted.split("|")[:2]
+    alike = (index for index, name in enumerate(names) if name.split("|")[:2] == verdict)
+    return next(alike, max(0, min(was_at, len(names) - 1)))
+
+
+def beginning(items: Sequence[Item], finding: Finding | None) -> str | None:
+    """The item of a story that the cursor begins on: its conclusion, or the last step that has
+    rows, so that the first key shows the culprit's; of what has no steps, the first."""
+    steps = finding.story if finding else ()
+    telling = [one.name for one in items if one.step is not None and steps[one.step].rows]
+    readable = [one.name for one in items if one.reads]
+    return telling[-1] if telling else readable[0] if readable else None
+
+
+def step_at(items: Sequence[Item], item: Item | None, finding: Finding) -> int | None:
+    """The step with rows that an item of the story is, or the nearest above it; of what stands
+    above all steps, the conclusion."""
+    found = None
+    for one in items:
+        if one.step is not None and one.step < len(finding.story):
+            found = one.step
+        if found is not None and item is not None and one.name == item.name:
+            break
+    return found
+
+
+def _line(
+    finding: Finding,
+    name: str,
+    known: frozenset[str] | None,
+    *,
+    depth: int = 0,
+    folds: int = 0,
+    opened: bool = False,
+) -> Line:
+    return Line(
+        name=name,
+        finding=finding,
+        glyph=words.GLYPHS[finding.severity],
+        severity=finding.severity,
+        title=clean(finding.title),
+        who=words.who(finding.blame),
+        aside=words.percent(finding.confidence),
+        depth=depth,
+        folds=folds,
+        opened=opened,
+        new=known is not None and name not in known,
+    )
+
+
+def _seen_line(diagnosis: Diagnosis) -> Line:
+    """What was seen and checked: the whole answer of a healthy world, never left out."""
+    coverage = diagnosis.coverage
+    silent = max(coverage.ranks - coverage.ranks_seen, 0)
+    lacking = bool(silent or coverage.answered < coverage.nodes)
+    if not diagnosis.findings:
+        title = "Nothing found, too little seen" if diagnosis.doubt else "Nothing found"
+        glyph = words.UNSEEN_GLYPH if diagnosis.doubt else words.HEALTHY_GLYPH
+        severity: Role = "unseen" if diagnosis.doubt else "healthy"
+        return Line(SEEN, None, glyph, severity, title, words.seen_phrase(coverage))
+    return Line(
+        name=SEEN,
+        finding=None,
+        glyph=words.UNSEEN_GLYPH if lacking else words.HEALTHY_GLYPH,
+        severity="unseen" if lacking else "healthy",
+        title="What was seen",
+        who=words.seen_phrase(coverage),
+    )
+
+
+def items(incident: Incident) -> tuple[Item, ...]:
+    """The lines as a list shows them, each on one line; what is folded is counted below."""
+    return tuple(_item(line) for line in incident.lines)
+
+
+def _item(line: Line) -> Item:
+    title: list[tuple[str, Role]] = [
+        (f"{line.glyph} ", line.severity),
+        (f"{line.title}: {line.who}" if line.who else line.title, "plain"),
+    ]
+    if line.new:
+        title.append(("  new", "value"))
+    lead = "  └ " if line.depth else ""
+    paragraphs = [Paragraph(lead, tuple(title), (line.aside, "faint"), folds=False)]
+    if line.folds and not line.opened:
+        folded = f"explains {line.folds} more {'finding' if line.folds == 1 else 'findings'}"
+        paragraphs.append(Paragraph("  ▸ ", ((folded, "faint"),), folds=False))
+    return Item(line.name, tuple(paragraphs), copy=f"{line.title}: {line.who}")
+
+
+def _searched(line: Line) -> str:
+    found = line.finding
+    about = (found.id, found.rulebook, found.verdict, found.fault_class) if found else ()
+    return " ".join((*about, line.title, line.who, line.severity))

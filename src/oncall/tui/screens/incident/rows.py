@@ -1,0 +1,59 @@
+"""The rows behind the step under the cursor: asked for once the reader stops on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from textual.timer import Timer
+
+from oncall.console.world import StepRows
+from oncall.tui.models.rows import step_view
+from oncall.tui.screens.incident.step_pane import StepPane
+
+_AFTER_S = 0.15  # of standing on a step: who runs through the story asks for nothing
+
+
+@dataclass(frozen=True)
+class StepAt:
+    """A step of a finding, the fact that its rows should be of, and in which world."""
+
+    finding: str
+    index: int
+    fact: str
+    world: int
+
+
+class RowsBehind:
+    """Keeps the pane at the step that is wanted; `ask` asks the session for its rows."""
+
+    def __init__(self, pane: StepPane, ask: Callable[[StepAt], None]) -> None:
+        self._pane = pane
+        self._ask = ask
+        self._wanted: StepAt | None = None
+        self._asking: Timer | None = None
+
+    def want(self, step: StepAt) -> None:
+        """Soon, unless another is wanted before; not again what is there or on its way."""
+        if step == self._wanted or not self._pane.display:
+            return
+        self._wanted = step
+        if self._pane.view is None:
+            self._pane.say("reading the rows …")
+        if self._asking is not None:
+            self._asking.stop()
+        self._asking = self._pane.set_timer(_AFTER_S, lambda: self._ask(step))
+
+    def leave(self) -> None:
+        """What is told now has no steps."""
+        self._wanted = None
+        self._pane.say("Here are the rows behind the step of a story, where there is one.")
+
+    def answered(self, behind: StepRows) -> None:
+        """Rows of another fact are those of a finding that took this one's number meanwhile."""
+        if self._wanted is not None and behind.fact == self._wanted.fact:
+            self._pane.show(step_view(behind))
+
+    def refused(self, error: Exception) -> None:
+        self._wanted = None
+        self._pane.say(f"The rows cannot be read: {error}")

@@ -1,0 +1,346 @@
+"""The incident: what is wrong, who it is, why that is believed, and what to do next.
+
+The first thing seen at night. The list holds findings, the story tells the one under the cursor,
+the pane beside it (or over it, on a narrow terminal) shows the rows behind a step.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Container, Horizontal
+from textual.widget import AwaitMount
+
+from oncall.core.diagnosis import Finding
+from oncall.core.printable import clean
+from oncall.tui.models.probe import blamed_nodes, why_not_probed
+from oncall.tui.screens.incident import model
+from oncall.tui.screens.incident.lists import Findings, Story
+from oncall.tui.screens.incident.rows import RowsBehind, StepAt
+from oncall.tui.screens.incident.step_pane import StepPane
+from oncall.tui.screens.incident.story import story
+from oncall.tui.screens.incident.verdict import Verdict
+from oncall.tui.shell.action import ActionEntry
+from oncall.tui.shell.actions import needs_world
+from oncall.tui.shell.goto import Target
+from oncall.tui.shell.messages import Answered, Copy, Refused
+from oncall.tui.shell.probing import ProbeScreen
+from oncall.tui.shell.screen import ConsoleScreen
+from oncall.tui.shell.state import State
+from oncall.tui.shell.status import KeyBar
+from oncall.tui.widgets.reading_list import ReadingList
+from oncall.tui.widgets.sheet_table import SheetTable
+
+
+def _no_step(screen: IncidentScreen) -> str | None:
+    step = screen.step()
+    return None if step else "this is no step of a story, and below none"
+
+
+def _no_command(screen: IncidentScreen) -> str | None:
+    found = screen.commands()
+    return None if found else "this finding advises no command"
+
+
+def _no_rank(screen: IncidentScreen) -> str | None:
+    found = screen.rank() is not None
+    return None if found else "this finding names no rank"
+
+
+def _no_node(screen: IncidentScreen) -> str | None:
+    if why := needs_world(screen):
+        return why
+    nodes, world = screen.nodes(), screen.state.world
+    if not nodes or world is None:
+        return "this finding blames no node"
+    return why_not_probed(world, screen.state.live, nodes)
+
+
+def _nothing_folded(screen: IncidentScreen) -> str | None:
+    line = screen.line()
+    return None if line and (line.folds or line.depth) else "this finding explains no other"
+
+
+ACTIONS: tuple[ActionEntry[Any], ...] = (
+    ActionEntry("incident.rows", "w", "Why", "Show the rows behind this step, the parameters"
+                " that decided, and the SQL that found them.", _no_step, bar=True),
+    ActionEntry("incident.command", "c", "Next command",
+                "Copy the next command of what to do; again for the one after it.",
+                _no_command, bar=True),
+    ActionEntry("incident.rank", "r", "Rank", "Go to the first rank that is blamed.", _no_rank),
+    ActionEntry("incident.probe", "p", "Probe",
+                "Have the nodes that are blamed and some others ping one another, now.",
+                _no_node, bar=True),
+    ActionEntry("incident.fold", "o", "Unfold",
+                "Show the findings that this one explains, or fold them away.",
+                _nothing_folded),
+)  # fmt: skip
+
+
+class IncidentScreen(ConsoleScreen):
+    """Findings, story, rows."""
+
+    ACTIONS = ACTIONS
+    CSS_PATH = "incident.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-medium"), (180, "-wide")]  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._incident: model.Incident | None = None
+        self._opened: frozenset[str] = frozenset()
+        self._known: frozenset[str] | None = None
+        self._chosen: str | None = None  # the name of the line that the reader went to
+        self._told: str | None = None  # the name of the finding in the story
+
+    def compose_body(self) -> ComposeResult:
+        yield Verdict(id="verdict")
+        with Horizontal(id="incident"):
+            with Container(id="reading"):
+                yield Findings(id="findings")
+                yield Story(id="story")
+            yield StepPane(id="rows")
+
+    # ------------------------------------------------------------------ showing
+
+    def show(self, state: State, before: State | None) -> None:
+        if state.world is None:
+            return
+        if before is None or (state.world, state.filter, state.faults_only) != (
+            before.world,
+            before.filter,
+            before.faults_only,
+        ):
+            self._refill(state)
+        if not self.focused:
+            self._findings.focus()
+
+    def _refill(self, state: State) -> None:
+        """The list anew; the reader stays with the finding that they chose."""
+        world = state.world
+        if world is None:
+            return
+        here = self._findings.item.name if self._findings.item else None
+        shown = self._incident
+        self._incident = found = model.incident(
+            world, self._opened, self._known, self._chosen, state.filter, state.faults_only
+        )
+        if self._known is None:
+            self._known = frozenset(line.name for line in found.lines)
+        self.query_one(Verdict).show(found.headline)
+        items = model.items(found)
+        if items:
+            wanted = self._chosen or (here if here != model.SEEN else None)
+            was_at = [line.name for line in shown.lines].index(here) if shown and here else 0
+            place = model.place(found.lines, wanted, was_at)
+            self._findings.show(items, at=items[place].name)
+        self._tell_story()
+
+    def _tell_story(self) -> None:
+        """The story of the line under the cursor; from its start only if it is another's."""
+        line, world = self.line(), self.state.world
+        if line is None or world is None:
+            return
+        items = story(world, line.finding)
+        if line.name == self._told:
+            self._story.show(items)
+        else:
+            self._told = line.name
+            self._story.scroll_home(animate=False, immediate=True)
+            self._story.show(items, at=model.beginning(items, line.finding))
+        self._want_rows()
+
+    # ------------------------------------------------------- rows behind a step
+
+    def _want_rows(self) -> None:
+        """The rows of the step that the cursor is on or below; of what has no steps, none."""
+        if (step := self.step()) is None:
+            self._behind.leave()
+        else:
+            self._behind.want(step)
+
+    def _ask_rows(self, step: StepAt) -> None:
+        self.ask("rows", lambda session: session.step_rows(step.finding, step.index))
+
+    def on_answered(self, message: Answered) -> None:
+        self._behind.answered(message.value)
+
+    def on_refused(self, message: Refused) -> None:
+        self._behind.refused(message.error)
+
+    # -------------------------------------------------------- where the cursor is
+
+    @cached_property
+    def _behind(self) -> RowsBehind:
+        return RowsBehind(self._rows, self._ask_rows)
+
+    @property
+    def _findings(self) -> ReadingList:
+        return self.query_one("#findings", ReadingList)
+
+    @property
+    def _story(self) -> ReadingList:
+        return self.query_one("#story", ReadingList)
+
+    @property
+    def _rows(self) -> StepPane:
+        return self.query_one("#rows", StepPane)
+
+    def line(self) -> model.Line | None:
+        """The line of the list under the cursor."""
+        item = self._findings.item
+        return self._incident.line(item.name) if self._incident and item else None
+
+    def finding(self) -> Finding | None:
+        line = self.line()
+        return line.finding if line else None
+
+    def step(self) -> StepAt | None:
+        """The step with rows that the cursor of the story is on, or else below: a command follows
+        from the conclusion."""
+        finding, world = self.finding(), self.state.world
+        if finding is None or world is None:
+            return None
+        at = model.step_at(self._story.items, self._story.item, finding)
+        if at is None:
+            return None
+        return StepAt(finding.id, at, finding.story[at].fact, world.version)
+
+    def commands(self) -> list[str]:
+        """The names of the story's items that are commands."""
+        return [item.name for item in self._story.items if item.kind == "command"]
+
+    def rank(self) -> int | None:
+        """The rank that the item or the finding is about."""
+        item, finding = self._story.item, self.finding()
+        if item is not None and item.rank is not None:
+            return item.rank
+        ranks = [one.where.get("rank") for one in finding.blame] if finding else []
+        return next((int(rank) for rank in ranks if rank is not None), None)
+
+    @on(ReadingList.Moved, "#findings")
+    def _another_finding(self, message: ReadingList.Moved) -> None:
+        message.stop()
+        if message.item is not None and message.by_reader:
+            self._chosen = message.item.name
+        if message.item is not None and self._known is not None:
+            self._known |= {message.item.name}
+        self._tell_story()
+
+    @on(ReadingList.Moved, "#story")
+    def _another_step(self, message: ReadingList.Moved) -> None:
+        message.stop()
+        self._want_rows()
+        self.query_one(KeyBar).show(self.state)
+
+    @on(ReadingList.Chosen, "#findings")
+    def _read_story(self, message: ReadingList.Chosen) -> None:
+        message.stop()
+        if message.item is not None:
+            self._chosen = message.item.name
+        self._story.focus()
+
+    @on(ReadingList.Chosen, "#story")
+    def _open_item(self, message: ReadingList.Chosen) -> None:
+        message.stop()
+        if message.item is not None and message.item.rank is not None:
+            self.action_rank()
+        elif self.step() is not None:
+            self.action_rows()
+
+    # ------------------------------------------------------------------ actions
+
+    def action_rows(self) -> None:
+        self.add_class("rows-open")
+        self.call_after_refresh(self._enter_rows)
+
+    def _enter_rows(self) -> None:
+        self._want_rows()
+        table = self.query_one(SheetTable)
+        (table if table.display else self.query_one("#step-sql")).focus()
+
+    def action_command(self) -> None:
+        """From command to command, each copied as the cursor comes to it."""
+        names = self.commands()
+        here = self._story.item.name if self._story.item else ""
+        following = names[(names.index(here) + 1) % len(names) if here in names else 0]
+        self._story.focus()
+        self._story.go_to(following)
+        if item := self._story.item:
+            self.app.copy_to_clipboard(item.copy)
+            self.tell(f"copied: {item.copy}")
+
+    def action_rank(self) -> None:
+        if (rank := self.rank()) is not None:
+            self.app.go_to(Target("rank", rank))
+
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that the finding blames."""
+        world = self.state.world
+        return blamed_nodes(world, self.finding()) if world is not None else ()
+
+    def action_probe(self) -> AwaitMount:
+        return self.app.push_screen(ProbeScreen(self.nodes()))
+
+    def action_fold(self) -> None:
+        line, found = self.line(), self._incident
+        if line is None or found is None:
+            return
+        above = found.lines[: found.lines.index(line) + 1]
+        root = next(one for one in reversed(above) if not one.depth)
+        self._opened ^= {root.name}
+        if line.depth:
+            self._chosen = root.name
+            self._findings.go_to(root.name)
+        self._refill(self.state)
+
+    def leave(self) -> bool:
+        """From the rows to the story, from the story to the list."""
+        if self._rows.has_focus_within and not self._findings.has_focus:
+            self.remove_class("rows-open")
+            self._story.focus()
+            return True
+        if self._story.has_focus:
+            self._findings.focus()
+            return True
+        return False
+
+    def go_to(self, target: Target) -> str | None:
+        """A finding by its id, or the first of a rulebook or verdict."""
+        wanted = str(target.value).lower()
+        for line in self._incident.lines if self._incident else ():
+            found = line.finding
+            if found is None:
+                continue
+            known = {"finding": {found.id}, "rule": {found.rulebook, found.verdict}}
+            if wanted in {name.lower() for name in known.get(target.kind, ())}:
+                self._findings.go_to(line.name)
+                return None
+        return "no such finding here"
+
+    def cursor_is_on(self) -> str:
+        finding = self.finding()
+        return f"{finding.id} {clean(finding.title)}" if finding else ""
+
+    def copies(self) -> list[Copy]:
+        """What is under the cursor first; then the whole, as the report tells it."""
+        copies: list[Copy] = []
+        if self._rows.has_focus_within and self._rows.view is not None:
+            view = self._rows.view
+            copies += [
+                Copy("r", "row", self.query_one(SheetTable).row_text()),
+                Copy("a", "all rows", view.sheet.lines()),
+                Copy("q", "SQL", view.sql),
+            ]
+        else:
+            of_list = self._findings.has_focus
+            item = self._findings.item if of_list else self._story.item
+            if item is not None and item.kind == "command":
+                return [Copy("c", "the command", item.copy)]
+            if item is not None and item.copy:
+                copies.append(Copy("l", "line", item.copy))
+        copies.append(Copy("t", "report as text", lambda session: session.report("text")))
+        copies.append(Copy("m", "report as Markdown", lambda session: session.report("markdown")))
+        return copies

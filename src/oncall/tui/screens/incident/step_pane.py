@@ -1,0 +1,104 @@
+"""What lies behind a step of a story: the rows, the parameters that decided, and the SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.style import Style
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+
+from oncall.tui.drawing.literal import LiteralText
+from oncall.tui.models.highlight import spans
+from oncall.tui.models.rows import StepView
+from oncall.tui.widgets.roles import role_styles
+from oncall.tui.widgets.sheet_table import SheetTable
+
+
+class StepPane(Vertical):
+    """Shows a `StepView`, or a sentence in its place."""
+
+    HELP = (
+        "The rows behind a step: what all of them share is said once above, `·` is unknown. Under"
+        " them the parameters that decided, which a site may change, and the SQL. esc goes back."
+    )
+
+    DEFAULT_CSS = """
+    StepPane { padding: 0 1; }
+    StepPane > .pane-title { height: auto; }
+    StepPane > .shared { height: auto; color: $muted; }
+    StepPane > SheetTable { max-height: 60%; margin-bottom: 1; }
+    StepPane > VerticalScroll { height: 1fr; }
+    StepPane VerticalScroll > Static { height: auto; width: 100%; }
+    """
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.view: StepView | None = None
+
+    def compose(self) -> ComposeResult:
+        yield LiteralText(classes="pane-title")
+        yield LiteralText(classes="shared")
+        yield SheetTable(id="step-rows")
+        with VerticalScroll(id="step-sql"):
+            yield LiteralText()
+
+    def say(self, text: str) -> None:
+        """A sentence instead of rows: being read, or why not."""
+        self.view = None
+        self.query_one(".pane-title", LiteralText).update(Text(text, role_styles(self)["faint"]))
+        for widget in (self.query_one(".shared"), self.query_one(SheetTable)):
+            widget.display = False
+        self.query_one("#step-sql").display = False
+
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._draw())
+
+    def show(self, view: StepView) -> None:
+        if view != self.view:
+            self.view = view
+            self._draw()
+
+    def _draw(self) -> None:
+        if (view := self.view) is None:
+            return
+        self.query_one(".pane-title", LiteralText).update(
+            Text(view.title, role_styles(self)["heading"])
+        )
+        shared = self.query_one(".shared", LiteralText)
+        shared.update(f"every row: {view.sheet.shared}")
+        shared.display = bool(view.sheet.shared)
+        table = self.query_one(SheetTable)
+        table.show(view.sheet)
+        table.display = bool(view.sheet.rows)
+        if self.has_focus_within and table.display:
+            table.focus()
+        self.query_one("#step-sql").display = True
+        self.query_one("#step-sql LiteralText", LiteralText).update(self._explanation(view))
+
+    def _explanation(self, view: StepView) -> Text:
+        """The parameters first: they are what a site may change."""
+        styles = role_styles(self)
+        text = Text()
+        if view.params:
+            text.append("Decided by\n", styles["heading"])
+        for name, value in view.params:
+            text.append(f" {name} = ", styles["faint"])
+            text.append(f"{value}\n", styles["value"])
+        if view.params:
+            text.append("\n")
+        text.append("Found by\n", styles["heading"])
+        for line in view.sql.splitlines():
+            text.append_text(coloured(line, styles))
+            text.append("\n")
+        text.rstrip()
+        return text
+
+
+def coloured(line: str, styles: Mapping[str, Style]) -> Text:
+    """A line of SQL with its words in colour, one space in."""
+    text = Text(f" {line}")
+    for start, end, role in spans(line):
+        text.stylize(styles[role], start + 1, end + 1)
+    return text

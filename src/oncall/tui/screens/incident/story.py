@@ -1,0 +1,176 @@
+"""A finding's story as items to read one after the other. Pure; the words are the report's.
+
+An item is what the cursor stands on: a step, a command, a stack. Headings and plain lines lie
+between. `copy` is what the copy key takes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import count
+
+from oncall.console.world import World
+from oncall.core.diagnosis import Diagnosis, Finding, Stack, Step
+from oncall.core.printable import clean
+from oncall.core.units import format_duration
+from oncall.tui.models.reading import Item, Paragraph, Role, heading, line, readable, text
+from oncall.views import words
+
+MOST_FRAMES = 8
+
+
+def story(world: World, finding: Finding | None) -> tuple[Item, ...]:
+    """The story of a finding; of none: what was seen, what was checked and what was not."""
+    if finding is None:
+        return tuple(_seen(world))
+    return tuple(_finding(world.diagnosis, finding))
+
+
+def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[Item]:
+    case = words.case_phrase(finding.case)
+    since = f"since {words.instant(finding.at_ns)}" if finding.at_ns is not None else ""
+    about = (f"{finding.id} {finding.rulebook} {finding.verdict}", case, since)
+    yield text("about", line(_joined(about), "faint"))
+    yield from _steps(finding)
+    yield from _advice(finding.next)
+    yield from _stacks(finding.stacks)
+    yield from _section("Explains", words.consequences(diagnosis, finding))
+    yield from _section("Ruled out", words.ruled_out(finding))
+    yield from _confidence(finding)
+    yield from _section("Sources", [clean(source) for source in finding.sources])
+
+
+def _steps(finding: Finding) -> Iterator[Item]:
+    yield heading("Why")
+    asked = count(1)
+    for index, step in enumerate(finding.story):
+        lead = f"{next(asked):2} " if step.ask else " → "
+        yield Item(
+            name=f"step {index}",
+            paragraphs=tuple(_step(lead, step)),
+            step=index if step.fact else None,
+            copy=" ".join(filter(None, (clean(step.ask), clean(step.say)))),
+        )
+
+
+def _step(lead: str, step: Step) -> Iterator[Paragraph]:
+    rows: tuple[str, Role] = (_rows(step), "faint")
+    if step.ask:
+        # `yes` is no good news and `no` no bad news: an answer is strong, not coloured.
+        asked: tuple[tuple[str, Role], ...] = (
+            (clean(step.ask) + "  ", "plain"),
+            (words.answer(step), "strong"),
+        )
+        yield Paragraph(lead, asked, rows)
+        if step.say:
+            yield line(clean(step.say), lead="   ")
+    elif step.say:
+        yield Paragraph(lead, ((clean(step.say), "strong"),), rows)
+
+
+def _rows(step: Step) -> str:
+    if not step.fact:
+        return ""
+    return f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
+
+
+def _advice(advice: Iterable[str]) -> Iterator[Item]:
+    """Each sentence and each command on its own, so that a key copies exactly it."""
+    numbered = [(a, p, part) for a, one in enumerate(advice) for p, part in
+                enumerate(words.next_parts(one))]  # fmt: skip
+    if numbered:
+        yield heading("Do next")
+    for sentence, part, (is_command, said) in numbered:
+        role: Role = "command" if is_command else "plain"
+        lead = "   $ " if is_command else " • " if part == 0 else "   "
+        yield Item(
+            name=f"next {sentence}.{part}",
+            paragraphs=(Paragraph(lead, ((said, role),)),),
+            copy=said,
+            kind="command" if is_command else "text",
+        )
+
+
+def _stacks(stacks: Iterable[Stack]) -> Iterator[Item]:
+    """Where blamed ranks stand; those who stand in the same place together."""
+    places: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for stack in stacks:
+        places.setdefault((stack.at, stack.frames), []).append(stack.rank)
+    for number, ((at, frames), ranks) in enumerate(places.items()):
+        who = words.ranks_phrase(ranks)
+        yield heading(f"{who[0].upper()}{who[1:]}, {clean(at)}", f"stack heading {number}")
+        lines = [line(*_frame(frame), lead="   ") for frame in frames[:MOST_FRAMES]]
+        if len(frames) > MOST_FRAMES:
+            lines.append(line(f"… {len(frames) - MOST_FRAMES} more frames", "faint", lead="   "))
+        yield Item(
+            name=f"stack {number}",
+            paragraphs=tuple(lines),
+            copy="\n".join(map(clean, frames)),
+            rank=ranks[0],
+        )
+
+
+def _frame(frame: str) -> tuple[str, Role]:
+    said, library = words.frame_phrase(frame)
+    return said, "faint" if library else "plain"
+
+
+def _confidence(finding: Finding) -> Iterator[Item]:
+    yield heading(f"Confidence {words.percent(finding.confidence)}", "confidence heading")
+    for number, reason in enumerate(finding.reasons):
+        said = f"{clean(reason.name)}: {clean(reason.why)}"
+        yield text(f"reason {number}", line(said, lead=f" {words.percent(reason.value):>5}  "))
+
+
+def _seen(world: World) -> Iterator[Item]:
+    """What was seen, checked and not: for a healthy world, the whole answer."""
+    diagnosis, coverage = world.diagnosis, world.diagnosis.coverage
+    if not diagnosis.findings:
+        yield from _nothing_found(diagnosis)
+    yield heading("Coverage")
+    yield readable("coverage", words.seen_phrase(coverage))
+    for number, gap in enumerate(coverage.gaps):
+        yield readable(f"gap {number}", words.gap_phrase(gap), " ? ", "warning")
+    ill = [host for host in world.hosts if host.kind != "ok"]
+    if ill:
+        yield heading("Hosts that did not answer well")
+    for host in ill:
+        age = f", heard {format_duration(host.age_ns)} ago" if host.age_ns is not None else ""
+        told = f"{host.host}: {host.kind} {host.message}".rstrip() + age
+        yield readable(f"host {host.host}", clean(told), " ? ")
+    yield heading("Checked")
+    for name in diagnosis.checked:
+        seconds = world.timings_s.get(name)
+        took = f"  in {format_duration(seconds * 1e9)}" if seconds is not None else ""
+        of_site = " (site)" if name in diagnosis.site_rulebooks else ""
+        paragraph = Paragraph(" ✔ ", ((name + of_site, "plain"), (took, "faint")))
+        yield text(f"checked {name}", paragraph)
+    if not diagnosis.checked:
+        yield text("unchecked", line("no rulebook could run", "warning", lead=" ? "))
+    skipped = words.skipped_phrases(coverage.skipped_rules)
+    yield from _section("Not checked", skipped)
+    yield from _section("What was not recorded", words.lacking_phrases(coverage.skipped_rules))
+    yield from _section("Notes", [clean(note) for note in diagnosis.notes])
+
+
+def _nothing_found(diagnosis: Diagnosis) -> Iterator[Item]:
+    glyph, _, sentence = words.headline(diagnosis)
+    if diagnosis.doubt:
+        advice = "That nothing was found says nothing about health here."
+        yield text("title", line(f"{glyph} {sentence}", "warning"), line(advice, "plain"))
+    else:
+        yield text("title", line(f"{glyph} {sentence}", "healthy"))
+
+
+# -------------------------------------------------------------------- pieces
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[Item]:
+    for number, said in enumerate(lines):
+        if not number:
+            yield heading(title)
+        yield readable(f"{title.lower()} {number}", said)
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return " · ".join(part for part in parts if part)

@@ -1,0 +1,1 @@
+"""The jobs there are to choose from."""

@@ -1,0 +1,1 @@
+"""A collective in the network."""

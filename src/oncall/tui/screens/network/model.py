@@ -1,0 +1,182 @@
+"""A collective in the network in the console: which one, where the cursor is, words of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from textwrap import wrap
+from typing import Literal
+
+from oncall.core.units import format_duration
+from oncall.render.text.cells import cell_len, cut, padded
+from oncall.render.text.provenance import provenance_lines
+from oncall.render.text.spans import Line, ascii_units, line
+from oncall.render.text.topology import tier_lines, title, way_lines
+from oncall.render.text.waiting import title as waiting_title
+from oncall.render.text.waiting import wait_phrase
+from oncall.tui.models import lanes
+from oncall.tui.models.card import aligned
+from oncall.tui.models.lanes import Look, Strip
+from oncall.views.network.collective import NetworkView, NodeLatency, StepView
+from oncall.views.network.provenance import Contributor
+from oncall.views.network.waiting import Collective, Lane, Step, WaitingGraph
+from oncall.views.table import Table
+
+Pane = Literal["way", "map", "ports"]
+PANES: tuple[Pane, ...] = ("way", "map", "ports")
+_MOST_ROWS = 60
+_BAR = 10
+
+
+# ----------------------------------------------------------------- collectives
+
+
+def strip(view: NetworkView, width: int, plain: bool = False) -> Strip:
+    """A glyph for each collective by what share of its time it lost; half of it fills the scale."""
+    heights: list[tuple[float | None, Look]] = [
+        (2 * one.lost_ns / max(one.took_ns, 1), _look(one)) for one in view.collectives
+    ]
+    return lanes.strip(heights, width, place(view), plain)
+
+
+def _look(one: Collective) -> Look:
+    return "open" if not one.over else "late" if one.lost_ns > 0 else "usual"
+
+
+def title_line(view: NetworkView, width: int) -> str:
+    """The title; where that is too long, with the beginning of the communicator's hash alone."""
+    told, comm = waiting_title(view.graph), f"{view.graph.collective.comm:#x}"
+    return told if len(told) <= width else told.replace(comm, f"{comm[:6]}..")
+
+
+def strip_phrase(view: NetworkView) -> str:
+    """`3 of 12 collectives, 2 late`."""
+    late = sum(one.lost_ns > 0 for one in view.collectives)
+    count = len(view.collectives)
+    of = f"{place(view) + 1:,} of {count:,} collectives" if count > 1 else "1 collective"
+    return f"{of}, {late:,} late" if count > 1 else of
+
+
+def place(view: NetworkView) -> int:
+    """Which of the collectives is shown."""
+    keys = [one.key for one in view.collectives]
+    key = view.graph.collective.key
+    return keys.index(key) if key in keys else 0
+
+
+def neighbour(view: NetworkView, step: int) -> Collective | None:
+    """The collective before (-1) or after (1) the one shown; None at the end."""
+    at = place(view) + step
+    return view.collectives[at] if 0 <= at < len(view.collectives) else None
+
+
+# ---------------------------------------------------------------------- cursor
+
+
+def chosen(graph: WaitingGraph, text: str = "", faults_only: bool = False) -> WaitingGraph:
+    """Only senders whose rank or node holds every word, and that made the collective late."""
+    return replace(graph, lanes=lanes.matching(graph.lanes, text, faults_only))
+
+
+def first_step(lane: Lane) -> Step | None:
+    """Where the cursor begins on a lane: what lost most of the path, else late, else critical."""
+    return max(
+        lane.steps,
+        key=lambda step: (step.critical and step.late, step.late, step.excess_ns * step.late,
+                          step.critical),
+        default=None,
+    )  # fmt: skip
+
+
+# ----------------------------------------------------------------------- words
+
+
+def step_line(step: Step) -> str:
+    """`Step 4 from rank 13 to 14: 9.24 ms, 4.1 ms too long`."""
+    took = format_duration(step.took_ns) + ("" if step.over else ", not over")
+    beyond = ", as expected"
+    if step.late:
+        beyond = f", {format_duration(step.excess_ns)} too long"
+    elif step.expected_ns is None:
+        beyond = ""
+    return f"Step {step.step} from rank {step.src} to {step.dst}: {took}{beyond}"
+
+
+def waits_line(step: Step) -> str:
+    """Whether it is on the path, what it waited for, and how many waited for it."""
+    steps = "step" if step.waiters == 1 else "steps"
+    after = f"; {step.waiters:,} {steps} waited for it" if step.waiters else ""
+    return f"{'On the critical path:' if step.critical else 'It'} {wait_phrase(step)}{after}"
+
+
+def step_lines(
+    view: StepView, pane: Pane, width: int, height: int, *, plain: bool = False
+) -> list[Line]:
+    """What the switches tell of a step: the way port by port, the topology with it, or the flows
+    at each port; all of them where there is room."""
+    if view.why_not is not None:
+        return [line(text) for text in wrap(f"{view.why_not[0].upper()}{view.why_not[1:]}.", width)]
+    ways = _panes(view, width, plain)
+    whole = [one for name in PANES for one in (*ways[name], Line())]
+    if len(whole) <= height or (pane == "way" and not ways[pane]):
+        return whole
+    if pane == "way" and len(ways["way"]) + len(ways["map"]) < height:
+        return [*ways["way"], Line(), *ways["map"]]
+    return ways[pane] or [line("Nothing of it was reported.")]
+
+
+def _panes(view: StepView, width: int, plain: bool) -> dict[Pane, list[Line]]:
+    shown, graph = view.topology, view.provenance
+    found: dict[Pane, list[Line]] = {"way": [], "map": [], "ports": []}
+    if shown is not None:
+        says = [line(part) for text in title(shown) for part in wrap(text, width)]
+        found["way"] = [*says, *way_lines(shown, width, plain=plain)]
+        found["map"] = tier_lines(shown, width, plain=plain)
+    if graph is not None:
+        found["ports"] = provenance_lines(graph, width, plain=plain)
+    return {name: ascii_units(lines) if plain else lines for name, lines in found.items()}
+
+
+def row_lines(table: Table, width: int) -> list[str]:
+    """A table's rows, aligned and cut."""
+    if not table.rows:
+        return ["No row of it was recorded."]
+    lines = [cut(line, width) for line in aligned(table, _MOST_ROWS)]
+    more = table.total - min(len(table.rows), _MOST_ROWS)
+    return lines + [f"and {more:,} more"] * (more > 0)
+
+
+def flow_words(one: Contributor, width: int, plain: bool = False) -> tuple[str, str, str]:
+    """A contributor as name, bar and share with score: `18->14`, `████`, `25 %`."""
+    share = "    -" if one.share is None else f"{100 * one.share:3.0f} %"
+    bar = ("#" if plain else "█") * round((one.share or 0) * _BAR)
+    room = max(width - _BAR - len(share) - 6, 6)
+    return f"{one.place:>2} {padded(cut(one.name, room), room)}", f"{bar:<{_BAR}}", share
+
+
+def flow_lines(one: Contributor, width: int) -> list[str]:
+    """A contributor in full."""
+    meets = "shares a queue with it" if one.meets else "fills a queue that holds it back"
+    ports = f" at {', '.join(one.ports)}" if one.ports else ""
+    ends = f"{one.src_host} to {one.dst_host}, " if one.src_host and one.dst_host else ""
+    return wrap(f"{ends}{meets}{ports}; its packets were met {one.score:,.0f} times", width)
+
+
+def latency_lines(latencies: Sequence[NodeLatency], width: int, most: int) -> list[str]:
+    """Each NIC's share of latencies, in the network and inside the host, the slowest first."""
+    if not latencies:
+        return wrap("No pings: `oncall collect` measures them between nodes.", width)
+    shown = latencies[: max(most - 2, 1)]
+    names = [f"{one.node} {one.nic}".rstrip() for one in shown]
+    wide = min(max(map(cell_len, names)), max(width - 20, 8))
+    lines = [f"{'':<{wide}}  {'network':>8}  {'in host':>8}"]
+    lines += [
+        f"{padded(cut(name, wide), wide)}  {_told(one.network_ns):>8}  {_told(one.host_ns):>8}"
+        for name, one in zip(names, shown, strict=True)
+    ]
+    more = len(latencies) - len(shown)
+    return [cut(line, width) for line in lines] + [f"and {more:,} faster ones"] * (more > 0)
+
+
+def _told(duration_ns: float | None) -> str:
+    return "-" if duration_ns is None else format_duration(duration_ns)

@@ -1,0 +1,105 @@
+"""The waiting graph of a collective: a line a sender, the cursor on one of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.style import Style
+
+from oncall.render.text.step_cells import GLYPHS, PLAIN, Run, lane_runs
+from oncall.render.text.waiting import axis, lane_name
+from oncall.tui.drawing.states import theme_style
+from oncall.tui.screens.network import model
+from oncall.tui.widgets.lanes import Lanes
+from oncall.views.network.waiting import Lane, Step, WaitingGraph
+
+
+class NetworkLanes(Lanes[WaitingGraph, Lane, Step]):
+    """Up and down choose a sender, left and right one of its steps."""
+
+    WIDEST_NAME = 26
+    HELP = """\
+A line is what a rank sent in a collective, step after step. 4━━ is step 4 on the critical path, \
+4── one off it, █ and ▒ are beyond its expected time, and dots wait for the data that it sends on. \
+A step on the path that is late made everybody wait: below is what held it up in the network. Left \
+and right go from step to step; tab goes to what is told below, and arrows scroll that."""
+
+    def lanes_of(self, drawing: WaitingGraph) -> Sequence[Lane]:
+        return drawing.lanes
+
+    def bars(self, lane: Lane) -> Sequence[Step]:
+        return lane.steps
+
+    def first_bar(self, lane: Lane) -> Step | None:
+        return model.first_step(lane)
+
+    def beginning(self, drawing: WaitingGraph) -> tuple[int, Step] | None:
+        """The step that made it late."""
+        worst = drawing.worst
+        return next(
+            (
+                (number, step)
+                for number, lane in enumerate(drawing.lanes)
+                for step in lane.steps
+                if worst is not None and step.key == worst.key
+            ),
+            None,
+        )
+
+    def path(self) -> Sequence[tuple[int, Step]]:
+        lanes = () if self.drawing is None else self.drawing.lanes
+        return sorted(
+            (
+                (number, step)
+                for number, lane in enumerate(lanes)
+                for step in lane.steps
+                if step.critical
+            ),
+            key=lambda one: one[1].started_ns,
+        )
+
+    def is_same(self, before: WaitingGraph, now: WaitingGraph) -> bool:
+        return before.collective.key == now.collective.key
+
+    def name_of(self, lane: Lane) -> str:
+        return lane_name(lane)
+
+    def axis(self, columns: int) -> str:
+        return "" if self.drawing is None else axis(self.drawing, columns)
+
+    # ----------------------------------------------------------------- drawing
+
+    def dress(self) -> None:
+        self._looks = {
+            "critical": theme_style(self.app, "primary", bold=True),
+            "other": theme_style(self.app, "muted"),
+            "waits": theme_style(self.app, "state-waiting"),
+            "idle": Style(),
+        }
+        self._off_path = theme_style(self.app, "warning")
+        super().dress()
+
+    def pieces(self, lane: Lane, columns: int, under: Step | None) -> Iterable[tuple[str, Style]]:
+        if self.drawing is not None:
+            for run in lane_runs(self.drawing, lane, columns, plain=self.plain):
+                yield run.text, self._style(run, under)
+
+    def _style(self, run: Run, under: Step | None) -> Style:
+        if run.look == "beyond":  # a full block turned round would be blank
+            return self.blamed if run.step is not None and run.step.critical else self._off_path
+        pointed = run.step is not None and run.step is under
+        style = self._looks.get(run.look, Style())
+        return style + Style(reverse=True) if pointed else style
+
+    def legend(self) -> Iterator[tuple[str, Style, str]]:
+        """What lines mean, of those that are there."""
+        glyphs = PLAIN if self.plain else GLYPHS
+        steps = [step for lane in self.rows for step in lane.steps]
+        late = [step for step in steps if step.late]
+        yield glyphs.critical * 2, self._looks["critical"], "critical path"
+        if any(step.critical for step in late):
+            yield glyphs.beyond, self.blamed, "late"
+        if any(not step.critical for step in late):
+            yield glyphs.beyond_other, self._off_path, "late off it"
+        if any(step.waited_for == "data" for step in steps):
+            yield glyphs.waits * 2, self._looks["waits"], "waits for data"

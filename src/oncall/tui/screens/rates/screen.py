@@ -1,0 +1,178 @@
+"""The rates screen: who sends how fast over time, suspects first, against what is usual."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.timer import Timer
+
+from oncall.console.world import Series
+from oncall.core.printable import clean
+from oncall.tui.drawing.literal import LiteralText
+from oncall.tui.drawing.states import theme_style
+from oncall.tui.models import rates as model
+from oncall.tui.screens.rates.rate_line import RateChart, RateList
+from oncall.tui.shell.action import ActionEntry
+from oncall.tui.shell.actions import needs_world
+from oncall.tui.shell.goto import Target
+from oncall.tui.shell.messages import Answered, Copy, Refused
+from oncall.tui.shell.screen import ConsoleScreen
+from oncall.tui.shell.state import State
+from oncall.tui.widgets.line_list import LineList
+
+KINDS = ("suspects", "ranks", "nics")
+_RANK = re.compile(r"rank (\d+)")
+
+
+def _needs_series(screen: ConsoleScreen) -> str | None:
+    if why := needs_world(screen):
+        return why
+    return None if screen.query_one(RateList).row is not None else "no rate is shown"
+
+
+def _needs_subject(screen: ConsoleScreen) -> str | None:
+    if why := _needs_series(screen):
+        return why
+    row = screen.query_one(RateList).row
+    return None if row is not None and row.subject else "this is all there is of it"
+
+
+def _needs_rank(screen: ConsoleScreen) -> str | None:
+    if why := _needs_series(screen):
+        return why
+    row = screen.query_one(RateList).row
+    return None if row is not None and _RANK.match(row.subject) else "this is no rank's rate"
+
+
+class RatesScreen(ConsoleScreen):
+    """A line for each rate, and a chart of the one under the cursor."""
+
+    CSS = """
+    RatesScreen #rates-line { height: 1; padding: 0 1; }
+    RatesScreen.tall RateChart { height: 14; }
+    """
+    ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
+        ActionEntry("rates.finer", "enter", "Finer",
+                    "Show this one as finely as its node has recorded it, or all again.",
+                    _needs_subject, bar=True),
+        ActionEntry("rates.kind", "c", "Which", "Show suspects, all ranks or all NICs.",
+                    needs_world, bar=True),
+        ActionEntry("rates.scale", "v", "Scale",
+                    "One scale for all of a kind, or each line its own.", _needs_series, bar=True),
+        ActionEntry("rates.rank", "r", "Rank", "Show this rank in the fleet.",
+                    _needs_rank, bar=True),
+    )  # fmt: skip
+
+    def compose_body(self) -> ComposeResult:
+        yield LiteralText(id="rates-line")
+        yield RateList(id="list")
+        yield RateChart()
+
+    def on_mount(self) -> None:
+        self._series: tuple[Series, ...] = ()
+        self._kind = KINDS[0]
+        self._finer: str | None = None  # the subject shown at its finest grain
+        self._shared = True
+        self._said = ""
+        self._rest: Timer | None = None
+        self.query_one(RateList).plain = self.app.ascii_only
+        self.query_one(RateList).focus()
+
+    # ------------------------------------------------------------------- shown
+
+    def show(self, state: State, before: State | None) -> None:
+        if state.world is None:
+            return
+        if before is None or before.world is not state.world:
+            self._ask_rates()
+        elif (state.filter, state.faults_only) != (before.filter, before.faults_only):
+            self._show_series()
+
+    def _ask_rates(self) -> None:
+        wanted = self._finer or self._kind
+        self.ask("rates", lambda session: session.rates(wanted), f"reading rates of {wanted}")
+
+    def on_answered(self, message: Answered) -> None:
+        self._series = message.value
+        self._show_series()
+
+    def on_refused(self, message: Refused) -> None:
+        self._finer = None
+        self._say(clean(str(message.error)))
+
+    def _show_series(self) -> None:
+        shown = model.chosen(self._series, self.state.filter, self.state.faults_only)
+        self.query_one(RateList).show_rates(shown, self._shared)
+        self._draw_chart()
+        left_out = f" of {len(self._series):,}" if len(shown) < len(self._series) else ""
+        scale = "one scale for all of a kind" if self._shared else "each its own scale"
+        what = f"{self._finer}, as finely as recorded" if self._finer else self._kind
+        number = f"{len(shown):,}{left_out} rate{'s' if len(shown) != 1 else ''}"
+        self._say(
+            f"{number}: {what} · {scale}, from zero"
+            if self._series
+            else f"no rates of {what} were recorded; c shows others"
+        )
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            line = Text(text, theme_style(self.app, "muted"), no_wrap=True, overflow="ellipsis")
+            self.query_one("#rates-line", LiteralText).update(line, layout=False)
+
+    def _draw_chart(self) -> None:
+        rates = self.query_one(RateList)
+        scale = model.Scale(0.0, 1.0) if rates.row is None else rates.scale_of(rates.row)
+        self.query_one(RateChart).show(rates.row, scale, rates.span, self.app.ascii_only)
+
+    def on_line_list_moved(self, message: LineList.Moved) -> None:
+        message.stop()
+        self._draw_chart()
+
+    def on_resize(self, event: object) -> None:
+        super().on_resize(event)  # type: ignore[arg-type]
+        self.set_class(self.size.height >= 36, "tall")
+        self.call_after_refresh(self._draw_chart)
+
+    # ----------------------------------------------------------------- actions
+
+    def copies(self) -> tuple[Copy, ...]:
+        row = self.query_one(RateList).row
+        if row is None:
+            return ()
+        end_ns = self.query_one(RateList).span[1]
+        value = model.latest_phrase(row, end_ns)
+        standing = model.standing_phrase(row, end_ns)
+        told = f"{clean(row.name)}: {value}" + (f" · {standing}" if standing else "")
+        rows = "\n".join(
+            f"{at}\t{number:.6g}" for at, number in zip(row.at_ns.tolist(), row.value, strict=True)
+        )
+        return (Copy("t", "text", told), Copy("n", "numbers", f"at_ns\t{row.unit}\n{rows}"))
+
+    def leave(self) -> bool:
+        if self._finer is None:
+            return False
+        self.action_finer()
+        return True
+
+    def action_finer(self) -> None:
+        row = self.query_one(RateList).row
+        self._finer = None if self._finer or row is None else row.subject
+        self._ask_rates()
+
+    def action_kind(self) -> None:
+        self._kind = KINDS[(KINDS.index(self._kind) + 1) % len(KINDS)]
+        self._finer = None
+        self._ask_rates()
+
+    def action_scale(self) -> None:
+        self._shared = not self._shared
+        self._show_series()
+
+    def action_rank(self) -> None:
+        row = self.query_one(RateList).row
+        if row is not None and (found := _RANK.match(row.subject)):
+            self.app.go_to(Target("rank", int(found[1])))

@@ -1,0 +1,1 @@
+"""The rulebooks, and an editor that tries a change before it is saved."""

@@ -1,0 +1,106 @@
+"""A rulebook's text to edit: colours by our own small highlighter, problems in their lines.
+
+textual's own highlighting needs a compiled grammar; a rulebook needs to be read, not parsed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.message import Message
+from textual.widgets import TextArea
+
+from oncall.console.world import Problem
+from oncall.core.printable import clean
+from oncall.tui.drawing.literal import literal
+from oncall.tui.models.highlight import spans
+from oncall.tui.widgets.roles import role_styles
+
+
+class RuleEditor(TextArea):
+    """A text area that shows what is wrong where it is wrong."""
+
+    HELP = (
+        "The editor: what is wrong is underlined and told at the end of its line. ctrl+r tries the"
+        " text on the present world, ctrl+g runs the fact under the cursor, ctrl+s saves."
+    )
+    DEFAULT_CSS = """
+    RuleEditor { border: none; padding: 0; background: $background; height: 1fr; }
+    RuleEditor:focus { border: none; }
+    RuleEditor .text-area--cursor-line { background: $band; }
+    RuleEditor .text-area--gutter { color: $muted; background: $background; }
+    RuleEditor .text-area--cursor-gutter { color: $foreground; background: $band; }
+    """
+
+    class Left(Message):
+        """`esc`: the reader wants out."""
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(
+            id=id,
+            soft_wrap=True,
+            tab_behavior="indent",
+            show_line_numbers=True,
+            highlight_cursor_line=True,
+        )
+        self.indent_width = 2
+        self.cursor_blink = False
+        self._problems: dict[int, list[Problem]] = {}
+
+    def mark(self, problems: Sequence[Problem]) -> None:
+        """Show these in their lines, and no others."""
+        marked: dict[int, list[Problem]] = defaultdict(list)
+        for problem in problems:
+            marked[problem.line - 1].append(problem)
+        if marked != self._problems:
+            self._problems = dict(marked)
+            self.notify_style_update()
+            self.refresh()
+
+    def get_line(self, line_index: int) -> Text:
+        """The line in colour, with what is wrong there after its end."""
+        said = self.document.get_line(line_index)
+        text = literal(Text(said, end="", no_wrap=True))
+        styles = role_styles(self)
+        for start, end, role in spans(said):
+            text.stylize(styles[role], start, end)
+        for problem in self._problems.get(line_index, ()):
+            start, end = word_at(said, problem.column - 1)
+            text.stylize(styles["critical"] + Style(underline=True), start, end)
+        for problem in self._problems.get(line_index, ())[:1]:
+            text.append(f"   ◀ {clean(problem.message)}", styles["critical"] + Style(italic=True))
+        return text
+
+    def get_component_rich_style(
+        self, *names: str, partial: bool = False, default: Style | None = None
+    ) -> Style:
+        """The cursor's line is given a background only, so that its words keep their colours."""
+        partial = partial or "text-area--cursor-line" in names
+        return super().get_component_rich_style(*names, partial=partial, default=default)
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key == "escape":  # a text area would only move the focus
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.Left())
+            return
+        await super()._on_key(event)
+
+
+def word_at(line: str, column: int) -> tuple[int, int]:
+    """From where to where the word at a 0-based column goes; at least one character."""
+    column = max(0, min(column, max(len(line) - 1, 0)))
+    start = end = column
+    while start > 0 and _part_of_word(line[start - 1]) and _part_of_word(line[column]):
+        start -= 1
+    while end < len(line) and _part_of_word(line[end]):
+        end += 1
+    return start, max(end, column + 1)
+
+
+def _part_of_word(character: str) -> bool:
+    return character.isalnum() or character in "_$"

@@ -1,0 +1,203 @@
+"""The rulebook screen as lines to read: rules, problems, what a dry run and tests say. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from oncall.console.world import DryRun, Problem, RuleLine
+from oncall.core.printable import clean
+from oncall.core.units import format_duration
+from oncall.tui.models.reading import Item, Paragraph, Role, line, readable, text
+from oncall.views import words
+from oncall.views.table import Table
+
+_NEW = "not saved yet"
+_FACTS = re.compile(r"^facts:\s*(#.*)?$")
+_FACT = re.compile(r"^( +)([A-Za-z_]\w*):(?:\s|$)")
+
+
+def rule_items(
+    rules: Sequence[RuleLine], unsaved: Collection[str] = (), pattern: str = ""
+) -> tuple[Item, ...]:
+    """The rulebooks, each with what came of it; rules that exist only as unsaved text last."""
+    known = {rule.name for rule in rules}
+    items = [_rule(rule, rule.name in unsaved) for rule in rules]
+    items += [_unsaved(name) for name in unsaved if name not in known]
+    wanted = pattern.lower()
+    return tuple(one for one in items if wanted in f"{one.name} {one.copy}".lower())
+
+
+def in_force(rules: Sequence[RuleLine]) -> tuple[object, ...]:
+    """What decides over verdicts: files, as they were written, and what is wrong with them."""
+    return tuple(
+        (rule.path, rule.written_ns, rule.broken, rule.enabled, rule.changed_by) for rule in rules
+    )
+
+
+def _rule(rule: RuleLine, unsaved: bool) -> Item:
+    outcome = clean(rule.outcome)
+    glyph, role = _glyph(rule)
+    took = f"in {format_duration(rule.seconds * 1e9)}" if rule.seconds is not None else ""
+    broken = clean(rule.broken)
+    name: tuple[tuple[str, Role], ...] = ((f"{glyph} ", role), (rule.name, "strong"))
+    if unsaved:
+        name += ((" ● unsaved", "value"),)
+    return Item(
+        name=rule.name,
+        paragraphs=(
+            Paragraph("", name, (outcome, role), folds=False),
+            *_wrong(rule, broken),
+            Paragraph("  ", ((clean(rule.title), "plain"),), folds=False),
+            Paragraph("  ", ((" · ".join(_about(rule)), "faint"),), (took, "faint"), folds=False),
+        ),
+        copy=f"{rule.name}: {clean(rule.title)} ({rule.status}), {outcome or broken}; {rule.path}",
+    )
+
+
+def _wrong(rule: RuleLine, broken: str) -> Iterator[Paragraph]:
+    """What is wrong with the site's file, and what is in force instead."""
+    if not broken:
+        return
+    yield Paragraph("  ", ((f"✖ {_file(rule.path)} {broken}", "critical"),))
+    if not rule.title:
+        instead = "it is not in force"
+    else:
+        instead = "the shipped one is in force" if rule.shipped else "in force without that file"
+    yield Paragraph("  ", ((instead, "warning"),))
+
+
+def _about(rule: RuleLine) -> Iterator[str]:
+    """Its status, where it is from, and who has changed it."""
+    if rule.title:
+        yield "shipped" if rule.shipped else "site"
+    yield rule.status
+    if rule.changed_by:
+        yield "changed by " + ", ".join(_file(one) for one in rule.changed_by)
+    if not rule.enabled:
+        yield "off"
+
+
+def _file(by: str) -> str:
+    """The name of a file; what is none, such as an option, as it is."""
+    return clean(by.rpartition("/")[2] if by.startswith("/") else by)
+
+
+def _glyph(rule: RuleLine) -> tuple[str, Role]:
+    """What came of it, as drawn; the outcome is spelled beside it."""
+    if rule.broken and not rule.title:
+        return "✖", "critical"
+    if not rule.enabled:
+        return "·", "faint"
+    if re.match(r"[1-9]", rule.outcome):
+        return "✖", "critical"
+    if rule.outcome.startswith("nothing"):
+        return words.HEALTHY_GLYPH, "healthy"
+    return words.UNSEEN_GLYPH, "unseen"
+
+
+def _unsaved(name: str) -> Item:
+    said = Paragraph("", (("● ", "value"), (name, "strong")), (_NEW, "value"), folds=False)
+    return Item(name, (said,), copy=f"{name}: {_NEW}")
+
+
+# ------------------------------------------------------------------- the editor
+
+
+def fact_at(rulebook: str, row: int) -> str | None:
+    """The name of the fact that the 0-based line `row` belongs to."""
+    found: str | None = None
+    indent: str | None = None
+    within = False
+    for number, said in enumerate(rulebook.splitlines()):
+        if number > row:
+            break
+        if said[:1] not in ("", " ", "#"):  # a key of the rulebook itself
+            within, found, indent = bool(_FACTS.match(said)), None, None
+        elif within and (match := _FACT.match(said)):
+            indent = match[1] if indent is None else indent
+            found = match[2] if match[1] == indent else found
+    return found
+
+
+def problem_items(problems: Sequence[Problem] | None) -> tuple[Item, ...]:
+    """What is wrong, by line. None: it is being checked."""
+    if problems is None:
+        return (text("checking", line("checking …", "faint")),)
+    if not problems:
+        return (text("fine", line("✔ nothing is wrong with it", "healthy")),)
+    return tuple(
+        Item(
+            name=f"problem {number} {problem.message}",
+            paragraphs=(
+                Paragraph(
+                    f"{problem.line:>4}:{problem.column:<3} ",
+                    ((clean(problem.message), "critical"),),
+                ),
+            ),
+            copy=f"{problem.line}:{problem.column}: {clean(problem.message)}",
+        )
+        for number, problem in enumerate(problems)
+    )
+
+
+def dry_run_items(run: DryRun) -> tuple[Item, ...]:
+    """Which verdicts come, go and stay, on the world that is on the screen."""
+    if run.problems:
+        return problem_items(run.problems)
+    return tuple(_dry_run(run))
+
+
+def _dry_run(run: DryRun) -> Iterator[Item]:
+    if not (run.gained or run.lost):
+        stays = "every verdict stays as it is" if run.kept else "it finds nothing, as before"
+        yield text("same", line(f"✔ {stays}", "healthy"))
+    changes: tuple[tuple[str, str, Role, tuple[str, ...]], ...] = (
+        (" + ", "comes", "warning", run.gained),
+        (" − ", "goes", "critical", run.lost),
+        (" = ", "stays", "faint", run.kept),
+    )
+    for sign, title, role, found in changes:
+        for said in found:
+            yield _change(sign, title, role, clean(said))
+
+
+def _change(sign: str, title: str, role: Role, said: str) -> Item:
+    parts: tuple[tuple[str, Role], ...] = ((f"{title:<6}", role), (said, "plain"))
+    return Item(f"{title} {said}", (Paragraph(sign, parts),), copy=f"{title}: {said}")
+
+
+def result_items(table: Table) -> tuple[Item, ...]:
+    """Tests with their results: name, result, what differs."""
+    if not table.rows:
+        return (text("no tests", line("this rulebook has no tests", "warning")),)
+    return tuple(_test(number, [clean(str(value)) for value in row])
+                 for number, row in enumerate(table.rows))  # fmt: skip
+
+
+def _test(number: int, cells: list[str]) -> Item:
+    name, result, difference = (*cells, "", "", "")[:3]
+    passed = result.lower().startswith(("pass", "ok", "✔"))
+    role: Role = "healthy" if passed else "critical"
+    glyph = words.HEALTHY_GLYPH if passed else words.GLYPHS["critical"]
+    head = Paragraph(f" {glyph} ", ((f"{result}  ", role), (name, "plain")))
+    more = (line(difference, "critical", "   "),) if difference and not passed else ()
+    return Item(f"test {number}", (head, *more), copy=f"{result}: {name} {difference}".strip())
+
+
+def said_items(said: str, role: Role = "plain") -> tuple[Item, ...]:
+    """One sentence in place of a result."""
+    return (readable("said", said, "", role),)
+
+
+def problem_of_name(taken: Collection[str], name: str) -> str | None:
+    """Why no new rulebook can have that name."""
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name.strip()):
+        return "a name is lower-case letters, digits, - and _, such as slow_loader"
+    return f"there is a rulebook {name.strip()} already" if name.strip() in taken else None
+
+
+def place_of(item: Item) -> tuple[int, int] | None:
+    """The 0-based line and column that a problem's line names."""
+    match = re.match(r"(\d+):(\d+): ", item.copy)
+    return (int(match[1]) - 1, int(match[2]) - 1) if match else None

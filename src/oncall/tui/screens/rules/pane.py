@@ -1,0 +1,110 @@
+"""One rulebook being edited: its name, its text, and what came of checking or trying it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import TextArea
+
+from oncall.console.world import DryRun, Problem
+from oncall.core.errors import RulebookError
+from oncall.tui.drawing.literal import LiteralText
+from oncall.tui.models.reading import Item
+from oncall.tui.models.rows import sheet
+from oncall.tui.screens.rules import model
+from oncall.tui.screens.rules.buffer import Buffer
+from oncall.tui.screens.rules.editor import RuleEditor
+from oncall.tui.screens.rules.outcome import Outcome
+from oncall.tui.widgets.reading_list import ReadingList
+from oncall.tui.widgets.roles import role_styles
+from oncall.views.table import Table
+
+
+class RulePane(Vertical):
+    """Shows a `Buffer`. What is typed comes out as `TextArea.Changed`."""
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.checks = True  # what stands below the text is what is wrong with it
+
+    def compose(self) -> ComposeResult:
+        yield LiteralText(id="rule-title")
+        yield RuleEditor(id="rule-text")
+        yield Outcome(id="outcome")
+
+    @property
+    def editor(self) -> RuleEditor:
+        return self.query_one(RuleEditor)
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.query_one(Outcome)
+
+    def load(self, buffer: Buffer, path: str) -> None:
+        """Another rulebook, or the same as it was: nobody has typed that."""
+        self.checks = True
+        with self.prevent(TextArea.Changed):
+            self.editor.load_text(buffer.text)
+        self.tell(buffer, path)
+        self.show_problems(buffer)
+
+    def tell(self, buffer: Buffer, path: str) -> None:
+        """The title, and what is wrong in the lines where it is wrong."""
+        styles = role_styles(self)
+        title = Text.assemble((f"{buffer.name}.yaml  ", styles["strong"]))
+        if buffer.unsaved:
+            title.append("● not saved, kept as a draft", styles["value"])
+        else:
+            title.append(path, styles["faint"])
+        self.query_one("#rule-title", LiteralText).update(title)
+        self.editor.mark(buffer.problems or ())
+
+    def show_problems(self, buffer: Buffer) -> None:
+        """What is wrong, unless something was run since the last change: that stays."""
+        if self.checks:
+            self._show("Check", model.problem_items(buffer.problems))
+
+    def await_outcome(self, title: str) -> None:
+        """Something is run: what comes of it takes the place of the check."""
+        self.checks = False
+        self._show(title, model.said_items("…", "faint"))
+
+    def show_dry_run(self, run: DryRun, saving: bool) -> None:
+        """`saving`: it was made because the text is to be saved."""
+        then = ": it is not saved with these" if run.problems else ": ctrl+s again saves it"
+        self._show(f"Dry run{then if saving else ''}", model.dry_run_items(run))
+
+    def show_rows(self, title: str, rows: Table) -> None:
+        self.outcome.show_rows(title, sheet(rows))
+
+    def show_tests(self, name: str, results: Table) -> None:
+        self._show(f"Tests of {name} as it stands here", model.result_items(results))
+
+    def show_saved(self, path: str) -> None:
+        self._show("Saved", model.said_items(f"✔ written to {path}", "healthy"))
+
+    def show_failure(self, error: Exception) -> None:
+        if isinstance(error, RulebookError):
+            wrong = [Problem(one.line, one.column, one.message) for one in error.problems]
+            self._show("Not done, for this", model.problem_items(wrong))
+        else:
+            self._show("Not done", model.said_items(str(error), "critical"))
+
+    def _show(self, title: str, items: Sequence[Item]) -> None:
+        self.outcome.show_lines(title, items)
+
+    def fact(self) -> str | None:
+        """The fact that the cursor is in."""
+        return model.fact_at(self.editor.text, self.editor.cursor_location[0])
+
+    @on(ReadingList.Chosen, "#outcome-lines")
+    def _to_problem(self, message: ReadingList.Chosen) -> None:
+        """Enter on a problem goes to its line."""
+        message.stop()
+        if message.item is not None and (place := model.place_of(message.item)) is not None:
+            self.editor.focus()
+            self.editor.move_cursor(place, center=True)

@@ -1,0 +1,73 @@
+"""The rulebooks as they are on the disk, which somebody else may change while one looks."""
+
+from __future__ import annotations
+
+from oncall.console.world import RuleLine
+from oncall.tui.screens.rules import model
+from oncall.tui.screens.rules.buffer import Buffer
+from oncall.tui.screens.rules.trials import TrialScreen
+
+_LOOKED_AGAIN_AFTER_S = 2.0
+
+
+class WatchingScreen(TrialScreen):
+    """Keeps the list of rulebooks, and judges the evidence again when they have changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rules: tuple[RuleLine, ...] = ()
+
+    # -------------------------------------------------- what the screen does of it
+
+    def _list(self) -> None:
+        raise NotImplementedError
+
+    def _tell(self) -> None:
+        raise NotImplementedError
+
+    def _enter(self, buffer: Buffer) -> None:
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------- watching
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.set_interval(_LOOKED_AGAIN_AFTER_S, self._look_again)
+
+    def _look_again(self) -> None:
+        """Somebody may have changed a file, or broken it."""
+        if self.in_sight and self._rules:
+            self.ask("list", lambda session: session.rules(), "")
+
+    def _path(self, name: str) -> str:
+        return next((rule.path for rule in self._rules if rule.name == name), "")
+
+    def _listed(self, rules: tuple[RuleLine, ...]) -> None:
+        """The rulebooks, perhaps changed by somebody else since they were listed last."""
+        before = {rule.name: rule for rule in self._rules}
+        self._rules = rules
+        for rule in rules:
+            known = before.get(rule.name)
+            if known is not None and rule.broken and not known.broken:
+                self.tell(f"{rule.name}: {rule.path}: {rule.broken}")
+            if known is not None and rule.written_ns != known.written_ns:
+                self._changed_outside(rule.name)
+        if before and model.in_force(rules) != model.in_force(tuple(before.values())):
+            self.app.judge_again()
+        self._list()
+        self._tell()
+
+    def _changed_outside(self, name: str) -> None:
+        """What is typed stays; a text that was only looked at is read anew."""
+        buffer = self._drafts.of(name)
+        if buffer is not None and not buffer.unsaved:
+            self.ask(f"changed {name}", lambda session: (name, session.rule_text(name)), "")
+
+    def _read_anew(self, name: str, said: str) -> None:
+        buffer = self._drafts.of(name)
+        if buffer is None or buffer.unsaved or buffer.saved == said:
+            return
+        was_open = self._drafts.open == name
+        self._drafts.forget(name)
+        if was_open:
+            self._enter(Buffer(name, said, said))

@@ -1,0 +1,1 @@
+"""A training iteration as a timeline."""

@@ -1,0 +1,177 @@
+"""The stage screen: an iteration of a pipeline, its critical path, what each task waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+
+from oncall.core.units import format_duration
+from oncall.render.text.spans import plain_lines
+from oncall.render.text.stage_cells import GLYPHS, PLAIN
+from oncall.render.text.stages import blamed_sentences, timeline_lines, title
+from oncall.tui.drawing.literal import LiteralText
+from oncall.tui.drawing.spans import styled
+from oncall.tui.models.lanes import Strip
+from oncall.tui.screens.lanes import LaneScreen, Words, lane_actions, needs_picture
+from oncall.tui.screens.stages import model
+from oncall.tui.screens.stages.stage_lanes import StageLanes
+from oncall.tui.shell.action import ActionEntry
+from oncall.tui.shell.goto import Target
+from oncall.tui.shell.messages import Copy
+from oncall.views.stages.iteration import StagesView, TaskCard
+from oncall.views.stages.timeline import Box, Lane, Timeline
+
+if TYPE_CHECKING:
+    from oncall.console.session import Session
+
+_WIDE = 110
+_WORDS = Words("iteration", "that was recorded", "the worst iteration", "rank", "task")
+_SHARED = lane_actions("stages", _WORDS)
+
+
+def _needs_pipelines(screen: StagesScreen) -> str | None:
+    if why := needs_picture(screen):
+        return why
+    return None if model.next_pipeline(screen.view) is not None else "there is one pipeline only"
+
+
+class StagesScreen(LaneScreen):
+    """A strip of iterations, the lanes of one, and the task under the cursor."""
+
+    CSS = """
+    StagesScreen Lanes { max-height: 60%; }
+    StagesScreen #below { height: 1fr; margin-top: 1; }
+    """
+    WORDS = _WORDS
+    EMPTY = (
+        "Iterations are told by calls of NCCL that the hooks record (oncall hooks env), by "
+        "Megatrace logs, and by traces that name their tasks (torch.profiler). What a job's "
+        "parallelism is may be told, too: --training tp=2,pp=4."
+    )
+    ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
+        ActionEntry("stages.open", "enter", "Open",
+                    "Make room for the task's calls and peers, and scroll them; or leave them.",
+                    needs_picture, bar=True),
+        _SHARED["critical"],
+        _SHARED["before"],
+        _SHARED["after"],
+        ActionEntry("stages.ranks", "v", "Ranks", "Show a line for each rank, or for each stage.",
+                    needs_picture, bar=True),
+        ActionEntry("stages.pipeline", "p", "Pipeline", "Show the next pipeline.",
+                    _needs_pipelines, bar=True),
+        _SHARED["worst"],
+        _SHARED["rank"],
+    )  # fmt: skip
+
+    def make_lanes(self) -> StageLanes:
+        return StageLanes(id="lanes")
+
+    def compose_below(self) -> ComposeResult:
+        with Vertical(id="below"), VerticalScroll(id="card"):
+            yield LiteralText(id="told")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._pipeline: int | None = None
+        self._every = False
+
+    # ------------------------------------------------------------------- shown
+
+    @property
+    def view(self) -> StagesView:
+        view: StagesView = super().view
+        return view
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the reader chose an iteration or a pipeline."""
+        return super().chosen or self._pipeline is not None
+
+    def reading(self) -> Callable[[Session], StagesView]:
+        iteration, pipeline, every = self.chosen_key, self._pipeline, self._every
+        assert iteration is None or isinstance(iteration, int)
+        return lambda session: session.stages(iteration, pipeline, every)
+
+    def drawing(self, view: StagesView, text: str, faults_only: bool) -> Timeline:
+        return model.chosen(view.timeline, text, faults_only)
+
+    def headline(self, view: StagesView, width: int) -> str:  # noqa: ARG002
+        return title(view.timeline)
+
+    def strip(self, view: StagesView, width: int) -> Strip:
+        return model.strip(view, width, self.app.ascii_only)
+
+    def strip_phrase(self, view: StagesView) -> str:
+        told, error_ns = model.strip_phrase(view), view.timeline.clock_error_ns
+        if error_ns and self.size.width >= _WIDE:
+            told += f" · clocks agree to {format_duration(error_ns)}"
+        return told
+
+    def notes(self, view: StagesView) -> Iterable[str]:
+        """What is blamed as a whole; of a single task the card tells as much."""
+        if len(view.timeline.blamed()) < 2:
+            return ()
+        mark = (PLAIN if self.app.ascii_only else GLYPHS).mark
+        [told] = blamed_sentences(view.timeline, most=1)
+        return wrap(f"{mark} {told}", self.size.width - 2, subsequent_indent="  ")
+
+    def neighbour(self, step: int) -> int | None:
+        return model.neighbour(self.view, step)
+
+    def bar_reading(self, lane: Lane, bar: Box) -> Callable[[Session], TaskCard]:
+        rank, iteration = lane.rank, self.view.timeline.iteration
+        return lambda session: session.stage_task(rank, iteration, bar)
+
+    def is_of(self, answer: TaskCard, lane: Lane | None, bar: Box | None) -> bool:
+        here = lane is not None and (lane.rank, self.view.timeline.iteration, bar)
+        return (answer.rank, answer.iteration, answer.box) == here
+
+    def tell_bar(self, lane: Lane, bar: Box, answer: TaskCard | None) -> Text:
+        lines = model.task_lines(lane, bar, self.view.timeline, answer, self.card_width)
+        return styled(self.app, lines)
+
+    # ----------------------------------------------------------------- actions
+
+    def go_to(self, target: Target) -> str | None:
+        self.choose(int(target.value))
+        return None
+
+    def copies(self) -> tuple[Copy, ...]:
+        row, bar = self.lanes.row, self.lanes.bar
+        if not self.has_view or row is None or bar is None:
+            return ()
+        lines = plain_lines(timeline_lines(self.view.timeline, 100))
+        return (
+            Copy("t", "task", model.box_line(row, bar)),
+            Copy("i", "iteration", "\n".join(lines)),
+            Copy("r", f"rank {row.rank}", f"rank {row.rank}"),
+        )
+
+    def leave(self) -> bool:
+        if self.has_class("opened"):
+            self.action_open()
+            return True
+        return super().leave()
+
+    def action_open(self) -> None:
+        opened = not self.has_class("opened")
+        self.set_class(opened, "opened")
+        (self.query_one("#card") if opened else self.lanes).focus()
+        self.call_after_refresh(self.tell_all)
+
+    def action_worst(self) -> None:
+        self._pipeline = None
+        super().action_worst()
+
+    def action_pipeline(self) -> None:
+        self._pipeline = model.next_pipeline(self.view)
+        self.choose(self.view.timeline.iteration)
+
+    def action_ranks(self) -> None:
+        self._every = not self._every
+        self.ask_view()

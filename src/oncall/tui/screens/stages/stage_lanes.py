@@ -1,0 +1,156 @@
+"""The timeline of an iteration: a line a stage or a rank, the cursor on one of its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.style import Style
+from textual.color import Color
+from textual.widget import Widget
+
+from oncall.render.text.stage_cells import GLYPHS, PLAIN, Run, lane_runs
+from oncall.render.text.stages import axis, excess_ns, lane_name
+from oncall.tui.drawing.states import theme_style
+from oncall.tui.screens.stages import model
+from oncall.tui.widgets.lanes import Lanes
+from oncall.views.stages.timeline import (
+    COMPUTE,
+    LETTERS,
+    TRANSFERS,
+    Box,
+    Lane,
+    Timeline,
+    idle_share,
+)
+
+_REDUCTIONS = ("gradients", "parameters", "embedding")
+_FAINT = 0.35  # of a colour, for what is off the critical path
+_COLOURS = {
+    "forward": "primary",
+    "backward": "success",
+    "transfer": "state-running",
+    "reduction": "state-silent",
+    "other": "warning",
+    "blamed": "state-blamed",
+}
+
+
+def _kind(task: str) -> str:
+    """Which colour a box has: of its direction, of transfers, of reductions, or of other work."""
+    if task in COMPUTE:
+        return task
+    if task in TRANSFERS:
+        return "transfer"
+    return "reduction" if task in _REDUCTIONS else "other"
+
+
+def box_styles(widget: Widget) -> dict[tuple[str, bool], Style]:
+    """The style of each kind of box in the theme in force, off the critical path and on it."""
+    styles: dict[tuple[str, bool], Style] = {}
+    for kind, variable in _COLOURS.items():
+        strong = theme_style(widget.app, variable, bold=True)
+        styles[kind, True] = _filled(widget, variable, 1.0) if kind in COMPUTE else strong
+        styles[kind, False] = _filled(widget, variable, _FAINT) if kind in COMPUTE else strong
+    return styles
+
+
+def _filled(widget: Widget, variable: str, share: float) -> Style:
+    """Letters on the colour, mixed with the background; of a terminal's own sixteen colours, which
+    cannot be mixed, letters in it."""
+    colours = widget.app.theme_variables
+    ground = Color.parse(colours["background"])
+    fill = Color.parse(colours[variable])
+    if fill.ansi is not None or ground.ansi is not None:
+        return theme_style(widget.app, variable, bold=share == 1)
+    ink = ground if share == 1 else Color.parse(colours["foreground"])
+    shade = ground.blend(fill, share).rich_color
+    return Style(color=ink.rich_color, bgcolor=shade, bold=share == 1)
+
+
+class StageLanes(Lanes[Timeline, Lane, Box]):
+    """Up and down choose a stage or rank, left and right a task of it."""
+
+    WIDEST_NAME = 34
+    BESIDE = "  idle"
+    HELP = """\
+A line is a pipeline stage, told by the rank that decides it. F3━━ is the forward of micro-batch 3 \
+on the critical path, f3── one off it; B and b backwards; P and G parameters and gradients, O the \
+optimizer; dots wait in a send or receive, blanks are bubbles. █ is beyond the expected time of \
+what is blamed. At the right the share of its time without a task. Left and right go from task to \
+task; tab goes to what is told of it below, and arrows scroll that."""
+
+    def lanes_of(self, drawing: Timeline) -> Sequence[Lane]:
+        return drawing.lanes
+
+    def bars(self, lane: Lane) -> Sequence[Box]:
+        return lane.boxes
+
+    def stops(self, lane: Lane) -> Sequence[Box]:
+        """Tasks that are no transfers, of which there are too many to walk through."""
+        return [box for box in lane.boxes if box.task not in TRANSFERS] or lane.boxes
+
+    def bar_at(self, lane: Lane, at_ns: int) -> Box | None:
+        return model.box_at(lane, at_ns)
+
+    def first_bar(self, lane: Lane) -> Box | None:
+        return model.first_box(lane)
+
+    def beginning(self, drawing: Timeline) -> tuple[int, Box] | None:
+        """The task that made it longest."""
+        return max(drawing.blamed(), key=lambda one: excess_ns(one[1]), default=None)
+
+    def path(self) -> Sequence[tuple[int, Box]]:
+        return () if self.drawing is None else self.drawing.path()
+
+    def is_same(self, before: Timeline, now: Timeline) -> bool:
+        return before.iteration == now.iteration
+
+    def name_of(self, lane: Lane) -> str:
+        return "" if self.drawing is None else lane_name(self.drawing, lane, self.size.width)
+
+    def axis(self, columns: int) -> str:
+        return "" if self.drawing is None else axis(self.drawing, columns)
+
+    # ----------------------------------------------------------------- drawing
+
+    def dress(self) -> None:
+        self._boxes = box_styles(self)
+        super().dress()
+
+    def pieces(self, lane: Lane, columns: int, under: Box | None) -> Iterable[tuple[str, Style]]:
+        if self.drawing is None:
+            return
+        for run in lane_runs(self.drawing, lane, columns, plain=self.plain):
+            yield run.text, self._style(run, under)
+        yield f"{idle_share(self.drawing, lane):>{len(self.BESIDE)}.0%}", self.muted
+
+    def _style(self, run: Run, under: Box | None) -> Style:
+        if run.box is None:
+            return Style()
+        if run.beyond:
+            return self._boxes["blamed", True]
+        style = self._boxes[_kind(run.box.task), run.box.critical]
+        return style + Style(reverse=True) if run.box is under else style
+
+    def legend(self) -> Iterator[tuple[str, Style, str]]:
+        """What boxes mean, of those that are there, drawn as they are on lanes."""
+        if self.drawing is None:
+            return
+        glyphs = PLAIN if self.plain else GLYPHS
+        boxes = list(self.drawing.boxes())
+        tasks = {box.task for box in boxes}
+        for task in COMPUTE:
+            if task in tasks:
+                critical = any(box.critical for box in boxes if box.task == task)
+                letter = LETTERS[task] if critical else LETTERS[task].lower()
+                yield f" {letter} ", self._boxes[task, critical], task
+        if self.path():
+            yield f"F3{glyphs.critical * 2}", self._boxes["forward", True], "critical"
+        if any(box.blamed for box in boxes):
+            yield glyphs.beyond, self._boxes["blamed", True], "too long"
+        if not tasks.isdisjoint(TRANSFERS):
+            yield glyphs.transfer * 2, self._boxes["transfer", True], "send"
+        for kind, means in (("reduction", "reduce"), ("other", "other")):
+            letters = [LETTERS.get(one, "X") for one in sorted(tasks) if _kind(one) == kind]
+            if letters:
+                yield " ".join(dict.fromkeys(letters)), self._boxes[kind, True], means

@@ -1,0 +1,149 @@
+"""What the application asks its session, and what the answers change: the job, its world, what is
+wrong with the hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from oncall.tui.shell.messages import Answered, Question, Refused
+from oncall.tui.shell.registry import SCREENS
+from oncall.tui.shell.workers import SessionThread
+
+if TYPE_CHECKING:
+    from oncall.console.session import Session
+    from oncall.console.world import JobLine, World
+    from oncall.tui.shell.console import Console
+    from oncall.tui.shell.keeping import Keeping
+    from oncall.tui.shell.timekeeping import Timekeeping
+
+
+class Asking:
+    """Opens the session, finds the jobs, and takes worlds in as they come."""
+
+    session: SessionThread
+
+    def __init__(
+        self,
+        app: Console,
+        opener: Callable[[], Session],
+        timekeeping: Timekeeping,
+        keeping: Keeping,
+    ) -> None:
+        self._app = app
+        self._opener = opener
+        self._timekeeping = timekeeping
+        self._keeping = keeping
+        self.world_at_s = 0.0  # when the last one came, by the application's clock
+
+    # ------------------------------------------------------------------ asking
+
+    def open(self) -> None:
+        """Open the session anew, or for the first time."""
+        opening = Question("open", lambda session: session, self._app, "opening")
+        self.session = SessionThread(self._opener, opening, self._app.post_message)
+        self.session.start()
+
+    def close(self) -> bool:
+        """End the session's threads, children and all; whether that came off in time."""
+        thread = getattr(self, "session", None)
+        return thread is None or thread.stop()
+
+    def progress(self) -> str:
+        """How far what is being done is, in a few words."""
+        thread = getattr(self, "session", None)
+        return thread.progress() if thread is not None else ""
+
+    def retry(self) -> None:
+        """Try again what kept the jobs from being found."""
+        self.session.stop()
+        self.open()
+
+    def ask(self, question: Question) -> None:
+        """Ask the session, as soon as it is free."""
+        self.session.ask(question)
+
+    def open_job(self, job: str) -> None:
+        """Choose a job, and ask for its world."""
+
+        def choose(session: Session) -> World:
+            session.choose(job)
+            return session.world()
+
+        app = self._app
+        app.known_moments.clear()
+        app.change(job=job, world=None, cursor=app.state.cursor.following(), problem="")
+        self.ask(Question("world", choose, app, f"reading {job}"))
+
+    def _ask_troubles(self) -> None:
+        """What the hosts said that were asked."""
+        if self._app.state.live:
+            self.ask(Question("troubles", lambda session: session.troubles(), self._app))
+
+    # ----------------------------------------------------------------- answers
+
+    def answered(self, message: Answered) -> None:
+        """An answer to the application."""
+        match message.question.group:
+            case "open":
+                session: Session = message.value
+                self._app.change(title=session.title, live=session.live, problem="")
+                self.ask(Question("jobs", _jobs, self._app, "looking for jobs"))
+            case "jobs":
+                self._jobs_arrived(message.value)
+            case "world":
+                self._world_arrived(message.value)
+            case "troubles":
+                self._app.change(troubles=message.value)
+            case _:
+                self._app.tell(str(message.value))
+
+    def refused(self, message: Refused) -> None:
+        """Something failed, whoever had asked."""
+        app, question = self._app, message.question
+        kind = "this is a bug: " + type(message.error).__name__ + ": " if message.bug else ""
+        text = f"{kind}{message.error}"
+        app.write_log(f"{question.label or question.group}: {text}", problem=True)
+        if question.to is not app or question.group not in {"open", "jobs", "world"}:
+            app.tell(text.splitlines()[0])
+            return
+        app.change(problem=text)
+        if question.group == "world":
+            self._timekeeping.rest()
+            self._ask_troubles()
+
+    def _jobs_arrived(self, jobs: tuple[JobLine, ...]) -> None:
+        app = self._app
+        app.change(jobs=jobs)
+        self._ask_troubles()
+        wanted = app.state.job or (jobs[0].job if len(jobs) == 1 else None)
+        if wanted is not None:
+            self.open_job(wanted)
+        elif not jobs:
+            # Why there is none is told by who tries to read one.
+            self.ask(Question("world", lambda session: session.world(), app, "reading"))
+
+    def _world_arrived(self, world: World) -> None:
+        app = self._app
+        first = app.state.world is None
+        if app.state.problem:
+            app.write_log("the evidence is read again")
+        self.world_at_s = app.clock()
+        began = (one.at_ns for one in world.diagnosis.findings)
+        app.known_moments.update(at_ns for at_ns in began if at_ns is not None)
+        cursor = app.state.cursor.spanning(world.moment.first_ns, world.moment.last_ns)
+        app.change(world=world, job=world.job, cursor=cursor, world_age_s=0.0, problem="")
+        if first:
+            app.write_log(f"{world.job}: {world.origin}")
+            self._keeping.recall()
+            if app.current_mode == "jobs" and (main := _main_screen()):
+                app.show_screen(main)
+        self._timekeeping.rest()
+
+
+def _jobs(session: Session) -> tuple[JobLine, ...]:
+    return session.jobs()
+
+
+def _main_screen() -> str | None:
+    return next((one.id for one in SCREENS if one.id not in {"jobs", "log"}), None)

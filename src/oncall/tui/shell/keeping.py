@@ -1,0 +1,149 @@
+"""What is kept: the evidence in a file, notes, and both with the report for a ticket."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from textual.widget import AwaitMount
+
+from oncall.core.errors import OncallError
+from oncall.core.printable import file_name, typed
+from oncall.tui.shell.messages import Question
+from oncall.tui.shell.notes import Note, add_note, notes_file, read_notes, to_markdown
+from oncall.tui.shell.screen import screen_in_sight
+from oncall.tui.widgets.prompt import Prompt
+from oncall.views.words import instant
+
+if TYPE_CHECKING:
+    from oncall.console.session import Session
+    from oncall.tui.shell.console import Console
+
+
+def problem_of_target(text: str, *suffixes: str) -> str | None:
+    """Why files of that name and these suffixes cannot be written; nothing is overwritten."""
+    if not text.strip():
+        return "a name is wanted"
+    base = Path(text).expanduser()
+    if not base.parent.is_dir():
+        return f"there is no folder {base.parent}"
+    if not os.access(base.parent, os.W_OK):
+        return f"the folder {base.parent} cannot be written"
+    for suffix in suffixes:
+        if (path := with_suffix(text, suffix)).exists():
+            return f"{path} is there already; choose another name"
+    return None
+
+
+def with_suffix(text: str, suffix: str) -> Path:
+    """`text` as a path that ends in `suffix`, once."""
+    return Path(text.strip().removesuffix(".oncall") + suffix).expanduser()
+
+
+class Keeping:
+    """Save, note, export. `recording` is the file that is read, if it is one."""
+
+    def __init__(self, app: Console, recording: Path | None) -> None:
+        self._app = app
+        self._recording = recording
+
+    def _proposed(self) -> str:
+        at = datetime.fromtimestamp(self._app.wall_ns() / 10**9, UTC)
+        name = file_name(self._app.state.job or "incident")
+        return f"{name}-{at:%Y%m%dT%H%M%S}"
+
+    def _notes_file(self) -> Path:
+        return notes_file(self._app.state.job or "", self._recording)
+
+    def action_save(self) -> AwaitMount:
+        def left(text: str | None) -> None:
+            if text is not None:
+                self._save(with_suffix(text, ".oncall"))
+
+        return self._app.push_screen(
+            Prompt(
+                "save to",
+                f"{self._proposed()}.oncall",
+                hint="The whole evidence, for `oncall open` and `oncall diagnose`.",
+                problem_of=lambda text: problem_of_target(text, ".oncall"),
+            ),
+            left,
+        )
+
+    def _save(self, path: Path) -> None:
+        def save(session: Session) -> str:
+            session.save(path)
+            return f"saved {path}"
+
+        self._app.ask(Question("save", save, self._app, "saving"))
+
+    def action_mark(self) -> AwaitMount:
+        screen = screen_in_sight(self._app)
+        about = screen.cursor_is_on() if screen is not None else ""
+
+        def left(text: str | None) -> None:
+            if text and text.strip():
+                self._note(text.strip(), about)
+
+        hint = f"A note about {about or 'this moment'}, for the report."
+        return self._app.push_screen(Prompt("note", hint=hint), left)
+
+    def recall(self) -> None:
+        """Show in the log what was noted about this incident before."""
+        try:
+            notes = read_notes(self._notes_file())
+        except OncallError as error:
+            self._app.write_log(str(error), problem=True)
+            return
+        for note in notes:
+            self._app.write_log(f"note of {instant(note.written_ns)}: {note.text}")
+        self._app.change(notes=len(notes))
+
+    def _note(self, text: str, about: str) -> None:
+        at_ns = self._app.state.cursor.stands_at_ns
+        path = self._notes_file()
+        try:
+            add_note(path, Note(text, at_ns, self._app.wall_ns(), about))
+            self._app.change(notes=len(read_notes(path)))
+        except OncallError as error:
+            self._app.tell(str(error))
+            return
+        self._app.write_log(f"note: {text}")
+        self._app.tell(f"noted in {path}")
+
+    def action_export(self) -> AwaitMount:
+        def left(text: str | None) -> None:
+            if text is not None:
+                self._export(text)
+
+        return self._app.push_screen(
+            Prompt(
+                "export as",
+                self._proposed(),
+                hint="NAME.md with story, notes and coverage, NAME.svg of this screen, NAME.oncall",
+                problem_of=lambda text: problem_of_target(text, ".md", ".svg", ".oncall"),
+            ),
+            left,
+        )
+
+    def _export(self, name: str) -> None:
+        try:
+            notes = to_markdown(read_notes(self._notes_file()))
+        except OncallError as error:
+            self._app.tell(str(error))
+            return
+        report, picture, evidence = (with_suffix(name, end) for end in (".md", ".svg", ".oncall"))
+        seen = self._app.export_screenshot()
+
+        def export(session: Session) -> str:
+            session.save(evidence)
+            picture.write_text(seen)
+            shown = f"![The console at this moment]({quote(picture.name)})\n\n"
+            files = f"Evidence: `{typed('oncall open {file}', file=evidence.name)}`\n"
+            report.write_text(f"{session.report('markdown', notes)}\n{shown}{files}")
+            return f"exported {report}, {picture.name}, {evidence.name}"
+
+        self._app.ask(Question("export", export, self._app, "exporting"))

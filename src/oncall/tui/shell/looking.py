@@ -1,0 +1,75 @@
+"""What narrows or moves the reader's look: filter, faults only, go-to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.widget import AwaitMount
+
+from oncall.core.errors import UsageError
+from oncall.tui.shell.goto import KINDS, Target, parse_target
+from oncall.tui.shell.messages import GoTo
+from oncall.tui.shell.registry import SCREENS
+from oncall.tui.shell.screen import screen_in_sight
+from oncall.tui.widgets.prompt import Prompt
+
+if TYPE_CHECKING:
+    from oncall.tui.shell.console import Console
+    from oncall.tui.shell.timekeeping import Timekeeping
+
+
+class Looking:
+    """Filter, faults only, go-to."""
+
+    def __init__(self, app: Console, timekeeping: Timekeeping) -> None:
+        self._app = app
+        self._timekeeping = timekeeping
+
+    def action_filter(self) -> AwaitMount:
+        before = self._app.state.filter
+
+        def left(text: str | None) -> None:
+            self._app.change(filter=before if text is None else text.strip())
+
+        def changed(text: str) -> None:
+            self._app.change(filter=text.strip())
+
+        return self._app.push_screen(
+            Prompt("/", before, placeholder="only what holds this text", changed=changed), left
+        )
+
+    def action_faults(self) -> None:
+        self._app.change(faults_only=not self._app.state.faults_only)
+
+    def action_go_to(self) -> AwaitMount:
+        def left(text: str | None) -> None:
+            if text is not None:
+                self.go(self._target(text))
+
+        hint = "  ".join(KINDS)
+        return self._app.push_screen(Prompt(":", hint=hint, problem_of=self._problem_of), left)
+
+    def _target(self, text: str) -> Target:
+        return parse_target(text, self._app.state.cursor.last_ns)
+
+    def _problem_of(self, text: str) -> str | None:
+        try:
+            target = self._target(text)
+        except UsageError as error:
+            return str(error)
+        if target.kind == "time":
+            return None if self._app.state.cursor.movable else "this evidence tells no time"
+        if not any(target.kind in entry.goes_to for entry in SCREENS):
+            return f"no screen shows a {target.kind}"
+        return None
+
+    def go(self, target: Target) -> None:
+        """Go to a time, or to the screen that shows it: this one, if it does."""
+        if target.kind == "time":
+            self._timekeeping.jump(int(target.value))
+            return
+        showing = [entry.id for entry in SCREENS if target.kind in entry.goes_to]
+        if self._app.current_mode not in showing:
+            self._app.show_screen(showing[0])
+        if (screen := screen_in_sight(self._app)) is not None:
+            screen.post_message(GoTo(target))

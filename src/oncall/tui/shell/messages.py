@@ -1,0 +1,97 @@
+"""What is posted between the session's thread, the application and its screens: all frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from textual.message import Message
+from textual.message_pump import MessagePump
+
+if TYPE_CHECKING:
+    from oncall.console.session import Lane, Session
+    from oncall.tui.shell.goto import Target
+    from oncall.tui.shell.state import State
+
+
+_WORLDS = frozenset({"open", "jobs", "world"})
+PROBE = "probe"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something to ask the session. A newer question of the same `group` takes its place.
+
+    `to` gets `Answered` or `Refused`. `label` is shown while it takes.
+    """
+
+    group: str
+    ask: Callable[[Session], Any]
+    to: MessagePump
+    label: str = ""
+
+    @property
+    def lane(self) -> Lane:
+        """Worlds and probes have lanes of their own: they may take as long as a fleet does."""
+        if self.group in _WORLDS:
+            return "worlds"
+        return "probes" if self.group == PROBE else "questions"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Something that `y` can copy. `text` is asked of the session if it is a function."""
+
+    key: str
+    title: str
+    text: str | Callable[[Session], str]
+
+
+class Answered(Message, bubble=False):
+    """A question's answer."""
+
+    def __init__(self, question: Question, value: Any) -> None:
+        super().__init__()
+        self.question = question
+        self.value = value
+
+
+class Refused(Message, bubble=False):
+    """A question that could not be answered. `bug`: the error is nobody's but ours."""
+
+    def __init__(self, question: Question, error: Exception, bug: bool = False) -> None:
+        super().__init__()
+        self.question = question
+        self.error = error
+        self.bug = bug
+
+
+class Busy(Message):
+    """What the session's thread does now; empty: nothing."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__()
+        self.label = label
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, Busy)
+
+
+class StateChanged(Message):
+    """There is something new to show; of several only the last is worth it."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self.state = state
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, StateChanged)
+
+
+class GoTo(Message):
+    """Put the cursor on something."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self.target = target

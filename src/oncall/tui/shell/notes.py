@@ -1,0 +1,75 @@
+"""Notes that a reader writes about an incident, kept beside it: one JSON object a line.
+
+Of a saved file they are `<file>.notes`, of anything else
+`$XDG_STATE_HOME/oncall/notes/<job>.notes`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from oncall.core.errors import BadInput
+from oncall.core.printable import clean, file_name
+from oncall.views.words import instant
+
+
+@dataclass(frozen=True)
+class Note:
+    """`at_ns` is the moment the note is about, `written_ns` when it was written; Unix ns."""
+
+    text: str
+    at_ns: int | None
+    written_ns: int
+    about: str = ""  # a finding or rank, as the screen calls it
+
+
+def notes_file(job: str, recording: Path | None = None) -> Path:
+    """Where the notes of a recording that is one file, or of a job, are kept."""
+    if recording is not None and recording.is_file():
+        return recording.with_name(recording.name + ".notes")
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    name = file_name(job or "unnamed")
+    return Path(home).expanduser() / "oncall" / "notes" / f"{name}.notes"
+
+
+def read_notes(path: Path) -> tuple[Note, ...]:
+    """The notes there, in the order written; none without a file. Raises BadInput."""
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(str(path), f"the notes cannot be read: {error}") from None
+    notes = []
+    for number, line in enumerate(lines, 1):
+        try:
+            notes.append(Note(**json.loads(line)))
+        except (ValueError, TypeError):
+            raise BadInput(f"{path}:{number}", "is no note") from None
+    return tuple(notes)
+
+
+def add_note(path: Path, note: Note) -> None:
+    """Append it. Raises BadInput where nothing can be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(json.dumps(asdict(note)) + "\n")
+    except OSError as error:
+        raise BadInput(str(path), f"the note cannot be written: {error.strerror}") from None
+
+
+def to_markdown(notes: Sequence[Note]) -> str:
+    """A section of a report; empty without notes."""
+    if not notes:
+        return ""
+    lines = ["## Notes", ""]
+    for note in notes:
+        when = f"{instant(note.at_ns)}: " if note.at_ns is not None else ""
+        about = f" ({clean(note.about)})" if note.about else ""
+        lines.append(f"- {when}{clean(note.text)}{about}")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,86 @@
+"""What the lines around every screen say: title, time, trouble."""
+
+from __future__ import annotations
+
+from oncall.core.printable import clean, short
+from oncall.core.units import NS_PER_S, format_duration
+from oncall.render.text.cells import cell_len
+from oncall.tui.shell.cursor import TimeCursor
+from oncall.tui.shell.state import State
+from oncall.views.words import instant, seen_phrase
+
+_STALE_S = 30.0
+
+
+def title_phrase(state: State) -> str:
+    """What is looked at: `incident.oncall · llama-70b`."""
+    parts = [state.title, state.job or (state.world.job if state.world else "")]
+    return " · ".join(short(part) for part in dict.fromkeys(parts) if part) or "opening"
+
+
+def short_title(state: State, columns: int) -> str:
+    """The title in so many columns; its beginning goes first, as jobs differ at the end."""
+    title = title_phrase(state)
+    while cell_len(title) > columns:
+        title = title[2:] if title.startswith("…") else title[1:]
+        title = f"…{title}" if title else ""
+    return title
+
+
+def coverage_phrase(state: State) -> str:
+    """`498/512 ranks · 60/64 nodes`; empty without a world."""
+    return seen_phrase(state.world.diagnosis.coverage) if state.world else ""
+
+
+def silence_phrase(state: State) -> str:
+    """`14 ranks silent`, if any are."""
+    last = coverage_phrase(state).split(" · ")[-1]
+    return last if last.endswith("silent") else ""
+
+
+def time_phrase(cursor: TimeCursor, live: bool) -> str:
+    """Where the time cursor stands, and whether it moves."""
+    if (at_ns := cursor.stands_at_ns) is None:
+        return "now" if live else ""
+    clock = instant(at_ns, date=False)
+    if cursor.follows:
+        return f"● live {clock}" if live else f"end {clock}"
+    behind_ns = (cursor.last_ns or at_ns) - at_ns
+    how = f"▶ {cursor.speed:g}x" if cursor.playing else "❚❚"
+    return f"{how} {clock}, {format_duration(behind_ns)} before the {'present' if live else 'end'}"
+
+
+def narrowing_phrase(state: State) -> str:
+    """What is left out of what is shown, and what was noted about it."""
+    parts = [f"/{state.filter}"] if state.filter else []
+    if state.faults_only:
+        parts.append("faults only")
+    if state.notes:
+        parts.append("1 note" if state.notes == 1 else f"{state.notes} notes")
+    return " · ".join(parts)
+
+
+def trouble_phrase(state: State) -> str:
+    """What failed, with the age of what is shown instead."""
+    if not state.problem:
+        return ""
+    age = f" (shown: {age_phrase(state.world_age_s)} old)" if state.world and state.live else ""
+    return clean(state.problem.splitlines()[0]) + age
+
+
+def busy_phrase(state: State) -> str:
+    """What is being done, and how far that is."""
+    return f"{state.busy}: {state.progress}" if state.progress else state.busy
+
+
+def activity_phrase(state: State) -> str:
+    """What is being done, or of a running job how old the world is if that is old."""
+    if state.busy:
+        return f"{busy_phrase(state)} …"
+    if state.live and state.world and state.world_age_s >= _STALE_S:
+        return f"{age_phrase(state.world_age_s)} old"
+    return ""
+
+
+def age_phrase(age_s: float) -> str:
+    return format_duration(int(age_s) * NS_PER_S)

@@ -1,0 +1,96 @@
+"""Every screen, in one place. A screen is an entry here and a module with a `ConsoleScreen`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ScreenEntry:
+    """A screen: `place` is module:class, which `screen.load` imports when it is first shown.
+    `goes_to`: the kinds of thing (goto.py) that it can put its cursor on."""
+
+    id: str
+    title: str
+    key: str
+    place: str
+    shows: str  # one sentence, for the help
+    goes_to: tuple[str, ...] = ()
+
+
+SCREENS: tuple[ScreenEntry, ...] = (
+    ScreenEntry(
+        "jobs",
+        "Jobs",
+        "0",
+        "oncall.tui.screens.jobs.screen:JobsScreen",
+        "The jobs found on the fleet or in the recording, and what is wrong with the way to it.",
+        ("job",),
+    ),
+    ScreenEntry(
+        "incident",
+        "Incident",
+        "1",
+        "oncall.tui.screens.incident.screen:IncidentScreen",
+        "What is wrong, who it is, why that is believed step by step, and what to do next.",
+        ("finding", "rule"),
+    ),
+    ScreenEntry(
+        "fleet",
+        "Fleet",
+        "2",
+        "oncall.tui.screens.fleet.screen:FleetScreen",
+        "Every rank as a cell, by what it does, and the card of the one under the cursor.",
+        ("rank", "node"),
+    ),
+    ScreenEntry(
+        "communicators",
+        "Comms",
+        "3",
+        "oncall.tui.screens.communicators.screen:CommunicatorsScreen",
+        "Communicators, the worst first: who entered each round, who waits for whom.",
+        ("comm",),
+    ),
+    ScreenEntry(
+        "rates",
+        "Rates",
+        "4",
+        "oncall.tui.screens.rates.screen:RatesScreen",
+        "Rates of ranks and NICs over time, suspects first, against what is usual for them.",
+    ),
+    ScreenEntry(
+        "rules",
+        "Rules",
+        "5",
+        "oncall.tui.screens.rules.screen:RulesScreen",
+        "The rulebooks with what came of each, and an editor that tries a change before saving.",
+        ("rule",),
+    ),
+    ScreenEntry(
+        "stages",
+        "Stages",
+        "6",
+        "oncall.tui.screens.stages.screen:StagesScreen",
+        "One training iteration: what each pipeline stage did when, and the critical path.",
+        ("iteration",),
+    ),
+    ScreenEntry(
+        "network",
+        "Network",
+        "7",
+        "oncall.tui.screens.network.screen:NetworkScreen",
+        "One collective's steps, what held up a late one in the network, and whose flows did.",
+    ),
+    ScreenEntry(
+        "log",
+        "Log",
+        "9",
+        "oncall.tui.screens.log:LogScreen",
+        "What happened in this console: worlds that came, questions that failed, and why.",
+    ),
+)
+
+
+def screen_entry(name: str) -> ScreenEntry:
+    """The screen of that id. Raises KeyError."""
+    return {entry.id: entry for entry in SCREENS}[name]

@@ -1,0 +1,32 @@
+"""All that screens show, frozen: the world, the time cursor, and what the reader chose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from oncall.tui.shell.cursor import TimeCursor
+
+if TYPE_CHECKING:
+    from oncall.console.world import HostTrouble, JobLine, World
+
+
+@dataclass(frozen=True)
+class State:
+    """`jobs` is None while they are looked for. `world` is the last good one, whatever failed
+    since; `world_age_s` counts from its arrival at the last beat of the clock."""
+
+    title: str = ""
+    live: bool = False
+    jobs: tuple[JobLine, ...] | None = None
+    troubles: tuple[HostTrouble, ...] = ()  # of hosts, as the search for jobs found them
+    job: str | None = None
+    world: World | None = None
+    world_age_s: float = 0.0
+    cursor: TimeCursor = field(default_factory=TimeCursor)
+    filter: str = ""
+    faults_only: bool = False
+    busy: str = ""  # what the session is doing
+    progress: str = ""  # how far that is
+    problem: str = ""  # what failed last; empty after a success
+    notes: int = 0  # written about this job

@@ -1,0 +1,157 @@
+"""The lines around every screen; each repaints only when what it says has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from rich.style import Style
+from rich.text import Text
+from textual.screen import Screen
+
+from oncall.tui.drawing.literal import LiteralText
+from oncall.tui.shell import phrases
+from oncall.tui.shell.action import ActionEntry
+from oncall.tui.shell.keys import key_phrase, keys_by_id
+from oncall.tui.shell.registry import SCREENS
+from oncall.tui.shell.state import State
+
+if TYPE_CHECKING:
+    from oncall.tui.shell.console import Console
+
+_LEAST_TITLE = 10  # columns
+_ALWAYS = frozenset({"help", "quit"})  # in the line of keys, however narrow
+
+
+class _Line(LiteralText):
+    """One line that is told the state."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.auto_links = False
+        self._said: Text | None = None
+
+    def show(self, state: State) -> None:
+        self.say(self.line(state))
+
+    def say(self, text: Text) -> None:
+        if self._said is None or text != self._said or text.spans != self._said.spans:
+            self._said = text
+            self.update(text, layout=False)  # a layout draws the whole screen again
+
+    def line(self, state: State) -> Text:
+        raise NotImplementedError
+
+    def on_resize(self) -> None:
+        self.show(self.app.state)
+
+    @property
+    def app(self) -> Console:  # type: ignore[override]
+        return cast("Console", super().app)
+
+    def _style(self, variable: str, *, bold: bool = False) -> str:
+        from oncall.tui.drawing.states import theme_style
+
+        return str(theme_style(self.app, variable, bold=bold))
+
+
+def spread(left: Text, right: Text, width: int) -> Text:
+    """Both at the ends of a line; where there is no room the left one yields."""
+    room = width - right.cell_len - 1
+    if room < 12:
+        left.truncate(width, overflow="ellipsis")
+        return left
+    left.truncate(room, overflow="ellipsis", pad=True)
+    return Text.assemble(left, " ", right)
+
+
+def _clicked(style: str, action: str) -> Style:
+    """A style that does something where it is clicked."""
+    return Style.parse(style) + Style.from_meta({"@click": f"app.perform('{action}')"})
+
+
+class TitleLine(_Line):
+    """What is looked at, the screens there are, and how much of the job is seen.
+
+    `here`: the id of the screen that it is the title of.
+    """
+
+    def __init__(self, here: str, id: str) -> None:  # noqa: A002
+        super().__init__(id)
+        self._here = here
+
+    def line(self, state: State) -> Text:
+        """Where there is little room, in this order: other screens lose their names, the line the
+        program's, the title its beginning, and of what is seen only the silence is said."""
+        muted = self._style("muted")
+        program = Text.assemble((" oncall ", self._style("primary", bold=True)))
+        title = Text(f" {phrases.title_phrase(state)}  ")
+        seen = Text(phrases.coverage_phrase(state) + " ", muted)
+        silence = Text(phrases.silence_phrase(state) + " ", muted)
+        full, few = self._tabs(muted), self._tabs(muted, narrow=True)
+        for right in (seen, silence):
+            room = self.size.width - right.cell_len - 1
+            for left in (program + title + full, program + title + few, title + few):
+                if left.cell_len <= room:
+                    return spread(left, right, self.size.width)
+            if room - few.cell_len >= _LEAST_TITLE or right is silence:
+                break
+        short = phrases.short_title(state, max(room - few.cell_len - 3, 0))
+        return spread(Text(f" {short}  ") + few, right, self.size.width)
+
+    def _tabs(self, muted: str, narrow: bool = False) -> Text:
+        """The screens by key; where there is little room, only this one by name."""
+        text = Text()
+        for entry in SCREENS:
+            named = entry.id == self._here or not narrow
+            label = f" {entry.key} {entry.title} " if named else f" {entry.key} "
+            style = "bold reverse" if entry.id == self._here else muted
+            text.append(label, _clicked(style, f"show_{entry.id}"))
+        return text
+
+
+class StatusLine(_Line):
+    """The moment shown, what is left out, what is being done, and what went wrong."""
+
+    def line(self, state: State) -> Text:
+        left = Text(" ")
+        if self.app.said:
+            left.append(self.app.said, self._style("accent"))
+        elif trouble := phrases.trouble_phrase(state):
+            left.append(f"✖ {trouble}", self._style("error"))
+        else:
+            left.append(phrases.narrowing_phrase(state), self._style("accent"))
+        right = [phrases.activity_phrase(state), phrases.time_phrase(state.cursor, state.live)]
+        said = "   ".join(part for part in right if part)
+        return spread(left, Text(f"{said} ", self._style("muted")), self.size.width)
+
+
+class KeyBar(_Line):
+    """The keys that matter here, those that do nothing now dim; help and quit are always there."""
+
+    def line(self, state: State) -> Text:  # noqa: ARG002
+        screen = self.screen
+        keys = keys_by_id(screen)
+        shown = [one for one in self.app.actions_of(screen) if one.bar and one.id in keys]
+        always = [self._key(one, keys, screen) for one in shown if one.id in _ALWAYS]
+        right = Text.assemble(*always)
+        text = Text(" ")
+        for entry in shown:
+            more = self._key(entry, keys, screen)
+            if entry.id in _ALWAYS:
+                continue
+            if text.cell_len + more.cell_len + right.cell_len > self.size.width:
+                break
+            text.append_text(more)
+        return spread(text, right, self.size.width)
+
+    def _key(
+        self, entry: ActionEntry[Any], keys: Mapping[str, list[str]], screen: Screen[Any]
+    ) -> Text:
+        off = entry.why_not(screen) is not None
+        key = key_phrase(keys[entry.id][0])
+        strong = "dim" if off else self._style("primary", bold=True)
+        weak = self._style("muted") + (" dim" if off else "")
+        return Text.assemble(
+            (key, _clicked(strong, entry.id)), (f" {entry.title}  ", _clicked(weak, entry.id))
+        )

@@ -1,0 +1,141 @@
+"""What moves by itself: the time cursor while it plays, and a running job's evidence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oncall.tui.shell.messages import Question
+
+if TYPE_CHECKING:
+    from oncall.console.session import Session
+    from oncall.console.world import World
+    from oncall.tui.shell.console import Console
+    from oncall.tui.shell.cursor import TimeCursor
+
+
+class Timekeeping:
+    """Moves the application's time cursor. A new world is asked for only after the last came."""
+
+    def __init__(self, app: Console, refresh_every_s: float) -> None:
+        self._app = app
+        self._refresh_every_s = refresh_every_s
+        self._rested_at_s: float | None = None
+        self._moved_at_s = 0.0
+
+    def beat(self) -> None:
+        """Twice a second: move a playing cursor, gather again if it is time."""
+        app = self._app
+        if not app.is_running:
+            return  # leaving: screens are half gone
+        app.beat()
+        if app.state.cursor.playing:
+            self._play()
+        elif app.state.live and app.state.cursor.follows and self._rested():
+            self._gather()
+
+    def rest(self) -> None:
+        """A world has come, or could not: the next one is due after a rest."""
+        self._rested_at_s = self._app.clock()
+
+    def _rested(self) -> bool:
+        rested_at_s = self._rested_at_s
+        return rested_at_s is not None and self._app.clock() - rested_at_s >= self._refresh_every_s
+
+    def _play(self) -> None:
+        now_s = self._app.clock()
+        if self._app.session.asks("world"):
+            return  # the evidence is slower than the clock: what was played meanwhile is skipped
+        cursor = self._app.state.cursor.moved(now_s - self._moved_at_s)
+        self._moved_at_s = now_s
+        self._move(cursor)
+
+    def _gather(self) -> None:
+        at_ns = self._app.state.cursor.at_ns
+
+        def gather(session: Session) -> World:
+            session.refresh()
+            return session.world(at_ns)
+
+        self._rested_at_s = None
+        self._app.ask(Question("world", gather, self._app, "gathering"))
+
+    def judge_again(self) -> None:
+        """The same evidence once more, as its rulebooks have changed."""
+        if self._app.state.world is not None:
+            at_ns = self._app.state.cursor.at_ns
+            question = Question("world", lambda session: session.world(at_ns), self._app, "judging")
+            self._app.ask(question)
+
+    def _move(self, cursor: TimeCursor) -> None:
+        """Go there, and ask for the world of then."""
+        before = self._app.state.cursor
+        self._app.change(cursor=cursor)
+        if cursor.at_ns != before.at_ns and self._app.state.job is not None:
+            at_ns = cursor.at_ns
+            question = Question("world", lambda session: session.world(at_ns), self._app, "reading")
+            self._app.ask(question)
+
+    def jump(self, at_ns: int) -> None:
+        """Go to an instant."""
+        self._move(self._app.state.cursor.jumped(at_ns))
+
+    # ------------------------------------------------------------------ actions
+
+    def action_pause(self) -> None:
+        cursor = self._app.state.cursor
+        if cursor.playing or (cursor.follows and self._app.state.live):
+            self._move(cursor.paused())
+        else:
+            self._moved_at_s = self._app.clock()
+            self._move(cursor.played())
+
+    def action_follow(self) -> None:
+        self._move(self._app.state.cursor.following())
+
+    def action_step_back(self) -> None:
+        self._move(self._app.state.cursor.stepped(-1))
+
+    def action_step_on(self) -> None:
+        self._move(self._app.state.cursor.stepped(1))
+
+    def action_stride_back(self) -> None:
+        self._move(self._app.state.cursor.stepped(-10))
+
+    def action_stride_on(self) -> None:
+        self._move(self._app.state.cursor.stepped(10))
+
+    def action_slower(self) -> None:
+        self._app.change(cursor=self._app.state.cursor.faster(-1))
+        self._tell_speed()
+
+    def action_faster(self) -> None:
+        self._app.change(cursor=self._app.state.cursor.faster(1))
+        self._tell_speed()
+
+    def action_next_finding(self) -> None:
+        self._to_finding(1)
+
+    def action_previous_finding(self) -> None:
+        self._to_finding(-1)
+
+    def action_gather(self) -> None:
+        if not self._app.state.jobs:
+            self._app.change(problem="")
+            self._app.retry()
+        else:
+            self._gather()
+
+    def _tell_speed(self) -> None:
+        self._app.tell(f"plays at {self._app.state.cursor.speed:g} times the speed")
+
+    def _to_finding(self, way: int) -> None:
+        """To the next or the previous moment at which a finding began."""
+        cursor = self._app.state.cursor
+        here_ns = cursor.stands_at_ns
+        moments = sorted(self._app.known_moments)
+        there = [at_ns for at_ns in moments if here_ns is None or (at_ns - here_ns) * way > 0]
+        if not there:
+            self._app.tell("there is no finding after this" if way > 0 else "none before this")
+            return
+        self.jump(there[0] if way > 0 else there[-1])
+        self._app.tell("a finding began here; ] goes on to when it can be told")

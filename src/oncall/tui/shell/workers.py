@@ -1,0 +1,191 @@
+"""The threads that ask the session: one for worlds, one for probes, one for all other questions,
+so that who asks about what is under the cursor does not wait for a gather. Each asks one question
+at a time, the newest of its kind first come.
+
+Questions and answers are frozen; nothing else passes. The threads are daemons, so that a query
+that does not let itself be interrupted cannot keep the process alive.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from textual.message import Message
+
+from oncall.core.errors import OncallError
+from oncall.tui.shell.messages import Answered, Busy, Question, Refused
+
+if TYPE_CHECKING:
+    from oncall.console.session import Lane, Session
+
+_PATIENCE_S = 1.5  # for a call that was told to stop
+_BETWEEN_S = 0.1
+
+
+class _Lane:
+    """What one thread asks, and has been told to ask."""
+
+    def __init__(self, name: Lane, run: Callable[[_Lane], None]) -> None:
+        self.name: Lane = name
+        self.pending: dict[str, Question] = {}  # by group, the oldest first
+        self.running: Question | None = None
+        self.superseded = False
+        self.thread = threading.Thread(target=run, args=(self,), name=name, daemon=True)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.pending) or self.running is not None
+
+
+class SessionThread:
+    """Opens a session, asks it what it is told to, and closes it.
+
+    `post` takes messages for the application, from these threads. The first answer is the one to
+    `opening`: the session itself.
+    """
+
+    def __init__(
+        self, opener: Callable[[], Session], opening: Question, post: Callable[[Message], object]
+    ) -> None:
+        self._opener = opener
+        self._opening = opening
+        self._post = post
+        self._closing = False
+        self._session: Session | None = None
+        self._changed = threading.Condition()
+        self._worlds = _Lane("worlds", self._run_worlds)
+        self._others = (_Lane("questions", self._run_lane), _Lane("probes", self._run_lane))
+        self._lanes = (self._worlds, *self._others)
+        self._worlds.running = opening
+
+    def start(self) -> None:
+        self._worlds.thread.start()
+
+    def ask(self, question: Question) -> None:
+        """Ask soon. What waits or runs in the same group is not worth an answer any more."""
+        with self._changed:
+            lane = next(one for one in self._lanes if one.name == question.lane)
+            lane.pending[question.group] = question
+            if lane.running is not None and lane.running.group == question.group:
+                self._interrupt(lane)
+            self._changed.notify_all()
+
+    def drop(self, group: str) -> None:
+        """Nobody wants an answer to what waits or runs in the group any more."""
+        with self._changed:
+            for lane in self._lanes:
+                lane.pending.pop(group, None)
+                if lane.running is not None and lane.running.group == group:
+                    self._interrupt(lane)
+
+    def asks(self, group: str) -> bool:
+        """Whether a question of the group waits or runs."""
+        with self._changed:
+            return any(
+                group in lane.pending or (lane.running is not None and lane.running.group == group)
+                for lane in self._lanes
+            )
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits or runs, the opening included."""
+        with self._changed:
+            return any(lane.busy for lane in self._lanes)
+
+    def progress(self, lane: Lane = "worlds") -> str:
+        """How far what takes long is, in a few words."""
+        return self._session.progress(lane) if self._session is not None else ""
+
+    def stop(self) -> bool:
+        """End, with the session closed; returns whether it came to that in time."""
+        patient_until_s = time.monotonic() + _PATIENCE_S
+        thread = self._worlds.thread  # the last to end
+        while True:
+            with self._changed:
+                self._closing = True
+                # Again and again: a call that is about to begin does not hear the first.
+                for lane in self._lanes:
+                    lane.pending.clear()
+                    if lane.running is not None:
+                        self._interrupt(lane)
+                self._changed.notify_all()
+            if thread.ident is not None:
+                thread.join(_BETWEEN_S)
+            if not thread.is_alive() or time.monotonic() > patient_until_s:
+                return not thread.is_alive()
+
+    def _interrupt(self, lane: _Lane) -> None:
+        lane.superseded = True
+        if self._session is not None:
+            with suppress(Exception):  # it may be about to end by itself
+                self._session.cancel(lane.name)
+
+    # ------------------------------------------------------ within the threads
+
+    def _run_worlds(self, lane: _Lane) -> None:
+        """Open the session, ask for worlds, and close it once nobody asks any more."""
+        try:
+            if self._answer(lane, self._opening, self._open):
+                for other in self._others:
+                    other.thread.start()
+                self._run_lane(lane)
+                for other in self._others:
+                    other.thread.join(_PATIENCE_S)
+        finally:
+            if self._session is not None:
+                with suppress(Exception):  # nobody is left to be told
+                    self._session.close()
+
+    def _run_lane(self, lane: _Lane) -> None:
+        while (question := self._next(lane)) is not None:
+            session = self._session
+            assert session is not None
+            self._answer(lane, question, lambda: question.ask(session))  # noqa: B023
+
+    def _open(self) -> Session:
+        self._session = self._opener()
+        return self._session
+
+    def _next(self, lane: _Lane) -> Question | None:
+        with self._changed:
+            while not lane.pending and not self._closing:
+                self._changed.wait()
+            if self._closing:
+                return None
+            lane.running = lane.pending.pop(next(iter(lane.pending)))
+            lane.superseded = False
+            return lane.running
+
+    def _answer(self, lane: _Lane, question: Question, call: Callable[[], object]) -> bool:
+        """Call, and post what came of it; returns whether it went well."""
+        self._tell_busy()
+        message: Message
+        try:
+            message = Answered(question, call())
+        except OncallError as error:
+            message = Refused(question, error)
+        except Exception as error:
+            message = Refused(question, error, bug=True)
+        with self._changed:
+            lane.running = None
+            unwanted = lane.superseded
+        if not unwanted:
+            self._tell(message)
+        self._tell_busy()
+        return isinstance(message, Answered)
+
+    def _tell_busy(self) -> None:
+        """What is being done: of two things the one that takes longer as a rule."""
+        with self._changed:
+            labels = [lane.running.label for lane in self._lanes if lane.running is not None]
+            # Within the lock: of two threads the later must not be told first.
+            self._tell(Busy(next(filter(None, labels), "")))
+
+    def _tell(self, message: Message) -> None:
+        if not self._closing:
+            with suppress(RuntimeError):  # the application's loop has ended
+                self._post(message)

@@ -1,0 +1,111 @@
+"""A line at the foot of the screen to type into, and a short list to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from oncall.core.printable import short
+from oncall.tui.drawing.literal import LiteralText
+
+
+class _Question(ModalScreen[str | None]):
+    """Something to answer, or to leave with `esc`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "Leave")]
+
+    def leave_with(self, answer: str | None) -> None:
+        """Close with the answer; what is typed after that comes too late."""
+        if self.is_current:
+            self.dismiss(answer)
+
+    def action_leave(self) -> None:
+        self.leave_with(None)
+
+
+class Prompt(_Question):
+    """Asks for a line; None if the reader left with `esc`.
+
+    `problem_of` says what is wrong with a line, which then is not taken; `changed` hears of
+    every change.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        value: str = "",
+        *,
+        hint: str = "",
+        placeholder: str = "",
+        problem_of: Callable[[str], str | None] = lambda _: None,
+        changed: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        super().__init__()
+        self._label = label
+        self._value = value
+        self._hint = hint
+        self._placeholder = placeholder
+        self._problem_of = problem_of
+        self._changed = changed
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="prompt"):
+            yield LiteralText(id="prompt-hint")
+            with Horizontal():
+                yield LiteralText(self._label, id="prompt-label")
+                yield Input(self._value, placeholder=self._placeholder, select_on_focus=False)
+
+    def on_mount(self) -> None:
+        self._say(self._hint)
+        # At once: what is typed ahead of the next frame belongs to the line.
+        self.set_focus(self.query_one(Input), scroll_visible=False)
+
+    @on(Input.Changed)
+    def _tell_change(self, event: Input.Changed) -> None:
+        self._say(self._hint)
+        self._changed(event.value)
+
+    @on(Input.Submitted)
+    def _take(self, event: Input.Submitted) -> None:
+        if problem := self._problem_of(event.value):
+            self._say(problem)
+        else:
+            self.leave_with(event.value)
+
+    def _say(self, text: str) -> None:
+        """A line above what is typed; with nothing to say there is none."""
+        hint = self.query_one("#prompt-hint", LiteralText)
+        hint.display = bool(text)
+        hint.update(Text(text))
+
+
+class Choice(_Question):
+    """Asks for one of a few keys; None if the reader left with `esc`."""
+
+    def __init__(self, label: str, choices: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self._label = label
+        self._choices = choices
+
+    def compose(self) -> ComposeResult:
+        text = Text(f"{self._label}  ")
+        for key, title in self._choices:
+            text.append(key, "bold")
+            text.append(f" {short(title)}   ")
+        text.append("esc", "bold")
+        text.append(" leave it")
+        with Vertical(id="prompt"):
+            yield LiteralText(text)
+
+    def on_key(self, event: events.Key) -> None:
+        if any(event.character == key for key, _ in self._choices):
+            event.stop()
+            self.leave_with(event.character)

@@ -1,0 +1,1 @@
+"""What there is to show: one frozen model a picture, with the query that reads it."""

@@ -1,0 +1,1 @@
+"""Iterations of the training, and one of them as a timeline."""

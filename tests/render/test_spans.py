@@ -1,0 +1,52 @@
+"""Lines with styles: what is cut, wrapped and joined keeps them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncall.render.text.lines import wrapped
+from oncall.render.text.spans import (
+    Line,
+    Span,
+    ascii_units,
+    joined,
+    line,
+    line_of,
+    plain_lines,
+    wrapped_line,
+)
+
+_WORDS = st.text(alphabet="ab ▶", max_size=80)
+
+
+@given(_WORDS, _WORDS, st.integers(12, 60), st.sampled_from([2, 4]))
+def test_a_line_with_styles_is_wrapped_like_its_text(
+    left: str, right: str, width: int, indent: int
+) -> None:
+    one = Line((Span(left, "fault"), Span(right, "dim")))
+    pieces = wrapped_line(one, width, indent)
+    assert plain_lines(pieces) == list(wrapped(left + right, width, indent))
+    faults = "".join(span.text for piece in pieces for span in piece.spans if span.style == "fault")
+    assert faults.replace(" ", "") == left.replace(" ", "")
+
+
+def test_what_follows_in_a_wrapped_line_keeps_its_style() -> None:
+    pieces = wrapped_line(line("one two three", "fault"), 9, 2)
+    assert pieces == [line("one two", "fault"), Line((Span("  "), Span("three", "fault")))]
+
+
+def test_parts_are_joined_and_cut() -> None:
+    told = joined([line("┃", "fault"), line("way")], "; ")
+    assert str(told) == "┃; way" and told.spans[0] == Span("┃", "fault")
+    assert str(told.cut(4)) == "┃; …" and str(told.first(4)) == "┃; w"
+
+
+def test_characters_of_one_style_are_one_span() -> None:
+    assert line_of("a[b]", ["text", "fault", "fault", "fault"]) == Line(
+        (Span("a"), Span("[b]", "fault"))
+    )
+
+
+def test_units_are_spelled_in_ascii() -> None:
+    assert ascii_units([line("5 µs", "dim")]) == [line("5 us", "dim")]

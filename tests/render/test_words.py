@@ -1,0 +1,118 @@
+"""The wording shared by the reports."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncall.core.diagnosis import Blame, Diagnosis, SkippedRule
+from oncall.core.printable import clean
+from oncall.views import words
+
+
+@pytest.mark.parametrize(
+    ("blame", "phrase"),
+    [
+        ((), "nobody in particular"),
+        ((Blame("rank", {"rank": 5}),), "rank 5"),
+        ((Blame("rank", {"rank": 5, "node": "gpu017"}),), "rank 5 on gpu017"),
+        (
+            tuple(Blame("rank", {"rank": r, "node": f"gpu{r // 2:03}"}) for r in (0, 1, 2, 9)),
+            "ranks 0-2,9 (4 ranks) on gpu[000-001,004]",
+        ),
+        ((Blame("rank", {"rank": 5, "node": "a", "stage": 0}),), "rank 5 on a, stage 0"),
+        ((Blame("node", {"node": "a1"}), Blame("node", {"node": "a2"})), "nodes a[1-2]"),
+        ((Blame("nic", {"nic": "mlx5_0", "node": "a1"}),), "NIC mlx5_0 on a1"),
+        ((Blame("port", {"port": 3, "nic": "mlx5_0"}),), "port 3 of mlx5_0"),
+        ((Blame("gpu", {"gpu": 3, "node": "a1"}),), "GPU 3 on a1"),
+        ((Blame("stage", {"stage": 0}),), "stage 0"),
+        ((Blame("group", {"comm": "0x2a", "comm_name": "tp"}),), "communicator tp (0x2a)"),
+        (
+            tuple(Blame("flow", {"flow": n}) for n in range(7)),
+            "flow 0, flow 1, flow 2, flow 3 and 3 more",
+        ),
+        (
+            (Blame("rank", {"rank": 1}), Blame("stage", {"stage": 2})),
+            "rank 1, stage 2",
+        ),
+    ],
+)
+def test_who(blame: tuple[Blame, ...], phrase: str) -> None:
+    assert words.who(blame) == phrase
+
+
+def test_a_long_set_is_cut_and_its_size_said() -> None:
+    assert words.ranks_phrase(range(0, 1000, 2)).endswith("… (500 ranks)")
+    assert words.hosts_phrase(f"rack{n}-gpu{n}x" for n in range(0, 90, 7)).endswith("(13 nodes)")
+
+
+@pytest.mark.parametrize(
+    ("step", "parts"),
+    [
+        ("Drain the host.", [(False, "Drain the host.")]),
+        ("Look: `dmesg -T`.", [(False, "Look:"), (True, "dmesg -T")]),
+        ("`dmesg -T`", [(True, "dmesg -T")]),
+        (
+            "Run `a b` and then `c d` there.",
+            [(False, "Run"), (True, "a b"), (False, "and then"), (True, "c d"), (False, "there.")],
+        ),
+        ("Set `NCCL_DEBUG`.", [(False, "Set `NCCL_DEBUG`.")]),
+        ("See who:\n$ ps aux", [(False, "See who:"), (True, "ps aux")]),
+    ],
+)
+def test_next_parts(step: str, parts: list[tuple[bool, str]]) -> None:
+    assert words.next_parts(step) == parts
+
+
+@given(st.text())
+def test_clean_text_is_one_harmless_line(text: str) -> None:
+    cleaned = clean(text)
+    assert len(cleaned.splitlines()) <= 1
+    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 for c in cleaned)
+    assert clean(cleaned) == cleaned
+
+
+def test_instants() -> None:
+    assert words.instant(1_795_142_520_000_000_000) == "2026-11-20 02:42:00 UTC"
+    assert words.instant(12_345_000_000) == "t = 12.345 s"
+    assert words.instant(2**63 - 1) == "2262-04-11 23:47:16 UTC"
+    assert words.window_phrase(None, None) == "at times unknown"
+
+
+def test_headline_names_every_severity_by_word(hang: Diagnosis, two_roots: Diagnosis) -> None:
+    assert words.headline(hang)[:2] == ("✖", "critical")
+    assert words.headline(two_roots)[2].startswith("2 root causes. ")
+    assert words.roots(hang) == hang.findings[:1]
+
+
+def test_consequences_of_one_kind_are_one_line(hang: Diagnosis) -> None:
+    assert words.consequences(hang, hang.findings[0]) == [
+        "F2, F3  Slow before the operation (slow S1): ranks 4-5"
+    ]
+
+
+def test_rulebooks_that_lack_evidence_share_a_line_and_others_keep_theirs() -> None:
+    rules = (
+        SkippedRule("latency", ("pings or nics",), "no evidence: pings or nics"),
+        SkippedRule("waits", ("transfers",), "no evidence: transfers"),
+        SkippedRule("slow.link", ("ranks",), "no evidence: ranks; 1 case(s) end there"),
+        SkippedRule("site", (), "disabled by site.yaml"),
+    )
+    assert words.skipped_phrases(rules) == [
+        "latency, waits: no evidence: nics, pings, transfers",
+        "slow.link: no evidence: ranks; 1 case(s) end there",
+        "site: disabled by site.yaml",
+    ]
+    assert words.skipped_phrases(rules[1:2]) == ["waits: no evidence: transfers"]
+
+
+def test_what_rulebooks_lacked_is_said_in_words_with_who_records_it() -> None:
+    rules = (
+        SkippedRule("latency", ("pings or nics",), "no evidence: pings or nics"),
+        SkippedRule("site.fact", ("a_relation",), "no evidence: a_relation"),
+    )
+    assert words.lacking_phrases(rules) == [
+        "nics (a port's cumulative counters at an instant): none; recorded by sysfs, ethtool",
+        "pings (a latency probe): none; recorded by UDP and RDMA probes",
+    ]

@@ -1,0 +1,145 @@
+"""Timelines of simulated incidents: the right iteration, pipeline and place, in text and SVG."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from oncall.core.diagnosis import Blame, Coverage, Diagnosis, Finding
+from oncall.core.errors import UsageError
+from oncall.evidence.incident import Incident
+from oncall.render.svg.stages import timeline_svg
+from oncall.render.text.drawings import drawings_of
+from oncall.render.text.spans import plain_lines
+from oncall.render.text.stages import timeline_lines
+from oncall.views.stages.iterations import has_stages, iterations, timeline
+
+from .conftest import simulated
+
+
+def test_the_slowest_iteration_is_drawn_with_the_pipeline_that_made_it_slow(
+    delayed: Incident,
+) -> None:
+    drawn = timeline(delayed)
+    assert (drawn.iteration, drawn.slow, drawn.pipelines, drawn.replicas) == (4, True, 2, (1,))
+    ((lane, box),) = drawn.blamed()
+    assert (drawn.lanes[lane].rank, drawn.lanes[lane].stage) == (5, 2)
+    assert (box.task, box.micro_batch, box.critical) == ("backward", 1, True)
+    assert box.duration_ns is not None and box.expected_ns is not None
+    assert 390_000_000 < box.duration_ns - box.expected_ns < 410_000_000
+
+
+def test_its_text_says_who_and_by_how_much(delayed: Incident) -> None:
+    lines = plain_lines(timeline_lines(timeline(delayed), 80))
+    assert "pipeline 1 of 2" in lines[0] and "usually" in lines[0]
+    (marked,) = (line for line in lines if line.startswith("▶ stage"))
+    assert "stage 2 rank 5" in marked and "B1" in marked and "████" in marked
+    assert any("backward of micro-batch 1 on stage 2, rank 5" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert all(
+        line.isascii() for line in plain_lines(timeline_lines(timeline(delayed), 80, plain=True))
+    )
+
+
+def test_the_critical_path_leads_through_the_pipeline(delayed: Incident) -> None:
+    drawn = timeline(delayed)
+    path = drawn.path()
+    assert {lane for lane, _ in path} >= {0, 1, 2}
+    starts = [box.started_ns for _, box in path]
+    assert starts == sorted(starts)
+    assert all(box.slack_ns == 0 for _, box in path)
+
+
+def test_a_late_transfer_is_drawn_where_it_is_waited_for(held_up: Incident) -> None:
+    drawn = timeline(held_up)
+    ((lane, box),) = drawn.blamed()
+    assert (drawn.lanes[lane].stage, box.task, box.micro_batch) == (3, "transfer", 2)
+    told = "transfer of micro-batch 2 to stage 3, rank 7"
+    assert any(told in line for line in plain_lines(timeline_lines(drawn, 120)))
+
+
+def test_a_hang_is_drawn_where_it_began(hanging: Incident) -> None:
+    drawn = timeline(hanging)
+    assert (drawn.iteration, drawn.replicas, drawn.ended_ns) == (4, (1,), None)
+    ((lane, box),) = drawn.blamed()
+    assert (drawn.lanes[lane].rank, box.task, box.micro_batch, box.ended_ns) == (
+        5, "forward", 2, None,
+    )  # fmt: skip
+    lines = plain_lines(timeline_lines(drawn, 80))
+    assert "stands still for 5 min" in lines[0]
+    (marked,) = (line for line in lines if line.startswith("▶ stage"))
+    assert "stage 2 rank 5" in marked and "─▶" in marked
+    assert any(line.endswith("stage 2, rank 5 (gpu001): not over") for line in lines)
+
+
+def test_a_transfer_that_stands_is_drawn_at_its_sender(torn: Incident) -> None:
+    drawn = timeline(torn)
+    ((lane, box),) = drawn.blamed()
+    assert (drawn.lanes[lane].rank, box.task, box.ended_ns) == (5, "forward_send", None)
+    (marked,) = (
+        line for line in plain_lines(timeline_lines(drawn, 80)) if line.startswith("▶ stage")
+    )
+    assert "████" in marked
+
+
+def test_pipelines_and_ranks_are_chosen(delayed: Incident) -> None:
+    assert [lane.rank for lane in timeline(delayed, 4, [0]).lanes] == [0, 2, 4, 6]
+    both = timeline(delayed, 3, [0, 1])
+    assert [lane.rank for lane in both.lanes] == [0, 2, 4, 6, 1, 3, 5, 7]
+    assert not both.slow and not both.blamed()
+    with pytest.raises(UsageError, match="iteration 4 has no pipeline 9"):
+        timeline(delayed, 4, [9])
+    with pytest.raises(UsageError, match="no iteration 99; they are 0 to 5"):
+        timeline(delayed, 99)
+
+
+def test_a_stage_stands_for_its_tensor_group_unless_every_rank_is_wanted() -> None:
+    with simulated(tp=2, dp=1) as incident:
+        stages = timeline(incident, 3)
+        assert [(lane.stage, lane.ranks) for lane in stages.lanes] == [(n, 2) for n in range(4)]
+        every = timeline(incident, 3, every_rank=True)
+        assert [lane.rank for lane in every.lanes] == list(range(8))
+        # Of a tensor group the rank that decides is on the path, and no other.
+        tasks = [(every.lanes[at].stage, box.task, box.micro_batch) for at, box in every.path()]
+        assert tasks and len(tasks) == len(set(tasks))
+
+
+def test_all_iterations_are_listed(delayed: Incident) -> None:
+    assert has_stages(delayed)
+    found = iterations(delayed)
+    assert [one.iteration for one in found] == list(range(6))
+    assert [one.iteration for one in found if one.slow] == [4]
+
+
+def test_the_svg_is_well_formed_and_marks_who_is_blamed(delayed: Incident) -> None:
+    drawn = timeline(delayed)
+    root = ElementTree.fromstring(timeline_svg(drawn))
+    texts = ["".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert (
+        sum(text.startswith("Blamed: backward of micro-batch 1 on stage 2") for text in texts) == 1
+    )
+    boxes = [one for one in root.iter("{http://www.w3.org/2000/svg}rect") if len(one)]
+    assert len(boxes) == sum(len(lane.boxes) for lane in drawn.lanes)
+
+
+def test_a_finding_is_drawn_in_the_iteration_in_which_it_shows(delayed: Incident) -> None:
+    blame = (Blame("rank", {"rank": 5, "node": "gpu001", "stage": 2}),)
+    finding = Finding(
+        "F1", "stages", "STAGE_SLOW", "", "slow", "warning", 0.9, None, blame, {}, (),
+        picture="timeline",
+    )  # fmt: skip
+    told = Diagnosis("pipeline", None, None, Coverage(1, 1, 8, 8), (finding,))
+    lines = drawings_of(delayed, told, plain=True)["F1"]
+    assert lines[0].startswith("Iteration 4, pipeline 1 of 2")
+    assert any(line.startswith("> stage 2 rank 5") for line in lines)
+    other = Diagnosis(
+        "pipeline", None, None, Coverage(1, 1, 8, 8), (replace(finding, picture=None),)
+    )
+    assert drawings_of(delayed, other, plain=True) == {}
+
+
+def test_without_tasks_it_says_what_would_tell() -> None:
+    with Incident.empty() as nothing, pytest.raises(UsageError, match="no iteration of a pipeline"):
+        timeline(nothing)
