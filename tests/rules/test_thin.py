@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from oncall.evidence.relations import REGISTRY
+from oncall.evidence.registry import all_relations
 from oncall.evidence.schema import BY_NAME
 from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.rules.language.rulebook import Node, Question, Rulebook, sentences
@@ -34,7 +34,7 @@ def test_facts_are_thin_and_trees_shallow(book: Rulebook) -> None:
 
 @pytest.mark.parametrize("book", RULEBOOKS, ids=lambda book: str(book.name))
 def test_no_sentence_names_a_table(book: Rulebook) -> None:
-    tables = {name for name in (*BY_NAME, *REGISTRY) if "_" in name}
+    tables = {name for name in (*BY_NAME, *all_relations()) if "_" in name}
     for _, text in sentences(book.book):
         words = set(re.findall(r"\w+", re.sub(r"\{\{.*?\}\}|`.*?`", "", text)))
         assert not words & tables, text
