@@ -102,7 +102,7 @@ async def test_who_stands_nowhere_else_cannot_be_followed() -> None:
         await running.press("enter")
         assert "none of these ranks stands in another communicator" in running.text()
         await running.press("backspace")
-        assert "nothing was followed" in running.text()
+        assert "you have not followed a rank here" in running.text()
 
 
 @piloted
@@ -124,7 +124,7 @@ async def test_a_filter_narrows_the_list_and_what_it_chose_is_shown() -> None:
         await running.press("slash")
         await running.press(*["backspace"] * 5)
         await running.type("nothing")
-        assert "none fits the filter" in running.text()
+        assert "none matches the filter" in running.text()
 
 
 @piloted
@@ -164,9 +164,9 @@ async def test_what_cannot_be_read_says_why() -> None:
 async def test_a_job_without_communicators_says_so() -> None:
     async with console(FakeSession(replace(healthy_world(), communicators=()))) as running:
         await running.press("3")
-        assert "none was seen" in running.text()
+        assert "none recorded" in running.text()
         await running.press("enter")
-        assert "no communicator was seen" in running.text()
+        assert "no communicators recorded" in running.text()
 
 
 @piloted

@@ -119,7 +119,7 @@ async def test_collectives_are_chosen_and_left_again() -> None:
         await running.press("escape")
         assert "AllGather 14" in running.line(1)
         await running.press("w")
-        assert "the collective that lost most is what is shown" in running.text()
+        assert "the collective with the most lost time is what is shown" in running.text()
 
 
 @piloted

@@ -119,7 +119,7 @@ async def test_a_fact_runs_alone() -> None:
     async with console(size=NARROW) as running:
         await open_editor(running)
         await running.press("ctrl+g")
-        assert "the cursor is in no fact" in running.text()
+        assert "the cursor is not in a fact" in running.text()
         await running.press(*["down"] * 5, "ctrl+g")
         assert "Fact stuck · 1 row" in running.text()
         assert dict(running.session.asked)["run_fact"][2] == "stuck"
@@ -384,5 +384,5 @@ async def test_what_does_not_parse_is_told_by_line_when_it_is_run() -> None:
     async with console(session, size=NARROW) as running:
         await open_editor(running)
         await running.press(*["down"] * 5, "ctrl+g")
-        assert "Not done, for this" in running.text()
+        assert "Failed" in running.text()
         assert "2:1   unknown key `x`" in running.text() and "4:1   more" in running.text()

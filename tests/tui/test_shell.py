@@ -122,7 +122,7 @@ async def test_a_disabled_key_says_why() -> None:
         assert "this is a recording" in running.text()
         assert ("refresh", None) not in running.session.asked
         await running.press("right_square_bracket")
-        assert "On in time: the end is what is shown" in running.text()
+        assert "On in time: already at the end" in running.text()
 
 
 @piloted
@@ -156,7 +156,7 @@ async def test_findings_are_jumped_to_in_time() -> None:
         await running.press("N")
         assert running.app.state.cursor.at_ns == FAULT_NS
         await running.press("N")
-        assert "none before this" in running.text()
+        assert "no earlier finding" in running.text()
         await running.press("left_square_bracket")
         assert not running.app.state.world.diagnosis.findings
         await running.press("n")

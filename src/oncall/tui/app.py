@@ -320,8 +320,8 @@ class ConsoleApp(Console):
         error = sys.exception()
         self._exit_renderables.append(
             literal(
-                f"oncall: this is a bug: {type(error).__name__}: {error}\n"
-                "Run it again with ONCALL_DEBUG=1 for the traceback, and report that."
+                f"oncall: internal error: {type(error).__name__}: {error}\n"
+                "Run it again with ONCALL_DEBUG=1 and report the traceback."
             )
         )
         self._close_messages_no_wait()

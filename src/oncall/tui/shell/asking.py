@@ -101,7 +101,7 @@ class Asking:
     def refused(self, message: Refused) -> None:
         """Something failed, whoever had asked."""
         app, question = self._app, message.question
-        kind = "this is a bug: " + type(message.error).__name__ + ": " if message.bug else ""
+        kind = "internal error: " + type(message.error).__name__ + ": " if message.bug else ""
         text = f"{kind}{message.error}"
         app.write_log(f"{question.label or question.group}: {text}", problem=True)
         if question.to is not app or question.group not in {"open", "jobs", "world"}:
@@ -127,7 +127,7 @@ class Asking:
         app = self._app
         first = app.state.world is None
         if app.state.problem:
-            app.write_log("the evidence is read again")
+            app.write_log("the evidence can be read again")
         self.world_at_s = app.clock()
         began = (one.at_ns for one in world.diagnosis.findings)
         app.known_moments.update(at_ns for at_ns in began if at_ns is not None)
