@@ -87,7 +87,7 @@ def test_a_rank_alone_is_finer_than_among_others(opened: Open, recorded: Recorde
     [among, *_] = session.rates("ranks")
     assert {series.subject for series in session.rates("rank 3")} == {"rank 3"}
     assert len(one.value) > len(among.value)
-    with pytest.raises(UsageError, match="no kind of rate"):
+    with pytest.raises(UsageError, match="unknown kind of rate"):
         session.rates("moods")
     with pytest.raises(UsageError, match="no rank"):
         session.rates("rank x")

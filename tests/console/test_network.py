@@ -120,7 +120,7 @@ def test_without_switches_a_paused_nic_is_the_last_known_edge(tmp_path: Path) ->
         late_step = next(step for lane in view.graph.lanes for step in lane.steps if step.late)
         assert opened.network_step(view.graph.collective, late_step).why_not == (
             "NIC mlx5_0 of n3 was paused from upstream of ToR port leaf1P4 (500 frames); "
-            "switch data would decide"
+            "the cause needs switch data"
         )
     finally:
         opened.close()

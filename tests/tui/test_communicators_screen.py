@@ -47,7 +47,7 @@ async def test_begins_at_the_round_that_the_story_speaks_of() -> None:
         await running.press("3")
         await until(running, lambda: "AllReduce 14" in told(running))
         assert "L dp 0-15" in running.line(1)
-        assert "the story speaks of it" in told(running)
+        assert "the finding is about this one" in told(running)
         assert "rank 5 not entered" in told(running)
         assert "ranks 0-4,6-15 wait in AllReduce 14 of dp for rank 5" in told(running)
         assert "▼ 14" in running.line(2)
@@ -83,7 +83,7 @@ async def test_a_waiter_is_followed_and_come_back_from() -> None:
     async with console(FakeSession(elsewhere()), size=(160, 48)) as running:
         await running.press("3")
         await until(running, lambda: shown(running) == DP)
-        assert "rank 5 stands in operation 812 of tp 0-1" in told(running)
+        assert "rank 5 is blocked in operation 812 of tp 0-1" in told(running)
         await running.press("enter")
         await until(running, lambda: shown(running) == TP)
         assert chosen(running) == TP
@@ -100,7 +100,9 @@ async def test_who_stands_nowhere_else_cannot_be_followed() -> None:
         await running.press("3")
         await until(running, lambda: shown(running) == DP)
         await running.press("enter")
-        assert "none of these ranks stands in another communicator" in running.text()
+        assert (
+            "no rank of this row is known to be blocked in another communicator" in running.text()
+        )
         await running.press("backspace")
         assert "you have not followed a rank here" in running.text()
 

@@ -260,7 +260,7 @@ async def test_a_world_without_steps_asks_for_no_rows() -> None:
     async with console(FakeSession(silent_world()), size=WIDE) as running:
         assert "ranks 8-15 (8 ranks) on gpu018" in running.text()
         await running.press("w")
-        assert "no step of a story" in running.text()
+        assert "no step under or below the cursor" in running.text()
         assert not [one for one in running.session.asked if one[0] == "step_rows"]
 
 

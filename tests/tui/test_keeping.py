@@ -42,7 +42,7 @@ async def test_save_overwrites_nothing_and_says_what_is_wrong() -> None:
         await running.press("s", "ctrl+u", *"here", "enter")
         assert "already exists" in running.text()
         await running.press("ctrl+u", *"nowhere/x", "enter")
-        assert "there is no folder nowhere" in running.text()
+        assert "folder nowhere does not exist" in running.text()
         await running.press("escape")
     assert Path("here.oncall").read_text() == "mine"
 

@@ -38,8 +38,8 @@ async def test_begins_at_the_step_that_made_the_worst_collective_late() -> None:
         assert "15 of 18 collectives, 1 late" in running.line(2)
         step = lanes(running).bar
         assert step is not None and (step.src - 8, step.step) == LATE
-        assert told(running).startswith("Step 4 from rank 13 to 14: 9 ms, 4 ms too long")
-        assert "Its waiting begins at leaf3P1, the port to gpu026" in told(running)
+        assert told(running).startswith("Step 4 from rank 13 to 14: 9 ms, 4 ms over expected")
+        assert "The congestion starts at leaf3P1, the port to gpu026" in told(running)
         assert "▶ leaf3P1" in told(running) and "[leaf3]" in told(running)
         assert "gpu031->gpu026" in running.text() and "41 %" in running.text()
         assert "58.7 µs" in told(running, "#latencies")
@@ -96,15 +96,15 @@ async def test_rows_are_opened_and_left_and_the_critical_path_is_walked_around()
 async def test_the_topology_and_the_ports_take_the_place_of_the_way() -> None:
     async with console(size=(100, 30)) as running:
         await opened(running)
-        assert "was stopped for 2.97 ms by spine1" in told(running)
-        assert "Ports that held up" not in told(running)
+        assert "paused 2.97 ms by spine1" in told(running)
+        assert "Ports that delayed" not in told(running)
         await running.press("v")
         assert "[leaf3]" in told(running) and "▼" in told(running)
         await running.press("v")
-        assert "Ports that held up step 4" in told(running) and "(this step)" in told(running)
+        assert "Ports that delayed step 4" in told(running) and "(this step)" in told(running)
         assert "▼" not in told(running)
         await running.press("v")
-        assert "was stopped for 2.97 ms by spine1" in told(running)
+        assert "paused 2.97 ms by spine1" in told(running)
 
 
 @piloted
@@ -135,7 +135,7 @@ async def test_in_ascii_on_a_small_terminal_flows_take_the_place_of_the_way() ->
         screen = running.app.console_screen
         assert screen is not None
         text, step, graph = screen.copies()
-        assert "Its waiting begins at" in str(text.text)
+        assert "The congestion starts at" in str(text.text)
         assert str(step.text).startswith("Step 4 from rank 13")
         assert str(graph.text).startswith("AllGather 14")
         await running.press("r")

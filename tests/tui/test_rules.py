@@ -196,7 +196,7 @@ async def test_where_no_draft_can_be_written_it_is_said(state_home: Path) -> Non
     async with console(size=NARROW) as running:
         await open_editor(running)
         await write(running, "# x ")
-        await until_seen(running, "the draft cannot be written")
+        await until_seen(running, "cannot write the draft")
         assert editor(running).text == "# x " + RULE
 
 
@@ -264,12 +264,12 @@ def suspended() -> Iterator[None]:
 @piloted
 async def test_what_fails_is_told_and_nothing_is_lost() -> None:
     session = FakeSession()
-    session.fails["save_rule"] = UsageError("the folder /etc/oncall/rules cannot be written")
+    session.fails["save_rule"] = UsageError("cannot write /etc/oncall/rules")
     async with console(session, size=NARROW) as running:
         await open_editor(running)
         await write(running, "# x ")
         await running.press("ctrl+s", "ctrl+s")
-        assert "/etc/oncall/rules cannot be written" in running.text()
+        assert "cannot write /etc/oncall/rules" in running.text()
         assert drafts.read("hang") == "# x " + RULE
 
 

@@ -25,7 +25,7 @@ def told(running: Running, place: str = "#told") -> str:
 async def opened(running: Running) -> None:
     """The screen, once the task under its cursor is read."""
     await running.press("6")
-    await until(running, lambda: "in its group" in told(running))
+    await until(running, lambda: "tensor group" in told(running))
 
 
 @piloted
@@ -33,7 +33,7 @@ async def test_begins_at_the_task_that_made_the_worst_iteration_slow() -> None:
     async with console(size=(120, 40)) as running:
         await opened(running)
         assert "Iteration 7, pipeline 0 of 2: 1.81 s" in running.line(1)
-        assert "usually 1.4 s" in running.line(1)
+        assert "baseline 1.4 s" in running.line(1)
         assert "iterations 0 to 11, 1 slow" in running.line(2)
         row, box = lanes(running).row, lanes(running).bar
         assert row is not None and box is not None

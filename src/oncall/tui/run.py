@@ -35,8 +35,8 @@ def run(
 ) -> int:
     """Show the console until it is left; returns the exit code.
 
-    What is wrong with the configuration, with `problems` found already, is told in it, and is
-    otherwise as if it were not there. Raises UsageError without a terminal that is up to it.
+    Problems of the configuration, and the `problems` given, are shown in the console; otherwise
+    wrong settings are ignored. Raises UsageError without a suitable terminal.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the console needs a terminal; use `oncall diagnose` instead")

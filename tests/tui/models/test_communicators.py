@@ -84,7 +84,7 @@ def test_a_round_in_words() -> None:
     )
     hung = model.round_at(view([[2, 1], [2, 1], [2, 0]]), 1)
     assert model.round_lines(hung, 3) == (
-        "AllReduce 11 of 1 MiB: 0 of 3 done · ranks 0-1 in it · rank 2 not entered",
+        "AllReduce 11 of 1 MiB: 0 of 3 done · ranks 0-1 waiting · rank 2 not entered",
     )
 
 

@@ -120,7 +120,7 @@ def test_a_broken_file_is_told_with_what_is_in_force_instead() -> None:
         "  the shipped rulebook is used",
     ]
     alone = replace(HANG, title="", status="broken", shipped=False, broken="line 2: not YAML")
-    assert "  it is not in force" in said(rule_items((alone,)))
+    assert "  this rulebook is not used" in said(rule_items((alone,)))
     changed = replace(HANG, changed_by=("/r/ours.yaml", "--param hang.hang_after"))
     assert any("changed by ours.yaml, --param" in one for one in said(rule_items((changed,))))
 
@@ -156,7 +156,7 @@ def test_a_dry_run_says_what_comes_goes_and_stays() -> None:
         " = stays S1 rank 2",
     ]
     assert "no findings, as before" in said(dry_run_items(DryRun()))[0]
-    assert "every verdict stays" in said(dry_run_items(DryRun(kept=("H1",))))[0]
+    assert "no verdict changes" in said(dry_run_items(DryRun(kept=("H1",))))[0]
     assert "1:2" in said(dry_run_items(DryRun((Problem(1, 2, "no"),))))[0]
 
 

@@ -70,8 +70,8 @@ def test_a_task_says_its_time_its_slack_and_what_it_means() -> None:
         "3 ms bubble before it",
     ]
     hanging = replace(box, ended_ns=None, blamed=True)
-    assert "not over" in model.box_line(drawn.lanes[0], hanging)
-    assert next(model.box_remarks(hanging, drawn)).startswith("the first task that does not end")
+    assert "not finished" in model.box_line(drawn.lanes[0], hanging)
+    assert next(model.box_remarks(hanging, drawn)).startswith("the first task that did not finish")
 
 
 @given(st.integers(1, 90))

@@ -120,7 +120,7 @@ class Asking:
         if wanted is not None:
             self.open_job(wanted)
         elif not jobs:
-            # Why there is none is told by who tries to read one.
+            # Reading one raises the error that says why there is none.
             self.ask(Question("world", lambda session: session.world(), app, "reading"))
 
     def _world_arrived(self, world: World) -> None:

@@ -295,7 +295,7 @@ def _extents(layout: Layout, places: Ints) -> list[tuple[int, int, int]]:
 
 
 def _same_places(before: Ranks, now: Ranks) -> bool:
-    """Whether every rank stands where it stood, whatever it does there."""
+    """Whether every rank is still on the same node and GPU, in whatever state."""
     return (
         np.array_equal(before.rank, now.rank)
         and np.array_equal(before.gpu, now.gpu)

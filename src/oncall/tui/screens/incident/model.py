@@ -191,7 +191,7 @@ def _seen_line(diagnosis: Diagnosis) -> Line:
     silent = max(coverage.ranks - coverage.ranks_seen, 0)
     lacking = bool(silent or coverage.answered < coverage.nodes)
     if not diagnosis.findings:
-        title = "Nothing found, but too little data" if diagnosis.doubt else "Nothing found"
+        title = "No findings, too little data" if diagnosis.doubt else "No findings"
         glyph = words.UNSEEN_GLYPH if diagnosis.doubt else words.HEALTHY_GLYPH
         severity: Role = "unseen" if diagnosis.doubt else "healthy"
         return Line(SEEN, None, glyph, severity, title, words.seen_phrase(coverage))

@@ -66,7 +66,8 @@ def _nothing_folded(screen: IncidentScreen) -> str | None:
 
 ACTIONS: tuple[ActionEntry[Any], ...] = (
     ActionEntry("incident.rows", "w", "Why",
-                "Show the rows behind this step, the parameters that decided, and the SQL.", _no_step, bar=True),
+                "Show the rows behind this step, the parameters that decided, and the SQL.",
+                _no_step, bar=True),
     ActionEntry("incident.command", "c", "Next command",
                 "Copy the next suggested command; press again for the one after it.",
                 _no_command, bar=True),

@@ -92,11 +92,11 @@ def first_step(lane: Lane) -> Step | None:
 
 
 def step_line(step: Step) -> str:
-    """`Step 4 from rank 13 to 14: 9.24 ms, 4.1 ms too long`."""
+    """`Step 4 from rank 13 to 14: 9.24 ms, 4.1 ms over expected`."""
     took = format_duration(step.took_ns) + ("" if step.over else ", not finished")
     beyond = ", as expected"
     if step.late:
-        beyond = f", {format_duration(step.excess_ns)} over the expected time"
+        beyond = f", {format_duration(step.excess_ns)} over expected"
     elif step.expected_ns is None:
         beyond = ""
     return f"Step {step.step} from rank {step.src} to {step.dst}: {took}{beyond}"
