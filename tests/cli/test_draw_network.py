@@ -32,7 +32,7 @@ def run(*arguments: str | Path) -> tuple[int, str]:
     ("kind", "told"),
     [
         ("waiting", "Critical path; each step waits for the one above it:"),
-        ("network", "sends pauses without a queue"),
+        ("network", "sends PFC pauses without a queue"),
         ("provenance", "Ports that delayed step"),
     ],
 )

@@ -246,7 +246,7 @@ def test_a_rulebook_is_edited_elsewhere_saved_and_broken_by_somebody(
     terminal.wait_for("status: stable  # by hand", "nothing is wrong with it")
 
     terminal.press("C-s")
-    terminal.wait_for("ctrl+s again saves it", "no verdict changes")
+    terminal.wait_for("press ctrl+s again to save", "no verdict changes")
     terminal.press("C-s")
     terminal.wait_for("written to", "site · stable")
     assert "status: stable  # by hand" in saved.read_text()

@@ -80,9 +80,9 @@ async def test_edit_check_try_and_save() -> None:
         await open_editor(running)
         await write(running, "# mine ")
         await running.press("ctrl+s")
-        assert "ctrl+s again saves it" in running.text()
-        assert "comes H1 rank 4 on gpu017" in running.text()
-        assert "goes  H1 rank 5 on gpu017" in running.text()
+        assert "press ctrl+s again to save" in running.text()
+        assert "added   H1 rank 4 on gpu017" in running.text()
+        assert "removed H1 rank 5 on gpu017" in running.text()
         assert "save_rule" not in [method for method, _ in session.asked]
         await running.press("ctrl+s")
         assert session.saved == {"hang": "# mine " + RULE}
@@ -109,7 +109,7 @@ async def test_what_is_wrong_is_not_saved() -> None:
         await open_editor(running)
         await write(running, "wrong ")
         await running.press("ctrl+s", "ctrl+s")
-        assert "it is not saved with these" in running.text()
+        assert "problems, not saved" in running.text()
         assert not running.session.saved
         assert drafts.read("hang") == "wrong " + RULE
 
@@ -251,7 +251,7 @@ async def test_an_editor_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(running.app, "suspend", suspended)
         await open_editor(running)
         await running.press("ctrl+o")
-        assert "the editor `/no/such/editor` cannot be started" in running.text()
+        assert "cannot start the editor `/no/such/editor`" in running.text()
         assert editor(running).text == RULE
 
 

@@ -81,7 +81,7 @@ def _memberships(con: duckdb.DuckDBPyConnection, rank: int) -> Iterator[tuple[st
     for role, name, ranks, entered, done in rows:
         far = "no collective recorded" if entered is None else f"entered {entered}"
         far += f", completed {done}" if done is not None else ""
-        yield "in", f"{label(name, role, ranks)}: {far}"
+        yield "member of", f"{label(name, role, ranks)}: {far}"
 
 
 def _operations(con: duckdb.DuckDBPyConnection, rank: int) -> Table:

@@ -151,9 +151,9 @@ def test_a_problem_leads_to_its_place() -> None:
 def test_a_dry_run_says_what_comes_goes_and_stays() -> None:
     run = DryRun(gained=("H1 rank 4",), lost=("H1 rank 5",), kept=("S1 rank 2",))
     assert said(dry_run_items(run)) == [
-        " + comes H1 rank 4",
-        " − goes  H1 rank 5",
-        " = stays S1 rank 2",
+        " + added   H1 rank 4",
+        " − removed H1 rank 5",
+        " = kept    S1 rank 2",
     ]
     assert "no findings, as before" in said(dry_run_items(DryRun()))[0]
     assert "no verdict changes" in said(dry_run_items(DryRun(kept=("H1",))))[0]

@@ -102,5 +102,5 @@ def test_what_is_not_there_is_said(network_of_fault: Make) -> None:
     incident = network_of_fault("INCAST")
     with pytest.raises(UsageError, match="no steps recorded for collective 99"):
         find_collective(incident, seq=99)
-    with Incident.empty() as empty, pytest.raises(UsageError, match="no step of a collective"):
+    with Incident.empty() as empty, pytest.raises(UsageError, match="no steps of collectives"):
         find_collective(empty)

@@ -81,7 +81,7 @@ def legend(graph: WaitingGraph, *, plain: bool = False) -> Iterator[str]:
         parts.append(f"{glyphs.waits} waits for the data to send on")
     yield "; ".join(parts)
     if graph.left_out:
-        yield f"{graph.left_out:,} less relevant ranks not shown"
+        yield f"{graph.left_out:,} more ranks not shown"
     if graph.before or graph.after:
         parts = [f"{graph.before:,} before"] * bool(graph.before)
         parts += [f"{graph.after:,} after"] * bool(graph.after)

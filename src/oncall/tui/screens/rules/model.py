@@ -153,9 +153,9 @@ def _dry_run(run: DryRun) -> Iterator[Item]:
         stays = "no verdict changes" if run.kept else "no findings, as before"
         yield text("same", line(f"✔ {stays}", "healthy"))
     changes: tuple[tuple[str, str, Role, tuple[str, ...]], ...] = (
-        (" + ", "comes", "warning", run.gained),
-        (" − ", "goes", "critical", run.lost),
-        (" = ", "stays", "faint", run.kept),
+        (" + ", "added", "warning", run.gained),
+        (" − ", "removed", "critical", run.lost),
+        (" = ", "kept", "faint", run.kept),
     )
     for sign, title, role, found in changes:
         for said in found:
@@ -163,7 +163,7 @@ def _dry_run(run: DryRun) -> Iterator[Item]:
 
 
 def _change(sign: str, title: str, role: Role, said: str) -> Item:
-    parts: tuple[tuple[str, Role], ...] = ((f"{title:<6}", role), (said, "plain"))
+    parts: tuple[tuple[str, Role], ...] = ((f"{title:<8}", role), (said, "plain"))
     return Item(f"{title} {said}", (Paragraph(sign, parts),), copy=f"{title}: {said}")
 
 
