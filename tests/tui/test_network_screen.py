@@ -62,9 +62,9 @@ async def test_the_cursor_walks_over_steps_and_filters_leave_senders_out() -> No
         await running.type("gpu021")
         assert [lane.rank for lane in lanes(running).rows] == [9]
         await running.press("f")
-        assert "No sender matches here; esc shows all again." in running.text()
+        assert "No sender matches; esc shows all again." in running.text()
         await running.press("escape", "right_parenthesis")
-        assert "No sender is blamed here; f shows all again." in running.text()
+        assert "No sender is blamed ; f shows all again." in running.text()
 
 
 @piloted
@@ -115,11 +115,11 @@ async def test_collectives_are_chosen_and_left_again() -> None:
         assert "AllGather 15" in running.line(1)
         assert "no step of its critical path was late" in running.line(1)
         await running.press("right_parenthesis", "right_parenthesis", "right_parenthesis")
-        assert "this is the last collective whose steps are known" in running.text()
+        assert "this is the last collective with recorded steps" in running.text()
         await running.press("escape")
         assert "AllGather 14" in running.line(1)
         await running.press("w")
-        assert "the collective with the most lost time is what is shown" in running.text()
+        assert "the collective with the most lost time is already shown" in running.text()
 
 
 @piloted
