@@ -64,7 +64,7 @@ async def test_the_cursor_walks_over_steps_and_filters_leave_senders_out() -> No
         await running.press("f")
         assert "No sender matches; esc shows all again." in running.text()
         await running.press("escape", "right_parenthesis")
-        assert "No sender is blamed ; f shows all again." in running.text()
+        assert "No sender is blamed; f shows all again." in running.text()
 
 
 @piloted
