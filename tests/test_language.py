@@ -30,12 +30,10 @@ EXEMPT = (
     "docs/",
     "rulebooks/",
     "src/oncall/analysis/",
-    "src/oncall/console/",
     "src/oncall/node/",
     "src/oncall/report/",
     "src/oncall/rules/",
     "src/oncall/simulate/",
-    "src/oncall/tui/",
 )
 
 

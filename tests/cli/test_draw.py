@@ -59,7 +59,7 @@ def test_explain_shows_the_curves_of_a_saved_incident(congestion: Path, tmp_path
     code, told = run("diagnose", congestion, "--explain", "--save", tmp_path / "again.oncall")
     assert code == 1
     assert "\nTraffic\n" in told and "▶ rank 2 " in told
-    assert "Who sends to whom in Sends" in told
+    assert "Traffic between ranks in Sends" in told
     _, again = run("draw", tmp_path / "again.oncall")
     assert again == run("draw", congestion)[1]
     assert "### Traffic" in run("diagnose", congestion, "--explain", "--format", "markdown")[1]
@@ -89,4 +89,4 @@ def test_an_incident_without_traffic_says_so(tmp_path: Path) -> None:
         nothing.save(tmp_path / "none.oncall")
     code, told = run("draw", tmp_path / "none.oncall")
     assert code == 2
-    assert "there is no traffic in this evidence" in told
+    assert "no traffic recorded" in told

@@ -31,9 +31,9 @@ def run(*arguments: str | Path) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("waiting", "Critical path, each step waits for the one above it:"),
-        ("network", "sends pauses without a queue"),
-        ("provenance", "Ports that held up step"),
+        ("waiting", "Critical path; each step waits for the one above it:"),
+        ("network", "sends PFC pauses without a queue"),
+        ("provenance", "Ports that delayed step"),
     ],
 )
 def test_each_is_drawn_as_text_and_as_a_picture(

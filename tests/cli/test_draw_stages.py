@@ -75,7 +75,7 @@ def test_a_png_is_made_by_rsvg_convert(slow: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--iteration", "99"], "no iteration 99; they are 0 to 4"),
+        (["--iteration", "99"], "no iteration 99; iterations are 0 to 4"),
         (["--pipeline", "7"], "has no pipeline 7"),
         (["-o", "x.pdf"], "must end in .svg or .png or .dot or .json"),
         (["-o", "x.trace.json", "--pipeline", "0"], "always contains all pipelines"),
@@ -89,4 +89,4 @@ def test_what_cannot_be_drawn_is_refused(slow: Path, options: list[str], message
 
 def test_a_file_without_a_kind_is_drawn_as_traffic(slow: Path) -> None:
     code, told = run("draw", slow)
-    assert code == 2 and "there is no traffic in this evidence" in told
+    assert code == 2 and "no traffic recorded" in told

@@ -148,7 +148,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], int]:
         (OSError(36, "File name too long", "aaa"), 2, "oncall: aaa: File name too long\n"),
         (KeyboardInterrupt(), 130, "oncall: interrupted\n"),
         (typer.Exit(3), 3, ""),
-        (RuntimeError("boom"), 70, "oncall: this is a bug: RuntimeError: boom\n"),
+        (RuntimeError("boom"), 70, "oncall: internal error: RuntimeError: boom\n"),
     ],
 )
 def test_errors_become_a_message_and_a_code(

@@ -50,7 +50,7 @@ def test_a_communicator_shows_who_has_not_entered(opened: Open, recorded: Record
     assert (view.state[:, -1] == 1).sum() == view.summary.waiting
     assert (view.state[:, 0] == 2).all()
     assert (view.duration_ns[:, 0] > 0).all()
-    assert f"held by rank {CULPRIT}" in view.waits[0] or "held by ranks" in view.waits[0]
+    assert f"waiting for rank {CULPRIT}" in view.waits[0] or "waiting for ranks" in view.waits[0]
     with pytest.raises(UsageError, match="no communicator 0x1 "):
         session.communicator(1)
 
@@ -87,9 +87,9 @@ def test_a_rank_alone_is_finer_than_among_others(opened: Open, recorded: Recorde
     [among, *_] = session.rates("ranks")
     assert {series.subject for series in session.rates("rank 3")} == {"rank 3"}
     assert len(one.value) > len(among.value)
-    with pytest.raises(UsageError, match="no kind of rate"):
+    with pytest.raises(UsageError, match="unknown kind of rate"):
         session.rates("moods")
-    with pytest.raises(UsageError, match="no rank"):
+    with pytest.raises(UsageError, match="not a rank"):
         session.rates("rank x")
 
 

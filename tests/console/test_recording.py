@@ -89,7 +89,7 @@ def test_rows_behind_a_step_are_those_it_counted(opened: Open, recorded: Recorde
             rows = session.step_rows(finding.id, number, limit=1)
             assert (rows.fact, rows.sql, rows.table.total) == (step.fact, step.sql, step.rows)
             assert len(rows.table.rows) == min(1, step.rows)
-    with pytest.raises(UsageError, match="no step 99"):
+    with pytest.raises(UsageError, match="no longer has step 99"):
         session.step_rows(finding.id, 98)
 
 
@@ -128,7 +128,7 @@ def test_saving_copies_the_whole_evidence(opened: Open, recorded: Recorded, tmp_
     with Incident.open(tmp_path / "mine.oncall") as mine, Incident.open(recorded("hang")) as all_:
         assert mine.rows("ops") == all_.rows("ops") > 0
     (tmp_path / "letter.oncall").write_text("dear")
-    with pytest.raises(UsageError, match="no incident file"):
+    with pytest.raises(UsageError, match="not an incident file"):
         session.save(tmp_path / "letter.oncall")
 
 

@@ -101,7 +101,7 @@ def test_what_somebody_else_changed_is_not_overwritten(shelf: Shelf) -> None:
     path = shelf.save("hang", shelf.text("hang"))
     mine = shelf.text("hang") + "# mine\n"
     path.write_text(mine.replace("mine", "theirs"))
-    with pytest.raises(UsageError, match="changed by somebody else"):
+    with pytest.raises(UsageError, match="someone else changed"):
         shelf.save("hang", mine)
     assert "theirs" in path.read_text()
     shelf.text("hang")
@@ -112,14 +112,14 @@ def test_what_somebody_else_changed_is_not_overwritten(shelf: Shelf) -> None:
 def test_a_file_that_was_never_read_is_not_overwritten(shelf: Shelf, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "hang.yaml").write_text("not yet a rulebook")
-    with pytest.raises(UsageError, match="changed by somebody else"):
+    with pytest.raises(UsageError, match="someone else changed"):
         shelf.save("hang", shelf.text("hang"))
 
 
 def test_what_does_not_parse_is_not_saved(shelf: Shelf, tmp_path: Path) -> None:
     with pytest.raises(RulebookError):
         shelf.save("hang", "rulebook: hang\n")
-    with pytest.raises(UsageError, match="is of `slow`"):
+    with pytest.raises(UsageError, match="is of rulebook `slow`"):
         shelf.save("hang", shelf.text("slow"))
     assert not (tmp_path / "site").exists()
 

@@ -71,7 +71,7 @@ def test_no_pipeline_is_a_reason(tmp_path: Path) -> None:
     opened = open_recording([tmp_path / "none.oncall"], None)
     try:
         opened.world()
-        with pytest.raises(UsageError, match="no iteration of a pipeline is known"):
+        with pytest.raises(UsageError, match="no pipeline iterations recorded"):
             opened.stages()
     finally:
         opened.close()

@@ -55,7 +55,7 @@ def test_no_traffic_is_a_reason(tmp_path: Path) -> None:
     try:
         session.world()
         assert not session.communicator(1).has_traffic
-        with pytest.raises(UsageError, match="no traffic in this evidence"):
+        with pytest.raises(UsageError, match="no traffic recorded"):
             session.traffic(1)
     finally:
         session.close()

@@ -97,7 +97,7 @@ def test_equal_results_fold_and_lines_fit() -> None:
     assert "✔ gpu[001-498] (498)  ok" in text
     assert "✖ gpu[499-512] (14)" in text
     assert "$ ssh -v gpu499 true" in text
-    assert "498 of 512 nodes are well" in text
+    assert "498 of 512 nodes are healthy" in text
     assert max(map(len, text.splitlines())) <= 80
 
 

@@ -116,8 +116,8 @@ def task_card(rank: int, iteration: int, box: Box) -> TaskCard:
         ("place", f"rank {rank} on gpu018, stage 2 of pipeline 0"),
         ("waits for", "forward 4 on the same rank"),
         ("waits for", "backward 3 on stage 3, rank 12, sent within 866 µs"),
-        ("in its group", f"rank {rank}: 480 ms of its own, last in 4 of 4 calls"),
-        ("in its group", f"rank {rank + 1}: 79.6 ms of its own"),
+        ("tensor group", f"rank {rank}: 480 ms own time, last in 4 of 4 calls"),
+        ("tensor group", f"rank {rank + 1}: 79.6 ms own time"),
     )
     calls = tuple(
         ("AllReduce", "tp 8-9", f"{at} ms", "1.2 ms", "32 MiB") for at in (20, 40, 440, 480)

@@ -47,7 +47,7 @@ async def test_begins_at_the_round_that_the_story_speaks_of() -> None:
         await running.press("3")
         await until(running, lambda: "AllReduce 14" in told(running))
         assert "L dp 0-15" in running.line(1)
-        assert "the story speaks of it" in told(running)
+        assert "the finding is about this one" in told(running)
         assert "rank 5 not entered" in told(running)
         assert "ranks 0-4,6-15 wait in AllReduce 14 of dp for rank 5" in told(running)
         assert "▼ 14" in running.line(2)
@@ -83,7 +83,7 @@ async def test_a_waiter_is_followed_and_come_back_from() -> None:
     async with console(FakeSession(elsewhere()), size=(160, 48)) as running:
         await running.press("3")
         await until(running, lambda: shown(running) == DP)
-        assert "rank 5 stands in operation 812 of tp 0-1" in told(running)
+        assert "rank 5 is blocked in operation 812 of tp 0-1" in told(running)
         await running.press("enter")
         await until(running, lambda: shown(running) == TP)
         assert chosen(running) == TP
@@ -100,9 +100,11 @@ async def test_who_stands_nowhere_else_cannot_be_followed() -> None:
         await running.press("3")
         await until(running, lambda: shown(running) == DP)
         await running.press("enter")
-        assert "none of these ranks stands in another communicator" in running.text()
+        assert (
+            "no rank of this row is known to be blocked in another communicator" in running.text()
+        )
         await running.press("backspace")
-        assert "nothing was followed" in running.text()
+        assert "you have not followed a rank here" in running.text()
 
 
 @piloted
@@ -124,7 +126,7 @@ async def test_a_filter_narrows_the_list_and_what_it_chose_is_shown() -> None:
         await running.press("slash")
         await running.press(*["backspace"] * 5)
         await running.type("nothing")
-        assert "none fits the filter" in running.text()
+        assert "none matches the filter" in running.text()
 
 
 @piloted
@@ -164,9 +166,9 @@ async def test_what_cannot_be_read_says_why() -> None:
 async def test_a_job_without_communicators_says_so() -> None:
     async with console(FakeSession(replace(healthy_world(), communicators=()))) as running:
         await running.press("3")
-        assert "none was seen" in running.text()
+        assert "none recorded" in running.text()
         await running.press("enter")
-        assert "no communicator was seen" in running.text()
+        assert "no communicators recorded" in running.text()
 
 
 @piloted

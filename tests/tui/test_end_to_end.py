@@ -132,7 +132,7 @@ def test_a_recording_is_opened_read_saved_and_left(folder: Path, opened: list[Tm
     terminal.wait_for("node  rank  rule")
     terminal.type("rank 5")
     terminal.press("Enter")
-    terminal.wait_for("8 ranks by node", "Where its program stood")
+    terminal.wait_for("8 ranks by node", "Stack of the process")
     terminal.press("1")
 
     terminal.press("s")
@@ -246,7 +246,7 @@ def test_a_rulebook_is_edited_elsewhere_saved_and_broken_by_somebody(
     terminal.wait_for("status: stable  # by hand", "nothing is wrong with it")
 
     terminal.press("C-s")
-    terminal.wait_for("ctrl+s again saves it", "every verdict stays as it is")
+    terminal.wait_for("press ctrl+s again to save", "no verdict changes")
     terminal.press("C-s")
     terminal.wait_for("written to", "site · stable")
     assert "status: stable  # by hand" in saved.read_text()

@@ -100,7 +100,7 @@ async def test_a_filter_and_faults_only_narrow_what_is_shown() -> None:
         assert "8 of 16 ranks" in running.line(1) and "gpu017" not in running.text()
         assert grid(running).rank == 8
         await running.press("f")
-        assert "0 of 16 ranks" in running.line(1) and "none fits" in running.line(1)
+        assert "0 of 16 ranks" in running.line(1) and "none matches" in running.line(1)
         await running.press("escape")
         assert "1 of 16 ranks" in running.line(1) and grid(running).rank == 5
 
@@ -143,7 +143,7 @@ async def test_goes_to_a_rank_and_to_a_node() -> None:
 async def test_a_rank_leads_to_the_communicator_it_stands_in() -> None:
     async with console() as running:
         await running.press("2", "c")
-        assert "stands in no operation" in running.text()
+        assert "not blocked in any recorded operation" in running.text()
         await running.press("h", "c")
         assert running.app.current_mode == "communicators"
         await until(

@@ -53,7 +53,7 @@ def test_a_line_is_understood(text: str, target: Target) -> None:
         ("rank five", "a rank is a number"),
         ("rank -1", "a rank is a number"),
         ("comm zz", "a communicator is a hash"),
-        ("time 25:00", "no time of day"),
+        ("time 25:00", "not a time of day"),
         ("time noon", "write 03:10"),
     ],
 )

@@ -102,7 +102,7 @@ async def test_beside_the_story_rows_follow_the_cursor() -> None:
         await until_seen(running, "absent · 1 row")
         assert running.session.asked[-1] == ("step_rows", ("F1", 1, 200))
         lines = running.text().splitlines()
-        assert any("What was seen" in one and "Yes." in one for one in lines) or (
+        assert any("Coverage" in one and "Yes." in one for one in lines) or (
             "Not entered" in lines[3]
         )
 
@@ -123,7 +123,7 @@ async def test_rows_that_cannot_be_read_say_why() -> None:
     session = FakeSession()
     session.fails["step_rows"] = UsageError("gpu017 took its shards away")
     async with console(session, size=WIDE) as running:
-        await until_seen(running, "The rows cannot be read: gpu017 took its shards away")
+        await until_seen(running, "cannot read the rows: gpu017 took its shards away")
         assert "Not entered: rank 5" in running.text()
 
 
@@ -235,7 +235,7 @@ async def test_go_to_a_finding_or_a_rule() -> None:
         assert item_of(running, "findings").startswith("hang|H1")
         await running.press("colon")
         await running.type("rule H9")
-        assert "no such finding here" in running.text()
+        assert "there is no such finding here" in running.text()
 
 
 @piloted
@@ -260,7 +260,7 @@ async def test_a_world_without_steps_asks_for_no_rows() -> None:
     async with console(FakeSession(silent_world()), size=WIDE) as running:
         assert "ranks 8-15 (8 ranks) on gpu018" in running.text()
         await running.press("w")
-        assert "no step of a story" in running.text()
+        assert "no step under or below the cursor" in running.text()
         assert not [one for one in running.session.asked if one[0] == "step_rows"]
 
 

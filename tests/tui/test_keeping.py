@@ -40,9 +40,9 @@ async def test_save_overwrites_nothing_and_says_what_is_wrong() -> None:
     Path("here.oncall").write_text("mine")
     async with console() as running:
         await running.press("s", "ctrl+u", *"here", "enter")
-        assert "is there already" in running.text()
+        assert "already exists" in running.text()
         await running.press("ctrl+u", *"nowhere/x", "enter")
-        assert "there is no folder nowhere" in running.text()
+        assert "folder nowhere does not exist" in running.text()
         await running.press("escape")
     assert Path("here.oncall").read_text() == "mine"
 
@@ -83,7 +83,7 @@ async def test_where_no_note_can_be_written_that_is_told(monkeypatch: pytest.Mon
     async with console() as running:
         await running.press("m")
         await running.type("seen")
-        assert "the note cannot be written" in running.text()
+        assert "cannot write the note" in running.text()
 
 
 @piloted
@@ -112,7 +112,7 @@ def test_what_is_no_note_is_placed(tmp_path: Path) -> None:
     add_note(path, Note("one", None, 5))
     with path.open("a") as file:
         file.write("what\n")
-    with pytest.raises(BadInput, match=r"a\.notes:2: is no note"):
+    with pytest.raises(BadInput, match=r"a\.notes:2: not a note"):
         read_notes(path)
 
 
@@ -130,5 +130,5 @@ def test_any_job_name_makes_a_file_name() -> None:
 
 
 def test_a_target_needs_a_name() -> None:
-    assert problem_of_target("  ", ".oncall") == "a name is wanted"
+    assert problem_of_target("  ", ".oncall") == "enter a name"
     assert problem_of_target("new", ".oncall") is None

@@ -55,12 +55,12 @@ def test_a_finding_arrives_while_the_reader_is_elsewhere(
 
         # What is read stays under the cursor whatever the nodes bring.
         terminal.press("G")
-        shown = _moment(terminal.wait_for("▌ ✔ What was seen"))
+        shown = _moment(terminal.wait_for("▌ ✔ Coverage"))
         deadline = time.monotonic() + 60
         while _moment(terminal.screen()) == shown:
             assert time.monotonic() < deadline, "no later world came"
             time.sleep(0.2)
-        terminal.wait_for("▌ ✔ What was seen", "Not-entered hang")
+        terminal.wait_for("▌ ✔ Coverage", "Not-entered hang")
 
         terminal.press("C-q")
         assert terminal.wait() == 0

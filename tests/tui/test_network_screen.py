@@ -38,8 +38,8 @@ async def test_begins_at_the_step_that_made_the_worst_collective_late() -> None:
         assert "15 of 18 collectives, 1 late" in running.line(2)
         step = lanes(running).bar
         assert step is not None and (step.src - 8, step.step) == LATE
-        assert told(running).startswith("Step 4 from rank 13 to 14: 9 ms, 4 ms too long")
-        assert "Its waiting begins at leaf3P1, the port to gpu026" in told(running)
+        assert told(running).startswith("Step 4 from rank 13 to 14: 9 ms, 4 ms over expected")
+        assert "The congestion starts at leaf3P1, the port to gpu026" in told(running)
         assert "▶ leaf3P1" in told(running) and "[leaf3]" in told(running)
         assert "gpu031->gpu026" in running.text() and "41 %" in running.text()
         assert "58.7 µs" in told(running, "#latencies")
@@ -62,9 +62,9 @@ async def test_the_cursor_walks_over_steps_and_filters_leave_senders_out() -> No
         await running.type("gpu021")
         assert [lane.rank for lane in lanes(running).rows] == [9]
         await running.press("f")
-        assert "No sender matches here; esc shows all again." in running.text()
+        assert "No sender matches; esc shows all again." in running.text()
         await running.press("escape", "right_parenthesis")
-        assert "No sender is blamed here; f shows all again." in running.text()
+        assert "No sender is blamed; f shows all again." in running.text()
 
 
 @piloted
@@ -96,15 +96,15 @@ async def test_rows_are_opened_and_left_and_the_critical_path_is_walked_around()
 async def test_the_topology_and_the_ports_take_the_place_of_the_way() -> None:
     async with console(size=(100, 30)) as running:
         await opened(running)
-        assert "was stopped for 2.97 ms by spine1" in told(running)
-        assert "Ports that held up" not in told(running)
+        assert "paused 2.97 ms by spine1" in told(running)
+        assert "Ports that delayed" not in told(running)
         await running.press("v")
         assert "[leaf3]" in told(running) and "▼" in told(running)
         await running.press("v")
-        assert "Ports that held up step 4" in told(running) and "(this step)" in told(running)
+        assert "Ports that delayed step 4" in told(running) and "(this step)" in told(running)
         assert "▼" not in told(running)
         await running.press("v")
-        assert "was stopped for 2.97 ms by spine1" in told(running)
+        assert "paused 2.97 ms by spine1" in told(running)
 
 
 @piloted
@@ -115,11 +115,11 @@ async def test_collectives_are_chosen_and_left_again() -> None:
         assert "AllGather 15" in running.line(1)
         assert "no step of its critical path was late" in running.line(1)
         await running.press("right_parenthesis", "right_parenthesis", "right_parenthesis")
-        assert "this is the last collective whose steps are known" in running.text()
+        assert "this is the last collective with recorded steps" in running.text()
         await running.press("escape")
         assert "AllGather 14" in running.line(1)
         await running.press("w")
-        assert "the collective that lost most is what is shown" in running.text()
+        assert "the collective with the most lost time is already shown" in running.text()
 
 
 @piloted
@@ -135,7 +135,7 @@ async def test_in_ascii_on_a_small_terminal_flows_take_the_place_of_the_way() ->
         screen = running.app.console_screen
         assert screen is not None
         text, step, graph = screen.copies()
-        assert "Its waiting begins at" in str(text.text)
+        assert "The congestion starts at" in str(text.text)
         assert str(step.text).startswith("Step 4 from rank 13")
         assert str(graph.text).startswith("AllGather 14")
         await running.press("r")

@@ -105,7 +105,7 @@ async def test_what_fails_is_told() -> None:
     session.fails["probe"] = UsageError("a probe needs two nodes that answer: gpu017 answered")
     async with console(session, size=NARROW) as running:
         await running.press("p")
-        await until_seen(running, "Nothing was measured: a probe needs two nodes")
+        await until_seen(running, "No measurement: a probe needs two nodes")
 
 
 @piloted

@@ -91,7 +91,7 @@ async def test_a_scale_is_shared_or_each_lines_own() -> None:
         await running.press("4")
         assert "one scale for all of a kind" in said(running)
         await running.press("v")
-        assert "each its own scale" in said(running)
+        assert "one scale per line" in said(running)
 
 
 @piloted
@@ -103,7 +103,7 @@ async def test_one_thing_is_shown_more_finely_and_left_again() -> None:
         await running.press("escape")
         assert len(names(running)) == 8 and running.app.current_mode == "rates"
         await running.press("j", "enter")
-        assert "this is all there is of it" in running.text()
+        assert "there is no finer data" in running.text()
 
 
 @piloted

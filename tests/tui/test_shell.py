@@ -122,7 +122,7 @@ async def test_a_disabled_key_says_why() -> None:
         assert "this is a recording" in running.text()
         assert ("refresh", None) not in running.session.asked
         await running.press("right_square_bracket")
-        assert "On in time: the end is what is shown" in running.text()
+        assert "Forward: already at the end" in running.text()
 
 
 @piloted
@@ -156,7 +156,7 @@ async def test_findings_are_jumped_to_in_time() -> None:
         await running.press("N")
         assert running.app.state.cursor.at_ns == FAULT_NS
         await running.press("N")
-        assert "none before this" in running.text()
+        assert "no earlier finding" in running.text()
         await running.press("left_square_bracket")
         assert not running.app.state.world.diagnosis.findings
         await running.press("n")
@@ -238,7 +238,7 @@ async def test_a_bug_in_a_session_is_told_and_the_console_stays() -> None:
             raise KeyError("what")
 
     async with console(Broken()) as running:
-        assert "this is a bug: KeyError" in running.text()
+        assert "internal error: KeyError" in running.text()
         await running.press("9")
         assert "KeyError" in running.text()
 

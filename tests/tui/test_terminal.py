@@ -64,7 +64,7 @@ def test_a_fault_of_ours_is_one_line_on_a_clean_terminal(tmp_path: Path) -> None
         assert console.wait() == 70
         assert console.left_clean
         last = console.seen[console.seen.rfind(b"\x1b[?1049l") :].decode()
-        assert "oncall: this is a bug: KeyError: 'what'" in last
+        assert "oncall: internal error: KeyError: 'what'" in last
         assert "Traceback" not in last
 
 
@@ -128,7 +128,7 @@ def test_without_a_terminal_the_way_to_print_is_named() -> None:
         stdin=subprocess.DEVNULL,
     )
     assert left.returncode == 2
-    assert left.stderr == "oncall: the console needs a terminal; `oncall diagnose` prints instead\n"
+    assert left.stderr == "oncall: the console needs a terminal; use `oncall diagnose` instead\n"
 
 
 def test_diagnose_does_not_pay_for_the_console() -> None:

@@ -62,7 +62,7 @@ async def test_curves_of_the_round_take_the_place_of_who_waits() -> None:
         await running.press("3")
         await until(running, lambda: "AllReduce 14" in told(running))
         await running.press("t")
-        await until(running, lambda: "a column" in told(running))
+        await until(running, lambda: "per column" in told(running))
         assert session.asked[-1] == ("traffic", (DP, 14))
         check_picture(running.app, "traffic-160x48-dark")
         assert "▶ rank 5  [▄▄▄▄" in told(running)
@@ -70,14 +70,14 @@ async def test_curves_of_the_round_take_the_place_of_who_waits() -> None:
         await running.press("tab", "h")
         await until(running, lambda: session.asked[-1] == ("traffic", (DP, 13)))
         await running.press("escape")
-        await until(running, lambda: "a column" not in told(running))
+        await until(running, lambda: "per column" not in told(running))
 
 
 @piloted
 async def test_a_narrow_terminal_shows_the_blamed_in_any_case() -> None:
     async with console(MeasuredSession(), size=(80, 24)) as running:
         await running.press("3", "t")
-        await until(running, lambda: "a column" in told(running))
+        await until(running, lambda: "per column" in told(running))
         assert "▶ rank 5 " in told(running)
 
 
@@ -87,4 +87,4 @@ async def test_without_measurements_the_key_says_why() -> None:
         await running.press("3")
         await until(running, lambda: "AllReduce 14" in told(running))
         await running.press("t")
-        assert "there is no traffic in this evidence" in running.text()
+        assert "no traffic recorded" in running.text()

@@ -1,7 +1,7 @@
 """A span of time in equal buckets, and in which of them each node was heard.
 
 A bucket in which nothing completed is a zero where the rank's node was heard, and a gap (NaN)
-where it was not while others were: who stood still and who was not seen must not look alike.
+where it was not while others were: a rank that hung and one without data must not look alike.
 """
 
 from __future__ import annotations

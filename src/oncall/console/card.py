@@ -79,9 +79,9 @@ def _memberships(con: duckdb.DuckDBPyConnection, rank: int) -> Iterator[tuple[st
         [rank],
     ).fetchall()
     for role, name, ranks, entered, done in rows:
-        far = "no collective seen" if entered is None else f"entered {entered}"
+        far = "no collective recorded" if entered is None else f"entered {entered}"
         far += f", completed {done}" if done is not None else ""
-        yield "in", f"{label(name, role, ranks)}: {far}"
+        yield "member of", f"{label(name, role, ranks)}: {far}"
 
 
 def _operations(con: duckdb.DuckDBPyConnection, rank: int) -> Table:
@@ -111,7 +111,7 @@ def _operations(con: duckdb.DuckDBPyConnection, rank: int) -> Table:
                 call,
                 clean(str(name or role or "")),
                 "" if spent_ns is None else format_duration(spent_ns),
-                "unknown" if done is None else "done" if done else "in it",
+                "unknown" if done is None else "done" if done else "waiting",
                 "" if size is None else format_bytes(size),
                 "" if entered_ns is None else instant(entered_ns, date=False),
             )
@@ -120,7 +120,7 @@ def _operations(con: duckdb.DuckDBPyConnection, rank: int) -> Table:
 
 
 def _stack(con: duckdb.DuckDBPyConnection, rank: int) -> tuple[str, ...]:
-    """Where it stood when last looked at, newest frame first."""
+    """The last recorded stack, newest frame first."""
     rows = con.execute(
         "SELECT frames FROM stacks WHERE rank = ? AND len(frames) > 0 "
         "ORDER BY seq DESC NULLS FIRST LIMIT 1",

@@ -203,15 +203,16 @@ def _waits(con: duckdb.DuckDBPyConnection, comm: int) -> Iterable[str]:
         key = (op, seq, tuple(ranks), waited_ns)
         if by:
             elsewhere = f", in {in_op or 'operation'} {in_seq} of {name or role or 'another'}"
-            silent = ", of which nothing is heard" if how == "silent" else ""
+            silent = ", no data" if how == "silent" else ""
             told[key].append(ranks_phrase(by) + (elsewhere if in_seq is not None else silent))
         else:
             told[key] = []
     for (op, seq, ranks, waited_ns), holders in list(told.items())[:_MOST_WAITS]:
         assert isinstance(ranks, tuple)
-        verb = "waits" if len(ranks) == 1 else "wait"
         long = f" for {format_duration(waited_ns)}" if isinstance(waited_ns, int) else ""
-        whom = f", held by {names_phrase(holders, _MOST_HOLDERS)}" if holders else ", all together"
-        yield clean(f"{ranks_phrase(ranks)} {verb} in {op or 'operation'} {seq}{long}{whom}")
+        whom = (
+            f", waiting for {names_phrase(holders, _MOST_HOLDERS)}" if holders else ", all entered"
+        )
+        yield clean(f"{ranks_phrase(ranks)} blocked in {op or 'operation'} {seq}{long}{whom}")
     if len(told) > _MOST_WAITS:
         yield f"and {len(told) - _MOST_WAITS} more"

@@ -1,8 +1,8 @@
 """Worlds of a running job: its nodes are asked again and again, over connections that stay.
 
 A world of now shows the last gather. One of the past is asked of the nodes' shards (up to then);
-where no node answers, what was gathered earlier stands in. Shards in folders here are the same,
-but that their now stands still.
+where no node answers, what was gathered earlier stands in. Shards in local folders are the
+same, except that their present does not advance.
 """
 
 from __future__ import annotations
@@ -171,14 +171,14 @@ class Fleet:
 
     def probe(self, nodes: tuple[str, ...], task: Task) -> str:
         if not self.live:
-            raise UsageError("the nodes that left this evidence are not asked; nothing is probed")
+            raise UsageError("these nodes are not reachable from here, so they cannot be probed")
         return self._probes.keep(self._nodes.probe(nodes, task))
 
     def save(self, path: Path) -> None:
         with self._keeping:
             newest = self._history.newest
             if newest is None:
-                raise UsageError("nothing was gathered yet; there is nothing to save")
+                raise UsageError("there is no evidence to save yet")
             incident = self._again(newest)
         with incident:
             self._probes.add_to(incident, newest.since_ns)

@@ -33,7 +33,7 @@ def nic_series(
         timed AS (
             SELECT *, median(took_ns) OVER (PARTITION BY node, nic, port) AS usual_ns FROM steps
             WHERE took_ns > 0)
-        -- A counter that fell was set back; a reading long after the one before tells no rate.
+        -- A counter that fell was set back; a reading long after the one before gives no rate.
         SELECT node, nic, port, {buckets.sql("at_ns")} AS b,
             sum(tx) FILTER (tx >= 0) * 1e9 / sum(took_ns) FILTER (tx >= 0),
             sum(rx) FILTER (rx >= 0) * 1e9 / sum(took_ns) FILTER (rx >= 0), max(usual_ns)

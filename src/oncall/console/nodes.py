@@ -41,7 +41,7 @@ _FRESH_NS = 10 * NS_PER_S  # of greetings: who found the jobs need not be asked 
 _RUNS_NS = 60 * NS_PER_S
 _PHASES = {
     "greet": "{} of {} hosts answered",
-    "listen": "{} of {} nodes listen",
+    "listen": "{} of {} nodes are listening",
     "ping": "pings of {} of {} nodes",
 }
 

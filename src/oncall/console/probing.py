@@ -17,7 +17,7 @@ from oncall.render.text import probe as report
 from oncall.render.text.probe_summary import summarise
 
 _MOST_SUSPECTS = 8
-_PEERS = 8  # of the suspects: what is usual is told by nodes that nobody suspects
+_PEERS = 8  # of the suspects: the baseline comes from nodes without suspicion
 _MOST_KEPT = 32
 
 
@@ -31,7 +31,7 @@ def probed_hosts(
     by_node = {outcome.node: host for host, outcome in outcomes.items()}
     suspects = [by_node[node] for node in nodes if node in by_node][:_MOST_SUSPECTS]
     if not suspects:
-        raise UsageError(f"{', '.join(nodes)}: no host of that name was asked; nothing is probed")
+        raise UsageError(f"cannot probe {', '.join(nodes)}: not among the queried hosts")
     others = [
         (outcome.kind != "ok", chance.random(), host)
         for host, outcome in outcomes.items()

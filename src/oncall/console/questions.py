@@ -50,7 +50,7 @@ def fact_rows(incident: Incident, rulebook: Rulebook, fact: str, limit: int = MO
         try:
             columns, rows = evaluation.sample(fact, limit)
         except FactFailed as error:
-            raise UsageError(f"{fact} is not asked here: no case starts") from error
+            raise UsageError(f"{fact} was not computed: no case starts") from error
         return Table(columns, tuple(rows), evaluation.total(fact))
 
 
@@ -94,7 +94,7 @@ def _named(rulebooks: Sequence[Rulebook], name: str) -> Rulebook:
     for rulebook in rulebooks:
         if rulebook.name == name:
             return rulebook
-    raise UsageError(f"the rulebook {name} is not in force any more")
+    raise UsageError(f"rulebook {name} is no longer in use")
 
 
 def _case(evaluation: Evaluation, finding: Finding) -> Case:
@@ -108,7 +108,7 @@ def _case(evaluation: Evaluation, finding: Finding) -> Case:
         )
         if tuple(shown) == wanted:
             return case
-    raise UsageError(f"the case of {finding.id} does not start in this world")
+    raise UsageError(f"the evidence no longer contains the case of {finding.id}")
 
 
 def outcome_of(

@@ -46,7 +46,7 @@ def series_of(
     what, *name = kind.split()
     one = (what, len(name)) in (("rank", 1), ("nic", 2))
     if kind not in KINDS and not one:
-        raise UsageError(f"`{kind}` is no kind of rate; choose one of {', '.join(KINDS)}")
+        raise UsageError(f"unknown kind of rate `{kind}`; choose one of {', '.join(KINDS)}")
     first_ns, at_ns = world.moment.first_ns, world.moment.at_ns
     if first_ns is None or at_ns is None or at_ns <= first_ns:
         return ()
@@ -70,7 +70,7 @@ def series_of(
 
 def _number(text: str) -> int:
     if not text.isdecimal():
-        raise UsageError(f"`{text}` is no rank")
+        raise UsageError(f"`{text}` is not a rank")
     return int(text)
 
 

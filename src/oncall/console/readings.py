@@ -22,7 +22,7 @@ def _percent(share: float) -> str:
     return f"{format_number(round(100 * share, 1))} %"
 
 
-# Columns in the order of reading; what is NULL is not told.
+# Columns in the order of reading; what is NULL is left out.
 _GPU: dict[str, _Told] = {
     "utilisation": ("busy", _percent),
     "sm_clock_mhz": ("at", lambda mhz: f"{format_number(mhz)} MHz"),
@@ -47,13 +47,13 @@ _HOST: dict[str, _Told] = {
 }
 _PROCESS: dict[str, _Told] = {
     "cpus_used": ("uses", lambda cpus: f"{format_number(round(cpus, 1))} CPUs"),
-    "cpu_quota": ("of a quota of", format_number),
-    "throttled": ("stopped for it", _percent),
+    "cpu_quota": ("of quota", format_number),
+    "throttled": ("throttled", _percent),
     "waiting": ("waiting for a CPU", _percent),
     "rss_bytes": ("", format_bytes),
     "read_bytes_per_s": ("reads", format_rate),
 }
-_TOLD_IF_SOME = {  # what hinders: next to nothing of it is no news
+_TOLD_IF_SOME = {  # hindrances: shown only above a small value
     *("throttled", "waiting", "rx_paused"),
     *("cpu_pressure", "memory_pressure", "io_pressure"),
 }
@@ -133,4 +133,4 @@ def _events(
     ).fetchall()
     for at_ns, text in rows:
         when = "" if at_ns is None else f"{instant(at_ns, date=False)} "
-        yield "said", f"{when}{clean(str(text or ''))}"
+        yield "event", f"{when}{clean(str(text or ''))}"

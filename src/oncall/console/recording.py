@@ -73,7 +73,7 @@ class Recording:
         return ""
 
     def probe(self, nodes: tuple[str, ...], task: Task) -> str:  # noqa: ARG002
-        raise UsageError("this is a recording; there are no nodes to probe")
+        raise UsageError("this is a recording, so there are no nodes to probe")
 
     def _copy(self) -> Incident:
         opened, self._opened = self._opened, None
@@ -150,7 +150,7 @@ def saved_incident(paths: Sequence[Path]) -> Path | None:
         return None
     if len(saved) > 1 or len(paths) > 1:
         listed = ", ".join(map(str, saved[:12]))
-        raise UsageError(f"one saved incident is opened at a time, alone; choose one of: {listed}")
+        raise UsageError(f"open one saved incident at a time, on its own; choose one of: {listed}")
     return saved[0]
 
 
@@ -172,9 +172,9 @@ def is_incident(path: Path) -> bool:
 def copy_incident(file: Path, path: Path) -> None:
     """Copy an incident file in one step. Raises UsageError if that cannot be."""
     if path.suffix != SUFFIX:
-        raise UsageError(f"{path}: an incident file is named *{SUFFIX}")
+        raise UsageError(f"{path}: the name of an incident file ends in {SUFFIX}")
     if path.exists() and not is_incident(path):
-        raise UsageError(f"{path} exists and is no incident file; it stays as it is")
+        raise UsageError(f"{path} exists and is not an incident file, so it was not overwritten")
     try:
         if path.exists() and path.samefile(file):
             return

@@ -232,7 +232,7 @@ class Replay:
         with self._question() as (present, _):
             found = {one.id: one for one in present.world.diagnosis.findings}.get(finding)
             if found is None or not 0 <= step < len(found.story):
-                raise UsageError(f"the diagnosis has no step {step + 1} of {finding} any more")
+                raise UsageError(f"the diagnosis no longer has step {step + 1} of {finding}")
             return step_rows(present.incident, present.rulebooks, found, step, limit)
 
     def rank_card(self, rank: int) -> RankCard:

@@ -27,4 +27,4 @@ def written(diagnosis: Diagnosis, style: str, notes: str = "") -> str:
             from oncall.render.text.report import to_text
 
             return to_text(diagnosis) + (f"\nNotes\n\n{kept}\n" if kept else "")
-    raise UsageError(f"`{style}` is no style of a report; choose one of {', '.join(STYLES)}")
+    raise UsageError(f"unknown report style `{style}`; choose one of {', '.join(STYLES)}")

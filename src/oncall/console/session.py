@@ -98,8 +98,8 @@ class Session(Protocol):
         it was recorded, fetched from its node if the job runs: `rank 137`, `nic gpu017 mlx5_0`."""
 
     def probe(self, nodes: tuple[str, ...]) -> str:
-        """Have these nodes and some others ping one another now, and tell what came of it as
-        `oncall probe` does; the next world knows of it, too. Raises UsageError of a recording."""
+        """Have these nodes and some others ping one another now, and return the result as
+        `oncall probe` prints it; the next world includes it. Raises UsageError of a recording."""
 
     def rules(self) -> tuple[RuleLine, ...]:
         """The rulebooks in force, with what came of them."""

@@ -18,7 +18,7 @@ class Shared:
     def take(self) -> None:
         """Hold it, too. Only while somebody does."""
         with self._lock:
-            assert self._holders, "it is closed already"
+            assert self._holders, "it is already closed"
             self._holders += 1
 
     def drop(self) -> None:

@@ -156,7 +156,7 @@ class Shelf:
     def new(self, name: str) -> str:
         """A small rulebook that passes its check, to start from. Raises UsageError."""
         if name in self._by_name() or self._broken(name) is not None:
-            raise UsageError(f"there is a rulebook `{name}` already; choose another name")
+            raise UsageError(f"rulebook `{name}` already exists; choose another name")
         return starter_text(name)
 
     def check(self, text: str) -> tuple[Problem, ...]:
@@ -213,7 +213,7 @@ class Shelf:
         )
         if not rows:
             where = tests_of(self._place(name))
-            raise UsageError(f"{name} has no tests yet; they are written in {where}")
+            raise UsageError(f"{name} has no tests yet; add them in {where}")
         return Table(("test", "result", "difference"), rows, len(rows))
 
     def _tests(self, name: str, book: Rulebook) -> tuple[str, str] | None:
@@ -240,7 +240,7 @@ class Shelf:
         with self._changing:
             book = self.changed(name, text)
             if book.name != name and self._broken(name) is None:
-                raise UsageError(f"the text is of `{book.name}`; save it under that name")
+                raise UsageError(f"the text is of rulebook `{book.name}`; save it under that name")
             path = self._place(name)
             self._files.refuse_what_changed(path)
             before = path.read_bytes() if path.exists() else None
@@ -277,8 +277,8 @@ class Shelf:
             return Path(present.path)
         if self._site is None:
             raise UsageError(
-                "the site's rulebooks are left out (--no-site-rules), so nothing is saved there; "
-                "the draft is kept"
+                "the console runs without site rulebooks (--no-site-rules), so it cannot save "
+                "there; the draft is kept"
             )
         path = self._site / f"{name}.yaml"
         if present is not None and str(path) in present.overridden_by:
@@ -293,7 +293,7 @@ class Shelf:
 
 
 def _tried(book: Rulebook) -> Rulebook:
-    """As it is tried: if it breaks that is told, and nothing takes its place."""
+    """As it is tried: a failure is reported, and nothing takes its place."""
     return replace(book, site_file="", instead_of=None)
 
 

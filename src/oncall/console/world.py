@@ -77,7 +77,7 @@ class CommunicatorSummary:
 
 @dataclass(frozen=True)
 class HostAnswer:
-    """What became of asking one host: kind as in fleet.outcome, and the age of what is shown."""
+    """The outcome of querying one host: kind as in fleet.outcome, and the age of what is shown."""
 
     host: str
     kind: str

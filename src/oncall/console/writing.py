@@ -30,8 +30,8 @@ class RulebookFiles:
         """Raises UsageError where the file is not what was read last, or was never read."""
         if path.exists() and self._read.get(path) != _digest(_content(path)):
             raise UsageError(
-                f"{path} was changed by somebody else since it was read here; it stays as it is: "
-                "copy your text, open the rulebook again, and put the two together"
+                f"someone else changed {path} since you opened it, so it was not overwritten: copy "
+                f"your text, open the rulebook again and merge the two"
             )
 
     def write(self, path: Path, text: str) -> None:
@@ -67,11 +67,11 @@ def replace_file(path: Path, content: bytes | None) -> None:
 
 def _content(path: Path) -> bytes:
     if path.exists() and not path.is_file():  # reading a pipe would wait for ever
-        raise UsageError(f"{path} cannot be read: not a file")
+        raise UsageError(f"cannot read {path}: not a file")
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _digest(content: bytes) -> str:

@@ -112,7 +112,7 @@ def _processes(incident: Incident) -> dict[str | None, int]:
 def _names(incident: Incident, processes: dict[str | None, int]) -> Iterator[_Event]:
     yield _name("process_name", _PATHS_PROCESS, 0, "critical path")
     for node, pid in processes.items():
-        yield _name("process_name", pid, 0, clean(node) if node else "node not known")
+        yield _name("process_name", pid, 0, clean(node) if node else "node unknown")
     for (replica,) in incident.con.execute(
         "SELECT DISTINCT replica FROM stage_graph ORDER BY replica"
     ).fetchall():
@@ -203,7 +203,7 @@ def _event(row: _Task) -> _Event:
 def _task(number: int, row: _Task, processes: dict[str | None, int]) -> Iterator[_Event]:
     name = _name_of(row)
     event = _event(row) | {
-        "name": f"{name}, not over" if row.is_open else name,
+        "name": f"{name}, not finished" if row.is_open else name,
         "pid": processes[row.node],
         "tid": row.rank,
     }

@@ -262,7 +262,7 @@ def _finding_schema() -> dict[str, Any]:
             "at_ns": _INSTANT,
             "blame": _list(
                 blame | {"additionalProperties": True},
-                "Who is at fault: kind, and the keys that name it (rank, node, nic, comm ...).",
+                "The culprit: kind, and the keys that name it (rank, node, nic, comm ...).",
             ),
             "case": {"type": "object", "additionalProperties": True},
             "story": _list(_object(step, optional=("sql", "params"))),

@@ -88,7 +88,7 @@ def read_graph(
         chosen,
     ).fetchall()
     if not rows:
-        raise UsageError(f"iteration {iteration} has no trace graph of that pipeline here")
+        raise UsageError(f"iteration {iteration} has no trace graph of that pipeline")
     vertices = tuple(Vertex(*row[1:]) for row in rows)
     by_key = {
         (one.replica, one.stage, one.chunk, one.micro_batch, one.task): one for one in vertices
@@ -159,7 +159,7 @@ def _stages(graph: TraceGraph) -> Iterator[str]:
 
 
 def _vertex(one: Vertex) -> str:
-    taken = "not over" if one.duration_ns is None else format_duration(one.duration_ns)
+    taken = "not finished" if one.duration_ns is None else format_duration(one.duration_ns)
     slack = "" if one.slack_ns is None else f"\\nslack {format_duration(one.slack_ns)}"
     chunk = f".{one.chunk}" if one.chunk else ""
     text = f"{LETTERS[one.task]}{one.micro_batch}{chunk} rank {one.rank}\\n{taken}{slack}"

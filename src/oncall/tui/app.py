@@ -1,7 +1,7 @@
-"""The application: it owns the state, the session's thread, and which screen is seen.
+"""The application: it owns the state, the session's thread and the choice of the visible screen.
 
-Answers arrive as messages, make a new State, and the screen in sight is told. Nothing here blocks,
-and nothing that a session raises ends the console.
+Answers arrive as messages and make a new State, which is passed to the visible screen. Nothing
+here blocks, and no exception of a session ends the console.
 """
 
 from __future__ import annotations
@@ -143,21 +143,21 @@ class ConsoleApp(Console):
         self._asking.ask(question)
 
     def open_job(self, job: str) -> None:
-        """Choose a job, and show its world."""
+        """Choose a job and show its evidence."""
         self._asking.open_job(job)
 
     def judge_again(self) -> None:
         self.timekeeping.judge_again()
 
     def on_answered(self, message: Answered) -> None:
-        """An answer to the application itself, or to whom it was asked for."""
+        """An answer for the application itself, or for the widget that asked."""
         if message.question.to is self:
             self._asking.answered(message)
         else:
             message.question.to.post_message(message)
 
     def on_refused(self, message: Refused) -> None:
-        """Something failed: it is told and logged, and what is shown stays."""
+        """A question failed: show and log the error, and keep what is shown."""
         self._asking.refused(message)
         if message.question.to is not self:
             message.question.to.post_message(message)
@@ -312,7 +312,7 @@ class ConsoleApp(Console):
         self.exit()
 
     def _fatal_error(self) -> None:
-        """A fault of ours ends the console: one line, and the traceback for who wants it."""
+        """An internal error ends the console: one line, or the traceback with ONCALL_DEBUG."""
         self.failed = True
         if os.environ.get("ONCALL_DEBUG"):
             super()._fatal_error()
@@ -320,8 +320,8 @@ class ConsoleApp(Console):
         error = sys.exception()
         self._exit_renderables.append(
             literal(
-                f"oncall: this is a bug: {type(error).__name__}: {error}\n"
-                "Run it again with ONCALL_DEBUG=1 for the traceback, and report that."
+                f"oncall: internal error: {type(error).__name__}: {error}\n"
+                "Run it again with ONCALL_DEBUG=1 and report the traceback."
             )
         )
         self._close_messages_no_wait()
@@ -338,5 +338,5 @@ class ConsoleApp(Console):
         self.tell(message)
 
     def close_session(self) -> bool:
-        """End the session's thread, children and all; whether that came off in time."""
+        """End the session's thread, children and all; whether it ended in time."""
         return self._asking.close()

@@ -35,15 +35,16 @@ def run(
 ) -> int:
     """Show the console until it is left; returns the exit code.
 
-    What is wrong with the configuration, with `problems` found already, is told in it, and is
-    otherwise as if it were not there. Raises UsageError without a terminal that is up to it.
+    Problems of the configuration, and the `problems` given, are shown in the console; otherwise
+    wrong settings are ignored. Raises UsageError without a suitable terminal.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("the console needs a terminal; `oncall diagnose` prints instead")
+        raise UsageError("the console needs a terminal; use `oncall diagnose` instead")
     if (kind := os.environ.get("TERM")) in _CANNOT:
         raise UsageError(
-            f"the console moves the cursor, which this terminal says it cannot (TERM={kind}): set "
-            "TERM to what it is, such as xterm-256color; `oncall diagnose` prints instead"
+            f"the console must move the cursor, and this terminal reports that it cannot "
+            f"(TERM={kind}): set TERM to the terminal's type, such as xterm-256color, or use "
+            f"`oncall diagnose`"
         )
     _calm()
     from oncall.render.text.encoding import speaks_utf8
@@ -125,12 +126,15 @@ def _chosen_theme(
         for key, value in table.values.items():
             if key != "theme":
                 problems.append(
-                    BadInput(str(table.path), f"[console] {key} is no setting; there is only theme")
+                    BadInput(
+                        str(table.path),
+                        f"unknown setting `{key}` in [console]; the only setting is theme",
+                    )
                 )
             elif value in names:
                 chosen = value
             else:
                 known = ", ".join(names)
-                message = f"[console] theme is one of {known}, not {value!r}"
+                message = f"[console] theme must be one of {known}, not {value!r}"
                 problems.append(BadInput(str(table.path), message))
     return chosen, problems

@@ -134,7 +134,7 @@ def test_doctor_folds_what_is_equal_and_says_what_to_type(
     assert "▲ gpu[001-003],inner (4)" in said.stdout
     assert "no collector is running" in said.stdout
     assert "ssh-keygen -R impostor" in said.stdout
-    assert "0 of 9 nodes are well" in said.stdout
+    assert "0 of 9 nodes are healthy" in said.stdout
     assert max(map(len, said.stdout.splitlines())) <= 80
 
 

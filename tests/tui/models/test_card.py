@@ -21,7 +21,7 @@ def test_everything_that_is_known_is_told() -> None:
         "node  gpu017�[2J",  # whatever a host calls itself, it does not steer the terminal
         "GPU   5",
         "",
-        "Where its program stood",
+        "Stack of the process",
         "  wait at loader.py:88",
         "",
         "Operations, newest first",
@@ -37,7 +37,7 @@ def test_lines_are_cut_to_the_width() -> None:
 
 
 def test_a_rank_without_operations_says_so() -> None:
-    assert plain_lines(card_lines(card(0, 0), 40))[-1] == "No operation of it was recorded."
+    assert plain_lines(card_lines(card(0, 0), 40))[-1] == "No operations recorded."
 
 
 def test_columns_are_as_wide_as_they_need() -> None:

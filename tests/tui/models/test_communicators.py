@@ -50,8 +50,8 @@ def test_a_text_and_faults_only_narrow_the_list_in_its_order() -> None:
 def test_progress_in_words() -> None:
     assert model.progress_phrase(summary("a", 1, 3, 600)) == "1 behind, 3 wait 10 min"
     assert model.progress_phrase(summary("a", 0, 1)) == "1 waits"
-    assert model.progress_phrase(summary("a")) == "all together"
-    assert model.progress_phrase(replace(summary("a"), entered=-1)) == "no collective seen"
+    assert model.progress_phrase(summary("a")) == "in step"
+    assert model.progress_phrase(replace(summary("a"), entered=-1)) == "no collective recorded"
 
 
 def test_members_alike_share_a_row_and_who_has_not_come_is_first() -> None:
@@ -80,11 +80,11 @@ def test_a_round_in_words() -> None:
     one = model.round_at(view([[2, 1], [2, 1], [2, 0]]), 0)
     assert model.round_lines(one, 3) == (
         "AllReduce 10 of 1 MiB: 3 of 3 done",
-        "took 100 ms to 300 ms (rank 2), median 200 ms · 3.5 MB/s a member",
+        "took 100 ms to 300 ms (rank 2), median 200 ms · 3.5 MB/s per member",
     )
     hung = model.round_at(view([[2, 1], [2, 1], [2, 0]]), 1)
     assert model.round_lines(hung, 3) == (
-        "AllReduce 11 of 1 MiB: 0 of 3 done · ranks 0-1 in it · rank 2 not entered",
+        "AllReduce 11 of 1 MiB: 0 of 3 done · ranks 0-1 waiting · rank 2 not entered",
     )
 
 
@@ -100,7 +100,7 @@ def test_a_waiter_is_followed_to_where_it_stands() -> None:
     world = replace(world, ranks=replace(world.ranks, comm=comm, seq=seq))
     row = model.MemberRow((5,), "rank 5", np.zeros(1, dtype=np.int8))
     assert model.elsewhere(world, DP, row.ranks) == (5, TP)
-    assert model.where_phrase(world, DP, row) == "rank 5 stands in operation 812 of tp 0-1"
+    assert model.where_phrase(world, DP, row) == "rank 5 is blocked in operation 812 of tp 0-1"
     assert model.elsewhere(world, TP, row.ranks) is None
     assert model.elsewhere(world, DP, (0, 1)) is None
 

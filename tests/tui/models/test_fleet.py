@@ -34,8 +34,8 @@ def test_what_cannot_be_grouped_by_says_why() -> None:
     ranks = replace(ranks_of(16, {}), groups={"tp": np.arange(16) // 2})
     why = fleet.groupings(ranks)
     assert why["node"] == why["tp"] == ""
-    assert why["rack"] == "host names such as gpu017 do not tell the rack"
-    assert why["stage"] == "no pipeline-parallel communicator was seen"
+    assert why["rack"] == "host names such as gpu017 do not contain a rack"
+    assert why["stage"] == "no pipeline-parallel communicator was recorded"
     assert fleet.next_grouping(ranks, "node") == "tp"
     assert fleet.next_grouping(ranks, "tp") == "node"
 

@@ -37,7 +37,7 @@ def another() -> Finding:
 
 def test_consequences_are_folded_under_their_cause() -> None:
     folded = incident(hang_world())
-    assert [line.title for line in folded.lines] == ["Not entered", "What was seen"]
+    assert [line.title for line in folded.lines] == ["Not entered", "Coverage"]
     assert folded.lines[0].folds == 1
     assert "explains 1 more finding" in "\n".join(said(items(folded)))
     opened = incident(hang_world(), opened=frozenset({folded.lines[0].name}))
@@ -98,7 +98,7 @@ def test_a_filter_keeps_what_was_seen() -> None:
     world = with_findings(another(), replace(hang(), id="F2"))
     assert [line.title for line in incident(world, pattern="MLX5").lines] == [
         "Slow NIC",
-        "What was seen",
+        "Coverage",
     ]
     assert [line.name for line in incident(world, pattern="no such thing").lines] == [SEEN]
 
@@ -116,9 +116,9 @@ def test_too_little_coverage_is_no_health() -> None:
     doubtful = incident(silent_world())
     assert doubtful.headline.severity == "unseen"
     told = "\n".join(said(story(silent_world(), None)))
-    assert "says nothing about health" in told
+    assert "does not mean the job is healthy" in told
     assert "ranks 8-15 (8 ranks) on gpu018: did not answer in time" in told
-    assert "heard 1 min 35 s ago" in told
+    assert "last answer 1 min 35 s ago" in told
     assert "waits: no evidence: transfers" in told
 
 

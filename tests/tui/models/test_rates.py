@@ -105,11 +105,11 @@ def test_values_have_their_unit() -> None:
 def test_silence_is_told() -> None:
     one = series([10.0, 10.0, math.nan, math.nan, math.nan, math.nan], baseline=(8.0, 12.0))
     assert model.standing_phrase(one, 5 * S) == (
-        "nothing recorded for the last 4 s · within its usual 8 B/s to 12 B/s"
+        "no data for the last 4 s · within baseline 8 B/s to 12 B/s"
     )
     assert model.latest_phrase(one, 5 * S) == "last 10 B/s"
     assert model.latest_phrase(one, 2 * S) == "10 B/s"
-    assert model.standing_phrase(series([math.nan]), 0) == "nothing was recorded"
+    assert model.standing_phrase(series([math.nan]), 0) == "no data"
 
 
 def test_a_gap_is_told_in_few_letters() -> None:

@@ -114,9 +114,13 @@ def test_rules_tell_what_came_of_them() -> None:
 
 def test_a_broken_file_is_told_with_what_is_in_force_instead() -> None:
     told = said(rule_items((replace(HANG, path="/r/hang.yaml", broken="line 2: not YAML"),)))
-    assert told[:3] == ["✖ hang", "  ✖ hang.yaml line 2: not YAML", "  the shipped one is in force"]
+    assert told[:3] == [
+        "✖ hang",
+        "  ✖ hang.yaml line 2: not YAML",
+        "  the shipped rulebook is used",
+    ]
     alone = replace(HANG, title="", status="broken", shipped=False, broken="line 2: not YAML")
-    assert "  it is not in force" in said(rule_items((alone,)))
+    assert "  this rulebook is not used" in said(rule_items((alone,)))
     changed = replace(HANG, changed_by=("/r/ours.yaml", "--param hang.hang_after"))
     assert any("changed by ours.yaml, --param" in one for one in said(rule_items((changed,))))
 
@@ -147,12 +151,12 @@ def test_a_problem_leads_to_its_place() -> None:
 def test_a_dry_run_says_what_comes_goes_and_stays() -> None:
     run = DryRun(gained=("H1 rank 4",), lost=("H1 rank 5",), kept=("S1 rank 2",))
     assert said(dry_run_items(run)) == [
-        " + comes H1 rank 4",
-        " − goes  H1 rank 5",
-        " = stays S1 rank 2",
+        " + added   H1 rank 4",
+        " − removed H1 rank 5",
+        " = kept    S1 rank 2",
     ]
-    assert "nothing, as before" in said(dry_run_items(DryRun()))[0]
-    assert "every verdict stays" in said(dry_run_items(DryRun(kept=("H1",))))[0]
+    assert "no findings, as before" in said(dry_run_items(DryRun()))[0]
+    assert "no verdict changes" in said(dry_run_items(DryRun(kept=("H1",))))[0]
     assert "1:2" in said(dry_run_items(DryRun((Problem(1, 2, "no"),))))[0]
 
 

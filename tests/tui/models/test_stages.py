@@ -65,13 +65,13 @@ def test_a_task_says_its_time_its_slack_and_what_it_means() -> None:
         "forward of micro-batch 2, chunk 1 on rank 0: 40 ms, expected 40 ms, slack 12 ms"
     )
     assert list(model.box_remarks(box, drawn)) == [
-        "could take 12 ms longer without harm",
+        "could take 12 ms longer without delaying the iteration",
         "began at 5 ms",
-        "3 ms of bubble before it",
+        "3 ms bubble before it",
     ]
     hanging = replace(box, ended_ns=None, blamed=True)
-    assert "not over" in model.box_line(drawn.lanes[0], hanging)
-    assert next(model.box_remarks(hanging, drawn)).startswith("the first task that does not end")
+    assert "not finished" in model.box_line(drawn.lanes[0], hanging)
+    assert next(model.box_remarks(hanging, drawn)).startswith("the first task that did not finish")
 
 
 @given(st.integers(1, 90))

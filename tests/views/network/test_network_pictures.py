@@ -81,7 +81,7 @@ def test_a_storm_is_drawn_from_the_port_that_sends_pauses(network_of_fault: Make
     root = found.root
     assert root is not None and root.kind == "storm"
     told = "\n".join(plain_lines(topology_lines(found, 80)))
-    assert f"▶ {root.label}" in told and "sends pauses without a queue" in told
+    assert f"▶ {root.label}" in told and "sends PFC pauses without a queue" in told
     assert not any(cable.paused and cable.a == root.hops[-1].device for cable in found.cables)
     assert [port.root for port in graph.ports if port.root] == ["storm"]
     (edge,) = (edge for edge in graph.port_edges if edge.after == root.label)
@@ -147,15 +147,15 @@ def test_without_switches_it_is_said_what_would_decide(ring_of: Ring) -> None:
         step = waiting_graph(incident, collective).worst
         assert step is not None
         assert why_unseen(incident, collective, step) == (
-            "no switch and no NIC reported of this time; switch data would tell what held it up"
+            "no switch or NIC data from this time; switch data would show what delayed this step"
         )
 
 
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        ("FORWARDING_LOOP", "goes round in a circle there"),
-        ("LOAD_IMBALANCE", "leads there as well"),
+        ("FORWARDING_LOOP", "is in a forwarding loop there"),
+        ("LOAD_IMBALANCE", "also leads there"),
     ],
 )
 def test_what_else_is_seen_at_the_root_is_said(

@@ -90,17 +90,17 @@ def test_text_and_picture_name_the_late_step(network_of_fault: Make) -> None:
         line for line in chain_lines(graph, 100) if line.split()[1:3] == ["step", f"{worst.step}"]
     )
     assert f"{worst.src}→{worst.dst} ({worst.src_node}→{worst.dst_node})" in line
-    assert line.startswith("▶") and "too long" in line
+    assert line.startswith("▶") and "over expected" in line
     plain = "\n".join(plain_lines(waiting_lines(graph, 80, plain=True)))
     assert plain.isascii() and max(map(len, plain.splitlines())) <= 80
     svg = waiting_svg(graph)
-    assert svg.count('fill="url(#beyond)"') >= 2 and "too long" in svg
+    assert svg.count('fill="url(#beyond)"') >= 2 and "over expected" in svg
     assert svg.count('marker-end="url(#ink)"') == len(list(graph.arrows()))
 
 
 def test_what_is_not_there_is_said(network_of_fault: Make) -> None:
     incident = network_of_fault("INCAST")
-    with pytest.raises(UsageError, match="no steps of a collective 99 are known"):
+    with pytest.raises(UsageError, match="no steps recorded for collective 99"):
         find_collective(incident, seq=99)
-    with Incident.empty() as empty, pytest.raises(UsageError, match="no step of a collective"):
+    with Incident.empty() as empty, pytest.raises(UsageError, match="no steps of collectives"):
         find_collective(empty)

@@ -110,8 +110,8 @@ def test_text_shows_gaps_start_end_and_who_is_blamed() -> None:
 
 def test_text_says_who_never_began_and_what_is_not_over() -> None:
     lines = lines_of(sender(1, [0, 1], ended_ns=None), sender(2, []), sender(3, [5]))
-    assert lines[2].endswith("not over")
-    assert lines[3].endswith("never began")
+    assert lines[2].endswith("not finished")
+    assert lines[3].endswith("did not start")
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -137,6 +137,6 @@ def test_svg_is_well_formed_and_escapes_what_others_wrote() -> None:
     )
     root = ElementTree.fromstring(drawn)
     texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"<gpu&>", "rank 2, blamed", "never began"} <= set(texts)
+    assert {"<gpu&>", "rank 2, blamed", "did not start"} <= set(texts)
     # Two epochs far apart are two shapes.
     assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) == 2

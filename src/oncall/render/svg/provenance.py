@@ -34,7 +34,7 @@ def provenance_svg(graph: Provenance) -> str:
     parts = [f"{graph.ports_left_out:,} ports"] * bool(graph.ports_left_out)
     parts += [f"{graph.flows_left_out:,} flows"] * bool(graph.flows_left_out)
     if parts:
-        told = f"left out: {' and '.join(parts)} with less to do with it"
+        told = f"not shown: {' and '.join(parts)} that matter less"
         body.append(picture.text(16, height - 10, told, size=12, colour=GREY))
     return picture.document(_WIDTH, height, title(graph), body)
 
@@ -61,7 +61,7 @@ def _port(port: PortNode, x: float, wide: float) -> Iterator[str]:
                       thick=3 if port.root else 1, round_px=4, hint=why)  # fmt: skip
     lines = [(port.label, True, edge)]
     if port.paused_ns:
-        lines.append((f"stopped {format_duration(port.paused_ns)}", False, INK))
+        lines.append((f"paused {format_duration(port.paused_ns)}", False, INK))
     if port.depth and port.depth >= 1:
         lines.append((f"queue of {format_number(round(port.depth))}", False, INK))
     for number, (told, bold, colour) in enumerate(lines):
@@ -80,7 +80,7 @@ def _flow(flow: FlowNode, x: float, wide: float) -> Iterator[str]:
     size = max(min(12, int((wide - 10) / max(len(flow.name), 1) / 0.6)), 6)
     yield picture.text(x, y + 21, flow.name, size=size, colour=ink, anchor="middle", bold=flow.own)
     if flow.share is not None:
-        told = f"{flow.share:.0%} of the harm".replace("%", " %")
+        told = f"{flow.share:.0%} of the delay".replace("%", " %")
         yield picture.text(x, y + _FLOW + 14, told, size=11, colour=GREY, anchor="middle")
 
 
@@ -116,9 +116,9 @@ def _flow_lines(graph: Provenance, ports: dict[str, int], flows: dict[int, int])
             continue
         x1, x2 = _slot(ports[edge.port], len(ports)), _slot(flows[edge.flow], len(flows))
         thick = max(_THICKEST * share, 1.0)
-        hint = f"{flow.name} at {edge.port}: {share:.0%}, {thousands(edge.fills)} packets met"
+        hint = f"{flow.name} at {edge.port}: {share:.0%}, {thousands(edge.fills)} packets ahead"
         if flow.own:
-            hint = f"{flow.name} met {thousands(edge.waits)} packets at {edge.port}"
+            hint = f"{flow.name} queued behind {thousands(edge.waits)} packets at {edge.port}"
             yield picture.line(x2, y2, x1, y1 + 2, colour=BLUE, thick=max(thick, 2), hint=hint)
         else:
             colour = LINE if flow.member else "#f0c674"
@@ -138,5 +138,5 @@ def _legend(graph: Provenance) -> Iterator[str]:
             x += 40 + 7 * len(means)
     if graph.port_edges:
         yield picture.line(x, 53, x + 22, 53, colour=RED, thick=2.5, head="red")
-        means = "waits for, with the share of that port's traffic"
+        means = "waits for (share of that port's traffic)"
         yield picture.text(x + 28, 57, means, size=12, colour=GREY)

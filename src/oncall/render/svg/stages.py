@@ -72,7 +72,7 @@ def timeline_svg(timeline: Timeline) -> str:
         text = f"Blamed: {note}"
         body.append(picture.text(16, bottom + 48 + 20 * number, text, colour=_RED, bold=True))
     if shown.left_out:
-        text = f"{shown.left_out} more ranks are left out"
+        text = f"{shown.left_out} more ranks not shown"
         body.append(picture.text(16, height - 8, text, colour=_GREY))
     return picture.document(_WIDTH, height, title(timeline), body, _PATTERNS)
 
@@ -185,8 +185,8 @@ def _legend(timeline: Timeline) -> Iterator[str]:
         x += 34 + 6.4 * len(MEANINGS[task])
     if tasks & set(TRANSFERS):
         yield f'<rect x="{x:.0f}" y="51" width="14" height="5" fill="url(#transfer)"/>'
-        yield picture.text(x + 19, 57, "in a send or receive", size=12, colour=_GREY)
-        x += 34 + 6.4 * 20
+        yield picture.text(x + 19, 57, "send or receive", size=12, colour=_GREY)
+        x += 34 + 6.4 * 15
     if timeline.chunks > 1:
         paler = "paler: odd chunks"
         yield picture.text(x, 57, paler, size=12, colour=_GREY)

@@ -19,7 +19,7 @@ _FILLS = {
     "flow": (PALE, INK),
     "other": (PALE, GREY),
 }
-_MEANS = {"root": "waiting begins", "way": "on the way", "victim": "sends the late step"}
+_MEANS = {"root": "congestion starts", "way": "on the path", "victim": "sends the late step"}
 
 
 def topology_svg(shown: Topology) -> str:
@@ -84,7 +84,7 @@ def _cable(cable: Cable, places: dict[str, tuple[float, float, float]]) -> Itera
     long = max(hypot(ax - bx, ay - by), 1.0)
     ex, ey = ax - (ax - bx) / long * 2, ay - (ay - by) / long * 2
     yield picture.line(
-        bx, by, ex, ey, colour=RED, thick=4, head="red", hint=f"{cable.b} stopped {cable.a}"
+        bx, by, ex, ey, colour=RED, thick=4, head="red", hint=f"{cable.b} paused {cable.a}"
     )
 
 
@@ -97,8 +97,8 @@ def _legend(shown: Topology) -> Iterator[str]:
             yield picture.text(x + 22, 57, means, size=12, colour=GREY)
             x += 40 + 7 * len(means)
     for means, colour, there in (
-        ("pauses: who stopped whom", RED, any(one.paused for one in shown.cables)),
-        ("way of the late step", BLUE, any(one.flow for one in shown.cables)),
+        ("PFC pauses", RED, any(one.paused for one in shown.cables)),
+        ("path of the late step", BLUE, any(one.flow for one in shown.cables)),
     ):
         if there:
             yield picture.line(x, 53, x + 22, 53, colour=colour, thick=4)

@@ -39,17 +39,16 @@ def curves_svg(traffic: OperationTraffic, resolution_ns: int | None = None) -> s
     body = [
         picture.text(16, 26, traffic.operation.title, size=16, bold=True),
         picture.text(
-            16, 46, f"{format_duration(curves.resolution_ns)} a point, each row from 0 to {top}; "
-            "lines: start and end; at the right: rate and time, gaps left out", colour=_GREY
+            16, 46,
+            f"{format_duration(curves.resolution_ns)} per point, each row from 0 to {top}; "
+            "lines: start and end; at the right: rate and time without gaps", colour=_GREY,
         ),
     ]  # fmt: skip
     for row, one in enumerate(shown):
         body += _row(curves, row, one, _TOP + row * (_ROW + _GAP))
     body += _time_axis(curves, _TOP + len(shown) * (_ROW + _GAP))
     if left_out := len(traffic.senders) - len(shown):
-        body.append(
-            picture.text(16, height - 8, f"{left_out} more ranks are left out", colour=_GREY)
-        )
+        body.append(picture.text(16, height - 8, f"{left_out} more ranks not shown", colour=_GREY))
     return picture.document(_WIDTH, height, traffic.operation.title, body)
 
 
@@ -72,11 +71,11 @@ def _row(curves: RateCurves, row: int, one: Sender, top: float) -> Iterator[str]
             )
     right = _WIDTH - _RIGHT + 12
     if one.started_ns is None:
-        yield picture.text(right, top + 20, "never began", colour=ink)
+        yield picture.text(right, top + 20, "did not start", colour=ink)
         return
     least = "at least " if one.undercount else ""
     yield picture.text(right, top + 20, least + format_rate(one.rate_bytes_per_s), colour=ink)
-    over = format_duration(one.active_ns) if one.ended_ns is not None else "not over"
+    over = format_duration(one.active_ns) if one.ended_ns is not None else "not finished"
     yield picture.text(right, top + 36, f"{over}, {format_bytes(one.bytes)}", size=11, colour=_GREY)
 
 
@@ -84,7 +83,7 @@ def _areas(curves: RateCurves, row: int, colour: str, bottom: float) -> Iterator
     """The curve as steps, cut where nothing was sent, so that a gap is a gap."""
     rate = curves.rate[row]
     if not np.isfinite(rate).any():
-        yield picture.text(_LEFT + 8, bottom - 18, "no epochs of it here", colour=_GREY)
+        yield picture.text(_LEFT + 8, bottom - 18, "no data", colour=_GREY)
         return
     busy = np.concatenate([[False], rate > 0, [False]])
     turns = np.flatnonzero(busy[1:] != busy[:-1])
@@ -135,7 +134,7 @@ def map_svg(traffic: TrafficMap) -> str:
     size = int(np.clip(cell - 3, 7, 12))
     most = int(shown.bytes.max(initial=0))
     body = [
-        picture.text(16, 26, f"Who sends to whom in {shown.title}", size=16, bold=True),
+        picture.text(16, 26, f"Traffic between ranks in {shown.title}", size=16, bold=True),
         picture.text(16, 46, f"rows send to columns; black is {format_bytes(most)}", colour=_GREY),
         f'<rect x="{left}" y="{top}" width="{side}" height="{side}" fill="{_PALE}"/>',
     ]
@@ -164,6 +163,6 @@ def map_svg(traffic: TrafficMap) -> str:
                     f'height="{cell - 1}" fill="rgb({grey},{grey},{grey})"/>'
                 )
     if traffic.unplaced_bytes:
-        told = f"{format_bytes(traffic.unplaced_bytes)} went to peers that are not known"
+        told = f"{format_bytes(traffic.unplaced_bytes)} went to unknown peers"
         body.append(picture.text(16, top + side + 24, told, colour=_GREY))
     return picture.document(left + side + 280, top + side + 40, shown.title, body)

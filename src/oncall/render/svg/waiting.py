@@ -77,7 +77,7 @@ def _legend(graph: WaitingGraph) -> Iterator[str]:
     steps = [step for lane in graph.lanes for step in lane.steps]
     parts = [("on the critical path", BLUE), ("off it", LIGHT_BLUE)]
     if any(step.late and step.critical for step in steps):
-        parts.append(("beyond its expected time", "url(#beyond)"))
+        parts.append(("over the expected time", "url(#beyond)"))
     if any(step.late and not step.critical for step in steps):
         parts.append(("the same off the path", "url(#beside)"))
     x = 16.0
@@ -86,7 +86,7 @@ def _legend(graph: WaitingGraph) -> Iterator[str]:
         yield picture.text(x + 22, 57, told, size=12, colour=GREY)
         x += 44 + 6.6 * len(told)
     if graph.left_out:
-        more = f"{graph.left_out:,} more ranks are not drawn"
+        more = f"{graph.left_out:,} more ranks not shown"
         yield picture.text(_WIDTH - _RIGHT, 57, more, size=12, colour=GREY, anchor="end")
 
 
@@ -105,7 +105,7 @@ def _axis(graph: WaitingGraph, bottom: float) -> Iterator[str]:
 def _chain(graph: WaitingGraph, top: float) -> Iterator[str]:
     """The critical path in words, late steps alone."""
     yield picture.text(
-        16, top, "Critical path, each step waits for the one above it:", bold=True, size=13
+        16, top, "Critical path; each step waits for the one above it:", bold=True, size=13
     )
     for number, link in enumerate(chain(graph.path, _MOST_LINKS), 1):
         colour = RED if link.late else INK

@@ -27,7 +27,7 @@ def fleet_text(checkups: Sequence[Checkup], width: int = WIDTH) -> str:
     for _, group in sorted(groups.items(), key=lambda item: (bool(item[0]), -len(item[1]))):
         lines += [*_group(group, width), ""]
     well = sum(checkup.well for checkup in checkups)
-    lines.append(f"{well} of {len(checkups)} nodes are well")
+    lines.append(f"{well} of {len(checkups)} nodes are healthy")
     lines += _ways(checkups, width)
     return "\n".join(lines) + "\n"
 
@@ -68,7 +68,7 @@ def here_text(checks: Sequence[Check], width: int = WIDTH) -> str:
         if check.next:
             lines.append(f"{'':{len(head)}}$ {clean(check.next)}")
     wrong = sum(check.state == "wrong" for check in checks)
-    lines += ["", f"{wrong} of {len(checks)} wrong" if wrong else "Nothing is wrong here"]
+    lines += ["", f"{wrong} of {len(checks)} checks failed" if wrong else "All checks passed"]
     return "\n".join(lines) + "\n"
 
 

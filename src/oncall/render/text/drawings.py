@@ -113,5 +113,5 @@ def _explained_lines(incident: Incident, collective: waiting.Collective, plain: 
         if found is not None and found.roots:
             lines += [Line(), *topology_lines(found, _WIDTH, plain=plain)]
         elif why is not None:
-            lines += [Line(), *map(line, wrap(f"Beyond it: {why}", _WIDTH))]
+            lines += [Line(), *map(line, wrap(f"Not traced further: {why}", _WIDTH))]
     return lines

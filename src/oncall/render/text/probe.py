@@ -77,7 +77,7 @@ def _nodes(summary: ProbeSummary) -> Iterator[str]:
     yield from _table(rows)
     more = len(summary.nodes) - _MOST_NODES
     if more > 0:
-        yield f"and {more} nodes that are nearer to the median"
+        yield f"and {more} nodes closer to the median"
 
 
 def _node(node: Node, with_rdma: bool) -> list[str]:
@@ -104,7 +104,7 @@ def _worst(summary: ProbeSummary) -> Iterator[str]:
     yield from _table(rows)
     more = len(summary.pairs) - _MOST_PAIRS
     if more > 0:
-        yield f"and {more:,} pairs that are better"
+        yield f"and {more:,} better pairs"
 
 
 def _matrix(summary: ProbeSummary) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _streams(summary: ProbeSummary) -> Iterator[str]:
     yield from _table(rows)
     more = len(summary.streams) - _MOST_PAIRS
     if more > 0:
-        yield f"and {more:,} that are faster"
+        yield f"and {more:,} faster"
 
 
 def _way(one: Pair | Stream) -> str:
@@ -146,7 +146,7 @@ def _way(one: Pair | Stream) -> str:
 def _missing(probed: Probed, width: int) -> Iterator[str]:
     """Who was not probed, what was odd, and what could not be measured."""
     if probed.sampled:
-        yield from flow("Each node pinged some others by chance, not all.", width, "  ")
+        yield from flow("Each node pinged a random sample of the others, not all.", width, "  ")
     for hosts, outcome in _failed(probed.outcomes):
         reason = REASONS[outcome.kind] + (f": {outcome.message}" if outcome.message else "")
         yield from flow(clean(f"✖ {fold_hosts(hosts)} {reason}"), width, "    ")
@@ -154,7 +154,7 @@ def _missing(probed: Probed, width: int) -> Iterator[str]:
         for sentence in dict.fromkeys(sentences):
             yield from flow(clean(f"▲ {host}: {sentence}"), width, "    ")
     for reason, without in probed.without_rdma.items():
-        text = f"· {fold_hosts(without)}: not pinged by RDMA, so latency within hosts is not told: "
+        text = f"· {fold_hosts(without)}: no RDMA pings, so latency within hosts is unknown: "
         yield from flow(clean(text + reason), width, "    ")
 
 

@@ -13,10 +13,10 @@ _BAR = 20
 _MEMBER = "(collective)"
 ROOT_KINDS = {
     "contention": "flows contend here",
-    "backpressure": "its queue stops all who feed it",
-    "storm": "it sends pauses without a queue",
-    "deadlock": "one of a circle that stopped each other",
-    "overrun": "steps of the collective meet here",
+    "backpressure": "its full queue pauses the ports that feed it",
+    "storm": "sends PFC pauses without a queue",
+    "deadlock": "in a cycle of ports that pause each other",
+    "overrun": "steps of the collective collide here",
 }
 
 
@@ -38,21 +38,21 @@ def provenance_lines(graph: Provenance, width: int = 80, *, plain: bool = False)
 
 
 def title(graph: Provenance) -> str:
-    """Whose way it is."""
+    """Which step it is of."""
     step = graph.step
     return (
-        f"Ports that held up step {step.step} from rank {step.src} to {step.dst} "
-        f"({format_duration(step.excess_ns)} too long)"
+        f"Ports that delayed step {step.step} from rank {step.src} to {step.dst} "
+        f"({format_duration(step.excess_ns)} over expected)"
     )
 
 
 def port_phrase(graph: Provenance, port: PortNode, *, plain: bool = False) -> str:
-    """`SW5P2  stopped 2.45 ms, waits for SW1P1 (0.34)`."""
+    """`SW5P2  paused 2.45 ms, waits for SW1P1 (0.34)`."""
     mark = (PLAIN if plain else GLYPHS).mark if port.root else " "
     wide = max(len(one.label) for one in graph.ports)
     parts = []
     if port.paused_ns:
-        parts.append(f"stopped for {format_duration(port.paused_ns)}")
+        parts.append(f"paused {format_duration(port.paused_ns)}")
     if port.depth and port.depth >= 1:
         parts.append(f"queue of {format_number(round(port.depth))} packets")
     waits = [
@@ -64,7 +64,7 @@ def port_phrase(graph: Provenance, port: PortNode, *, plain: bool = False) -> st
     if port.root:
         host = f" to {port.host}" if port.host else ""
         parts.append(f"{ROOT_KINDS.get(port.root, port.root)}{host}")
-    return f"{mark} {port.label:<{wide}}  {', '.join(parts) or 'nothing reported'}"
+    return f"{mark} {port.label:<{wide}}  {', '.join(parts) or 'no data'}"
 
 
 def _flow_lines(
@@ -96,7 +96,7 @@ def flow_name(graph: Provenance, number: int) -> str:
 
 
 def packets_phrase(edge: FlowEdge) -> str:
-    """`843k packets`: what others met of it, each time they met it."""
+    """`843k packets`: how many of its packets others queued behind, counted each time."""
     return f"{thousands(edge.fills)} packets"
 
 
@@ -111,11 +111,11 @@ def thousands(count: float) -> str:
 def notes(graph: Provenance, *, plain: bool = False) -> Iterator[str]:
     """What is left out, and what the numbers are."""
     if any(edge.weight is not None for edge in graph.port_edges):
-        yield "in brackets the share of the traffic into that port that came this way"
+        yield "in brackets: share of the traffic into that port that came from here"
     if any(graph.at(port.label) for port in graph.ports):
-        yield "packets: of the flow, met by others in that queue, summed over those that met them"
+        yield "packets: packets of the flow that others queued behind, summed over the others"
     parts = [f"{graph.ports_left_out:,} ports"] * bool(graph.ports_left_out)
     parts += [f"{graph.flows_left_out:,} flows"] * bool(graph.flows_left_out)
     if parts:
-        yield f"left out: {' and '.join(parts)} with less to do with it"
+        yield f"not shown: {' and '.join(parts)} that matter less"
     del plain

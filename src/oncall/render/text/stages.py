@@ -39,8 +39,8 @@ def timeline_lines(
     first, last = shown.shown_ns
     lines = [
         title(timeline),
-        f"{format_duration((last - first) / columns)} a column; at the right the share of its "
-        "time without a task",
+        f"{format_duration((last - first) / columns)} per column; at the right the share of time "
+        f"without a task",
     ]
     for lane, name in zip(shown.lanes, names, strict=True):
         mark = glyphs.mark if lane.blamed else " "
@@ -54,17 +54,17 @@ def timeline_lines(
 
 
 def title(timeline: Timeline) -> str:
-    """`Iteration 41, pipeline 0 of 2: 2.38 s, usually 1.92 s (+24 %)`."""
+    """`Iteration 41, pipeline 0 of 2: 2.38 s, baseline 1.92 s (+24 %)`."""
     replicas = timeline.replicas
     which = f", pipeline {fold_ranks(replicas)} of {timeline.pipelines}" if replicas else ""
     what = f"Iteration {timeline.iteration}{which if timeline.pipelines > 1 else ''}"
     taken = timeline.duration_ns
     if timeline.silent_ns is not None:
         still = format_duration(timeline.silent_ns)
-        return f"{what}: stands still for {still}{_usually(timeline, None)}"
+        return f"{what}: no progress for {still}{_usually(timeline, None)}"
     if taken is None:
         since = timeline.shown_ns[1] - timeline.started_ns
-        return f"{what}: not over after {format_duration(since)}{_usually(timeline, None)}"
+        return f"{what}: not finished after {format_duration(since)}{_usually(timeline, None)}"
     return f"{what}: {format_duration(taken)}{_usually(timeline, taken)}"
 
 
@@ -73,8 +73,8 @@ def _usually(timeline: Timeline, taken: int | None) -> str:
     if not usual:
         return ""
     if taken is not None and abs(taken / usual - 1) < 0.005:
-        return ", as usual"
-    told = f", usually {format_duration(usual)}"
+        return ", at the baseline"
+    told = f", baseline {format_duration(usual)}"
     return told if taken is None else f"{told} ({taken / usual - 1:+.0%})".replace("%", " %")
 
 
@@ -101,7 +101,7 @@ def legend(timeline: Timeline, *, plain: bool = False) -> Iterator[str]:
         if task in tasks and task not in ("other", "garbage")
     ]
     if tasks & set(TRANSFERS):
-        parts.append(f"{glyphs.transfer} in a send or receive")
+        parts.append(f"{glyphs.transfer} send or receive")
     parts.append("blank: bubble")
     yield "; ".join(parts)
     if timeline.path():
@@ -110,11 +110,11 @@ def legend(timeline: Timeline, *, plain: bool = False) -> Iterator[str]:
             f"f{glyphs.other}{glyphs.other} off it; the number is the micro-batch"
         )
     if timeline.blamed():
-        yield f"{glyphs.mark} blamed; {glyphs.beyond} beyond its expected time"
+        yield f"{glyphs.mark} blamed; {glyphs.beyond} over the expected time"
     if timeline.left_out:
-        yield f"{timeline.left_out} more ranks are left out"
+        yield f"{timeline.left_out} more ranks not shown"
     if timeline.clock_error_ns:
-        yield f"clocks of the nodes agree to {format_duration(timeline.clock_error_ns)}"
+        yield f"clocks of the nodes agree within {format_duration(timeline.clock_error_ns)}"
 
 
 def blamed_sentences(timeline: Timeline, most: int = 3) -> Iterator[str]:
@@ -133,7 +133,7 @@ def blamed_sentences(timeline: Timeline, most: int = 3) -> Iterator[str]:
             continue
         beyond = format_duration(sum(map(excess_ns, boxes)))
         yield (
-            f"{len(boxes)} tasks {where}: {beyond} beyond what is expected of them; most in "
+            f"{len(boxes)} tasks {where}: {beyond} over their expected time; most in "
             f"{worst.name}: {length_phrase(worst)}"
         )
 
@@ -147,7 +147,7 @@ def excess_ns(box: Box) -> int:
 
 def length_phrase(box: Box) -> str:
     """`310 ms, expected 140 ms, no slack`."""
-    taken = "not over" if box.duration_ns is None else format_duration(box.duration_ns)
+    taken = "not finished" if box.duration_ns is None else format_duration(box.duration_ns)
     parts = [taken]
     if box.expected_ns is not None:
         parts.append(f"expected {format_duration(box.expected_ns)}")

@@ -61,15 +61,15 @@ def tier_lines(shown: Topology, width: int, *, plain: bool = False) -> list[Line
 
 
 def title(shown: Topology) -> Iterator[str]:
-    """Where the waiting begins, in a sentence."""
+    """Where the congestion starts, in a sentence."""
     root = shown.root
     if root is None:
-        yield "No port held this step up, as far as was reported"
+        yield "No reported port delayed this step"
         return
-    seen = "" if root.seen else ", which nobody reported: inferred from pauses"
+    seen = "" if root.seen else ", not reported: inferred from pauses"
     host = f", the port to {root.host}" if root.host else ""
     kind = ROOT_KINDS.get(root.kind, root.kind)
-    yield f"Its waiting begins at {root.label}{host}: {kind}{seen}"
+    yield f"The congestion starts at {root.label}{host}: {kind}{seen}"
 
 
 def way_lines(shown: Topology, width: int, *, plain: bool = False) -> list[Line]:
@@ -84,7 +84,7 @@ def way_lines(shown: Topology, width: int, *, plain: bool = False) -> list[Line]
         told = f"{begin} {hop.label:<{wide}}  {hop_phrase(hop, shown.root)}"
         lines += wrapped_line(line(told, "fault" if hop.is_root else "text"), width)
     for root in shown.roots[1:4]:
-        told = f"  {root.label}: {_share(root)} of its loss leads there"
+        told = f"  {root.label}: {_share(root)} of the lost time comes from there"
         lines += wrapped_line(line(told), width)
     for note in shown.notes:
         lines += wrapped_line(line(f"  {note}"), width)
@@ -96,17 +96,17 @@ def _share(root: Root) -> str:
 
 
 def hop_phrase(hop: Hop, root: Root) -> str:
-    """`was stopped for 2.45 ms by SW1`, `queue of 174 packets to host14`."""
+    """`paused 2.45 ms by SW1`, `queue of 174 packets to host14`."""
     parts = []
     if hop.paused_ns and not (hop.is_root and root.kind == "storm"):
         by = f" by {hop.towards}" if hop.towards else ""
-        parts.append(f"was stopped for {format_duration(hop.paused_ns)}{by}")
+        parts.append(f"paused {format_duration(hop.paused_ns)}{by}")
     if hop.depth and hop.depth >= 1:
         to = f" to {hop.towards}" if hop.towards and not hop.paused_ns else ""
         parts.append(f"queue of {format_number(round(hop.depth))} packets{to}")
     if hop.is_root:
         parts.append(ROOT_KINDS.get(root.kind, root.kind))
-    return ", ".join(parts) or "nothing reported"
+    return ", ".join(parts) or "no data"
 
 
 # ---------------------------------------------------------------------- layout
@@ -191,16 +191,16 @@ def _offset(numbers: list[int], number: int) -> int:
 def _legend(shown: Topology, plain: bool) -> Line:
     parts: list[Line] = []
     if any(device.role == "root" for tier in shown.tiers for device in tier):
-        parts.append(line("[ ] where it begins"))
+        parts.append(line("[ ] where the congestion starts"))
     if any(device.role == "way" for tier in shown.tiers for device in tier):
-        parts.append(line("( ) on the way"))
+        parts.append(line("( ) on the path"))
     if any(device.role == "victim" for tier in shown.tiers for device in tier):
         parts.append(line("< > sends the late step"))
     if any(cable.paused for cable in shown.cables):
         glyph = Span("|" if plain else "┃", "fault")
-        parts.append(Line((glyph, Span(" pauses, towards whom they stopped"))))
+        parts.append(Line((glyph, Span(" PFC pauses, towards the paused port"))))
     if any(cable.flow and not cable.paused for cable in shown.cables):
-        parts.append(line(f"{':' if plain else '│'} way of the late step"))
+        parts.append(line(f"{':' if plain else '│'} path of the late step"))
     if any(shown.left_out):
-        parts.append(line("+ how many more of a tier are not drawn"))
+        parts.append(line("+ how many more of a tier are not shown"))
     return joined(parts, "; ")

@@ -44,7 +44,7 @@ def curve_lines(
     bins = curves.rate.shape[1]
     lines = [
         traffic.operation.title,
-        f"{format_duration(curves.resolution_ns)} a column, from 0 to "
+        f"{format_duration(curves.resolution_ns)} per column, from 0 to "
         f"{format_rate(curves.top_bytes_per_s)}",
     ]
     for row, one in enumerate(shown.senders):
@@ -83,10 +83,10 @@ def _put(glyphs: list[str], place: int, glyph: str) -> None:
 
 def _figures(one: Sender) -> str:
     if one.started_ns is None:
-        return "  never began"
+        return "  did not start"
     rate = format_rate(one.rate_bytes_per_s) if one.active_ns else "-"
     least = ">=" if one.undercount else ""
-    took = format_duration(one.active_ns) if one.ended_ns is not None else "not over"
+    took = format_duration(one.active_ns) if one.ended_ns is not None else "not finished"
     return f" {least + rate:>10} {took:>8}"
 
 
@@ -107,13 +107,13 @@ def _legend(traffic: OperationTraffic, shown: OperationTraffic, plain: bool) -> 
     parts = [f"{'>' if plain else '▶'} blamed"] if traffic.blamed else []
     parts += ["[ ] its start and end", "blank: nothing sent"]
     if not all(one.recorded for one in shown.senders):
-        parts.append(f"{'?' if plain else '·'} no epochs of it here")
+        parts.append(f"{'?' if plain else '·'} no data")
     if any(one.undercount for one in shown.senders):
-        parts.append(">= events were lost")
-    yield "; ".join([*parts, "at the right: rate and time, gaps left out"])
+        parts.append(">= some events were lost")
+    yield "; ".join([*parts, "at the right: rate and time without gaps"])
     left_out = {one.rank for one in traffic.senders} - {one.rank for one in shown.senders}
     if left_out:
-        yield f"left out: {len(left_out)} more ranks, {fold_ranks(left_out)}"
+        yield f"not shown: {len(left_out)} more ranks, {fold_ranks(left_out)}"
 
 
 # ------------------------------------------------------------------------ map
@@ -122,13 +122,13 @@ def _legend(traffic: OperationTraffic, shown: OperationTraffic, plain: bool) -> 
 def map_lines(traffic: TrafficMap, width: int = 80, *, plain: bool = False) -> list[Line]:
     """Rows send to columns; a cell is shaded by its bytes against the fullest."""
     if not traffic.groups:
-        return [line(f"{traffic.title}: nothing was sent between ranks that are known")]
+        return [line(f"{traffic.title}: no traffic between known ranks")]
     shown = folded(traffic, max((width - 34) // 2, 8))
     shades = _SHADES_PLAIN if plain else _SHADES
     label = max(len(one) for one in shown.labels)
     top = int(shown.bytes.max(initial=0))
     lines = [
-        f"Who sends to whom in {shown.title}",
+        f"Traffic between ranks in {shown.title}",
         f"rows send to columns, a cell up to {format_bytes(top)}: {' '.join(shades)}, "
         f"{shades[0]} nothing",
     ]
@@ -149,8 +149,8 @@ def map_lines(traffic: TrafficMap, width: int = 80, *, plain: bool = False) -> l
     if traffic.blamed:
         notes.append(f"{'>' if plain else '▶'} blamed")
     if traffic.unplaced_bytes:
-        notes.append(f"{format_bytes(traffic.unplaced_bytes)} went to peers that are not known")
+        notes.append(f"{format_bytes(traffic.unplaced_bytes)} went to unknown peers")
     if any(text.endswith(" x") for text in lines):
-        notes.append("x: against the usual")
+        notes.append("x: relative to the median")
     lines += ["; ".join(notes)] if notes else []
     return [part for text in lines for part in wrapped_line(line(text), width, 2)]

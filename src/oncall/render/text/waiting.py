@@ -24,7 +24,7 @@ def waiting_lines(graph: WaitingGraph, width: int = 80, *, plain: bool = False) 
     first, last = graph.shown_ns
     lines = [
         *wrapped(title(graph), width),
-        f"{format_duration((last - first) / columns)} a column",
+        f"{format_duration((last - first) / columns)} per column",
     ]
     mark = (PLAIN if plain else GLYPHS).mark
     for lane, name in zip(graph.lanes, names, strict=True):
@@ -33,7 +33,7 @@ def waiting_lines(graph: WaitingGraph, width: int = 80, *, plain: bool = False) 
         lines.append(f"{begin}{cells}".rstrip())
     lines.append(" " * room + axis(graph, columns))
     lines += [part for text in legend(graph, plain=plain) for part in wrapped(text, width)]
-    lines += ["", "Critical path, each step waits for the one above it:"]
+    lines += ["", "Critical path; each step waits for the one above it:"]
     lines += chain_lines(graph, width, plain=plain)
     told = [line(text) for text in lines]
     return ascii_units(told) if plain else told
@@ -42,7 +42,7 @@ def waiting_lines(graph: WaitingGraph, width: int = 80, *, plain: bool = False) 
 def title(graph: WaitingGraph) -> str:
     """What it is, how long it took, what its path lost."""
     of = graph.collective
-    took = f"{format_duration(of.took_ns)}" if of.over else f"not over {_after(of.took_ns)}"
+    took = f"{format_duration(of.took_ns)}" if of.over else f"not finished {_after(of.took_ns)}"
     lost = (
         f"its critical path lost {format_duration(of.lost_ns)} ({of.lost_ns / of.took_ns:.0%})"
         if of.lost_ns > 0 and of.took_ns
@@ -74,18 +74,18 @@ def legend(graph: WaitingGraph, *, plain: bool = False) -> Iterator[str]:
     if not all(step.critical for step in steps):
         parts.append(f"4{glyphs.other}{glyphs.other} off it")
     if any(step.late and step.critical for step in steps):
-        parts.append(f"{glyphs.beyond} beyond its expected time")
+        parts.append(f"{glyphs.beyond} over the expected time")
     if any(step.late and not step.critical for step in steps):
         parts.append(f"{glyphs.beyond_other} the same off the path")
     if any(step.waited_for == "data" for step in steps):
-        parts.append(f"{glyphs.waits} waits for what it sends on")
+        parts.append(f"{glyphs.waits} waits for the data to send on")
     yield "; ".join(parts)
     if graph.left_out:
-        yield f"{graph.left_out:,} more ranks, which have less to do with it, are left out"
+        yield f"{graph.left_out:,} more ranks not shown"
     if graph.before or graph.after:
         parts = [f"{graph.before:,} before"] * bool(graph.before)
         parts += [f"{graph.after:,} after"] * bool(graph.after)
-        yield f"steps of the path that are not drawn: {', '.join(parts)}"
+        yield f"steps of the path not shown: {', '.join(parts)}"
 
 
 # ----------------------------------------------------------------------- chain
@@ -121,11 +121,11 @@ def way_phrase(link: Link, plain: bool = False) -> str:
 
 
 def times_phrase(link: Link) -> str:
-    """`9.24 ms, 4.1 ms too long`, and for whom it waited before."""
+    """`9.24 ms, 4.1 ms over expected`, and for whom it waited before."""
     first = link.steps[0]
-    still = "" if link.steps[-1].over else ", not over"
+    still = "" if link.steps[-1].over else ", not finished"
     lost = sum(max(step.excess_ns, 0.0) for step in link.steps if step.late)
-    beyond = f", {format_duration(lost)} too long" if lost else ", as expected"
+    beyond = f", {format_duration(lost)} over expected" if lost else ", as expected"
     if first.expected_ns is None and not lost:
         beyond = ""
     return f"{format_duration(link.took_ns)}{beyond}{still}"
@@ -134,7 +134,7 @@ def times_phrase(link: Link) -> str:
 def wait_phrase(step: Step) -> str:
     """What a step waited for before it began."""
     if step.after is None:
-        return "waited for nobody"
+        return "waited for no other step"
     src, dst, number = step.after
     gap = f", began {format_duration(step.gap_ns)} later" if step.gap_ns else ""
     own = " (its sender's)" if step.waited_for == "previous" else ""

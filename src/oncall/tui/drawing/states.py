@@ -26,12 +26,12 @@ class StateLook:
 
 
 STATES = (
-    StateLook("running", ".", "runs"),
-    StateLook("waiting", "w", "waits in an operation"),
-    StateLook("late", "L", "others wait for it", strong=True),
-    StateLook("hung", "H", "hangs in an operation"),
-    StateLook("silent", "?", "left no evidence"),
-    StateLook("blamed", "X", "a root cause names it", strong=True),
+    StateLook("running", ".", "running"),
+    StateLook("waiting", "w", "blocked in an operation"),
+    StateLook("late", "L", "other ranks are waiting for it", strong=True),
+    StateLook("hung", "H", "blocked in an operation that a finding names"),
+    StateLook("silent", "?", "no data"),
+    StateLook("blamed", "X", "named by a root cause", strong=True),
 )
 
 

@@ -27,13 +27,13 @@ def _lines(card: RankCard) -> Iterator[Line]:
         yield Line((Span(padded(short(label), widest) + "  ", "label"), Span(clean(value))))
     if card.stack:
         yield Line()
-        yield line("Where its program stood", "heading")
+        yield line("Stack of the process", "heading")
         for frame in card.stack:
             phrase, library = frame_phrase(frame)
             yield line(f"  {phrase}", "dim" if library else "text")
     yield Line()
     if not card.operations.rows:
-        yield line("No operation of it was recorded.", "dim")
+        yield line("No operations recorded.", "dim")
         return
     yield line("Operations, newest first", "heading")
     for number, text in enumerate(aligned(card.operations, _MOST_OPERATIONS)):

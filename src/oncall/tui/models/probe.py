@@ -33,7 +33,7 @@ def why_not_probed(world: World, live: bool, nodes: Sequence[str]) -> str | None
     """Why none of the nodes can be probed; None if one can. What a node that does not answer can
     do is not known, so it is tried."""
     if not live:
-        return "this is a recording; there are no nodes to probe"
+        return "this is a recording, so there are no nodes to probe"
     refusing = {one.host: one.no_probe for one in world.hosts if one.no_probe}
     refusals = [f"{node}: {refusing[node]}" for node in nodes if node in refusing]
     return refusals[0] if refusals and len(refusals) == len(nodes) else None

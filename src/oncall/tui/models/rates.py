@@ -75,7 +75,7 @@ def span(series: Sequence[Series]) -> tuple[int, int]:
 
 
 def columns_of(series: Series, first_ns: int, last_ns: int, width: int) -> Floats:
-    """(width,) the mean of what falls in each column's time; NaN where nothing was recorded.
+    """(width,) the mean of what falls in each column's time; NaN where there is no data.
 
     Where samples lie farther apart than columns, a sample stands until the next is due.
     """
@@ -176,7 +176,7 @@ def _in_band(series: Series, scale: Scale, bottom: int, height: int) -> bool:
 
 
 def value_phrase(value: float, unit: str) -> str:
-    """A value with its unit; `-` where nothing was recorded."""
+    """A value with its unit; `-` without data."""
     if not math.isfinite(value):
         return "-"
     if unit == "B/s":
@@ -198,7 +198,7 @@ def latest(series: Series) -> float:
 
 
 def silent_ns(series: Series, end_ns: int) -> int:
-    """For how long before `end_ns` nothing was recorded; 0 while the next sample is merely due."""
+    """For how long before `end_ns` there is no data; 0 while the next sample is merely due."""
     heard = series.at_ns[np.isfinite(series.value)]
     if not len(heard) or len(series.at_ns) < 2:
         return 0
@@ -227,17 +227,17 @@ def standing(series: Series) -> Literal["below", "above", ""]:
 
 
 def standing_phrase(series: Series, end_ns: int) -> str:
-    """Since when nothing is heard, and `below its usual 9 GB/s to 11 GB/s`."""
+    """How long there has been no data, and `below baseline 9 GB/s to 11 GB/s`."""
     parts = []
     if silent := silent_ns(series, end_ns):
-        parts.append(f"nothing recorded for the last {format_duration(silent)}")
+        parts.append(f"no data for the last {format_duration(silent)}")
     if series.baseline is not None:
         low, high = (value_phrase(mark, series.unit) for mark in series.baseline)
-        parts.append(f"{standing(series) or 'within'} its usual {low} to {high}")
+        parts.append(f"{standing(series) or 'within'} baseline {low} to {high}")
     if series.threshold is not None:
         parts.append(f"threshold {value_phrase(series.threshold, series.unit)}")
     if not np.isfinite(series.value).any():
-        parts.append("nothing was recorded")
+        parts.append("no data")
     return " · ".join(parts)
 
 
@@ -247,8 +247,8 @@ def standing_phrase(series: Series, end_ns: int) -> str:
 def chosen(
     series: Sequence[Series], text: str = "", faults_only: bool = False
 ) -> tuple[Series, ...]:
-    """Those whose name, unit or group holds every word; suspects first, what is unusual of them
-    before the rest; else as they came."""
+    """Those whose name, unit or group holds every word; suspects first, and of these
+    the ones outside their baseline; else as they came."""
     words = text.lower().split()
     found = [
         one
@@ -260,5 +260,5 @@ def chosen(
 
 
 def _importance(one: Series) -> int:
-    """Of suspects, what is not as usual comes first."""
+    """Suspects outside their baseline come first."""
     return 2 if not one.suspect else 0 if standing(one) else 1

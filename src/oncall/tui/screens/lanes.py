@@ -56,9 +56,9 @@ def lane_actions(screen: str, words: Words) -> dict[str, ActionEntry[Any]]:
         ActionEntry(f"{screen}.critical", "c", "Critical",
                     f"Go to the next {words.bar} on the critical path.", _needs_path, bar=True),
         ActionEntry(f"{screen}.before", "left_parenthesis", "Before",
-                    f"Show the {words.picture} before this one.", _needs_before, bar=True),
+                    f"Show the previous {words.picture}.", _needs_before, bar=True),
         ActionEntry(f"{screen}.after", "right_parenthesis", "After",
-                    f"Show the {words.picture} after this one.", _needs_after, bar=True),
+                    f"Show the next {words.picture}.", _needs_after, bar=True),
         ActionEntry(f"{screen}.worst", "w", "Worst",
                     f"Show {words.worst} again.", _needs_choice),
         ActionEntry(f"{screen}.rank", "r", "Rank",
@@ -92,13 +92,13 @@ def _needs_neighbour(screen: LaneScreen, step: int, which: str) -> str | None:
 def _needs_choice(screen: LaneScreen) -> str | None:
     if why := needs_picture(screen):
         return why
-    return None if screen.chosen else f"{screen.WORDS.worst} is what is shown"
+    return None if screen.chosen else f"{screen.WORDS.worst} is already shown"
 
 
 def _needs_path(screen: LaneScreen) -> str | None:
     if why := needs_picture(screen):
         return why
-    unknown = f"the critical path of this {screen.WORDS.picture} is not known: it is not whole"
+    unknown = f"the critical path is unknown: the data of this {screen.WORDS.picture} is incomplete"
     return None if screen.lanes.path() else unknown
 
 
@@ -175,7 +175,7 @@ class LaneScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         self._view: Any = None
-        self._why = "nothing is read yet"
+        self._why = "still reading"
         self.chosen_key: Hashable | None = None  # None: the worst, whichever it comes to be
         self._answer: Any = None
         self._rest: Timer | None = None
@@ -285,7 +285,7 @@ class LaneScreen(ConsoleScreen):
             text.append_text(self.lanes.legend_line())
         else:
             why, key = ("matches", "esc") if self.state.filter else ("is blamed", "f")
-            text.append(f"No {self.WORDS.one} {why} here; {key} shows all again.")
+            text.append(f"No {self.WORDS.one} {why}; {key} shows all again.")
         for note in self.notes(view):
             text.append(f"\n{note}", theme_style(self.app, "state-blamed", bold=True))
         return text
@@ -315,7 +315,7 @@ class LaneScreen(ConsoleScreen):
 
     @property
     def card_width(self) -> int:
-        """Columns for what is told of the bar."""
+        """Columns for the text about the bar."""
         pane = self.query_one("#card", VerticalScroll)
         return max(pane.scrollable_content_region.width, 20)
 

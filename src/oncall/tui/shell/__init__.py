@@ -1,1 +1,1 @@
-"""What surrounds every screen: what it is told and may ask, keys, prompts, the time cursor."""
+"""What surrounds every screen: its state and questions, keys, prompts, the time cursor."""

@@ -8,7 +8,7 @@ from oncall.tui.shell.screen import ConsoleScreen
 
 
 def needs_world(screen: ConsoleScreen) -> str | None:
-    """Why not, as long as nothing is known of a job."""
+    """Why not, while no job is loaded."""
     if screen.state.world is None:
         return "there is no evidence yet" if screen.state.busy else "no job is open; choose one"
     return None
@@ -17,19 +17,19 @@ def needs_world(screen: ConsoleScreen) -> str | None:
 def _needs_time(screen: ConsoleScreen) -> str | None:
     if why := needs_world(screen):
         return why
-    return None if screen.state.cursor.movable else "this evidence does not tell the time"
+    return None if screen.state.cursor.movable else "the evidence has no timestamps"
 
 
 def _needs_past(screen: ConsoleScreen) -> str | None:
     if why := _needs_time(screen):
         return why
-    return "the end is what is shown" if screen.state.cursor.follows else None
+    return "already at the end" if screen.state.cursor.follows else None
 
 
 def _needs_findings(screen: ConsoleScreen) -> str | None:
     if why := _needs_time(screen):
         return why
-    return None if screen.app.known_moments else "there is no finding with a time"
+    return None if screen.app.known_moments else "no finding has a start time"
 
 
 def _needs_job(screen: ConsoleScreen) -> str | None:
@@ -38,15 +38,15 @@ def _needs_job(screen: ConsoleScreen) -> str | None:
         return None  # the way to the nodes, once more
     if why := needs_world(screen):
         return why
-    return None if state.live else "this is a recording; there are no nodes to ask"
+    return None if state.live else "this is a recording, so there are no nodes to query"
 
 
 def _needs_something_to_copy(screen: ConsoleScreen) -> str | None:
-    return None if screen.copies() else "there is nothing here to copy"
+    return None if screen.copies() else "there is nothing to copy here"
 
 
 def _needs_cause_to_go_back(screen: ConsoleScreen) -> str | None:
-    return None if screen.app.can_go_back else "this is where you began; ctrl+q quits"
+    return None if screen.app.can_go_back else "there is nothing to go back to; ctrl+q quits"
 
 
 ACTIONS: tuple[ActionEntry[ConsoleScreen], ...] = (
@@ -54,42 +54,42 @@ ACTIONS: tuple[ActionEntry[ConsoleScreen], ...] = (
     ActionEntry("go_to", "colon", "Go to", "Go to a node, rank, rule, communicator or time.",
                 needs_world, bar=True),
     ActionEntry("filter", "slash", "Filter", "Show only what matches a text.", bar=True),
-    ActionEntry("faults", "f", "Faults", "Show only what is at fault, or all again.",
+    ActionEntry("faults", "f", "Faults", "Show only what is at fault, or everything again.",
                 needs_world, bar=True),
     ActionEntry("pause", "space", "Pause/play",
-                "Stop at this moment, or play on from it (from the start, at the end).",
+                "Pause at this moment, or play from here (from the start if at the end).",
                 _needs_time, bar=True),
     ActionEntry("step_back", "left_square_bracket", "Back in time",
-                "Go a step back in time; a sixtieth of what there is.", _needs_time),
-    ActionEntry("step_on", "right_square_bracket", "On in time", "Go a step on in time.",
+                "Go back in time by one step, 1/60 of the recorded time.", _needs_time),
+    ActionEntry("step_on", "right_square_bracket", "Forward", "Go forward in time by one step.",
                 _needs_past),
-    ActionEntry("stride_back", "left_curly_bracket", "Far back", "Go ten steps back in time.",
+    ActionEntry("stride_back", "left_curly_bracket", "Ten back", "Go back in time by ten steps.",
                 _needs_time),
-    ActionEntry("stride_on", "right_curly_bracket", "Far on", "Go ten steps on in time.",
-                _needs_past),
-    ActionEntry("next_finding", "n", "Next finding", "Go to when the next finding began.",
+    ActionEntry("stride_on", "right_curly_bracket", "Ten forward",
+                "Go forward in time by ten steps.", _needs_past),
+    ActionEntry("next_finding", "n", "Next finding", "Go to the start of the next finding.",
                 _needs_findings),
     ActionEntry("previous_finding", "N", "Previous finding",
-                "Go to when the finding before began.", _needs_findings),
-    ActionEntry("slower", "less_than_sign", "Slower", "Play at a lower speed.", _needs_time),
-    ActionEntry("faster", "greater_than_sign", "Faster", "Play at a higher speed.", _needs_time),
+                "Go to the start of the previous finding.", _needs_findings),
+    ActionEntry("slower", "less_than_sign", "Slower", "Play slower.", _needs_time),
+    ActionEntry("faster", "greater_than_sign", "Faster", "Play faster.", _needs_time),
     ActionEntry("follow", "full_stop", "To the end",
-                "Follow the end of the evidence again, which of a running job is now.",
+                "Follow the end of the evidence again (the present, for a running job).",
                 _needs_past),
-    ActionEntry("copy", "y", "Copy", "Copy what the cursor is on: text, Markdown or command.",
+    ActionEntry("copy", "y", "Copy", "Copy what is under the cursor: text, Markdown or command.",
                 _needs_something_to_copy, bar=True),
-    ActionEntry("save", "s", "Save", "Save the whole evidence to a file that `oncall open` reads.",
+    ActionEntry("save", "s", "Save", "Save all evidence to a file for `oncall open`.",
                 needs_world, bar=True),
-    ActionEntry("gather", "R", "Gather again", "Ask the nodes again, now.", _needs_job),
+    ActionEntry("gather", "R", "Gather again", "Query the nodes again now.", _needs_job),
     ActionEntry("mark", "m", "Note", "Write a note about this moment.", needs_world),
     ActionEntry("export", "x", "Export",
-                "Write the report in Markdown, with notes, and the evidence beside it.",
+                "Write the report as Markdown with your notes, and the evidence next to it.",
                 needs_world),
-    ActionEntry("theme", "T", "Theme", "Change the colours: dark, light, high contrast ..."),
-    ActionEntry("back", "escape", "Back", "Leave what was opened last.",
+    ActionEntry("theme", "T", "Theme", "Switch the colour theme: dark, light, high contrast ..."),
+    ActionEntry("back", "escape", "Back", "Close what you opened last.",
                 _needs_cause_to_go_back),
     ActionEntry("palette", "ctrl+p", "All actions", "Find an action by name."),
-    ActionEntry("quit", "ctrl+q", "Quit", "Leave, at once.", bar=True),
+    ActionEntry("quit", "ctrl+q", "Quit", "Quit immediately.", bar=True),
     *(
         ActionEntry[ConsoleScreen](f"show_{entry.id}", entry.key, entry.title, entry.shows)
         for entry in SCREENS

@@ -101,7 +101,7 @@ class Asking:
     def refused(self, message: Refused) -> None:
         """Something failed, whoever had asked."""
         app, question = self._app, message.question
-        kind = "this is a bug: " + type(message.error).__name__ + ": " if message.bug else ""
+        kind = "internal error: " + type(message.error).__name__ + ": " if message.bug else ""
         text = f"{kind}{message.error}"
         app.write_log(f"{question.label or question.group}: {text}", problem=True)
         if question.to is not app or question.group not in {"open", "jobs", "world"}:
@@ -120,14 +120,14 @@ class Asking:
         if wanted is not None:
             self.open_job(wanted)
         elif not jobs:
-            # Why there is none is told by who tries to read one.
+            # Reading one raises the error that says why there is none.
             self.ask(Question("world", lambda session: session.world(), app, "reading"))
 
     def _world_arrived(self, world: World) -> None:
         app = self._app
         first = app.state.world is None
         if app.state.problem:
-            app.write_log("the evidence is read again")
+            app.write_log("the evidence can be read again")
         self.world_at_s = app.clock()
         began = (one.at_ns for one in world.diagnosis.findings)
         app.known_moments.update(at_ns for at_ns in began if at_ns is not None)

@@ -15,7 +15,7 @@ KINDS = {
     "rank": "a rank by number, `:rank 137`",
     "rule": "a rulebook or verdict, `:rule H1`",
     "comm": "a communicator by hash, `:comm 0x1f2e`",
-    "iteration": "an iteration of the training, `:iteration 41`",
+    "iteration": "a training iteration, `:iteration 41`",
     "finding": "a finding, `:finding F1`",
     "time": "an instant in UTC, `:time 03:10:00`",
     "job": "a job, `:job llama-70b`",
@@ -49,7 +49,7 @@ def parse_target(text: str, day_ns: int | None = None) -> Target:
     if kind not in KINDS:
         near = difflib.get_close_matches(kind, KINDS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(KINDS)}"
-        raise UsageError(f"`{kind}` is nothing to go to; {hint}")
+        raise UsageError(f"cannot go to `{kind}`; {hint}")
     if not rest:
         raise UsageError(f"which {kind}? It takes {KINDS[kind]}")
     match kind:
@@ -100,10 +100,10 @@ def parse_time_ns(text: str, day_ns: int | None) -> int:
     """
     if found := _CLOCK.fullmatch(text):
         if day_ns is None:
-            raise UsageError("a time of day needs evidence that tells the day; give the date too")
+            raise UsageError("a time of day needs evidence with a date; give the date too")
         hours, minutes, seconds = int(found[1]), int(found[2]), float(found[3] or 0)
         if hours > 23 or minutes > 59 or seconds >= 60:
-            raise UsageError(f"`{text}` is no time of day")
+            raise UsageError(f"`{text}` is not a time of day")
         end = datetime.fromtimestamp(day_ns / NS_PER_S, UTC)
         midnight = end.replace(hour=0, minute=0, second=0, microsecond=0)
         at = midnight + timedelta(hours=hours, minutes=minutes, seconds=seconds)
@@ -114,7 +114,7 @@ def parse_time_ns(text: str, day_ns: int | None) -> int:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"`{text}` is no time; write 03:10, 03:10:00 or 2026-11-20T03:10"
+            f"`{text}` is not a time; write 03:10, 03:10:00 or 2026-11-20T03:10"
         ) from None
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return int(at.timestamp() * 1000) * 10**6

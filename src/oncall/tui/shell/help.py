@@ -61,8 +61,8 @@ def help_parts(screen: ConsoleScreen) -> Iterator[Text | Table]:
     yield Text("\nRanks", "bold")
     yield _legend(screen)
     yield Text(
-        "\nArrows or h j k l move, g and G go to the ends, enter opens, tab changes the pane.\n"
-        "The words in brackets are ids: keys are remapped by them under [keys] in config.toml.",
+        "\nArrows or h j k l move, g and G go to the ends, enter opens, tab switches panes.\n"
+        "Words in brackets are action ids; use them to remap keys under [keys] in config.toml.",
     )
 
 

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 def problem_of_target(text: str, *suffixes: str) -> str | None:
     """Why files of that name and these suffixes cannot be written; nothing is overwritten."""
     if not text.strip():
-        return "a name is wanted"
+        return "enter a name"
     base = Path(text).expanduser()
     if not base.parent.is_dir():
-        return f"there is no folder {base.parent}"
+        return f"folder {base.parent} does not exist"
     if not os.access(base.parent, os.W_OK):
-        return f"the folder {base.parent} cannot be written"
+        return f"folder {base.parent} is not writable"
     for suffix in suffixes:
         if (path := with_suffix(text, suffix)).exists():
-            return f"{path} is there already; choose another name"
+            return f"{path} already exists; choose another name"
     return None
 
 
@@ -67,7 +67,7 @@ class Keeping:
             Prompt(
                 "save to",
                 f"{self._proposed()}.oncall",
-                hint="The whole evidence, for `oncall open` and `oncall diagnose`.",
+                hint="All evidence, for `oncall open` and `oncall diagnose`.",
                 problem_of=lambda text: problem_of_target(text, ".oncall"),
             ),
             left,
@@ -112,7 +112,7 @@ class Keeping:
             self._app.tell(str(error))
             return
         self._app.write_log(f"note: {text}")
-        self._app.tell(f"noted in {path}")
+        self._app.tell(f"note saved in {path}")
 
     def action_export(self) -> AwaitMount:
         def left(text: str | None) -> None:
@@ -123,7 +123,7 @@ class Keeping:
             Prompt(
                 "export as",
                 self._proposed(),
-                hint="NAME.md with story, notes and coverage, NAME.svg of this screen, NAME.oncall",
+                hint="NAME.md with the report and notes, NAME.svg of this screen, NAME.oncall",
                 problem_of=lambda text: problem_of_target(text, ".md", ".svg", ".oncall"),
             ),
             left,

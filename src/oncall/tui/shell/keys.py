@@ -104,7 +104,7 @@ def _clashes(
                 shared = sorted(keys[entry.id] & keys[other.id])
                 if shared and other is not entry and other.id not in found:
                     key = key_phrase(shared[0])
-                    clash = f"{key} is {other.title} ({other.id}) on {title}; only one gets it"
+                    clash = f"{key} is already {other.title} ({other.id}) on {title}"
                     found.setdefault(entry.id, clash)
     return found
 
@@ -120,7 +120,7 @@ def _why_not(action: str, key: Any, names: Sequence[str]) -> str | None:
     if action not in names:
         near = difflib.get_close_matches(action, names, n=1)
         hint = f"did you mean {near[0]}?" if near else "`?` in the console lists them"
-        return f" is no action; {hint}"
+        return f": unknown action; {hint}"
     if not isinstance(key, str) or not key.strip():
-        return ': a key such as "ctrl+s" is wanted'
+        return ': expected a key such as "ctrl+s"'
     return None

@@ -35,7 +35,8 @@ class Looking:
             self._app.change(filter=text.strip())
 
         return self._app.push_screen(
-            Prompt("/", before, placeholder="only what holds this text", changed=changed), left
+            Prompt("/", before, placeholder="only what contains this text", changed=changed),
+            left,
         )
 
     def action_faults(self) -> None:
@@ -58,7 +59,7 @@ class Looking:
         except UsageError as error:
             return str(error)
         if target.kind == "time":
-            return None if self._app.state.cursor.movable else "this evidence tells no time"
+            return None if self._app.state.cursor.movable else "the evidence has no timestamps"
         if not any(target.kind in entry.goes_to for entry in SCREENS):
             return f"no screen shows a {target.kind}"
         return None

@@ -58,7 +58,7 @@ class Answered(Message, bubble=False):
 
 
 class Refused(Message, bubble=False):
-    """A question that could not be answered. `bug`: the error is nobody's but ours."""
+    """A question that could not be answered. `bug`: the error is an internal one."""
 
     def __init__(self, question: Question, error: Exception, bug: bool = False) -> None:
         super().__init__()

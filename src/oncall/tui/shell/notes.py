@@ -43,13 +43,13 @@ def read_notes(path: Path) -> tuple[Note, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(str(path), f"the notes cannot be read: {error}") from None
+        raise BadInput(str(path), f"cannot read the notes: {error}") from None
     notes = []
     for number, line in enumerate(lines, 1):
         try:
             notes.append(Note(**json.loads(line)))
         except (ValueError, TypeError):
-            raise BadInput(f"{path}:{number}", "is no note") from None
+            raise BadInput(f"{path}:{number}", "not a note") from None
     return tuple(notes)
 
 
@@ -60,7 +60,7 @@ def add_note(path: Path, note: Note) -> None:
         with path.open("a") as file:
             file.write(json.dumps(asdict(note)) + "\n")
     except OSError as error:
-        raise BadInput(str(path), f"the note cannot be written: {error.strerror}") from None
+        raise BadInput(str(path), f"cannot write the note: {error.strerror}") from None
 
 
 def to_markdown(notes: Sequence[Note]) -> str:

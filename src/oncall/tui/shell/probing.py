@@ -50,7 +50,8 @@ class ProbeScreen(Overlay):
     def _say_progress(self) -> None:
         far = self.app.session.progress("probes")
         self._say(
-            f"They and some others ping one another, now. {far}".rstrip(), "esc stops the probe"
+            f"These and a few other nodes are pinging each other. {far}".rstrip(),
+            "esc stops the probe",
         )
 
     def _say(self, text: str, keys: str) -> None:
@@ -66,12 +67,12 @@ class ProbeScreen(Overlay):
         self._end(str(message.value))
 
     def on_refused(self, message: Refused) -> None:
-        self._end(f"Nothing was measured: {message.error}")
+        self._end(f"No measurement: {message.error}")
 
     def action_copy(self) -> None:
         if self._told is not None:
             self.app.copy_to_clipboard(self._told)
-            self.app.tell("copied what was measured")
+            self.app.tell("copied the measurement")
 
     def action_leave(self) -> None:
         if self._told is None:

@@ -24,7 +24,7 @@ SCREENS: tuple[ScreenEntry, ...] = (
         "Jobs",
         "0",
         "oncall.tui.screens.jobs.screen:JobsScreen",
-        "The jobs found on the fleet or in the recording, and what is wrong with the way to it.",
+        "The jobs found on the fleet or in the recording, and problems reaching them.",
         ("job",),
     ),
     ScreenEntry(
@@ -32,7 +32,7 @@ SCREENS: tuple[ScreenEntry, ...] = (
         "Incident",
         "1",
         "oncall.tui.screens.incident.screen:IncidentScreen",
-        "What is wrong, who it is, why that is believed step by step, and what to do next.",
+        "What is wrong, the culprit, the reasoning step by step, and what to do next.",
         ("finding", "rule"),
     ),
     ScreenEntry(
@@ -40,7 +40,7 @@ SCREENS: tuple[ScreenEntry, ...] = (
         "Fleet",
         "2",
         "oncall.tui.screens.fleet.screen:FleetScreen",
-        "Every rank as a cell, by what it does, and the card of the one under the cursor.",
+        "Every rank as a cell showing its state, and details of the rank under the cursor.",
         ("rank", "node"),
     ),
     ScreenEntry(
@@ -48,7 +48,7 @@ SCREENS: tuple[ScreenEntry, ...] = (
         "Comms",
         "3",
         "oncall.tui.screens.communicators.screen:CommunicatorsScreen",
-        "Communicators, the worst first: who entered each round, who waits for whom.",
+        "Communicators, worst first: which ranks entered each round, and which wait for which.",
         ("comm",),
     ),
     ScreenEntry(
@@ -56,14 +56,14 @@ SCREENS: tuple[ScreenEntry, ...] = (
         "Rates",
         "4",
         "oncall.tui.screens.rates.screen:RatesScreen",
-        "Rates of ranks and NICs over time, suspects first, against what is usual for them.",
+        "Rates of ranks and NICs over time against their baseline, suspects first.",
     ),
     ScreenEntry(
         "rules",
         "Rules",
         "5",
         "oncall.tui.screens.rules.screen:RulesScreen",
-        "The rulebooks with what came of each, and an editor that tries a change before saving.",
+        "The rulebooks and their results, and an editor that tries a change before you save it.",
         ("rule",),
     ),
     ScreenEntry(
@@ -79,14 +79,14 @@ SCREENS: tuple[ScreenEntry, ...] = (
         "Network",
         "7",
         "oncall.tui.screens.network.screen:NetworkScreen",
-        "One collective's steps, what held up a late one in the network, and whose flows did.",
+        "The steps of one collective, and which ports and flows in the network delayed them.",
     ),
     ScreenEntry(
         "log",
         "Log",
         "9",
         "oncall.tui.screens.log:LogScreen",
-        "What happened in this console: worlds that came, questions that failed, and why.",
+        "The log of this console: evidence updates, failed queries, and why they failed.",
     ),
 )
 

@@ -55,7 +55,7 @@ class ConsoleScreen(Screen[None]):
 
     def go_to(self, target: Target) -> str | None:  # noqa: ARG002
         """Put the cursor on it (its kind is in the entry's `goes_to`); returns why not."""
-        return "this screen does not show that"
+        return "this screen cannot show that"
 
     def copies(self) -> Sequence[Copy]:
         """What can be copied of where the cursor is, the usual first."""

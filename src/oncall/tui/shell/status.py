@@ -24,7 +24,7 @@ _ALWAYS = frozenset({"help", "quit"})  # in the line of keys, however narrow
 
 
 class _Line(LiteralText):
-    """One line that is told the state."""
+    """One line, drawn from the state."""
 
     def __init__(self, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -82,7 +82,7 @@ class TitleLine(_Line):
 
     def line(self, state: State) -> Text:
         """Where there is little room, in this order: other screens lose their names, the line the
-        program's, the title its beginning, and of what is seen only the silence is said."""
+        program's, the title its beginning, and of the coverage only the ranks without data."""
         muted = self._style("muted")
         program = Text.assemble((" oncall ", self._style("primary", bold=True)))
         title = Text(f" {phrases.title_phrase(state)}  ")

@@ -126,7 +126,7 @@ class Timekeeping:
             self._gather()
 
     def _tell_speed(self) -> None:
-        self._app.tell(f"plays at {self._app.state.cursor.speed:g} times the speed")
+        self._app.tell(f"playing at {self._app.state.cursor.speed:g}x speed")
 
     def _to_finding(self, way: int) -> None:
         """To the next or the previous moment at which a finding began."""
@@ -135,7 +135,7 @@ class Timekeeping:
         moments = sorted(self._app.known_moments)
         there = [at_ns for at_ns in moments if here_ns is None or (at_ns - here_ns) * way > 0]
         if not there:
-            self._app.tell("there is no finding after this" if way > 0 else "none before this")
+            self._app.tell("no later finding" if way > 0 else "no earlier finding")
             return
         self.jump(there[0] if way > 0 else there[-1])
-        self._app.tell("a finding began here; ] goes on to when it can be told")
+        self._app.tell("a finding began here; ] goes forward to when it was detectable")

@@ -101,7 +101,7 @@ class Choice(_Question):
             text.append(key, "bold")
             text.append(f" {short(title)}   ")
         text.append("esc", "bold")
-        text.append(" leave it")
+        text.append(" cancel")
         with Vertical(id="prompt"):
             yield LiteralText(text)
 

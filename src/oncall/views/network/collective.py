@@ -50,7 +50,7 @@ class NetworkView:
 
 @dataclass(frozen=True)
 class StepView:
-    """What the switches tell of a step. `why_not`: why they tell nothing."""
+    """What the switches reported about a step. `why_not`: why there is no data."""
 
     step: Step
     topology: Topology | None
@@ -98,9 +98,9 @@ def step_view(incident: Incident, collective: Collective, step: Step) -> StepVie
 
 def _in_time(step: Step) -> str:
     if step.expected_ns is None:
-        return "nothing tells how long this step should take"
+        return "the expected time of this step is unknown"
     due = format_duration(step.expected_ns)
-    return f"this step took as long as expected ({due}): the network did not hold it up"
+    return f"this step took the expected time ({due}); the network did not delay it"
 
 
 def _latencies(incident: Incident) -> tuple[NodeLatency, ...]:

@@ -90,7 +90,7 @@ class Provenance:
 
 def reached(starts: Iterable[str], edges: Iterable[PortEdge]) -> list[str]:
     """The ports on the way from `starts`, each before those it waits for as far as there is no
-    circle."""
+    cycle."""
     after: dict[str, list[str]] = defaultdict(list)
     for edge in edges:
         after[edge.port].append(edge.after)
@@ -100,7 +100,7 @@ def reached(starts: Iterable[str], edges: Iterable[PortEdge]) -> list[str]:
         if port not in seen:
             seen[port] = after[port]
             front += after[port]
-    return [port for circle in reversed(components(seen)) for port in circle]
+    return [port for cycle in reversed(components(seen)) for port in cycle]
 
 
 RELATIONS = (
@@ -292,8 +292,8 @@ def why_unseen(incident: Incident, collective: Collective, step: Step) -> str | 
     number = late_step_id(incident, collective, step)
     if number is None:
         return (
-            "not followed into the network: only the worst late steps are, of the collectives "
-            "that lost most"
+            "only the worst late steps of the collectives with the most lost time are traced into "
+            "the network"
         )
     ((roots, ports),) = incident.con.execute(
         "SELECT (SELECT count(*) FROM network_roots WHERE id = $id), "
@@ -311,8 +311,8 @@ def why_unseen(incident: Incident, collective: Collective, step: Step) -> str | 
         where = f"from upstream of ToR port {clean(port)}" if port else "by its switch"
         return (
             f"NIC {clean(nic)} of {clean(node)} was paused {where} ({frames:,} frames); "
-            "switch data would decide"
+            "the cause needs switch data"
         )
     if not ports:
-        return "no switch and no NIC reported of this time; switch data would tell what held it up"
-    return "no port on its way had a queue or was paused, as far as switches reported"
+        return "no switch or NIC data from this time; switch data would show what delayed this step"
+    return "no switch reported a queue or a pause on the path of this step"

@@ -114,14 +114,14 @@ def topology(
 
 
 def _notes(incident: Incident, collective: Collective, root: Root) -> Iterator[str]:
-    """Flows that go round in a circle through the root, and links beside it that are idle."""
+    """Flows in a forwarding loop through the root, and links beside it that are idle."""
     incident.provide(("looping_flows", "parallel_ports"))
     loops = incident.con.execute(
         "SELECT name, way FROM looping_flows WHERE list_contains(ports, ?) ORDER BY flow LIMIT 2",
         [root.label],
     ).fetchall()
     for name, way in loops:
-        yield f"{clean(name)} goes round in a circle there: {clean(way)}"
+        yield f"{clean(name)} is in a forwarding loop there: {clean(way)}"
     beside = incident.con.execute(
         f"""
         SELECT label, max(packets)::BIGINT, max(busy_packets)::BIGINT FROM parallel_ports
@@ -131,11 +131,11 @@ def _notes(incident: Incident, collective: Collective, root: Root) -> Iterator[s
         [*collective.key, root.label],
     ).fetchall()
     for name, packets, busy in beside:
-        yield f"{clean(name)} leads there as well and sent {packets:,} packets, not {busy:,}"
+        yield f"{clean(name)} also leads there but sent {packets:,} packets, not {busy:,}"
 
 
 def _roots(incident: Incident, net: Network, number: int) -> tuple[Root, ...]:
-    """Where the waiting begins, what costs most first, each with the ports on the way."""
+    """Where the congestion starts, the most lost time first, each with the ports on the path."""
     rows = incident.con.execute(
         """SELECT kind, label, host, seen, lost_ns / sum(lost_ns) OVER (), spread
         FROM network_roots WHERE id = ? ORDER BY lost_ns DESC, label""",

@@ -168,12 +168,12 @@ def window(path: Sequence[Step], most: int) -> tuple[int, int]:
 
 
 NO_STEPS = (
-    "no step of a collective's flows is known here: host agents, switches beside the hooks' "
-    "traffic, or telemetry files tell them"
+    "no steps of collectives recorded; host agents, telemetry files, or the hooks together with "
+    "switch data record them"
 )
 PICTURE: Picture = "network"
 MOST_LANES = 16
-PATH_STEPS = 14  # of the path that are drawn to scale; a picture of more tells no step apart
+PATH_STEPS = 14  # of the path that are drawn to scale; in a picture of more, steps look alike
 _MOST_COLLECTIVES = 400
 _STEP = """w.src, w.dst, w.step, w.started_ns, w.ended_ns, w.over, w.expected_ns,
     coalesce(w.excess_ns, 0), coalesce(w.late, false), w.critical, w.waited_for, w.after_src,
@@ -231,7 +231,7 @@ def find_collective(
             )
             if part
         )
-        raise UsageError(f"no steps of a collective {named} are known here")
+        raise UsageError(f"no steps recorded for collective {named}")
     return max(found, key=lambda one: (one.lost_ns, one.took_ns))
 
 
@@ -252,7 +252,7 @@ def waiting_graph(
         ).fetchall()
     )
     if not path:
-        raise UsageError(f"no step of {collective.name} is known")
+        raise UsageError(f"no steps recorded for {collective.name}")
     first, last = window(path, PATH_STEPS)
     if len(path) <= PATH_STEPS:
         first, last = collective.started_ns, collective.started_ns + collective.took_ns

@@ -105,7 +105,7 @@ def _neighbours(incident: Incident, key: dict[str, Any]) -> Iterator[tuple[str, 
         ).fetchall()
         for task, micro_batch, stage, rank, kind, latency_ns in rows:
             if kind == "send":
-                way = f", sent within {format_duration(latency_ns)}" if latency_ns else ""
+                way = f", sent in {format_duration(latency_ns)}" if latency_ns else ""
                 yield says, f"{task} {micro_batch} on stage {stage}, rank {rank}{way}"
             else:
                 yield says, f"{task} {micro_batch} on the same rank"
@@ -123,12 +123,12 @@ def _group(incident: Incident, key: dict[str, Any]) -> Iterator[tuple[str, str]]
         key,
     ).fetchall()
     for rank, own_ns, late_ns, last_calls, calls in rows if len(rows) > 1 else ():
-        parts = [] if own_ns is None else [f"{format_duration(own_ns)} of its own"]
+        parts = [] if own_ns is None else [f"{format_duration(own_ns)} own time"]
         if late_ns and late_ns > 0:
             parts.append(f"{format_duration(late_ns)} late")
         if calls and last_calls is not None:
             parts.append(f"last in {last_calls} of {calls} calls")
-        yield "in its group", f"rank {rank}: {', '.join(parts) or 'nothing known'}"
+        yield "tensor group", f"rank {rank}: {', '.join(parts) or 'unknown'}"
 
 
 def _calls(incident: Incident, rank: int, box: Box) -> Table:

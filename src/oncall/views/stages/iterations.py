@@ -14,8 +14,8 @@ from oncall.evidence.incident import Incident
 from oncall.views.stages.timeline import COMPUTE, Box, Lane, Timeline
 
 NO_STAGES = (
-    "no iteration of a pipeline is known here: calls of NCCL with their communicators tell them, "
-    "or a trace that names its tasks"
+    "no pipeline iterations recorded; NCCL calls with their communicators, or a trace that names "
+    "its tasks, record them"
 )
 PICTURE: Picture = "timeline"
 MOST_LANES = 64
@@ -59,8 +59,8 @@ def iterations(incident: Incident) -> tuple[IterationLine, ...]:
 
 
 def worst_iteration(incident: Incident) -> int:
-    """One in which a task does not end, else the one that a stage cost most, which the story tells
-    of, else the slow one that lost most, else the last whole one.
+    """One in which a task does not end, else the one that lost most time to a stage (the one in
+    the finding), else the slow iteration that lost most, else the last whole one.
 
     Raises UsageError if none is known.
     """
@@ -97,8 +97,9 @@ def timeline(
     *,
     every_rank: bool = False,
 ) -> Timeline:
-    """One iteration; None: the worst. A lane a stage, told by the rank that decides it, or with
-    `every_rank` one a rank. `replicas`: which pipelines, None for the one that others wait for.
+    """One iteration; None: the worst. One lane per stage, shown by the rank that decides it,
+    or with `every_rank` one per rank. `replicas`: which pipelines, None for the one
+    that others wait for.
 
     Raises UsageError where the iteration or pipeline is not there.
     """
@@ -115,7 +116,7 @@ def timeline(
         ((first, last),) = incident.con.execute(
             "SELECT min(iteration), max(iteration) FROM training_iterations"
         ).fetchall()
-        raise UsageError(f"there is no iteration {iteration}; they are {first} to {last}")
+        raise UsageError(f"there is no iteration {iteration}; iterations are {first} to {last}")
     if replicas is None:
         worst = worst_replica(incident, iteration)
         replicas = [] if worst is None else [worst]

@@ -1,8 +1,8 @@
 """One training iteration as boxes on lanes: what the text, the SVG and the console draw.
 
-A lane is a rank, or a stage told by the rank that decides it; a box is one task on it. Instants are
-Unix ns on common time (relation `stage_work`); what is critical, and its slack, come from
-`stage_graph` (VenusTrace 3.3, Algorithm 3).
+A lane is a rank, or a stage shown by the rank that decides it; a box is one task on it.
+Instants are Unix ns on common time (relation `stage_work`); what is critical, and its slack, come
+from `stage_graph` (VenusTrace 3.3, Algorithm 3).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Timeline:
     left_out: int = 0  # lanes
     clock_error_ns: int | None = None
     cut_ns: int | None = None  # the instant up to which evidence goes, where it is not over
-    silent_ns: int | None = None  # for how long nothing has happened, where it stands still
+    silent_ns: int | None = None  # for how long nothing has happened, if it hangs
     whole_ns: tuple[int, int] | None = None  # of the timeline that these lanes were taken from
 
     @cached_property

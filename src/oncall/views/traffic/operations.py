@@ -15,9 +15,7 @@ from oncall.evidence.incident import Incident
 from oncall.views.traffic.rate_curves import Operation, OperationTraffic, Sender
 from oncall.views.traffic.traffic_map import TrafficMap
 
-NO_TRAFFIC = (
-    "there is no traffic in this evidence: the verbs hook, the profiler plugin or the DPA record it"
-)
+NO_TRAFFIC = "no traffic recorded; the verbs hook, the profiler plugin or the DPA record it"
 PICTURE: Picture = "traffic"
 _RELATIONS = ("rank_traffic", "traffic", "members", "flow_epochs", "flow_ends", "flow_comms")
 _CLOCK = """
@@ -119,7 +117,7 @@ def operation_traffic(
     ).fetchall()
     starts = [row[2] for row in rows if row[2] is not None]
     if not starts:
-        raise UsageError(f"nobody sent anything in {operation.op} {operation.turn}")
+        raise UsageError(f"no traffic in {operation.op} {operation.turn}")
     epoch_ns = max((row[7] for row in rows if row[7] is not None), default=32_000)
     ends = [row[3] for row in rows if row[3] is not None]
     is_open = any(row[3] is None for row in rows)

@@ -51,13 +51,13 @@ def _natural(label: str) -> list[tuple[int, str]]:
 def progress_phrase(one: CommunicatorSummary) -> str:
     """`1 behind, 14 wait 10 min in 14`."""
     if one.entered < 0 and not one.waiting:
-        return "no collective seen"
+        return "no collective recorded"
     parts = [f"{one.behind:,} behind"] if one.behind else []
     if one.waiting:
         verb = "waits" if one.waiting == 1 else "wait"
         long = f" {format_duration(one.longest_wait_ns)}" if one.longest_wait_ns >= 0 else ""
         parts.append(f"{one.waiting:,} {verb}{long}")
-    return ", ".join(parts) or "all together"
+    return ", ".join(parts) or "in step"
 
 
 def state_of(one: CommunicatorSummary) -> RankState:
@@ -107,7 +107,7 @@ def _badness(row: MemberRow, column: int | None) -> int:
 
 
 def told_column(view: CommunicatorView) -> int | None:
-    """The round that matters: the one a story speaks of, else the last; None without rounds."""
+    """The round that matters: the one a finding is about, else the last; None without rounds."""
     if not len(view.seqs):
         return None
     return column_of(view, view.told)
@@ -161,17 +161,17 @@ def round_lines(one: Round, members: int, remark: str = "") -> tuple[str, ...]:
     """A round in words: who has come, and how long it took at what rate."""
     counted = [f"{one.done:,} of {members:,} done"]
     if one.waiting:
-        counted.append(f"{ranks_phrase(one.waiting)} in it")
+        counted.append(f"{ranks_phrase(one.waiting)} waiting")
     if one.absent:
         counted.append(f"{ranks_phrase(one.absent)} not entered")
     if one.unknown:
-        counted.append(f"of {one.unknown:,} nothing is known")
+        counted.append(f"{one.unknown:,} unknown")
     payload = f" of {format_bytes(one.payload_bytes)}" if one.payload_bytes else ""
     lines = [f"{one.op} {one.seq}{payload}{remark}: {' · '.join(counted)}"]
     if one.longest_ns >= 0:
         rate = ""
         if one.payload_bytes and one.longest_ns:
-            rate = f" · {format_rate(one.payload_bytes * NS_PER_S / one.longest_ns)} a member"
+            rate = f" · {format_rate(one.payload_bytes * NS_PER_S / one.longest_ns)} per member"
         lines.append(
             f"took {format_duration(one.shortest_ns)} to {format_duration(one.longest_ns)} "
             f"(rank {one.longest}), median {format_duration(one.median_ns)}{rate}"
@@ -191,7 +191,7 @@ def durations(view: CommunicatorView) -> npt.NDArray[np.float64]:
 
 
 def stands(world: World, rank: int) -> tuple[int, int]:
-    """The communicator a rank stands in and the operation; (0, -1): in none that was seen."""
+    """The communicator and operation a rank is blocked in; (0, -1): none known."""
     found = np.flatnonzero(world.ranks.rank == rank)
     if not len(found):
         return 0, -1
@@ -199,7 +199,7 @@ def stands(world: World, rank: int) -> tuple[int, int]:
 
 
 def elsewhere(world: World, comm: int, ranks: Sequence[int]) -> tuple[int, int] | None:
-    """The first of `ranks` that stands in another communicator, and which: (rank, comm)."""
+    """The first of `ranks` that is blocked in another communicator, and which: (rank, comm)."""
     wanted = np.isin(world.ranks.rank, np.asarray(ranks, dtype=np.int64))
     found = np.flatnonzero(wanted & (world.ranks.comm != comm) & (world.ranks.comm != 0))
     if not len(found):
@@ -208,13 +208,13 @@ def elsewhere(world: World, comm: int, ranks: Sequence[int]) -> tuple[int, int] 
 
 
 def where_phrase(world: World, comm: int, row: MemberRow) -> str:
-    """Where the members of a row stand now, as far as that is known."""
+    """What the members of a row are blocked in now, as far as that is known."""
     if (other := elsewhere(world, comm, row.ranks)) is not None:
         rank, there = other
         label = next((one.label for one in world.communicators if one.comm == there), hex(there))
         seq = stands(world, rank)[1]
         operation = f"operation {seq} of " if seq >= 0 else ""
-        return f"rank {rank} stands in {operation}{label}"
+        return f"rank {rank} is blocked in {operation}{label}"
     held = np.isin(world.ranks.rank, np.asarray(row.ranks, dtype=np.int64))
     state = int(world.ranks.state[held].max()) if held.any() else int(RankState.SILENT)
     return f"{row.label}: {STATES[state].says}"
@@ -241,7 +241,7 @@ def axis(view: CommunicatorView, first: int, last: int, column: int) -> str:
 
 
 def shown_states(row: MemberRow, told: int | None) -> list[int]:
-    """RankState of a row's cells; who waits in the round a story tells of, hangs."""
+    """RankState of a row's cells; who waits in the round a finding is about is hung."""
     states: list[int] = CELLS[row.state].tolist()
     if told is not None and states[told] == RankState.WAITING:
         states[told] = RankState.HUNG

@@ -29,12 +29,12 @@ class RoundGrid(LineList[MemberRow]):
     """Rounds are columns, the newest at the right; the cursor is on a row and a column."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "cursor_left", "Round before", id="rounds.left", show=False),
-        Binding("right,l", "cursor_right", "Round after", id="rounds.right", show=False),
+        Binding("left,h", "cursor_left", "Previous round", id="rounds.left", show=False),
+        Binding("right,l", "cursor_right", "Next round", id="rounds.right", show=False),
     ]
     HELP = """\
-Members against the last rounds, the newest at the right; those who did alike share a row. \
-▼ marks the round that a story speaks of."""
+Members (rows) by the last rounds (columns), newest at the right. Members with equal states share \
+a row. ▼ marks the round that the finding is about."""
 
     class Pointed(Message):
         """The cursor came to another round."""
@@ -89,7 +89,7 @@ Members against the last rounds, the newest at the right; those who did alike sh
     def draw(self, row: MemberRow, width: int) -> Iterable[tuple[str, Style]]:  # noqa: ARG002
         yield padded(cut(row.label, LABEL - 2), LABEL - 1), Style()
         if self._view is None or not len(self._view.seqs):
-            yield "no round was recorded", Style(dim=True)
+            yield "no rounds recorded", Style(dim=True)
             return
         first, last = self.rounds_shown
         told = model.told_column(self._view) if self._view.told is not None else None
@@ -140,7 +140,7 @@ class RoundHeader(LiteralText):
         )
         muted = theme_style(self.app, "muted")
         text = Text(no_wrap=True, overflow="crop")
-        text.append(f" took, of {format_duration(top * NS_PER_S)}".ljust(LABEL), muted)
+        text.append(f" took, max {format_duration(top * NS_PER_S)}".ljust(LABEL), muted)
         text.append(glyphs + "\n", theme_style(self.app, "primary"))
         text.append(" operation".ljust(LABEL), muted)
         text.append(model.axis(view, first, last, grid.column), muted)

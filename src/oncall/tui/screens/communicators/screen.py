@@ -39,7 +39,7 @@ class CommunicatorList(LineList[CommunicatorSummary]):
     """One line of each: how bad it stands, its label, how far it has come, who waits."""
 
     HELP = """\
-Communicators: first those that findings speak of, then those whose members wait longest."""
+Communicators: first those named in findings, then those whose members have waited longest."""
 
     def key(self, row: CommunicatorSummary) -> int:
         return row.comm
@@ -63,7 +63,7 @@ def _needs_communicator(screen: ConsoleScreen) -> str | None:
     if why := needs_world(screen):
         return why
     shown = screen.query_one(CommunicatorList).row is not None
-    return None if shown else "no communicator was seen"
+    return None if shown else "no communicators recorded"
 
 
 def _needs_waiter(screen: CommunicatorsScreen) -> str | None:
@@ -71,7 +71,7 @@ def _needs_waiter(screen: CommunicatorsScreen) -> str | None:
         return why
     if screen.awaited() is not None:
         return None
-    return "none of these ranks stands in another communicator, as far as was seen"
+    return "no rank of this row is known to be blocked in another communicator"
 
 
 def _needs_traffic(screen: ConsoleScreen) -> str | None:
@@ -95,13 +95,13 @@ class CommunicatorsScreen(ConsoleScreen):
     """
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
         ActionEntry("communicators.follow", "enter", "Follow",
-                    "Go to the communicator in which a rank of this row stands.",
+                    "Go to the communicator that a rank of this row is blocked in.",
                     _needs_waiter, bar=True),
         ActionEntry("communicators.return", "backspace", "Return",
-                    "Go back to the communicator that was followed from.",
+                    "Go back to the communicator you followed from.",
                     lambda screen: _why_no_return(screen)),
         ActionEntry("communicators.fold", "v", "Fold",
-                    "Show a row for each member, or one for all who did alike.",
+                    "Show one row per member, or one row for members with equal states.",
                     _needs_communicator, bar=True),
         ActionEntry("communicators.rank", "r", "Rank", "Show the row's first rank in the fleet.",
                     _needs_communicator, bar=True),
@@ -137,7 +137,7 @@ class CommunicatorsScreen(ConsoleScreen):
         rows = model.chosen(world.communicators, state.filter, state.faults_only)
         self.query_one(CommunicatorList).show(rows)
         if not rows:
-            fits = "none fits the filter" if world.communicators else "none was seen"
+            fits = "none matches the filter" if world.communicators else "none recorded"
             self.query_one("#round", LiteralText).update(f"Communicators: {fits}")
         if before is None or before.world is not world:
             self._ask_view()
@@ -184,7 +184,7 @@ class CommunicatorsScreen(ConsoleScreen):
         muted, heading = theme_style(self.app, "muted"), theme_style(self.app, "primary", bold=True)
         text = Text()
         if len(view.seqs):
-            told = " (the story speaks of it)" if view.seqs[grid.column] == view.told else ""
+            told = " (the finding is about this one)" if view.seqs[grid.column] == view.told else ""
             first, *others = model.round_lines(
                 model.round_at(view, grid.column), len(view.ranks), told
             )
@@ -192,7 +192,7 @@ class CommunicatorsScreen(ConsoleScreen):
             text.append("".join(f"{line}\n" for line in others))
         text.append(model.where_phrase(world, view.summary.comm, row) + "\n", muted)
         if view.waits:
-            text.append("\nWho waits for whom\n", heading)
+            text.append("\nWaits\n", heading)
             text.append("\n".join(clean(wait) for wait in view.waits))
         self.query_one("#round", LiteralText).update(text)
 
@@ -223,7 +223,7 @@ class CommunicatorsScreen(ConsoleScreen):
     def go_to(self, target: Target) -> str | None:
         if self.query_one(CommunicatorList).go_to(target.value):
             return None
-        return "it is filtered out, or this job has no such communicator"
+        return "the filter hides it, or this job has no such communicator"
 
     def copies(self) -> tuple[Copy, ...]:
         row, grid = self.query_one(CommunicatorList).row, self.query_one(RoundGrid)
@@ -262,7 +262,7 @@ class CommunicatorsScreen(ConsoleScreen):
             if self.query_one(CommunicatorList).go_to(there):
                 self._came_from.append(here.comm)
             else:
-                self.tell("that communicator is filtered out")
+                self.tell("the filter hides that communicator")
 
     def action_return(self) -> None:
         self.query_one(CommunicatorList).go_to(self._came_from.pop())
@@ -283,4 +283,4 @@ class CommunicatorsScreen(ConsoleScreen):
 
 
 def _why_no_return(screen: CommunicatorsScreen) -> str | None:
-    return None if screen.came_from else "nothing was followed"
+    return None if screen.came_from else "you have not followed a rank here"

@@ -51,13 +51,13 @@ def groupings(ranks: Ranks) -> dict[str, str]:
     racks = any(rack_of(node) for node in set(ranks.node))
     sample = next((node for node in ranks.node if node), "")
     why_no_rack = (
-        "" if racks else f"host names such as {short(sample)} do not tell the rack" if sample else
-        "no host is known by name"
+        "" if racks else f"host names such as {short(sample)} do not contain a rack" if sample else
+        "no host names are known"
     )  # fmt: skip
-    why_no_stage = "" if "pp" in ranks.groups else "no pipeline-parallel communicator was seen"
+    why_no_stage = "" if "pp" in ranks.groups else "no pipeline-parallel communicator was recorded"
     found = {"node": "", "rack": why_no_rack, "stage": why_no_stage}
     found |= {
-        role: "" if role in ranks.groups else f"no {role} communicator was seen"
+        role: "" if role in ranks.groups else f"no {role} communicator was recorded"
         for role in dict.fromkeys(("tp", "dp", "pp", *ranks.groups))
     }
     return found
@@ -156,7 +156,7 @@ def _fits(ranks: Ranks, term: str) -> Mask:
         number = stages(ranks) if role[1] == "stage" else ranks.groups[role[1]]
         return np.equal(number, int(role[2]))
     if role and role[1] in ("tp", "dp", "pp", "ep", "cp"):
-        raise UsageError(f"no {role[1]} communicator was seen in this job")
+        raise UsageError(f"no {role[1]} communicator was recorded in this job")
     node = np.array([term in one.lower() for one in ranks.node], dtype=np.bool_)
     return node | np.array([term in one.lower() for one in ranks.nic], dtype=np.bool_)
 

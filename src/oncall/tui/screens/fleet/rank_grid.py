@@ -43,9 +43,9 @@ class RankGrid(ScrollView, can_focus=True):
 
     BINDINGS = cursor_bindings(sideways=True)
     HELP = """\
-Every rank of the job is one cell: a letter and a colour say what it does. The cursor begins on \
-the first that is at fault; w and b jump between those, f leaves only them, v groups by node, \
-rack, stage or parallel group. / takes 0-7, gpu01, late, tp3, stage:1; several narrow more."""
+Each cell is a rank; its letter and colour show its state. The cursor starts on the first rank at \
+fault; w and b jump between these, f hides all others, v groups by node, rack, stage or parallel \
+group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further."""
     DEFAULT_CSS = "RankGrid { height: 1fr; width: 1fr; scrollbar-size-vertical: 1; }"
 
     class Moved(Message):
@@ -295,7 +295,7 @@ def _extents(layout: Layout, places: Ints) -> list[tuple[int, int, int]]:
 
 
 def _same_places(before: Ranks, now: Ranks) -> bool:
-    """Whether every rank stands where it stood, whatever it does there."""
+    """Whether every rank is still on the same node and GPU, in whatever state."""
     return (
         np.array_equal(before.rank, now.rank)
         and np.array_equal(before.gpu, now.gpu)

@@ -50,14 +50,14 @@ def _needs_node(screen: FleetScreen) -> str | None:
         return why
     world, node = screen.state.world, screen.node()
     if world is None or not node:
-        return "the node of this rank is not known"
+        return "the node of this rank is unknown"
     return why_not_probed(world, screen.state.live, (node,))
 
 
 def _needs_operation(screen: FleetScreen) -> str | None:
     if why := _needs_rank(screen):
         return why
-    return None if screen.stands_in() else "this rank stands in no operation that was seen"
+    return None if screen.stands_in() else "this rank is not blocked in any recorded operation"
 
 
 class FleetScreen(ConsoleScreen):
@@ -78,16 +78,17 @@ class FleetScreen(ConsoleScreen):
         ActionEntry("fleet.card", "enter", "Card", "Open this rank's card, or close it.",
                     _needs_rank, bar=True),
         ActionEntry("fleet.group", "v", "Group by",
-                    "Group by the next of node, rack, stage and parallel groups.",
+                    "Group by node, rack, stage or parallel group, one after the other.",
                     needs_world, bar=True),
         ActionEntry("fleet.next_fault", "w", "Next fault", "Go to the next rank at fault.",
                     _needs_fault, bar=True),
-        ActionEntry("fleet.previous_fault", "b", "Fault before", "Go to the rank at fault before.",
-                    _needs_fault),
+        ActionEntry("fleet.previous_fault", "b", "Previous fault",
+                    "Go to the previous rank at fault.", _needs_fault),
         ActionEntry("fleet.communicator", "c", "Communicator",
-                    "Show the communicator that this rank stands in.", _needs_operation, bar=True),
+                    "Show the communicator that this rank is blocked in.", _needs_operation,
+                    bar=True),
         ActionEntry("fleet.probe", "p", "Probe",
-                    "Have this rank's node and some others ping one another, now.", _needs_node,
+                    "Ping between this rank's node and a few others now.", _needs_node,
                     bar=True),
     )  # fmt: skip
 
@@ -150,7 +151,7 @@ class FleetScreen(ConsoleScreen):
         if problem:
             text.append(f" {problem}", theme_style(self.app, "error"))
         elif not number:
-            text.append(" none fits; / changes the filter, f shows all", muted)
+            text.append(" none matches; / changes the filter, f shows all", muted)
         if text != self._said or text.spans != self._said.spans:
             self._said = text
             self.query_one("#fleet-line", LiteralText).update(text, layout=False)
@@ -209,7 +210,7 @@ class FleetScreen(ConsoleScreen):
         if self.query_one(RankGrid).go_to(int(rank)):
             return None
         known = int(rank) in world.ranks.rank
-        return "it is filtered out" if known else "this job has no such rank"
+        return "the filter hides it" if known else "this job has no such rank"
 
     def copies(self) -> tuple[Copy, ...]:
         rank = self.query_one(RankGrid).rank

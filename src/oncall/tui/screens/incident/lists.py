@@ -9,15 +9,15 @@ class Findings(ReadingList):
     """The list of findings."""
 
     HELP = """\
-The top line names the culprit. Below it, every finding (✖ critical, ▲ warning, worst first, with \
-how sure it is), and last what was seen of the job. w shows the evidence of the one under the \
-cursor, c copies what to type next, r shows the rank among the others, enter reads the story."""
+The top line names the culprit. Below it are all findings (✖ critical, ▲ warning, worst first, \
+with confidence), then coverage. w shows the evidence of the finding under the cursor, c copies \
+the next command, r shows the rank in the fleet, enter opens the reasoning."""
 
 
 class Story(ReadingList):
     """The story of the finding under the cursor of the list."""
 
     HELP = """\
-Why it is believed: each question that was asked, its answer, and at the right how many rows of \
-evidence answered it; → is the conclusion. w opens the rows, parameters and SQL of the step under \
-the cursor, esc goes back to the findings."""
+The reasoning: each question, its answer, and at the right how many rows of evidence gave it; → \
+is the conclusion. w opens the rows, parameters and SQL of the step under the cursor, esc goes \
+back to the findings."""

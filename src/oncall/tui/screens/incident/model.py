@@ -129,7 +129,7 @@ def finding_names(diagnosis: Diagnosis) -> dict[str, str]:
 
 def place(lines: Sequence[Line], wanted: str | None, was_at: int) -> int:
     """Where the reader's line is now: by its name; else by its verdict, whose blame may have
-    changed; else what stands where it stood. Nothing wanted: the first."""
+    changed; else what stands where it was. Nothing wanted: the first."""
     names = [line.name for line in lines]
     if wanted is None:
         return 0
@@ -191,7 +191,7 @@ def _seen_line(diagnosis: Diagnosis) -> Line:
     silent = max(coverage.ranks - coverage.ranks_seen, 0)
     lacking = bool(silent or coverage.answered < coverage.nodes)
     if not diagnosis.findings:
-        title = "Nothing found, too little seen" if diagnosis.doubt else "Nothing found"
+        title = "No findings, too little data" if diagnosis.doubt else "No findings"
         glyph = words.UNSEEN_GLYPH if diagnosis.doubt else words.HEALTHY_GLYPH
         severity: Role = "unseen" if diagnosis.doubt else "healthy"
         return Line(SEEN, None, glyph, severity, title, words.seen_phrase(coverage))
@@ -200,7 +200,7 @@ def _seen_line(diagnosis: Diagnosis) -> Line:
         finding=None,
         glyph=words.UNSEEN_GLYPH if lacking else words.HEALTHY_GLYPH,
         severity="unseen" if lacking else "healthy",
-        title="What was seen",
+        title="Coverage",
         who=words.seen_phrase(coverage),
     )
 

@@ -11,7 +11,7 @@ from oncall.console.world import StepRows
 from oncall.tui.models.rows import step_view
 from oncall.tui.screens.incident.step_pane import StepPane
 
-_AFTER_S = 0.15  # of standing on a step: who runs through the story asks for nothing
+_AFTER_S = 0.15  # of rest on a step: scrolling through the reasoning asks for nothing
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class RowsBehind:
         self._asking = self._pane.set_timer(_AFTER_S, lambda: self._ask(step))
 
     def leave(self) -> None:
-        """What is told now has no steps."""
+        """What is shown now has no steps."""
         self._wanted = None
-        self._pane.say("Here are the rows behind the step of a story, where there is one.")
+        self._pane.say("Select a step to see the rows of evidence behind it.")
 
     def answered(self, behind: StepRows) -> None:
         """Rows of another fact are those of a finding that took this one's number meanwhile."""
@@ -56,4 +56,4 @@ class RowsBehind:
 
     def refused(self, error: Exception) -> None:
         self._wanted = None
-        self._pane.say(f"The rows cannot be read: {error}")
+        self._pane.say(f"cannot read the rows: {error}")

@@ -37,12 +37,12 @@ from oncall.tui.widgets.sheet_table import SheetTable
 
 def _no_step(screen: IncidentScreen) -> str | None:
     step = screen.step()
-    return None if step else "this is no step of a story, and below none"
+    return None if step else "no step under or below the cursor"
 
 
 def _no_command(screen: IncidentScreen) -> str | None:
     found = screen.commands()
-    return None if found else "this finding advises no command"
+    return None if found else "this finding suggests no command"
 
 
 def _no_rank(screen: IncidentScreen) -> str | None:
@@ -65,17 +65,19 @@ def _nothing_folded(screen: IncidentScreen) -> str | None:
 
 
 ACTIONS: tuple[ActionEntry[Any], ...] = (
-    ActionEntry("incident.rows", "w", "Why", "Show the rows behind this step, the parameters"
-                " that decided, and the SQL that found them.", _no_step, bar=True),
+    ActionEntry("incident.rows", "w", "Why",
+                "Show the rows behind this step, the parameters that decided, and the SQL.",
+                _no_step, bar=True),
     ActionEntry("incident.command", "c", "Next command",
-                "Copy the next command of what to do; again for the one after it.",
+                "Copy the next suggested command; press again for the one after it.",
                 _no_command, bar=True),
-    ActionEntry("incident.rank", "r", "Rank", "Go to the first rank that is blamed.", _no_rank),
+    ActionEntry("incident.rank", "r", "Rank",
+                "Show the first blamed rank in the fleet.", _no_rank),
     ActionEntry("incident.probe", "p", "Probe",
-                "Have the nodes that are blamed and some others ping one another, now.",
+                "Ping between the blamed nodes and a few others now.",
                 _no_node, bar=True),
     ActionEntry("incident.fold", "o", "Unfold",
-                "Show the findings that this one explains, or fold them away.",
+                "Show or hide the findings that this one explains.",
                 _nothing_folded),
 )  # fmt: skip
 
@@ -318,7 +320,7 @@ class IncidentScreen(ConsoleScreen):
             if wanted in {name.lower() for name in known.get(target.kind, ())}:
                 self._findings.go_to(line.name)
                 return None
-        return "no such finding here"
+        return "there is no such finding here"
 
     def cursor_is_on(self) -> str:
         finding = self.finding()

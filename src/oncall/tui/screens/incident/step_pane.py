@@ -20,8 +20,9 @@ class StepPane(Vertical):
     """Shows a `StepView`, or a sentence in its place."""
 
     HELP = (
-        "The rows behind a step: what all of them share is said once above, `·` is unknown. Under"
-        " them the parameters that decided, which a site may change, and the SQL. esc goes back."
+        "The rows behind a step. Values that all rows share are shown once above them; `·` is"
+        " unknown. Below are the parameters that decided, which a site can change, and the SQL."
+        " esc goes back."
     )
 
     DEFAULT_CSS = """

@@ -133,9 +133,9 @@ def _seen(world: World) -> Iterator[Item]:
         yield readable(f"gap {number}", words.gap_phrase(gap), " ? ", "warning")
     ill = [host for host in world.hosts if host.kind != "ok"]
     if ill:
-        yield heading("Hosts that did not answer well")
+        yield heading("Hosts with problems")
     for host in ill:
-        age = f", heard {format_duration(host.age_ns)} ago" if host.age_ns is not None else ""
+        age = f", last answer {format_duration(host.age_ns)} ago" if host.age_ns is not None else ""
         told = f"{host.host}: {host.kind} {host.message}".rstrip() + age
         yield readable(f"host {host.host}", clean(told), " ? ")
     yield heading("Checked")
@@ -149,14 +149,14 @@ def _seen(world: World) -> Iterator[Item]:
         yield text("unchecked", line("no rulebook could run", "warning", lead=" ? "))
     skipped = words.skipped_phrases(coverage.skipped_rules)
     yield from _section("Not checked", skipped)
-    yield from _section("What was not recorded", words.lacking_phrases(coverage.skipped_rules))
+    yield from _section("Not recorded", words.lacking_phrases(coverage.skipped_rules))
     yield from _section("Notes", [clean(note) for note in diagnosis.notes])
 
 
 def _nothing_found(diagnosis: Diagnosis) -> Iterator[Item]:
     glyph, _, sentence = words.headline(diagnosis)
     if diagnosis.doubt:
-        advice = "That nothing was found says nothing about health here."
+        advice = "No findings does not mean the job is healthy."
         yield text("title", line(f"{glyph} {sentence}", "warning"), line(advice, "plain"))
     else:
         yield text("title", line(f"{glyph} {sentence}", "healthy"))

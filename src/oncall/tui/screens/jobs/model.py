@@ -12,8 +12,8 @@ COLUMNS = ("job", "state", "nodes", "ranks", "last evidence")
 
 _WHAT_TO_TYPE = """\
 R                     try again
-oncall doctor NODES   says of each node what is wrong, and what to type
-oncall open PATH      reads a recording instead"""
+oncall doctor NODES   shows what is wrong on each node and how to fix it
+oncall open PATH      opens a recording instead"""
 
 
 def trouble_lines(troubles: Sequence[HostTrouble]) -> list[tuple[str, str]]:
@@ -51,12 +51,12 @@ def job_rows(jobs: Sequence[JobLine], filter_text: str = "") -> list[tuple[str, 
 def heading(
     jobs: Sequence[JobLine] | None, busy: str, problem: str, troubles: Sequence[HostTrouble] = ()
 ) -> str:
-    """The line above the jobs. Where `troubles` are told below, each host's own is not."""
+    """The line above the jobs. Where `troubles` are listed below, each host's own is not."""
     if not jobs and problem:
         why = problem.partition(": ")[0] + "." if troubles else _one_a_line(problem)
         return f"{why}\n\n{_WHAT_TO_TYPE}"
     if not jobs:
-        return f"{busy or 'looking for jobs'} …" if busy or jobs is None else "No job was found."
+        return f"{busy or 'looking for jobs'} …" if busy or jobs is None else "No jobs found."
     if len(jobs) == 1:
         return "One job:"
     return f"{len(jobs)} jobs; enter opens one, / filters."

@@ -22,11 +22,11 @@ from oncall.tui.shell.state import State
 
 
 def _no_job(screen: ConsoleScreen) -> str | None:
-    return None if screen.state.jobs else "no job was found"
+    return None if screen.state.jobs else "no jobs found"
 
 
 def _no_command(screen: ConsoleScreen) -> str | None:
-    return None if _commands(screen.state) else "nothing is wrong that a command would help"
+    return None if _commands(screen.state) else "there is no command to suggest"
 
 
 def _commands(state: State) -> list[str]:
@@ -53,7 +53,7 @@ class JobsScreen(ConsoleScreen):
         ActionEntry("jobs.open", "enter,l,right", "Open", "Open the job under the cursor.",
                     _no_job, bar=True),
         ActionEntry("jobs.command", "c", "Next command",
-                    "Copy the next command against what is wrong; again for the one after it.",
+                    "Copy the next command that fixes a problem; press again for the one after it.",
                     _no_command, bar=True),
     )  # fmt: skip
 
@@ -112,7 +112,7 @@ class JobsScreen(ConsoleScreen):
     def go_to(self, target: Target) -> str | None:
         names = [job for job, _ in job_rows(self.state.jobs or (), self.state.filter)]
         if target.value not in names:
-            return "no such job here"
+            return "there is no such job here"
         self.query_one(JobTable).move_cursor(row=names.index(str(target.value)), animate=False)
         return None
 

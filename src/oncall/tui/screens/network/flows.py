@@ -16,8 +16,9 @@ class NetworkFlows(LineList[Contributor]):
     """One line of each: its place, name, part as a bar and in percent."""
 
     HELP = """\
-Flows of others, by their part in the collective being late: the first is to be acted upon first. \
-What a flow contributed are its packets that the late steps met, weighed by what each lost."""
+Other flows, by their share in the delay of the collective; act on the first one first. A flow's \
+contribution is the number of its packets that late steps queued behind, weighted by the time \
+each step lost."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)

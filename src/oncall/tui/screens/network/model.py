@@ -92,11 +92,11 @@ def first_step(lane: Lane) -> Step | None:
 
 
 def step_line(step: Step) -> str:
-    """`Step 4 from rank 13 to 14: 9.24 ms, 4.1 ms too long`."""
-    took = format_duration(step.took_ns) + ("" if step.over else ", not over")
+    """`Step 4 from rank 13 to 14: 9.24 ms, 4.1 ms over expected`."""
+    took = format_duration(step.took_ns) + ("" if step.over else ", not finished")
     beyond = ", as expected"
     if step.late:
-        beyond = f", {format_duration(step.excess_ns)} too long"
+        beyond = f", {format_duration(step.excess_ns)} over expected"
     elif step.expected_ns is None:
         beyond = ""
     return f"Step {step.step} from rank {step.src} to {step.dst}: {took}{beyond}"
@@ -112,7 +112,7 @@ def waits_line(step: Step) -> str:
 def step_lines(
     view: StepView, pane: Pane, width: int, height: int, *, plain: bool = False
 ) -> list[Line]:
-    """What the switches tell of a step: the way port by port, the topology with it, or the flows
+    """What switches reported about a step: the way port by port, the topology with it, or the flows
     at each port; all of them where there is room."""
     if view.why_not is not None:
         return [line(text) for text in wrap(f"{view.why_not[0].upper()}{view.why_not[1:]}.", width)]
@@ -122,7 +122,7 @@ def step_lines(
         return whole
     if pane == "way" and len(ways["way"]) + len(ways["map"]) < height:
         return [*ways["way"], Line(), *ways["map"]]
-    return ways[pane] or [line("Nothing of it was reported.")]
+    return ways[pane] or [line("No data.")]
 
 
 def _panes(view: StepView, width: int, plain: bool) -> dict[Pane, list[Line]]:
@@ -140,7 +140,7 @@ def _panes(view: StepView, width: int, plain: bool) -> dict[Pane, list[Line]]:
 def row_lines(table: Table, width: int) -> list[str]:
     """A table's rows, aligned and cut."""
     if not table.rows:
-        return ["No row of it was recorded."]
+        return ["No rows recorded."]
     lines = [cut(line, width) for line in aligned(table, _MOST_ROWS)]
     more = table.total - min(len(table.rows), _MOST_ROWS)
     return lines + [f"and {more:,} more"] * (more > 0)
@@ -156,10 +156,11 @@ def flow_words(one: Contributor, width: int, plain: bool = False) -> tuple[str, 
 
 def flow_lines(one: Contributor, width: int) -> list[str]:
     """A contributor in full."""
-    meets = "shares a queue with it" if one.meets else "fills a queue that holds it back"
+    meets = "shares a queue with it" if one.meets else "fills a queue that blocks it"
     ports = f" at {', '.join(one.ports)}" if one.ports else ""
     ends = f"{one.src_host} to {one.dst_host}, " if one.src_host and one.dst_host else ""
-    return wrap(f"{ends}{meets}{ports}; its packets were met {one.score:,.0f} times", width)
+    delays = f"its packets delayed this collective {one.score:,.0f} times"
+    return wrap(f"{ends}{meets}{ports}; {delays}", width)
 
 
 def latency_lines(latencies: Sequence[NodeLatency], width: int, most: int) -> list[str]:
@@ -175,7 +176,7 @@ def latency_lines(latencies: Sequence[NodeLatency], width: int, most: int) -> li
         for name, one in zip(names, shown, strict=True)
     ]
     more = len(latencies) - len(shown)
-    return [cut(line, width) for line in lines] + [f"and {more:,} faster ones"] * (more > 0)
+    return [cut(line, width) for line in lines] + [f"and {more:,} faster"] * (more > 0)
 
 
 def _told(duration_ns: float | None) -> str:

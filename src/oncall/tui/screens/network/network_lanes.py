@@ -19,10 +19,10 @@ class NetworkLanes(Lanes[WaitingGraph, Lane, Step]):
 
     WIDEST_NAME = 26
     HELP = """\
-A line is what a rank sent in a collective, step after step. 4━━ is step 4 on the critical path, \
-4── one off it, █ and ▒ are beyond its expected time, and dots wait for the data that it sends on. \
-A step on the path that is late made everybody wait: below is what held it up in the network. Left \
-and right go from step to step; tab goes to what is told below, and arrows scroll that."""
+A line shows what one rank sent in a collective, step by step. 4━━ is step 4 on the critical \
+path, 4── a step off it; █ and ▒ mark time beyond the expected time; dots wait for the data to \
+send on. A late step on the path delays all ranks: below is what delayed it in the network. Left \
+and right move between steps; tab goes to the text below, where arrows scroll."""
 
     def lanes_of(self, drawing: WaitingGraph) -> Sequence[Lane]:
         return drawing.lanes

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _WIDE = 120
 _WORDS = Words(
-    "collective", "whose steps are known", "the collective that lost most", "sender", "step"
+    "collective", "with recorded steps", "the collective with the most lost time", "sender", "step"
 )
 _SHARED = lane_actions("network", _WORDS)
 
@@ -42,7 +42,7 @@ def _needs_node(screen: NetworkScreen) -> str | None:
     if why := needs_picture(screen):
         return why
     step = screen.lanes.bar
-    return None if step is not None and step.src_node else "the sender's host is not known"
+    return None if step is not None and step.src_node else "the sender's host is unknown"
 
 
 class NetworkScreen(LaneScreen):
@@ -63,8 +63,8 @@ class NetworkScreen(LaneScreen):
     """
     WORDS = _WORDS
     EMPTY = (
-        "Steps are told by host agents, by traffic that the hooks and oncall collect record "
-        "where switches or NICs tell of the same time, and by telemetry files (flow_steps)."
+        "Steps come from host agents, from telemetry files, or from traffic recorded by the hooks "
+        "and oncall collect together with data of switches or NICs from the same time."
     )
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
         ActionEntry("network.open", "enter", "Rows",
@@ -72,10 +72,10 @@ class NetworkScreen(LaneScreen):
                     needs_picture, bar=True),
         _SHARED["critical"],
         ActionEntry("network.pane", "v", "View",
-                    "Show the way port by port, over the topology, or the flows at each port.",
+                    "Show the path port by port, on the topology, or the flows at each port.",
                     needs_picture, bar=True),
         ActionEntry("network.flows", "t", "Flows",
-                    "Go to the flows of others and the latencies, or back to the steps.",
+                    "Go to other flows and latencies, or back to the steps.",
                     needs_picture, bar=True),
         _SHARED["before"],
         _SHARED["after"],
@@ -151,7 +151,7 @@ class NetworkScreen(LaneScreen):
         """Flows of others, and latencies."""
         self.flows.show(view.contributors)
         heading = theme_style(self.app, "primary", bold=True)
-        told = "Flows of others, by their part" if view.contributors else "No flow of others"
+        told = "Other flows, by contribution" if view.contributors else "No other flows"
         self.query_one("#flows-title", LiteralText).update(Text(told, heading))
         pane = self.query_one("#others", Vertical).content_size
         most = pane.height - len(view.contributors) - 7

@@ -45,10 +45,10 @@ class RateList(LineList[Series]):
     """A line for each: name, glyphs, the last number with its unit, and its side of the usual."""
 
     HELP = """\
-One line is one rate over time, suspects (!) first. A dot is a gap: nothing was recorded there; \
-`gap 10 min` in place of the number: nor was anything since. ▼ and ▲ mark what lies below or above \
-what is usual for it. The scale starts at zero and is shared by all of a kind, or each line's own: \
-v changes that."""
+Each line is a rate over time, suspects (!) first. A dot is a gap without data; `gap 10 min` \
+instead of the number means no data for the last 10 minutes. ▼ and ▲ mark values below and above \
+the baseline. Scales start at zero; v switches between one scale for all of a kind and one per \
+line."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)

@@ -37,14 +37,14 @@ def _needs_subject(screen: ConsoleScreen) -> str | None:
     if why := _needs_series(screen):
         return why
     row = screen.query_one(RateList).row
-    return None if row is not None and row.subject else "this is all there is of it"
+    return None if row is not None and row.subject else "there is no finer data"
 
 
 def _needs_rank(screen: ConsoleScreen) -> str | None:
     if why := _needs_series(screen):
         return why
     row = screen.query_one(RateList).row
-    return None if row is not None and _RANK.match(row.subject) else "this is no rank's rate"
+    return None if row is not None and _RANK.match(row.subject) else "this rate has no rank"
 
 
 class RatesScreen(ConsoleScreen):
@@ -56,12 +56,12 @@ class RatesScreen(ConsoleScreen):
     """
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
         ActionEntry("rates.finer", "enter", "Finer",
-                    "Show this one as finely as its node has recorded it, or all again.",
+                    "Show this rate at the resolution its node recorded, or all rates again.",
                     _needs_subject, bar=True),
         ActionEntry("rates.kind", "c", "Which", "Show suspects, all ranks or all NICs.",
                     needs_world, bar=True),
         ActionEntry("rates.scale", "v", "Scale",
-                    "One scale for all of a kind, or each line its own.", _needs_series, bar=True),
+                    "Use one scale for all of a kind, or one per line.", _needs_series, bar=True),
         ActionEntry("rates.rank", "r", "Rank", "Show this rank in the fleet.",
                     _needs_rank, bar=True),
     )  # fmt: skip
@@ -108,8 +108,8 @@ class RatesScreen(ConsoleScreen):
         self.query_one(RateList).show_rates(shown, self._shared)
         self._draw_chart()
         left_out = f" of {len(self._series):,}" if len(shown) < len(self._series) else ""
-        scale = "one scale for all of a kind" if self._shared else "each its own scale"
-        what = f"{self._finer}, as finely as recorded" if self._finer else self._kind
+        scale = "one scale for all of a kind" if self._shared else "one scale per line"
+        what = f"{self._finer}, at full resolution" if self._finer else self._kind
         number = f"{len(shown):,}{left_out} rate{'s' if len(shown) != 1 else ''}"
         self._say(
             f"{number}: {what} · {scale}, from zero"

@@ -31,7 +31,7 @@ class Buffer:
         return self.tried is not None and not self.tried.problems
 
     def typed(self, text: str) -> Buffer:
-        """With another text, of which nothing is known."""
+        """With another text, that is unknown."""
         return self if text == self.text else replace(self, text=text, problems=None, tried=None)
 
     def checked(self, text: str, problems: tuple[Problem, ...]) -> Buffer:

@@ -31,7 +31,7 @@ def keep(name: str, text: str) -> Path:
         beside.write_text(text, encoding="utf-8")
         beside.replace(path)
     except OSError as error:
-        raise UsageError(f"the draft cannot be written ({error.strerror}): {path}") from None
+        raise UsageError(f"cannot write the draft {path}: {error.strerror}") from None
     return path
 
 

@@ -25,8 +25,8 @@ class RuleEditor(TextArea):
     """A text area that shows what is wrong where it is wrong."""
 
     HELP = (
-        "The editor: what is wrong is underlined and told at the end of its line. ctrl+r tries the"
-        " text on the present world, ctrl+g runs the fact under the cursor, ctrl+s saves."
+        "The editor underlines each error and describes it at the end of its line. ctrl+r tries the"
+        " text on the current evidence, ctrl+g runs the fact under the cursor, ctrl+s saves."
     )
     DEFAULT_CSS = """
     RuleEditor { border: none; padding: 0; background: $background; height: 1fr; }

@@ -23,15 +23,15 @@ def edited_outside(app: App[Any], path: Path) -> str:
         with app.suspend():
             code = subprocess.run([*shlex.split(command), str(path)], check=False).returncode
     except SuspendNotSupported:
-        raise UsageError("this terminal cannot be handed to another program") from None
+        raise UsageError("this terminal cannot start another program") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(
-            f"the editor `{command}` cannot be started ({why}); EDITOR names another"
+            f"cannot start the editor `{command}` ({why}); set EDITOR to another one"
         ) from None
     if code != 0:
-        raise UsageError(f"the editor `{command}` ended with {code}; the text is as it was")
+        raise UsageError(f"the editor `{command}` exited with {code}; the text is unchanged")
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read after editing: {error}") from None
+        raise UsageError(f"cannot read {path} after editing: {error}") from None

@@ -61,9 +61,9 @@ def _wrong(rule: RuleLine, broken: str) -> Iterator[Paragraph]:
         return
     yield Paragraph("  ", ((f"✖ {_file(rule.path)} {broken}", "critical"),))
     if not rule.title:
-        instead = "it is not in force"
+        instead = "this rulebook is not used"
     else:
-        instead = "the shipped one is in force" if rule.shipped else "in force without that file"
+        instead = "the shipped rulebook is used" if rule.shipped else "used without that file"
     yield Paragraph("  ", ((instead, "warning"),))
 
 
@@ -125,7 +125,7 @@ def problem_items(problems: Sequence[Problem] | None) -> tuple[Item, ...]:
     if problems is None:
         return (text("checking", line("checking …", "faint")),)
     if not problems:
-        return (text("fine", line("✔ nothing is wrong with it", "healthy")),)
+        return (text("fine", line("✔ no problems", "healthy")),)
     return tuple(
         Item(
             name=f"problem {number} {problem.message}",
@@ -150,12 +150,12 @@ def dry_run_items(run: DryRun) -> tuple[Item, ...]:
 
 def _dry_run(run: DryRun) -> Iterator[Item]:
     if not (run.gained or run.lost):
-        stays = "every verdict stays as it is" if run.kept else "it finds nothing, as before"
+        stays = "no verdict changes" if run.kept else "no findings, as before"
         yield text("same", line(f"✔ {stays}", "healthy"))
     changes: tuple[tuple[str, str, Role, tuple[str, ...]], ...] = (
-        (" + ", "comes", "warning", run.gained),
-        (" − ", "goes", "critical", run.lost),
-        (" = ", "stays", "faint", run.kept),
+        (" + ", "added", "warning", run.gained),
+        (" − ", "removed", "critical", run.lost),
+        (" = ", "kept", "faint", run.kept),
     )
     for sign, title, role, found in changes:
         for said in found:
@@ -163,7 +163,7 @@ def _dry_run(run: DryRun) -> Iterator[Item]:
 
 
 def _change(sign: str, title: str, role: Role, said: str) -> Item:
-    parts: tuple[tuple[str, Role], ...] = ((f"{title:<6}", role), (said, "plain"))
+    parts: tuple[tuple[str, Role], ...] = ((f"{title:<8}", role), (said, "plain"))
     return Item(f"{title} {said}", (Paragraph(sign, parts),), copy=f"{title}: {said}")
 
 
@@ -193,8 +193,8 @@ def said_items(said: str, role: Role = "plain") -> tuple[Item, ...]:
 def problem_of_name(taken: Collection[str], name: str) -> str | None:
     """Why no new rulebook can have that name."""
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name.strip()):
-        return "a name is lower-case letters, digits, - and _, such as slow_loader"
-    return f"there is a rulebook {name.strip()} already" if name.strip() in taken else None
+        return "use lower-case letters, digits, - and _, such as slow_loader"
+    return f"rulebook {name.strip()} already exists" if name.strip() in taken else None
 
 
 def place_of(item: Item) -> tuple[int, int] | None:

@@ -75,14 +75,14 @@ class RulePane(Vertical):
 
     def show_dry_run(self, run: DryRun, saving: bool) -> None:
         """`saving`: it was made because the text is to be saved."""
-        then = ": it is not saved with these" if run.problems else ": ctrl+s again saves it"
+        then = ": problems, not saved" if run.problems else ": press ctrl+s again to save"
         self._show(f"Dry run{then if saving else ''}", model.dry_run_items(run))
 
     def show_rows(self, title: str, rows: Table) -> None:
         self.outcome.show_rows(title, sheet(rows))
 
     def show_tests(self, name: str, results: Table) -> None:
-        self._show(f"Tests of {name} as it stands here", model.result_items(results))
+        self._show(f"Tests of {name} with the text shown", model.result_items(results))
 
     def show_saved(self, path: str) -> None:
         self._show("Saved", model.said_items(f"✔ written to {path}", "healthy"))
@@ -90,9 +90,9 @@ class RulePane(Vertical):
     def show_failure(self, error: Exception) -> None:
         if isinstance(error, RulebookError):
             wrong = [Problem(one.line, one.column, one.message) for one in error.problems]
-            self._show("Not done, for this", model.problem_items(wrong))
+            self._show("Failed", model.problem_items(wrong))
         else:
-            self._show("Not done", model.said_items(str(error), "critical"))
+            self._show("Failed", model.said_items(str(error), "critical"))
 
     def _show(self, title: str, items: Sequence[Item]) -> None:
         self.outcome.show_lines(title, items)

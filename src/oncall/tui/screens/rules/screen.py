@@ -49,30 +49,30 @@ def _nothing_to_try(screen: RulesScreen) -> str | None:
 def _no_fact(screen: RulesScreen) -> str | None:
     if why := _nothing_to_try(screen):
         return why
-    return None if screen.fact() else "the cursor is in no fact"
+    return None if screen.fact() else "the cursor is not in a fact"
 
 
 def _nothing_to_save(screen: RulesScreen) -> str | None:
     if why := _no_rule(screen):
         return why
     buffer = screen.buffer
-    return None if buffer and buffer.unsaved else "nothing has been changed"
+    return None if buffer and buffer.unsaved else "nothing has changed"
 
 
 ACTIONS: tuple[ActionEntry[Any], ...] = (
     ActionEntry("rules.keep", "ctrl+s", "Save rule",
-                "Write it to the site's folder of rulebooks, after showing what that changes.",
+                "Save the text to the site's rulebook folder, after showing which verdicts change.",
                 _nothing_to_save, bar=True),
     ActionEntry("rules.dry_run", "ctrl+r", "Dry run",
-                "Show which verdicts on the present world come and go with this text.",
+                "Show which verdicts on the current evidence this text adds and removes.",
                 _nothing_to_try, bar=True),
     ActionEntry("rules.fact", "ctrl+g", "Run fact",
-                "Run the fact under the cursor alone, and show its rows.", _no_fact, bar=True),
+                "Run only the fact under the cursor and show its rows.", _no_fact, bar=True),
     ActionEntry("rules.tests", "ctrl+t", "Tests",
                 "Run the rulebook's tests on this text, saved or not.", _no_rule, bar=True),
-    ActionEntry("rules.editor", "e,ctrl+o", "$EDITOR", "Edit it in $VISUAL or $EDITOR.", _no_rule,
-                bar=True),
-    ActionEntry("rules.new", "a", "New rule", "Begin a new rulebook from a template.", bar=True),
+    ActionEntry("rules.editor", "e,ctrl+o", "$EDITOR",
+                "Edit the text in $VISUAL or $EDITOR.", _no_rule, bar=True),
+    ActionEntry("rules.new", "a", "New rule", "Create a rulebook from a template.", bar=True),
 )  # fmt: skip
 
 
@@ -206,7 +206,7 @@ class RulesScreen(WatchingScreen):
         if buffer is None or not buffer.unsaved:
             self._to_list()
         else:
-            choices = [("k", "keep as a draft"), ("s", "save"), ("d", "throw away")]
+            choices = [("k", "keep as a draft"), ("s", "save"), ("d", "discard")]
             self.app.push_screen(Choice(f"{buffer.name} is not saved:", choices), self._leave_with)
         return True
 
@@ -277,7 +277,7 @@ class RulesScreen(WatchingScreen):
                 if buffer := self._drafts.read(name, said):
                     self._enter(buffer)
                     if buffer.unsaved:
-                        self.tell(f"{name}: the draft that was kept; esc offers to drop it")
+                        self.tell(f"{name}: opened your draft; esc offers to discard it")
             case "new", (name, said):
                 self._enter(Buffer(name, None, said))
                 self._rule_list.go_to(name)
@@ -315,7 +315,7 @@ class RulesScreen(WatchingScreen):
 
     def go_to(self, target: Target) -> str | None:
         name = str(target.value).lower()
-        return None if self._rule_list.go_to(name) else "no such rulebook here"
+        return None if self._rule_list.go_to(name) else "there is no such rulebook here"
 
     def copies(self) -> list[Copy]:
         copies = []

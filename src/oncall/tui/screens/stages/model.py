@@ -111,16 +111,16 @@ def box_line(lane: Lane, box: Box) -> str:
 def box_remarks(box: Box, timeline: Timeline) -> Iterator[str]:
     """What more a line of its own says: whether it decides, when it began, after what."""
     if box.blamed and box.ended_ns is None:
-        yield "the first task that does not end: the others wait for it"
+        yield "the first task that did not finish; the others wait for it"
     elif box.blamed:
-        yield "it made the iteration longer"
+        yield "made the iteration longer"
     elif box.critical:
-        yield "on the critical path: any longer, and the iteration is"
+        yield "on the critical path: a longer task makes a longer iteration"
     elif box.slack_ns:
-        yield f"could take {format_duration(box.slack_ns)} longer without harm"
+        yield f"could take {format_duration(box.slack_ns)} longer without delaying the iteration"
     yield f"began at {format_duration(box.started_ns - timeline.started_ns)}"
     if box.wait_ns:
-        yield f"{format_duration(box.wait_ns)} of bubble before it"
+        yield f"{format_duration(box.wait_ns)} bubble before it"
 
 
 def task_lines(
@@ -143,9 +143,9 @@ def _lines(lane: Lane, box: Box, timeline: Timeline, card: TaskCard | None) -> I
         before = label
     yield Line()
     if not card.calls.rows:
-        yield line("Its calls were not recorded, or not fetched from its node.", "dim")
+        yield line("No calls: not recorded, or not fetched from the node.", "dim")
         return
-    yield line("Calls it made, as they came", "heading")
+    yield line("Calls, oldest first", "heading")
     for number, text in enumerate(aligned(card.calls, _MOST_CALLS)):
         yield line(text, "text" if number else "label")
     if (more := card.calls.total - min(len(card.calls.rows), _MOST_CALLS)) > 0:

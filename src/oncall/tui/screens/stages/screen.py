@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from oncall.console.session import Session
 
 _WIDE = 110
-_WORDS = Words("iteration", "that was recorded", "the worst iteration", "rank", "task")
+_WORDS = Words("iteration", "recorded", "the worst iteration", "rank", "task")
 _SHARED = lane_actions("stages", _WORDS)
 
 
 def _needs_pipelines(screen: StagesScreen) -> str | None:
     if why := needs_picture(screen):
         return why
-    return None if model.next_pipeline(screen.view) is not None else "there is one pipeline only"
+    return None if model.next_pipeline(screen.view) is not None else "there is only one pipeline"
 
 
 class StagesScreen(LaneScreen):
@@ -49,18 +49,19 @@ class StagesScreen(LaneScreen):
     """
     WORDS = _WORDS
     EMPTY = (
-        "Iterations are told by calls of NCCL that the hooks record (oncall hooks env), by "
-        "Megatrace logs, and by traces that name their tasks (torch.profiler). What a job's "
-        "parallelism is may be told, too: --training tp=2,pp=4."
+        "Iterations come from NCCL calls recorded by the hooks (oncall hooks env), from Megatrace "
+        "logs, or from traces that name their tasks (torch.profiler). You can state a job's "
+        "parallelism: --training tp=2,pp=4."
     )
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
         ActionEntry("stages.open", "enter", "Open",
-                    "Make room for the task's calls and peers, and scroll them; or leave them.",
+                    "Enlarge the pane with the task's calls and peers to scroll it, or shrink it "
+                    "again.",
                     needs_picture, bar=True),
         _SHARED["critical"],
         _SHARED["before"],
         _SHARED["after"],
-        ActionEntry("stages.ranks", "v", "Ranks", "Show a line for each rank, or for each stage.",
+        ActionEntry("stages.ranks", "v", "Ranks", "Show one line per rank, or one per stage.",
                     needs_picture, bar=True),
         ActionEntry("stages.pipeline", "p", "Pipeline", "Show the next pipeline.",
                     _needs_pipelines, bar=True),
@@ -109,7 +110,7 @@ class StagesScreen(LaneScreen):
     def strip_phrase(self, view: StagesView) -> str:
         told, error_ns = model.strip_phrase(view), view.timeline.clock_error_ns
         if error_ns and self.size.width >= _WIDE:
-            told += f" · clocks agree to {format_duration(error_ns)}"
+            told += f" · clocks agree within {format_duration(error_ns)}"
         return told
 
     def notes(self, view: StagesView) -> Iterable[str]:

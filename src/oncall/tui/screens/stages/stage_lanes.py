@@ -73,11 +73,12 @@ class StageLanes(Lanes[Timeline, Lane, Box]):
     WIDEST_NAME = 34
     BESIDE = "  idle"
     HELP = """\
-A line is a pipeline stage, told by the rank that decides it. F3━━ is the forward of micro-batch 3 \
-on the critical path, f3── one off it; B and b backwards; P and G parameters and gradients, O the \
-optimizer; dots wait in a send or receive, blanks are bubbles. █ is beyond the expected time of \
-what is blamed. At the right the share of its time without a task. Left and right go from task to \
-task; tab goes to what is told of it below, and arrows scroll that."""
+A line is a pipeline stage, shown by one rank: the blamed one, else the one on the critical path. \
+F3━━ is the forward of micro-batch 3 on the critical path, f3── one off it; B and b are backwards, \
+P and G parameters and gradients, O the optimizer; dots are send/recv, blanks are bubbles. █ is \
+time beyond the expected time of a blamed task. At the right is the share of \
+time without a task. Left and right move between tasks; tab goes to the text below, where arrows \
+scroll."""
 
     def lanes_of(self, drawing: Timeline) -> Sequence[Lane]:
         return drawing.lanes
