@@ -149,7 +149,7 @@ def test_a_broken_file_of_the_site_is_told_and_harms_nothing(
     told = oncall("list")
     assert told.exit_code == 0 and "\x1b" not in told.stdout + told.stderr
     assert any(row[:4] == ["hang", "left", "out", f"{file}:1:1:"] for row in listed())
-    assert f"the site's {file} skipped; the shipped hang runs instead" in told.stderr
+    assert f"site rulebook {file} skipped; the shipped hang runs instead" in told.stderr
     assert oncall("show", "hang").stdout == oncall("show", "hang", "--no-site-rules").stdout
     # Whoever checks asks for what is wrong.
     checked = oncall("check")

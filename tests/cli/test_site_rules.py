@@ -19,7 +19,7 @@ from oncall.rules.language.load import shipped_folder
 from oncall_lab import TrainingFault, TrainingScenario, simulate, write
 
 HANG = (shipped_folder() / "hang.yaml").read_text()
-PATIENT = HANG.replace("value: 5 min", "value: 5 h")
+PATIENT = HANG.replace("{of: halted.hang_after}", "{value: 5 h, why: patience}")
 
 Diagnose = Callable[..., tuple[int, str, str]]
 
@@ -96,7 +96,7 @@ def test_a_broken_file_is_told_and_costs_nothing(site: Path, diagnose: Diagnose,
     file.write_text(text)
     code, out, err = diagnose("--format", "json")
     assert code == 1
-    assert f"the site's {file} skipped; the shipped hang runs instead" in err
+    assert f"site rulebook {file} skipped; the shipped hang runs instead" in err
     assert f"{file}:" in err and ": error: " in err
     document = json.loads(out)
     assert [finding["verdict"] for finding in document["findings"]] == ["H1"]

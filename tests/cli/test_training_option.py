@@ -68,7 +68,7 @@ def test_what_the_recording_says_stays_where_nothing_is_told() -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("tensor_parallel: 2\n", "no setting `tensor_parallel`"),
+        ("tensor_parallel: 2\n", "unknown setting `tensor_parallel`"),
         ("hello world\n", "no configuration found"),
         ("- tp\n", "no configuration found"),
     ],

@@ -152,7 +152,7 @@ def test_what_is_no_library_is_said(tmp_path: Path, content: bytes) -> None:
 
 def test_a_fifo_keeps_nobody_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "libc.so.6")
-    with pytest.raises(BadInput, match="no regular file"):
+    with pytest.raises(BadInput, match="not a regular file"):
         read_elf(tmp_path / "libc.so.6")
 
 

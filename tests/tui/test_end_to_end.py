@@ -264,4 +264,4 @@ def test_a_rulebook_is_edited_elsewhere_saved_and_broken_by_somebody(
         check=False,
     )
     assert later.returncode == 1 and "Not-entered hang: rank 5" in later.stdout
-    assert f"the site's {saved} is left out" in later.stderr
+    assert f"site rulebook {saved} skipped" in later.stderr

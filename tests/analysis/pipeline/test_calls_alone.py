@@ -12,6 +12,7 @@ from oncall.analysis.pipeline.slow_tasks import slow_tasks
 from oncall.analysis.tasks.task_positions import Tasks
 from oncall.analysis.tasks.task_times import _runs_ahead
 from oncall.evidence.incident import Incident
+from oncall.evidence.parameters import select_of
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 SMALL: dict[str, Any] = {
@@ -98,7 +99,7 @@ def test_an_iteration_as_usual_has_lost_nothing_to_who_is_compared_with_its_own_
                     100.0 AS expected_ns, NULL::DOUBLE AS usual_latency_ns, 1.0 AS work,
                     100.0 AS paper_ns"""
         )
-        assert bool(con.execute(slow_tasks()).fetchall()) is named
+        assert bool(con.execute(select_of(slow_tasks, {})).fetchall()) is named
 
 
 def test_a_host_that_does_not_wait_between_two_tasks_tells_when_both_were_over() -> None:
