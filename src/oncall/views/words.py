@@ -256,8 +256,8 @@ def next_parts(step: str) -> list[tuple[bool, str]]:
 
 
 def seen_phrase(coverage: Coverage) -> str:
-    """`498/512 ranks · 60/64 nodes · 14 ranks without data`; of nodes that nobody named, some may be out
-    there, and those that answered are then only the known ones."""
+    """`498/512 ranks · 60/64 nodes · 14 ranks without data`. Where nobody named the nodes, there may
+    be more than the known ones."""
     if not coverage.ranks:
         return "how many ranks the job has is unknown"
     parts = [f"{coverage.ranks_seen}/{coverage.ranks} ranks"]
