@@ -256,7 +256,7 @@ def next_parts(step: str) -> list[tuple[bool, str]]:
 
 
 def seen_phrase(coverage: Coverage) -> str:
-    """`498/512 ranks · 60/64 nodes · 14 ranks without data`. Where nobody named the nodes, there may
+    """`498/512 ranks · 60/64 nodes · 14 ranks without data`. If nobody named the nodes, there may
     be more than the known ones."""
     if not coverage.ranks:
         return "how many ranks the job has is unknown"
