@@ -165,7 +165,7 @@ def test_nothing_found_without_what_failed_is_inconclusive(incident: Incident) -
 
 @pytest.mark.usefixtures("overflow")
 def test_a_picture_of_what_failed_is_its_reason(incident: Incident) -> None:
-    traffic = rulebook(_OPEN.replace("rulebook: open", "rulebook: pulse"))
+    traffic = rulebook(_OPEN.replace("rulebook: open", "rulebook: open\ndraw: traffic"))
     incident.append(
         "epochs",
         {"node": "a", "nic": "m", "qpn": 1, "start_ns": 10, "epoch_ns": 5, "bytes": 1, "rank": 1},

@@ -30,7 +30,7 @@ def test_lines_say_what_came_of_each(opened: Open, recorded: Recorded) -> None:
     lines = {line.name: line for line in session.rules()}
     assert lines["hang"].outcome == "1 finding" and lines["hang"].seconds is not None
     assert lines["slow"].outcome == "nothing"
-    assert lines["waits"].outcome == "skipped: no evidence: transfers"
+    assert lines["waits"].outcome == "skipped: not recorded: NCCL transfers"
     assert all(line.shipped and line.enabled for line in lines.values())
 
 
@@ -130,7 +130,10 @@ def test_a_site_that_becomes_wrong_as_a_whole_is_put_back(shelf: Shelf) -> None:
         "rulebook: hang\noverride: {params: {hang_after: 50 min}}\n"
     )
     kept = path.read_text()
-    renamed = shelf.text("hang").replace("hang_after", "wait_after")
+    renamed = shelf.text("hang").replace(" hang_after:", " wait_after:")
+    renamed = renamed.replace("$hang_after", "$wait_after").replace(
+        "{{ $hang_after", "{{ $wait_after"
+    )
     with pytest.raises(RulebookError, match="no parameter"):
         shelf.save("hang", renamed)
     assert path.read_text() == kept

@@ -55,7 +55,7 @@ def test_a_silent_rank_whose_node_nobody_named_is_said_to_be_so(incident: Incide
     incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 1]})
     coverage, _ = measure(incident.con)
     assert coverage.gaps == (Gap(UNPLACED, (), (2,)),)
-    assert seen_phrase(coverage) == "2/3 ranks · 2/2 known nodes · 1 rank silent"
+    assert seen_phrase(coverage) == "2/3 ranks · 2/2 known nodes · 1 rank without data"
 
 
 def test_a_world_size_that_does_not_match_is_noted(incident: Incident) -> None:

@@ -156,7 +156,9 @@ def hang() -> Diagnosis:
                 Gap("left no recording", ("gpu040", "gpu041"), tuple(range(312, 325))),
                 Gap("rank_77.pkl: truncated after 4,096 bytes", (), (77,)),
             ),
-            skipped_rules=(SkippedRule("network", ("nics", "pings"), "no evidence: nics, pings"),),
+            skipped_rules=(
+                SkippedRule("network", ("nics", "pings"), "not recorded: NIC counters, pings"),
+            ),
         ),
         findings=(_root(), _consequence(2), _consequence(3)),
         notes=("memberships of 2 groups are inferred from their entries",),

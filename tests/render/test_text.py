@@ -45,9 +45,9 @@ def test_a_command_stays_whole_on_its_own_line(hang: Diagnosis) -> None:
 
 def test_a_cut_is_said(hang: Diagnosis) -> None:
     text = to_text(hang)
-    assert "main at /opt/train/main.py:33" in text
-    assert "<module>" not in text
-    assert "… 1 more, in --format json" in text
+    assert "train_step at /opt/train/loop.py:140" in text
+    assert "main at /opt/train/main.py:33" not in text
+    assert "… 3 more, with --explain" in text
 
 
 def test_low_coverage_is_not_called_healthy(healthy: Diagnosis, unseen: Diagnosis) -> None:

@@ -94,25 +94,25 @@ def test_consequences_of_one_kind_are_one_line(hang: Diagnosis) -> None:
 
 def test_rulebooks_that_lack_evidence_share_a_line_and_others_keep_theirs() -> None:
     rules = (
-        SkippedRule("latency", ("pings or nics",), "no evidence: pings or nics"),
-        SkippedRule("waits", ("transfers",), "no evidence: transfers"),
-        SkippedRule("slow.link", ("ranks",), "no evidence: ranks; 1 case(s) end there"),
+        SkippedRule("latency", ("pings or nics",), "not recorded: pings or NIC counters"),
+        SkippedRule("waits", ("transfers",), "not recorded: NCCL transfers"),
+        SkippedRule("slow.link", ("ranks",), "not recorded: ranks; 1 case(s) end there"),
         SkippedRule("site", (), "disabled by site.yaml"),
     )
     assert words.skipped_phrases(rules) == [
-        "latency, waits: no evidence: nics, pings, transfers",
-        "slow.link: no evidence: ranks; 1 case(s) end there",
+        "latency, waits: not recorded: NCCL transfers, NIC counters, pings",
+        "slow.link: not recorded: ranks; 1 case(s) end there",
         "site: disabled by site.yaml",
     ]
-    assert words.skipped_phrases(rules[1:2]) == ["waits: no evidence: transfers"]
+    assert words.skipped_phrases(rules[1:2]) == ["waits: not recorded: NCCL transfers"]
 
 
 def test_what_rulebooks_lacked_is_said_in_words_with_who_records_it() -> None:
     rules = (
-        SkippedRule("latency", ("pings or nics",), "no evidence: pings or nics"),
-        SkippedRule("site.fact", ("a_relation",), "no evidence: a_relation"),
+        SkippedRule("latency", ("pings or nics",), "not recorded: pings or NIC counters"),
+        SkippedRule("site.fact", ("a_relation",), "not recorded: a_relation"),
     )
     assert words.lacking_phrases(rules) == [
-        "nics (a port's cumulative counters at an instant): none; recorded by sysfs, ethtool",
-        "pings (a latency probe): none; recorded by UDP and RDMA probes",
+        "NIC counters: recorded by sysfs, ethtool",
+        "pings: recorded by UDP and RDMA probes",
     ]

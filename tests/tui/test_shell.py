@@ -420,7 +420,7 @@ async def test_a_theme_is_in_force_on_every_screen() -> None:
 async def test_a_narrow_title_keeps_every_screen_and_the_silence() -> None:
     async with console(FakeSession(silent_world()), size=(80, 24)) as running:
         assert "1 Incident  2  3  4  5  6  7  9" in running.line(0)
-        assert running.line(0).rstrip().endswith("8 ranks silent")
+        assert running.line(0).rstrip().endswith("8 ranks without data")
 
 
 @piloted

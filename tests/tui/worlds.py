@@ -159,7 +159,7 @@ def _world(
     )
 
 
-_SKIPPED = SkippedRule("waits", ("transfers",), "no evidence: transfers")
+_SKIPPED = SkippedRule("waits", ("transfers",), "not recorded: NCCL transfers")
 
 
 def hang_world() -> World:

@@ -7,6 +7,7 @@ from oncall.evidence.table import AT, JOB, NODE, RANK, Table, table
 HOST_TABLES: tuple[Table, ...] = (
     table(
         "gpus",
+        "GPU readings",
         "a GPU at an instant",
         "NVML (TFD Table 1)",
         NODE,
@@ -38,6 +39,7 @@ HOST_TABLES: tuple[Table, ...] = (
     ),
     table(
         "hosts",
+        "host readings",
         "a host at an instant",
         "procfs, sysfs (TFD Table 1)",
         NODE,
@@ -58,6 +60,7 @@ HOST_TABLES: tuple[Table, ...] = (
     ),
     table(
         "devices",
+        "places of devices",
         "a GPU or a NIC in its place; written when found and when changed",
         "sysfs, NVML",
         NODE,
@@ -75,6 +78,7 @@ HOST_TABLES: tuple[Table, ...] = (
     ),
     table(
         "host_processes",
+        "process readings",
         "a training process as its host sees it, at an instant",
         "procfs, cgroupfs (VenusTrace 5.3, Pulse 8)",
         NODE,
@@ -96,6 +100,7 @@ HOST_TABLES: tuple[Table, ...] = (
     ),
     table(
         "host_events",
+        "kernel and NCCL events",
         "something the host said",
         "kernel log, NVML events",
         NODE,
@@ -107,6 +112,7 @@ HOST_TABLES: tuple[Table, ...] = (
     ),
     table(
         "clocks",
+        "clock offsets",
         "a node's clock against the console's",
         "measured at each connection",
         NODE,
@@ -116,6 +122,7 @@ HOST_TABLES: tuple[Table, ...] = (
     ),
     table(
         "collectors",
+        "collectors' accounts",
         "a collector's own account",
         "the collector",
         NODE,

@@ -7,6 +7,7 @@ from oncall.evidence.table import AT, COMM, JOB, NIC, NODE, QPN, RANK, SEQ, Tabl
 NETWORK_TABLES: tuple[Table, ...] = (
     table(
         "wr_windows",
+        "RDMA work requests",
         "work requests of a queue pair in a window",
         "verbs hook (VenusTrace 3.2.2)",
         NODE,
@@ -25,6 +26,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     ),
     table(
         "epochs",
+        "traffic in microseconds",
         "bytes a queue pair sent in one epoch; empty epochs are absent",
         "DPA, work requests or proxy steps (Pulse 4)",
         NODE,
@@ -44,6 +46,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     ),
     table(
         "op_traffic",
+        "traffic of each operation",
         "what one rank sent to one peer in one operation, found in its traffic",
         "epochs segmented by expected volume (Pulse 5, Algorithm 1)",
         JOB,
@@ -75,6 +78,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     ),
     table(
         "nics",
+        "NIC counters",
         "a port's cumulative counters at an instant",
         "sysfs, ethtool (TFD 3.2)",
         NODE,
@@ -129,6 +133,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     ),
     table(
         "nic_priorities",
+        "NIC counters by priority",
         "a priority of a port: cumulative counters at an instant",
         "ethtool (TFD 3.2)",
         NODE,
@@ -148,6 +153,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     ),
     table(
         "pings",
+        "pings",
         "a latency probe",
         "UDP and RDMA probes (TFD 3.2)",
         NODE,
@@ -163,6 +169,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     ),
     table(
         "bandwidths",
+        "bandwidth probes",
         "a short check of how fast bytes go from one node to another",
         "`oncall probe --bandwidth`",
         NODE,
@@ -176,6 +183,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     ),
     table(
         "flow_steps",
+        "steps of flows",
         "a step of a collective's flow",
         "hooks, host agents (Vedrfolnir III-B, III-C1)",
         JOB,
@@ -193,6 +201,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     ),
     table(
         "flows",
+        "network flows",
         "a network flow",
         "hooks, switches",
         ("flow", "BIGINT", "", "the flow"),
@@ -213,6 +222,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     ),
     table(
         "links",
+        "the network topology",
         "a link of the topology",
         "topology file, LLDP",
         ("a", "VARCHAR", "", "one end's device"),
@@ -223,6 +233,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     ),
     table(
         "switch_ports",
+        "switch queues",
         "an egress port in a telemetry epoch",
         "switch telemetry (Vedrfolnir III-C3)",
         ("switch", "VARCHAR", "", "the switch"),
@@ -235,6 +246,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     ),
     table(
         "switch_flows",
+        "flows at switches",
         "a flow at an egress port in a telemetry epoch",
         "switch telemetry (Vedrfolnir III-D1)",
         ("switch", "VARCHAR", "", "the switch"),
@@ -248,6 +260,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     ),
     table(
         "switch_meters",
+        "traffic through switches",
         "traffic between two ports of a switch in an epoch",
         "switch telemetry (Vedrfolnir III-D1)",
         ("switch", "VARCHAR", "", "the switch"),
@@ -258,6 +271,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     ),
     table(
         "switch_pauses",
+        "PFC pauses at switches",
         "a port that stops or goes on sending, as its link's other end told it to",
         "switch telemetry (Vedrfolnir III-C3)",
         ("switch", "VARCHAR", "", "switch or host"),

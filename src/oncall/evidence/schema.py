@@ -11,9 +11,15 @@ from oncall.evidence.network_tables import NETWORK_TABLES
 from oncall.evidence.table import Column, Table
 from oncall.evidence.training_tables import TRAINING_TABLES
 
-__all__ = ["BY_NAME", "SCHEMA_VERSION", "TABLES", "Column", "Table"]
+__all__ = ["BY_NAME", "SCHEMA_VERSION", "TABLES", "Column", "Table", "data_of"]
 
 SCHEMA_VERSION = 1
 
 TABLES: tuple[Table, ...] = (*TRAINING_TABLES, *NETWORK_TABLES, *HOST_TABLES)
 BY_NAME: dict[str, Table] = {table.name: table for table in TABLES}
+
+
+def data_of(read: str) -> str:
+    """What a table or relation that a rule reads is called in a sentence; "a|b": either will do."""
+    names = read.replace("|", " or ").split(" or ")
+    return " or ".join(BY_NAME[name].data if name in BY_NAME else name for name in names)

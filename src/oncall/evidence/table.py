@@ -17,9 +17,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """One kind of evidence: what one row is, and where it comes from."""
+    """One kind of evidence: its name in a sentence, what one row is, and where it comes from."""
 
     name: str
+    data: str
     row: str
     source: str
     columns: tuple[Column, ...]
@@ -29,9 +30,11 @@ class Table:
         return tuple(column.name for column in self.columns)
 
 
-def table(name: str, row: str, source: str, *columns: tuple[str, str, str, str]) -> Table:
+def table(
+    name: str, data: str, row: str, source: str, *columns: tuple[str, str, str, str]
+) -> Table:
     """A table of (name, type, unit, meaning) columns."""
-    return Table(name, row, source, tuple(Column(*column) for column in columns))
+    return Table(name, data, row, source, tuple(Column(*column) for column in columns))
 
 
 JOB = ("job", "VARCHAR", "", "the job's name")

@@ -7,6 +7,7 @@ from oncall.evidence.table import AT, COMM, JOB, NIC, NODE, QPN, RANK, SEQ, Tabl
 TRAINING_TABLES: tuple[Table, ...] = (
     table(
         "jobs",
+        "the job configuration",
         "a job's configuration, as stated",
         "launcher, configuration file, recording",
         JOB,
@@ -27,6 +28,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
     ),
     table(
         "ranks",
+        "ranks",
         "a process",
         "hook, launcher, recording",
         JOB,
@@ -41,6 +43,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
     ),
     table(
         "comms",
+        "communicators",
         "a membership: one rank of one communicator",
         "hook, NCCL profiler plugin, recording",
         JOB,
@@ -59,6 +62,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
     ),
     table(
         "qps",
+        "queue pairs",
         "a queue pair",
         "verbs hook, rdma netlink (Pulse 5.1)",
         JOB,
@@ -78,6 +82,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
     ),
     table(
         "ops",
+        "NCCL operations",
         "one operation on one rank; written when it ends, and again at each seal while in flight",
         "hook, NCCL profiler plugin, Flight Recorder, Inspector, Megatrace (CCL-D 4.1)",
         JOB,
@@ -156,6 +161,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
     ),
     table(
         "op_channels",
+        "progress of channels",
         "progress of one channel of an operation",
         "NCCL profiler plugin (CCL-D 5.1, probing frame)",
         JOB,
@@ -169,6 +175,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
     ),
     table(
         "transfers",
+        "NCCL transfers",
         "a proxy operation: one channel's sends to, or receives from, one peer in one operation; "
         "written when it ends, and again at each seal while in flight",
         "NCCL profiler plugin (proxy steps)",
@@ -207,6 +214,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
     ),
     table(
         "stage_tasks",
+        "pipeline tasks",
         "a task of a training iteration on one rank: a forward or backward of one micro-batch, or "
         "what lies between and after them; as the node labels its calls, or as a recorder named it",
         "the node's labelling (VenusTrace 3.3), traces that name their tasks",
@@ -245,6 +253,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
     ),
     table(
         "launches",
+        "operation counts",
         "a rank's own count of operations on a communicator, at an instant",
         "NCCL RAS, Flight Recorder pg_status, the boards of our hooks",
         JOB,
@@ -264,6 +273,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
     ),
     table(
         "stacks",
+        "stacks",
         "where a rank's program called an operation",
         "Flight Recorder frames, py-spy",
         JOB,
@@ -274,6 +284,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
         ("frames", "VARCHAR[]", "", "function at file:line, newest first"),
     ),
     table(
+        "recordings",
         "recordings",
         "one file that was read, or could not be",
         "importers",

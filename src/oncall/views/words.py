@@ -142,8 +142,10 @@ def window_phrase(since_ns: int | None, until_ns: int | None) -> str:
     if since_ns is None or until_ns is None:
         return "at times unknown"
     first, last = instant(since_ns), instant(until_ns)
-    if since_ns == until_ns:
-        return first
+    if first == last:
+        return (
+            first if since_ns == until_ns else f"{first} ({format_duration(until_ns - since_ns)})"
+        )
     same_day = since_ns >= _YEAR_2001_NS and first[:10] == last[:10]
     last = instant(until_ns, date=False) if same_day else last
     return f"{first.removesuffix(' UTC')} to {last} ({format_duration(until_ns - since_ns)})"
@@ -254,8 +256,8 @@ def next_parts(step: str) -> list[tuple[bool, str]]:
 
 
 def seen_phrase(coverage: Coverage) -> str:
-    """`498/512 ranks · 60/64 nodes · 14 ranks silent`; of nodes that nobody named, some may be out
-    there, and those that answered are then only the known ones."""
+    """`498/512 ranks · 60/64 nodes · 14 ranks without data`. If nobody named the nodes, there may
+    be more than the known ones."""
     if not coverage.ranks:
         return "how many ranks the job has is unknown"
     parts = [f"{coverage.ranks_seen}/{coverage.ranks} ranks"]
@@ -263,7 +265,7 @@ def seen_phrase(coverage: Coverage) -> str:
         known = " known" if any(gap.reason == UNPLACED for gap in coverage.gaps) else ""
         parts.append(f"{coverage.answered}/{coverage.nodes}{known} nodes")
     if silent := coverage.ranks - coverage.ranks_seen:
-        parts.append(f"{silent} {'rank' if silent == 1 else 'ranks'} silent")
+        parts.append(f"{silent} {'rank' if silent == 1 else 'ranks'} without data")
     return " · ".join(parts)
 
 
@@ -284,24 +286,33 @@ def contradiction_phrase(one: Contradiction) -> str:
 
 
 def skipped_phrase(rule: SkippedRule) -> str:
-    """`network: no evidence of nics, pings`, or the reason that the engine gave."""
-    lacks = f"no evidence of {', '.join(rule.missing)}" if rule.missing else "it could not run"
+    """`network: not recorded: NIC counters, pings`, or the reason that the engine gave."""
+    lacks = f"not recorded: {_data_phrase(rule.missing)}" if rule.missing else "it could not run"
     return clean(f"{rule.rule}: {rule.why or lacks}")
 
 
 def skipped_phrases(rules: Sequence[SkippedRule]) -> list[str]:
     """One line for all rulebooks that lack evidence, with what would let them run, and one for
     each that could not go on for another reason."""
-    lacking = [rule for rule in rules if rule.missing and not rule.undecided]
+    lacking = _lacking(rules)
     if len(lacking) < 2:
-        return _failed_phrases(rules)
-    lines = _failed_phrases([rule for rule in rules if rule not in lacking])
+        return failed_phrases(rules)
     names = ", ".join(sorted(rule.rule for rule in lacking))
-    tables = {table for rule in lacking for each in rule.missing for table in each.split(" or ")}
-    return [clean(f"{names}: no evidence: {', '.join(sorted(tables))}"), *lines]
+    missing = [table for rule in lacking for table in rule.missing]
+    others = [rule for rule in rules if rule not in lacking]
+    return [clean(f"{names}: not recorded: {_data_phrase(missing)}"), *failed_phrases(others)]
 
 
-def _failed_phrases(rules: Sequence[SkippedRule]) -> list[str]:
+def unseen_phrase(rules: Sequence[SkippedRule]) -> str | None:
+    """One sentence on evidence that nobody recorded, and why that matters; None if all is there."""
+    lacking = _lacking(rules)
+    if not lacking:
+        return None
+    data = _data_phrase([table for rule in lacking for table in rule.missing], _MOST_NAMES)
+    return f"{data}; faults that only these show were not looked for"
+
+
+def failed_phrases(rules: Sequence[SkippedRule]) -> list[str]:
     """One line each, but one for all whose reason is the same failure."""
     alike: dict[tuple[str, str], list[str]] = {}
     for rule in rules:
@@ -313,16 +324,34 @@ def _failed_phrases(rules: Sequence[SkippedRule]) -> list[str]:
     ]
 
 
+def without_lacking(rules: Sequence[SkippedRule]) -> list[SkippedRule]:
+    """Those that had their evidence and could not go on for another reason."""
+    lacking = _lacking(rules)
+    return [rule for rule in rules if rule not in lacking]
+
+
 def lacking_phrases(rules: Sequence[SkippedRule]) -> list[str]:
-    """Of each table that rulebooks lacked, what it holds and who records it: one line a table."""
+    """Each kind of evidence that rulebooks lacked, and who records it: one line a kind."""
     from oncall.evidence.schema import BY_NAME  # brings DuckDB, which words do without
 
-    tables = {table for rule in rules for each in rule.missing for table in each.split(" or ")}
-    return [
-        f"{name} ({table.row.partition(';')[0]}): none; recorded by {_CITED.sub('', table.source)}"
-        for name in sorted(tables)
-        if (table := BY_NAME.get(name)) is not None
-    ]
+    names = {table for rule in rules for each in rule.missing for table in each.split(" or ")}
+    tables = [BY_NAME[name] for name in sorted(names) if name in BY_NAME]
+    return [f"{table.data}: recorded by {_CITED.sub('', table.source)}" for table in tables]
+
+
+def _lacking(rules: Sequence[SkippedRule]) -> list[SkippedRule]:
+    return [rule for rule in rules if rule.missing and not rule.undecided]
+
+
+def _data_phrase(missing: Iterable[str], most: int | None = None) -> str:
+    """`GPU readings, NIC counters and 3 more`: tables by what they hold."""
+    from oncall.evidence.schema import BY_NAME  # brings DuckDB, which words do without
+
+    tables = dict.fromkeys(table for each in missing for table in each.split(" or "))
+    data = sorted(
+        {BY_NAME[name].data if name in BY_NAME else name for name in tables}, key=str.lower
+    )
+    return names_phrase(data, most or len(data))
 
 
 def checked_phrase(diagnosis: Diagnosis) -> str:

@@ -118,14 +118,14 @@ def test_too_little_coverage_is_no_health() -> None:
     told = "\n".join(said(story(silent_world(), None)))
     assert "does not mean the job is healthy" in told
     assert "ranks 8-15 (8 ranks) on gpu018: did not answer in time" in told
-    assert "last answer 1 min 35 s ago" in told
-    assert "waits: no evidence: transfers" in told
+    assert "heard 1 min 35 s ago" in told
+    assert "waits: not recorded: NCCL transfers" in told
 
 
 def test_coverage_counts_who_is_silent() -> None:
     line = incident(large_world()).line(SEEN)
     assert line is not None
-    assert "4082/4096 ranks" in line.who and "14 ranks silent" in line.who
+    assert "4082/4096 ranks" in line.who and "14 ranks without data" in line.who
 
 
 def test_the_story_has_its_steps_and_what_each_of_them_shows() -> None:

@@ -25,7 +25,7 @@ _WIDEST = 100  # longer lines are hard to read on any terminal
 _HANGING = "     "
 _MOST_ROOTS = 5
 _MOST_LINES = 8
-_MOST_FRAMES = 5
+_MOST_FRAMES, _MOST_IN_SHORT = 3, 3
 _NO_DRAWINGS: Mapping[str, Sequence[str]] = MappingProxyType({})
 _STYLES: dict[Severity | None, str] = {
     "critical": "bold red",
@@ -43,9 +43,10 @@ def to_text(
     colour: bool = False,
     drawings: Mapping[str, Sequence[str]] = _NO_DRAWINGS,
 ) -> str:
-    """The whole report, wrapped at `width` characters. `explain` adds each step's fact, SQL and
-    parameters, `drawings` lines to show with the finding of that id; without `colour` there is no
-    control character in it but the line feed."""
+    """The report, wrapped at `width` characters: at most about 20 lines a cause. `explain` adds
+    each step's fact, SQL and parameters, what was ruled out, how the confidence came about, the
+    sources and what was not checked. `drawings` are lines to show with the finding of that id.
+    Without `colour` there is no control character in it but the line feed."""
     console = Console(
         file=StringIO(),
         width=width,
@@ -63,9 +64,8 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     badge = f"{glyph} {severity.upper()}  " if severity else f"{glyph} "
     page.flow((badge + sentence, _STYLES[severity]))
     job = f"job {short(diagnosis.job)}" if diagnosis.job else "a job without a name"
-    page.flow(
-        (f"{job} · evidence {words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)}", "dim")
-    )
+    window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
+    page.flow((f"{job} · {words.seen_phrase(diagnosis.coverage)} · evidence {window}", "dim"))
     causes = words.roots(diagnosis)
     told = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)
     for finding in told:
@@ -81,7 +81,12 @@ def _finding(
 ) -> None:
     """A finding in full. `titled` if the first line of the report does not say who it is."""
     page.blank()
-    about = [finding.id, f"{finding.rulebook} {finding.verdict}", words.case_phrase(finding.case)]
+    about = [
+        finding.id,
+        f"{finding.rulebook} {finding.verdict}",
+        words.case_phrase(finding.case),
+        f"confidence {words.percent(finding.confidence)}",
+    ]
     if titled:
         title = f"{clean(finding.title)}: {words.who(finding.blame)}"
         badge = f"{finding.id} {words.GLYPHS[finding.severity]} {finding.severity.upper()}  "
@@ -96,7 +101,7 @@ def _finding(
         if explain and step.fact:
             _fact(page, step, known=step.fact in shown)
             shown.add(step.fact)
-    _stacks(page, finding)
+    _stacks(page, finding, explain=explain)
     if drawing := page.drawings.get(finding.id):
         page.blank()
         page.heading(words.drawn(finding))
@@ -106,10 +111,13 @@ def _finding(
         page.heading("Do next")
         for advice in finding.next:
             _advice(page, advice)
-    page.blank()
     if finding.explained_by:
         page.labelled("Explained by", finding.explained_by)
-    page.section("Explains", words.consequences(diagnosis, finding))
+    consequences = words.consequences(diagnosis, finding)
+    page.section("Explains", consequences, most=_MOST_LINES if explain else _MOST_IN_SHORT)
+    if not explain:
+        return
+    page.blank()
     page.section("Ruled out", words.ruled_out(finding))
     page.labelled("Confidence", words.confidence_phrase(finding))
     if finding.sources:
@@ -135,16 +143,18 @@ def _fact(page: _Page, step: Step, *, known: bool) -> None:
         page.verbatim(clean_lines(step.sql), _HANGING + "  ", "dim")
 
 
-def _stacks(page: _Page, finding: Finding) -> None:
+def _stacks(page: _Page, finding: Finding, *, explain: bool) -> None:
     for stack in finding.stacks:
         page.blank()
         page.heading(f"Rank {stack.rank}, {clean(stack.at)}")
-        for frame in stack.frames[:_MOST_FRAMES]:
+        frames = stack.frames if explain else stack.frames[:_MOST_FRAMES]
+        for frame in frames:
             text, library = words.frame_phrase(frame)
             page.flow((text, "dim" if library else ""), first="  ", rest="    ")
-        if len(stack.frames) > _MOST_FRAMES:
-            more = len(stack.frames) - _MOST_FRAMES
-            page.flow((f"… {more} more, in --format json", "dim"), first="  ")
+        if len(stack.frames) > len(frames):
+            page.flow(
+                (f"… {len(stack.frames) - len(frames)} more, with --explain", "dim"), first="  "
+            )
 
 
 def _advice(page: _Page, advice: str) -> None:
@@ -160,14 +170,24 @@ def _advice(page: _Page, advice: str) -> None:
 def _coverage(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     """What was seen and what was not: with a finding or without, never left out."""
     coverage = diagnosis.coverage
-    page.labelled("Coverage", words.seen_phrase(coverage))
-    page.listed([words.gap_phrase(gap) for gap in coverage.gaps])
-    if explain:
-        for gap in coverage.gaps:
-            page.verbatim(clean_lines(gap.details), "    ", "dim")
+    gaps = [words.gap_phrase(gap) for gap in coverage.gaps]
     page.section(
         "Not to be trusted", list(map(words.contradiction_phrase, coverage.contradictions))
     )
+    if not explain:
+        page.section("Not seen", gaps, most=_MOST_IN_SHORT)
+        page.section(
+            "Not checked", words.failed_phrases(words.without_lacking(coverage.skipped_rules))
+        )
+        if not diagnosis.findings:
+            page.labelled("Checked", words.checked_phrase(diagnosis))
+        if unseen := words.unseen_phrase(coverage.skipped_rules):
+            page.labelled("Not recorded", f"{unseen} (--explain)")
+        return
+    page.labelled("Coverage", words.seen_phrase(coverage))
+    page.listed(gaps)
+    for gap in coverage.gaps:
+        page.verbatim(clean_lines(gap.details), "    ", "dim")
     page.labelled("Checked", words.checked_phrase(diagnosis))
     page.section("Not checked", words.skipped_phrases(coverage.skipped_rules))
     page.section("Note", [clean(note) for note in diagnosis.notes])
@@ -205,17 +225,17 @@ class _Page:
     def labelled(self, label: str, text: str) -> None:
         self.flow((f"{label}  ", "bold"), (text, ""), rest="  ")
 
-    def section(self, title: str, items: list[str]) -> None:
+    def section(self, title: str, items: list[str], most: int = _MOST_LINES) -> None:
         if items:
             self.heading(title)
-            self.listed(items)
+            self.listed(items, most)
 
-    def listed(self, items: list[str]) -> None:
+    def listed(self, items: list[str], most: int = _MOST_LINES) -> None:
         """One line an item; what is cut is said."""
-        for item in items[:_MOST_LINES]:
+        for item in items[:most]:
             self.flow((item, ""), first="  ", rest="    ")
-        if len(items) > _MOST_LINES:
-            more = f"… {len(items) - _MOST_LINES} more, in --format json"
+        if len(items) > most:
+            more = f"… {len(items) - most} more, in --format json"
             self.flow((more, "dim"), first="  ")
 
     def _print(self, line: Text) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from oncall.core.diagnosis import Answer, Finding, SkippedRule
 from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.evidence.incident import Incident
+from oncall.evidence.schema import data_of
 from oncall.rules.engine.confined import Confined
 from oncall.rules.engine.evaluate import Case, Evaluation, FactFailed, NotKnown
 from oncall.rules.engine.precedence import ranked
@@ -227,7 +228,7 @@ def _skipped(
         why = f"{error}; {more}" if more else str(error)
         return SkippedRule(rule, (), why, uncomputed=error.relation)
     if isinstance(error, MissingEvidence):
-        why = f"no evidence: {', '.join(error.missing)}"
+        why = f"not recorded: {', '.join(map(data_of, error.missing))}"
         return SkippedRule(rule, error.missing, f"{why}; {more}" if more else why)
     problem = error.problem
     return SkippedRule(

@@ -33,9 +33,9 @@ def coverage_phrase(state: State) -> str:
 
 
 def silence_phrase(state: State) -> str:
-    """`14 ranks silent`, if any are."""
+    """`14 ranks without data`, if any are."""
     last = coverage_phrase(state).split(" · ")[-1]
-    return last if last.endswith("silent") else ""
+    return last if last.endswith("without data") else ""
 
 
 def time_phrase(cursor: TimeCursor, live: bool) -> str:
