@@ -38,10 +38,10 @@ def test_frames_come_in_any_pieces(pieces: list[int]) -> None:
 @pytest.mark.parametrize(
     ("stream", "problem"),
     [
-        (b"Segmentation fault (core dumped)", "are no frames"),
+        (b"Segmentation fault (core dumped)", "has no valid frames"),
         (frame(b"", version=2), "speaks version 2, this collector reads 1"),
         (frame(b"", kind=9), "unknown kind, 9"),
-        (frame(b"")[:8] + b"\xff" * 24, "are no frames"),  # a frame of 4 GB
+        (frame(b"")[:8] + b"\xff" * 24, "has no valid frames"),  # a frame of 4 GB
     ],
 )
 def test_what_are_no_frames_is_refused(stream: bytes, problem: str) -> None:

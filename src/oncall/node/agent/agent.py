@@ -318,9 +318,9 @@ class Agent:
         self._new_config = None
         self._config, waiting = reload(self._config, config)
         if waiting:
-            self._log.warning(f"{', '.join(waiting)}: changes only with a restart")
+            self._log.warning(f"{', '.join(waiting)}: restart the collector to apply the change")
         self._recorder.configure(self._config)
         self._log.info(
-            f"configuration read again: a shard every "
+            f"configuration reloaded: a shard every "
             f"{format_number(config.seal_every_ns / NS_PER_S)} s"
         )

@@ -128,7 +128,7 @@ def _hidden(root: Path, ranks: list[LivingRank]) -> tuple[str, ...]:
         return ()
     numbers = ", ".join(str(rank.rank) for rank in ranks[:8])
     return (
-        f"not to be seen under {root / 'proc'}: processes of {len(ranks)} living ranks "
+        f"not visible in {root / 'proc'}: processes of {len(ranks)} running ranks "
         f"({numbers}{', ...' if len(ranks) > 8 else ''}), by hidepid or another PID namespace",
     )
 

@@ -56,7 +56,7 @@ class HostSource:
         times, cpus = self._cpu_times()
         if not times:
             self._before = None
-            return Collected(problems=(f"{self._proc / 'stat'}: holds no CPU times",))
+            return Collected(problems=(f"{self._proc / 'stat'}: no CPU times found",))
         pressure_ns = self._pressures()
         idle = sum(times[place] for place in _IDLE)
         totals = _Totals(now.monotonic_ns, sum(times) - idle, sum(times), pressure_ns)
@@ -162,7 +162,7 @@ def _unseen(
     """What this kernel does not tell, each in a sentence."""
     notes = []
     if not pressure_ns:
-        notes.append("no pressure (PSI): a kernel without it, or started with psi=0")
+        notes.append("no pressure (PSI): the kernel lacks it or was booted with psi=0")
     if clocks["cpu_mhz"] is None:
         notes.append("no CPU clocks: no cpufreq driver, as in many virtual machines")
     if None in errors.values():

@@ -73,7 +73,7 @@ class RdmaEndpoint:
     def __init__(self, nic: LocalNic, root: Path = Path("/")) -> None:
         """Raises NoRdma."""
         if not nic.port:
-            raise NoRdma(f"no RDMA pings: {nic.nic} is no RDMA NIC")
+            raise NoRdma(f"no RDMA pings: {nic.nic} is not an RDMA NIC")
         v = verbs()
         e = v.enums
         self._v = v

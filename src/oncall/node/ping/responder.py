@@ -169,4 +169,4 @@ class Responding:
                 self._responder.answer()
                 self.cpu_ns = time.thread_time_ns()
         except Exception as error:  # a thread that ends in silence would look like lost pings
-            self.problem = f"pings are not answered any more: {say_bug(error)}"
+            self.problem = f"pings are no longer answered: {say_bug(error)}"

@@ -31,7 +31,7 @@ class NicFunctions:
         if not unknown:
             return ()
         listed = ", ".join(map(str, unknown))
-        return (f"{self._nic}: which RDMA device its function {listed} is, is not known",)
+        return (f"{self._nic}: the RDMA device of its function {listed} is unknown",)
 
     def names(self, vhca: NDArray[Any], qpn: NDArray[Any]) -> Words:
         """The device of each flow (n,); NULL where it is not known."""

@@ -48,7 +48,7 @@ class RdmaResourceSource:
             pairs = frozenset(pair for pair in self._ask() if pair.pid)
         except NoRdma as absent:
             self._pairs = frozenset()
-            return Collected(notes=(f"no queue pairs here: {absent}",))
+            return Collected(notes=(f"no queue pairs: {absent}",))
         except (BadInput, OSError) as error:
             return Collected(problems=(f"queue pairs could not be listed: {error}",))
         self._ranks = {found.pid: found for found in self._living.now(now)} if pairs else {}

@@ -76,7 +76,7 @@ def answer(con: duckdb.DuckDBPyConnection, request: Request) -> Iterator[Part | 
         yield End({"jobs": jobs_seen(con)})
         return
     if request.ask not in ("digest", "detail"):
-        raise WireError(f"evidence does not answer `{request.ask}`", "request")
+        raise WireError(f"evidence cannot answer `{request.ask}`", "request")
     unknown = [name for name in request.tables if name not in BY_NAME]
     if unknown:
         raise WireError(f"there is no table `{unknown[0]}`", "request")

@@ -72,7 +72,7 @@ def _too_many(parts: Sequence[ReceivedPart]) -> list[BadPart]:
     problems: dict[str, str] = {}
     for sender, count in sorted(rows.items(), key=lambda item: -item[1]):
         if count > MOST_ROWS:
-            problems[sender] = f"{count:,} rows, more than the {MOST_ROWS:,} that a node sends"
+            problems[sender] = f"{count:,} rows, more than the {MOST_ROWS:,} that a node may send"
         elif together > (most := room.most_rows()):
             problems[sender] = f"no room for its {count:,} rows: {most:,} of all nodes fit here"
         else:
@@ -108,7 +108,7 @@ def _insert(con: duckdb.DuckDBPyConnection, table: str, parts: Sequence[Received
         [files],
     ).fetchall()
     if rows != told:
-        raise ValueError(f"{rows} rows of {table} where {told} were told")
+        raise ValueError(f"{rows} rows of {table}, {told} were announced")
     read = "read_parquet(?, union_by_name = true, hive_partitioning = false)"
     described = con.execute(f"DESCRIBE SELECT * FROM {read}", [files]).fetchall()
     present = {name for name, *_ in described}

@@ -205,7 +205,7 @@ def _read_each(opened: Shards, read: Callable[[Shards], T], error: duckdb.Error)
             try:
                 found.append(read(one))
             except duckdb.Error as own:
-                gaps.append(ShardGap(shard, "damaged", f"cannot be asked: {reason(own)}"))
+                gaps.append(ShardGap(shard, "damaged", f"cannot be queried: {reason(own)}"))
     if not found:
         raise error
     opened.add_gaps(gaps)
@@ -276,7 +276,7 @@ def _check_version(
     con: duckdb.DuckDBPyConnection, shard: Shard, alias: str, meta: dict[str, str]
 ) -> None:
     if not {"schema_version", "oncall_version"} <= set(meta):
-        raise _LeftOut(ShardGap(shard, "damaged", "a DuckDB file, but no shard of oncall"))
+        raise _LeftOut(ShardGap(shard, "damaged", "a DuckDB file, but not an oncall shard"))
     rows = con.execute(f"SELECT schema_version, oncall_version FROM {alias}.main.meta").fetchall()
     if len(rows) != 1 or not isinstance(rows[0][0], int):
         raise _LeftOut(ShardGap(shard, "damaged", "a shard without its version"))

@@ -77,8 +77,8 @@ class Place:
         free_bytes = state.f_bavail * state.f_frsize
         if free_bytes < self.keep_free_bytes:
             raise StoreError(
-                f"{self.folder}: {format_bytes(free_bytes)} free, and "
-                f"{format_bytes(self.keep_free_bytes)} are left to others (keep_free)"
+                f"{self.folder}: {format_bytes(free_bytes)} free, "
+                f"{format_bytes(self.keep_free_bytes)} are kept for others (keep_free)"
             )
 
 
@@ -252,7 +252,7 @@ def recover(place: Place, now_ns: int, limits: Limits = USUAL_LIMITS) -> Recover
     return Recovered(set_aside=aside, problem=f"{aside[0].name}: {problem}")
 
 
-_LOG_ALONE = "a write-ahead log whose store is gone"
+_LOG_ALONE = "a write-ahead log without its store"
 
 
 class _Damaged(Exception):
@@ -329,7 +329,7 @@ def _seal(con: duckdb.DuckDBPyConnection, place: Place, span: Span) -> Shard:
         con.execute("UPDATE meta SET started_ns = ?, sealed_ns = ?", [started_ns, end_ns])
         con.execute("CHECKPOINT live; USE memory; DETACH live")
         if place.live_log.exists():
-            raise StoreError(f"{place.live}: DuckDB could not fold its log into it")
+            raise StoreError(f"{place.live}: DuckDB could not merge its log into it")
         _fsync(place.live)
         with suppress(OSError):  # a shard without its line is kept for longer, that is all
             # Before the rename: a line too many names nothing, and no shard lacks its own.

@@ -106,8 +106,8 @@ class TrafficSource:
 
     def _notes(self) -> tuple[str, ...]:
         if not self._recent.bytes:
-            return ("no source here measures what queue pairs send",)
-        many = "more is sent than can be searched at once: what some operations sent is not told"
+            return ("no source measures what queue pairs send",)
+        many = "too much traffic to search at once: the traffic of some operations is missing"
         return (many,) if self._crowded else ()
 
     def _see_clock(self, now: Instant) -> None:

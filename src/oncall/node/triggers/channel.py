@@ -53,11 +53,11 @@ class Counted:
         }
         told = []
         if self.sent:
-            told.append(f"detections were handed over {self.sent} times")
+            told.append(f"{self.sent} detections were handed over")
         if self.taken:
-            told.append(f"detections of others were taken {self.taken} times")
+            told.append(f"{self.taken} detections were taken over from others")
         if self.elsewhere:
-            told.append(f"{self.elsewhere} notifications were of flows that are not sent from here")
+            told.append(f"{self.elsewhere} notifications were for flows not sent from this node")
         told += [f"{n} notifications refused: {why}" for why, n in refused.items() if n]
         return tuple(told)
 
@@ -137,7 +137,7 @@ def read_secret(path: Path) -> bytes:
     if not stat.S_ISREG(mode):
         raise BadInput(str(path), "not a file")
     if mode & 0o077:
-        raise BadInput(str(path), "others than its owner may use it: chmod 600")
+        raise BadInput(str(path), "users other than its owner can read or write it: chmod 600")
     if len(secret) < LEAST_SECRET_BYTES:
         raise BadInput(str(path), f"a secret has at least {LEAST_SECRET_BYTES} bytes")
     return secret

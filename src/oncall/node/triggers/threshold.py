@@ -26,7 +26,7 @@ class Way:
 
     def __post_init__(self) -> None:
         if self.links < 1 or not self.bytes_per_s > 0:
-            raise ValueError(f"no way has {self.links} links of {self.bytes_per_s} bytes/s")
+            raise ValueError(f"no path has {self.links} links of {self.bytes_per_s} bytes/s")
 
 
 def base_rtt_ns(way: Way) -> float:

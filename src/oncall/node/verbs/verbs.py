@@ -43,15 +43,15 @@ class VerbsOptions(Polled):
         default=NS_PER_S // 2,
         metadata=option(
             "duration",
-            "a request outstanding for longer is reported and probed, and traffic around it stored",
+            "a request outstanding for longer is reported and probed; traffic around it is stored",
         ),
     )
     all_epochs: bool = field(
         default=False,
         metadata=option(
             "truth",
-            "whether every epoch is stored, up to 100,000 rows a second and process, and not "
-            "only those around what is stuck or late",
+            "whether every epoch is stored (up to 100,000 rows a second per process), not "
+            "only those around stuck or late requests",
         ),
     )
 
