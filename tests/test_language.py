@@ -31,9 +31,7 @@ EXEMPT = (
     "rulebooks/",
     "src/oncall/analysis/",
     "src/oncall/console/",
-    "src/oncall/node/",
     "src/oncall/report/",
-    "src/oncall/rules/",
     "src/oncall/simulate/",
     "src/oncall/tui/",
 )

@@ -1,4 +1,4 @@
-"""One collector a folder: a second one is refused, and told who is there."""
+"""One collector a folder: a second one is refused, and the error names the first."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What a collector is configured to do: a TOML file, every option with a default, unknown ones
-refused. What each source can be told is a table of its own.
+refused. The options of each source are a table of their own.
 
     seal_every = "30 s"
     sources = ["rings", "gpus"]
@@ -174,7 +174,7 @@ class Configuration:
 
 
 def load(path: Path | None, told: Mapping[str, Any] | None = None) -> Configuration:
-    """The configuration in a file, if any, with what the command line told on top.
+    """The configuration in a file, if any, overridden by the command line.
 
     Raises BadInput with file, line and option for what is wrong in the file, UsageError for what
     is wrong in `told`.

@@ -57,7 +57,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Page:
-    """What a NIC told at once: `batches` as BATCH (n,); counts are since `boot`."""
+    """What a NIC reported at once: `batches` as BATCH (n,); counts are since `boot`."""
 
     number: int
     more: bool

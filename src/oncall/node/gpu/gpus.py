@@ -196,7 +196,7 @@ def _driver(nvml: Nvml) -> str | None:
 
 
 def _untold(session: _Session) -> Iterator[str]:
-    """What these models and this driver never tell, in a sentence each."""
+    """What these models and this driver never report, in a sentence each."""
     untold: dict[tuple[str, str], int] = {}
     for gpu in session.gpus:
         if gpu.untold:

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from oncall.node.ping.ping_packet import Kind, Packet
 
-_MOST_ENDED = 4096  # pings whose late or second answers are told from strangers'
+_MOST_ENDED = 4096  # pings whose late or second answers are distinguished from strangers'
 
 
 class Flight(Protocol):

@@ -153,7 +153,7 @@ class ProbeSource:
         )
 
     def _newly_used_ns(self) -> int:
-        """CPU time of its threads since it was last told."""
+        """CPU time of its threads since it was last reported."""
         used_ns = sum(each.cpu_ns for each in self._responding)
         used_ns += self._prober.cpu_ns if self._prober is not None else 0
         newly_ns, self._told_cpu_ns = used_ns - self._told_cpu_ns, used_ns
@@ -254,7 +254,7 @@ class Prober:
         return [*failed, *self._oddities(), *cannot]
 
     def _oddities(self) -> tuple[str, ...]:
-        """Told as soon as there are any, then once a minute: a count is no news each second."""
+        """Reported as soon as there are any, then once a minute: a count is no news each second."""
         total = Oddities()
         for pinger in self._pingers:
             total.add(pinger.oddities)
@@ -272,7 +272,7 @@ class Prober:
     def _run(self) -> None:
         try:
             self._ping_until_closed()
-        except Exception as error:  # a thread that ends in silence would look like health
+        except Exception as error:  # a thread that ends unnoticed would look healthy
             self._failed = f"pings are no longer sent: {say_bug(error)}"
         for pinger in self._pingers:
             pinger.close()

@@ -16,8 +16,8 @@ AskQueuePairs = Callable[[], Sequence[QueuePair]]
 
 
 class NicFunctions:
-    """Functions are told by number (vhca). As long as one alone is seen, it is the device that was
-    asked; else the one on which the kernel lists most of its queue pairs."""
+    """Functions are reported by number (vhca). As long as one alone is seen, it is the device that
+    was asked; else the one on which the kernel lists most of its queue pairs."""
 
     def __init__(self, nic: str, ask: AskQueuePairs) -> None:
         self._nic = nic

@@ -54,7 +54,7 @@ class QueuePair:
 
 
 class NoRdma(Exception):
-    """The kernel has no RDMA, or none that tells its queue pairs; the text says which."""
+    """The kernel has no RDMA, or does not list its queue pairs; the text says which."""
 
 
 def queue_pairs() -> list[QueuePair]:

@@ -151,7 +151,7 @@ class RdmaNicSource:
     # ------------------------------------------------------------------ a reading
 
     def _read(self, port: _Port, now: Instant) -> _Reading:
-        """The port's counters as they stand; None for one that is there and cannot be read."""
+        """The port's current counters; None for one that is there and cannot be read."""
         at_ns = now.realtime_ns + self._monotonic_ns() - now.monotonic_ns
         values: dict[str, int | None] = {}
         for name, path in port.counters.items():
@@ -203,7 +203,7 @@ class RdmaNicSource:
             **port_counters(reading.values),
             "pcie_waiting": pcie_waiting(reading.values),
             "link_up": is_up,
-            # Of a link that is down some drivers tell the slowest rate there is.
+            # Of a link that is down some drivers report the slowest rate there is.
             "rate_bytes_per_s": link_rate(read_text(place / "rate")) if is_up else None,
             **asdict(pcie_link(folder(self._root) / reading.port.device.name / "device")),
         }

@@ -38,7 +38,7 @@ class Recorded(Protocol):
 
     @property
     def end_told(self) -> bool:
-        """Whether all that there is to tell of its end was told."""
+        """Whether all there is to report of its end was reported."""
 
 
 P = TypeVar("P", bound=Recorded)
@@ -149,7 +149,7 @@ class SharedFiles(Generic[P]):
         return path not in self._refused or self._refused[path][0] != _inode(path)
 
     def _check_life(self, path: Path, process: P, now: Instant) -> None:
-        """Note when a process is first seen gone; once that is told, and after the grace, its
+        """Note when a process is first seen gone; once that is reported, and after the grace, its
         file goes too."""
         reader = process.reader
         if process.gone_since is None:

@@ -136,7 +136,7 @@ def select_operations(con: duckdb.DuckDBPyConnection, request: Request) -> None:
         )
     else:
         measure_own_time(con, "temp.digest_job", "digest_measured")
-    # What ended before the window tells where a rank stands, if it is the last it did.
+    # What ended before the window gives a rank's position, if it is the last it did.
     con.execute(
         f"""
         CREATE OR REPLACE TEMP VIEW digest_asked AS

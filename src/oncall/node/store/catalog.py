@@ -1,4 +1,4 @@
-"""The sealed shards of a node, told by their names alone.
+"""The sealed shards of a node, known by their names alone.
 
 A shard is `<node>.<start_ns>-<end_ns>.duckdb`: everything the collector wrote from one instant to
 another, Unix time on the node's clock. Only such names are ever opened: the live store beside them

@@ -47,9 +47,10 @@ def load_parts(con: duckdb.DuckDBPyConnection, parts: Iterable[ReceivedPart]) ->
 
     Only columns of the schema are taken, each cast to its type; what lacks is NULL. A part that
     cannot be read, of whatever reason, is left out and returned; the others are in. So are all
-    parts of a sender that sends more rows than a node has: half of them would look like silence.
+    parts of a sender that sends more rows than a node has: half of them would look like missing
+    data.
     """
-    # What a newer node tells beyond our schema is of no use here.
+    # What a newer node sends beyond our schema is of no use here.
     known = [part for part in parts if part.table in BY_NAME and part.rows]
     bad = _too_many(known)
     left_out = {id(one.part) for one in bad}

@@ -60,7 +60,7 @@ class Shards:
     """Sealed shards in one connection, with every evidence table as a view over them all.
 
     A table that is in the shards but not in the evidence schema (`digest_ops`, say) is a view
-    too, over those shards that have it; the view `shards` tells which shard has what:
+    too, over those shards that have it; the view `shards` lists what each shard has:
     (alias, path, node, start_ns, end_ns, tables VARCHAR[]).
     """
 

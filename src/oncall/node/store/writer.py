@@ -215,7 +215,7 @@ class PrepareError(Exception):
 
 @dataclass(frozen=True)
 class Recovered:
-    """What became of a live store left behind: sealed, or set aside with why; and the token of
+    """The outcome for a live store left behind: sealed, or set aside with why; and the token of
     the last commit in it."""
 
     shard: Shard | None = None
@@ -304,7 +304,8 @@ def _set_aside(path: Path, now_ns: int) -> Path:
 
 def _attach(con: duckdb.DuckDBPyConnection, place: Place) -> None:
     try:
-        # Smaller blocks than usual: half the size of a quiet node's shards, and no larger others.
+        # Smaller blocks than DuckDB's default: half the size of a quiet node's shards, and no
+        # larger others.
         con.execute(f"ATTACH '{quoted(place.live)}' AS live (BLOCK_SIZE {_BLOCK_BYTES})")
     except duckdb.Error as error:
         raise _failure(place, error) from error

@@ -1,4 +1,5 @@
-"""The channel between collectors: one UDP socket, on which only who knows the secret is heard.
+"""The channel between collectors: one UDP socket, on which only senders that know the secret are
+accepted.
 
 Whatever comes is bounded three times: so many datagrams a look, none that is malformed, sealed
 with another secret or old, and what is left raises a budget that has a limit (`node`). Nothing is
@@ -30,7 +31,7 @@ LEAST_SECRET_BYTES = 16
 FRESH_NS = 10 * NS_PER_S  # apart: clocks of a cluster are kept together by far less
 MOST_AT_ONCE = 64  # datagrams of one look; of what is beyond, the kernel keeps what fits
 _PER_SECOND, _BURST = 20.0, 40.0  # that leave
-_HIGHEST = 6 << 5  # CS6, as congestion notifications: not held up by what it tells of (III-C2)
+_HIGHEST = 6 << 5  # CS6, as congestion notifications: not held up by what it reports (III-C2)
 
 
 @dataclass
@@ -94,7 +95,7 @@ class Channel:
         return self._limit.allows(now.monotonic_ns)
 
     def send(self, told: Notification, addresses: Iterable[str]) -> None:
-        """Tell it to whoever is there. A lost one is never repeated."""
+        """Send it to whoever is there. A lost one is never repeated."""
         data = told.encoded(self._secret)
         self.counted.sent += 1
         for address in addresses:

@@ -2,7 +2,7 @@
 
 Off unless `capture` is set. It watches what ranks send and what `probes` measures; where
 a round trip or a standstill is beyond what the step allows, it has raw epochs around that moment
-stored, reads NICs' counters densely, pings the nodes that are pinged anyway, and tells so in
+stored, reads NICs' counters densely, pings the nodes that are pinged anyway, and says so in
 `host_events`.
 """
 

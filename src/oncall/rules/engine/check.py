@@ -94,7 +94,8 @@ class Checker:
         return [*faults, *_unused(rulebook, binding.read), *_style(rulebook, binding.read)]
 
     def breaking(self, rulebook: Rulebook) -> list[Problem]:
-        """What keeps the rulebook from running or being told; its style does not."""
+        """What keeps the rulebook from running or its findings from being written; style does
+        not."""
         _, faults = self._bound(rulebook)
         return Source(rulebook.path, rulebook.text).place_all(faults)
 

@@ -1,4 +1,4 @@
-"""Findings told as a story: numbered steps, who is to blame, what was ruled out, how sure."""
+"""Findings written as a story: numbered steps, culprits, what was ruled out, how sure."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class FactSql:
     """A fact's SELECT: the tables it reads, the `$names` it binds, what it may not do.
 
     `node` is its syntax tree. `bare_numbers` are thresholds written into comparisons, with
-    offsets; 0, 1 and 2 only tell none, one and several apart. `bare_factors` are those written
+    offsets; 0, 1 and 2 only distinguish none, one and several. `bare_factors` are those written
     into arithmetic, but for the factors between units.
     """
 

@@ -300,7 +300,8 @@ def _listed(values: list[Any]) -> str:
 
 
 def _hashable(value: Any) -> Any:
-    """What tells a value of SQL from others: lists, structs and maps come as what has no hash."""
+    """What distinguishes a value of SQL from others: lists, structs and maps come as what has no
+    hash."""
     if isinstance(value, (list, tuple)):
         return tuple(map(_hashable, value))
     if isinstance(value, dict):
