@@ -53,10 +53,10 @@ class Found:
     reads=["ops|launches|comms|ranks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("what", "VARCHAR", "", "what cannot be, with how often it was met"),
+        ("what", "VARCHAR", "", "what cannot be true, with its count"),
         ("count", "BIGINT", "", "how often"),
-        ("example", "VARCHAR", "", "one of them"),
-        ("tables", "VARCHAR[]", "", "the tables that contradict themselves or one another"),
+        ("example", "VARCHAR", "", "one example"),
+        ("tables", "VARCHAR[]", "", "the tables that contradict themselves or each other"),
         ("ranks", "INTEGER[]", "", "the ranks concerned; NULL: of none in particular"),
         ("nodes", "VARCHAR[]", "", "their hosts; NULL: of none in particular"),
     ],

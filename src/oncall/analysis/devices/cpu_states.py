@@ -17,9 +17,9 @@ from oncall.evidence import relation
     columns=[
         ("node", "VARCHAR", "", "host"),
         ("pressure", "DOUBLE", "ratio", "share of time some thread waited for a CPU"),
-        ("clock", "DOUBLE", "ratio", "CPU clock against the possible"),
+        ("clock", "DOUBLE", "ratio", "CPU clock as share of the maximum"),
         ("governor", "VARCHAR", "", "CPU frequency governor"),
-        ("usual_governor", "VARCHAR", "", "that of most hosts"),
+        ("usual_governor", "VARCHAR", "", "the governor of most hosts"),
     ],
     source="beyond Pulse 7.2.2",
 )
