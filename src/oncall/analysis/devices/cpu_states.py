@@ -1,4 +1,4 @@
-"""Whether a host's CPU was short while its ranks sent: what Pulse cannot tell of its groups (8.1).
+"""Whether a host's CPU was short while its ranks sent: what Pulse cannot say of its groups (8.1).
 
 "When using built-in collectives, a CPU bottleneck at a single node can introduce gaps across the
 entire group": traffic names the group, the host's own readings name the host.

@@ -1,7 +1,7 @@
-"""What the codes in `host_events` mean, and whom they speak of.
+"""What the codes in `host_events` mean, and which device they
 
-NVIDIA's Xid catalogue tells for each Xid whether the program or the hardware is the usual cause;
-the rest are the kernel's own words.
+concern. NVIDIA's Xid catalogue says for each Xid whether the program or the hardware is the likely
+cause; the rest are the kernel's own words.
 """
 
 from __future__ import annotations
