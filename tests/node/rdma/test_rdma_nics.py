@@ -310,7 +310,7 @@ def test_garbage_that_changes_is_said_once(node: Node) -> None:
         node.read()
         told.add(node.collected.problems)
     ((problem,),) = told
-    assert problem.endswith("np_cnp_sent holds 'one', no count")
+    assert problem.endswith("np_cnp_sent holds 'one', not a count")
     sysfs.counter(node.root, "hw_counters/np_cnp_sent", 3)
     node.read()
     assert node.collected.problems == ()
