@@ -29,11 +29,6 @@ EXEMPT = (
     "README.md",
     "docs/",
     "rulebooks/",
-    "src/oncall/analysis/",
-    "src/oncall/node/",
-    "src/oncall/report/",
-    "src/oncall/rules/",
-    "src/oncall/simulate/",
 )
 
 
@@ -85,7 +80,7 @@ PHRASES = (
     Phrase(r"\bgroups? at work\b", "process group, communicator"),
     Phrase(r"\bcompanies\b", "communicators"),
     Phrase(r"\btransfers? of pairs\b", "send/recv, point-to-point"),
-    Phrase(r"\bas usual\b", "at the baseline"),
+    Phrase(r"\b(?-i:[Aa]s) usual\b", "at the baseline"),
     Phrase(r"\bthan usual\b", "than the baseline"),
     Phrase(r"\b(rulebook|draft)s? (on|from) the (shelf|desk)\b", "rulebook store, draft store"),
     Phrase(r"\bfair share\b", "threshold, share of the link"),
@@ -95,7 +90,7 @@ PHRASES = (
     Phrase(r"\bnothing is told\b", "no data"),
     Phrase(r"\bwhat became of\b(?! (each|the) host)", "the outcome of"),
     Phrase(r"\bgoes by (the|its|what)\b", "uses"),
-    Phrase(r"\b(so|as) says\b", "according to"),
+    Phrase(r"\b(?-i:[Ss]o|[Aa]s) says\b", "according to"),
     Phrase(r"\bof which nothing is known\b", "unknown"),
     Phrase(r"\bis (nobody's|whoever's)\b", "has no owner"),
     Phrase(r"\bdo(es)? not come off\b", "fail"),

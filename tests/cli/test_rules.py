@@ -45,7 +45,7 @@ def test_new_refuses_a_bad_name_and_what_exists(tmp_path: Path) -> None:
     assert oncall("new", "Hot GPU", "-o", tmp_path).exit_code == 2
     oncall("new", "heat", "-o", tmp_path)
     again = oncall("new", "heat", "-o", tmp_path)
-    assert again.exit_code == 2 and "is there already" in again.stderr
+    assert again.exit_code == 2 and "exists already" in again.stderr
 
 
 def test_new_from_a_shipped_rulebook_passes_its_check(tmp_path: Path) -> None:

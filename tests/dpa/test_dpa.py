@@ -113,7 +113,7 @@ def test_a_nic_that_is_not_there_is_said(poller: Path) -> None:
     until(lambda: any("started again" in told for told in source.collect(read_clock()).problems))
     (problem,) = source.collect(read_clock()).problems
     source.close()
-    assert problem == "mlx5_9: no NIC here is called mlx5_9; it is started again after 2 s"
+    assert problem == "mlx5_9: no NIC here is called mlx5_9; restarting it after 2 s"
 
 
 @pytest.mark.parametrize(
@@ -178,18 +178,18 @@ def told(*payloads: bytes) -> str:
 def test_one_that_dies_is_started_again(watch: Callable[..., Watched]) -> None:
     watched = watch(told(page(batch(1, 7, 100, 5))), "sys.exit(3)")
     until(lambda: watched.collect() and len(watched.rows) >= 3)
-    until(lambda: watched.says("ended (exit 3); it is started again after 0.05 s"))
+    until(lambda: watched.says("ended (exit 3); restarting it after 0.05 s"))
     assert set(watched.rows) == {(7, 160, False)}
 
 
 def test_garbage_ends_it(watch: Callable[..., Watched]) -> None:
     watched = watch("write(b'x' * 100)", "time.sleep(60)")
-    until(lambda: watched.says("what it writes are no frames: is it the poller of dpa/?"))
+    until(lambda: watched.says("its output has no valid frames: is it the poller of dpa/?"))
 
 
 def test_another_version_is_said(watch: Callable[..., Watched]) -> None:
     watched = watch(f"write({frame(b'', version=2)!r})", "time.sleep(60)")
-    until(lambda: watched.says("speaks version 2, this collector reads 1: build it anew"))
+    until(lambda: watched.says("speaks version 2, this collector reads 1: rebuild it"))
 
 
 def test_a_page_cut_off_by_death_is_no_page(watch: Callable[..., Watched]) -> None:
@@ -251,7 +251,7 @@ def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
     ("program", "nics", "why"),
     [
         (None, ["mlx5_0"], "`poller` in [dpa] is not set"),
-        (Path("/bin/true"), [], "`nics` in [dpa] names none"),
+        (Path("/bin/true"), [], "`nics` in [dpa] is not set"),
     ],
 )
 def test_without_a_poller_there_is_nothing_to_see(

@@ -38,10 +38,10 @@ def test_frames_come_in_any_pieces(pieces: list[int]) -> None:
 @pytest.mark.parametrize(
     ("stream", "problem"),
     [
-        (b"Segmentation fault (core dumped)", "are no frames"),
+        (b"Segmentation fault (core dumped)", "has no valid frames"),
         (frame(b"", version=2), "speaks version 2, this collector reads 1"),
-        (frame(b"", kind=9), "unknown kind, 9"),
-        (frame(b"")[:8] + b"\xff" * 24, "are no frames"),  # a frame of 4 GB
+        (frame(b"", kind=9), "unknown kind 9"),
+        (frame(b"")[:8] + b"\xff" * 24, "has no valid frames"),  # a frame of 4 GB
     ],
 )
 def test_what_are_no_frames_is_refused(stream: bytes, problem: str) -> None:
@@ -53,12 +53,12 @@ def test_what_are_no_frames_is_refused(stream: bytes, problem: str) -> None:
     ("payload", "problem"),
     [
         (page()[:50], "is cut off"),
-        (page(magic=1), "is no page"),
+        (page(magic=1), "is not a page"),
         (page(version=7), "speaks version 7"),
         (page(header_bytes=96), "came with"),
         (page(batch(1, 7, 1, 5))[:-1], "came with 191"),
         (page(batch(1, 7, 1, 5), batches=2), "cannot hold 2 batches"),
-        (page(epoch_ns=0), "without length"),
+        (page(epoch_ns=0), "epoch length or byte unit"),
     ],
 )
 def test_what_is_no_page_is_refused(payload: bytes, problem: str) -> None:

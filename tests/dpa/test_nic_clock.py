@@ -40,7 +40,7 @@ def test_clocks_that_part_are_followed() -> None:
 
 
 def test_without_an_answer_there_is_no_time() -> None:
-    with pytest.raises(ValueError, match="has not told its time"):
+    with pytest.raises(ValueError, match="has not reported its time"):
         _ = NicClock().offset_ns
 
 
@@ -72,7 +72,7 @@ def test_what_cannot_be_told_is_null_and_said_until_it_can() -> None:
     functions = NicFunctions("mlx5_0", ask=lambda: kernel)
     assert names(functions, [(5, 7), (6, 7)]) == [None, None]
     (problem,) = functions.problems
-    assert problem == "mlx5_0: which RDMA device its function 5, 6 is, is not known"
+    assert problem == "mlx5_0: the RDMA device of its function 5, 6 is unknown"
     kernel += [*listed("mlx5_0", 7), *listed("mlx5_1", 7, 9)]
     assert names(functions, [(5, 7), (6, 7), (6, 9)]) == [None, "mlx5_1", "mlx5_1"]
 

@@ -48,7 +48,7 @@ def test_quantities_carry_units() -> None:
         ({"tp": "four"}, r"`tp: four` is not a whole number"),
         ({"tp": True}, r"`tp: True` is not a whole number"),
         ({"tp": 0}, r"`tp: 0` must be at least 1"),
-        ({"tp": 1, "pp": 1, "dp": 1}, "nobody to wait for"),
+        ({"tp": 1, "pp": 1, "dp": 1}, "no other to wait for"),
         ({"tp": 100, "dp": 1000}, "more than the 65,536"),
         ({"ep": 3}, r"`ep: 3` does not divide the 8 ranks"),
         ({"missing_nodes": [9]}, "the nodes are 0-1"),

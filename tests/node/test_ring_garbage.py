@@ -71,7 +71,7 @@ def test_the_sound_ring_is_read(ring_bytes: bytes, tmp_path: Path) -> None:
         ("communicator_bytes", 1, "communicator_bytes is 1"),
         ("transfer_bytes", 1, "transfer_bytes is 1"),
         ("record_slots", 0, "0 slots of records"),
-        ("record_slots", 63, "63 records is no power of two"),
+        ("record_slots", 63, "63 records is not a power of two"),
         ("record_slots", 1 << 31, "slots of records"),
         ("record_slots", 1 << 20, "truncated: records end at byte"),
         ("communicator_slots", 0xFFFFFFFF, "slots of communicators"),

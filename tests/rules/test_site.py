@@ -60,7 +60,7 @@ def test_the_configuration_names_another_and_the_users_own_wins(tmp_path: Path) 
     [
         ("[rules\n", "not TOML"),
         ("rules = 3\n", r"\[rules\] must be a table"),
-        ('[rules]\nfoldr = "x"\n', r"foldr is no setting \(did you mean folder"),
+        ('[rules]\nfoldr = "x"\n', r"unknown option `foldr` in \[rules\] \(did you mean folder"),
         ("[rules]\nfolder = 3\n", "folder is text"),
     ],
 )

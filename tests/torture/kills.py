@@ -108,7 +108,7 @@ class Run:
         life = Life(time.time_ns(), self.stream.tail)
         collector = Collector(self.node, quick=True)
         collector.wait_until_up()
-        if collector.end() != 0 or "everything is sealed" not in collector.said:
+        if collector.end() != 0 or "all rows are sealed" not in collector.said:
             self.failures.append(f"did not end in order: {collector.said[-500:]}")
         life.was_up = True
         self._bury(life)

@@ -32,7 +32,7 @@ def second_collectors(folder: Path) -> Outcome:
                 other = Node(other.folder, other.data, one.node.run)
             rival = Collector(one.node if number % 3 == 0 else other)
             wait_until(lambda r=rival: r.exit_code is not None, "a second collector leaves")  # type: ignore[misc]
-            named = f"another collector is at work here: PID {one.collector.pid}"
+            named = f"another collector is running here: PID {one.collector.pid}"
             text = one.collector.said if number % 3 == 0 else rival.said
             if rival.exit_code != 2 or named not in text:
                 one.failures.append(f"a second collector: {rival.exit_code}, {text[-200:]}")

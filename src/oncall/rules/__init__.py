@@ -1,1 +1,1 @@
-"""Rulebooks: facts in SQL, a tree of questions, and the story told of the answers."""
+"""Rulebooks: facts in SQL, a tree of questions, and the story written from the answers."""

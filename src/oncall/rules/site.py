@@ -1,7 +1,7 @@
 """The rulebooks in force: the shipped ones, the site's above them, then those of --rules.
 
 The site's lie in one folder (oncall.rules.site_folder) for every front end. A file of the site
-that is wrong is set aside: it is told, and what it would have replaced stays in force. Nobody
+that is wrong is set aside: it is reported, and what it would have replaced stays in force. Nobody
 should learn at 03:10 that a slip of last week keeps all other rules from running.
 """
 
@@ -25,8 +25,8 @@ _NAME = re.compile(r"(?m)^(?:rulebook|relation):\s*[\"']?([a-z][a-z0-9_-]*)")
 
 @dataclass(frozen=True)
 class SetAside:
-    """A file of the site that is wrong. `name`: the rulebook that it is or changes, as far as can
-    be told; `instead`: one of that name is in force without it."""
+    """A file of the site that is wrong. `name`: the rulebook that it is or changes, as far as known
+    ; `instead`: one of that name is in force without it."""
 
     name: str
     path: str
@@ -56,7 +56,7 @@ class Rulebooks:
 
     @property
     def skipped(self) -> tuple[SkippedRule, ...]:
-        """What was set aside, as a diagnosis tells it."""
+        """What was set aside, as a diagnosis reports it."""
         return tuple(one.skipped for one in self.set_aside)
 
 

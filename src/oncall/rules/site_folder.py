@@ -19,15 +19,15 @@ _KEY = "folder"
 
 
 def site_folder(files: Sequence[Path] | None = None) -> tuple[Path, list[BadInput]]:
-    """The folder, which need not exist; and what is wrong with the configuration that would tell
-    it, in which case it is the usual one."""
+    """The folder, which need not exist; and what is wrong with the configuration of it,
+    in which case it is the default one."""
     folder = configuration_folder() / "rules"
     tables, problems = read_tables("rules", files)
     for table in tables:
         for key, value in table.values.items():
             if key != _KEY:
                 near = "did you mean" if get_close_matches(key, [_KEY]) else "there is only"
-                message = f"[rules] {key} is no setting ({near} {_KEY}?)"
+                message = f"unknown option `{key}` in [rules] ({near} {_KEY}?)"
                 problems.append(BadInput(str(table.path), message))
             elif not isinstance(value, str) or not value.strip() or "\0" in value:
                 message = f'[rules] folder is text such as "/etc/oncall/rules", not {value!r}'

@@ -198,7 +198,7 @@ def _nothing_found(diagnosis: Diagnosis) -> str:
 
 def answer(step: Step) -> str:
     """The step's answer as a sentence."""
-    return "It cannot be told." if step.answer == "unknown" else f"{step.answer.capitalize()}."
+    return "Unknown." if step.answer == "unknown" else f"{step.answer.capitalize()}."
 
 
 def percent(share: float) -> str:

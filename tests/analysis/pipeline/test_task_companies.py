@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.analysis.pipeline.task_companies import companies
+from oncall.analysis.pipeline.task_companies import meeting_groups
 from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeline
 
 
@@ -23,7 +23,7 @@ def test_companies_are_what_meetings_connect(pairs: list[tuple[int, int]]) -> No
                 sets[pipeline] |= sets[other]
                 for member in sets[other]:
                     sets[member] = sets[pipeline]
-    found = companies(*(np.array(column) for column in zip(*pairs, strict=True)))
+    found = meeting_groups(*(np.array(column) for column in zip(*pairs, strict=True)))
     assert found.tolist() == [min(members) for members in sets]
 
 

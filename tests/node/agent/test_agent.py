@@ -487,7 +487,7 @@ def test_a_second_ring_of_a_rank_by_another_user_is_named(
     agent.finish()
     ((error,),) = sealed_rows("SELECT arg_max(error, at_ns) FROM collectors WHERE source = 'rings'")
     assert error.count("one of them is forged") == 1
-    assert f"{ring.path.name}: of user 1234, says it is rank 1 of job llama" in error
+    assert f"{ring.path.name}: of user 1234, claims to be rank 1 of job llama" in error
 
 
 def test_a_run_folder_that_is_not_there_is_said(

@@ -53,7 +53,7 @@ def test_it_stops_when_little_is_free_and_goes_on_by_itself(
         recorder.add([_seqs(number * 100 + 1, 100)])
         assert recorder.commit((1 + number) * SECOND_NS) == 0
     assert recorder.problem is not None
-    assert "left to others" in recorder.problem
+    assert "kept for others" in recorder.problem
     assert not recorder.seal(8 * SECOND_NS)
     with recorder.reading() as reading:  # it still answers: nothing is committed in this store
         assert reading.con.execute(f"FROM {reading.base}.ops").fetchall() == []
@@ -97,7 +97,7 @@ def test_rows_that_no_store_can_hold_cost_only_themselves(
     recorder.add([_seqs(1, 10), one_row("ranks", job="llama", rank=2**40), _seqs(11, 10)])
     assert recorder.commit(SECOND_NS) == 20
     assert recorder.dropped == 1
-    assert "ranks: rows left out" in said.getvalue()
+    assert "ranks: rows dropped" in said.getvalue()
     recorder.seal(2 * SECOND_NS)
     recorder.settle()
     assert sealed_rows("SELECT count(*) FROM ops") == [(20,)]

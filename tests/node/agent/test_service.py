@@ -96,7 +96,7 @@ def test_sigterm_drains_and_seals(
         ring.append(operations(5001, 10))
         assert collector.end() == 0
     assert sealed_rows("SELECT count(*), max(seq) FROM ops") == [(5010, 5010)]
-    assert "everything is sealed" in collector.said
+    assert "all rows are sealed" in collector.said
     assert not socket_path(config.run_dir).exists()
 
 
@@ -190,7 +190,7 @@ def test_a_second_collector_is_refused_and_told_who_is_there(
     with collecting(config, until) as first:
         second = Collector(config)
         assert second.process.wait(60) == 2
-        assert f"another collector is at work here: PID {first.process.pid}" in second.said
+        assert f"another collector is running here: PID {first.process.pid}" in second.said
 
 
 def test_the_tail_shows_the_present_to_its_owner_alone(
@@ -243,10 +243,10 @@ def test_sighup_reads_the_configuration_again(
         toml.write_text('seal_every = "1 s"\nkeep_free = "0 B"\n[gpus]\nevery = "3 s"\n')
         collector.process.send_signal(signal.SIGHUP)
         until(lambda: "a shard every 1 s" in collector.said)
-        assert "warning: [gpus] every: changes only with a restart" in collector.said
+        assert "warning: [gpus] every: restart the collector to apply the change" in collector.said
         toml.write_text("seal_evry = 1\n")
         collector.process.send_signal(signal.SIGHUP)
-        until(lambda: "configuration not read again" in collector.said)
+        until(lambda: "configuration not reloaded" in collector.said)
         assert "unknown option `seal_evry`; did you mean `seal_every`?" in collector.said
         assert collector.process.poll() is None
 
@@ -255,7 +255,7 @@ def test_a_place_that_cannot_be_is_said_plainly(config: Configuration, tmp_path:
     (tmp_path / "file").write_text("")
     refused = Collector(config, "--data-dir", str(tmp_path / "file" / "data"))
     assert refused.process.wait(60) == 2
-    assert "cannot be made: Not a directory" in refused.said
+    assert "cannot be created: Not a directory" in refused.said
     assert "Traceback" not in refused.said
 
 

@@ -58,7 +58,7 @@ def test_this_machine_tells_what_is_here_and_what_is_not(
     (root / "sys/class").mkdir(parents=True)
     said = collect_once(config, root)
     where = root / "sys/class/infiniband"
-    note = f"no RDMA device here: {where} is not there"
+    note = f"no RDMA device found: {where} does not exist"
     assert f"rdma_nics: {note}" in said
     assert sealed_rows(
         "SELECT DISTINCT rows, error, note FROM collectors WHERE source = 'rdma_nics'"

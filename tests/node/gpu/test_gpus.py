@@ -297,7 +297,7 @@ def test_a_gpu_that_cannot_be_opened_leaves_the_others(
 def test_a_driver_that_is_unloaded_and_comes_back(source: GpuSource, driver: NvmlStandin) -> None:
     source.collect(NOW)
     driver.failing = {"everything": Status.UNINITIALIZED}
-    assert source.collect(later(1)).problems == ("no GPUs any more: NVML: Uninitialized",)
+    assert source.collect(later(1)).problems == ("GPUs can no longer be read: NVML: Uninitialized",)
     driver.failing, driver.begun = {}, 0
     assert len(rows(source.collect(later(61)))) == 2
 

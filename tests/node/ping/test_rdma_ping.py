@@ -133,7 +133,7 @@ def test_a_responder_answers_pings_once_each_and_nothing_else(wire: Wire) -> Non
 def test_a_nic_without_rdma_and_a_python_without_pyverbs_are_told_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(NoRdma, match="eth0 is no RDMA NIC"):
+    with pytest.raises(NoRdma, match="eth0 is not an RDMA NIC"):
         RdmaEndpoint(LocalNic("eth0", "eth0", "10.0.0.1"))
     monkeypatch.setitem(__import__("sys").modules, "pyverbs", None)
     with pytest.raises(NoRdma, match="the distribution's python3-pyverbs"):

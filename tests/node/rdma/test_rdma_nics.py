@@ -255,10 +255,10 @@ def test_a_device_is_told_in_its_place_when_found_and_when_changed(node: Node) -
 def test_no_device_is_noted_and_one_that_comes_is_read(node: Node) -> None:
     assert node.read() == {}
     where = node.root / "sys/class/infiniband"
-    assert node.collected.notes == (f"no RDMA device here: {where} is not there",)
+    assert node.collected.notes == (f"no RDMA device found: {where} does not exist",)
     where.mkdir(parents=True)
     assert node.read() == {}
-    assert node.collected.notes == (f"no RDMA device here: {where} is empty",)
+    assert node.collected.notes == (f"no RDMA device found: {where} is empty",)
     assert node.source.standing(node.now) == []
     sysfs.mlx5(node.root)
     node.drivers.told["eth0"] = {}
@@ -277,7 +277,7 @@ def test_a_device_that_goes_is_said_until_it_is_back(node: Node) -> None:
     (event,) = told["host_events"]
     assert (event["code"], event["device"]) == ("nic_gone", "mlx5_1")
     assert "host_events" not in node.read()
-    assert node.collected.problems == ("mlx5_1 was here and is gone",)
+    assert node.collected.problems == ("mlx5_1 has disappeared",)
     sysfs._link(  # as its driver takes it back
         node.root / "sys/class/infiniband/mlx5_1/device",
         next((node.root / "sys/devices").glob("pci0000:1d/*/*/*/*")).resolve(),
@@ -310,7 +310,7 @@ def test_garbage_that_changes_is_said_once(node: Node) -> None:
         node.read()
         told.add(node.collected.problems)
     ((problem,),) = told
-    assert problem.endswith("np_cnp_sent holds 'one', no count")
+    assert problem.endswith("np_cnp_sent holds 'one', not a count")
     sysfs.counter(node.root, "hw_counters/np_cnp_sent", 3)
     node.read()
     assert node.collected.problems == ()

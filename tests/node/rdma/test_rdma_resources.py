@@ -88,7 +88,7 @@ def test_a_kernel_without_rdma_is_noted(source: RdmaResourceSource, kernel: Kern
     source.collect(read_clock())
     kernel.error = NoRdma("this kernel has no RDMA")
     told = source.collect(read_clock())
-    assert told.notes == ("no queue pairs here: this kernel has no RDMA",)
+    assert told.notes == ("no queue pairs: this kernel has no RDMA",)
     assert told.problems == () and source.standing(read_clock()) == []
 
 

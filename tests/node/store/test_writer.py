@@ -138,7 +138,7 @@ def test_a_failing_digest_costs_no_evidence(place: Place, operations: Operations
 def test_little_room_is_left_to_others(tmp_path: Path) -> None:
     free = os.statvfs(tmp_path)
     too_much = free.f_bavail * free.f_frsize * 2
-    with pytest.raises(StoreError, match="left to others"):
+    with pytest.raises(StoreError, match="kept for others"):
         Place(tmp_path, "gpu017", too_much).check_free()
 
 

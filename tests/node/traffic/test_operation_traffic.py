@@ -175,7 +175,7 @@ def test_without_anything_that_measures_it_says_so() -> None:
     source.see([Batch("ops", 10_000, {"rank": np.arange(10_000)})])
     told = source.collect(read_clock())
     source.close()
-    assert told.notes == ("no source here measures what queue pairs send",)
+    assert told.notes == ("no source measures what queue pairs send",)
     assert not told.batches and not told.dropped
 
 

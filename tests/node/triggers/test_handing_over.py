@@ -230,7 +230,7 @@ def test_budgets_are_handed_over_between_collectors_and_strangers_do_no_harm(
     forged = Notification(Flow(COMM, 0, 1), 255, time.time_ns()).encoded(b"not what they share")
     with collecting(slow, until) as standing, collecting(waiter, until) as waiting:
         until(lambda: "taken 1 times" in notes(slow))
-        until(lambda: "handed over 1 times" in notes(waiter))
+        until(lambda: "1 detections were handed over" in notes(waiter))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             for _ in range(200):
                 length = chance.randrange(2 * NOTIFICATION_BYTES)

@@ -119,7 +119,7 @@ def test_a_dead_process_is_read_to_its_end(
         ("magic", 7, "not a verbs file"),
         ("layout_version", 2, "a verbs file of layout 2, and this oncall reads layout 1"),
         ("queue_pair_bytes", 64, "queue_pair_bytes is 64, not 256"),
-        ("request_slots", 63, "63 requests is no power of two"),
+        ("request_slots", 63, "63 requests is not a power of two"),
         ("request_slots", 1 << 20, "truncated: requests end at byte"),
         ("queue_pairs_at", 100, "queue pairs at byte 100"),
         ("rank", 0x7FFFFFFF, "forged or damaged"),

@@ -59,7 +59,7 @@ SAY = 'say: "{{ absent | ranks }} stopped'
         ("{when: absent.rank = 'x', text: a}, {text: b}", "cannot be compared with `x`"),
         ("{when: absent.rank > most, text: a}, {text: b}", "unknown parameter `most`"),
         ("{when: any(absent), text: a}", "the last text must have no `when`"),
-        ("{text: a}, {text: b}", "what follows never is"),
+        ("{text: a}, {text: b}", "what follows is never taken"),
         ("{when: absent.rank = , text: a}, {text: b}", "a condition is any(fact)"),
     ],
 )
@@ -83,7 +83,7 @@ def test_a_weight_must_be_counted_and_have_a_value(tiny: str) -> None:
         told = [problem.message for problem in checker.check(text, "tiny.yaml")]
     assert "the fact `absent` has no column `sur`" in told
     assert "unknown parameter `hang_aftr` (did you mean `hang_after`?)" in told
-    assert "no leaf counts the weight `other`" in told
+    assert "no leaf uses the weight `other`" in told
 
 
 def test_the_first_text_that_holds_is_said_and_weights_multiply(book: Callable[..., Any]) -> None:

@@ -43,7 +43,7 @@ def test_everything_wrong_is_said_at_once(tiny: str) -> None:
         ("21:14", "unknown fact `abscent` (did you mean `absent`?)"),
         ("23:14", "`H2` is not declared"),
         ("24:23", "unknown filter `rnks` (did you mean `ranks`?)"),
-        ("31:3", "no leaf of the tree concludes `H1`"),
+        ("31:3", "no leaf of the tree has the verdict `H1`"),
     ]
     for place, message in wanted:
         assert any(one.startswith(f"{place} ") and message in one for one in found), message
@@ -83,8 +83,8 @@ def test_the_caret_stands_under_the_fault(tiny: str) -> None:
         ("{{ absent.last_seq }}", "{{ absent }}", "24:46", "is a fact: name a column"),
         ("say: All entered.", "say: {{ absent | ranks }} left", "29:31", "must be in quotes"),
         ("say: All entered.", "say: {{ comm }}", "29:11", "must be in quotes"),
-        ("say: All entered.", "say: All but {{ absent.rank }}", "29:21", "has no rows here"),
-        ("operation {{ newest.seq", "operation {{ absent.rank", "20:44", "may have none"),
+        ("say: All entered.", "say: All but {{ absent.rank }}", "29:21", "may have no rows here"),
+        ("operation {{ newest.seq", "operation {{ absent.rank", "20:44", "may have no rows"),
         ("title: Which rank stays behind", "title: 3", "3:8", "must be text"),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_question_asked_before_leaves_a_dead_branch(tiny: str) -> None:
     again = "if_yes: {ask: Again, test: any(absent), if_yes: {verdict: none, say: a}, "
     again += "if_no: {verdict: none, say: b}}"
     text = tiny.replace("if_yes:\n    verdict: none\n    say: All entered.", again)
-    assert any("already asked about `absent`" in one for one in messages(text))
+    assert any("already tested `absent`" in one for one in messages(text))
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=300))

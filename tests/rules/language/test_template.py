@@ -92,7 +92,7 @@ def test_values_of_several_parts_are_shown_as_others_are() -> None:
         ("a {{ absent", 2, "never closed"),
         ("a {{ absent | rnks }}", 14, "did you mean `ranks`"),
         ("a {{ absent | ranks | list }}", 5, "one filter"),
-        ("a {{ absent | ranks('x') }}", 14, "takes no word"),
+        ("a {{ absent | ranks('x') }}", 14, "takes no argument"),
     ],
 )
 def test_refuses_with_its_place(text: str, offset: int, message: str) -> None:

@@ -118,7 +118,7 @@ def test_too_little_coverage_is_no_health() -> None:
     told = "\n".join(said(story(silent_world(), None)))
     assert "does not mean the job is healthy" in told
     assert "ranks 8-15 (8 ranks) on gpu018: did not answer in time" in told
-    assert "heard 1 min 35 s ago" in told
+    assert "last answer 1 min 35 s ago" in told
     assert "waits: not recorded: NCCL transfers" in told
 
 

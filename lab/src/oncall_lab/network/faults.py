@@ -270,7 +270,7 @@ def _deadlock(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:
             flows.append(Flow(src, dst, path, size, fault.at_ns, port, controlled=False))
         storms = tuple(Storm(flow.path[-1], fault.at_ns + 2e5, fault.at_ns + 2e6) for flow in flows)
         return Injected(fault.kind, fault.at_ns, tuple(flows), storms, circle), place.routes
-    raise UsageError("faults: no circle of ports comes near the collective")
+    raise UsageError("faults: no cycle of ports comes near the collective")
 
 
 def _loop(fault: NetworkFault, place: Place) -> tuple[Injected, Routes]:

@@ -16,7 +16,7 @@ from oncall_lab.network.play import WINDOW_NS, Played
 
 NIC = "mlx5_0"
 _QUANTA_BITS = 65_535 * 512  # that one pause frame lasts at most (IEEE 802.1Qbb)
-REFRESH = 0.5  # of that time, after which a pause that goes on is told again
+REFRESH = 0.5  # of that time, after which a pause that goes on is reported again
 BEFORE_NS = 5e9  # before the collective begins, and after it ends
 START_BYTES = 1e12  # counters stand somewhere
 

@@ -28,7 +28,7 @@ class ProxySteps:
     """One channel's sends to, or receives from, one peer in an operation that was completed: arrays
     of one length; times are ns since the job began.
 
-    flush_ns is told by receivers, wire_ns, from posting to completion, by senders; else zero.
+    flush_ns is recorded by receivers, wire_ns, from posting to completion, by senders; else zero.
     """
 
     operation: Ints

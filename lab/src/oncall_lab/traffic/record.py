@@ -131,7 +131,7 @@ class _Recorder:
         self.incident.append("ops", rows)
 
     def _transfers(self, steps: ProxySteps) -> None:
-        """Proxy operations that were completed; of what stands still nothing is told here, nor of
+        """Proxy operations that were completed; of stalled ones nothing is recorded here, nor of
         a rank that never called."""
         calls = self.played.calls
         call = calls_of(calls, steps.operation, steps.rank, steps.peer, self.cluster.world_size,

@@ -1,8 +1,8 @@
-"""Queue pairs that stand still at the end: what a shim of verbs says of requests nobody completes.
+"""Queue pairs that are stalled at the end: what a shim of verbs says of requests nobody completes.
 
 A NIC that is down completes neither what its rank posted nor what others posted towards it. Of
-both the shim knows the bytes that were completed only, so the volumes are alike; but the requests
-that stand still have the rank at one end each, and an empty probe to its port is lost.
+both the shim knows the bytes that were completed only, so the volumes are alike; but the stalled
+requests have the rank at one end each, and an empty probe to its port is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from oncall_lab.traffic.slices import Slices
 from oncall_lab.training.algorithm import Floats
 from oncall_lab.training.cluster import Ints
 
-TIMEOUT_NS = 500e6  # after which a request is said to stand still (VenusTrace)
+TIMEOUT_NS = 500e6  # after which a request counts as stalled (VenusTrace)
 
 
 def standing_still(played: Played, slices: Slices, pairs: QueuePairs) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """How NCCL's algorithms move data: duration, counts, and where a stall leaves everybody.
 
 Counts are primitives of one channel. A rank sends and receives in a fixed sequence; a send waits
-for room in the receiver's FIFO, a receive for data. So when one rank stands still, the others get
+for room in the receiver's FIFO, a receive for data. So when one rank hangs, the others get
 exactly as far as the dependencies let them (CCL-D 4.2.2 reads the fault from that).
 """
 

@@ -17,7 +17,7 @@ from oncall_lab.training.schedule import Slot
 
 @dataclass(frozen=True)
 class Stall:
-    """A member that stands still inside the operation, after this share of its primitives."""
+    """A member that hangs inside the operation, after this share of its primitives."""
 
     group: int
     column: int

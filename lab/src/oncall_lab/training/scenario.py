@@ -108,7 +108,7 @@ class TrainingScenario(Scenario):
         if self.world_size > 65_536:
             yield f"{self.world_size:,} ranks are more than the 65,536 this simulates"
         if self.world_size < 2:
-            yield "one rank has nobody to wait for; raise tp, pp or dp"
+            yield "one rank has no other to wait for; raise tp, pp or dp"
         if (self.tp * self.dp) % self.ep:
             yield f"`ep: {self.ep}` does not divide the {self.tp * self.dp} ranks of a stage"
         if not 0 <= self.holes < 1:

@@ -181,7 +181,7 @@ class _Edge:
             broken & {int(members[sender]), int(members[receiver])}
         )
         if np.isinf(flight.meeting.stretch[group]):
-            # No fault of the operation's own: the network between these two stands still.
+            # No fault of the operation's own: the network between these two is stopped.
             self.dead_wire = bool(flight.stuck[group, [sender, receiver]].any())
         self.until_ns = until_ns
 

@@ -1,6 +1,6 @@
 """Evidence that contradicts itself: what two records say that cannot both be.
 
-An operation that nobody launched and somebody completed, a communicator with more members than its
+An operation that was never launched and yet completed, a communicator with more members than its
 size: whatever the cause (two jobs mixed, a ring overwritten, a clock stepped), what is concluded
 from such evidence may be wrong, and "no fault found" above all. Each check compares records that
 one process or one node wrote, or that hold whatever the clocks say.
@@ -53,14 +53,14 @@ class Found:
     reads=["ops|launches|comms|ranks"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("what", "VARCHAR", "", "what cannot be, with how often it was met"),
+        ("what", "VARCHAR", "", "what cannot be true, with its count"),
         ("count", "BIGINT", "", "how often"),
-        ("example", "VARCHAR", "", "one of them"),
-        ("tables", "VARCHAR[]", "", "the tables that contradict themselves or one another"),
+        ("example", "VARCHAR", "", "one example"),
+        ("tables", "VARCHAR[]", "", "the tables that contradict themselves or each other"),
         ("ranks", "INTEGER[]", "", "the ranks concerned; NULL: of none in particular"),
         ("nodes", "VARCHAR[]", "", "their hosts; NULL: of none in particular"),
     ],
-    source="DESIGN 1: silence is evidence, never health",
+    source="DESIGN 1: missing data is evidence, never health",
     params={
         "clock_slack": Param(
             "100 ms",

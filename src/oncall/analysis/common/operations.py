@@ -30,14 +30,19 @@ OPERATION_COLUMNS = [
     ("on_device", "BOOLEAN", "", "entered_ns is the device's, not the caller's"),
     ("ended_ns", "BIGINT", "ns", "when it ended, if known"),
     ("duration_ns", "BIGINT", "ns", "time in the operation, if known"),
-    ("done", "BOOLEAN", "", "completed; NULL if this source cannot know"),
+    ("done", "BOOLEAN", "", "completed; NULL if this source does not record it"),
     ("sends", "BIGINT", "", "send primitives done"),
     ("recvs", "BIGINT", "", "receive primitives done"),
     ("send_rate", "DOUBLE", "1/s", "send primitives a second"),
     ("recv_rate", "DOUBLE", "1/s", "receive primitives a second"),
     ("observed_ns", "BIGINT", "ns", "when the row was written"),
-    ("own_ns", "BIGINT", "ns", "own time before it, where the recorder measured that"),
-    ("stands_for", "INTEGER", "rounds", "of how many rounds it was kept; NULL: all are there"),
+    ("own_ns", "BIGINT", "ns", "own time before it, where the recorder measured it"),
+    (
+        "stands_for",
+        "INTEGER",
+        "rounds",
+        "number of rounds that this one represents; NULL: all were kept",
+    ),
     ("ops_row", "BIGINT", "", "its row in ops"),
 ]
 
@@ -231,7 +236,7 @@ def in_flight() -> str:
     at="node",
 )
 def members() -> str:
-    """Who belongs to each communicator: as told, and whoever was seen operating on it."""
+    """The members of each communicator: as recorded, and every rank seen operating on it."""
     return """
         WITH told AS (SELECT DISTINCT ON (job, comm, rank) * FROM comms ORDER BY ALL),
         acting AS (SELECT job, comm, rank FROM heads),
@@ -249,12 +254,13 @@ def members() -> str:
     optional=["heads"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "a rank that left evidence of its own"),
+        ("rank", "INTEGER", "", "a rank with evidence recorded on it"),
     ],
     source="DESIGN 1",
 )
 def witnesses() -> str:
-    """Ranks that can be heard. A member that is not among them is silent, never healthy."""
+    """Ranks with evidence of their own. A member not among them has no data, which never means
+    healthy."""
     return """
         SELECT job, rank FROM heads
         UNION SELECT job, rank FROM launches WHERE state IS NULL
@@ -273,13 +279,18 @@ def witnesses() -> str:
         ("node", "VARCHAR", "", "host, if known"),
         ("gpu", "INTEGER", "", "GPU index, if known"),
         ("nic", "VARCHAR", "", "RDMA device, if known"),
-        ("heard", "BOOLEAN", "", "the rank left evidence of its own"),
-        ("node_heard", "BOOLEAN", "", "some rank of its host did; NULL if the host is unknown"),
+        ("heard", "BOOLEAN", "", "there is evidence recorded on the rank itself"),
+        (
+            "node_heard",
+            "BOOLEAN",
+            "",
+            "there is evidence from some rank of its host; NULL: host unknown",
+        ),
     ],
     source="DESIGN 1",
 )
 def processes() -> str:
-    """Every rank that is known, where it runs, and whether it and its host can be heard."""
+    """Every known rank, where it runs, and whether there is evidence from it and its host."""
     return """
         WITH known AS (SELECT DISTINCT job, rank FROM ranks WHERE rank IS NOT NULL
                        UNION SELECT job, rank FROM witnesses WHERE rank IS NOT NULL

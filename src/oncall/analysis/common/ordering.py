@@ -9,7 +9,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def sorted_by(major: Ints, minor: Ints) -> Ints:
-    """The order (n,) of rows by `major`, then `minor`, ties as they stand; both int64 (n,)."""
+    """The order (n,) of rows by `major`, then `minor`, ties in their order; both int64 (n,)."""
     if not len(major):
         return np.zeros(0, dtype=np.int64)
     low, span = int(minor.min()), int(minor.max()) - int(minor.min()) + 1

@@ -14,9 +14,9 @@ from oncall.evidence.coverage import GATHERED
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
         ("size", "INTEGER", "ranks", "its size"),
-        ("unknown", "INTEGER", "ranks", "how many of them nothing names"),
+        ("unknown", "INTEGER", "ranks", "how many members no record names"),
     ],
-    source="DESIGN 1: silence is evidence, never health",
+    source="DESIGN 1: missing data is evidence, never health",
 )
 def unknown_members() -> str:
     """Communicators larger than what is known of them: who is missing there left no evidence."""
@@ -31,11 +31,11 @@ def unknown_members() -> str:
     reads=["ops|launches|collectors"],
     optional=["ranks"],
     columns=[
-        ("node", "VARCHAR", "", "a host that was asked"),
+        ("node", "VARCHAR", "", "a host that was queried"),
         ("error", "VARCHAR", "", "why it gave no evidence"),
         ("named", "BOOLEAN", "", "which ranks run there is known"),
     ],
-    source="DESIGN 1: silence is evidence, never health",
+    source="DESIGN 1: missing data is evidence, never health",
 )
 def silent_hosts() -> str:
     """Hosts that were asked for evidence and gave none."""

@@ -1,4 +1,4 @@
-"""Whether a host's CPU was short while its ranks sent: what Pulse cannot tell of its groups (8.1).
+"""Whether a host's CPU was short while its ranks sent: what Pulse cannot say of its groups (8.1).
 
 "When using built-in collectives, a CPU bottleneck at a single node can introduce gaps across the
 entire group": traffic names the group, the host's own readings name the host.
@@ -17,9 +17,9 @@ from oncall.evidence import relation
     columns=[
         ("node", "VARCHAR", "", "host"),
         ("pressure", "DOUBLE", "ratio", "share of time some thread waited for a CPU"),
-        ("clock", "DOUBLE", "ratio", "CPU clock against the possible"),
+        ("clock", "DOUBLE", "ratio", "CPU clock as share of the maximum"),
         ("governor", "VARCHAR", "", "CPU frequency governor"),
-        ("usual_governor", "VARCHAR", "", "that of most hosts"),
+        ("usual_governor", "VARCHAR", "", "the governor of most hosts"),
     ],
     source="beyond Pulse 7.2.2",
 )

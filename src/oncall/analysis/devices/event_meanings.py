@@ -1,7 +1,7 @@
-"""What the codes in `host_events` mean, and whom they speak of.
+"""What the codes in `host_events` mean, and which device they
 
-NVIDIA's Xid catalogue tells for each Xid whether the program or the hardware is the usual cause;
-the rest are the kernel's own words.
+concern. NVIDIA's Xid catalogue says for each Xid whether the program or the hardware is the likely
+cause; the rest are the kernel's own words.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ XIDS: Final[dict[int, tuple[Part, Weight, str]]] = {
 
 KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "gpu_lost": ("gpu", "fault", "the GPU has fallen off the PCIe bus"),
-    "gpu_reset_required": ("gpu", "fault", "the GPU answers nothing until it is reset"),
+    "gpu_reset_required": ("gpu", "fault", "the GPU does not answer until it is reset"),
     "sxid": ("nvlink", "fault", "an NVSwitch reported an error (SXid)"),
     "link_down": ("nic", "fault", "the link of a network interface went down"),
     "link_up": ("nic", "notice", "the link of a network interface came up"),
     "cable_unplugged": ("nic", "fault", "the cable or its module was pulled out, or lost contact"),
     "cable_error": ("nic", "fault", "the cable's module reports an error"),
-    "nic_health": ("nic", "fault", "the NIC's firmware does not live any more, or failed"),
-    "nic_gone": ("nic", "fault", "the RDMA device is no longer there"),
+    "nic_health": ("nic", "fault", "the NIC's firmware hangs or failed"),
+    "nic_gone": ("nic", "fault", "the RDMA device disappeared"),
     "nic_hot": ("nic", "warning", "the NIC or its module is too hot"),
     "nic_command_timeout": ("nic", "fault", "the NIC's firmware did not answer the driver"),
     "nic_queue_timeout": ("nic", "fault", "a transmit queue of the NIC got stuck"),
-    "aer_corrected": ("pcie", "warning", "PCIe errors that the link corrected: it is a bad one"),
+    "aer_corrected": ("pcie", "warning", "PCIe errors that the link corrected: the link is bad"),
     "aer_uncorrected": ("pcie", "fault", "a PCIe transaction was lost"),
     "aer_fatal": ("pcie", "fault", "the PCIe link failed"),
     "pcie_bandwidth": ("pcie", "warning", "the PCIe link is slower than the device could use"),
@@ -92,7 +92,7 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "hung_task": ("process", "warning", "a task waits in the kernel, for a device or for storage"),
     "soft_lockup": ("cpu", "fault", "a CPU was stuck in the kernel for many seconds"),
     "hard_lockup": ("cpu", "fault", "a CPU did not even take interrupts"),
-    "cpu_stall": ("cpu", "warning", "a CPU did not get around to the kernel's housekeeping"),
+    "cpu_stall": ("cpu", "warning", "a CPU did not run the kernel's housekeeping in time"),
     "segfault": ("process", "program", "a process crashed"),
     "io_error": ("storage", "fault", "reading or writing a disk failed"),
     "storage_stalled": ("storage", "fault", "a file server does not answer"),

@@ -18,7 +18,7 @@ MEASURED = "nics|gpus|hosts|host_processes"
     columns=[
         ("node", "VARCHAR", "", "host"),
         ("gpu", "INTEGER", "", "GPU index on its node"),
-        ("pcie_share", "DOUBLE", "ratio", "bandwidth of its PCIe link against the possible, low"),
+        ("pcie_share", "DOUBLE", "ratio", "PCIe link bandwidth as share of the maximum, low"),
         ("replays_per_s", "DOUBLE", "1/s", "PCIe packets sent again"),
         ("nvlinks_down", "INTEGER", "", "NVLinks that were not up"),
         ("nvlink_errors", "BIGINT", "", "NVLink errors, in all"),
@@ -29,7 +29,7 @@ MEASURED = "nics|gpus|hosts|host_processes"
         ("processes", "INTEGER", "", "processes that hold memory on it, at most"),
         ("held_ns", "BIGINT", "ns", "time throttled and below 92 % of the others' clock"),
         ("held_since_ns", "BIGINT", "ns", "since when"),
-        ("reason", "VARCHAR", "", "the reason told most often then: power brake, power cap, heat, "
+        ("reason", "VARCHAR", "", "the most frequent reason: power brake, power cap, heat, "
          "heat (hardware), hardware"),
         ("mhz", "DOUBLE", "MHz", "its clock then"),
         ("usual_mhz", "DOUBLE", "MHz", "the others' clock then"),
@@ -42,7 +42,7 @@ MEASURED = "nics|gpus|hosts|host_processes"
             "15 s",
             "in which the clocks of GPUs are compared: hosts are read some seconds apart",
         ),
-        "held": Param("92 %", "of the others' clock: GPUs at like work differ by a few percent"),
+        "held": Param("92 %", "of the others' clock: GPUs at equal work differ by a few percent"),
     },
 )  # fmt: skip
 def gpu_signs() -> str:
@@ -81,22 +81,28 @@ def gpu_signs() -> str:
     columns=[
         ("node", "VARCHAR", "", "host"),
         ("corrected_per_s", "DOUBLE", "1/s", "memory errors that ECC corrected"),
-        ("uncorrected", "BIGINT", "", "those that it could not"),
-        ("pressed_ns", "BIGINT", "ns", "time with somebody waiting for memory, 3 % or more of it"),
-        ("memory_pressure", "DOUBLE", "ratio", "how much of it then"),
+        ("uncorrected", "BIGINT", "", "memory errors that it could not correct"),
+        (
+            "pressed_ns",
+            "BIGINT",
+            "ns",
+            "time in which tasks waited for memory for 3 % or more of it",
+        ),
+        ("memory_pressure", "DOUBLE", "ratio", "the share of waiting then"),
         ("swapped_bytes", "BIGINT", "bytes", "swapped out more than at first"),
-        ("crowded_ns", "BIGINT", "ns", "time with most CPUs busy and somebody waiting for one"),
-        ("cpu_pressure", "DOUBLE", "ratio", "how much of it then"),
-        ("clock_share", "DOUBLE", "ratio", "CPU clock of the possible one, low"),
-        ("io_pressure", "DOUBLE", "ratio", "share of time that somebody waited for storage, high"),
+        ("crowded_ns", "BIGINT", "ns", "time with most CPUs busy and tasks waiting for one"),
+        ("cpu_pressure", "DOUBLE", "ratio", "the share of waiting then"),
+        ("clock_share", "DOUBLE", "ratio", "CPU clock as share of the maximum, low"),
+        ("io_pressure", "DOUBLE", "ratio", "share of time that tasks waited for storage, high"),
     ],
     source="TFD Table 1",
     params={
         "pressed": Param(
-            "3 %", "of the time somebody waits for memory: training that fits has next to none"
+            "3 %",
+            "of the time tasks wait for memory: training that fits in memory hardly ever does",
         ),
         "crowded": Param(
-            "10 %", "of the time somebody waits for a CPU: where CPUs are free next to nobody does"
+            "10 %", "of the time tasks wait for a CPU: where CPUs are free hardly any do"
         ),
         "busy": Param("75 %", "of CPU time: training leaves most CPUs idle"),
     },
@@ -133,7 +139,7 @@ def host_signs() -> str:
         ("cpus_allowed", "INTEGER", "", "CPUs that its affinity allows, the fewest"),
         ("foreign", "BOOLEAN", "", "its CPUs are all on other NUMA nodes than its GPU"),
         ("numa_nodes", "INTEGER[]", "", "NUMA nodes of its CPUs, last"),
-        ("gpu_numa_node", "INTEGER", "", "that of its GPU"),
+        ("gpu_numa_node", "INTEGER", "", "NUMA node of its GPU"),
         ("swap_bytes", "BIGINT", "bytes", "swapped out, at most"),
         ("major_faults_per_s", "DOUBLE", "1/s", "page faults that read from disk, high"),
         ("read_bytes_per_s", "DOUBLE", "bytes/s", "read from storage in its last third"),

@@ -1,9 +1,9 @@
 """Each NIC's own share of the latencies that are measured between pairs of NICs.
 
-A ping that passes a slow host is slow from both ends, so a node's own pings do not tell whether it
+A ping that passes a slow host is slow from both ends, so a node's own pings do not show whether it
 or its targets are slow. What is measured between i and j is taken as a share of i plus one of j;
 each share is the median of what its pairs leave for it, found by turns. Where only two NICs ping
-each other, the sum is shared equally: nothing tells them apart.
+each other, the sum is shared equally: nothing distinguishes them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SETTLED = 0.005  # of an ordinary share: no turn more
         ("nic", "VARCHAR", "", "its NIC"),
         ("part", "INTEGER", "", "quarter of the time that pings span, from 0"),
         ("at_ns", "BIGINT", "ns", "first ping of it"),
-        ("network_ns", "DOUBLE", "ns", "round trip between it and an ordinary NIC, in the network"),
+        ("network_ns", "DOUBLE", "ns", "round trip between it and a median NIC, in the network"),
         ("host_ns", "DOUBLE", "ns", "the same inside the two hosts"),
         ("end_to_end_ns", "DOUBLE", "ns", "the same, both together"),
     ],

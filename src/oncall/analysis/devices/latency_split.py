@@ -1,4 +1,4 @@
-"""Latency told apart into what the network takes and what the hosts at its ends take.
+"""Latency split into the part of the network and the part of the hosts at its ends take.
 
     network     = UDP ping, stamped as near to the wire as the NIC can
     end_to_end  = RDMA UD ping, seen by the program
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from oncall.evidence import relation
 
-PARTS = 4  # of the time that pings span; the first is what is usual
+PARTS = 4  # of the time that pings span; the first is the baseline
 CLOCKS = ["nic", "kernel", "program"]  # who stamps pings, the finest first
 
 
@@ -29,11 +29,16 @@ CLOCKS = ["nic", "kernel", "program"]  # who stamps pings, the finest first
         ("network_ns", "BIGINT", "ns", "median round trip of UDP pings"),
         ("network_high_ns", "BIGINT", "ns", "nine in ten of them are below"),
         ("end_to_end_ns", "BIGINT", "ns", "median round trip of RDMA pings"),
-        ("host_ns", "BIGINT", "ns", "what is left of that without the network, 0 at least"),
+        ("host_ns", "BIGINT", "ns", "the rest of that without the network, at least 0"),
         ("target_ns", "BIGINT", "ns", "median turnaround of the one that answers"),
         ("pings", "BIGINT", "", "pings sent"),
         ("lost", "BIGINT", "", "of these without an answer"),
-        ("clock", "VARCHAR", "", "who stamped the UDP pings, the coarsest: nic, kernel or program"),
+        (
+            "clock",
+            "VARCHAR",
+            "",
+            "where the UDP pings got their time stamps, the coarsest: nic, kernel or program",
+        ),
     ],
     source="TFD 3.2 eq. 1-2, 3.3",
 )

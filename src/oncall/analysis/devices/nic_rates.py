@@ -47,7 +47,7 @@ _EVENTS = {
     "pause_storms": "pause storms",
     "link_downs": "times the link went down",
     "link_errors": "symbol and CRC errors, link recoveries",
-    "corrected_bits": "bits mended by error correction",
+    "corrected_bits": "bits corrected by error correction",
     "rx_discards": "packets dropped on arrival",
     "tx_discards": "packets dropped before they were sent",
     "out_of_buffer": "receives without a work request",
@@ -92,14 +92,14 @@ def _grown(counters: Sequence[str], table: str, port: str) -> str:
         ("tx_paused", "DOUBLE", "ratio", "share of the time that it paused the network"),
         *((name, "BIGINT", "", f"{doc}, in the interval") for name, doc in _EVENTS.items()),
         ("pcie_waiting", "DOUBLE", "ratio", "share of its last second that it waited for PCIe"),
-        ("set_back", "BOOLEAN", "", "its counters of bytes both fell: they began anew"),
+        ("set_back", "BOOLEAN", "", "both its byte counters fell: they were reset"),
         ("link_up", "BOOLEAN", "", "link state at its end"),
         ("link_bytes_per_s", "BIGINT", "bytes/s", "link rate at its end"),
     ],
     source="TFD 2.3, 3.2",
     params={
         "longest": Param(
-            "30 s", "between two readings: what was counted in longer tells how much, not how fast"
+            "30 s", "between two readings: a count over longer shows how much, not how fast"
         )
     },
 )

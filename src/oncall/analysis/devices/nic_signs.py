@@ -14,11 +14,11 @@ from oncall.evidence import Param, relation
 _SHARES = {
     "lost": ("out_of_sequence", "rx_bytes", "packets that came out of sequence: some were lost"),
     "resent": ("retransmits", "tx_bytes", "packets sent again"),
-    "marked": ("ecn_marked", "rx_bytes", "packets that met a queue on their way here"),
+    "marked": ("ecn_marked", "rx_bytes", "packets that were ECN-marked on their way here"),
     "dropped": ("rx_discards", "rx_bytes", "packets that the NIC dropped itself"),
 }
 _RATES = {
-    "corrected_bits_per_s": "bits mended on the wire",
+    "corrected_bits_per_s": "bits corrected on the wire",
     "link_errors_per_s": "symbol and CRC errors",
     "pcie_stalls_per_s": "waits for host memory",
     "pcie_overflows_per_s": "overflows towards PCIe",
@@ -42,15 +42,20 @@ _TIMES = {
         ("gpu", "INTEGER", "", "that rank's GPU"),
         ("rail", "INTEGER", "", "place of the NIC among those of its node, from 0"),
         ("pcie_port", "VARCHAR", "", "the PCIe port above it"),
-        ("far", "BOOLEAN", "", "that GPU hangs on another port, which has a NIC of its own"),
+        ("far", "BOOLEAN", "", "that GPU is below another port, which has a NIC of its own"),
         *((name, "DOUBLE", "ratio", doc) for name, (_, _, doc) in _SHARES.items()),
         *((name, "DOUBLE", "ratio", f"share of time that {doc}") for name, doc in _TIMES.items()),
         *((name, "DOUBLE", "1/s", doc) for name, doc in _RATES.items()),
         ("pcie_stalled", "BOOLEAN", "", "waits for host memory far more often than other NICs"),
         ("link_downs", "BIGINT", "", "times the link went down, in all"),
-        ("set_back", "BIGINT", "", "times its counters began anew: the adapter was reset"),
+        ("set_back", "BIGINT", "", "times its counters restarted: the adapter was reset"),
         ("down_ns", "BIGINT", "ns", "first reading after the link went down"),
-        ("pcie_share", "DOUBLE", "ratio", "least bandwidth of its PCIe link against the possible"),
+        (
+            "pcie_share",
+            "DOUBLE",
+            "ratio",
+            "least bandwidth of its PCIe link as share of the maximum",
+        ),
         (
             "link_share",
             "DOUBLE",
@@ -58,9 +63,9 @@ _TIMES = {
             "lowest link rate while up, of the best of its rail",
         ),
         ("peak_share", "DOUBLE", "ratio", "highest rate now against that of its first quarter"),
-        ("host_ns", "DOUBLE", "ns", "host-internal latency now beyond ordinary, by its pings"),
+        ("host_ns", "DOUBLE", "ns", "host-internal latency beyond the baseline now, by its pings"),
         ("host_before_ns", "DOUBLE", "ns", "the same in the first quarter"),
-        ("network_ns", "DOUBLE", "ns", "network latency now beyond ordinary, by its pings"),
+        ("network_ns", "DOUBLE", "ns", "network latency beyond the baseline now, by its pings"),
     ],
     source="TFD 3.3, 4.2",
     params={
@@ -70,7 +75,7 @@ _TIMES = {
             "the largest packet of RoCE: of smaller ones there are more, and shares are "
             "overstated by as much",
         ),
-        "least": Param("200 MB", "of a part: less traffic makes no share"),
+        "least": Param("200 MB", "of a part: with less traffic no share is computed"),
         "least_stalls": Param(
             0.2,
             "waits for host memory a second: ConnectX counts seconds full of them, and one in "

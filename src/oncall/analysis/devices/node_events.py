@@ -11,10 +11,10 @@ from oncall.evidence import relation
     optional=["ranks"],
     columns=[
         ("node", "VARCHAR", "", "host"),
-        ("at_ns", "BIGINT", "ns", "when it was said"),
+        ("at_ns", "BIGINT", "ns", "when it was logged"),
         ("source", "VARCHAR", "", "kernel, nvml, systemd"),
         ("code", "VARCHAR", "", "xid_79, link_down, oom, ..."),
-        ("said_of", "VARCHAR", "", "PCI address, interface or process, as it was said"),
+        ("said_of", "VARCHAR", "", "PCI address, interface or process, as logged"),
         ("text", "VARCHAR", "", "the line itself"),
         ("gpu", "INTEGER", "", "the GPU it is about; NULL: none"),
         ("nic", "VARCHAR", "", "the NIC it is about; NULL: none"),

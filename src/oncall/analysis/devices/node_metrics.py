@@ -66,7 +66,7 @@ def _sums() -> str:
     },
 )  # fmt: skip
 def node_metrics() -> str:
-    """Latencies, losses, rates and signs of congestion of each node, and what is ordinary."""
+    """Latencies, losses, rates and symptoms of congestion of each node, with their baselines."""
     latencies = ", ".join(f"{name.removesuffix('_latency')}_ns AS {name}" for name in _LATENCIES)
     counted = ", ".join((*_RATES, "link_downs", "paused"))
     return f"""

@@ -1,1 +1,1 @@
-"""Who waits for whom across communicators, and where the wait begins."""
+"""Waits across communicators, and where they begin."""

@@ -1,4 +1,4 @@
-"""How far each rank has come where a recorder tells calls alone, as Megatrace does.
+"""How far each rank has come where a recorder logs only calls, as Megatrace does.
 
 Nothing is known of ends there, but members of a communicator call its collectives together: who has
 made fewer of them than the others is waited for. All that a group exchanges in one group call, as
@@ -15,7 +15,7 @@ from oncall.evidence import relation
     reads=["ops", "knowledge"],
     optional=["operations", "members"],
     columns=[
-        ("job", "VARCHAR", "", "a job of which calls alone are recorded"),
+        ("job", "VARCHAR", "", "a job of which only calls are recorded"),
         ("comm", "UBIGINT", "", "communicator"),
         ("seq", "BIGINT", "", "its number there"),
         ("rank", "INTEGER", "", "who called"),
@@ -54,12 +54,12 @@ def joint_calls() -> str:
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
-        ("rank", "INTEGER", "", "a member whose log tells it"),
+        ("rank", "INTEGER", "", "a member whose log records it"),
         ("seq", "BIGINT", "", "the last joint call it made; NULL: none"),
         ("newest", "BIGINT", "", "the last that any member made"),
-        ("behind", "BOOLEAN", "", "others have called what it has not"),
-        ("ahead", "BOOLEAN", "", "it has called what others have not"),
-        ("silent_members", "BIGINT", "ranks", "members of whom nothing is known since"),
+        ("behind", "BOOLEAN", "", "others have made a call that it has not"),
+        ("ahead", "BOOLEAN", "", "it has made a call that others have not"),
+        ("silent_members", "BIGINT", "ranks", "members without data since"),
     ],
     source="VenusTrace Algorithm 1 (line 10)",
 )

@@ -1,8 +1,8 @@
 """Where chains of waiting end in recordings of calls alone: whose next call is waited for.
 
 A rank waits for the members that have not made a joint call it has made, and in a Recv for who has
-not called the Send. Its last call may also be held up by a member that stands elsewhere, where the
-host calls ahead of its device. Who waits for nobody is where the training stands, if it stands.
+not called the Send. Its last call may also be held up by a member blocked elsewhere, where the host
+calls ahead of its device. If the job hangs, a rank that waits for no other is where.
 """
 
 from __future__ import annotations
@@ -97,13 +97,13 @@ def open_transfers() -> str:
 
 _COLUMNS = [
     ("job", "VARCHAR", "", "the job"),
-    ("rank", "INTEGER", "", "a rank that waits for nobody, and that others wait for"),
+    ("rank", "INTEGER", "", "a rank that waits for no other, and that others wait for"),
     ("joint", "BOOLEAN", "", "its last call is one that all members made; else a Send or Recv"),
     ("answered", "BOOLEAN", "", "both ends of that transfer are called; NULL: not known"),
     ("comm", "UBIGINT", "", "communicator of its last call"),
     ("seq", "BIGINT", "", "its number there"),
     ("op", "VARCHAR", "", "what it called last"),
-    ("waiting", "BIGINT", "ranks", "ranks of the job that wait because of it, as far as is seen"),
+    ("waiting", "BIGINT", "ranks", "ranks of the job that wait because of it, as far as observed"),
 ]
 
 
@@ -116,7 +116,7 @@ _COLUMNS = [
     source="VenusTrace Algorithm 1, over all communicators",
 )
 def awaited_callers(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
-    """Ranks whose next call others wait for and that wait for nobody themselves."""
+    """Ranks whose next call others wait for and that wait for no other themselves."""
     rows: list[tuple[Any, ...]] = []
     for job, graph in _graphs(con).items():
         rows += [(job, *row) for row in graph.ends()]
@@ -124,14 +124,14 @@ def awaited_callers(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
 
 
 class _Graph:
-    """Who waits for whom in one job: ranks, communicators in between, and joint calls."""
+    """The waits in one job: ranks, communicators in between, and joint calls."""
 
     def __init__(self) -> None:
         self.waits: dict[Any, list[Any]] = defaultdict(list)
-        self.held: dict[Any, list[Any]] = defaultdict(list)  # by a member that stands elsewhere
+        self.held: dict[Any, list[Any]] = defaultdict(list)  # by a member blocked elsewhere
         self.last: dict[int, tuple[Any, ...]] = {}
         self.behind: set[int] = set()
-        self.unheard: set[int] = set()  # communicators with members of whom there is no log
+        self.unheard: set[int] = set()  # communicators with members without a log
 
     def ends(self) -> list[tuple[Any, ...]]:
         """Rows of `awaited_callers` without the job."""

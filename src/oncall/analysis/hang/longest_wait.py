@@ -18,7 +18,12 @@ from oncall.evidence import relation
         ("label", "VARCHAR", "", "what the communicator is for, or its name"),
         ("ranks", "INTEGER[]", "", "ranks that wait in it"),
         ("waited_ns", "BIGINT", "ns", "for how long, the longest of them"),
-        ("held_by", "INTEGER[]", "", "ranks that keep it from completing; none: all are in it"),
+        (
+            "held_by",
+            "INTEGER[]",
+            "",
+            "ranks that keep it from completing; none: all have entered it",
+        ),
     ],
     source="CCL-D 4.2.1",
 )

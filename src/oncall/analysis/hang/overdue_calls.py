@@ -1,7 +1,7 @@
 """How overdue the calls are that others wait for, in recordings of calls alone.
 
 When the log was read is not known: what shows is for how long the others went on. While training
-goes on, nobody is without its next call for much longer than ever before; in a hang the others run
+goes on, no rank is without its next call for much longer than ever before; in a hang the others run
 on until they wait. Clocks may differ between hosts by more than that, but who calls something after
 a joint call has seen all members make it: that bounds how far apart two clocks are.
 """
@@ -26,13 +26,18 @@ from oncall.evidence import Param, relation
             "ns",
             "the mate's last call, no later than that, on the rank's clock",
         ),
-        ("apart_ns", "DOUBLE", "ns", "how much later the mate usually makes their joint calls"),
+        (
+            "apart_ns",
+            "DOUBLE",
+            "ns",
+            "how much later the mate makes their joint calls, by the baseline",
+        ),
     ],
-    source="beyond VenusTrace: clocks from who can have gone on when",
+    source="beyond VenusTrace: clock differences from joint calls",
     params={
-        "fewest_rounds": Param(3, "rounds before, to know what is usual"),
+        "fewest_rounds": Param(3, "rounds before, to have a baseline"),
         "spreads": Param(
-            3, "times the usual scatter, by which two clocks may be apart more than usual"
+            3, "times the baseline scatter, by which two clocks may differ beyond the baseline"
         ),
     },
 )
@@ -96,7 +101,7 @@ def calling_spans() -> str:
         ("waited_ns", "BIGINT", "ns", "for how long the last of them waited until the log ends"),
         ("ran_on_ns", "BIGINT", "ns", "for how long they went on calling there before"),
         ("longest_ns", "BIGINT", "ns", "for how long any waited there ever before"),
-        ("silent_ns", "BIGINT", "ns", "for how long all was there for its next call"),
+        ("silent_ns", "BIGINT", "ns", "for how long all inputs of its next call were there"),
         ("longest_silent_ns", "BIGINT", "ns", "the longest that it ever took for that"),
     ],
     source="VenusTrace 3.3 (n times the expected time)",

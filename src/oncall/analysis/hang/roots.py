@@ -1,8 +1,8 @@
-"""Where chains of waiting end: the ranks that are waited for and wait for nobody.
+"""Where chains of waiting end: the ranks that are waited for and wait for no other.
 
-Built on the graph of `waits`: ranks point at the operation they stand in, operations at the
+Built on the graph of `waits`: ranks point at the operation they are blocked in, operations at the
 members that hold them. Each component that no edge leaves is a cause of its own, so several
-culprits at once are all found, and a circle (operations in crossed order) is found as a circle.
+culprits at once are all found, and a cycle (operations in crossed order) is found as a cycle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oncall.evidence import relation
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """An operation somebody stands in.
+    """An operation that a rank is blocked in.
 
     `ends` names the ranks of a Send or Recv: one if unmatched, both if matched. Matched sides are
     one place whatever number each gave it, so there `number` is 0 and `seq` only for show.
@@ -34,15 +34,15 @@ class Place:
     seq: int = field(default=0, compare=False)
 
 
-Node = int | Place  # a rank, or the operation it stands in
+Node = int | Place  # a rank, or the operation it is blocked in
 Edges = dict[Node, list[Node]]
-Waits = Mapping[Place, tuple[int, int]]  # ranks that stand in it, and the longest wait (ns)
+Waits = Mapping[Place, tuple[int, int]]  # ranks blocked in it, and the longest wait (ns)
 _NOBODY = (0, 0)
 
 
 @dataclass(frozen=True)
 class Root:
-    """One place where waiting ends, with the ranks responsible (empty: all stand together)."""
+    """One place where waiting ends, with the culprits (empty: all members are in it)."""
 
     place: Place
     how: str
@@ -60,8 +60,13 @@ _ROOT_COLUMNS = [
         "",
         "the ranks of a Send or Recv: one unmatched, both matched; else none",
     ),
-    ("how", "VARCHAR", "", "absent, silent, circle, or together: all members stand in it"),
-    ("rank", "INTEGER", "", "a rank responsible; NULL where all stand together"),
+    (
+        "how",
+        "VARCHAR",
+        "",
+        "absent, silent (no data), circle (a cycle), or together: all members are in it",
+    ),
+    ("rank", "INTEGER", "", "a culprit; NULL where all members are in it"),
     ("victims", "INTEGER", "ranks", "ranks that wait because of it, anywhere"),
     ("victim_comms", "INTEGER", "", "communicators that wait because of it"),
 ]
@@ -103,7 +108,8 @@ _OF_CALLS_ALONE = """
 def _graphs(
     con: duckdb.DuckDBPyConnection,
 ) -> dict[str, tuple[Edges, dict[Place, tuple[int, int]], set[int]]]:
-    """For each job: the edges, how many ranks stand in each place how long, the silent ranks."""
+    """For each job: the edges, how many ranks are blocked in each place for how long, the ranks
+    without data."""
     graphs: dict[str, tuple[Edges, dict[Place, tuple[int, int]], set[int]]] = defaultdict(
         lambda: ({}, {}, set())
     )
@@ -150,7 +156,7 @@ def _graphs(
     return graphs
 
 
-# Ranks that stand nowhere, and who has not entered what they called asynchronously.
+# Ranks that are blocked nowhere, and who has not entered what they called asynchronously.
 _LACKED = """
     SELECT DISTINCT i.job, i.rank, f.rank AS lacked FROM in_flight i
     JOIN frontier f ON f.job = i.job AND f.comm = i.comm AND f.rank <> i.rank
@@ -218,7 +224,7 @@ def _is_circle(places: Sequence[Place], edges: Edges) -> bool:
 
 
 def _shown_best(alone: set[int], edges: Edges, waits: Waits, silent: set[int]) -> Iterator[Root]:
-    """Culprits that wait for nobody, each under the operation that shows most of them."""
+    """Culprits that wait for no other, each under the operation that shows most of them."""
     shows: dict[Place, set[int]] = {}
     for node, successors in edges.items():
         held = alone.intersection(s for s in successors if isinstance(s, int))

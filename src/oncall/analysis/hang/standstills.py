@@ -1,9 +1,9 @@
 """What stopped a training of which calls alone are recorded (VenusTrace Algorithm 1).
 
 A rank whose call others wait for, and that is overdue by more than ever before, stopped. If it is
-in a transfer whose both ends are called, that stands; if several made the same call last, which of
-them it is cannot be told: their hosts had called ahead. What is not overdue may only be the end of
-the log.
+in a transfer whose both ends are called, that hangs; if several made the same call last, the
+culprit among them is unknown: their hosts had called ahead. What is not overdue may only be the end
+of the log.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from oncall.evidence import Param, relation
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator where it shows"),
         ("seq", "BIGINT", "", "the call there that others wait in"),
-        ("kind", "VARCHAR", "", "coll, or p2p: a transfer between stages stands"),
+        ("kind", "VARCHAR", "", "coll, or p2p: a transfer between stages hangs"),
         ("how", "VARCHAR", "", "absent: its call is missing; together: all have called"),
-        ("rank", "INTEGER", "", "who stopped; of a transfer who sends; of a group each"),
+        ("rank", "INTEGER", "", "the rank that stopped; of a transfer the sender; of a group each"),
         ("peer", "INTEGER", "", "who receives"),
         ("op", "VARCHAR", "", "what the others, or all, have called"),
-        ("victims", "BIGINT", "ranks", "ranks that wait because of it, as far as is seen"),
+        ("victims", "BIGINT", "ranks", "ranks that wait because of it, as far as observed"),
         ("since_ns", "BIGINT", "ns", "its last call, on its own clock"),
         ("waited_ns", "BIGINT", "ns", "for how long the others went on without it"),
-        ("longest_ns", "BIGINT", "ns", "the longest that they ever did before"),
+        ("longest_ns", "BIGINT", "ns", "the longest that they had ever done so"),
     ],
     source="VenusTrace 3.3, Algorithm 1",
     params={
         "lost": Param(
-            5, "times as long as they called on: else its recorder lost its calls, and nobody waits"
+            5,
+            "times as long as the others went on calling: else its recorder lost calls",
         ),
         "times": Param(
             2, "times the longest wait before (VenusTrace 4: n = 100 % beyond what is expected)"
@@ -102,7 +103,7 @@ def standstills() -> str:
     optional=["standstills"],
     empty_without=["standstills"],
     columns=[
-        ("job", "VARCHAR", "", "a job of which calls alone are recorded, and which stands"),
+        ("job", "VARCHAR", "", "a job of which only calls are recorded, and which hangs"),
         ("pause_ns", "BIGINT", "ns", "the longest time from a rank's call to its next"),
     ],
     source="beyond VenusTrace: evaluations and checkpoints end",

@@ -1,9 +1,9 @@
-"""Inside an operation that stands still: from each waiting transfer to what it waits for.
+"""Inside an operation that hangs: from each waiting transfer to what it waits for.
 
 NCCL's proxy moves a channel's data step by step, and the state of the oldest step says what is
 missing: our GPU has not filled the buffer, the receiver gives no credit, the wire has not
 acknowledged, no data has come, our GPU does not consume. Each of these points at one other
-transfer or at an end: a GPU that stands still, a link, a rank that has not begun. Only order
+transfer or at an end: a GPU that hangs, a link, a rank that has not begun. Only order
 within one rank is used, so clocks do not matter. (CCL-D compares counts of steps; states say
 which of two ranks that came equally far waits for the other.)
 """
@@ -43,7 +43,7 @@ class Transfer:
 class End:
     """Where a chain of waiting transfers ends.
 
-    `kind`: gpu (stands still: neither fills nor consumes), kernel (has data and does not consume),
+    `kind`: gpu (hangs: neither fills nor consumes), kernel (has data and does not consume),
     link (posted or sent, never arrived: between `ranks`), absent (has not begun), silent (leaves
     no transfers at all).
     `ranks` of a GPU are several where what goes on inside their host is not recorded.
@@ -91,7 +91,7 @@ class Operation:
         return sorted(found, key=lambda t: (t.steps_done, t.rank, t.peer))
 
     def end_of(self, transfer: Transfer) -> End | None:
-        """Follow `transfer` to what it waits for; None if that cannot be told, or is not here: a
+        """Follow `transfer` to what it waits for; None if that is unknown, or is not here: a
         GPU that is still in another operation waits for what that one waits for."""
         end = self._followed(transfer)
         is_gpu = end is not None and end.kind in ("gpu", "kernel")
@@ -138,11 +138,11 @@ class Operation:
         link = End("link", _along(transfer))
         if other is None:
             if (side, peer) in self.over:
-                return link  # sent and never received, or received and never told
+                return link  # sent and never received, or received and never confirmed
             return End("absent" if transfer.peer in self.heard else "silent", (transfer.peer,))
         if not transfer.sends:
             return other
-        # A receiver that has room and hears nothing gave a credit that never came.
+        # A receiver that has room and gets nothing gave a credit that never came.
         return link if other.waits_for == "recv_wire" else other
 
     def _own_gpu(self, transfer: Transfer) -> Transfer | End:
@@ -187,7 +187,7 @@ _COLUMNS = [
     ("channel", "INTEGER", "", "its channel"),
     ("waits_for", "VARCHAR", "", "the state of its oldest step"),
     ("waited_ns", "BIGINT", "ns", "for how long"),
-    ("end_kind", "VARCHAR", "", "gpu, kernel, link, nic, absent or silent"),
+    ("end_kind", "VARCHAR", "", "gpu, kernel, link, nic, absent or silent (no data)"),
     ("end_ranks", "INTEGER[]", "", "the rank it leads to; of a link sender and receiver"),
 ]
 
@@ -209,7 +209,7 @@ _COLUMNS = [
         ("steps_done", "BIGINT", "", "steps over"),
         ("waits_for", "VARCHAR", "", "what its oldest step waits for"),
         ("waited_ns", "BIGINT", "ns", "for how long"),
-        ("ended", "BOOLEAN", "", "over, while others of its operation are in flight"),
+        ("ended", "BOOLEAN", "", "complete, while others of its operation are in flight"),
     ],
     source="beyond the papers: NCCL proxy steps",
 )

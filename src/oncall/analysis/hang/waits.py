@@ -1,9 +1,9 @@
-"""Who waits for whom, across all communicators.
+"""Which rank waits for which, across all communicators.
 
 A rank that waits in one communicator because its peer is stuck in another is a victim. So the
-graph has two sorts of nodes: ranks, and the operations they stand in. A rank points at the
-operation it stands in; an operation points at the members that keep it from completing. Where
-every chain of waiting ends, there is the cause. (CCL-D looks at one communicator at a time;
+graph has two sorts of nodes: ranks, and the operations they are blocked in. A rank points
+at the operation it is blocked in; an operation points at the members that keep it from completing.
+Where every chain of waiting ends, there is the cause. (CCL-D looks at one communicator at a time;
 PyTorch's analyzer at one operation. This is what both lack.)
 """
 
@@ -220,12 +220,12 @@ def counted_ahead() -> str:
     source="CCL-D 4.2.2",
 )
 def standing() -> str:
-    """The operation each waiting rank stands in: the oldest that truly holds it.
+    """The operation each waiting rank is blocked in: the oldest that truly holds it.
 
     Not every open operation holds a rank: it may be left open, and it is asynchronous if the
-    rank has since completed another that it entered later. A process that is gone stands nowhere.
-    Ranks known only by their launch counter stand in the newest operation of a communicator whose
-    counters differ.
+    rank has since completed another that it entered later. A process that is gone is blocked
+    nowhere. Ranks known only by their launch counter are taken to be in the newest operation of a
+    communicator whose counters differ.
     """
     return """
         WITH newest_done AS (
@@ -268,17 +268,17 @@ def standing() -> str:
         ("seq", "BIGINT", "", "its number"),
         ("owner", "INTEGER", "", "the waiting rank of an unmatched Send or Recv, else NULL"),
         ("rank", "INTEGER", "", "a rank that keeps it from completing"),
-        ("how", "VARCHAR", "", "absent: has not entered; silent: no evidence; elsewhere: busy"),
+        ("how", "VARCHAR", "", "absent: has not entered; silent: no data; elsewhere: busy"),
     ],
     source="CCL-D 4.2.2",
 )
 def holders() -> str:
-    """For each operation somebody stands in: the members that keep it from completing.
+    """For each operation that a rank is blocked in: the members that keep it from completing.
 
-    Members that have not entered come first; a silent member is suspected only where no other
-    is known to be absent; then members that have entered but stand in an earlier operation: what
-    a host called later holds nothing up that it had called before. An operation with none of them
-    is one where all stand together.
+    Members that have not entered come first; a member without data is suspected only where no other
+    is known to be absent; then members that have entered but are blocked in an earlier operation:
+    what a host called later holds nothing up that it had called before. An operation with none of
+    them is one that all members are in.
     """
     return """
         WITH collectives AS (
@@ -312,7 +312,7 @@ def holders() -> str:
                               AND r.seq = c.seq AND r.how = 'absent')
               AND NOT EXISTS (FROM members m WHERE m.job = p.job AND m.rank = p.rank
                               AND m.role = g.role)),
-        -- Halves called before what their rank stands in.
+        -- Halves called before what their rank is blocked in.
         posted AS (
             SELECT o.job, o.comm, o.rank, o.peer, o.op FROM open_pairs o
             JOIN in_flight i ON i.kind = 'p2p' AND i.job = o.job AND i.comm = o.comm

@@ -1,9 +1,9 @@
-"""The steps of collectives' flows, from whoever recorded them.
+"""The steps of collectives' flows, from every recorder. Host
 
-Host agents and simulators tell each step. Our own collectors tell what a rank sent to a peer in an
-operation: of a ring's or tree's pipeline that is one long step, which waits for nobody and should
+agents and simulators record each step. Our own collectors record what a rank sent to a peer in an
+operation: of a ring's or tree's pipeline that is one long step, which waits for no other and should
 take what the same message took at its best. Where epochs of all its flows are there, a ring's steps
-are found in them. Both are looked at only where switches tell more.
+are found in them. Both are looked at only where switches report more.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from oncall.evidence import Param, relation
         ("step", "INTEGER", "", "step of the algorithm"),
         ("bytes", "BIGINT", "bytes", "bytes of the step"),
         ("started_ns", "BIGINT", "ns", "first byte"),
-        ("ended_ns", "BIGINT", "ns", "last byte; NULL: not over"),
-        ("waits_for_flow", "BIGINT", "", "the flow whose step must end before, where told"),
+        ("ended_ns", "BIGINT", "ns", "last byte; NULL: not complete"),
+        ("waits_for_flow", "BIGINT", "", "the flow whose step must end before, where recorded"),
         ("expected_ns", "DOUBLE", "ns", "its time undisturbed"),
-        ("traced", "BOOLEAN", "", "told by who sent it; false: found in a rank's traffic"),
-        ("within_ns", "BIGINT", "ns", "its times are known to so much"),
+        ("traced", "BOOLEAN", "", "recorded by the sender; false: found in a rank's traffic"),
+        ("within_ns", "BIGINT", "ns", "the error of its times"),
     ],
     source="Vedrfolnir III-B, III-C1; Pulse 5",
     params={
-        "best": Param("10 %", "quantile: undisturbed, yet not the one luckiest"),
+        "best": Param("10 %", "quantile: undisturbed, yet not the single best"),
     },
 )
 def collective_steps() -> str:

@@ -30,7 +30,7 @@ _COLUMNS = [
     ("flow", "BIGINT", "", "a flow that is not the collective's"),
     ("score", "DOUBLE", "packets", "R(f, cf)"),
     ("meets", "BOOLEAN", "", "it shares a queue with the step's flow"),
-    ("ports", "VARCHAR[]", "", "where it stood in the step's way"),
+    ("ports", "VARCHAR[]", "", "where it delayed the step"),
 ]
 
 
@@ -88,7 +88,7 @@ def port_scores(
 ) -> dict[Port, Scores]:
     """R(f, p) of equation 1: each port after those it waits for; O(edges and what they carry).
 
-    Within a circle of ports nothing flows: they have what lies outside of it, and their own.
+    Within a cycle of ports nothing flows: they have what lies outside of it, and their own.
     """
     scores: dict[Port, Scores] = {port: dict(flows) for port, flows in base.items()}
     order = {port: list(nexts) for port, nexts in chains.items()}
@@ -110,12 +110,12 @@ def port_scores(
     empty_without=["flows"],
     columns=[
         ("flow", "BIGINT", "", "a flow"),
-        ("name", "VARCHAR", "", "what to call it"),
+        ("name", "VARCHAR", "", "its name for display"),
         ("src_host", "VARCHAR", "", "its sender"),
         ("dst_host", "VARCHAR", "", "its receiver"),
         ("bytes", "BIGINT", "bytes", "its size"),
         ("started_ns", "BIGINT", "ns", "its first byte"),
-        ("ended_ns", "BIGINT", "ns", "its last byte; if not seen, the newest instant known"),
+        ("ended_ns", "BIGINT", "ns", "its last byte; if not observed, the newest instant known"),
         ("is_collective", "BOOLEAN", "", "it belongs to a collective"),
     ],
     source="flow records, host agents",
@@ -149,13 +149,13 @@ def flow_sizes() -> str:
         ("comm", "UBIGINT", "", "communicator"),
         ("seq", "BIGINT", "", "the collective"),
         ("flow", "BIGINT", "", "a flow that is not the collective's"),
-        ("name", "VARCHAR", "", "what to call it"),
+        ("name", "VARCHAR", "", "its name for display"),
         ("src_host", "VARCHAR", "", "its sender"),
         ("dst_host", "VARCHAR", "", "its receiver"),
         ("started_ns", "BIGINT", "ns", "its first byte, where known"),
         ("score", "DOUBLE", "packets", "R(f) over the critical path"),
         ("share", "DOUBLE", "", "of all scores; NULL where no critical step was seen"),
-        ("place", "INTEGER", "", "1: first to be acted upon"),
+        ("place", "INTEGER", "", "1: the first to act on"),
         ("meets", "BOOLEAN", "", "it shares a queue with a flow of the collective"),
         ("critical", "BOOLEAN", "", "it did so, or stopped it, on the critical path"),
         ("ports", "VARCHAR[]", "", "where"),
@@ -197,7 +197,7 @@ class _Meeting:
     def waits_for(self, inferred: bool) -> Scores:
         """w(cf, f): of the packets that the step's flow met, each other flow's part.
 
-        A queue that nobody would wait in is none, unless pauses tell that it was `inferred`.
+        A queue that delays no step is none, unless pauses show that it was `inferred`.
         """
         deep = inferred or self.all_queued >= QUEUE * self.packets
         return {
@@ -239,7 +239,7 @@ def _where_waiting_begins(con: duckdb.DuckDBPyConnection) -> dict[int, set[Port]
 
 
 def _inferred(con: duckdb.DuckDBPyConnection) -> dict[int, set[Port]]:
-    """The ports where each late step must have waited though no report tells of a queue there."""
+    """The ports where each late step must have waited though no report shows a queue there."""
     ports: dict[int, set[Port]] = defaultdict(set)
     for step, switch, port in con.execute(
         "SELECT id, switch, port FROM network_roots WHERE NOT seen"

@@ -1,4 +1,4 @@
-"""Where flows went, by the ports that saw them: in circles, or all on one of several links."""
+"""Where flows went, by the ports that saw them: in loops, or all on one of several links."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from oncall.evidence import relation
     optional=["links", "switch_flows", "switch_ports", "switch_pauses", "flows"],
     empty_without=["switch_flows"],
     columns=[
-        ("flow", "BIGINT", "", "a flow that comes back to a device it has passed"),
+        ("flow", "BIGINT", "", "a flow that returns to a device it has passed"),
         ("name", "VARCHAR", "", "what to call it"),
-        ("ports", "VARCHAR[]", "", "the ports of the circle"),
-        ("way", "VARCHAR", "", "these, one after the other"),
+        ("ports", "VARCHAR[]", "", "the ports of the loop"),
+        ("way", "VARCHAR", "", "these ports, one after the other"),
         ("astray", "VARCHAR[]", "", "of these, the ports that lead away from its receiver"),
-        ("first_ns", "BIGINT", "ns", "first seen in the circle"),
-        ("last_ns", "BIGINT", "ns", "last seen there"),
+        ("first_ns", "BIGINT", "ns", "first observed in the loop"),
+        ("last_ns", "BIGINT", "ns", "last observed there"),
     ],
     source="Vedrfolnir II-B (loops)",
 )
 def looping_flows(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
-    """Flows seen at ports that lead round in a circle, within one telemetry epoch.
+    """Flows seen at ports that form a loop, within one telemetry epoch.
 
     A flow that was given another way is seen on both, but not at once.
     """
@@ -100,22 +100,22 @@ def _astray(net: Network, ports: Iterable[int], receiver: str | None) -> list[st
             "flow",
             "BIGINT",
             "",
-            "the flow that goes round there; NULL: not told, nor to be inferred",
+            "the flow in the loop; NULL: neither reported nor inferred",
         ),
         ("name", "VARCHAR", "", "what to call it"),
         ("ports", "VARCHAR[]", "", "both ends of the link"),
-        ("way", "VARCHAR", "", "these, one after the other"),
+        ("way", "VARCHAR", "", "these ports, one after the other"),
         ("astray", "VARCHAR[]", "", "of these, the ports that lead away from its receiver"),
-        ("first_ns", "BIGINT", "ns", "since when both stand still"),
+        ("first_ns", "BIGINT", "ns", "since when both are stopped"),
     ],
     source="Vedrfolnir II-B (loops), from pauses",
 )
 def looping_links(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """Links whose ends stop each other: packets are sent back there as they came, in a loop.
 
-    Standing still, no switch counts whose packets these are. It is the flow that was seen at an end
-    though no shortest way leads there, else the only one that may have come there before and has
-    not ended since.
+    While they are stopped, no switch counts whose packets these are. It is the flow that was seen
+    at an end though no shortest way leads there, else the only one that may have come there before
+    and has not ended since.
     """
     net = network_of(con)
     number = {label(port): place for place, port in enumerate(net.ports)}
@@ -176,7 +176,7 @@ def _gone_round(
         ("switch", "VARCHAR", "", "device of a port where flows of the collective meet"),
         ("port", "INTEGER", "", "that port"),
         ("busy_packets", "DOUBLE", "packets", "its packets while the late steps ran"),
-        ("label", "VARCHAR", "", "another port of the device, of use for the same flow"),
+        ("label", "VARCHAR", "", "another port of the device that could carry the same flow"),
         ("packets", "DOUBLE", "packets", "its packets meanwhile"),
     ],
     source="Vedrfolnir II-B (load imbalance)",

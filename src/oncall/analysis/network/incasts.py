@@ -1,7 +1,8 @@
 """Incasts on hosts without part in the collective: what fills their last port stops others.
 
-Vedrfolnir IV-A tells backpressure from incast by where the pauses originate. Short of the last port
-such flows and the collective's may share links too: what they wait for there is that port.
+Vedrfolnir IV-A distinguishes backpressure from incast by where the pauses originate. Short of the
+last port such flows and the collective's may share links too: what they wait for there is that
+port.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ from oncall.evidence import Param, relation
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
         ("seq", "BIGINT", "", "the collective"),
-        ("host", "VARCHAR", "", "whom the flows converge on; the collective sends it nothing"),
+        (
+            "host",
+            "VARCHAR",
+            "",
+            "the host that the flows converge on; the collective sends it nothing",
+        ),
         ("senders", "BIGINT", "flows", "how many begin together"),
         ("flows", "BIGINT[]", "", "these"),
         ("switch", "VARCHAR", "", "device of the last port, which stops others meanwhile"),
         ("port", "INTEGER", "", "the port to the host"),
-        ("paused_label", "VARCHAR", "", "of those that it stopped, the port that had to longest"),
-        ("paused_ns", "DOUBLE", "ns", "how long, in all"),
+        ("paused_label", "VARCHAR", "", "the port that it stopped for longest"),
+        ("paused_ns", "DOUBLE", "ns", "for how long, in total"),
     ],
     source="Vedrfolnir IV-A (PFC backpressure)",
     params={
@@ -90,7 +96,7 @@ def root_causes() -> str:
     """Where waiting begins; where most of what is met converges outside, that is at its end.
 
     The end is the port with the queue that nothing of the collective passes, else the last one. A
-    queue of others that nobody reported is what such an incast brings, too. The host of a queue is
+    queue of others that was not reported is what such an incast brings, too. The host of a queue is
     that which all of its packets are bound for.
     """
     return """

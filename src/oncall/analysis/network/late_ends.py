@@ -1,9 +1,9 @@
 """What the NICs at both ends of a collective's late flows counted meanwhile.
 
 It is the first edge of the provenance graph as hosts see it, and where no switch speaks the last
-one known. A switch that has no room tells a sender's NIC to pause (it *receives* pause frames), a
-host that takes in too slowly tells its switch (its NIC *sends* them), a queue short of that marks
-packets, and the sender is notified. What a NIC counted between two readings is not told more
+one known. A switch that has no room makes a sender's NIC pause (it *receives* pause frames), a
+host that takes in too slowly pauses its switch (its NIC *sends* them), a queue short of that marks
+packets, and the sender is notified. What a NIC counted between two readings is not known more
 closely, so readings count whole that meet a late step. Only how full its link was is taken from
 readings that lie within one.
 """
@@ -22,8 +22,8 @@ from oncall.evidence import relation
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
         ("seq", "BIGINT", "", "the collective"),
-        ("whole", "BOOLEAN", "", "its flows are known as a whole only, and not their steps"),
-        ("traced", "BOOLEAN", "", "its steps were told by who sent them"),
+        ("whole", "BOOLEAN", "", "only its whole flows are known, not their steps"),
+        ("traced", "BOOLEAN", "", "its steps were recorded by the sender"),
         ("took_ns", "BIGINT", "ns", "the collective"),
         ("lost_ns", "DOUBLE", "ns", "what it lost on its critical path; whole: its latest flow"),
         ("side", "VARCHAR", "", "sender, receiver; or elsewhere: a host that sent pauses then"),
@@ -37,19 +37,29 @@ from oncall.evidence import relation
         ("exec_ns", "BIGINT", "ns", "what that step took"),
         ("excess_ns", "DOUBLE", "ns", "what its late steps took too long, summed"),
         ("own_bytes_per_s", "DOUBLE", "bytes/s", "how fast its late steps went; whole: NULL"),
-        ("tx_full", "DOUBLE", "ratio", "of its link used to send, within late steps; NULL: unread"),
-        ("rx_full", "DOUBLE", "ratio", "of its link used to receive"),
-        ("tx_others", "DOUBLE", "ratio", "of its link that others sent over then, at least"),
-        ("rx_others", "DOUBLE", "ratio", "of its link that others' data took to come, at least"),
+        (
+            "tx_full",
+            "DOUBLE",
+            "ratio",
+            "share of its link used to send, within late steps; NULL: no data",
+        ),
+        ("rx_full", "DOUBLE", "ratio", "share of its link used to receive"),
+        ("tx_others", "DOUBLE", "ratio", "share of its link that others sent over then, at least"),
+        (
+            "rx_others",
+            "DOUBLE",
+            "ratio",
+            "share of its link that others' data took on arrival, at least",
+        ),
         ("link_bytes_per_s", "BIGINT", "bytes/s", "rate of its link"),
         ("seen_ns", "HUGEINT", "ns", "length of the NIC's readings that meet them"),
         ("rx_pauses", "HUGEINT", "frames", "pause frames received; NULL: not counted"),
-        ("rx_paused_ns", "DOUBLE", "ns", "it had to pause; NULL: not counted"),
+        ("rx_paused_ns", "DOUBLE", "ns", "it was paused; NULL: not counted"),
         ("tx_pauses", "HUGEINT", "frames", "pause frames sent"),
         ("tx_paused_ns", "DOUBLE", "ns", "it made its switch pause"),
-        ("notified", "HUGEINT", "packets", "congestion notifications that it heeded"),
-        ("marked", "HUGEINT", "packets", "packets that came marked"),
-        ("repeats", "HUGEINT", "packets", "packets sent again, or out of sequence"),
+        ("notified", "HUGEINT", "packets", "congestion notifications (CNPs) that it handled"),
+        ("marked", "HUGEINT", "packets", "ECN-marked packets received"),
+        ("repeats", "HUGEINT", "packets", "packets retransmitted, or out of sequence"),
     ],
     source="Vedrfolnir III-D1: e(p, p), from the hosts' side; DCQCN; IEEE 802.1Qbb",
 )

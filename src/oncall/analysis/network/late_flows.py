@@ -1,8 +1,8 @@
 """Operations that took longest beyond their best, flow by flow, from ranks' traffic alone.
 
 Each flow is held against the best that the same message ever took, so line rates do not matter. In
-a pipelined ring all flows last as long as the slowest: which of them made the others wait is not
-told by times, and left to what their NICs counted (`late_ends`).
+a pipelined ring all flows last as long as the slowest: times do not show which of them made the
+others wait; this is left to what their NICs counted (`late_ends`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oncall.evidence import Param, relation
         ("dst", "INTEGER", "", "receiving rank"),
         ("src_host", "VARCHAR", "", "host of the sender"),
         ("dst_host", "VARCHAR", "", "host of the receiver"),
-        ("nic", "VARCHAR", "", "the sender's NIC by which it went; NULL: not told"),
+        ("nic", "VARCHAR", "", "the sender's NIC that it used; NULL: not recorded"),
         ("started_ns", "BIGINT", "ns", "first byte, on the console's clock"),
         ("ended_ns", "BIGINT", "ns", "last byte"),
         ("excess_ns", "BIGINT", "ns", "beyond the best of the same message"),

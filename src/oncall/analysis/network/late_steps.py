@@ -20,12 +20,12 @@ from oncall.evidence import Param, relation
         ("step", "INTEGER", "", "step of the algorithm"),
         ("started_ns", "BIGINT", "ns", "first byte"),
         ("ended_ns", "BIGINT", "ns", "last byte"),
-        ("excess_ns", "DOUBLE", "ns", "what it took too long"),
+        ("excess_ns", "DOUBLE", "ns", "its excess time"),
         ("critical", "BOOLEAN", "", "on the longest path"),
         ("over", "BOOLEAN", "", "it has ended"),
         ("src_host", "VARCHAR", "", "host of the sender, as the topology calls it"),
         ("dst_host", "VARCHAR", "", "host of the receiver"),
-        ("traced", "BOOLEAN", "", "told by who sent it; false: found in a rank's traffic"),
+        ("traced", "BOOLEAN", "", "recorded by the sender; false: found in a rank's traffic"),
         ("bytes", "BIGINT", "bytes", "bytes of the step"),
     ],
     source="Vedrfolnir III-D1",
@@ -33,7 +33,7 @@ from oncall.evidence import Param, relation
         "most_steps": Param(
             200,
             "late steps of a collective that are followed, those of the critical path first, "
-            "then the worst: others tell nothing new",
+            "then the worst: others show nothing new",
         ),
         "most_collectives": Param(
             32, "collectives of a communicator that are followed, those that lost most"

@@ -28,7 +28,7 @@ ROOT_COLUMNS = [
         "spread",
         "VARCHAR[]",
         "",
-        "ports from the step's path to the root; of a deadlock: the circle",
+        "ports from the step's path to the root; of a deadlock: the cycle",
     ),
     ("lost_ns", "DOUBLE", "ns", "of the step's excess"),
     ("depth", "DOUBLE", "packets", "mean queue depth at the root"),
@@ -134,7 +134,7 @@ def _likely(
     view: View,
     port: int,
 ) -> int:
-    """Of the ports behind a stopped one, that where the queue must be though nobody reported it.
+    """Of the ports behind a stopped one, that where the queue must be though it was not reported.
 
     The one that brings most flows nearer to where they were bound; if none is known, the step's own
     way. The stopped port itself where nothing is known beyond it.

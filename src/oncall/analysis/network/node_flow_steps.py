@@ -36,7 +36,7 @@ MOST_STEP_BYTES = 2 << 20
     source="Vedrfolnir III-B, III-C1; Pulse 5.2",
     params={
         "counted": Param(
-            "90 %", "of the volume found in its epochs, or else what is missing moves all steps"
+            "90 %", "of the volume found in its epochs; otherwise missing data shifts all steps"
         ),
         "slack": Param(
             "2 %",
@@ -44,10 +44,10 @@ MOST_STEP_BYTES = 2 << 20
             "share",
         ),
         "slack_bytes": Param(
-            "128 KiB", "at most: less than a switch takes of a sender before it pauses it"
+            "128 KiB", "at most: less than a switch accepts from a sender before it pauses it"
         ),
         "epochs_a_step": Param(
-            3, "at least, or begin and end of it are lost in the epochs' length"
+            3, "at least; otherwise begin and end are lost in the epochs' length"
         ),
     },
 )

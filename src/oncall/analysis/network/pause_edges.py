@@ -24,7 +24,7 @@ from oncall.evidence import relation
         ("switch", "VARCHAR", "", "device of a port that was stopped"),
         ("port", "INTEGER", "", "that port"),
         ("next_switch", "VARCHAR", "", "the device it leads to"),
-        ("next_port", "INTEGER", "", "port of that device it waited for"),
+        ("next_port", "INTEGER", "", "port of that device that it waited for"),
         ("weight", "DOUBLE", "", "traffic ratio w(p_i, p_j)"),
         ("paused_ns", "DOUBLE", "ns", "the port was stopped"),
     ],

@@ -3,7 +3,7 @@
 A port that had to stop was stopped by the device it leads to. That device stops others because
 its own egress fills: a port of it is stopped in turn (the pause spreads from there), or has a
 queue (there traffic contends), or neither: then it pauses without a reason of its own, a storm.
-Ports that stop each other in a circle never go on: a deadlock (Vedrfolnir III-D2; Hawkeye).
+Ports that stop each other in a cycle never go on: a deadlock (Vedrfolnir III-D2; Hawkeye).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SPREADS = 0.2  # of the time the port behind it was stopped: less does not expla
 class Root:
     """Where a late step's waiting begins.
 
-    `kind`: queue, storm, deadlock, unseen (of a device whose queues nobody reported), or overrun
+    `kind`: queue, storm, deadlock, unseen (of a device that reported no queues), or overrun
     (a queue that is no cause; such roots count only where there is no other). `ports`
     is the way there from the step's own path, the root's port last; for a storm that is the port
-    that was stopped, for a deadlock they are the circle. `weight`: its share of the excess.
+    that was stopped, for a deadlock they are the cycle. `weight`: its share of the excess.
     """
 
     kind: str
@@ -105,7 +105,7 @@ def spreading(view: View, net: Network) -> dict[int, list[int]]:
             and (longest < STORM_NS or view.paused[other][1] >= SPREADS * longest)
         ]
         if longest >= STORM_NS:
-            # Traffic in a circle is on no shortest path; ports that stand still show it. Both ends
+            # Traffic in a loop is on no shortest path; stopped ports show it. Both ends
             # of a link stop each other only where packets are sent back as they came: in a loop.
             after += [
                 other
@@ -119,8 +119,8 @@ def spreading(view: View, net: Network) -> dict[int, list[int]]:
 def _own_next(view: View, port: int, nexts: list[int]) -> list[int]:
     """Of the ports that one on the step's path waits for, that where the step's own packets wait.
 
-    A buffer holds back whoever sent what is in it: who stands in line elsewhere does this sender
-    no harm while its own next port stands as long.
+    A buffer holds back whoever sent what is in it: packets queued elsewhere do not delay this
+    sender while its own next port is stopped as long.
     """
     own = [
         after

@@ -20,7 +20,7 @@ from oncall.evidence import relation
         ("id", "INTEGER", "", "the late step"),
         ("kind", "VARCHAR", "", "flow_port, port_flow or port_port"),
         ("flow", "BIGINT", "", "the flow of e(f, p) and e(p, f)"),
-        ("switch", "VARCHAR", "", "device of the port; of e(p, p): of the one that waits"),
+        ("switch", "VARCHAR", "", "device of the port; of e(p, p): of the port that waits"),
         ("port", "INTEGER", "", "the port"),
         ("next_switch", "VARCHAR", "", "of e(p, p): device of the port waited for"),
         ("next_port", "INTEGER", "", "and that port"),

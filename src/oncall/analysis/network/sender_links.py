@@ -1,8 +1,8 @@
-"""Flows that leave one host together: they meet on its own link, before any switch can tell.
+"""Flows that leave one host together: they meet on its own link, before any switch can see it.
 
 What a switch shows is that the sender's flows together come at the rate which the step would have
 alone: then its link was full, and what the others sent, the step could not. Where every epoch of a
-flow was reported, that is told epoch by epoch; else of all that was reported of the step. Flows
+flow was reported, that is known epoch by epoch; else of all that was reported of the step. Flows
 that leave a switch together, too, filled the link before if they pass as many packets as a port
 with a queue: there is none where the host's link has set their pace.
 """
@@ -29,11 +29,10 @@ LEAST_QUEUE = 5.0  # packets met on average: less is what two senders' bursts ma
     ],
     source="Vedrfolnir III-D1, for a port that reports nothing",
     params={
-        "full": Param(
-            "90 %", "of the rate that the step has alone: together they came as fast as that"
-        ),
+        "full": Param("90 %", "of the step's rate alone: together they were that fast"),
         "whole": Param(
-            "90 %", "of the time of a flow's steps: what is reported of so much are all its packets"
+            "90 %",
+            "of the time of a flow's steps: with this much reported, all its packets are known",
         ),
     },
 )

@@ -18,16 +18,17 @@ from oncall.evidence import relation
         ("packets", "DOUBLE", "packets", "through it, in the epochs reported; NULL: no report"),
         ("queued", "DOUBLE", "packets", "packets that those met, summed"),
         ("depth", "DOUBLE", "packets", "mean queue depth"),
-        ("paused_ns", "DOUBLE", "ns", "it had to stop"),
-        ("longest_ns", "BIGINT", "ns", "longest pause without a break; NULL: not told"),
+        ("paused_ns", "DOUBLE", "ns", "it was paused"),
+        ("longest_ns", "BIGINT", "ns", "longest pause without a break; NULL: not reported"),
     ],
     source="Vedrfolnir III-C3",
 )
 def step_ports() -> str:
     """Each port's queue and pauses while a late step ran.
 
-    What a sender's own link holds back is told by nobody: it counts as the shortest queue.
-    Where no pause is told, a port was stopped for the share of its packets that met it stopped.
+    What a sender's own link holds back is not reported: it counts as the shortest queue.
+    Where no pause was recorded, a port was stopped for the share of its packets that met it
+    stopped.
     """
     return f"""
         WITH told AS (
@@ -80,7 +81,7 @@ def step_ports() -> str:
         ),
         ("own", "BOOLEAN", "", "it is the late step's flow"),
         ("member", "BOOLEAN", "", "it is a flow of the collective"),
-        ("name", "VARCHAR", "", "what to call it"),
+        ("name", "VARCHAR", "", "its name for display"),
     ],
     source="Vedrfolnir III-D1",
 )

@@ -54,7 +54,7 @@ class View:
 
 
 def views(con: duckdb.DuckDBPyConnection, net: Network) -> Iterator[tuple[tuple[Any, ...], View]]:
-    """Each late step with what the switches tell of its time."""
+    """Each late step with what the switches report of its time."""
     told = bool(con.execute("SELECT count(*) FROM pause_spans").fetchall()[0][0])
     ports: dict[int, list[Any]] = defaultdict(list)
     for row in con.execute(

@@ -1,6 +1,6 @@
 """What switches' ports counted around a late collective, where counters from their shells are all.
 
-A switch that pauses others and is paused by nobody is where the pauses begin: its queue it is, and
+A switch that pauses others and is not paused itself is where the pauses begin: its queue it is, and
 of its queues the deepest one. Counters are read seldom, so this holds for what lasts.
 """
 
@@ -19,10 +19,15 @@ from oncall.evidence import relation
         ("comm", "UBIGINT", "", "communicator"),
         ("seq", "BIGINT", "", "the collective"),
         ("switch", "VARCHAR", "", "the switch"),
-        ("port", "VARCHAR", "", "its port, as it calls it"),
-        ("received", "HUGEINT", "frames", "pauses received: it had to stop; NULL: not counted"),
+        ("port", "VARCHAR", "", "its port, by the switch's name"),
+        ("received", "HUGEINT", "frames", "pauses received: it was paused; NULL: not counted"),
         ("sent", "HUGEINT", "frames", "pauses sent: it stopped the port's other end"),
-        ("queue_bytes", "BIGINT", "bytes", "deepest queue since that was cleared; NULL: not told"),
+        (
+            "queue_bytes",
+            "BIGINT",
+            "bytes",
+            "deepest queue since the counter was cleared; NULL: not reported",
+        ),
     ],
     source="Vedrfolnir III-D1: e(p, p); SONiC `show pfc counters`, `show queue watermark`",
 )

@@ -1,4 +1,4 @@
-"""Who in a collective waits for whom, step by step, and which chain of steps made it last so long.
+"""The waits in a collective, step by step, and which chain of steps made it last so long.
 
 A vertex is the start or the end of a step of a flow. A step's start waits for the end of the
 sender's step before (it is still busy) or for the end of the step that brings what it sends on:
@@ -43,19 +43,19 @@ _STEP_COLUMNS = [
     ("step", "INTEGER", "", "step of the algorithm"),
     ("bytes", "BIGINT", "bytes", "bytes of the step"),
     ("started_ns", "BIGINT", "ns", "first byte"),
-    ("ended_ns", "BIGINT", "ns", "last byte; of a step that goes on: the newest instant known"),
+    ("ended_ns", "BIGINT", "ns", "last byte; of a running step: the newest instant known"),
     ("over", "BOOLEAN", "", "it has ended"),
-    ("expected_ns", "DOUBLE", "ns", "its time alone on the wire, with the usual overhead"),
-    ("excess_ns", "DOUBLE", "ns", "what it took beyond that; NULL: nothing to expect"),
+    ("expected_ns", "DOUBLE", "ns", "its time alone on the wire, with the baseline overhead"),
+    ("excess_ns", "DOUBLE", "ns", "its time beyond that; NULL: no expectation"),
     ("late", "BOOLEAN", "", "beyond the scatter of equal steps"),
-    ("traced", "BOOLEAN", "", "told by who sent it; false: found in a rank's traffic"),
-    ("waited_for", "VARCHAR", "", "data: what it sends on; previous: its sender; NULL: nobody"),
+    ("traced", "BOOLEAN", "", "recorded by the sender; false: found in a rank's traffic"),
+    ("waited_for", "VARCHAR", "", "data: what it sends on; previous: its sender; NULL: no step"),
     ("after_src", "INTEGER", "", "the sender of the step it waited for"),
     ("after_dst", "INTEGER", "", "the receiver of that step"),
     ("after_step", "INTEGER", "", "the number of that step"),
     ("gap_ns", "BIGINT", "ns", "from that step's end to its start: time that is not the network's"),
     ("waiters", "INTEGER", "steps", "how many steps waited for this one"),
-    ("kept", "BOOLEAN", "", "left when steps that nobody waits for are pruned"),
+    ("kept", "BOOLEAN", "", "left when steps that no other waits for are pruned"),
     ("critical", "BOOLEAN", "", "on the longest path"),
 ]
 
@@ -158,8 +158,8 @@ def predecessors(
 ) -> tuple[Integers, Flags]:
     """For each step the one it waited for (or NONE), and whether for its data.
 
-    Which step brings the data is told (`waits_for_flow`), else it is the one of the step before
-    that arrives at the sender. A step that ended after this one began was not waited for;
+    The step that brings the data is recorded (`waits_for_flow`), else it is the one of the step
+    before that arrives at the sender. A step that ended after this one began was not waited for;
     `started` is the latest that this may have been.
     """
     collective, step = _whole(steps["collective"]), _whole(steps["step"])
@@ -240,8 +240,8 @@ def _beyond_expectation(
 ) -> tuple[Any, Any]:
     """What each step should take and what it took beyond.
 
-    Alone on the wire a step takes its expected time; where that is not told, the lower quartile of
-    the collective's steps of as many bytes stands for it, as one flow may hold up half of them.
+    Alone on the wire a step takes its expected time; where that is not recorded, the lower quartile
+    of the collective's steps of as many bytes stands for it, as one flow may hold up half of them.
     Overhead is what most steps have.
     """
     expected = np.ma.filled(np.ma.masked_array(steps["expected_ns"], dtype=float), np.nan)

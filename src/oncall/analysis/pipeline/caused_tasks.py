@@ -2,7 +2,7 @@
 
 Ranks of several replicas that share experts or the context of a sample meet inside a task: when one
 of them is late, the same task is slow in all their pipelines. The cause is the one whose ranks had
-more time of their own than usual, or got its input late; the others computed as ever.
+more own time than the baseline, or got its input late; the others computed as ever.
 """
 
 from __future__ import annotations
@@ -25,15 +25,23 @@ def _same(other: str, this: str = "t") -> str:
     empty_without=["slow_tasks"],
     columns=[
         *SLOW_TASK_COLUMNS,
-        ("own_excess_ns", "DOUBLE", "ns", "own time beyond usual, of its rank with the most of it"),
-        ("waiting", "INTEGER", "pipelines", "that were slow there only because they waited for it"),
+        (
+            "own_excess_ns",
+            "DOUBLE",
+            "ns",
+            "own time beyond the baseline, of its rank with the most of it",
+        ),
+        (
+            "waiting",
+            "INTEGER",
+            "pipelines",
+            "stages that were slow only because they waited for it",
+        ),
     ],
     source="VenusTrace 3.3 (dependencies within parallel groups)",
     params={
-        "own_part": Param(
-            "50 %", "of a task's excess: with less of it as time of its own, it waited"
-        ),
-        "least_part": Param("20 %", "of it: less of another pipeline's is no cause"),
+        "own_part": Param("50 %", "of a task's excess: with less than this as own time, it waited"),
+        "least_part": Param("20 %", "of the excess: less of another pipeline's is no cause"),
     },
 )
 def caused_tasks() -> str:

@@ -25,8 +25,8 @@ class TraceGraph:
     """Tasks 0..n-1 of many pipelines.
 
     `previous` (n,) is the task before each on its rank, `source` (n,) the one that sends to it, or
-    NONE; `pipeline` (n,) tells its pipeline 0..p-1; `levels` are tasks in topological order, those
-    in a circle left out; `after` and `receiver` (n,) turn `previous` and `source` around.
+    NONE; `pipeline` (n,) is its pipeline 0..p-1; `levels` are tasks in topological order, those
+    in a cycle left out; `after` and `receiver` (n,) turn `previous` and `source` around.
     Tasks of one number in `together` (n,) begin together, as those of pipelines that share experts.
     """
 

@@ -27,7 +27,7 @@ from oncall.evidence import relation
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("iteration", "BIGINT", "", "a whole iteration after the first ones"),
-        ("actual_ns", "DOUBLE", "ns", "what its slowest pipeline took, as the graph tells it"),
+        ("actual_ns", "DOUBLE", "ns", "what its slowest pipeline took, according to the graph"),
         ("even_ns", "DOUBLE", "ns", "the same with every micro-batch at the mean work"),
     ],
     source="OSDI '25 what-if analysis (imbalance of sequence lengths)",
@@ -74,12 +74,12 @@ def even_batches(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
 def batch_work(ratio: Times, batch: Integers, iteration: Integers) -> Times:
     """The work of each task's micro-batch (n,) over the mean of its iteration; 1 where unknown.
 
-    `ratio` is what a task took over what is usual; of a batch's stages the lower middle counts,
+    `ratio` is what a task took over its baseline; of a batch's stages the lower middle counts,
     which one slow machine cannot lift.
     """
     middle, first, batch_of = lower_middle(ratio, batch)
     of = iteration[first]
-    known = middle > 0  # a task that took no time tells nothing
+    known = middle > 0  # a task that took no time carries no information
     count = np.bincount(of[known], minlength=int(of.max(initial=NONE)) + 1)
     total = np.bincount(of[known], middle[known], minlength=len(count))
     mean = total / np.maximum(count, 1)

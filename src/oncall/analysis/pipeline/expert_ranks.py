@@ -1,7 +1,8 @@
 """Ranks whose work changes from iteration to iteration with that of their whole tensor group.
 
 Experts get as many tokens as the router sends them, which all members of a tensor-parallel group
-share: who is slow there together with its group, now this one and now that one, is no machine.
+share: a rank that is slow there together with its group, now this one and now that one, is no
+machine.
 """
 
 from __future__ import annotations
@@ -17,17 +18,23 @@ from oncall.evidence import Param, relation
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "a rank with an expert-parallel group"),
-        ("changes", "DOUBLE", "ratio", "by which its own time differs from iteration to iteration"),
-        ("beside", "DOUBLE", "ratio", "by which it was ever beyond the rest of its tensor group"),
+        ("changes", "DOUBLE", "ratio", "the variation of its own time between iterations"),
+        (
+            "beside",
+            "DOUBLE",
+            "ratio",
+            "the most that it ever was beyond the rest of its tensor group",
+        ),
         ("cost_ns", "DOUBLE", "ns", "what the busiest group of its stage has beyond the median"),
     ],
     source="VenusTrace 5.5 (uneven load is no fault); beyond the paper",
     params={
         "changes": Param(
-            "5 %", "of its usual work: jitter of single calls averages out below this"
+            "5 %", "of its baseline work: jitter of single calls averages out below this"
         ),
         "shared": Param(
-            "50 %", "of what its group's work changes: a machine is that much beside its group"
+            "50 %",
+            "of the change in its group's work: a faulty machine differs this much from its group",
         ),
     },
 )

@@ -1,8 +1,8 @@
-"""Which pipeline stage a hang stands in, where no task tells it.
+"""Which pipeline stage hangs, where no task shows it.
 
 So it is where calls alone are recorded. Where tasks of the iteration that does not end could not be
-labelled, or were labelled as those of another stage than the rank's pipeline communicator tells,
-the rank that everybody waits for is known all the same, and so is its place in the job.
+labelled, or were labelled as those of another stage than the rank's pipeline communicator says,
+the rank that all others wait for is known all the same, and so is its place in the job.
 """
 
 from __future__ import annotations
@@ -26,9 +26,14 @@ from oncall.evidence import relation
         ("job", "VARCHAR", "", "the job"),
         ("replica", "INTEGER", "", "the pipeline"),
         ("stage", "INTEGER", "", "pipeline stage"),
-        ("rank", "INTEGER", "", "for which others wait, or that sends; NULL: one of its group"),
+        (
+            "rank",
+            "INTEGER",
+            "",
+            "the rank that others wait for, or that sends; NULL: one of its group",
+        ),
         ("node", "VARCHAR", "", "its host"),
-        ("peer", "INTEGER", "", "the rank that receives, of a transfer that stands"),
+        ("peer", "INTEGER", "", "the rank that receives, of a transfer that hangs"),
         ("peer_stage", "INTEGER", "", "its stage"),
         (
             "waits_in",
@@ -44,9 +49,9 @@ from oncall.evidence import relation
             "went_on_ns",
             "BIGINT",
             "ns",
-            "where calls alone are recorded: for how long others went on without it",
+            "where only calls are recorded: for how long others went on without it",
         ),
-        ("longest_ns", "BIGINT", "ns", "the longest that they ever did before"),
+        ("longest_ns", "BIGINT", "ns", "the longest that they had ever done so"),
     ],
     source="VenusTrace 3.3, Algorithm 1; CCL-D 4.2.2",
 )
@@ -100,7 +105,7 @@ def hang_stages() -> str:
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("rank", "INTEGER", "", "a member"),
-        ("comm", "UBIGINT", "", "a communicator whose members all stand in one operation"),
+        ("comm", "UBIGINT", "", "a communicator whose members are all blocked in one operation"),
     ],
     source="CCL-D 4.2.2",
 )

@@ -1,8 +1,8 @@
-"""Where a training that stopped stands: the first task that does not end (VenusTrace Algorithm 1).
+"""Where a stopped job hangs: the first task that does not end (VenusTrace Algorithm 1).
 
 In the incomplete graph of the newest iteration a stage that others wait for, and that itself waits
-for nobody, is where it began: it computes, or nothing was heard of it. Where every stage waits, the
-transfer stands whose both ends are in it. Of several such stages, and of the ranks of one, calls
+for no other, is where the hang began: it computes, or has no data. Where every stage waits, the
+transfer hangs whose both ends are in it. Of several such stages, and of the ranks of one, calls
 tell that are missing in their groups.
 """
 
@@ -18,24 +18,24 @@ from oncall.evidence import relation
     empty_without=["stage_work"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("iteration", "BIGINT", "", "the iteration that does not end"),
+        ("iteration", "BIGINT", "", "the iteration that does not complete"),
         ("replica", "INTEGER", "", "the pipeline"),
         ("stage", "INTEGER", "", "pipeline stage"),
         ("chunk", "INTEGER", "", "model chunk"),
         ("micro_batch", "INTEGER", "", "micro-batch of the task; NULL: none is known"),
         ("task", "VARCHAR", "", "the stage's first task that has not ended"),
-        ("rank", "INTEGER", "", "of its ranks the one that is behind, or that sends"),
+        ("rank", "INTEGER", "", "the one of its ranks that is behind, or that sends"),
         ("node", "VARCHAR", "", "its host"),
-        ("peer", "INTEGER", "", "the other end of a transfer that stands"),
+        ("peer", "INTEGER", "", "the other end of a transfer that hangs"),
         ("peer_stage", "INTEGER", "", "its stage"),
         ("waits_in", "VARCHAR", "", "Recv from a stage, Send to a stage, its own computation"),
         ("since_ns", "BIGINT", "ns", "since when, common time"),
         ("silent_ns", "BIGINT", "ns", "for how long no task of the job has begun or ended"),
         ("usual_ns", "DOUBLE", "ns", "what an iteration takes"),
-        ("missing_calls", "INTEGER", "calls", "that its rank lacks against its parallel group"),
-        ("members", "INTEGER", "ranks", "ranks of the stage that were seen"),
+        ("missing_calls", "INTEGER", "calls", "calls that its rank is behind its parallel group"),
+        ("members", "INTEGER", "ranks", "ranks of the stage with data"),
         ("network", "BOOLEAN", "", "both ends of the transfer are in it"),
-        ("first", "BOOLEAN", "", "where it began"),
+        ("first", "BOOLEAN", "", "the hang began here"),
     ],
     source="VenusTrace 3.3, Algorithm 1, Fig. 15",
 )
@@ -48,7 +48,7 @@ def incomplete_stages() -> str:
         work AS (
             SELECT w.* REPLACE (coalesce(replica, 0) AS replica, coalesce(chunk, 0) AS chunk), pp
             FROM stage_work w JOIN shape USING (job, iteration)),
-        -- Where a recorder tells no ends, a call is open if its rank made none later.
+        -- Where a recorder logs no ends, a call is open if its rank made none later.
         calls AS (
             SELECT *, ended_ns IS NULL AND started_ns IS NOT NULL AND (
                     coalesce(bool_or(ended_ns IS NOT NULL AND task LIKE '%_recv') OVER (
@@ -179,8 +179,8 @@ def incomplete_stages() -> str:
                 WHEN bool_or(x.peer IS NOT NULL) OVER every THEN x.peer IS NOT NULL
                 WHEN bool_or(computes AND awaited) OVER every THEN computes AND awaited
                 ELSE computes END
-                -- Where all members stand in one operation, its transfers tell which of them.
-                AND (x.rank IS NOT NULL OR m.rank IS NOT NULL OR t.missing_calls > 0
+                -- Where all members stand in one operation, its transfers show the culprit among
+                them. AND (x.rank IS NOT NULL OR m.rank IS NOT NULL OR t.missing_calls > 0
                     OR t.job NOT IN (SELECT job FROM hang_roots WHERE how = 'together')) AS first
         FROM told t JOIN (SELECT job, iteration FROM shape) h USING (job)
         LEFT JOIN pairs x USING (job, replica, stage)

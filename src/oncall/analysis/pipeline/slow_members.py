@@ -26,23 +26,30 @@ from oncall.evidence import Param, relation
         ("members", "INTEGER", "ranks", "size of the group"),
         ("own_lead_ns", "DOUBLE", "ns", "its own time beyond the other members', slow tasks only"),
         ("late_ns", "BIGINT", "ns", "by how much it entered later than the median member"),
-        ("ended_late_ns", "DOUBLE", "ns", "the same of the ends of tasks, beyond usual, for each"),
+        (
+            "ended_late_ns",
+            "DOUBLE",
+            "ns",
+            "the same of the ends of tasks, beyond the baseline, for each",
+        ),
         ("last_calls", "BIGINT", "calls", "calls that it entered last"),
         ("calls", "BIGINT", "calls", "calls of the group"),
         ("last_share", "DOUBLE", "ratio", "share of the calls that it entered last"),
-        ("because", "VARCHAR", "", "own time, entered last, or alone; NULL: it is not this one"),
+        ("because", "VARCHAR", "", "own time, entered last, or alone; NULL: not this one"),
     ],
     source="VenusTrace Fig. 6, Algorithm 2 (line 26)",
     params={
         "own_part": Param(
-            "50 %", "of the excess: more time of its own than the others' makes a rank the cause"
+            "50 %", "of the excess: this much more own time than the others' makes a rank the cause"
         ),
-        "last_part": Param("30 %", "how much more often than its turn the last member enters last"),
+        "last_part": Param(
+            "30 %", "how much more often than by chance the last member enters last"
+        ),
         "late_part": Param(
-            "20 %", "of the excess, where calls alone are recorded: so late, or it held nobody up"
+            "20 %", "of the excess, where only calls are recorded: less late, it delayed no other"
         ),
         "late_times": Param(
-            4, "times as late as members of the group usually end what they end together"
+            4, "times the baseline lateness of the group's members in ending what they end together"
         ),
     },
 )
@@ -51,7 +58,7 @@ def slow_members() -> str:
     return """
         WITH excess AS (
             SELECT job, replica, stage, sum(excess_ns) AS excess_ns, avg(excess_ns) AS each_ns,
-                -- There a host that runs ahead tells nothing of its device.
+                -- There a host that runs ahead shows nothing of its device.
                 CASE WHEN job IN (SELECT job FROM knowledge WHERE NOT durations)
                     THEN $late_part ELSE 0 END AS least_part
             FROM caused_tasks WHERE kind = 'computation' GROUP BY ALL),

@@ -4,8 +4,9 @@ Only tasks on the critical path of the slowest pipelines count, only beyond what
 them, and only of stages that explain a good part of the lost time.
 
 Where calls alone are recorded, what a task took is inferred from when its rank went on to call
-something else. An iteration that was no longer than usual then has lost nothing to a stage that is
-compared with its own past; beside faster pipelines, or by a link that is slow throughout, it may.
+something else. An iteration that was no longer than the baseline then has lost nothing to a stage
+that is compared with its own past; beside faster pipelines, or by a link that is slow throughout,
+it may.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ SLOW_TASK_COLUMNS = [
     ("slack_ns", "BIGINT", "ns", "how much later it could have begun"),
     ("decided", "VARCHAR", "", "paper (beyond 50 %), spread, or both"),
     ("basis", "VARCHAR", "", "what it is compared with"),
-    ("explained", "DOUBLE", "ratio", "of the iteration's lost time, by its stage"),
-    ("saved_ns", "BIGINT", "ns", "of the iteration, had the stage been as expected"),
-    ("clock_error_ns", "BIGINT", "ns", "by how much clocks may be off"),
+    ("explained", "DOUBLE", "ratio", "share of the iteration's lost time, by its stage"),
+    ("saved_ns", "BIGINT", "ns", "share of the iteration saved, had the stage been as expected"),
+    ("clock_error_ns", "BIGINT", "ns", "the error of the clocks"),
 ]
 
 
@@ -39,13 +40,11 @@ SLOW_TASK_COLUMNS = [
     source="VenusTrace 3.3, Algorithm 2 (lines 23-25)",
     params={
         "others_below": "stage_paths.others_below",
-        "beta": Param("50 %", "beyond the expectation by this part: anomalous (VenusTrace 3.3)"),
-        "spreads": Param(6, "or by this many times what such tasks scatter"),
-        "share": Param("5 %", "and this part of what they take"),
+        "beta": Param("50 %", "beyond the expectation by this share: anomalous (VenusTrace 3.3)"),
+        "spreads": Param(6, "or by this many times the scatter of such tasks"),
+        "share": Param("5 %", "and this share of their duration"),
         "explains": Param("20 %", "of an iteration's lost time: below, a stage is one of many"),
-        "least_saved": Param(
-            "1 %", "of the iteration: a stage that costs less is not worth naming"
-        ),
+        "least_saved": Param("1 %", "of the iteration: less lost time is not worth reporting"),
         "on_path": Param(
             "10 %", "of its excess: with less slack nearly all of it lengthens the iteration"
         ),

@@ -3,8 +3,8 @@
 As the what-if analysis of ByteDance (Understanding Stragglers in Large Model Training Using What-if
 Analysis, OSDI '25): the trace graph is walked once more with the tasks of one stage, or the
 transfers to it, at their expectation. What that saves of all that could be saved is its share.
-Only the slowest pipelines of an iteration are looked at (VenusTrace 3.3), for those that end before
-them make nobody wait.
+Only the slowest pipelines of an iteration are looked at (VenusTrace 3.3), as those that end before
+them delay no other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Lost:
     alike: float
 
     def transfers_to(self, stage: int) -> NDArray[np.bool_]:
-        """What is sent to a stage (n,), and what it exchanges for that: told for forwards."""
+        """What is sent to a stage (n,), and what it exchanges for that: given for forwards."""
         mine = (self.stage == stage) & ~self.with_forward
         other = exchanged(self.graph, self.latency, self.hold, self.alike)
         return np.asarray(mine | (self.with_forward & np.append(mine, False)[other]))

@@ -2,7 +2,7 @@
 
 Two ways beside each other: the paper's, a value that follows its own past within 5 %, and a robust
 one, the median over the iterations that were not slow. A stage that was slow from the beginning has
-no past to compare with: then the same stage of the other pipelines tells.
+no past to compare with: then the same stage of the other pipelines is the baseline.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _of_others(name: str) -> str:
         ("peers_ns", "DOUBLE", "ns", "the same in the other pipelines; NULL: there are none"),
         ("basis", "VARCHAR", "", "its own past, or other pipelines"),
         ("usual_own_ns", "DOUBLE", "ns", "the same of its member with the most time of its own"),
-        ("tasks", "INTEGER", "tasks", "how many it is known from"),
+        ("tasks", "INTEGER", "tasks", "number of tasks that it is computed from"),
     ],
     source="VenusTrace 3.3; median and MAD, comparison of replicas: beyond the paper",
     params={

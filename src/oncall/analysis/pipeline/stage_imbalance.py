@@ -1,4 +1,4 @@
-"""What makes a training slower than it might be, by design and through nobody's fault.
+"""What makes a training slower than it might be, by design and without a fault.
 
 Uneven stages are slow alike in every pipeline and every iteration; longer sequences make a
 micro-batch longer in all stages; garbage collection and the routing of tokens strike ranks in turn.
@@ -26,15 +26,15 @@ from oncall.evidence import Param, relation
         ("job", "VARCHAR", "", "the job"),
         ("kind", "VARCHAR", "", "stages, sequence lengths, garbage collection, or experts"),
         ("detail", "VARCHAR", "", "which stage, how many ranks, ..."),
-        ("ratio", "DOUBLE", "ratio", "against what is usual"),
-        ("cost_ns", "BIGINT", "ns", "about what an iteration takes longer for it"),
+        ("ratio", "DOUBLE", "ratio", "against the baseline"),
+        ("cost_ns", "BIGINT", "ns", "about how much longer an iteration takes for it"),
         ("iteration_ns", "DOUBLE", "ns", "what an iteration takes"),
     ],
     source="OSDI '25 (causes of stragglers); VenusTrace 3.3",
     params={
         "uneven": Param(
             1.1,
-            "times the other stages, or other micro-batches: below that nobody would move layers",
+            "times the other stages, or other micro-batches: below, moving layers gains little",
         ),
         "often": Param("5 %", "of the micro-batches: fewer long ones are an event, not a habit"),
         "most": Param("50 %", "of what was lost: more by one rank alone is a machine at fault"),

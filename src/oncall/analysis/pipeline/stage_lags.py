@@ -21,18 +21,18 @@ from oncall.evidence import relation
         ("node", "VARCHAR", "", "its host"),
         ("network", "BOOLEAN", "", "the transfers to the stage, not its computation"),
         ("iterations", "INTEGER", "", "iterations that were judged"),
-        ("slow_iterations", "INTEGER", "", "of those, the ones that it made longer"),
-        ("episodes", "INTEGER", "", "how often that began: runs of iterations one after the other"),
-        ("first_ns", "BIGINT", "ns", "when it was first seen"),
-        ("last_ns", "BIGINT", "ns", "when it was last seen"),
-        ("lag_ns", "BIGINT", "ns", "by how much it made them longer, together"),
+        ("slow_iterations", "INTEGER", "", "of those, the iterations that it made longer"),
+        ("episodes", "INTEGER", "", "how many runs of successive iterations it slowed"),
+        ("first_ns", "BIGINT", "ns", "when it was first observed"),
+        ("last_ns", "BIGINT", "ns", "when it was last observed"),
+        ("lag_ns", "BIGINT", "ns", "by how much it made them longer, in total"),
         ("share_of_lost", "DOUBLE", "ratio", "of all that iterations of the job lost"),
         ("share_of_time", "DOUBLE", "ratio", "of the time of all iterations"),
     ],
     source="VenusTrace 2.2 (slow states that come and go), Algorithm 2",
 )
 def stage_lags() -> str:
-    """Each culprit with what it cost over all iterations."""
+    """Each culprit with the lost time over all iterations."""
     return """
         WITH numbered AS (
             SELECT job, iteration, duration_ns,

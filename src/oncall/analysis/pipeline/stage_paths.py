@@ -2,8 +2,9 @@
 
 The order of a rank's tasks is the one that really ran; a forward waits for the forward of the
 virtual stage before it, a backward for the backward of the one after it. Clocks of nodes need not
-agree: durations are told on one clock each, and of a transfer only what it takes beyond the usual
-of its link counts as its own, with the usual of both directions between two stages averaged.
+agree: durations are measured on one clock each, and of a transfer only what it takes beyond the
+baseline of its link counts as its own, with the baseline of both directions between two stages
+averaged.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Tasks:
     columns=[
         ("vertex", "BIGINT", "", "the task"),
         ("previous", "BIGINT", "", "the task before it on its rank; NULL: none"),
-        ("source", "BIGINT", "", "the task that sent what it works on; NULL: none, or not seen"),
+        ("source", "BIGINT", "", "the task that sent its input; NULL: none, or not observed"),
         ("duration_ns", "DOUBLE", "ns", "its own computation"),
         ("expected_ns", "DOUBLE", "ns", "what that should take, for its work"),
         (
@@ -78,9 +79,9 @@ class Tasks:
             "its micro-batch or iteration against others, all stages alike",
         ),
         ("latency_ns", "DOUBLE", "ns", "from the source's end to its start, as the path counts it"),
-        ("usual_latency_ns", "DOUBLE", "ns", "what such a transfer usually takes"),
+        ("usual_latency_ns", "DOUBLE", "ns", "the baseline of such a transfer"),
         ("hold_ns", "DOUBLE", "ns", "how long the transfer of the task before it held the rank"),
-        ("usual_hold_ns", "DOUBLE", "ns", "how long such a transfer usually takes"),
+        ("usual_hold_ns", "DOUBLE", "ns", "the baseline of such a hold"),
         ("wait_ns", "DOUBLE", "ns", "the bubble before it"),
         ("earliest_ns", "DOUBLE", "ns", "earliest start, from the pipeline's beginning"),
         ("latest_ns", "DOUBLE", "ns", "latest start that makes no iteration longer"),
@@ -92,7 +93,7 @@ class Tasks:
         "others_below": Param(
             "50 %", "of its own past: ways through a fabric differ by less than a factor of two"
         ),
-        "longer": Param(1.05, "times what is usual: below is scatter"),
+        "longer": Param(1.05, "times the baseline: below is scatter"),
     },
 )
 def stage_paths(
@@ -230,7 +231,7 @@ def _sender(tasks: Tasks, wanted: Integers) -> Integers:
 
 
 def bubbles(tasks: Tasks, graph: TraceGraph) -> Times:
-    """Time (n,) each rank stood idle before a task; NaN for its first."""
+    """Time (n,) each rank was idle before a task; NaN for its first."""
     idle = tasks.started - tasks.ended[graph.previous]
     return np.where(graph.previous == NONE, np.nan, np.maximum(idle, 0))
 
@@ -244,21 +245,21 @@ def exchanged(graph: TraceGraph, latency: Times, hold: Times, alike: float) -> I
     """The task (n,) whose input came in one group call with this one's, or NONE: they took the
     same but for `alike` of it.
 
-    Two stages that send to one another at once wait for both: what either took is not told.
+    Two stages that send to one another at once wait for both: what either took is unknown.
     """
     other = sent_to(graph)
     both = (other != NONE) & (sent_to(graph)[other] == np.arange(len(other)))
-    # One that never sends alone does not tell whether it waits for that.
+    # One that never sends alone does not show whether it waits for that.
     both &= (hold > 0) | (hold[other] > 0)
     both &= np.abs(latency - latency[other]) <= alike * latency
     return np.where(both, other, NONE)
 
 
 def latencies(tasks: Tasks, graph: TraceGraph, others_below: float) -> tuple[Times, Times]:
-    """What a transfer to each task usually takes (n,), and what this one took.
+    """The baseline of a transfer to each task (n,), and what this one took.
 
-    Where both sides are recorded, the shorter one tells it: the other came first and waited. Where
-    the receiver's alone is, it took no longer than since the sender was done, beyond usual.
+    Where both sides are recorded, the shorter one shows it: the other came first and waited. Where
+    the receiver's alone is, it took no longer than since the sender was done, beyond the baseline.
     """
     both = np.where(graph.source == NONE, np.nan, tasks.send_ns[graph.source])
     both = np.where(np.isnan(tasks.pair_ns), np.minimum(both, tasks.recv_ns), tasks.pair_ns)
@@ -285,7 +286,7 @@ def latencies(tasks: Tasks, graph: TraceGraph, others_below: float) -> tuple[Tim
 
 
 def beside_others(usual: Times, lanes: int, below: float) -> Times:
-    """What each link usually takes (lanes * links,), by its own past, or as the same border in the
+    """The baseline of each link (lanes * links,), by its own past, or as the same border in the
     other pipelines where those take less than `below` of it: then it was slow from the
     beginning."""
     border = np.tile(np.arange(len(usual) // lanes), lanes)

@@ -1,6 +1,6 @@
 """What went from stage to stage, by pair of ranks, and what that took.
 
-Each tensor rank sends to the one in its place. Of both sides the shorter one tells the transfer:
+Each tensor rank sends to the one in its place. Of both sides the shorter one shows the transfer:
 the other came first and waited. That holds for a pair, and not for the longest waits of a group.
 Where the receiver came last, part of the transfer may have been over: it takes so long at least.
 """
@@ -11,14 +11,14 @@ from oncall.analysis.pipeline.stage_vertices import VERTEX_COLUMNS
 from oncall.evidence import relation
 
 PAIR_COLUMNS = [
-    ("sender", "INTEGER", "", "the rank that sends; NULL: not seen"),
+    ("sender", "INTEGER", "", "the rank that sends; NULL: not observed"),
     ("sender_node", "VARCHAR", "", "its host"),
     ("receiver", "INTEGER", "", "the rank that receives"),
     ("receiver_node", "VARCHAR", "", "its host"),
     ("started_ns", "BIGINT", "ns", "when the later of both was there, common time"),
-    ("ended_ns", "BIGINT", "ns", "when it had what it waited for"),
-    ("took_ns", "BIGINT", "ns", "in between, of the side that took less; NULL: not told"),
-    ("whole", "BOOLEAN", "", "the sender came last: all of the transfer is in it; NULL: not told"),
+    ("ended_ns", "BIGINT", "ns", "when it had received its input"),
+    ("took_ns", "BIGINT", "ns", "in between, of the side that took less; NULL: not recorded"),
+    ("whole", "BOOLEAN", "", "the sender came last: all of the transfer is in it; NULL: unknown"),
 ]
 
 

@@ -33,15 +33,20 @@ _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
     columns=[
         ("vertex", "BIGINT", "", "its number"),
         *VERTEX_COLUMNS,
-        ("rank", "INTEGER", "", "of the tensor-parallel group the member that decides"),
+        ("rank", "INTEGER", "", "the deciding member of the tensor-parallel group"),
         ("node", "VARCHAR", "", "its host"),
         ("ranks", "INTEGER", "ranks", "members seen"),
         ("started_ns", "BIGINT", "ns", "when the group could begin, common time"),
-        ("ended_ns", "BIGINT", "ns", "when the group was done; NULL: not seen to end"),
+        ("ended_ns", "BIGINT", "ns", "when the group was done; NULL: no end observed"),
         ("with_vertex", "BIGINT", "", "the first task that it can only go on with; itself: alone"),
         ("duration_ns", "BIGINT", "ns", "from when all of those had begun until it was done"),
-        ("own_ns", "BIGINT", "ns", "time of its own of the member with most; NULL: not told"),
-        ("head_ns", "BIGINT", "ns", "how far apart its members were there, where calls alone tell"),
+        ("own_ns", "BIGINT", "ns", "own time of the member with most; NULL: not recorded"),
+        (
+            "head_ns",
+            "BIGINT",
+            "ns",
+            "how far apart its members were there, where only calls show it",
+        ),
         ("late_ns", "BIGINT", "ns", "how much later than the median member that one entered"),
         ("last_calls", "INTEGER", "calls", "calls in which it was the last to enter"),
         ("calls", "INTEGER", "calls", "calls of the group in the task"),
@@ -49,12 +54,12 @@ _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
         ("recv_ns", "BIGINT", "ns", "what receiving its input took; NULL: not seen"),
         ("send_ns", "BIGINT", "ns", "what sending its result took; NULL: not seen"),
         ("held", "BOOLEAN", "", "it began only when the send of the task before it was over"),
-        ("clock_error_ns", "BIGINT", "ns", "by how much its instants may be off"),
+        ("clock_error_ns", "BIGINT", "ns", "the error of its instants"),
     ],
     source="VenusTrace 3.2.1, 3.3 (trace model), Fig. 6, Fig. 7",
     params={
         "blocking": Param(
-            "99 %", "of tasks begin after the send before them is over: then sends hold ranks up"
+            "99 %", "of tasks begin after the send before them is over: then sends delay ranks"
         ),
         "together": Param(
             "5 %", "of a task: by so little the end of a send may be recorded later than its begin"
@@ -70,7 +75,7 @@ def stage_vertices() -> str:
     """
     # Who decides: the member with the most time of its own, else the one that enters last.
     decides = "coalesce(own_ns, late_ns, last_calls, ended_ns - started_ns, 0)"
-    # Both ends of what is sent and received together are told apart by less than that.
+    # Both ends of what is sent and received together differ by less than that.
     after = "sent_before_ns - started_ns < $together * (ended_ns - started_ns)"
     return f"""
         WITH work AS (

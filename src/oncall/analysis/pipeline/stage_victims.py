@@ -1,7 +1,7 @@
 """Who was late only because it waited for a slow task of another rank.
 
 Experts and contexts are exchanged inside a task, so that ranks of other pipelines enter their next
-call late, too. Such a rank spends no more time of its own than it usually does.
+call late, too. Such a rank spends no more time of its own than its baseline.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from oncall.evidence import Param, relation
     empty_without=["slow_stages"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "whose task was slow, or what it sent"),
+        ("rank", "INTEGER", "", "the rank whose task or send was slow"),
         ("victim", "INTEGER", "", "a rank that waited for it"),
         ("iterations", "INTEGER", "", "slow iterations in which it did"),
         (
             "own_more_ns",
             "DOUBLE",
             "ns",
-            "by how much its own time ever exceeded its median in an iteration",
+            "the most that its own time exceeded its median in an iteration",
         ),
     ],
     source="VenusTrace 3.3 (dependencies within parallel groups)",
     params={
         "own_part": Param(
-            "20 %", "of the culprit's excess: whose own time grew by as much is no victim"
+            "20 %", "of the culprit's excess: a rank whose own time grew by as much is no victim"
         ),
     },
 )
 def stage_victims() -> str:
-    """Each slow rank with the ranks whose own time was in no iteration as much beyond usual."""
+    """Each slow rank with the ranks whose own time was in no iteration as much beyond the
+    baseline."""
     return """
         WITH culprits AS (
             SELECT job, rank, iteration, sum(excess_ns) AS excess_ns FROM slow_stages

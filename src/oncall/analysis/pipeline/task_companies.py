@@ -49,13 +49,18 @@ _MEETINGS = """
     optional=["members", "parallelism", "jobs"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("replica", "INTEGER", "", "a pipeline of which it is known whom its tasks meet"),
-        ("company", "INTEGER", "", "the first of those that meet it, maybe through others"),
+        ("replica", "INTEGER", "", "a pipeline whose tasks are known to meet others"),
+        (
+            "company",
+            "INTEGER",
+            "",
+            "the first pipeline of its group: those that meet it, maybe through others",
+        ),
     ],
     source="VenusTrace 3.3 (dependencies within parallel groups)",
 )
 def task_companies(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
-    """Each pipeline with the first of its company; its own number where it meets no other."""
+    """Each pipeline with the first of its group; its own number where it meets no other."""
     found = con.execute(
         f"""SELECT job, replica, dense_rank() OVER (ORDER BY job, replica) - 1 AS pipeline,
             dense_rank() OVER (ORDER BY job, meeting) - 1 AS meeting FROM ({_MEETINGS})"""
@@ -63,13 +68,13 @@ def task_companies(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     pipeline, meeting = (np.asarray(found[k], np.int64) for k in ("pipeline", "meeting"))
     pipelines, first = np.unique(pipeline, return_index=True)
     job, replica = (np.ma.getdata(found[k])[first] for k in ("job", "replica"))
-    company = companies(pipeline, meeting) if len(pipelines) else pipelines
+    company = meeting_groups(pipeline, meeting) if len(pipelines) else pipelines
     return {"job": job, "replica": replica, "company": replica[company]}
 
 
-def companies(pipeline: Integers, meeting: Integers) -> Integers:
+def meeting_groups(pipeline: Integers, meeting: Integers) -> Integers:
     """The first pipeline (p,) that each meets, directly or through others; both arguments (n,)
-    tell which pipeline 0..p-1 comes to which meeting."""
+    state which pipeline 0..p-1 comes to which meeting."""
     first = np.arange(int(pipeline.max()) + 1)
     while True:
         of_meeting = np.full(int(meeting.max()) + 1, len(first))

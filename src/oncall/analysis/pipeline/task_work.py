@@ -23,9 +23,9 @@ def work_ratio(
     batch: Integers,
     longer: float,
 ) -> Times:
-    """By how much each task (n,) may take longer than usual, 1 where it is not `longer`.
+    """By how much each task (n,) may take longer than the baseline, 1 where it is not `longer`.
 
-    `ratio` is its duration over what is usual, NaN where unknown; `iteration`, `pipeline` (of that
+    `ratio` is its duration over the baseline, NaN where unknown; `iteration`, `pipeline` (of that
     iteration) and `batch` (micro-batch and direction, of that pipeline) number what it belongs to.
     """
     stages = int(stage.max(initial=0)) + 1

@@ -1,7 +1,8 @@
-"""Iterations of the training and which of them took longer than usual.
+"""Iterations of the training and which of them took longer than the
 
-How long one takes is told on each rank's own clock, so that clocks need not agree. What is usual is
-the lower quartile: of a job that was slow for most of the recording a median would be the slowness.
+baseline. How long one takes is measured on each rank's own clock, so that clocks need not agree.
+The baseline is the lower quartile: of a job that was slow for most of the recording a median would
+be the slowness.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from oncall.evidence import Param, relation
         ("micro_batches", "INTEGER", "", "micro-batches of each pipeline in it"),
         ("started_ns", "BIGINT", "ns", "its first task began, common time"),
         ("ended_ns", "BIGINT", "ns", "its last task ended, common time"),
-        ("duration_ns", "BIGINT", "ns", "the longest that it took a rank, on that rank's clock"),
+        ("duration_ns", "BIGINT", "ns", "the longest that a rank took, on that rank's clock"),
         ("usual_ns", "DOUBLE", "ns", "what iterations of as many micro-batches take"),
         ("spread_ns", "DOUBLE", "ns", "by how much the faster ones differ from that"),
-        ("excess_ns", "DOUBLE", "ns", "duration beyond usual"),
-        ("slow", "BOOLEAN", "", "beyond usual by more than scatter"),
-        ("whole", "BOOLEAN", "", "of some rank the recording holds all of it"),
+        ("excess_ns", "DOUBLE", "ns", "duration beyond the baseline"),
+        ("slow", "BOOLEAN", "", "beyond the baseline by more than scatter"),
+        ("whole", "BOOLEAN", "", "the recording holds all of it for some rank"),
         ("warm_up", "BOOLEAN", "", "one of the first: not judged"),
     ],
     source="VenusTrace 3.3, Algorithm 2 (line 1)",
     params={
-        "slow_share": Param("3 %", "beyond usual by this part: less is not worth a look"),
+        "slow_share": Param("3 %", "beyond the baseline by this share: less is not worth a look"),
         "slow_spreads": Param(
-            5, "and by this many times what the faster half of the iterations scatters"
+            5, "and by this many times the scatter of the faster half of the iterations"
         ),
         "warm_up_most": Param(
             8, "caches and pools may take longer; more slow ones in a row are a slow job"
         ),
         "opening": Param(
-            3, "iterations alike that tell what was usual before most of them were slow"
+            3, "equal iterations that give the baseline before most of them were slow"
         ),
         "warm_up": Param(
             2, "the first iterations allocate and compile (VenusTrace 3.3: from the third on)"
@@ -45,7 +46,7 @@ from oncall.evidence import Param, relation
     },
 )
 def training_iterations() -> str:
-    """Each iteration with its time against what is usual."""
+    """Each iteration with its time against the baseline."""
     return """
         WITH by_rank AS (
             SELECT job, iteration, rank, min(started_ns) AS started_ns, max(ended_ns) AS ended_ns,

@@ -1,7 +1,7 @@
 """What the sender's NIC and work requests say of a slow transfer between stages.
 
 A transfer is late because its bytes are slow on the wire, or because a host is late to post them:
-work requests that complete at their usual rate, or a port that is paused, tell which (VenusTrace
+work requests that complete at their baseline rate, or a port that is paused, show which (VenusTrace
 3.2.2: posted against completed). A port that counts nothing is no proof of a sound network.
 """
 
@@ -21,19 +21,20 @@ from oncall.evidence import Param, relation
         *VERTEX_COLUMNS,
         *PAIR_COLUMNS[:1],
         ("nic", "VARCHAR", "", "the sender's RDMA device"),
-        ("rate", "DOUBLE", "ratio", "its work requests' bytes a second against usual"),
-        ("oldest_ns", "BIGINT", "ns", "how long a work request was outstanding, if one stood"),
+        ("rate", "DOUBLE", "ratio", "its work requests' bytes a second against the baseline"),
+        ("oldest_ns", "BIGINT", "ns", "how long a work request was outstanding, if one was stuck"),
         ("paused", "DOUBLE", "ratio", "share of the time that the network paused its port"),
         ("lost", "BIGINT", "packets", "sent again, after a timeout, or while the link was down"),
-        ("network", "BOOLEAN", "", "its network was slow; false: in order; NULL: nothing tells"),
+        ("network", "BOOLEAN", "", "its network was slow; false: in order; NULL: unknown"),
         ("says", "VARCHAR", "", "why"),
     ],
     source="VenusTrace 3.2.2, Algorithm 2 (network first)",
     params={
         "slower": Param(
-            "50 %", "of its usual rate: ways through a fabric differ by less than a factor of two"
+            "50 %",
+            "of its baseline rate: ways through a fabric differ by less than a factor of two",
         ),
-        "as_ever": Param("80 %", "of its usual rate: that is no slow wire"),
+        "as_ever": Param("80 %", "of its baseline rate: that is no slow wire"),
         "paused": Param("2 %", "of the time: pauses are DCQCN's last resort"),
     },
 )

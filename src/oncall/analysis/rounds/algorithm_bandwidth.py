@@ -33,7 +33,7 @@ _BUS = """
         ("message_bytes", "BIGINT", "bytes", "size of the message: of all parts of a gather"),
         ("algorithm_bytes_per_s", "DOUBLE", "bytes/s", "message over time"),
         ("bus_bytes_per_s", "DOUBLE", "bytes/s", "what each link carried over time"),
-        ("stands_for", "INTEGER", "rounds", "of how many rounds it was kept"),
+        ("stands_for", "INTEGER", "rounds", "number of rounds that this one represents"),
     ],
     source="TFD 2.3",
     view=True,
@@ -63,7 +63,7 @@ def algorithm_bandwidth() -> str:
         ("iteration_ns", "DOUBLE", "ns", "mean time between"),
     ],
     source="TFD 2.2: traffic repeats with each iteration",
-    params={"least_rounds": Param(5, "rounds of an operation: fewer are no rhythm")},
+    params={"least_rounds": Param(5, "rounds of an operation: fewer show no period")},
 )
 def iterations() -> str:
     """How long an iteration of training takes: the time between calls of the collective that is

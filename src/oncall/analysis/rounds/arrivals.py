@@ -1,7 +1,7 @@
 """Waits read from arrivals, for recordings that keep calls but no durations.
 
 What a member waits in a round is the time from its own arrival to the last one's. Clocks differ
-between hosts, so each rank's usual offset within the communicator is taken off first: skew and a
+between hosts, so each rank's baseline offset within the communicator is taken off first: skew and a
 constant head start look alike and are neither a fault.
 """
 
@@ -44,10 +44,11 @@ class Waits:
     source="CCL-D 4.2.1, without durations",
     params={
         "offset_rounds": Param(
-            100, "first rounds that a rank's usual offset is read from: CCL-D's m (4.2.1)"
+            100, "first rounds that a rank's baseline offset is read from: CCL-D's m (4.2.1)"
         ),
         "offset_part": Param(
-            4, "and never more than one in so many: a short recording keeps rounds to compare with"
+            4,
+            "and at most one round in this many: a short recording keeps rounds to compare with",
         ),
     },
 )
@@ -87,7 +88,7 @@ def arrival_rounds(
         return {name: [] for name in ("ops_row", "at_ns", "ranks", "wait_ns", "last_rank")}
     first = waits.first
     ranks = np.diff(np.append(first, len(waits.row)))
-    # The last to arrive waits for nobody; of several the lowest rank stands for them.
+    # The last to arrive waits for no other; of several the lowest rank is taken.
     last = np.flatnonzero(waits.wait_ns == 0)
     number = np.repeat(np.arange(len(first)), ranks)[last]
     last = last[sorted_by(number, waits.rank[last])]
@@ -142,10 +143,10 @@ def without_offsets(
     offset_rounds: int,
     offset_part: int,
 ) -> Ints:
-    """Arrivals within their round, less each member's usual place in its first rounds.
+    """Arrivals within their round, less each member's baseline place in its first rounds.
 
     Rows are sorted by round; `round_of` (n,) numbers each row's round, `first` (rounds,) is each
-    round's first row, `member` (n,) numbers the memberships. The usual place is a median.
+    round's first row, `member` (n,) numbers the memberships. The baseline place is a median.
     """
     sizes = np.diff(np.append(first, len(entered_ns)))
     # Relative to the round's first row: a float cannot hold Unix nanoseconds.
@@ -159,7 +160,7 @@ def without_offsets(
     for number in np.unique(few):
         chosen = np.flatnonzero(few == number)
         rows = order[starts[chosen][:, np.newaxis] + np.arange(number)]
-        # From the first on: a clock that starts at boot is further off than a float can tell.
+        # From the first on: a clock that starts at boot is further off than a float can represent.
         origin = relative[rows[:, 0]]
         middle = np.median(relative[rows] - origin[:, np.newaxis], axis=1)
         usual[member[rows[:, 0]]] = origin + middle.astype(np.int64)

@@ -4,8 +4,8 @@ A period is TFD's T, five iterations; longer, where the recording would be cut i
 The normal of a rank and kind of operation is the median of its periods, or that of their first
 quarter if that is higher: a fault that lasts must not become what is normal.
 
-A rank's bandwidth falls if the transfer is slow and if it waits for somebody late. The transfer's
-own bandwidth, by the member that took part for the shortest time, tells these apart.
+A rank's bandwidth falls if the transfer is slow and if it waits for a late rank. The transfer's
+own bandwidth, by the member that took part for the shortest time, separates these.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes that are gone: they wait for nobody, whatever they have in flight."""
+"""Processes that are gone: they wait for no other, whatever they have in flight."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oncall.evidence import Param, relation
     optional=["in_flight"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "a rank whose process does nothing any more"),
+        ("rank", "INTEGER", "", "a rank whose process no longer runs"),
         ("state", "VARCHAR", "", "dead or stopped"),
     ],
     source="CCL-D 2.2: a rank that is gone is one that does not enter",

@@ -31,7 +31,7 @@ from oncall.evidence import Param, relation
         "least": Param(
             "2 ms", "beyond its peers' own time: what hosts do between two calls scatters by less"
         ),
-        "explains": Param("50 %", "of what the others waited, its own time must explain"),
+        "explains": Param("50 %", "of the others' wait that its own time must explain"),
     },
 )
 def late_rounds() -> str:
@@ -63,7 +63,7 @@ def late_rounds() -> str:
         ("node", "VARCHAR", "", "its host"),
         ("gpu", "INTEGER", "", "its GPU"),
         ("comm", "UBIGINT", "", "the communicator whose members wait for it most often"),
-        ("label", "VARCHAR", "", "what that is for"),
+        ("label", "VARCHAR", "", "what the communicator is for"),
         ("at_ns", "BIGINT", "ns", "first late round"),
         ("late", "BIGINT", "rounds", "rounds it was late in"),
         ("rounds", "BIGINT", "rounds", "rounds from the first of them on"),
@@ -75,7 +75,7 @@ def late_rounds() -> str:
         ("begins_usual", "DOUBLE", "ratio", "the same share of all its rounds"),
         ("iterations", "DOUBLE", "ratio", "late rounds for each iteration since"),
         ("every_ns", "DOUBLE", "ns", "median time between late rounds"),
-        ("busy", "DOUBLE", "ratio", "its GPU's use since, less that of the others; NULL: not seen"),
+        ("busy", "DOUBLE", "ratio", "its GPU's use since, less that of the others; NULL: no data"),
     ],
     source="beyond the papers",
 )  # fmt: skip

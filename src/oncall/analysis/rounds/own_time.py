@@ -6,7 +6,7 @@ time (computing, loading data, collecting garbage). A rank is itself the cause w
 exceeds its peers' by about as much as it came late.
 
 Operations that a rank has in flight while it computes (gradients reduced during the backward, Sends
-that nobody waits for) hold it up only some time after the last operation that began meanwhile.
+that no rank waits for) hold it up only some time after the last operation that began meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OWN_TIMES_COLUMNS = [
     reads=["operations"],
     optional=["heads", "arrivals", "ops"],
     columns=OWN_TIMES_COLUMNS,
-    source="beyond CCL-D: separates the late from those made late",
+    source="beyond CCL-D: separates late ranks from their victims",
 )
 def computed_own_times(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """For each collective of each rank: its own time since its previous one on that communicator.
@@ -127,7 +127,7 @@ def left_off(line: Timeline) -> Ints:
     "own_times",
     reads=["computed_own_times", "operations"],
     columns=OWN_TIMES_COLUMNS,
-    source="beyond CCL-D: separates the late from those made late",
+    source="beyond CCL-D: separates late ranks from their victims",
 )
 def own_times() -> str:
     """The own time before each collective: as the node measured it, else computed here."""
@@ -155,7 +155,7 @@ def own_times() -> str:
             "if an operation in between was lost, or the host ran ahead",
         ),
     ],
-    source="beyond CCL-D: separates the late from those made late",
+    source="beyond CCL-D: separates late ranks from their victims",
     view=True,
 )
 def own_time() -> str:
@@ -168,7 +168,7 @@ def own_time() -> str:
 
 def _in_line(rank: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     """Numbers (n,) of the ranks from zero, and starts and ends, each rank's after those of the one
-    before; rows are sorted by rank and start. Each clock counts from zero, as one may tell Unix
+    before; rows are sorted by rank and start. Each clock counts from zero, as one may use Unix
     time and the next the time since boot."""
     new = np.diff(rank, prepend=-1) != 0
     number = np.cumsum(new) - 1
@@ -181,9 +181,9 @@ def _held_since(number: Ints, group: Ints, start: Ints, end: Ints) -> Ints:
     """When each operation (n,) began to hold its rank up; times are in line.
 
     At once, but for groups of calls that go on beside others: more begin while one of these lasts
-    than these begin while one of the others does. That is told for the group as a whole, as either
-    may begin during the other. From the last that began the rank goes on as long as it usually
-    does between calls.
+    than these begin while one of the others does. That is decided for the group as a whole, as
+    either may begin during the other. From the last that began the rank goes on as long as its
+    median pause between calls.
     """
     meanwhile = start + (MEANWHILE * (end - start)).astype(np.int64)
     first = np.searchsorted(start, start, side="right")
@@ -199,7 +199,7 @@ def _held_since(number: Ints, group: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def _usual(number: Ints, pause: Ints) -> Ints:
-    """Each rank's usual pause between calls: half of its own time is in pauses this long or
+    """Each rank's median pause between calls: half of its own time is in pauses this long or
     longer. `number` (n,) counts ranks from zero."""
     order = sorted_by(number, pause)
     sums = np.cumsum(pause[order])

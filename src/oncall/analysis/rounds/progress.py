@@ -13,7 +13,7 @@ from oncall.evidence import relation
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
         ("rank", "INTEGER", "", "global rank"),
-        ("entered_seq", "BIGINT", "", "last collective the rank entered; NULL: none seen"),
+        ("entered_seq", "BIGINT", "", "last collective the rank entered; NULL: none observed"),
         ("done_seq", "BIGINT", "", "last collective known to have completed on it"),
     ],
     source="CCL-D 4.2.2, 5.1 (operation counter)",
@@ -21,8 +21,8 @@ from oncall.evidence import relation
 def frontier() -> str:
     """The operation counter of every member, collectives only.
 
-    A rank's own launch counter (pg_status, RAS) stands in where the recording keeps no operation
-    of it, but only on communicators where the counter agrees with the operations that are kept:
+    A rank's own launch counter (pg_status, RAS) is used where the recording keeps no operation of
+    it, but only on communicators where the counter agrees with the operations that are kept:
     some sources let it count Send and Recv too. A board counts as the hook numbers operations, and
     goes on where the ring dropped them: it is always believed. So is a transfer: who moves data of
     an operation has entered it.
@@ -83,7 +83,7 @@ def frontier() -> str:
     source="CCL-D 4.2.1",
 )
 def progress() -> str:
-    """One row a membership: where the rank stands on the communicator."""
+    """One row a membership: the rank's position on the communicator."""
     return """
         WITH open AS (
             SELECT job, comm, rank, min(seq) AS seq, arg_min(op, seq) AS op,

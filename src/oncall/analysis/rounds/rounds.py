@@ -27,7 +27,12 @@ from oncall.evidence import relation
         ("t_min_ns", "BIGINT", "ns", "shortest time in it"),
         ("last_rank", "INTEGER", "", "the member with the shortest time: the last to arrive"),
         ("basis", "VARCHAR", "", "duration; or arrival, where the transfer is not known"),
-        ("stands_for", "INTEGER", "rounds", "rounds it was kept for: what it cost counts so often"),
+        (
+            "stands_for",
+            "INTEGER",
+            "rounds",
+            "number of rounds that this one represents: its lost time counts that often",
+        ),
     ],
     source="CCL-D 4.2.1, eq. 1-3",
 )

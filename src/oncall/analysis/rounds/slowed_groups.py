@@ -21,7 +21,7 @@ from oncall.evidence import Param, relation
         ("bytes", "BIGINT", "bytes", "bytes the caller passed"),
         ("periods", "INTEGER", "", "periods seen"),
         ("slow_periods", "INTEGER", "", "of these with transfers below 80 % of normal"),
-        ("at_ns", "BIGINT", "ns", "the first of them"),
+        ("at_ns", "BIGINT", "ns", "the first slow one"),
         ("ratio", "DOUBLE", "ratio", "median of their bandwidth against normal"),
         ("slowed", "BOOLEAN", "", "in two of its periods at least, and in one of ten"),
         ("lost_ns", "BIGINT", "ns", "time that the slow transfers took beyond normal"),

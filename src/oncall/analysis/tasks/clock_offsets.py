@@ -1,10 +1,10 @@
 """How far each node's clock is from the common time, and by how much that may be wrong.
 
-Where clocks were measured, that is it. Else the recording tells: a collective ends on all members
-nearly together, as each needs what all the others gave. The median difference of ends over many
-rounds is the difference of two clocks; over all pairs of nodes that share communicators, offsets
-are the least-squares solution. Where only calls are told, the call after a round stands for its
-end, far less exactly, and the error says so.
+Where clocks were measured, that is it. Else the recording shows them: a collective ends on all
+members nearly together, as each needs what all the others gave. The median difference of ends over
+many rounds is the difference of two clocks; over all pairs of nodes that share communicators,
+offsets are the least-squares solution. Where only calls are recorded, the call after a round is
+taken as its end, far less exactly, and the error says so.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _COLUMNS = [
     ("job", "VARCHAR", "", "the job"),
     ("node", "VARCHAR", "", "host"),
     ("offset_ns", "BIGINT", "ns", "to subtract from the node's times"),
-    ("error_ns", "BIGINT", "ns", "half width of what the offset may be off by"),
+    ("error_ns", "BIGINT", "ns", "half width of the offset's error"),
     ("source", "VARCHAR", "", "measured, estimated (from collectives), or same node"),
 ]
 
 _COLLECTIVES = "('AllReduce', 'AllGather', 'ReduceScatter', 'AllToAll', 'Barrier')"
 
-# When each node's last rank left a round, as its end tells.
+# When each node's last rank left a round, by its end.
 _ENDS = """
     SELECT o.job, o.comm, o.seq, p.node,
         max(coalesce(o.ended_ns, o.entered_ns + o.duration_ns)) AS left_ns
@@ -43,7 +43,7 @@ _ENDS = """
     WHERE o.kind = 'coll' AND coalesce(o.done, true) AND o.op IN {collectives}
     GROUP BY ALL
 """
-# The same as the next call tells, where it is the same one on all nodes, and prompt on one that
+# The same by the next call, where it is the same one on all nodes, and prompt on one that
 # came last and so did not wait.
 _NEXT_CALLS = """
     SELECT job, comm, seq, node, next_ns AS left_ns
@@ -130,7 +130,7 @@ def estimate(
     """Offsets and errors (ns) of the nodes that hang together most, their mean 0.
 
     `pairs`: node, other node, the median and the median deviation of how much later rounds end on
-    the other, of how many rounds, and whether only calls are told.
+    the other, of how many rounds, and whether only calls are recorded.
     """
     number = {node: place for place, node in enumerate(nodes)}
     one = np.array([number[pair[0]] for pair in pairs], dtype=np.int64)

@@ -1,7 +1,8 @@
 """Evaluations: passes that only go forward, before an iteration or between two.
 
-They are told from training by what never comes back. Few ranks call anything between the last pass
-of an evaluation and the first of the next iteration, so that both lie between the same two bounds.
+They are distinguished from training by what never comes back. Few ranks call anything between the
+last pass of an evaluation and the first of the next iteration, so that both lie between the same
+two bounds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from oncall.analysis.tasks.schedules import GPIPE, ONE_FORWARD_ONE_BACKWARD, war
 
 def split_evaluations(ranks: Sequence[Seated]) -> list[list[Block]]:
     """The blocks of each rank, each either of evaluation or of training. Torn ones stay as they
-    are, but for an evaluation in which the recording ends: who cannot tell it has it as others."""
+    are, but for an evaluation in which the recording ends: a rank that cannot know follows the
+    others."""
     evaluates = any(map(_ends_in_evaluation, ranks))
     return [
         [

@@ -3,7 +3,7 @@
 Between the last backward of an iteration and the first forward of the next a rank calls what it
 calls nowhere else: norms, losses, flags, over groups that no task uses. Those calls are the bounds,
 whatever they are and however many. A place where the recorder lost calls is a bound, too: what is
-on both sides of it is of one iteration or of two, and only counting tells.
+on both sides of it is of one iteration or of two, and only counting shows which.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oncall.analysis.tasks.schedules import Array
 class Block:
     """Calls `begin` to `end` (positions, the end not included) between two bounds.
 
-    `events` are the positions of what tells tasks in it. `torn_before`, `torn_after`: calls may
+    `events` are the positions of what shows tasks in it. `torn_before`, `torn_after`: calls may
     be missing there, as the recorder lost them or the recording began or ended. `started_ns`: when
     the rank left the bound before it; `until`: the position at which the next block begins.
     `passes`: so many passes forward, of an evaluation; 0: of training. `is_bounded`: a bound lies
@@ -40,7 +40,7 @@ class Block:
 
 
 def find_blocks(calls: RankCalls) -> list[Block]:
-    """The blocks in the order of the calls; none where nothing tells tasks."""
+    """The blocks in the order of the calls; none where nothing shows tasks."""
     events = telling(calls)
     if not len(events):
         return []
@@ -90,7 +90,7 @@ def _after_parameters(calls: RankCalls, begins: Array) -> Array:
 
 
 def telling(calls: RankCalls) -> Array:
-    """Positions of the calls that tell tasks: the pipeline's, else those within tasks, else those
+    """Positions of the calls that show tasks: the pipeline's, else those within tasks, else those
     between replicas."""
     for uses in ((SEND, RECV), (TASK,), (REPLICAS,)):
         found = np.flatnonzero(np.isin(calls.use, uses))
@@ -106,8 +106,8 @@ def _bounding(calls: RankCalls) -> Sequence[int]:
 
 
 def left_together(ranks: Sequence[RankCalls], blocks: Sequence[Sequence[Block]]) -> list[Array]:
-    """When each rank left the bound before each of its blocks (blocks,), UNKNOWN where nothing
-    tells. Where only calls are told, that is when the last of those seen has called as well."""
+    """When each rank left the bound before each of its blocks (blocks,), UNKNOWN without data.
+    Where only calls are recorded, that is when the last of those seen has called as well."""
     left = [np.array([one.started_ns for one in mine], dtype=np.int64) for mine in blocks]
     bounds = [
         (rank, block, (int(calls.comm[at]), int(calls.seq[at])))

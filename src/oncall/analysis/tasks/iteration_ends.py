@@ -2,7 +2,7 @@
 
 From the last backward to the next forward a rank calls little, and the same every time. What it
 reduces there are gradients, what it gathers behind them parameters; the optimizer runs before that,
-or, where nothing is gathered, in the pause that is usually the longest.
+or, where nothing is gathered, in the pause that is most often the longest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from oncall.analysis.tasks.rank_calls import OUTSIDE, REPLICAS, UNKNOWN, RankCal
 from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.traffic.parallelism import SMALL_BYTES
 
-_PAUSE = 0.25  # of an iteration, beyond what usually comes there: no part of training
+_PAUSE = 0.25  # of an iteration, beyond the baseline there: no part of training
 _USUALLY = 0.5  # of the iterations
 _FAR = np.iinfo(np.int64).max
 
@@ -74,7 +74,8 @@ def iteration_ends(
 
 
 def _over(calls: RankCalls) -> Array:
-    """When each call was over (n,): where only calls are told, as the rank went on to the next."""
+    """When each call was over (n,): where only calls are recorded, as the rank went on to the
+    next."""
     if calls.knows_ends:
         return calls.ended_ns
     return np.append(calls.entered_ns[1:], UNKNOWN)
@@ -115,7 +116,7 @@ class _Pauses:
 
     def optimizer(self, reduced: Array, gathered: Array) -> tuple[Ends, float]:
         """The pause right before parameters are gathered, else after the call that the longest
-        pause usually follows; and how long it usually is (ns)."""
+        pause follows most often; and its baseline length (ns)."""
         closing = self.at + 1 == gathered[self.block]
         if not closing.any():
             closing = self._after_the_usual_call(self.at >= reduced[self.block])
@@ -155,7 +156,7 @@ class _Pauses:
         ]
 
     def _usual_after(self) -> Array:
-        """The usual pause after each call's like, if it comes with most iterations."""
+        """The baseline pause after each call of a kind, if it comes with most iterations."""
         words, number = np.unique(self.word, return_inverse=True)
         usual = np.array([_usually(self.pause[number == i]) for i in range(len(words))])
         often = np.bincount(number, minlength=len(words)) >= _USUALLY * self.blocks

@@ -38,8 +38,8 @@ class Numbered:
 def number_blocks(ranks: Sequence[Numbered]) -> list[Array]:
     """The iteration of each block of each rank, 0 the first that some rank saw whole.
 
-    Where every recorder lost calls, their numbers tell how many iterations are missing, else the
-    usual duration does.
+    Where every recorder lost calls, their numbers show how many iterations are missing, else the
+    baseline duration does.
     """
     if not ranks:
         return []
@@ -71,7 +71,7 @@ def _split(ranks: Sequence[Numbered], values: Array) -> list[Array]:
 
 
 def _count_apart(ranks: Sequence[Numbered], place: Array, apart: Array) -> None:
-    """Write how many iterations lie between each two places in time, where a rank tells that: by
+    """Write how many iterations lie between each two places in time, where a rank shows that: by
     its count of calls, or as it saw them all."""
     for one, mine in zip(ranks, _split(ranks, place), strict=True):
         at = np.flatnonzero((mine >= 0) & (one.count >= 0))
@@ -103,7 +103,7 @@ def _starts(one: Numbered) -> Array:
 
 
 def _usual(ranks: Sequence[Numbered], values: Sequence[Array], quantile: float = 0.5) -> float:
-    """The usual step of the values from one iteration to the next; endless of none."""
+    """The most common step of the values from one iteration to the next; endless of none."""
     steps = [np.zeros(0)]
     for one, mine in zip(ranks, values, strict=True):
         at = np.flatnonzero(one.trains & (mine >= 0))

@@ -1,4 +1,4 @@
-"""A job's configuration: as told, what was not told from the recording, and what contradicts it."""
+"""A job's configuration: as stated, else from the recording, and what contradicts it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,14 @@ _COLUMNS = [
     ("distributed_optimizer", "BOOLEAN", "", "optimizer state is split over the replicas"),
     ("sequence_parallel", "BOOLEAN", "", "activations are split along the sequence within TP"),
     ("layers", "INTEGER", "", "layers of the whole model"),
-    ("told", "BOOLEAN", "", "somebody told a part of it"),
-    ("inferred", "VARCHAR", "", "what was not told, and from what it follows; NULL: nothing"),
-    ("contradicted", "VARCHAR", "", "what of the told the recording contradicts; NULL: nothing"),
+    ("told", "BOOLEAN", "", "a part of it was stated"),
+    (
+        "inferred",
+        "VARCHAR",
+        "",
+        "what was not stated, and from what it was inferred; NULL: nothing",
+    ),
+    ("contradicted", "VARCHAR", "", "stated values that the recording contradicts; NULL: none"),
 ]
 
 # What the recording shows, each with where from. Sizes of groups whose every member is known.

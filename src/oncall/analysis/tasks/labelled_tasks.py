@@ -60,7 +60,7 @@ _EVALUATION = _TASKS.index("evaluation")
     at="node",
 )
 def labelled_tasks(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
-    """The tasks of every rank of which all operations are here; none where calls do not tell."""
+    """The tasks of every rank of which all operations are here; none where calls do not show it."""
     return label(con)
 
 
@@ -129,7 +129,7 @@ def _label_job(
 
 def _inputs_sent(labelled: Sequence[_Labelled], numbers: Sequence[Array]) -> Sequence[Array | None]:
     """When the inputs of tasks were sent, where some rank makes no call within its tasks and
-    nothing tells when its Recvs were over."""
+    nothing shows when its Recvs were over."""
     told = any(one.calls.knows_ends for one in labelled)
     if told or all((one.calls.use == TASK).any() for one in labelled):
         return [None] * len(labelled)
@@ -145,7 +145,7 @@ def _computed(one: _Labelled, number: Array) -> Computed | None:
 
 
 def _numbered(one: _Labelled, began_ns: Array) -> Numbered:
-    """What tells the iterations of a rank's blocks."""
+    """What shows the iterations of a rank's blocks."""
     n, tasks, calls = len(one.blocks), one.tasks, one.calls
     trains, whole = np.zeros((2, n), dtype=np.bool_)
     trains[tasks.block[~tasks.evaluation]] = True
@@ -165,9 +165,10 @@ def _numbered(one: _Labelled, began_ns: Array) -> Numbered:
 
 @dataclass(frozen=True)
 class _Labelled:
-    """A rank's tasks; `stage` is NULL where nothing tells how long the pipeline is.
+    """A rank's tasks; `stage` is NULL where nothing shows how long the pipeline is.
 
-    `replicas_alone`: nothing tells forwards and backwards, what replicas exchange the iterations.
+    `replicas_alone`: nothing distinguishes forwards and backwards, what replicas exchange the
+    iterations.
     """
 
     calls: RankCalls
@@ -178,7 +179,7 @@ class _Labelled:
 
 
 def _pipeline_length(places: dict[int, Place]) -> dict[int, Place]:
-    """Where nothing tells how many stages there are, the first stage knows how many follow it."""
+    """Where nothing shows how many stages there are, the first stage knows how many follow it."""
     if not any(place.is_first for place in places.values()):
         return places
     stages = 1 + max(place.behind for place in places.values())
@@ -253,7 +254,7 @@ def _rows(one: _Labelled, number: Array, late: Late, sent_ns: Array | None) -> l
         mine = np.flatnonzero(numbered & (at >= 0))
         parts.append(shared | _transfers(calls, tasks, iteration, mine, at[mine], name))
         if name == "recv" and sent_ns is not None:
-            # No call tells when it was over: no sooner than asked for and sent.
+            # No call shows when it was over: no sooner than asked for and sent.
             came = np.maximum(calls.entered_ns[at[mine]], sent_ns[mine])
             told = (sent_ns[mine] >= 0) & (times.calls[mine] == 0)
             over = np.where(told, came, np.ma.filled(parts[-1]["ended_ns"], UNKNOWN))
@@ -274,7 +275,7 @@ def _rows(one: _Labelled, number: Array, late: Late, sent_ns: Array | None) -> l
 
 def _rows_of_replicas(one: _Labelled, number: Array) -> list[dict[str, Any]]:
     """Iterations of a rank that exchanges gradients and parameters only: what it computes before
-    the first exchange is not told apart."""
+    the first exchange is not distinguished."""
     calls, blocks = one.calls, one.blocks
     if not blocks:
         return []
@@ -333,7 +334,8 @@ def _transfers(
 
 def _with_others(calls: RankCalls, tasks: Tasks) -> Array:
     """Which Sends and Recvs (calls,) are exchanged in one group call with both neighbours: where
-    only calls are told, the call ends with the later of them, and of neither it is known when."""
+    only calls are recorded, the call ends with the later of them, and of neither it is known
+    when."""
     shared = np.zeros(len(calls), dtype=np.bool_)
     if calls.knows_ends or not tasks.chunk.any():
         return shared

@@ -1,7 +1,7 @@
 """How many micro-batches each iteration of each rank has, also where calls of it are missing.
 
-Batches grow, so that one iteration has more than another. Of an iteration that is torn the
-neighbours tell, and at the ends of a recording the ranks that saw all of it.
+Batches grow, so that one iteration has more than another. For an iteration that is torn the
+neighbours show it, and at the ends of a recording the ranks that saw all of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNCERTAIN = 0
 
 
 def micro_batch_counts(ranks: Sequence[Seated]) -> list[Array]:
-    """For each rank the micro-batches of its blocks (blocks,), UNCERTAIN where nothing tells."""
+    """For each rank the micro-batches of its blocks (blocks,), UNCERTAIN without data."""
     own = [np.array([_own(one, block) for block in one.blocks], dtype=np.int64) for one in ranks]
     first = _agreed([mine[0] for one, mine in _torn(ranks, own, "torn_before", 0)])
     last = _agreed([mine[-1] for one, mine in _torn(ranks, own, "torn_after", -1)])

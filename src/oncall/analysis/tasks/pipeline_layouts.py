@@ -1,7 +1,7 @@
 """Where ranks may be in the pipeline: every way in which that can be known, the surest first.
 
 The pipeline's communicator has one rank of each stage, in their order. Where transfers have
-communicators of two, the distance to a rank's neighbours tells how many ranks a stage has, as
+communicators of two, the distance to a rank's neighbours shows how many ranks a stage has, as
 pipelines are the outermost dimension by default (Megatron-LM's order tp-cp-ep-dp-pp).
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from oncall.analysis.tasks.rank_calls import RECV, UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedule_fit import Layout, Seats, Told
 
-TOLD = "what is told of it"
+TOLD = "what is stated of it"
 COMMUNICATORS = "its place in the communicator that it sends in"
 ORDER = "the order of ranks"
 
@@ -117,7 +117,7 @@ def _by_communicator(ranks: Sequence[RankCalls], known: Memberships) -> Seats:
 
 
 def _peers(calls: RankCalls) -> list[int]:
-    """The ranks that it exchanges with, as far as they are told."""
+    """The ranks that it exchanges with, as far as they are known."""
     exchanged = calls.use <= RECV
     told = calls.peer_told[exchanged].astype(np.bool_)
     return [int(p) for p in np.unique(calls.peer[exchanged][told]) if p != UNKNOWN]

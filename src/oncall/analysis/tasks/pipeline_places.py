@@ -1,8 +1,8 @@
-"""Where in the pipeline a rank is and what its schedule is, as far as its own calls tell it.
+"""Where in the pipeline a rank is and what its schedule is, as far as its own calls show it.
 
 A hypothesis on the whole job says it (`schedule_fit`). Where there is none a rank's own calls do,
 as 1F1B has them: the first stage never receives before it sends, the last sends nothing on, and the
-forwards before the first backward tell how many stages follow.
+forwards before the first backward show how many stages follow.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from oncall.analysis.tasks.tensor_patterns import usual
 
 @dataclass(frozen=True)
 class Place:
-    """A rank's place: `behind` stages follow its own, `is_first` and `is_last` tell the ends.
+    """A rank's place: `behind` stages follow its own, `is_first` and `is_last` mark the ends.
 
-    `stages` and so `stage` are None where no rank that is seen tells how long the pipeline is.
+    `stages` and so `stage` are None where no rank with data shows how long the pipeline is.
     """
 
     behind: int
@@ -70,7 +70,7 @@ class Place:
 
 def directions(calls: RankCalls, *, both_ways: bool = False) -> Array | None:
     """For each call whether the pipeline's transfer goes with forwards: to the next stage or from
-    the one before (n,); None where the other sides do not tell.
+    the one before (n,); None where the other sides do not show it.
 
     `both_ways`: there are two stages that take turns, so that the next is the one before, too.
     """
@@ -171,7 +171,7 @@ def _is_end(stage: int, stages: int) -> bool:
 
 def _look(one: Found) -> Seen:
     """A rank's iterations. With one neighbour, Sends are of one direction, unless the pipeline is a
-    ring of two: then nobody knows which."""
+    ring of two: then it is unknown which."""
     neighbours = np.unique(one.calls.peer[one.calls.use <= RECV])
     return seen_of(one.calls, one.blocks, directions(one.calls) if len(neighbours) > 1 else None)
 
@@ -210,7 +210,7 @@ def _by_themselves(ranks: Sequence[Found], looks: Sequence[Seen], told: Told) ->
 
 
 def place_by_itself(one: Found, forward: Array | None, told: Told) -> Place | None:
-    """The place of a rank by its own calls, were they 1F1B's; None where they do not tell it."""
+    """The place of a rank by its own calls, were they 1F1B's; None where they do not show it."""
     calls, blocks = one.calls, one.blocks
     whole = [block for block in blocks if not (block.torn_before or block.torn_after)]
     shapes = [shape_of(calls, block, forward) for block in (whole or blocks)]
@@ -221,7 +221,7 @@ def place_by_itself(one: Found, forward: Array | None, told: Told) -> Place | No
     counts = [shape.sends for shape in shapes if shape.sends == shape.receives]
     sends = usual(np.array(counts)) if counts else None
     shape = next((s for s in shapes if s.sends == sends == s.receives), shapes[0])
-    # Without the other sides, only exchanges of both kinds at once tell when backwards begin.
+    # Without the other sides, only exchanges of both kinds at once show when backwards begin.
     if forward is None and not any(s.joint for s in shapes):
         return None
     is_first = shape.begins_with_send

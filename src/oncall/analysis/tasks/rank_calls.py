@@ -1,6 +1,6 @@
 """The calls of each rank in the order it made them, each with what it is for.
 
-What a communicator is for is told by its name or role; else by how the rank uses it (Pulse 5.2,
+What a communicator is for follows from its name or role; else by how the rank uses it (Pulse 5.2,
 seen from one rank): calls before nearly every Send belong to the computation of a task, large ones
 now and then to gradients and parameters, all others to the end of an iteration.
 """
@@ -20,7 +20,7 @@ from oncall.analysis.traffic.parallelism import INTERLEAVED, LONG_PAUSES, SMALL_
 SEND, RECV, TASK, REPLICAS, OUTSIDE = range(5)
 UNKNOWN = -1
 
-_ASSUMED_ELEMENT_BYTES = 2  # where a recorder tells elements only: bfloat16, as in training
+_ASSUMED_ELEMENT_BYTES = 2  # where a recorder states elements only: bfloat16, as in training
 _SHAPE_BYTES = 256  # shapes of tensors are announced by Sends of their own
 _PAUSE_TIMES = 5
 _CUT_GROUPS = 0.01  # more than this goes one way in a pipeline, twice in each iteration
@@ -75,7 +75,7 @@ class RankCalls:
 
     `use`: SEND and RECV of the pipeline, TASK (within forwards and backwards), REPLICAS, OUTSIDE.
     `peer` is the other side's rank where `peer_told`; else it lies on the same side of this one.
-    `word` is equal for equal calls; `lost` tells that calls are missing just before this one.
+    `word` is equal for equal calls; `lost`: calls are missing just before this one.
     """
 
     job: str
@@ -101,7 +101,7 @@ class RankCalls:
 
     @property
     def knows_ends(self) -> bool:
-        """The recorder tells when operations ended."""
+        """The recorder records when operations ended."""
         return bool((self.ended_ns >= 0).any())
 
 
@@ -133,7 +133,7 @@ def read_calls(con: duckdb.DuckDBPyConnection) -> Iterator[RankCalls]:
 
 
 def _names(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], int]:
-    """What communicators are for by their name or role, where that tells it."""
+    """What communicators are for by their name or role, where that shows it."""
     told: dict[tuple[str, int], int] = {}
     for job, comm, role, name in con.execute(
         "SELECT job, comm, any_value(role), any_value(name) FROM members GROUP BY ALL"
@@ -277,7 +277,7 @@ class _Use:
     calls: int
     largest_bytes: int
     before_sends: float | None  # share of Sends that it is called before
-    long_pauses: float  # share of its time in pauses far longer than its usual one
+    long_pauses: float  # share of its time in pauses far longer than its median one
 
 
 def _use(part: dict[str, Array], mine: Array, pipeline: Array) -> _Use:

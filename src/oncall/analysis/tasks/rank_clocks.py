@@ -1,7 +1,7 @@
-"""How far ranks' clocks are apart, as the ranks' own calls tell.
+"""How far ranks' clocks are apart, as the ranks' own calls show.
 
 After what all replicas or stages do together, members go on at once: the next call of each then
-tells the same moment by its own clock. Within that error nothing is corrected.
+marks the same moment by its own clock. Within that error nothing is corrected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Iterations of jobs whose ranks only exchange gradients and parameters: data parallelism alone.
 
 No call lies within forwards and backwards there. But what replicas exchange repeats with every
-iteration, and before the first of it the rank computes: the pause that is usually the longest.
+iteration, and before the first of it the rank computes: the pause that is most often the longest.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from oncall.analysis.tasks.rank_calls import OUTSIDE, REPLICAS, UNKNOWN, RankCal
 from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.tasks.tensor_patterns import period, usual
 
-_LONG = 0.5  # of the usual pause before an iteration's first exchange
+_LONG = 0.5  # of the baseline pause before an iteration's first exchange
 _PAUSE_TIMES = 3
 
 
 def replica_blocks(calls: RankCalls) -> list[Block]:
-    """A block for each iteration: from its first exchange to the next one's; none if not told."""
+    """A block for each iteration: from its first exchange to the next one's; none if unknown."""
     at = np.flatnonzero(calls.use == REPLICAS)
     if len(at) < 2 or np.isin(calls.use, (REPLICAS, OUTSIDE)).sum() < len(calls):
         return []
@@ -83,5 +83,5 @@ def _first_exchanges(calls: RankCalls, at: Array) -> Array:
 
 
 def _left(calls: RankCalls, at: Array) -> Array:
-    """When the rank was done with each call, as far as told."""
+    """When the rank was done with each call, as far as recorded."""
     return np.maximum(calls.entered_ns[at], calls.ended_ns[at])

@@ -26,10 +26,10 @@ from oncall.analysis.tasks.schedules import (
     task_order,
 )
 
-_ALIKE = 1.2  # of two misfits: less does not tell two hypotheses apart
+_ALIKE = 1.2  # of two misfits: less does not distinguish two hypotheses
 _EXPLAINED = 0.02  # transfers out of place on average
 _FITS = 0.5  # transfers out of place on average; with more nothing is explained
-_AGAINST_WHAT_IS_TOLD = 0.2  # so much better must another fit than what somebody told
+_AGAINST_WHAT_IS_TOLD = 0.2  # another must fit this much better than what was stated
 _MOST_CHUNKS = 16
 _MOST_SHAPES = 6  # different iterations of a rank that are compared
 _FORMS = ("one after the other", "exchanged together", "asked for ahead")
@@ -39,7 +39,7 @@ Seats: TypeAlias = dict[int, tuple[int, int]]  # rank: its stage, and how many t
 
 @dataclass(frozen=True)
 class Told:
-    """What is told of a job; None: not told."""
+    """What is stated of a job; None: not stated."""
 
     stages: int | None = None
     micro_batches: int | None = None
@@ -49,7 +49,8 @@ class Told:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where ranks are. `because`: how that is known; `is_told`: it is not against what is told."""
+    """Where ranks are. `because`: how that is known; `is_told`: it does not contradict what is
+    stated."""
 
     seats: Seats
     because: str
@@ -76,7 +77,7 @@ class Hypothesis:
 class Seen:
     """What one rank's whole iterations look like: how often each sequence of transfers comes.
 
-    A sequence tells of each Send and Recv, in order, whether it goes with forwards, or, where that
+    A sequence says of each Send and Recv, in order, whether it goes with forwards, or, where that
     is not known (`directed` is false), whether it is a Send.
     """
 
@@ -86,7 +87,8 @@ class Seen:
     shapes: Sequence[tuple[bytes, int]]
 
     def micro_batches(self, place: tuple[int, int], chunks: int) -> int | None:
-        """In its usual iteration, were it at this stage; None: a part of one would be left."""
+        """In its most common iteration, were it at this stage; None: a part of one would be
+        left."""
         return _micro_batches(len(self.shapes[0][0]), place, chunks) if self.shapes else None
 
 
@@ -167,7 +169,7 @@ def _hypotheses(layout: Layout, ranks: Sequence[Seen], told: Told) -> Iterator[H
 
 
 def _may_be(one: Seen, place: tuple[int, int], chunks: int) -> bool:
-    """Whether the rank usually sends as often, and to as many."""
+    """Whether the rank mostly sends as often, and to as many."""
     return one.micro_batches(place, chunks) is not None and _has_neighbours(one, place, chunks)
 
 
@@ -187,7 +189,7 @@ def _micro_batches(transfers: int, place: tuple[int, int], chunks: int) -> int |
 
 
 def _misfit(one: Hypothesis, ranks: Sequence[Seen]) -> float:
-    """0 if all ranks usually do as the hypothesis says, 1 if none does anything like it."""
+    """0 if all ranks mostly do as the hypothesis says, 1 if none does anything like it."""
     return float(np.mean([_usual_distance(one, rank) for rank in ranks]))
 
 

@@ -1,7 +1,7 @@
 """Where in the job each rank is: stage, replica, place in its tensor-parallel group.
 
-Told first: what a communicator is for by its name or role, and the rank's place in it. Then what
-its use shows. Where no communicator tells it, the order of ranks in which Megatron-LM lays out its
+Stated first: what a communicator is for by its name or role, and the rank's place in it. Then what
+its use shows. Where no communicator shows it, the order of ranks in which Megatron-LM lays out its
 groups (`initialize_model_parallel`): tensor, context, expert, data, pipeline, the last outermost.
 """
 
@@ -28,7 +28,7 @@ from oncall.evidence import relation
     source="VenusTrace 3.3; Megatron-LM parallel_state",
 )
 def stage_layout() -> str:
-    """One row for each rank; NULL where nothing tells."""
+    """One row for each rank; NULL where unknown."""
     return """
         WITH named AS (
             SELECT job, comm, rank, comm_rank, lower(coalesce(role, name, '')) AS said

@@ -17,12 +17,12 @@ _INSTANTS = ("started_ns", "ended_ns", "first_call_ns", "last_call_ns")
         ("node", "VARCHAR", "", "host"),
         ("replica", "INTEGER", "", "place in the data-parallel group: which pipeline"),
         ("tensor_rank", "INTEGER", "", "place in the tensor-parallel group"),
-        ("clock_error_ns", "BIGINT", "ns", "by how much its instants may be off; NULL: not known"),
+        ("clock_error_ns", "BIGINT", "ns", "the error of its instants; NULL: unknown"),
     ],
     source="VenusTrace 3.3",
 )
 def stage_work() -> str:
-    """Tasks as told or labelled, with the rank's place in the job. Instants are common time."""
+    """Tasks as recorded or labelled, with the rank's place in the job. Instants are common time."""
     names = ", ".join(name for name, *_ in TASK_COLUMNS)
     moved = ", ".join(f"t.{name} - coalesce(c.offset_ns, 0) AS {name}" for name in _INSTANTS)
     return f"""

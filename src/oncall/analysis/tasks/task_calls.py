@@ -1,7 +1,7 @@
 """Which calls lie within each task of a rank.
 
 Calls between two transfers belong to the task between them; where two tasks follow one another
-without any transfer, the usual lengths of the tasks tell them apart.
+without any transfer, the baseline lengths of the tasks separate them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oncall.analysis.tasks.tensor_patterns import split, usual
 @dataclass(frozen=True)
 class Inside:
     """The calls within each task (t,): the first and, not included, the last of `positions`;
-    `whole`: as many as usual, and none was lost."""
+    `whole`: as many as the baseline, and none was lost."""
 
     positions: Array
     first: Array
@@ -57,7 +57,7 @@ class _Lengths:
         self.usual = self._alone()
 
     def _alone(self) -> dict[int, int]:
-        """The usual length of each kind of task, where it stands alone and something follows it."""
+        """The baseline length of each kind of task, where it is alone and something follows it."""
         alone = self.starts[self.sizes == 1]
         alone = alone[self.tasks.high[alone] < len(self.calls.use)]
         lengths = self.last - self.first
@@ -81,7 +81,7 @@ class _Lengths:
             if lengths is None:
                 last[mine], first[mine + 1] = self.last[mine], self.last[mine]
                 continue
-            # A part that the recorder lost is missed from the middle; each end tells its own task.
+            # A part that the recorder lost is missed from the middle; each end shows its own task.
             last[mine] = np.minimum(self.first[mine] + lengths[0], self.last[mine])
             first[mine + 1] = np.maximum(last[mine], self.last[mine] - lengths[1])
             expected[mine], expected[mine + 1] = lengths

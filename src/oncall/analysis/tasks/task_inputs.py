@@ -1,8 +1,8 @@
-"""When a task could begin as other ranks tell it, by the clock of the rank that computes it.
+"""When a task could begin as other ranks show it, by the clock of the rank that computes it.
 
 A rank that is alone in its tensor-parallel group makes no call within a task: where calls alone are
-recorded, nothing on it tells when a Recv was over and the computation began. The rank that sends
-tells it: no sooner than it called its Send, and no sooner than the receiver asked. What begins an
+recorded, nothing on it shows when a Recv was over and the computation began. The rank that sends
+shows it: no sooner than it called its Send, and no sooner than the receiver asked. What begins an
 iteration and receives nothing begins when the last member has made the joint call before it.
 """
 
@@ -64,7 +64,7 @@ def inputs_sent(ranks: Sequence[Computed | None]) -> list[Array | None]:
 
 
 def _joint_calls(calls: RankCalls) -> tuple[Array, Array]:
-    """A rank's calls that are no Sends or Recvs: what tells each apart, in order, and when it was
+    """A rank's calls that are no Sends or Recvs: what distinguishes each, in order, and when it was
     called by its own clock (n,)."""
     mine = np.flatnonzero((calls.use > RECV) & (calls.seq >= 0))
     number = _number(calls, mine)

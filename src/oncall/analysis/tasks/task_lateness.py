@@ -79,7 +79,7 @@ def lateness(ranks: Sequence[RankCalls], sizes: Mapping[int, int]) -> list[Late]
 
 
 def _corrections(ranks: Sequence[RankCalls], positions: Sequence[Array]) -> Array:
-    """By how much to move the calls at the positions (n,) so that members tell by one clock."""
+    """By how much to move the calls at the positions (n,) so that members use one clock."""
     known = clock_corrections(ranks)
     if not known:
         return np.zeros(sum(map(len, positions)), dtype=np.int64)

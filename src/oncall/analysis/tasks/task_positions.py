@@ -246,7 +246,7 @@ def _bounds(
 
 
 def _join(parts: Sequence[Tasks]) -> Tasks:
-    """All blocks' tasks; groups keep being told apart."""
+    """All blocks' tasks; groups stay distinguished."""
     offset, moved = 0, []
     for part in parts:
         moved.append(part.group + offset)

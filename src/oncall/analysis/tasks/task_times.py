@@ -62,13 +62,13 @@ def time_tasks(
     ahead = np.zeros(len(tasks), dtype=np.bool_)
     if not calls.knows_ends:
         ahead = _runs_ahead(tasks, started, ended, last)
-    # A host that does not wait for its device between two tasks tells when both were over.
+    # A host that does not wait for its device between two tasks shows when both were over.
     apart = any_call & ~(ahead & np.append(ahead[1:], False)[: len(tasks)])
     followed = ~_is_last(tasks) & ~apart
     follows = np.append(False, followed[:-1])[: len(tasks)]
     started, ended = _shared(tasks, apart, started, ended)
     started = _after_the_send(calls, tasks, started, first)
-    # What ends later than its rank goes on, as Sends that nobody waits for, holds up no task.
+    # What ends later than its rank goes on, as Sends that no rank waits for, holds up no task.
     begun = (first >= 0) & (started > first) & ~(ahead & follows)
     started = np.where(begun, first, started)
     ended = np.where((ended >= 0) & (ended < started), started, ended)
@@ -102,7 +102,7 @@ def _at(values: Array, positions: Array) -> Array:
 
 
 def _done(calls: RankCalls, final: Array) -> Array:
-    """When the last calls of tasks were done, -1 where they are not. Where only calls are told,
+    """When the last calls of tasks were done, -1 where they are not. Where only calls are recorded,
     that is when the rank went on to call something else: it waits for its device before."""
     if calls.knows_ends:
         newest = np.flatnonzero(calls.ended_ns >= 0)[-1]
@@ -166,7 +166,7 @@ def _started(
 ) -> Array:
     """A task can begin when what it needs has come and the task before it is done.
 
-    Where the recorder tells calls alone, a Recv does not tell when it was over: then the first
+    Where the recorder logs only calls, a Recv does not show when it was over: then the first
     call within the task stands for its begin.
     """
     begin_ns = np.array([block.started_ns for block in blocks], dtype=np.int64)
@@ -177,7 +177,7 @@ def _started(
     waited = np.where(came >= 0, np.maximum(came, free), UNKNOWN if calls.knows_ends else first)
     started = np.where(tasks.receives, waited, np.where(free >= 0, free, first))
     fed = opening & ~tasks.receives
-    # Where others tell when it could begin, it was no sooner, nor before its rank was free.
+    # Where others show when it could begin, it was no sooner, nor before its rank was free.
     others = (told >= 0) & (started >= 0)
     started = np.where(others, np.maximum(started, np.maximum(told, free)), started)
     started = _after_the_optimizer(tasks, fed, started, first)
@@ -233,7 +233,8 @@ def _after_the_pause(
     ended: Array,
 ) -> Array:  # fmt: skip
     """The same where no call lies within forwards: the first of an iteration begins after what
-    such usually take longer than others, by the call before them. More than that is its own."""
+    such take longer than others by the baseline, by the call before them. More than that is its
+    own."""
     took = np.where((started >= 0) & (ended >= started) & ~tasks.backward, ended - started, UNKNOWN)
     others = took[~opening & (took >= 0) & ~tasks.evaluation]
     mine = np.flatnonzero(opening & (took >= 0))
@@ -250,7 +251,7 @@ def _after_the_pause(
 
 
 def _shared(tasks: Tasks, any_call: Array, started: Array, ended: Array) -> tuple[Array, Array]:
-    """Where no call tells two tasks of a group apart, their time is shared as such tasks share
+    """Where no call separates two tasks of a group, their time is shared as such tasks share
     theirs elsewhere on the rank, else as computation does."""
     started, ended = started.copy(), ended.copy()
     head = np.flatnonzero(~_is_last(tasks) & ~any_call & (started >= 0))
@@ -280,7 +281,7 @@ def _shared(tasks: Tasks, any_call: Array, started: Array, ended: Array) -> tupl
 
 def _own(calls: RankCalls, started: Array, ended: Array) -> Array:
     """Of each span, the time in which the rank was in no call of its tasks; -1 where ends are not
-    told. Sends and gradients may be under way while it computes, and count for nothing here."""
+    recorded. Sends and gradients may be under way while it computes, and count for nothing here."""
     known = (started >= 0) & (ended >= started)
     if not calls.knows_ends or not known.any():
         return np.full(len(started), UNKNOWN, dtype=np.int64)
@@ -304,9 +305,9 @@ def _own(calls: RankCalls, started: Array, ended: Array) -> Array:
 
 def _runs_ahead(tasks: Tasks, started: Array, ended: Array, last: Array) -> Array:
     """Where the host calls all of such tasks at once and then waits for its device (t,): that waits
-    for anybody, and only what keeps the host from calling is told as the rank's own.
+    for anybody, and only what keeps the host from calling is counted as the rank's own.
 
-    A host waits for its device before it exchanges anything, so a group's last task tells it for
+    A host waits for its device before it exchanges anything, so a group's last task shows it for
     the group.
     """
     kind = 2 * tasks.chunk + tasks.backward
@@ -324,20 +325,20 @@ def _runs_ahead(tasks: Tasks, started: Array, ended: Array, last: Array) -> Arra
 
 
 def _own_by_calls(started: Array, ended: Array, waited: Array, head: Array) -> Array:
-    """The same where only calls are told: less what the rank waited for the last to call, with the
-    transfers that follow.
+    """The same where only calls are recorded: less what the rank waited for the last to call, with
+    the transfers that follow.
 
-    Where the first call stands for the begin, `head` is how long after its input was asked for, and
-    after the first of its peers, the rank made it.
+    Where the first call is taken as the begin, `head` is how long after its input was asked for,
+    and after the first of its peers, the rank made it.
     """
     known = (started >= 0) & (ended >= started) & (waited >= 0)
     return np.asarray(np.where(known, np.maximum(ended - started - waited + head, 0), UNKNOWN))
 
 
 def transfers_over(calls: RankCalls) -> Array:
-    """When each Send and Recv was over as far as its rank tells (calls,), -1 unknown.
+    """When each Send and Recv was over as far as its rank shows (calls,), -1 unknown.
 
-    Where only calls are told: a host waits for what it receives before it goes on, and one that
+    Where only calls are recorded: a host waits for what it receives before it goes on, and one that
     goes on at once after what it sends alone does not wait for that. One that makes no call within
     its tasks goes on to compute, and its next call is after that; after what it sends alone, it
     asks for the next input first, if it needs one.

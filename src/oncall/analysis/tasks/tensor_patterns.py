@@ -1,8 +1,8 @@
-"""What the calls within tasks tell of them: how many belong to a forward, where a backward begins.
+"""What the calls within tasks show of them: how many belong to a forward, where a backward begins.
 
 Each layer of each micro-batch calls the same, so the calls of a stage repeat; forwards and
 backwards differ in what they call, or in how fast. Nothing is known in advance of models: lengths
-are read from where a task stands alone, else from the words themselves.
+are read from where a task is alone, else from the words themselves.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ def period(words: Array, starts: Array) -> int | None:
 def split(sizes: Array, sums: Array, gaps: Array) -> int:
     """After how many calls of a forward and its backward the backward begins.
 
-    `sizes`, `sums` (n,): bytes of the usual calls and whether they are AllReduces; `gaps` (n-1,):
-    usual time from each to the next. A loss is summed over the vocabulary's parts in a few small
-    AllReduces at the end of the forward; without them the pace tells: backwards take longer.
+    `sizes`, `sums` (n,): bytes of the most common calls and whether they are AllReduces; `gaps`
+    (n-1,): baseline time from each to the next. A loss is summed over the vocabulary's parts in a
+    few small AllReduces at the end of the forward; without them the pace shows it: backwards take
+    longer.
     """
     n = len(sizes)
     if n < 2:
@@ -64,7 +65,7 @@ def split(sizes: Array, sums: Array, gaps: Array) -> int:
 
 
 def _slower_from(gaps: Array) -> int:
-    """The call from which on gaps are best told apart from those before; the gap between the two
+    """The call from which on gaps differ most from those before; the gap between the two
     belongs to neither."""
     n = len(gaps)
     if n < 3:

@@ -1,7 +1,8 @@
-"""Active peers: to whom a rank really sends in an operation, and which algorithm that shows.
+"""Active peers: the ranks that a rank really sends to in an operation, and which algorithm that
+shows.
 
 "Different communication algorithms require a GPU to transmit data to different sets of peers"
-(Pulse 5.1): around a ring to a successor, on a tree to parent and children. Peers that are told
+(Pulse 5.1): around a ring to a successor, on a tree to parent and children. Peers that are notified
 only that buffers are free get next to nothing and do not count.
 """
 
@@ -25,7 +26,7 @@ _CRUMBS = 0.02
 
 
 def inferred_algorithm(op: str, edges: Set[Edge], size: int) -> str | None:
-    """RING or TREE by who sends to whom, or None: neither, or an operation without either.
+    """RING or TREE by which rank sends to which, or None: neither, or an operation without either.
 
     `edges` are places of nodes in the communicator, sender first, of those senders that were
     seen; `size` counts all places. Two places are a ring and a tree at once, with equal volumes.
@@ -51,8 +52,8 @@ _COLUMNS = [
     ("op", "VARCHAR", "", "a collective"),
     ("bytes", "BIGINT", "bytes", "its size"),
     ("rank", "INTEGER", "", "a member that sends"),
-    ("peer", "INTEGER", "", "to whom; NULL: not known"),
-    ("peer_side", "UBIGINT", "", "tells receivers apart, known or not"),
+    ("peer", "INTEGER", "", "the receiver; NULL: unknown"),
+    ("peer_side", "UBIGINT", "", "distinguishes receivers, known or not"),
     ("flows", "INTEGER", "", "queue pairs, or channels, that carry its data there"),
     ("sent_bytes", "BIGINT", "bytes", "sent there in all operations of that shape"),
 ]

@@ -51,12 +51,12 @@ def alike_ranks() -> str:
         ("turn", "BIGINT", "", "the operation that follows, as in rank_traffic"),
         ("started_ns", "BIGINT", "ns", "when that began to send"),
         ("own_ns", "BIGINT", "ns", "time since the rank last sent, or was sent, something"),
-        ("error_ns", "BIGINT", "ns", "by which clocks of two hosts may make that wrong"),
+        ("error_ns", "BIGINT", "ns", "the error of that from the clocks of two hosts"),
         (
             "work",
             "DOUBLE",
             "ratio",
-            "what it was sent before, against its class: tokens to compute",
+            "data it received before, against its class: tokens to compute",
         ),
         ("times", "DOUBLE", "ratio", "own time for that work, against the median of its class"),
         ("least_times", "DOUBLE", "ratio", "... if clocks are off by all of that error"),
@@ -83,7 +83,7 @@ def compute_times() -> str:
                     PARTITION BY r.job, r.comm, r.rank ORDER BY r.started_ns) AS received_bytes
             FROM rank_traffic r LEFT JOIN parallelism p USING (job, comm)
             WHERE r.started_ns IS NOT NULL),
-        -- Of what came as the rank went on, clocks do not tell whether it was waited for.
+        -- Of what came as the rank went on, clocks do not show if it was waited for.
         waited AS (
             SELECT b.*, b.started_ns - s.at_ns AS since_sent_ns,
                 b.started_ns - a.at_ns AS since_came_ns, clock_ns + a.error_ns AS apart_ns

@@ -1,7 +1,7 @@
-"""What each rank is to send in each operation, and to whom (Pulse 5.1, appendix B).
+"""What each rank is to send in each operation, and to which rank (Pulse 5.1, appendix B).
 
-Sends name their peer and their size. A collective's volume follows from its algorithm, as told by
-the profiler plugin or as the active peers show; its edges between nodes share that volume by the
+Sends name their peer and their size. A collective's volume follows from its algorithm, as reported
+by the profiler plugin or as the active peers show; its edges between nodes share that volume by the
 queue pairs that carry it. Operations whose algorithm is not known, or is not one of ring and tree,
 are left out and counted in `untold_algorithms`; operations of zero bytes send nothing, and of next
 to nothing it is not known who sends it.
@@ -31,11 +31,11 @@ _SHARES = [
     ("comm", "UBIGINT", "", "communicator"),
     ("op", "VARCHAR", "", "a collective"),
     ("bytes", "BIGINT", "bytes", "its size, as the caller passed it"),
-    ("algo", "VARCHAR", "", "RING or TREE; another as told; NULL: not known"),
+    ("algo", "VARCHAR", "", "RING or TREE; another as recorded; NULL: unknown"),
     ("how", "VARCHAR", "", "told, inferred, or why it is left out"),
     ("rank", "INTEGER", "", "a member that sends; NULL: left out"),
-    ("peer", "INTEGER", "", "to whom; NULL: not known"),
-    ("peer_side", "UBIGINT", "", "tells receivers apart, known or not"),
+    ("peer", "INTEGER", "", "the receiver; NULL: unknown"),
+    ("peer_side", "UBIGINT", "", "distinguishes receivers, known or not"),
     ("share", "DOUBLE", "ratio", "bytes along this edge for each byte the caller passed"),
 ]
 
@@ -200,7 +200,7 @@ def _active(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int, str, int], l
 
 
 def _shapes(con: duckdb.DuckDBPyConnection) -> list[tuple[str, int, str, int, str | None]]:
-    """Shapes of collectives, with the algorithm that most of their operations tell."""
+    """Shapes of collectives, with the algorithm that most of their operations show."""
     return con.execute(
         """SELECT job, comm, op, bytes, mode(upper(algo) ORDER BY upper(algo)) FROM operations
            WHERE kind = 'coll' AND bytes > 0 AND op <> 'Barrier' GROUP BY ALL ORDER BY ALL"""
@@ -233,7 +233,7 @@ def untold_algorithms() -> str:
         ("seq", "BIGINT", "", "operation number"),
         ("rank", "INTEGER", "", "sending rank"),
         ("peer", "INTEGER", "", "receiving rank; NULL: not known"),
-        ("peer_side", "UBIGINT", "", "tells receivers apart, known or not"),
+        ("peer_side", "UBIGINT", "", "distinguishes receivers, known or not"),
         ("op", "VARCHAR", "", "operation"),
         ("group_id", "BIGINT", "", "operations of one group call share it"),
         ("algo", "VARCHAR", "", "RING or TREE; NULL for a Send"),

@@ -19,11 +19,11 @@ from oncall.evidence import Param, relation
 
 
 def receiver_side(comm_peer: str) -> str:
-    """SQL: what tells receivers apart that are known by their number in the communicator."""
+    """SQL: what distinguishes receivers that are known by their number in the communicator."""
     return f"hash('receiver', {comm_peer})"
 
 
-# What tells a flow: its queue pair in one life, or what the source itself knows.
+# What identifies a flow: its queue pair in one life, or what the source itself knows.
 _FLOW = """hash(e.job, e.node, e.nic, e.qpn, e.rank, e.comm, e.peer, e.comm_peer, e.channel,
     q.created_ns)"""
 # One source a queue pair, the most direct: the NIC's own count, then posts. What the proxy's steps
@@ -83,10 +83,10 @@ def flow_epochs() -> str:
         ("qpn", "UINTEGER", "", "queue pair number, if it is one"),
         ("rank", "INTEGER", "", "sending rank; NULL: not known"),
         ("peer", "INTEGER", "", "receiving rank; NULL: not known"),
-        ("peer_side", "UBIGINT", "", "tells receivers apart, known or not"),
-        ("comm", "UBIGINT", "", "communicator, as told"),
-        ("comm_peer", "INTEGER", "", "receiving rank within it, as told"),
-        ("channel", "INTEGER", "", "channel, as told"),
+        ("peer_side", "UBIGINT", "", "distinguishes receivers, known or not"),
+        ("comm", "UBIGINT", "", "communicator, as recorded"),
+        ("comm_peer", "INTEGER", "", "receiving rank within it, as recorded"),
+        ("channel", "INTEGER", "", "channel, as recorded"),
         ("bytes", "BIGINT", "bytes", "sent in all"),
         ("epoch_ns", "BIGINT", "ns", "length of its epochs"),
         ("source", "VARCHAR", "", "dpa, wr or proxy"),
@@ -95,7 +95,7 @@ def flow_epochs() -> str:
     at="node",
 )
 def flow_ends() -> str:
-    """What is told of each flow by its source and its queue pair."""
+    """What its source and its queue pair record of each flow."""
     return f"""
         WITH ends AS (
             SELECT {_FLOW} AS flow, coalesce(any_value(e.job), any_value(q.job)) AS job,
@@ -135,7 +135,7 @@ def flow_ends() -> str:
     source="Pulse 5",
     at="node",
     params={
-        "before": Param("100 us", "device and NIC do not tell the time alike"),
+        "before": Param("100 us", "clocks of device and NIC differ"),
         "after": Param("2 ms", "what is buffered is sent after a kernel's end"),
     },
 )
@@ -177,7 +177,7 @@ _MOSTLY = 0.5
     at="node",
 )
 def flow_comms(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
-    """The communicator of each flow: as told, else by what was in flight while it sent."""
+    """The communicator of each flow: as recorded, else by what was in flight while it sent."""
     ends = con.execute("SELECT flow, job, rank, peer, comm FROM flow_ends").fetchall()
     unknown = {flow for flow, _, rank, _, comm in ends if comm is None and rank is not None}
     sent = sent_by_flow(con, unknown) if unknown else {}

@@ -23,7 +23,7 @@ from oncall.evidence import relation
 # Losses, norms and flags are of some elements; activations and gradients of many thousands.
 SMALL_BYTES = 256 * 1024
 _PAUSE_TIMES = 5
-# Gradients come together once an iteration: pauses many times the usual one make up this part of
+# Gradients come together once an iteration: pauses many times the median one make up this part of
 # the time, and other transfers go on without them. Activations come between all other transfers.
 LONG_PAUSES = 0.3
 INTERLEAVED = 0.5
@@ -44,7 +44,7 @@ class Use:
     edges: frozenset[tuple[int, int]] = frozenset()  # places: sender, receiver
     collectives: float = 0.0  # of more than a little, by one member
     largest_bytes: float = 0.0  # of anything at all
-    long_pauses: float = 0.0  # share of the time that is in pauses far longer than the usual one
+    long_pauses: float = 0.0  # share of the time that is in pauses far longer than the median one
     apart_ns: float = 0.0  # time between two collectives, on average
     interleaved: float | None = None  # share of a member's transfers that it lies between
     all_to_alls: float = 0.0
@@ -78,7 +78,7 @@ def roles(uses: Iterable[Use]) -> dict[tuple[str, int], tuple[str | None, str]]:
 
 
 def _of_transfers(use: Use) -> tuple[str | None, str]:
-    """Pipeline, expert or context parallelism, by who sends to whom."""
+    """Pipeline, expert or context parallelism, by which rank sends to which."""
     n = use.size
     pairs = {(a, b) for a, b in use.edges if a != b}
     steps = {(b - a) % n for a, b in pairs}
@@ -193,7 +193,7 @@ _COLUMNS = [
     ("size", "INTEGER", "ranks", "its size"),
     ("parallelism", "VARCHAR", "", "tp, dp, pp, ep or cp; NULL: none of them"),
     ("because", "VARCHAR", "", "what in its use shows that"),
-    ("told", "VARCHAR", "", "its role, as told; NULL: not told"),
+    ("told", "VARCHAR", "", "its role, as recorded; NULL: not recorded"),
     ("configured", "VARCHAR", "", "what the job's configuration lets it be: tp 8; NULL: fits"),
 ]
 
@@ -206,7 +206,7 @@ _COLUMNS = [
     source="Pulse 5.2, Figure 5",
 )
 def parallelism(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
-    """What each communicator is for, by its use, and whether that fits what is told of the job."""
+    """What each communicator is for, by its use, and whether that fits the job's configuration."""
     uses = [
         Use(job, comm, frozenset(members), size, frozenset(map(tuple, edges)), *numbers)
         for job, comm, members, size, edges, *numbers in con.execute(_USES).fetchall()

@@ -1,4 +1,5 @@
-"""Whose traffic a queue pair carries, and to whom: both of its sides matched (Pulse 5.1).
+"""Which rank's traffic a queue pair carries, and to which rank: both of its sides matched (Pulse
+5.1).
 
 A side knows its own number, the number of its peer and the peer's GID, but not its own GID. Two
 sides belong together if each names the other. Numbers are counted from low values on every host,
@@ -24,8 +25,8 @@ from oncall.evidence import relation
         ("rank", "INTEGER", "", "rank that sends on it"),
         ("peer", "INTEGER", "", "rank that receives; NULL: its other side is not recorded"),
         ("peer_side", "UBIGINT", "", "tells receivers apart, known or not"),
-        ("comm", "UBIGINT", "", "communicator, as told"),
-        ("channel", "INTEGER", "", "channel, as told"),
+        ("comm", "UBIGINT", "", "communicator, as recorded"),
+        ("channel", "INTEGER", "", "channel, as recorded"),
         ("how", "VARCHAR", "", "told, matched, ambiguous (left out), unmatched"),
     ],
     source="Pulse 5.1",

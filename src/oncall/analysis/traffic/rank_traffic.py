@@ -1,7 +1,7 @@
 """What a rank sent in an operation as a whole, and how fast: Pulse's two metrics (6.2).
 
 A collective is one operation on all members; a custom collective is a group call of Sends and
-Recvs, of which only the set tells how fast its rank is. The actual communication time is that of
+Recvs, of which only the set shows how fast its rank is. The actual communication time is that of
 epochs with data to any peer: gaps, in which a rank waits for others, are left out.
 """
 

@@ -2,7 +2,7 @@
 
 Pulse 5.2, Algorithm 1: an operation is over when at least its expected volume was sent and then
 nothing for a while. Expected volume is a lower bound (headers, synchronisation and retransmission
-come on top), and operations usually lie apart, so the two together leave no error to add up.
+come on top), and operations mostly lie apart, so the two together leave no error to add up.
 
 Beyond the paper: operations that follow one another without a pause are cut where the volume of
 the first was reached, each operation has its own volume, and all flows are cut at once.
@@ -150,7 +150,7 @@ def epochs_of(segments: Segments) -> tuple[Ints, Ints]:
 
 def carries_data(traffic: Traffic, segments: Segments, part: float = 1 / 16) -> Truths:
     """Whether each epoch (n,) carries data of its operation: at least a part of what the epochs
-    of that operation carry on average. The rest are messages that tell of free buffers."""
+    of that operation carry on average. The rest are messages that announce free buffers."""
     operation, epoch = epochs_of(segments)
     m = len(segments.first)
     mean = np.bincount(operation, traffic.bytes[epoch], m) / np.maximum(

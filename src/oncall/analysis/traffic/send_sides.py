@@ -1,10 +1,11 @@
-"""To whom a Send goes, where its sender alone is heard: which side of its flows that is.
+"""The receiver of a Send, where only its sender has data: which side of its flows that is.
 
 A node knows its own members of a communicator only, and the receiver of a Send by its number in the
 communicator; of its queue pairs it knows the other side's address. Where a receiver's rank is known
-to both, they are the same. The others are told by what was sent: of all ways to pair receivers with
-sides, the one in which each side sent, call by call, what its receiver was to get. Receivers that
-get the same at the same time are alike in this, too: each has a side then, and `peer` is not known.
+to both, they are the same. The others are found by their volumes: of all ways to pair receivers
+with sides, the one in which each side sent, call by call, what its receiver was to get. Receivers
+that get the same at the same time are alike in this, too: each has a side then, and `peer` is not
+known.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _COLUMNS = [
     ("peer", "INTEGER", "", "the receiver's global rank; NULL: not known"),
     ("peer_side", "UBIGINT", "", "its side of the flows; NULL: none was seen"),
 ]
-# Of two pairings this much of all bytes apart, neither is told by its volumes.
+# Of two pairings this much of all bytes apart, neither is determined by its volumes.
 _ALIKE = 0.02
 
 # Sends by who gets them, in the calls (group calls, or single Sends) that they belong to.
@@ -60,7 +61,7 @@ Sender = tuple[str, int, int]  # job, communicator, rank
 
 @dataclass
 class _Receiver:
-    """One to whom a rank sends, and how much in each call."""
+    """One that a rank sends to, and how much in each call."""
 
     peer: int | None
     bytes: dict[int, int] = field(default_factory=dict)

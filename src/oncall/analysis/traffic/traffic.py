@@ -83,7 +83,7 @@ _EXPECTED = f"""
         USING (job, comm, rank)
     WHERE called_ns IS NOT NULL ORDER BY lane, called_ns, seq
 """
-# Queue pairs of a receiver only tell the sender of free buffers: next to nothing beside its data.
+# Queue pairs of a receiver only notify the sender of free buffers: next to nothing beside its data.
 _CARRIERS = """
     carriers AS (
         SELECT *, hash(e.job, c.comm, e.rank, e.peer_side) AS lane
@@ -354,8 +354,8 @@ def _rank_active_ns(round_: Ints, traffic: Traffic, segments: Segments) -> Ints:
 )
 def traffic() -> str:
     """What each rank sent to each peer in each operation: as its node found it, or found here. Of
-    what a node told while it was under way the last counts; peers that it does not know are known
-    by their queue pairs."""
+    what a node reported while it was under way the last counts; peers that it does not know are
+    known by their queue pairs."""
     names = ", ".join(name for name, *_ in OP_TRAFFIC_COLUMNS)
     return f"""
         WITH told AS (

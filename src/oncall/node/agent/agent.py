@@ -87,7 +87,7 @@ class Agent:
         self._wake.set()
 
     def present(self, timeout_s: float) -> Sequence[Batch]:
-        """How things stand now, everything before being committed or in it. Raises TimeoutError."""
+        """The current state, everything before being committed or in it. Raises TimeoutError."""
         asked: Future[Sequence[Batch]] = Future()
         self._asked.put(asked)
         self._wake.set()
@@ -176,13 +176,13 @@ class Agent:
                 self._asked.get_nowait().set_exception(TimeoutError("the collector has stopped"))
 
     def seal(self, now: Instant) -> None:
-        """Seal what is there with how things stand, and wait until that is done."""
+        """Seal what is there with the current state, and wait until that is done."""
         self._recorder.settle()
         self._begin_seal(now)
         self._recorder.settle()
 
     def _begin_seal(self, now: Instant) -> None:
-        """Commit all there is with how things stand, and seal beside, if that can be now."""
+        """Commit all there is with the current state, and seal beside, if that can be now."""
         self._drain(now)
         self._recorder.add(self._standing(now))
         # What a source then found to be over, with bookmarks that agree with it: older ones would
@@ -291,7 +291,7 @@ class Agent:
         return account.row(now.realtime_ns, rss_bytes())
 
     def _answer(self, now: Instant) -> None:
-        """Tell those who asked how things stand."""
+        """Send the current state to those who asked."""
         if self._asked.empty():
             return
         standing = self._standing(now)
@@ -318,9 +318,9 @@ class Agent:
         self._new_config = None
         self._config, waiting = reload(self._config, config)
         if waiting:
-            self._log.warning(f"{', '.join(waiting)}: changes only with a restart")
+            self._log.warning(f"{', '.join(waiting)}: restart the collector to apply the change")
         self._recorder.configure(self._config)
         self._log.info(
-            f"configuration read again: a shard every "
+            f"configuration reloaded: a shard every "
             f"{format_number(config.seal_every_ns / NS_PER_S)} s"
         )

@@ -114,7 +114,7 @@ class Clients:
                     self._leave(client)
 
     def _patience_s(self) -> float | None:
-        """Until the next deadline; those that wait for us have none."""
+        """Until the next deadline; a client that waits for us has none."""
         deadlines = [each.deadline_s for each in self._clients if not each.is_waiting]
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 

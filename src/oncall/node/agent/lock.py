@@ -1,4 +1,4 @@
-"""One collector a folder: a second one is refused, and told who is there."""
+"""One collector a folder: a second one is refused, and the error names the first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FolderLock:
             holder = os.read(self._descriptor, 64).decode("ascii", "replace").strip()
             os.close(self._descriptor)
             raise UsageError(
-                f"{folder}: another collector is at work here: {holder or 'PID unknown'}"
+                f"{folder}: another collector is running here: {holder or 'PID unknown'}"
             ) from error
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"PID {os.getpid()}\n".encode(), 0)

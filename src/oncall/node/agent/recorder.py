@@ -241,7 +241,7 @@ class Recorder:
                     for number, batch in enumerate(batches)
                 )
             self._unwritable += batches[0].rows
-            self._log.error(f"{batches[0].table}: rows left out: {error}")
+            self._log.error(f"{batches[0].table}: rows dropped: {error}")
             rows = 0
         self._backlog.written(batches)
         self.unsealed += rows and sum(batch.rows for batch in batches if batch.table == "ops")
@@ -266,7 +266,7 @@ class Recorder:
     def _open(self, now_ns: int) -> LiveStore:
         found = recover(self._place, now_ns, self._limits)
         if found.shard:
-            self._log.warning(f"{found.shard.path.name}: recovered, its collector was cut off")
+            self._log.warning(f"{found.shard.path.name}: recovered: its collector had been killed")
         if found.problem:
             self._log.error(f"left behind and damaged, set aside: {found.problem}")
         if self._unsure:

@@ -55,7 +55,7 @@ def serve(config_path: Path | None, told: Mapping[str, Any], *, once: bool = Fal
         if recorder.problem or left:
             log.error(f"stopped; {left:,} rows could not be written: {recorder.problem}")
         else:
-            log.info("stopped; everything is sealed")
+            log.info("stopped; all rows are sealed")
 
 
 def spare_garbage_collector() -> None:
@@ -104,8 +104,8 @@ def make_folders(config: Configuration) -> None:
                 folder.chmod(mode)
         except OSError as error:
             raise UsageError(
-                f"{folder}: cannot be made: {error.strerror}; tell another place with "
-                "--data-dir or --run-dir"
+                f"{folder}: cannot be created: {error.strerror}; choose another folder "
+                "with --data-dir or --run-dir"
             ) from error
         if not os.access(folder, os.W_OK | os.X_OK):
             raise UsageError(f"{folder}: cannot be written by this user")
@@ -131,7 +131,7 @@ def _follow_signals(agent: Agent, reload: Callable[[], Configuration], log: Log)
         try:
             agent.reconfigure(reload())
         except OncallError as error:
-            log.error(f"configuration not read again: {error}")
+            log.error(f"configuration not reloaded: {error}")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)

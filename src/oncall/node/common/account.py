@@ -15,7 +15,7 @@ _MOST_TOLD = 4  # problems at once; a folder of garbage must not fill the shards
 @dataclass
 class Account:
     """One source's account: counts since the collector began, what is wrong now, and what is
-    not here to be seen. The newest row tells all."""
+    not here to be seen. The newest row is complete."""
 
     node: str
     source: str
@@ -33,11 +33,11 @@ class Account:
         return self._recorded != (self.dropped, self.problems, self.notes)
 
     def record(self) -> None:
-        """Its row as it stands goes into the store."""
+        """Its current row goes into the store."""
         self._recorded = (self.dropped, self.problems, self.notes)
 
     def row(self, at_ns: int, rss_bytes: int | None = None) -> Batch:
-        """The account as it stands."""
+        """The current account."""
         return one_row(
             "collectors",
             node=self.node,

@@ -1,5 +1,5 @@
 """What a collector is configured to do: a TOML file, every option with a default, unknown ones
-refused. What each source can be told is a table of its own.
+refused. The options of each source are a table of their own.
 
     seal_every = "30 s"
     sources = ["rings", "gpus"]
@@ -54,7 +54,7 @@ class Configuration:
         default_factory=_node,
         metadata=option(
             "name",
-            "this node's name, as SSH reaches it; "
+            "this node's name, as SSH knows it; "
             "default: $ONCALL_NODE, else the host name up to its first dot",
             restart=True,
         ),
@@ -91,7 +91,7 @@ class Configuration:
         default=Path("/"),
         metadata=option(
             "path",
-            "where the node's proc, sys and dev are, for a collector in a container",
+            "the folder with the node's proc, sys and dev, for a collector in a container",
             restart=True,
         ),
     )
@@ -99,7 +99,7 @@ class Configuration:
         default=NS_PER_S // 5,
         metadata=option(
             "duration",
-            "how often sources are asked; rings that fill up are emptied then, the others at "
+            "how often sources are read; rings that fill up are emptied then, the others at "
             "the next commit",
         ),
     )
@@ -107,8 +107,8 @@ class Configuration:
         default=2 * NS_PER_S,
         metadata=option(
             "duration",
-            "how often rows are committed: how much a kill -9 can lose; readings of the host, "
-            "GPUs and NICs, which come again every second, go together each 5 s",
+            "how often rows are committed, so how much a kill -9 can lose; readings of the "
+            "host, GPUs and NICs, repeated every second, are committed every 5 s",
         ),
     )
     seal_every_ns: int = field(
@@ -118,8 +118,8 @@ class Configuration:
         default=100_000,
         metadata=option(
             "number",
-            "a shard of so many operations is sealed sooner: what is done at a seal takes "
-            "memory by the operation",
+            "a shard with this many operations is sealed sooner: sealing takes memory for "
+            "each operation",
         ),
     )
     keep_ns: int = field(
@@ -131,12 +131,12 @@ class Configuration:
     )
     keep_bytes: int = field(
         default=16 * 2**30,
-        metadata=option("bytes", "beyond this the shards sealed first are deleted, never the last"),
+        metadata=option("bytes", "beyond this the oldest shards are deleted, never the newest"),
     )
     keep_free_bytes: int = field(
         default=2**30,
         metadata=option(
-            "bytes", "free disk left to others: below it nothing is written", restart=True
+            "bytes", "free disk space kept for others: below it nothing is written", restart=True
         ),
     )
     backlog_bytes: int = field(
@@ -146,19 +146,17 @@ class Configuration:
         ),
     )
     store_memory_bytes: int = field(
-        default=48 * 2**20, metadata=option("bytes", "what DuckDB may use")
+        default=48 * 2**20, metadata=option("bytes", "memory that DuckDB may use")
     )
     ring_grace_ns: int = field(
         default=300 * NS_PER_S,
-        metadata=option(
-            "duration", "how long the ring of a process that is gone is kept", restart=True
-        ),
+        metadata=option("duration", "how long the ring of an ended process is kept", restart=True),
     )
     socket_group: bool = field(
         default=False,
         metadata=option(
             "truth",
-            "whether the socket's group may ask too: mode 0660 instead of 0600",
+            "whether the socket's group may query too: mode 0660 instead of 0600",
             restart=True,
         ),
     )
@@ -176,7 +174,7 @@ class Configuration:
 
 
 def load(path: Path | None, told: Mapping[str, Any] | None = None) -> Configuration:
-    """The configuration in a file, if any, with what the command line told on top.
+    """The configuration in a file, if any, overridden by the command line.
 
     Raises BadInput with file, line and option for what is wrong in the file, UsageError for what
     is wrong in `told`.
@@ -186,7 +184,7 @@ def load(path: Path | None, told: Mapping[str, Any] | None = None) -> Configurat
         configuration, **{key: value for key, value in (told or {}).items() if value is not None}
     )
     if not is_node_name(configuration.node):
-        raise UsageError(f"`{configuration.node}` is no host name; tell one with --node")
+        raise UsageError(f"`{configuration.node}` is not a host name; set one with --node")
     return configuration
 
 

@@ -112,7 +112,9 @@ def source(name: str, *, every: str | None = None, on_by_default: bool = True) -
         kind = get_type_hints(make)["options"]
         is_polled = any(each.name == "every_ns" for each in fields(kind))
         if is_polled != (every is not None):
-            raise TypeError(f"source {name}: `every` is stated where its options are Polled")
+            raise TypeError(
+                f"source {name}: `every` is required if its options are Polled, else forbidden"
+            )
         if name in _DECLARED:
             raise TypeError(f"source {name} is declared twice")
         options = kind(every_ns=parse_duration_ns(every)) if every is not None else kind()

@@ -80,7 +80,7 @@ def _of_kind(told: Option, value: Any) -> Any:
             quantity = parse_quantity(value) if isinstance(value, str) else None
             if quantity is None or quantity.dimension != kind:
                 example = "30 s" if kind == "duration" else "1 GiB"
-                raise ValueError(f'{value!r} is no {_WORDS[kind]} such as "{example}"')
+                raise ValueError(f'{value!r} is not a {_WORDS[kind]} such as "{example}"')
             if not isinstance(quantity.value, int) or quantity.value < 0:
                 raise ValueError(f"{value!r} is below zero")
             return quantity.value
@@ -104,17 +104,17 @@ def _of_kind(told: Option, value: Any) -> Any:
             return tuple(node for text in listed for node in expand_hosts(str(text)))
         case "names" if isinstance(value, list) and all(isinstance(name, str) for name in value):
             return tuple(value)
-    raise ValueError(f"{value!r} is no {_WORDS[kind]}")
+    raise ValueError(f"{value!r} is not {_WORDS[kind]}")
 
 
 _WORDS = {
     "duration": "duration",
     "bytes": "size",
-    "number": "number above zero",
+    "number": "a number above zero",
     "truth": "true or false",
-    "path": "path",
-    "name": "name",
-    "names": "list of names",
-    "nodes": 'node set such as "gpu[001-512]", or list of them',
-    "port": "port from 1 to 65535",
+    "path": "a path",
+    "name": "a name",
+    "names": "a list of names",
+    "nodes": 'a node set such as "gpu[001-512]", or a list of them',
+    "port": "a port from 1 to 65535",
 }

@@ -90,7 +90,7 @@ class OwnThread:
         if asked is None or now.monotonic_ns - asked.monotonic_ns < _LATE_NS:
             return ()
         since = time.strftime("%H:%M:%S", time.gmtime(asked.realtime_ns / NS_PER_S))
-        return (f"does not answer: a reading begun at {since} UTC is not over",)
+        return (f"does not answer: a reading begun at {since} UTC has not ended",)
 
     # ---------------------------------------------------------------- its own thread
 

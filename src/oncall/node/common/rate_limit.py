@@ -11,7 +11,7 @@ from oncall.core.units import NS_PER_S
 
 @dataclass
 class RateLimit:
-    """At most `per_second` on average, and `burst` at once. Time is told, never read."""
+    """At most `per_second` on average, and `burst` at once. The caller passes the time."""
 
     per_second: float
     burst: float

@@ -1,4 +1,4 @@
-"""What a source of evidence is: a name, what happened since it was last asked, how things stand.
+"""What a source of evidence is: a name, what happened since it was last asked, the current state.
 
 A new source is a file in a room of oncall.node with a class like this; declaration.py says how the
 collector finds it.
@@ -74,7 +74,7 @@ class Unhurried(Protocol):
 
 @runtime_checkable
 class Watcher(Protocol):
-    """A source that is told of the rows of the others, too."""
+    """A source that also receives the rows of the others."""
 
     @property
     def is_watching(self) -> bool:
@@ -93,7 +93,8 @@ class Watched(Protocol):
 
 
 class FailedSource:
-    """A source that could not be made, for a reason to be told as long as the collector runs."""
+    """A source that could not be made, for a reason to be reported as long as the collector
+    runs."""
 
     def __init__(self, name: str, problem: str) -> None:
         self.name = name
@@ -115,7 +116,7 @@ def say_bug(error: Exception) -> str:
 
 
 def read_clock() -> Instant:
-    """Both clocks at one moment, as near as can be told."""
+    """Both clocks at one moment, as near as possible."""
     best: tuple[int, Instant] | None = None
     for _ in range(_TRIES):
         before = time.monotonic_ns()

@@ -35,16 +35,16 @@ class DpaOptions(Polled):
     """Options of source `dpa`."""
 
     every_ns: int = field(
-        metadata=option("duration", "how often NICs are asked for what their queue pairs sent")
+        metadata=option("duration", "how often to read from NICs what their queue pairs sent")
     )
     poller: str = field(
         default="",
-        metadata=option("name", "the program that asks them, built from dpa/; empty: none does"),
+        metadata=option("name", "the program that reads them, built from dpa/; empty: none"),
     )
     nics: tuple[str, ...] = field(
         default=(),
         metadata=option(
-            "nodes", 'the RDMA devices it is started for, "mlx5_[0-7]" or a list; none: no epochs'
+            "nodes", 'the RDMA devices to start it for, "mlx5_[0-7]" or a list; none: no epochs'
         ),
     )
     all_epochs: bool = field(
@@ -78,7 +78,7 @@ class DpaSource:
         ]
         self._why_not: tuple[str, ...] = ()
         if not self._nics:
-            what = "`nics` in [dpa] names none" if program else "`poller` in [dpa] is not set"
+            what = "`nics` in [dpa] is not set" if program else "`poller` in [dpa] is not set"
             self._why_not = (f"no NIC measures its queue pairs: {what}",)
 
     def collect(self, now: Instant) -> Collected:
@@ -147,7 +147,7 @@ class _Nic:
             self._clock = NicClock()
             self._unfinished = []
         self._lost = page.lost
-        estimated = "bytes of some long bursts are estimated from their packets"
+        estimated = "the bytes of some long bursts are estimated from their packet counts"
         self.notes = (f"{self.poller.nic}: {estimated}",) if page.estimated else ()
 
     def _remember(self, batches: Batches, page: Page, recent: RecentTraffic, now_ns: int) -> Batch:

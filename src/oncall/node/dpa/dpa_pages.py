@@ -57,7 +57,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Page:
-    """What a NIC told at once: `batches` as BATCH (n,); counts are since `boot`."""
+    """What a NIC reported at once: `batches` as BATCH (n,); counts are since `boot`."""
 
     number: int
     more: bool
@@ -80,10 +80,10 @@ def split_frames(data: bytes, source: str) -> tuple[list[Frame], bytes]:
     while len(data) - at >= _FRAME.size:
         magic, version, kind, size, _, before_ns, after_ns = _FRAME.unpack_from(data, at)
         if magic != _FRAME_MAGIC or size > _MOST_BYTES:
-            raise BadInput(source, "what it writes are no frames: is it the poller of dpa/?")
+            raise BadInput(source, "its output has no valid frames: is it the poller of dpa/?")
         _check_version(version, source)
         if kind not in FrameKind.__members__.values():
-            raise BadInput(source, f"a frame of an unknown kind, {kind}")
+            raise BadInput(source, f"a frame of unknown kind {kind}")
         end = at + _FRAME.size + size
         if end > len(data):
             break
@@ -99,7 +99,7 @@ def read_page(payload: bytes, source: str) -> Page:
         raise BadInput(source, f"a page of {len(payload)} bytes is cut off")
     magic, version, header_bytes, size, number, count, more, *told = _PAGE.unpack_from(payload)
     if magic != _PAGE_MAGIC:
-        raise BadInput(source, "what the NIC answers is no page")
+        raise BadInput(source, "the NIC's answer is not a page")
     _check_version(version, source)
     if header_bytes != _PAGE.size or size != len(payload):
         raise BadInput(source, f"a page of {size} bytes came with {len(payload)}")
@@ -107,7 +107,7 @@ def read_page(payload: bytes, source: str) -> Page:
         raise BadInput(source, f"a page of {size} bytes cannot hold {count} batches")
     epoch_ns, unit_bytes, boot, now_ns, events, *losses, estimated, strays, flows = told
     if not epoch_ns or not unit_bytes:
-        raise BadInput(source, "a page of epochs without length, or of bytes without unit")
+        raise BadInput(source, "a page whose epoch length or byte unit is zero")
     batches: NDArray[Any] = np.frombuffer(payload, BATCH, count, _PAGE.size)
     lost = sum(losses) + strays
     return Page(
@@ -119,5 +119,5 @@ def read_page(payload: bytes, source: str) -> Page:
 def _check_version(version: int, source: str) -> None:
     if version != _VERSION:
         raise BadInput(
-            source, f"speaks version {version}, this collector reads {_VERSION}: build it anew"
+            source, f"speaks version {version}, this collector reads {_VERSION}: rebuild it"
         )

@@ -70,7 +70,7 @@ class Poller:
             why = self._run_once()
             failures = 0 if self._pages > before else failures + 1
             pause_s = self._pauses_s[min(failures, len(self._pauses_s) - 1)]
-            self._say(f"{why}; it is started again after {pause_s:g} s")
+            self._say(f"{why}; restarting it after {pause_s:g} s")
             self._closing.wait(pause_s)
 
     def _run_once(self) -> str:

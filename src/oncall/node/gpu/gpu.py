@@ -1,5 +1,5 @@
-"""One GPU as NVML tells it: each reading by itself, so that what one model or driver does not
-tell costs nothing else."""
+"""One GPU as NVML reports it: each reading by itself, so that what one model or driver does not
+report costs nothing else."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class DriverGone(Exception):
 
 class Gpu:
     """A GPU and what is known of it so far. `gone` is the code of why it answers nothing, None
-    as long as it answers; `untold` are the columns that it will never tell."""
+    as long as it answers; `untold` are the columns that it will never report."""
 
     def __init__(self, nvml: Nvml, index: int) -> None:
         """Raises NVMLError if it cannot be opened."""

@@ -76,7 +76,7 @@ class GpuSource:
             return self._read(self._session, now, batches)
         except DriverGone as error:
             self.close()
-            problem = f"no GPUs any more: NVML: {error}"
+            problem = f"GPUs can no longer be read: NVML: {error}"
             self._why_not = Collected(dropped=self._dropped, problems=(problem,))
             return self._why_not
 
@@ -184,7 +184,7 @@ class GpuSource:
                 self._dropped += 1
                 continue
             device = gpu.pci_bus if gpu else None
-            text = f"Xid {seen.xid} of {gpu or 'a GPU that NVML does not name'}"
+            text = f"Xid {seen.xid} of {gpu or 'a GPU that NVML does not identify'}"
             yield (self._node, seen.at_ns, "nvml", f"xid_{seen.xid}", device, text)
 
 
@@ -196,7 +196,7 @@ def _driver(nvml: Nvml) -> str | None:
 
 
 def _untold(session: _Session) -> Iterator[str]:
-    """What these models and this driver never tell, in a sentence each."""
+    """What these models and this driver never report, in a sentence each."""
     untold: dict[tuple[str, str], int] = {}
     for gpu in session.gpus:
         if gpu.untold:

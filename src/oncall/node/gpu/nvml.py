@@ -9,7 +9,7 @@ Handle: TypeAlias = Any  # of a GPU, or of a set of events
 
 
 class Status(IntEnum):
-    """The return values of NVML (nvml.h) that are told apart here."""
+    """The return values of NVML (nvml.h) that are distinguished here."""
 
     UNINITIALIZED = 1
     INVALID_ARGUMENT = 2

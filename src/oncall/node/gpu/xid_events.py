@@ -1,4 +1,4 @@
-"""Xids as NVML's event set tells them, each as it comes: a thread of its own waits for them.
+"""Xids as NVML's event set reports them, each as it comes: a thread of its own waits for them.
 
 Where several come between two looks, the driver may tell only the last one; so nobody polls.
 """

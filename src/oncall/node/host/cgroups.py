@@ -28,7 +28,7 @@ _V2: tuple[str, ...] = ("unified", ".")
 @dataclass(frozen=True)
 class CpuLimit:
     """`quota` in CPUs, None for none; time stopped since the groups were made, ns, added up over
-    CPUs, None where no group tells it."""
+    CPUs, None where no group reports it."""
 
     quota: float | None
     throttled_ns: int | None

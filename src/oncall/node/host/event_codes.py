@@ -1,4 +1,4 @@
-"""Lines of the kernel log that tell of a fault, and their codes. What a code means is in
+"""Lines of the kernel log that report a fault, and their codes. What a code means is in
 `analysis.event_meanings`.
 
 Each pattern was written after lines as kernels and drivers print them: NVIDIA's driver and
@@ -25,7 +25,7 @@ _DRIVER = re.compile(rf"^[\w-]+ {_PCI}")  # as a driver begins what it says of a
 
 @dataclass(frozen=True)
 class KnownLine:
-    """What a line says: its code, and the device, interface or process it is about, if told."""
+    """What a line says: its code, and the device, interface or process it is about, if stated."""
 
     code: str
     device: str | None

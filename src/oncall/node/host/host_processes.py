@@ -1,6 +1,6 @@
 """Source `host_processes`: what the kernel gives the training processes of this node.
 
-Which processes these are, their rings tell. What may not be read of one (another user's
+Their rings state which processes these are. What may not be read of one (another user's
 /proc/PID/io) is NULL; a process that dies meanwhile, or that /proc hides, has no row.
 """
 
@@ -90,7 +90,7 @@ class Machine:
 
 
 def reading(folder: Path, groups: ControlGroups, machine: Machine) -> dict[str, Any] | None:
-    """What /proc/PID tells by column; None if the process is not there."""
+    """What /proc/PID contains, by column; None if the process is not there."""
     stat = (read_text(folder / "stat") or "").rpartition(")")[2].split()
     if len(stat) <= _SYSTEM_TICKS:
         return None
@@ -128,7 +128,7 @@ def _hidden(root: Path, ranks: list[LivingRank]) -> tuple[str, ...]:
         return ()
     numbers = ", ".join(str(rank.rank) for rank in ranks[:8])
     return (
-        f"not to be seen under {root / 'proc'}: processes of {len(ranks)} living ranks "
+        f"not visible in {root / 'proc'}: processes of {len(ranks)} running ranks "
         f"({numbers}{', ...' if len(ranks) > 8 else ''}), by hidepid or another PID namespace",
     )
 

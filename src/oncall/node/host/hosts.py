@@ -32,7 +32,7 @@ _MOST_CLOCKS = 16  # CPUs whose clock is read, evenly spread: a file each
 
 @dataclass(frozen=True)
 class _Totals:
-    """What only differences tell: CPU time in ticks, and time under pressure in ns."""
+    """What only differences show: CPU time in ticks, and time under pressure in ns."""
 
     at_ns: int
     busy: int
@@ -56,7 +56,7 @@ class HostSource:
         times, cpus = self._cpu_times()
         if not times:
             self._before = None
-            return Collected(problems=(f"{self._proc / 'stat'}: holds no CPU times",))
+            return Collected(problems=(f"{self._proc / 'stat'}: no CPU times found",))
         pressure_ns = self._pressures()
         idle = sum(times[place] for place in _IDLE)
         totals = _Totals(now.monotonic_ns, sum(times) - idle, sum(times), pressure_ns)
@@ -92,7 +92,7 @@ class HostSource:
         return times if len(times) == _TIMES else [], cpus
 
     def _pressures(self) -> dict[str, int]:
-        """Time in which some task waited, since boot, ns; without those not told."""
+        """Time in which some task waited, since boot, ns; without those not reported."""
         totals = {}
         for what in _PRESSURES:
             for line in (read_text(self._proc / "pressure" / what) or "").splitlines():
@@ -159,10 +159,10 @@ def _memory(kibibytes: dict[str, int]) -> dict[str, Any]:
 def _unseen(
     pressure_ns: dict[str, int], clocks: dict[str, Any], errors: dict[str, Any]
 ) -> tuple[str, ...]:
-    """What this kernel does not tell, each in a sentence."""
+    """What this kernel does not report, each in a sentence."""
     notes = []
     if not pressure_ns:
-        notes.append("no pressure (PSI): a kernel without it, or started with psi=0")
+        notes.append("no pressure (PSI): the kernel lacks it or was booted with psi=0")
     if clocks["cpu_mhz"] is None:
         notes.append("no CPU clocks: no cpufreq driver, as in many virtual machines")
     if None in errors.values():

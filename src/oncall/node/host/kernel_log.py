@@ -113,7 +113,7 @@ class KernelLogSource:
                 return
             except OSError as error:
                 if error.errno == errno.EPIPE:
-                    continue  # overwritten before it was read: the next number tells how many
+                    continue  # overwritten before it was read: the next number gives the count
                 self.close()
                 return
             if not told:
@@ -163,7 +163,7 @@ def _printable(text: str) -> str:
 
 
 def _boot(root: Path) -> bytes:
-    """Which boot this is; empty where it is not told."""
+    """Which boot this is; empty where it is unknown."""
     return (read_text(root / "proc" / "sys" / "kernel" / "random" / "boot_id") or "").encode()
 
 

@@ -28,7 +28,7 @@ class PciPlace:
 
 
 def pci_place(root: Path, address: str) -> PciPlace:
-    """The place of the device at `address`, as `root`/sys tells it."""
+    """The place of the device at `address`, as `root`/sys states it."""
     device = root / "sys" / "bus" / "pci" / "devices" / address
     try:
         *path, _ = [part for part in device.resolve().parts if _ADDRESS.fullmatch(part)]

@@ -91,7 +91,7 @@ def send(
 
 
 def _receive(client: socket.socket) -> None:
-    """Count a stream to its end, and tell bytes and time from its first byte to its last."""
+    """Count a stream to its end, and report bytes and time from its first byte to its last."""
     if client.recv(len(_MAGIC), socket.MSG_WAITALL) != _MAGIC:
         return
     buffer = bytearray(_PIECE_BYTES)

@@ -27,7 +27,7 @@ from oncall.node.ping.rdma_ping import RdmaPinger
 _TIMEOUT_NS = NS_PER_S
 _FIND_TIMEOUT_S = 0.5
 _FIND_AGAIN_NS = 60 * NS_PER_S
-_BELIEVED_NS = 5 * NS_PER_S  # how long what a probe told is told again
+_BELIEVED_NS = 5 * NS_PER_S  # how long the result of a probe is reused
 _MOST_WAITING = 1024
 
 Way = tuple[str, str]  # a NIC of this node, and the GID of the peer's port
@@ -76,7 +76,7 @@ class EmptyProbes:
         return gid is not None and (nic, gid) in self._under_way
 
     def told(self, nic: str, gid: str | None) -> str | None:
-        """What the last probe told, `answered` or `lost`; None: none was sent lately."""
+        """The result of the last probe, `answered` or `lost`; None: none was sent lately."""
         at_ns, what = self._told.get((nic, gid or ""), (-_BELIEVED_NS, ""))
         return what if time.monotonic_ns() - at_ns < _BELIEVED_NS and what else None
 
@@ -123,8 +123,8 @@ class EmptyProbes:
             self._targets[way] = Target(address, found[1], found[0])
 
     def _probe(self, way: Way) -> None:
-        """Whether an answer comes. Where the way is not known nothing is told: silence of a
-        collector that never answered is no sign of the network."""
+        """Whether an answer comes. Where the path is unknown there is no result: no answer
+        from a collector that never answered is no sign of the network."""
         target, pinger = self._targets.get(way), self._pingers.get(way[0])
         if target is None or pinger is None:
             return

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from oncall.node.ping.ping_packet import Kind, Packet
 
-_MOST_ENDED = 4096  # pings whose late or second answers are told from strangers'
+_MOST_ENDED = 4096  # pings whose late or second answers are distinguished from strangers'
 
 
 class Flight(Protocol):
@@ -66,11 +66,11 @@ class Oddities:
     def sentences(self) -> tuple[str, ...]:
         """Each kind that there was, for a person."""
         counts = (
-            (self.late, "answers to pings came after the time limit: not measured"),
-            (self.duplicate, "answers to pings came twice: the first counts"),
+            (self.late, "ping answers arrived after the timeout: not measured"),
+            (self.duplicate, "duplicate ping answers: only the first counts"),
             (self.foreign, "packets came to the pinger that answer none of its pings"),
-            (self.impossible, "answers to pings told times that cannot be: not measured"),
-            (self.unsent, "pings could not be sent: no way there, or the device has gone"),
+            (self.impossible, "ping answers with impossible times: not measured"),
+            (self.unsent, "pings could not be sent: no route, or the device is gone"),
         )
         refused = (
             f"nothing answers pings on {node}: {count} refused"

@@ -39,8 +39,8 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Packet:
-    """`token` tells one pinger's packets from another's; `received_ns` and `sent_ns` are the
-    target's, and only their difference counts, by `clock`. `nic` is what the target calls the
+    """`token` distinguishes one pinger's packets from another's; `received_ns` and `sent_ns` are
+    the target's, and only their difference counts, by `clock`. `nic` is what the target calls the
     NIC that the ping came in by; "" where it does not know. A FOUND tells GID and queue pair of
     that NIC instead of times; queue pair 0 is none."""
 

@@ -65,12 +65,12 @@ class ProbeOptions(Polled):
     """Options of source `probes`; others ping as it is configured to."""
 
     every_ns: int = field(
-        metadata=option("duration", "how often a ping leaves, however many targets there are")
+        metadata=option("duration", "the interval between pings, over all targets")
     )
     targets: tuple[str, ...] = field(
         default=(),
         metadata=option(
-            "nodes", 'the nodes to ping, "gpu[001-512]" or a list; none: nobody is pinged'
+            "nodes", 'the nodes to ping, "gpu[001-512]" or a list; none: no pings are sent'
         ),
     )
     by: By = field(
@@ -90,26 +90,27 @@ class ProbeOptions(Polled):
         ),
     )
     timeout_ns: int = field(
-        default=NS_PER_S, metadata=option("duration", "a ping not answered within it is lost")
+        default=NS_PER_S,
+        metadata=option("duration", "a ping not answered within this time is lost"),
     )
     respond: bool = field(
         default=False,
         metadata=option(
             "truth",
-            "whether pings of other nodes are answered: but for `secret` in [triggers] all that "
-            "listens",
+            "whether to answer other nodes' pings; besides `secret` in [triggers] the only "
+            "option that opens a port",
         ),
     )
     address: str = field(
-        default="", metadata=option("name", "the address that answers pings; empty: every one")
+        default="", metadata=option("name", "the address that answers pings; empty: all")
     )
     port: int = field(
-        default=DEFAULT_PORT, metadata=option("port", "the UDP port of pings, here and there")
+        default=DEFAULT_PORT, metadata=option("port", "the UDP port of pings, on both sides")
     )
 
 
 class ProbeSource:
-    """Pinger and responder have threads of their own: what they wait for holds up nothing."""
+    """Pinger and responder have threads of their own: their waiting blocks nothing else."""
 
     name = "probes"
 
@@ -134,9 +135,9 @@ class ProbeSource:
             notes.append("pings are not answered: `respond` in [probes] is not set")
         problems = [*self._problem, *(each.problem for each in self._responding if each.problem)]
         if self._responder is not None and self._responder.limited:
-            problems.append("some pings came too fast and were not answered")
+            problems.append("some pings exceeded the rate limit and were not answered")
         if self._prober is None:
-            notes.append("nobody is pinged: `targets` in [probes] names no node")
+            notes.append("no pings are sent: `targets` in [probes] names no node")
             return Collected(
                 problems=tuple(problems), notes=tuple(notes), cpu_ns=self._newly_used_ns()
             )
@@ -152,7 +153,7 @@ class ProbeSource:
         )
 
     def _newly_used_ns(self) -> int:
-        """CPU time of its threads since it was last told."""
+        """CPU time of its threads since it was last reported."""
         used_ns = sum(each.cpu_ns for each in self._responding)
         used_ns += self._prober.cpu_ns if self._prober is not None else 0
         newly_ns, self._told_cpu_ns = used_ns - self._told_cpu_ns, used_ns
@@ -253,7 +254,7 @@ class Prober:
         return [*failed, *self._oddities(), *cannot]
 
     def _oddities(self) -> tuple[str, ...]:
-        """Told as soon as there are any, then once a minute: a count is no news each second."""
+        """Reported as soon as there are any, then once a minute: a count is no news each second."""
         total = Oddities()
         for pinger in self._pingers:
             total.add(pinger.oddities)
@@ -271,8 +272,8 @@ class Prober:
     def _run(self) -> None:
         try:
             self._ping_until_closed()
-        except Exception as error:  # a thread that ends in silence would look like health
-            self._failed = f"nobody is pinged any more: {say_bug(error)}"
+        except Exception as error:  # a thread that ends unnoticed would look healthy
+            self._failed = f"pings are no longer sent: {say_bug(error)}"
         for pinger in self._pingers:
             pinger.close()
         self._woken.close()

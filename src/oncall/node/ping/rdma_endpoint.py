@@ -73,7 +73,7 @@ class RdmaEndpoint:
     def __init__(self, nic: LocalNic, root: Path = Path("/")) -> None:
         """Raises NoRdma."""
         if not nic.port:
-            raise NoRdma(f"no RDMA pings: {nic.nic} is no RDMA NIC")
+            raise NoRdma(f"no RDMA pings: {nic.nic} is not an RDMA NIC")
         v = verbs()
         e = v.enums
         self._v = v
@@ -89,7 +89,7 @@ class RdmaEndpoint:
             self._received = v.cq.CQ(context, _SLOTS, None, self._channel, 0)
             self._sent = v.cq.CQ(context, _SLOTS)
             # The constructor takes the queue pair to "ready to send" with these attributes: a key
-            # set later would leave every datagram dropped in silence.
+            # set later would leave every datagram dropped without an error.
             attributes = v.qp.QPAttr(port_num=nic.port)
             attributes.qkey = _QKEY
             room = v.qp.QPCap(_SLOTS, _SLOTS, 1, 1)

@@ -168,5 +168,5 @@ class Responding:
             while all(number != self._woken.fileno() for number, _ in poll.poll()):
                 self._responder.answer()
                 self.cpu_ns = time.thread_time_ns()
-        except Exception as error:  # a thread that ends in silence would look like lost pings
-            self.problem = f"pings are not answered any more: {say_bug(error)}"
+        except Exception as error:  # a thread that ends unnoticed would look like lost pings
+            self.problem = f"pings are no longer answered: {say_bug(error)}"

@@ -1,4 +1,4 @@
-"""A UDP socket that tells when its packets really left and came: SO_TIMESTAMPING.
+"""A UDP socket with the times at which its packets really left and came: SO_TIMESTAMPING.
 
 See the kernel's Documentation/networking/timestamping.rst. The NIC stamps if somebody has switched
 that on (`hwstamp_ctl`); the kernel stamps in any case; neither needs a privilege.
@@ -126,7 +126,7 @@ class StampedSocket:
             return Received(data, sender, stamp(kernel_ns, nic_ns), interface, here)
 
     def told(self) -> Iterator[Left | Refused]:
-        """What the kernel told of datagrams that were sent, in its order.
+        """What the kernel reported of datagrams that were sent, in its order.
 
         Stacked interfaces (a veth in a bridge) stamp a datagram each: the first is ours."""
         while True:

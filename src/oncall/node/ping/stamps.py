@@ -34,7 +34,7 @@ class Stamps:
         return self.kernel_ns or self.program_ns + self.offset_ns
 
     def with_stamps(self, kernel_ns: int | None, nic_ns: int | None) -> Stamps:
-        """The same packet with stamps that were told later; the first of each kind counts."""
+        """The same packet with stamps that were reported later; the first of each kind counts."""
         return replace(self, kernel_ns=self.kernel_ns or kernel_ns, nic_ns=self.nic_ns or nic_ns)
 
 

@@ -88,7 +88,7 @@ def messages(told: bytes) -> Iterator[Message]:
     start = 0
     while start < len(told):
         if len(told) - start < _MESSAGE.size:
-            raise _damaged(f"{len(told) - start} bytes are no message")
+            raise _damaged(f"{len(told) - start} bytes are not a message")
         size, kind, flags, sequence, _ = _MESSAGE.unpack_from(told, start)
         if not _MESSAGE.size <= size <= len(told) - start:
             raise _damaged(f"a message of {size} bytes in {len(told) - start}")

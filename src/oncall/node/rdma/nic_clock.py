@@ -32,5 +32,5 @@ class NicClock:
     def offset_ns(self) -> int:
         """What to add to the NIC's time. Raises ValueError before the first answer."""
         if self._offset_ns is None:
-            raise ValueError("the NIC has not told its time yet")
+            raise ValueError("the NIC has not reported its time yet")
         return self._offset_ns

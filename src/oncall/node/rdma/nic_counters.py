@@ -1,11 +1,11 @@
 """What the counters of NICs mean: drivers' names to columns of `nics` and `nic_priorities`. Pure.
 
-A counter is named by where it stands: `counters/` and `hw_counters/` are of the RDMA port (sysfs;
+A counter is named by its folder: `counters/` and `hw_counters/` are of the RDMA port (sysfs;
 Documentation/ABI/stable/sysfs-class-infiniband), `ethtool/` are the statistics of its network
 interface (mlx5: Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst),
 `net/` are those that every interface has, `pci/` are of its PCI device.
 
-All are cumulative since a start that nobody knows, and are told as they stand, in our units: who
+All are cumulative since a start that nobody knows, and are reported as they are, in our units: who
 takes their differences has to expect a wrap, where the device counts in 32 bits, and a reset.
 """
 
@@ -134,7 +134,7 @@ PORT: Mapping[str, Meaning] = {
     "link_errors": (
         Sum(("ethtool/rx_crc_errors_phy", "ethtool/rx_symbol_err_phy")),
         Sum(("ethtool/rx_fcs_err_frames",)),
-        # InfiniBand tells of a damaged packet by port_rcv_errors only.
+        # InfiniBand reports a damaged packet by port_rcv_errors only.
         Sum(
             (
                 "counters/symbol_error",
@@ -219,13 +219,14 @@ def port_counters(values: Values) -> dict[str, int | None]:
 
 
 def pcie_waiting(values: Values) -> float | None:
-    """The share of the last second in which the NIC waited for PCIe; None where it is not told."""
+    """The share of the last second in which the NIC waited for PCIe; None where it is not
+    reported."""
     told = [percent for name in _PCIE_WAITING if (percent := values.get(name)) is not None]
     return max(told) / 100 if told and min(told) >= 0 and max(told) <= 100 else None
 
 
 def priority_counters(values: Values) -> dict[int, dict[str, int | None]]:
-    """The counters of each priority that the device tells anything of, by their columns in
+    """The counters of each priority that the device reports anything of, by their columns in
     `nic_priorities`."""
     told = {
         priority: {column: _read(meaning, values) for column, meaning in table.items()}

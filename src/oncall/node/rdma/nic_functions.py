@@ -16,8 +16,8 @@ AskQueuePairs = Callable[[], Sequence[QueuePair]]
 
 
 class NicFunctions:
-    """Functions are told by number (vhca). As long as one alone is seen, it is the device that was
-    asked; else the one on which the kernel lists most of its queue pairs."""
+    """Functions are reported by number (vhca). As long as one alone is seen, it is the device that
+    was asked; else the one on which the kernel lists most of its queue pairs."""
 
     def __init__(self, nic: str, ask: AskQueuePairs) -> None:
         self._nic = nic
@@ -31,7 +31,7 @@ class NicFunctions:
         if not unknown:
             return ()
         listed = ", ".join(map(str, unknown))
-        return (f"{self._nic}: which RDMA device its function {listed} is, is not known",)
+        return (f"{self._nic}: the RDMA device of its function {listed} is unknown",)
 
     def names(self, vhca: NDArray[Any], qpn: NDArray[Any]) -> Words:
         """The device of each flow (n,); NULL where it is not known."""

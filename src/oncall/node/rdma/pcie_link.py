@@ -1,4 +1,4 @@
-"""The PCIe link of a device, as sysfs tells it: its generation and width, now and at most."""
+"""The PCIe link of a device, as sysfs states it: its generation and width, now and at most."""
 
 from __future__ import annotations
 

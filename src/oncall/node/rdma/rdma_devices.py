@@ -30,7 +30,7 @@ _MOST_GIDS = 16  # those with addresses come first
 class RdmaDevice:
     """One RDMA device. `statistics_interface` is the interface whose driver counts for it: of a
     bond, which bears the address, it is the first port. None: not known, or there is none.
-    `is_infiniband` tells it from RoCE and iWARP."""
+    `is_infiniband`: it is neither RoCE nor iWARP."""
 
     name: str
     ports: tuple[int, ...]
@@ -60,7 +60,7 @@ def folder(root: Path) -> Path:
 
 
 def read_device(root: Path, name: str) -> RdmaDevice:
-    """What is known of a device; a device that has just gone is one of which nothing is known."""
+    """What is known of a device; a device that has just gone has no values."""
     place = folder(root) / name
     ports = tuple(_ports(place / "ports"))
     pci_bus = _pci_bus(place / "device")

@@ -54,7 +54,7 @@ class QueuePair:
 
 
 class NoRdma(Exception):
-    """The kernel has no RDMA, or none that tells its queue pairs; the text says which."""
+    """The kernel has no RDMA, or does not list its queue pairs; the text says which."""
 
 
 def queue_pairs() -> list[QueuePair]:
@@ -127,10 +127,10 @@ def _ask(sock: socket.socket, sequence: int, command: int, payload: bytes = b"")
             if one.sequence != sequence:
                 continue  # of a question before
             if one.error in (errno.EINVAL, errno.EOPNOTSUPP):
-                raise NoRdma("this kernel tells no queue pairs: Linux 4.17 and newer do")
+                raise NoRdma("this kernel does not list queue pairs: needs Linux 4.17 or newer")
             if one.error:
                 raise OSError(one.error, os.strerror(one.error))
             if one.kind in (DONE, ERROR):
                 return told
             told.append(one)
-    raise BadInput("rdma netlink", "answers without an end")
+    raise BadInput("rdma netlink", "the kernel's answer has no end")

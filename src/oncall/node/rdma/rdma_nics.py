@@ -96,7 +96,7 @@ class RdmaNicSource:
             _batch("devices", (self._device_row(device, now) for device in changed)),
             _batch("host_events", self._departures(before - set(self._devices), now)),
         ]
-        self._problems += [f"{name} was here and is gone" for name in sorted(self._gone)]
+        self._problems += [f"{name} has disappeared" for name in sorted(self._gone)]
         return Collected(
             [batch for batch in batches if batch.rows],
             problems=tuple(dict.fromkeys(self._problems)),
@@ -145,13 +145,13 @@ class RdmaNicSource:
         if names:
             return ()
         where = folder(self._root)
-        why = f"{where} is not there" if names is None else f"{where} is empty"
-        return (f"no RDMA device here: {why}",)
+        why = f"{where} does not exist" if names is None else f"{where} is empty"
+        return (f"no RDMA device found: {why}",)
 
     # ------------------------------------------------------------------ a reading
 
     def _read(self, port: _Port, now: Instant) -> _Reading:
-        """The port's counters as they stand; None for one that is there and cannot be read."""
+        """The port's current counters; None for one that is there and cannot be read."""
         at_ns = now.realtime_ns + self._monotonic_ns() - now.monotonic_ns
         values: dict[str, int | None] = {}
         for name, path in port.counters.items():
@@ -171,7 +171,7 @@ class RdmaNicSource:
         if value is None or value < 0:
             # What it held first: garbage that is another each time must not fill the log.
             first = self._garbage.setdefault(path, text[:40])
-            self._problems.append(f"{path} holds {first!r}, no count")
+            self._problems.append(f"{path} holds {first!r}, not a count")
             return None
         self._garbage.pop(path, None)
         return value
@@ -203,7 +203,7 @@ class RdmaNicSource:
             **port_counters(reading.values),
             "pcie_waiting": pcie_waiting(reading.values),
             "link_up": is_up,
-            # Of a link that is down some drivers tell the slowest rate there is.
+            # Of a link that is down some drivers report the slowest rate there is.
             "rate_bytes_per_s": link_rate(read_text(place / "rate")) if is_up else None,
             **asdict(pcie_link(folder(self._root) / reading.port.device.name / "device")),
         }

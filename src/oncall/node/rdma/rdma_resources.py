@@ -18,7 +18,7 @@ from oncall.node.rings.living_ranks import LivingRank, LivingRanks
 from oncall.node.store.batch import Batch, of_rows
 
 _COLUMNS = ("job", "node", "nic", "qpn", "rank", "peer_qpn", "pid", "state", "observed_ns")
-_CONNECTED = "rc"  # of other types the peer is told with each send, if at all
+_CONNECTED = "rc"  # other types name the peer with each send, if at all
 
 
 class RdmaResourceSource:
@@ -48,7 +48,7 @@ class RdmaResourceSource:
             pairs = frozenset(pair for pair in self._ask() if pair.pid)
         except NoRdma as absent:
             self._pairs = frozenset()
-            return Collected(notes=(f"no queue pairs here: {absent}",))
+            return Collected(notes=(f"no queue pairs: {absent}",))
         except (BadInput, OSError) as error:
             return Collected(problems=(f"queue pairs could not be listed: {error}",))
         self._ranks = {found.pid: found for found in self._living.now(now)} if pairs else {}
@@ -71,7 +71,7 @@ class RdmaResourceSource:
 
     def _row(self, pair: QueuePair) -> tuple[object, ...]:
         rank = self._ranks.get(pair.pid or 0)
-        # As long as it has no peer, the kernel tells 0.
+        # As long as it has no peer, the kernel reports 0.
         peer = pair.peer_number or None if pair.type == _CONNECTED else None
         return (
             rank.job if rank else None,

@@ -17,11 +17,11 @@ Array: TypeAlias = np.ndarray[Any, Any]
 MEMBER = np.dtype(
     [
         ("identity", "u8"),  # its commHash; 0: not known
-        ("state", "u4"),  # where its life stands (CommunicatorState)
+        ("state", "u4"),  # its state (CommunicatorState)
         ("closed_ns", "i8"),  # when its life ended (CLOCK_MONOTONIC); 0: not known, or not
         ("is_alone", "?"),  # it has one rank only
-        ("ends_told", "?"),  # a profiler tells when operations on it end
-        ("steps_told", "?"),  # its transfers are told, and so send and receive steps
+        ("ends_told", "?"),  # a profiler records the end of its operations
+        ("steps_told", "?"),  # its transfers are recorded, and so send and receive steps
     ]
 )
 _MOST_KEPT = 4096  # a process that makes and destroys communicators without end
@@ -46,7 +46,7 @@ class Communicators:
         return self._boards
 
     def see(self, slots: Array, boards: Array, *, ends_told: bool) -> None:
-        """Take in the boards in use, read after the records that are to be told apart.
+        """Take in the boards in use, read after the records that are to be distinguished.
 
         `ends_told`: the profiler is asked for the events that tell an operation's end.
         """
@@ -75,7 +75,7 @@ class Communicators:
         return numbers
 
     def saw_steps(self, numbers: Array) -> None:
-        """Note that transfers of these communicators are told."""
+        """Note that transfers of these communicators are recorded."""
         self._with_steps.update(np.unique(numbers).tolist())
 
     def members(self, numbers: Array) -> Array:
@@ -86,7 +86,7 @@ class Communicators:
             known[name][:-1] = boards[name]
         is_alone = known["is_alone"]
         is_alone[:-1] = boards["size"] == 1
-        # Only NCCL's profiler tells the hash, and of a single rank it tells nothing.
+        # Only NCCL's profiler reports the hash, and for a single rank it reports nothing.
         if self._ends_told:
             known["ends_told"][:-1] = (boards["identity_is_hash"] != 0) & ~is_alone[:-1]
         have = np.append(boards["number"].astype(np.int64), 0)

@@ -1,4 +1,4 @@
-"""A job's configuration: as its launcher told it ("tp=2 pp=2 dp=2 micro_batches=8"), or as the
+"""A job's configuration: as its launcher stated it ("tp=2 pp=2 dp=2 micro_batches=8"), or as the
 arguments of the training process say. Its environment, where secrets lie, is not read."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def job_row(
     framework: str,
     arguments: Sequence[str] = (),
 ) -> Batch:
-    """One row of `jobs`. What the launcher told goes before the arguments of the process."""
+    """One row of `jobs`. What the launcher stated goes before the arguments of the process."""
     started = from_arguments(arguments, "command line")
     told: dict[str, int | bool | str | None] = {"framework": framework or None}
     if started is not None:

@@ -16,7 +16,7 @@ from oncall.node.rings.ring import RingReader
 @dataclass(frozen=True)
 class LivingRank:
     """A training process: its rank in its job, and its number as this process sees it. `gpu` is
-    its index on the node, NULL as long as the process has not told it."""
+    its index on the node, NULL as long as the process has not recorded it."""
 
     job: str
     rank: int

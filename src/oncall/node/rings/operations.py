@@ -57,8 +57,8 @@ OPERATION = np.dtype(
         ("channels", "i4"),
         ("sends", "i8"),
         ("recvs", "i8"),
-        ("gpu_ns", "i8"),  # of its kernels, by the GPU's clock; 0: not told
-        ("wire_ns", "i8"),  # of its sends, from posting to completion, added up; 0: not told
+        ("gpu_ns", "i8"),  # of its kernels, by the GPU's clock; 0: not recorded
+        ("wire_ns", "i8"),  # of its sends, from posting to completion, added up; 0: not recorded
     ]
 )
 
@@ -110,7 +110,7 @@ class Tracker:
 
     @property
     def in_flight(self) -> Array:
-        """A copy of all operations entered and not over, as far as the records tell."""
+        """A copy of all operations entered and not over, as far as the records show."""
         return self._table.copy()
 
     @property
@@ -122,7 +122,7 @@ class Tracker:
         """Take in a batch of records (n,), oldest first.
 
         `communicators` (n,) gives the communicator of each, `ends_told` (n,) whether a profiler
-        tells when operations on it end.
+        records the end of its operations.
         """
         order = np.argsort(records["kind"], kind="stable")
         records, communicators = records.take(order), communicators.take(order)
@@ -220,7 +220,7 @@ class Tracker:
         found = records.compress(known).view(ENQUEUED)
         self._table["enqueued_ns"][at] = found["time_ns"]
         self._table["result"][at] = found["result"]
-        # Of what is only captured, or what no profiler follows, no end will ever be told.
+        # Of what is only captured, or what no profiler follows, no end will ever be recorded.
         untold = ~ends_told[known] | self._table["captured"][at]
         self._table["over"][at[untold]] = True
 

@@ -21,7 +21,7 @@ class PairNumbers:
     """Counts Sends and Recvs by communicator, peer and direction."""
 
     def __init__(self, remembered: Mapping[str, int] | None = None) -> None:
-        """`remembered`: what an earlier collector's `bookmarks` told."""
+        """`remembered`: the content of an earlier collector's `bookmarks`."""
         self._last: dict[int, int] = {}  # communicator -> last sequence number seen
         self._lost: set[int] = set()  # communicators of which one went unseen
         self._counts: dict[tuple[int, int, int], int] = {}  # communicator, peer, operation

@@ -1,4 +1,4 @@
-"""One training process as its ring tells it: what it did since last time, and how it stands."""
+"""One training process as its ring records it: what it did since last time, and its state."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Process:
         self.reader = reader
         self.position = reader.tail  # records drained, by us or before us
         self.gone_since: Instant | None = None  # when it was first seen dead or closed
-        self.end_told = False  # `standing` has told how it ended
+        self.end_told = False  # `standing` has reported how it ended
         # What an earlier collector had drained and did not live to commit: all of it, if it left
         # no bookmark of this ring.
         self._cut_off = self.position - (drained or 0)
@@ -124,7 +124,7 @@ class Process:
         return [batch for batch in batches if batch.rows]
 
     def present(self, now: Instant) -> list[Batch]:
-        """The same for who watches, at no cost and with nothing taken as told: ranks,
+        """The same for a watcher, at no cost and without marking anything as reported: ranks,
         communicators and operations in flight."""
         scale = self._scale(now)
         if scale is None:
@@ -273,10 +273,10 @@ class Process:
 
     def _reconcile(self, scale: Scale, observed_ns: int) -> list[Batch]:
         """Make the table of operations in flight agree with the boards; returns rows of what is
-        in it no more, though no record told its end.
+        in it no more, though no record states its end.
 
         Counters decide only after a loss: they and the records are not read in one moment, and
-        without a loss the records tell it better.
+        without a loss the records are more precise.
         """
         table = self._tracker.in_flight
         states = self._communicators.members(table["communicator"])["state"]
@@ -377,7 +377,7 @@ def add_steps(in_flight: Array, boards: Array) -> None:
 
 
 def _from_board(board: Any, last: Any, point_to_point: bool) -> Array:
-    """An operation as its communicator's board tells it (one row of OPERATION)."""
+    """An operation as its communicator's board shows it (one row of OPERATION)."""
     row = np.zeros(1, OPERATION)
     row["communicator"] = board["number"]
     row["sequence"] = last["entered"]

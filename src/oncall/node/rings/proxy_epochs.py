@@ -26,7 +26,7 @@ def spread_transfers(
     begun_ns: Ints, ended_ns: Ints, bytes_: Ints, wire_ns: Ints, flow: NDArray[Any] | None = None
 ) -> Epochs:
     """The epochs of transfers (n,), each of its flow, its own place by default. `wire_ns`: the
-    time of its steps from posting to completion, summed; 0 where steps are not told."""
+    time of its steps from posting to completion, summed; 0 where steps are not recorded."""
     first, last = begun_ns // EPOCH_NS, np.maximum(ended_ns - 1, begun_ns) // EPOCH_NS
     between = last - first + 1
     span_ns = np.maximum(ended_ns - begun_ns, 1)

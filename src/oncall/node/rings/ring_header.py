@@ -159,7 +159,7 @@ def check_places(place: str, end: int, parts: Sequence[Part], file_bytes: int) -
             )
     ring = parts[-1]
     if ring.slots & (ring.slots - 1):
-        raise BadInput(place, f"damaged: {ring.slots} {ring.name} is no power of two")
+        raise BadInput(place, f"damaged: {ring.slots} {ring.name} is not a power of two")
 
 
 def check_rank(place: str, rank: int | None, world_size: int | None) -> None:
@@ -170,6 +170,6 @@ def check_rank(place: str, rank: int | None, world_size: int | None) -> None:
     if rank is not None and rank >= ranks:
         raise BadInput(
             place,
-            f"forged or damaged, or RANK and WORLD_SIZE are of different launchers: "
+            f"forged or damaged, or RANK and WORLD_SIZE come from different launchers: "
             f"rank {rank} of a world of {ranks}",
         )

@@ -17,7 +17,7 @@ LAYOUT_VERSION = 1
 
 
 class RecordKind(IntEnum):
-    """What a record tells."""
+    """What a record contains."""
 
     ENTERED = 1
     ENQUEUED = 2
@@ -47,7 +47,7 @@ class Operation(IntEnum):
 
 
 class CommunicatorState(IntEnum):
-    """Where a communicator's life stands."""
+    """The state of a communicator."""
 
     UNUSED = 0
     INITIALISING = 1

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from oncall.core.units import format_bytes
 
-RING_BYTES = 5_246_976  # hooks/ring_file.c with its usual 65,536 records; reserved when it is made
+RING_BYTES = (
+    5_246_976  # hooks/ring_file.c with its default of 65,536 records; reserved when it is made
+)
 
 
 def why_no_ring(folder: Path) -> str | None:

@@ -188,8 +188,8 @@ def strangers(living: Sequence[RingReader]) -> Iterator[str]:
             for ring in rings:
                 if usual != [ring.owner]:
                     yield (
-                        f"{ring.path}: of user {ring.owner}, says it is rank {rank} of job {job}, "
-                        "as a ring of another user does: one of them is forged"
+                        f"{ring.path}: of user {ring.owner}, claims to be rank {rank} of job "
+                        f"{job}, as another user's ring does: one of them is forged"
                     )
 
 

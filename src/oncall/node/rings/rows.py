@@ -1,6 +1,6 @@
-"""Evidence rows of operations and transfers, from what the ring tells. Pure.
+"""Evidence rows of operations and transfers, from what the ring records. Pure.
 
-Instants in a ring are CLOCK_MONOTONIC; rows tell Unix time. All instants of a row are converted
+Instants in a ring are CLOCK_MONOTONIC; rows hold Unix time. All instants of a row are converted
 with one offset, taken when the row is made, so that a step of the clock bends no duration.
 """
 
@@ -43,7 +43,7 @@ class Scale:
 @dataclass(frozen=True)
 class Operations:
     """Operations (OPERATION) and the communicator of each (MEMBER), of one process or several:
-    then job and rank are told of each. Unix time = CLOCK_MONOTONIC + `offset_ns`."""
+    then job and rank are given for each. Unix time = CLOCK_MONOTONIC + `offset_ns`."""
 
     table: Array
     members: Array
@@ -78,7 +78,7 @@ def together(parts: Sequence[Operations]) -> Operations:
 
 
 def finished_rows(operations: Operations) -> Batch:
-    """Rows of operations that are over. `done` is NULL where no profiler told their end."""
+    """Rows of operations that are over. `done` is NULL where no profiler recorded their end."""
     table, members = operations.table, operations.members
     ended = table["ended_ns"] != 0
     # A rank alone waits for nobody, and what is only captured does not run now.
@@ -103,7 +103,7 @@ def open_rows(operations: Operations, observed_ns: int | Array) -> Batch:
     """Rows of operations entered and not over, as they stand at `observed_ns` (Unix time, one for
     all or (n,))."""
     table, members = operations.table, operations.members
-    # Of communicators whose transfers are told, no step means none; of others, not known.
+    # For communicators whose transfers are recorded, no step means none; for others, not known.
     steps_unknown = ~members["steps_told"]
     columns = _common(operations) | {
         "done": np.ma.MaskedArray(np.zeros(len(table), bool), mask=~members["ends_told"]),
@@ -149,8 +149,8 @@ def _rates(operations: Array, steps_told: Array) -> dict[str, ColumnData]:
     """Send and receive primitives, and how many a second (CCL-D 4.1); NULL where not known.
 
     A rank that comes early waits inside the operation, so steps over its whole span would make
-    it look slow: where the sends' time on the wire is told, the rate is that of the wire, and how
-    fast data comes in is the sender's rate.
+    it look slow: where the sends' time on the wire is recorded, the rate is that of the wire, and
+    how fast data comes in is the sender's rate.
     """
     began = np.where(operations["started_ns"], operations["started_ns"], operations["entered_ns"])
     span_ns = operations["ended_ns"] - began

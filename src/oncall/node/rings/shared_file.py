@@ -4,7 +4,7 @@ that a ring (hooks/oncall_ring.h) and a verbs file (hooks/oncall_verbs.h) have i
 The file is read with `pread` and its `tail` moved with `pwrite`, never through a mapping: whoever
 owns the file may cut it short at any moment, which is an error then and not a SIGBUS. The kernel
 writes eight aligned bytes in one store on x86-64 and aarch64; should a producer see half of it, the
-stamps tell the reader which records were overwritten.
+stamps show the reader which records were overwritten.
 
 Every copy is made in an order that needs no lock: a record's stamp is seen before the record is
 copied, a board's version is seen unchanged before and after. System calls lie between these

@@ -38,7 +38,7 @@ class Recorded(Protocol):
 
     @property
     def end_told(self) -> bool:
-        """Whether all that there is to tell of its end was told."""
+        """Whether all there is to report of its end was reported."""
 
 
 P = TypeVar("P", bound=Recorded)
@@ -92,7 +92,7 @@ class SharedFiles(Generic[P]):
         try:
             paths = self._names()
         except OSError as error:
-            self.folder_problem = f"{self._folder}: {error.strerror}; new files go unseen"
+            self.folder_problem = f"{self._folder}: {error.strerror}; new files are not found"
             paths = []
         self._refused = {path: why for path, why in self._refused.items() if path in paths}
         owners = Counter(process.reader.owner for process in self._processes.values())
@@ -117,7 +117,7 @@ class SharedFiles(Generic[P]):
             ours = (entry.name for entry in entries if entry.name.endswith(self._suffix))
             names = sorted(islice(ours, _MOST_NAMES + 1))
         if len(names) > _MOST_NAMES:
-            self.folder_problem = f"{self._folder}: over {_MOST_NAMES:,} files; some go unseen"
+            self.folder_problem = f"{self._folder}: over {_MOST_NAMES:,} files; some are not read"
         return [self._folder / name for name in names]
 
     def _no_room(self, path: Path, owners: Counter[int]) -> str | None:
@@ -149,7 +149,7 @@ class SharedFiles(Generic[P]):
         return path not in self._refused or self._refused[path][0] != _inode(path)
 
     def _check_life(self, path: Path, process: P, now: Instant) -> None:
-        """Note when a process is first seen gone; once that is told, and after the grace, its
+        """Note when a process is first seen gone; once that is reported, and after the grace, its
         file goes too."""
         reader = process.reader
         if process.gone_since is None:

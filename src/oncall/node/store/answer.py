@@ -76,7 +76,7 @@ def answer(con: duckdb.DuckDBPyConnection, request: Request) -> Iterator[Part | 
         yield End({"jobs": jobs_seen(con)})
         return
     if request.ask not in ("digest", "detail"):
-        raise WireError(f"evidence does not answer `{request.ask}`", "request")
+        raise WireError(f"evidence cannot answer `{request.ask}`", "request")
     unknown = [name for name in request.tables if name not in BY_NAME]
     if unknown:
         raise WireError(f"there is no table `{unknown[0]}`", "request")
@@ -136,7 +136,7 @@ def select_operations(con: duckdb.DuckDBPyConnection, request: Request) -> None:
         )
     else:
         measure_own_time(con, "temp.digest_job", "digest_measured")
-    # What ended before the window tells where a rank stands, if it is the last it did.
+    # What ended before the window gives a rank's position, if it is the last it did.
     con.execute(
         f"""
         CREATE OR REPLACE TEMP VIEW digest_asked AS

@@ -1,4 +1,4 @@
-"""The sealed shards of a node, told by their names alone.
+"""The sealed shards of a node, known by their names alone.
 
 A shard is `<node>.<start_ns>-<end_ns>.duckdb`: everything the collector wrote from one instant to
 another, Unix time on the node's clock. Only such names are ever opened: the live store beside them
@@ -45,7 +45,7 @@ def is_node_name(name: str) -> bool:
 def shard_name(node: str, start_ns: int, end_ns: int) -> str:
     """The file name of a shard. Raises ValueError for a node name that no file can bear."""
     if not is_node_name(node):
-        raise ValueError(f"`{node}` is no host name")
+        raise ValueError(f"`{node}` is not a host name")
     return f"{node}.{start_ns}-{end_ns}.duckdb"
 
 

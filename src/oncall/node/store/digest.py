@@ -2,7 +2,7 @@
 
 The rows stay what they are, so every relation and rulebook reads them as it reads all of them:
 
-- all that is in flight, and the last 16 of each rank on each communicator: where everybody stands;
+- all that is in flight, and the last 16 of each rank on each communicator: every rank's position;
 - in each minute, each rank's longest operation of a kind, and the one before which it was itself
   busy for longest: the one that waited and the one that was waited for keep the same round;
 - of the rest one in 2^k by number, k as small as `budget_rows` allows, by communicator: the same
@@ -113,7 +113,7 @@ def thin_transfers(
 ) -> None:
     """Make the temporary table `target` of about `budget_rows` rows of `source`, which has the
     columns of transfers: those in flight, those of a rank's last rounds on a communicator (a part
-    of an operation may be over while another stands still), and of the rest one round in 2^k."""
+    of an operation may be over while another hangs), and of the rest one round in 2^k."""
     rows = con.execute(
         f"""
         SELECT job, comm, kind, (sum(weight) / max(a_round))::BIGINT, max(a_round), max(step) FROM (
@@ -279,7 +279,7 @@ def prepare(con: duckdb.DuckDBPyConnection) -> None:
     `digest_transfers`: to be called when a shard is sealed, with the shard current.
 
     A rank's last operation on each communicator is carried over from the shard before, so that
-    each shard alone tells where everybody stands, however long ago that was. So is its own time:
+    each shard alone holds every rank's position, however old. So is its own time:
     a communicator may be used once in many shards.
     """
     with _shard_before(con) as before:

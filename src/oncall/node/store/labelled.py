@@ -54,7 +54,7 @@ class LabelledTasks:
 def _label(con: duckdb.DuckDBPyConnection, job: str | None, path: Path) -> Part | None:
     """Label the newest operations of the job, in a database in memory of which nothing stays."""
     if job is None or con.execute("SELECT 1 FROM stage_tasks LIMIT 1").fetchall():
-        return None  # the recorder told its tasks
+        return None  # the recorder reported its tasks
 
     ((base, schema),) = con.execute("SELECT current_database(), current_schema()").fetchall()
     con.execute(f"ATTACH ':memory:' AS {_DATABASE}; USE {_DATABASE}")

@@ -3,7 +3,7 @@
 Of each device the first and the newest reading are kept, one in each stretch of time, and where
 something happens: both readings around the highest rate of a minute, around a change of state and
 around a counter that was set back, and each minute's extremes. Counters are cumulative, so what
-happened between two kept readings is told exactly however many there were between.
+happened between two kept readings is known exactly however many there were between.
 
 Stretches are 250 ms times a power of two on a fixed grid: what is kept coarsely is also kept
 finely, whoever thins first.
@@ -39,7 +39,7 @@ class Readings:
     highest: tuple[str, ...] = ()
     lowest: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
-    # Counters of devices that may do nothing at all: then their first and newest reading tell it.
+    # Counters of devices that may do nothing at all: then their first and newest reading show it.
     idle_unless: tuple[str, ...] = ()
 
 

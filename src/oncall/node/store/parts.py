@@ -47,9 +47,10 @@ def load_parts(con: duckdb.DuckDBPyConnection, parts: Iterable[ReceivedPart]) ->
 
     Only columns of the schema are taken, each cast to its type; what lacks is NULL. A part that
     cannot be read, of whatever reason, is left out and returned; the others are in. So are all
-    parts of a sender that sends more rows than a node has: half of them would look like silence.
+    parts of a sender that sends more rows than a node has: half of them would look like missing
+    data.
     """
-    # What a newer node tells beyond our schema is of no use here.
+    # What a newer node sends beyond our schema is of no use here.
     known = [part for part in parts if part.table in BY_NAME and part.rows]
     bad = _too_many(known)
     left_out = {id(one.part) for one in bad}
@@ -72,7 +73,7 @@ def _too_many(parts: Sequence[ReceivedPart]) -> list[BadPart]:
     problems: dict[str, str] = {}
     for sender, count in sorted(rows.items(), key=lambda item: -item[1]):
         if count > MOST_ROWS:
-            problems[sender] = f"{count:,} rows, more than the {MOST_ROWS:,} that a node sends"
+            problems[sender] = f"{count:,} rows, more than the {MOST_ROWS:,} that a node may send"
         elif together > (most := room.most_rows()):
             problems[sender] = f"no room for its {count:,} rows: {most:,} of all nodes fit here"
         else:
@@ -108,7 +109,7 @@ def _insert(con: duckdb.DuckDBPyConnection, table: str, parts: Sequence[Received
         [files],
     ).fetchall()
     if rows != told:
-        raise ValueError(f"{rows} rows of {table} where {told} were told")
+        raise ValueError(f"{rows} rows of {table}, {told} were announced")
     read = "read_parquet(?, union_by_name = true, hive_partitioning = false)"
     described = con.execute(f"DESCRIBE SELECT * FROM {read}", [files]).fetchall()
     present = {name for name, *_ in described}

@@ -75,11 +75,11 @@ def _target(told: Any) -> ProbeTarget:
         for name in (node, nic)
     )
     if not whole or not named:
-        raise WireError("a target of a probe has numbers and names that cannot be", "request")
+        raise WireError("a target of a probe has an invalid number or name", "request")
     try:
         ipaddress.ip_address(address)
     except ValueError:
-        raise WireError("the address of a probe's target is no IP address", "request") from None
+        raise WireError("the address of a probe's target is not an IP address", "request") from None
     return ProbeTarget(here, node, nic, address, udp_port, tcp_port)
 
 

@@ -60,7 +60,7 @@ class Shards:
     """Sealed shards in one connection, with every evidence table as a view over them all.
 
     A table that is in the shards but not in the evidence schema (`digest_ops`, say) is a view
-    too, over those shards that have it; the view `shards` tells which shard has what:
+    too, over those shards that have it; the view `shards` lists what each shard has:
     (alias, path, node, start_ns, end_ns, tables VARCHAR[]).
     """
 
@@ -205,7 +205,7 @@ def _read_each(opened: Shards, read: Callable[[Shards], T], error: duckdb.Error)
             try:
                 found.append(read(one))
             except duckdb.Error as own:
-                gaps.append(ShardGap(shard, "damaged", f"cannot be asked: {reason(own)}"))
+                gaps.append(ShardGap(shard, "damaged", f"cannot be queried: {reason(own)}"))
     if not found:
         raise error
     opened.add_gaps(gaps)
@@ -276,7 +276,7 @@ def _check_version(
     con: duckdb.DuckDBPyConnection, shard: Shard, alias: str, meta: dict[str, str]
 ) -> None:
     if not {"schema_version", "oncall_version"} <= set(meta):
-        raise _LeftOut(ShardGap(shard, "damaged", "a DuckDB file, but no shard of oncall"))
+        raise _LeftOut(ShardGap(shard, "damaged", "a DuckDB file, but not an oncall shard"))
     rows = con.execute(f"SELECT schema_version, oncall_version FROM {alias}.main.meta").fetchall()
     if len(rows) != 1 or not isinstance(rows[0][0], int):
         raise _LeftOut(ShardGap(shard, "damaged", "a shard without its version"))

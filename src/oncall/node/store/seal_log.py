@@ -66,13 +66,13 @@ def record(folder: Path, names: Iterable[str], now: SinceBoot) -> None:
 
 
 def in_sealing_order(folder: Path, shards: Iterable[Shard]) -> list[Shard]:
-    """The shards, first sealed first. What no line tells of comes before the others, by name."""
+    """The shards, first sealed first. What no line names comes before the others, by name."""
     places = {entry.name: place for place, entry in enumerate(_read(folder))}
     return sorted(shards, key=lambda shard: (places.get(shard.path.name, -1), shard))
 
 
 def ages_ns(folder: Path, shards: Sequence[Shard], now: SinceBoot) -> list[int]:
-    """How long ago each shard was sealed, at least; 0 for those that no line tells of."""
+    """How long ago each shard was sealed, at least; 0 for those that no line names."""
     entries = _read(folder)
     lasted_ns: dict[str, int] = {}  # boot -> how long it is known to have lasted, in their order
     for at in (*(entry.at for entry in entries), now):
@@ -90,7 +90,7 @@ def ages_ns(folder: Path, shards: Sequence[Shard], now: SinceBoot) -> list[int]:
 
 
 def record_unknown(folder: Path, shards: Sequence[Shard], now: SinceBoot) -> None:
-    """Note the shards that no line tells of, as of now, and forget those that are gone once there
+    """Note the shards that no line names, as of now, and forget those that are gone once there
     are many. Raises OSError."""
     entries = _read(folder)
     known = {entry.name for entry in entries}

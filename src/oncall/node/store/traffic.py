@@ -2,8 +2,8 @@
 
 Of collectives' traffic one round in 2^k goes, the same rounds on every node (evidence/sampling.py),
 and whatever they are those that are not over and each rank's longest of a minute. Group calls have
-no number that all ranks share, so their newest go. Of windows of requests go those of what stands
-still, and of each queue pair the fullest of a minute; of raw epochs the newest.
+no number that all ranks share, so their newest go. Of windows of requests go those of stalled queue
+pairs, and of each queue pair the fullest of a minute; of raw epochs the newest.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def parse_request(line: bytes) -> Request:
     _check_protocols(told)
     if told.get("ask") not in get_args(Ask):
         known = ", ".join(get_args(Ask))
-        raise WireError(f"cannot be asked {_shown(told.get('ask'))}; known: {known}", "request")
+        raise WireError(f"unknown request {_shown(told.get('ask'))}; known: {known}", "request")
     values: dict[str, Any] = {"ask": told["ask"]}
     for each in fields(Request):
         if each.name in _CHECKS and told.get(each.name) is not None:
@@ -120,7 +120,7 @@ def parse_request(line: bytes) -> Request:
             values[each.name] = _once(each.name, value) if isinstance(value, list) else value
     request = Request(**values)
     if request.ask in ("digest", "detail") and request.job is None:
-        raise WireError(f"a {request.ask} is asked for a job", "request")
+        raise WireError(f"a {request.ask} request must name a job", "request")
     return request
 
 
@@ -273,7 +273,7 @@ class FrameDecoder:
             end, rest = self._read_line(rest)
             if end is not None:
                 if rest:
-                    raise WireError("went on after the end of its answer")
+                    raise WireError("sent data after the end of its answer")
                 return end
         return None
 
@@ -281,7 +281,9 @@ class FrameDecoder:
         """What to say where the stream ended without the end of the answer."""
         if not self.bytes:
             return WireError("ended without an answer", "broken-off")
-        return WireError(f"broke off within its answer, after {self.bytes:,} bytes", "broken-off")
+        return WireError(
+            f"disconnected within its answer, after {self.bytes:,} bytes", "broken-off"
+        )
 
     def close(self) -> None:
         """Let go of a part that never came to its end."""
@@ -324,10 +326,12 @@ class FrameDecoder:
         assert isinstance(rows, int) and isinstance(size, int)
         self._parts += 1
         if size > self._limits.part_bytes or self._parts > self._limits.parts:
-            raise WireError(f"sent {size:,} bytes of {table} as part {self._parts}: too much")
+            raise WireError(f"sent {size:,} bytes of {table} as part {self._parts}: over the limit")
         self._rows += rows
         if self._rows > self._limits.rows:
-            raise WireError(f"sent more than {self._limits.rows:,} rows in one answer: too much")
+            raise WireError(
+                f"sent more than {self._limits.rows:,} rows in one answer: over the limit"
+            )
         self._file, self._left = self._sink.part(table, rows), size
         return None
 

@@ -77,8 +77,8 @@ class Place:
         free_bytes = state.f_bavail * state.f_frsize
         if free_bytes < self.keep_free_bytes:
             raise StoreError(
-                f"{self.folder}: {format_bytes(free_bytes)} free, and "
-                f"{format_bytes(self.keep_free_bytes)} are left to others (keep_free)"
+                f"{self.folder}: {format_bytes(free_bytes)} free, "
+                f"{format_bytes(self.keep_free_bytes)} are kept for others (keep_free)"
             )
 
 
@@ -215,7 +215,7 @@ class PrepareError(Exception):
 
 @dataclass(frozen=True)
 class Recovered:
-    """What became of a live store left behind: sealed, or set aside with why; and the token of
+    """The outcome for a live store left behind: sealed, or set aside with why; and the token of
     the last commit in it."""
 
     shard: Shard | None = None
@@ -252,7 +252,7 @@ def recover(place: Place, now_ns: int, limits: Limits = USUAL_LIMITS) -> Recover
     return Recovered(set_aside=aside, problem=f"{aside[0].name}: {problem}")
 
 
-_LOG_ALONE = "a write-ahead log whose store is gone"
+_LOG_ALONE = "a write-ahead log without its store"
 
 
 class _Damaged(Exception):
@@ -304,7 +304,8 @@ def _set_aside(path: Path, now_ns: int) -> Path:
 
 def _attach(con: duckdb.DuckDBPyConnection, place: Place) -> None:
     try:
-        # Smaller blocks than usual: half the size of a quiet node's shards, and no larger others.
+        # Smaller blocks than DuckDB's default: half the size of a quiet node's shards, and no
+        # larger others.
         con.execute(f"ATTACH '{quoted(place.live)}' AS live (BLOCK_SIZE {_BLOCK_BYTES})")
     except duckdb.Error as error:
         raise _failure(place, error) from error
@@ -329,7 +330,7 @@ def _seal(con: duckdb.DuckDBPyConnection, place: Place, span: Span) -> Shard:
         con.execute("UPDATE meta SET started_ns = ?, sealed_ns = ?", [started_ns, end_ns])
         con.execute("CHECKPOINT live; USE memory; DETACH live")
         if place.live_log.exists():
-            raise StoreError(f"{place.live}: DuckDB could not fold its log into it")
+            raise StoreError(f"{place.live}: DuckDB could not merge its log into it")
         _fsync(place.live)
         with suppress(OSError):  # a shard without its line is kept for longer, that is all
             # Before the rename: a line too many names nothing, and no shard lacks its own.

@@ -1,4 +1,4 @@
-"""Work requests as bytes an epoch: when what was posted went out, as near as a host can tell.
+"""Work requests as bytes an epoch: when what was posted went out, as near as a host can know.
 
 A queue pair works through its requests in order (InfiniBand specification, 10.8.6), so what a
 request carries goes out after the completion of the one before it and before its own; with none

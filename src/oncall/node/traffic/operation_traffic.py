@@ -1,9 +1,10 @@
 """Source `traffic`: operations found in what this node's queue pairs sent, as it comes (Pulse 5.2).
 
-Epochs stay in memory (recent_traffic.py); what the other sources tell of operations, communicators
-and queue pairs is seen as it passes. Every few seconds Algorithm 1 is run over both; what each rank
-sent to each peer in each operation becomes a row of `op_traffic` once its traffic has settled, and
-what is not over is told as it stands. Raw epochs are stored around what is late or stuck only.
+Epochs stay in memory (recent_traffic.py); what the other sources report of operations,
+communicators and queue pairs is seen as it passes. Every few seconds Algorithm 1 is run over both;
+what each rank sent to each peer in each operation becomes a row of `op_traffic` once its traffic
+has settled, and what is not over is reported as it is. Raw epochs are stored around what is late or
+stuck only.
 """
 
 from __future__ import annotations
@@ -106,8 +107,8 @@ class TrafficSource:
 
     def _notes(self) -> tuple[str, ...]:
         if not self._recent.bytes:
-            return ("no source here measures what queue pairs send",)
-        many = "more is sent than can be searched at once: what some operations sent is not told"
+            return ("no source measures what queue pairs send",)
+        many = "too much traffic to search at once: the traffic of some operations is missing"
         return (many,) if self._crowded else ()
 
     def _see_clock(self, now: Instant) -> None:

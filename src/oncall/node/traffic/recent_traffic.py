@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 
 KEEP_NS = 60 * NS_PER_S
-BEFORE_NS, AFTER_NS = 2 * NS_PER_S, NS_PER_S // 2  # of raw epochs, around what a trigger tells
+BEFORE_NS, AFTER_NS = 2 * NS_PER_S, NS_PER_S // 2  # of raw epochs, around what a trigger reports
 REST_NS = 60 * NS_PER_S  # between two triggers
 MOST_RAW = 200_000  # rows for one trigger, the newest
 MEASURED_NS = 10 * NS_PER_S
@@ -67,7 +67,7 @@ class _Piece:
 
 class RecentTraffic:
     """Bounded memory of epochs, for many threads. `forgotten` counts epochs that had to go before
-    their minute was over, `whole_since_ns` tells from when all are there."""
+    their minute was over, all are there from `whole_since_ns` on."""
 
     def __init__(self, most_bytes: int, keep_ns: int = KEEP_NS, whole_since_ns: int = 0) -> None:
         self.forgotten = 0
@@ -78,13 +78,13 @@ class RecentTraffic:
         self._rows = 0
         self._flows: dict[Flow, int] = {}
         self._next = 0
-        self._measured_ns = 0  # when somebody nearer to the wire than proxies told something
+        self._measured_ns = 0  # when a source nearer to the wire than proxies last reported
         self._trigger_ns: int | None = None
         self._wanted: tuple[int, int] | None = None  # from when to when raw epochs are
         self._lock = threading.Lock()
 
     def is_measured(self, now_ns: int) -> bool:
-        """Whether the NIC or posts tell what is sent: then what proxies tell is not needed."""
+        """Whether the NIC or posts report the traffic: then reports of proxies are not needed."""
         return now_ns - self._measured_ns < MEASURED_NS
 
     @property
@@ -200,7 +200,7 @@ class RecentTraffic:
 
     def wanted(self, now_ns: int) -> list[Batch]:
         """What a trigger asked for, once it is there, in batches to be handed over one by one;
-        told once."""
+        reported once."""
         with self._lock:
             if self._wanted is None or now_ns < self._wanted[1]:
                 return []

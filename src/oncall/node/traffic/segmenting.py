@@ -1,9 +1,9 @@
 """Algorithm 1 run over and over on what comes: which operations are over, which are under way.
 
 Each round sees the operations that were not over in the last one, those since, and the epochs since
-the first of them was called. What is over is told once, when its traffic had time to come in; it
-stays a little longer, as what to expect of a group is known from its last operations. What has left
-leaves a floor behind: epochs before it belong to operations that are gone.
+the first of them was called. What is over is reported once, when its traffic had time to come in;
+it stays a little longer, as what to expect of a group is known from its last operations. What has
+left leaves a floor behind: epochs before it belong to operations that are gone.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from oncall.node.traffic.epochs import EPOCH_NS
 from oncall.node.traffic.recent_traffic import KEEP_NS, Flow, RecentTraffic
 
 SETTLE_NS = 5 * NS_PER_S // 2  # until all of a moment's epochs are here: a poll, and its way
-CONTEXT_NS = 4 * NS_PER_S  # that operations stay after they were told
+CONTEXT_NS = 4 * NS_PER_S  # that operations stay after they were reported
 LEARN_NS = 10 * NS_PER_S  # of sending, until a queue pair's communicator is settled
 LATE_NS, LATE_TIMES = NS_PER_S, 5  # open for longer, and so many times its longest: late
 MOST_EPOCHS = 300_000  # of a round; beyond, the oldest operations are not known
 _LIMITS = Limits(memory_bytes=96 * 2**20)
-FROZEN_NS = 3600 * NS_PER_S  # that what stands still is told as it last was
+FROZEN_NS = 3600 * NS_PER_S  # that what is stalled is reported as it last was
 EARLY_NS = 100_000  # a NIC's clock against the host's
 _KEPT = {  # of each table the rows that are one
     "ops": None,
@@ -67,7 +67,7 @@ class Segmenting:
     def begin_anew(self) -> None:
         """Forget everything."""
         self._con.close()
-        self.is_at_rest = True  # no operation is told, found or frozen: only epochs change that
+        self.is_at_rest = True  # no operation is reported, found or frozen: only epochs change that
         self._con = connect(_LIMITS)
         for table in _KEPT:
             self._con.execute(create_table_sql(table, BY_NAME[table].columns))
@@ -168,7 +168,7 @@ class Segmenting:
         return Batch("op_traffic", len(columns["rank"]), columns)
 
     def _forget(self, now_ns: int) -> None:
-        """Let go of what was told a while ago, and of what is too old to be found at all."""
+        """Let go of what was reported a while ago, and of what is too old to be found at all."""
         context_ns, old_ns = now_ns - self._context_ns, now_ns - KEEP_NS
         self._con.execute(_RAISE_FLOORS, [EPOCH_NS, context_ns])
         self._con.execute(_LEAVE, [context_ns])
@@ -218,7 +218,7 @@ _LEARN = """
         FROM flow_ends e JOIN flow_comms c USING (flow)) f
     WHERE p.node = f.node AND p.nic = f.nic AND p.qpn = f.qpn AND p.comm IS NULL AND since_ns <= ?
 """
-# Only where each side has as many of them, as their number tells how volumes are shared.
+# Only where each side has as many of them, as their number says how volumes are shared.
 _TOGETHER = """
     WITH sides AS (
         SELECT *, count(*) OVER lane AS many, first_value(nic) OVER ordered AS other_nic,

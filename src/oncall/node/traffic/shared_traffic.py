@@ -16,13 +16,13 @@ class TrafficOptions(Polled):
     """Options of source `traffic`."""
 
     every_ns: int = field(
-        metadata=option("duration", "how often operations are looked for in what was sent")
+        metadata=option("duration", "how often operations are searched for in the traffic")
     )
     memory_bytes: int = field(
         default=48 * 2**20,
         metadata=option(
             "bytes",
-            "what epochs of the last minute may take, of all queue pairs; the oldest go first",
+            "memory for the last minute's epochs, of all queue pairs; the oldest go first",
         ),
     )
 

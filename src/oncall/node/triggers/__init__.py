@@ -2,5 +2,5 @@
 
 After Vedrfolnir III-C2: a threshold of round trips for each step, a budget of detections spread
 over the time that the step should take, what is left handed to the flow that is waited for, and a
-flow that stands still detected at once. Pure: time is told, and packets are sent by others.
+stalled flow detected at once. Pure: the caller passes the time and sends the packets.
 """

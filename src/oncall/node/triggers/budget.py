@@ -1,6 +1,6 @@
 """How often one step of one flow may be looked at: so many detections, spread over its time.
 
-Queues that stand for milliseconds raise every round trip meanwhile; one look an interval tells as
+Queues that stand for milliseconds raise every round trip meanwhile; one look an interval shows as
 much as all of them (Vedrfolnir III-C2, figure 5). The number is bounded, and so is the cost.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Budget:
-    """Detections of a step that should take `expected_ns`. Time is told, never read.
+    """Detections of a step that should take `expected_ns`. The caller passes the time.
 
     Ordinary ones are at least an interval apart, and `apart_ns`, as long as one takes. One more is
     kept for a standstill and waits for nothing; it is neither spent otherwise nor handed over.
@@ -46,7 +46,7 @@ class Budget:
         return True
 
     def take_for_stall(self, now_ns: float) -> bool:
-        """The same for a flow that stands still: at once, and once."""
+        """The same for a stalled flow: at once, and once."""
         if not self.stall_is_left:
             return False
         self.stall_is_left = False

@@ -1,4 +1,5 @@
-"""The channel between collectors: one UDP socket, on which only who knows the secret is heard.
+"""The channel between collectors: one UDP socket, on which only senders that know the secret are
+accepted.
 
 Whatever comes is bounded three times: so many datagrams a look, none that is malformed, sealed
 with another secret or old, and what is left raises a budget that has a limit (`node`). Nothing is
@@ -30,7 +31,7 @@ LEAST_SECRET_BYTES = 16
 FRESH_NS = 10 * NS_PER_S  # apart: clocks of a cluster are kept together by far less
 MOST_AT_ONCE = 64  # datagrams of one look; of what is beyond, the kernel keeps what fits
 _PER_SECOND, _BURST = 20.0, 40.0  # that leave
-_HIGHEST = 6 << 5  # CS6, as congestion notifications: not held up by what it tells of (III-C2)
+_HIGHEST = 6 << 5  # CS6, as congestion notifications: not held up by what it reports (III-C2)
 
 
 @dataclass
@@ -53,11 +54,11 @@ class Counted:
         }
         told = []
         if self.sent:
-            told.append(f"detections were handed over {self.sent} times")
+            told.append(f"{self.sent} detections were handed over")
         if self.taken:
-            told.append(f"detections of others were taken {self.taken} times")
+            told.append(f"{self.taken} detections were taken over from others")
         if self.elsewhere:
-            told.append(f"{self.elsewhere} notifications were of flows that are not sent from here")
+            told.append(f"{self.elsewhere} notifications were for flows not sent from this node")
         told += [f"{n} notifications refused: {why}" for why, n in refused.items() if n]
         return tuple(told)
 
@@ -94,7 +95,7 @@ class Channel:
         return self._limit.allows(now.monotonic_ns)
 
     def send(self, told: Notification, addresses: Iterable[str]) -> None:
-        """Tell it to whoever is there. A lost one is never repeated."""
+        """Send it to whoever is there. A lost one is never repeated."""
         data = told.encoded(self._secret)
         self.counted.sent += 1
         for address in addresses:
@@ -137,7 +138,7 @@ def read_secret(path: Path) -> bytes:
     if not stat.S_ISREG(mode):
         raise BadInput(str(path), "not a file")
     if mode & 0o077:
-        raise BadInput(str(path), "others than its owner may use it: chmod 600")
+        raise BadInput(str(path), "users other than its owner can read or write it: chmod 600")
     if len(secret) < LEAST_SECRET_BYTES:
         raise BadInput(str(path), f"a secret has at least {LEAST_SECRET_BYTES} bytes")
     return secret

@@ -31,10 +31,12 @@ class HandingOver:
                 secret = read_secret(Path(options.secret))
                 self._channel = Channel(secret, options.address, options.port)
             except BadInput as error:
-                self.problems = (f"nothing is handed over: {error}",)
+                self.problems = (f"detections are not handed over: {error}",)
             except OSError as error:
                 place = f"{options.address or '*'}:{options.port}"
-                self.problems = (f"nothing is handed over at {place}: {error.strerror or error}",)
+                self.problems = (
+                    f"detections are not handed over at {place}: {error.strerror or error}",
+                )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -42,7 +44,9 @@ class HandingOver:
         if self._channel is None:
             return ()
         told = self._channel.counted.sentences()
-        why = "nothing can be handed over: no queue pair tells to whom (oncall hooks env --verbs)"
+        why = (
+            "detections cannot be handed over: queue pairs name no peer (oncall hooks env --verbs)"
+        )
         return (why, *told) if self._knows_nobody else told
 
     def take(self, triggers: NodeTriggers, now: Instant) -> None:

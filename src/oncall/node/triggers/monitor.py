@@ -1,7 +1,7 @@
 """One flow of a collective, watched step by step: events in, captures and handovers out.
 
-Vedrfolnir III-C2, figure 8. No clock, no packets: whoever owns a monitor tells it what happened and
-when, and carries out what it returns.
+Vedrfolnir III-C2, figure 8. No clock, no packets: the owner of a monitor passes it what happened
+and when, and carries out what it returns.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class Monitor:
         self._now: Begun | None = None
         self._budget: Budget | None = None
         self._moved_ns = 0.0
-        self._looked_still_ns = 0.0  # how long it had stood still when that was last captured
+        self._looked_still_ns = 0.0  # how long it had been stalled when that was last captured
         self._awaited: tuple[int, Message] | None = None  # after which step, and what
 
     def begin(self, begun: Begun) -> None:
-        """A step begins; the one before is over, whether or not that was told."""
+        """A step begins; the one before is over, whether or not that was reported."""
         self._now, self._awaited = begun, None
         self._moved_ns, self._looked_still_ns = begun.at_ns, 0.0
         policy = self._policy
@@ -97,11 +97,11 @@ class Monitor:
             self._moved_ns, self._looked_still_ns = at_ns, 0.0
 
     def look(self, at_ns: float) -> Capture | None:
-        """Time has passed: does the flow stand still, or still?"""
+        """Time has passed: is the flow stalled, or still stalled?"""
         if self._now is None or self._budget is None:
             return None
         limit_ns, still_ns = self._now.stall_ns, at_ns - self._moved_ns
-        # A standstill tells something new when it has lasted twice as long: a queue would have
+        # A stall shows something new when it has lasted twice as long: a queue would have
         # drained, a circle of pauses never opens. So few detections last for any.
         if still_ns <= max(limit_ns, 2 * self._looked_still_ns):
             return None
@@ -118,7 +118,7 @@ class Monitor:
 
     def wait(self, message: Message) -> Handover | None:
         """The step goes on only when a message comes, though there is more of it to send: what is
-        left goes to that message's flow. May be told again; what comes meanwhile goes, too."""
+        left goes to that message's flow. May be called again; what comes meanwhile goes, too."""
         left = self._budget.hand_over() if self._budget is not None else 0
         return _handover(message, left)
 
@@ -151,6 +151,6 @@ class Monitor:
 
 def _handover(message: Message, detections: int) -> Handover | None:
     """Costs one of them: so there are never more packets than detections, and what is handed round
-    in a circle of waits comes to an end."""
+    in a cycle of waits comes to an end."""
     left = detections - HANDOVER_COSTS
     return Handover(message, left) if left > 0 else None

@@ -1,9 +1,9 @@
 """All monitors of one node: what is being sent and how long pings take in, captures out, and what
 is left of budgets for those that are waited for.
 
-Pings go from node to node, so a round trip cannot be told flow by flow here: it is held against
-the least ever measured to its target, while anything is being sent. Standstills are told of single
-flows. Pure: time is told.
+Pings go from node to node, so a round trip is not known flow by flow here: it is held against
+the least ever measured to its target, while anything is being sent. Stalls are of single flows.
+Pure: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class NodeTriggers:
                 self._end(self._flows[flow])
         watched = [self._watch(each, now_ns) for each in sending]
         found = [capture for capture in watched if capture is not None]
-        # Flows that stand still together are one look.
+        # Flows that stall together are one look.
         return found if found and self._allowed(found[0]) else []
 
     def _watch(self, each: InFlight, now_ns: int) -> Capture | None:
@@ -159,7 +159,7 @@ class NodeTriggers:
         waited for longest.
 
         It waits when nothing of it is on this node's wires or held up by a receiver, something
-        does not come, and that takes longer than its steps usually do."""
+        does not come, and that takes longer than the baseline of its steps."""
         longest: dict[int, Awaited] = {}
         for each in awaited:
             other = longest.setdefault(each.flow.comm, each)
@@ -169,7 +169,8 @@ class NodeTriggers:
         return [each for comm, each in longest.items() if self._waits(comm, sending, each, now_ns)]
 
     def leave_to(self, awaited: Awaited) -> int:
-        """What those who wait have left, for the flow they wait for; nothing of it stays."""
+        """The budget that waiting flows have left, for the flow they wait for; nothing of it
+        stays."""
         left = 0
         for known in self._of(awaited.flow.comm):
             if known.now is not None:

@@ -1,8 +1,8 @@
-"""What one collector tells another: so many detections for a flow that I wait for (figure 6).
+"""What one collector sends another: so many detections for a flow that I wait for (figure 6).
 
-Whoever waits for a flow tells the node that sends it. The packet bears no address and nothing that
-a job computes; its seal (HMAC-SHA256, 16 bytes) shows that whoever wrote it knows the collectors'
-secret, and the time in it that it is not an old one sent again.
+Whoever waits for a flow notifies the node that sends it. The packet bears no address and nothing
+that a job computes; its seal (HMAC-SHA256, 16 bytes) shows that whoever wrote it knows the
+collectors' secret, and the time in it that it is not an old one sent again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_DETECTIONS = 255
 
 @dataclass(frozen=True)
 class Notification:
-    """`detections`, 1 to 255, for the step that `flow` is in; told at `at_ns`, Unix time."""
+    """`detections`, 1 to 255, for the step that `flow` is in; sent at `at_ns`, Unix time."""
 
     flow: Flow
     detections: int

@@ -36,7 +36,7 @@ class PeerAddresses:
 
     def of(self, process: str, now_ns: int) -> list[str]:
         """Who owes data to a process now, or did a second ago; nobody where the verbs shim does
-        not tell."""
+        not report it."""
         if now_ns >= self._ask_again_ns:
             self._ask_again_ns = now_ns + _BELIEVED_NS
             self._told.clear()

@@ -2,7 +2,7 @@
 
 Off unless `capture` is set. It watches what ranks send and what `probes` measures; where
 a round trip or a standstill is beyond what the step allows, it has raw epochs around that moment
-stored, reads NICs' counters densely, pings the nodes that are pinged anyway, and tells so in
+stored, reads NICs' counters densely, pings the nodes that are pinged anyway, and says so in
 `host_events`.
 """
 
@@ -78,7 +78,7 @@ class TriggerSource:
         batches = [self._captured(captures, now)] if captures else []
         batches += self._look.step(now)
         limited = self._triggers.limited
-        notes = (f"{limited} captures were too many, and not made",) if limited else ()
+        notes = (f"{limited} captures were skipped by the rate limit",) if limited else ()
         others = self._handing_over
         return Collected(batches, problems=others.problems, notes=(*notes, *others.notes))
 
@@ -138,7 +138,7 @@ def sentence(capture: Capture) -> str:
         "late": "a step has taken",
     }[capture.reason]
     value, limit = (format_duration(round(ns)) for ns in (capture.value_ns, capture.limit_ns))
-    return f"{what} {value}, beyond {limit}: looked closer"
+    return f"{what} {value}, beyond {limit}: captured"
 
 
 class TriggerThread(OwnThread):

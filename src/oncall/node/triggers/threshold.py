@@ -26,7 +26,7 @@ class Way:
 
     def __post_init__(self) -> None:
         if self.links < 1 or not self.bytes_per_s > 0:
-            raise ValueError(f"no way has {self.links} links of {self.bytes_per_s} bytes/s")
+            raise ValueError(f"no path has {self.links} links of {self.bytes_per_s} bytes/s")
 
 
 def base_rtt_ns(way: Way) -> float:
@@ -36,7 +36,7 @@ def base_rtt_ns(way: Way) -> float:
 
 
 def threshold_ns(way: Way, tolerated: float = TOLERATED) -> float:
-    """The round trip beyond which a packet has waited behind more than is usual."""
+    """The round trip beyond which a packet has waited behind more than the baseline."""
     return tolerated * (base_rtt_ns(way) + _on_wire_ns(QUEUED_BYTES, way))
 
 
@@ -46,7 +46,7 @@ def late_ns(bytes_: float, way: Way, tolerated: float = TOLERATED) -> float:
 
 
 def longest_pause_ns(way: Way) -> float:
-    """How long a flow may stand still where queues drain: a pause ends when the buffer behind it
+    """How long a flow may pause where queues drain: a pause ends when the buffer behind it
     has drained, and each switch of the way may be stopped by the next. (A single pause frame holds
     for 65,535 quanta of 512 bits, a third of this at any rate; it is sent again while needed.)"""
     full_ns = _on_wire_ns(BUFFER_BYTES, way)

@@ -15,35 +15,35 @@ class TriggerOptions(Polled):
     """Without `capture` nothing is opened, read or sent."""
 
     every_ns: int = field(
-        metadata=option("duration", "how often it is asked whether what ranks send stopped")
+        metadata=option("duration", "how often to check whether ranks still send")
     )
     capture: bool = field(
         default=False,
         metadata=option(
-            "truth", "whether the network is looked at closely where a step is held up"
+            "truth", "whether the network is captured in detail where a step is delayed"
         ),
     )
     stall_ns: int = field(
         default=NS_PER_S // 2,
         metadata=option(
-            "duration", "nothing of what was posted is acknowledged for so long: a standstill"
+            "duration", "a flow with posted data and no acknowledgement for this long has stalled"
         ),
     )
     secret: str = field(
         default="",
         metadata=option(
             "name",
-            "a file with the secret by which collectors hand detections over; "
-            "empty: they do not, and nothing listens",
+            "a file with the secret with which collectors hand detections over; "
+            "empty: they do not, and no port is opened",
         ),
     )
     address: str = field(
         default="",
         metadata=option(
-            "name", 'the address that takes them; empty: every IPv4 one, "::" every one'
+            "name", 'the address that receives them; empty: all IPv4 addresses, "::": all'
         ),
     )
     port: int = field(
         default=DEFAULT_PORT + 1,
-        metadata=option("port", "the UDP port of it, here and there"),
+        metadata=option("port", "the UDP port for them, on both sides"),
     )

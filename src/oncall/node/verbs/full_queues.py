@@ -2,8 +2,8 @@
 
 Many outstanding requests mean that the network, or who receives, does not keep up; or that the NIC
 works as fast as it can, which is health. So a full queue pair counts only while its NIC completes
-less than half of what its link carries. Where the rate of the link is not told, the most that the
-NIC was seen to complete stands for it.
+less than half of what its link carries. Where the rate of the link is not reported, the most that
+the NIC was seen to complete stands for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEAST_NS = NS_PER_S // 10  # over which a rate is taken
 
 @dataclass(frozen=True)
 class Queues:
-    """Queue pairs as they stand: arrays (n,). `low`: fewer than a window were outstanding at some
+    """The current queue pairs: arrays (n,). `low`: fewer than a window were outstanding at some
     moment since the last look. `port`: index into `ports`, NIC and port number."""
 
     number: Ints

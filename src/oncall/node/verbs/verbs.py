@@ -2,7 +2,7 @@
 
 The preloaded shim only stamps and counts (hooks/oncall_verbs.h). Here its records become windows
 of requests (VenusTrace 3.2.2) and bytes an epoch (Pulse 4). Epochs stay in memory
-(recent_traffic.py); a queue pair that stands still, or stays full, has them stored.
+(recent_traffic.py); a queue pair that is stalled, or stays full, has them stored.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class VerbsOptions(Polled):
         default=NS_PER_S // 2,
         metadata=option(
             "duration",
-            "a request outstanding for longer is reported and probed, and traffic around it stored",
+            "a request outstanding for longer is reported and probed; traffic around it is stored",
         ),
     )
     all_epochs: bool = field(
         default=False,
         metadata=option(
             "truth",
-            "whether every epoch is stored, up to 100,000 rows a second and process, and not "
-            "only those around what is stuck or late",
+            "whether every epoch is stored (up to 100,000 rows a second per process), not "
+            "only those around stuck or late requests",
         ),
     )
 
@@ -79,7 +79,7 @@ class VerbsSource:
         self._probes = probes
         self._root = root
         self._processes = SharedFiles(folder, ".verbs", grace_ns, self._open)
-        self._waiting: list[tuple[VerbsProcess, Stuck]] = []  # for what its probe will tell
+        self._waiting: list[tuple[VerbsProcess, Stuck]] = []  # for the result of its probe
 
     def collect(self, now: Instant) -> Collected:
         """Drain every file once."""
@@ -101,7 +101,7 @@ class VerbsSource:
         return Collected(batches, lost, refused, notes=self._notes())
 
     def standing(self, now: Instant) -> Sequence[Batch]:
-        """Every queue pair there is, and those that stand still."""
+        """Every queue pair there is, and those that are stalled."""
         batches: list[Batch] = []
         for path, process in self._processes:
             try:
@@ -120,7 +120,7 @@ class VerbsSource:
         return VerbsProcess(reader, self._node, self._limits, self._recent, self._link_rate)
 
     def _link_rate(self, nic: str, port: int) -> int | None:
-        """What the port's link carries, bytes a second, if the kernel tells."""
+        """What the port's link carries, bytes a second, if the kernel reports it."""
         place = self._root / "sys/class/infiniband" / nic / "ports" / str(port)
         is_name = "/" not in nic and nic not in ("", ".", "..")  # it comes from a job's process
         return link_rate(read_text(place / "rate")) if is_name else None

@@ -14,7 +14,7 @@ LAYOUT_VERSION = 1
 
 
 class QueuePairState(IntEnum):
-    """Where a queue pair's life stands."""
+    """The state of a queue pair."""
 
     UNUSED = 0
     READY = 1

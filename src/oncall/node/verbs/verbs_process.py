@@ -1,4 +1,4 @@
-"""One training process as its verbs file tells it: queue pairs, windows of requests, epochs."""
+"""One training process as its verbs file records it: queue pairs, windows of requests, epochs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STATES: dict[int, str] = {
     QueuePairState.ERROR: "err",
     QueuePairState.DESTROYED: "reset",
 }
-_RELIABLE = 2  # IBV_QPT_RC: others have no peer, or no completion that tells of it
+_RELIABLE = 2  # IBV_QPT_RC: others have no peer, or no completion that shows it
 _MOST_BYTES = 1 << 40  # of one run: more is garbage
 _BATCHES_AT_ONCE = 2  # of raw epochs, handed over by a reading
 _MOST_BATCHES = 40  # that wait to be
@@ -46,7 +46,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Stuck:
-    """A queue pair that does not come on: what `wr_windows` tells of it."""
+    """A stalled queue pair: what `wr_windows` holds of it."""
 
     flow: int
     nic: str
@@ -60,7 +60,7 @@ class Stuck:
 class VerbsProcess:
     """A verbs file being drained, and what is known of its process so far."""
 
-    end_told = True  # its records and boards tell all there is
+    end_told = True  # its records and boards hold all there is
 
     def __init__(
         self,
@@ -79,7 +79,9 @@ class VerbsProcess:
         self._boards: Rows = np.zeros(0, QUEUE_PAIR)
         self._by_flow: dict[int, tuple[str, int]] = {}  # NIC and number, of every one seen
         self._seen = np.zeros(0, np.uint64)  # the flows in it
-        self._told_states = np.zeros((0, 2), np.uint64)  # flow and state of each board, as told
+        self._told_states = np.zeros(
+            (0, 2), np.uint64
+        )  # flow and state of each board, as last reported
         self._every_pair: Batch | None = None  # rows of all of them; None: to be made anew
         self._look_at_ns = 0  # when boards are read again
         self._completed_ns: dict[int, int] = {}  # flow -> its last completion (monotonic)
@@ -119,7 +121,7 @@ class VerbsProcess:
         return [batch for batch in batches if batch.rows], stuck
 
     def standing(self, now: Instant) -> list[Batch]:
-        """Every queue pair, and those that stand still."""
+        """Every queue pair, and those that are stalled."""
         if self._every_pair is None:  # thousands of them, which seldom change
             self._every_pair = self._pairs_batch(self._boards)
         stalled = self._stalled(self._boards, now) if self.gone_since is None else []
@@ -137,7 +139,7 @@ class VerbsProcess:
         self._seen = np.append(self._seen, new["number"])
 
     def _news(self) -> Rows:
-        """Boards whose state has not been told."""
+        """Boards whose state has not been reported."""
         states = np.stack([self._boards["number"], self._boards["state"].astype(np.uint64)], axis=1)
         if np.array_equal(states, self._told_states):
             return self._boards[:0]
@@ -171,7 +173,7 @@ class VerbsProcess:
 
     @property
     def _offset_ns(self) -> int:
-        """Unix time less CLOCK_MONOTONIC, of instants that a row must always tell alike."""
+        """Unix time less CLOCK_MONOTONIC, of instants that a row must always state alike."""
         return self.reader.header.realtime_offset_ns
 
     # --------------------------------------------------------------- requests
@@ -288,7 +290,7 @@ class VerbsProcess:
         ]
 
     def stuck_batch(self, stuck: Sequence[tuple[Stuck, str | None]]) -> Batch:
-        """Rows of queue pairs that do not come on, with what an empty probe told of each."""
+        """Rows of queue pairs that do not come on, with the result of an empty probe for each."""
         of = self._of(np.array([each.flow for each, _ in stuck], np.int64))
         columns = {
             "start_ns": [each.since_ns for each, _ in stuck],
@@ -333,7 +335,7 @@ def is_seen_through(board: Any) -> bool:
 
 
 def gid_of(board: Any) -> str | None:
-    """The peer's GID as the kernel spells it; None if it was not told (InfiniBand, UD)."""
+    """The peer's GID as the kernel spells it; None if it was not recorded (InfiniBand, UD)."""
     told = bytes(board["peer_gid"])
     return str(ipaddress.IPv6Address(told).exploded) if any(told) else None
 

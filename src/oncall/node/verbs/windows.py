@@ -1,6 +1,6 @@
 """Windows of work requests: how fast a queue pair worked through the last few (VenusTrace 3.2.2).
 
-A request may be posted long before the one ahead of it is over, so single requests tell no rate; a
+A request may be posted long before the one ahead of it is over, so single requests show no rate; a
 window of them does. A window ends after `w` requests, or earlier when nothing is outstanding, so
 that no idle time is in it.
 """

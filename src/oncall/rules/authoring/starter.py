@@ -67,7 +67,7 @@ verdicts:
 """
 
 _TESTS = """\
-# Evidence in short rows, and what must be found in it. A healthy case is as cheap as a sick one.
+# Evidence in short rows, and what must be found in it. Test healthy cases too.
 rulebook: NAME
 defaults:
   gpus: {node: gpu017, at_ns: 1 s, temp_c: 60, sm_clock_mhz: 1980}
@@ -110,7 +110,7 @@ def write_new(name: str, folder: Path, pattern: Rulebook | None = None) -> list[
     written = {folder / f"{name}{suffix}": text for suffix, text in texts.items()}
     for path in written:
         if path.exists():
-            raise UsageError(f"{path} is there already; choose another name or remove it")
+            raise UsageError(f"{path} exists already; choose another name or remove it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in written.items():

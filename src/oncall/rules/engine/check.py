@@ -94,7 +94,8 @@ class Checker:
         return [*faults, *_unused(rulebook, binding.read), *_style(rulebook, binding.read)]
 
     def breaking(self, rulebook: Rulebook) -> list[Problem]:
-        """What keeps the rulebook from running or being told; its style does not."""
+        """What keeps the rulebook from running or its findings from being written; style does
+        not."""
         _, faults = self._bound(rulebook)
         return Source(rulebook.path, rulebook.text).place_all(faults)
 
@@ -185,7 +186,9 @@ class _Binding:
             if name in self.rulebook.told and column not in columns:
                 message = f"the fact lacks the case's column `{column}`"
             elif re.match(r"STRUCT|MAP|UNION|.*\]$", columns.get(column, "")):
-                message = f"`{column}` is {columns[column]}: a case is made of single values"
+                message = (
+                    f"`{column}` is {columns[column]}: a column of `case` must hold single values"
+                )
             if message:
                 yield Fault(("facts", name), message, on_key=True)
 
@@ -236,7 +239,7 @@ def _told(rulebook: Rulebook, columns: dict[str, dict[str, str]]) -> Iterator[Fa
             elif slot.name in rulebook.params and slot.filters:
                 dimension = rulebook.params[slot.name].dimension
                 if dimension == "text" and slot.filters[0][0] in NUMERIC:
-                    message = f"`{slot.name}` is text, `{slot.filters[0][0]}` shows numbers"
+                    message = f"`{slot.name}` is text, `{slot.filters[0][0]}` needs numbers"
             if message:
                 yield Fault(where, message, offset=slot.offset, length=slot.length)
 
@@ -250,9 +253,9 @@ def _slot_message(slot: Slot, columns: dict[str, str]) -> str | None:
             return f"the fact `{slot.name}` has no column `{column}`{nearest(column, columns)}"
         kind = columns[column]
         if name in NUMERIC and not _is_number(kind):
-            return f"`{column}` is {kind}, `{name}` shows numbers"
+            return f"`{column}` is {kind}, `{name}` needs numbers"
         if name == "ranks" and kind not in _WHOLE:
-            return f"`{column}` is {kind}, `ranks` shows whole numbers"
+            return f"`{column}` is {kind}, `ranks` needs whole numbers"
     return None
 
 
@@ -278,7 +281,7 @@ def _compared(rulebook: Rulebook, columns: dict[str, dict[str, str]]) -> Iterato
                 near = nearest(column, columns[fact])
                 message = f"the fact `{fact}` has no column `{column}`{near}"
             elif column and fact in columns and not _is_number(columns[fact][column]):
-                message = f"`{column}` is {columns[fact][column]}, a weight is a number"
+                message = f"`{column}` is {columns[fact][column]}, a weight must be a number"
             if message:
                 yield Fault(("weights", name, n, "value"), message)
 
@@ -315,7 +318,7 @@ def _role_message(role: str, columns: dict[str, str]) -> str | None:
         missing = [column for column in ("value", "why") if column not in columns]
         if not missing and not _is_number(columns["value"]):
             return f"has a column value that is {columns['value']}, not a number"
-        return f"has no column {' and no column '.join(missing)}" if missing else None
+        return f"lacks column {' and column '.join(missing)}" if missing else None
     wanted = IDENTIFYING if role == "blame" else ROLE_COLUMNS[role]
     if not set(wanted) & set(columns):
         return f"has none of the columns {', '.join(wanted)}"
@@ -351,14 +354,14 @@ def _style(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
     for where, text in sentences(rulebook.book):
         length = len(re.sub(r"\{\{.*?\}\}", "x" * _SHOWN, text, flags=re.DOTALL))
         if where[-3:-2] == ("say",) and length >= LONGEST_SENTENCE:
-            message = f"about {length} characters; a sentence read at night is shorter than"
+            message = f"about {length} characters; a sentence may have at most"
             yield Fault(where, f"{message} {LONGEST_SENTENCE}")
     leaves = [node for _, node in nodes(rulebook.book.tree) if isinstance(node, Leaf)]
     weighed = {name for leaf in leaves for name in leaf.confidence}  # each says why itself
     for name, one in read.items():
         factors = () if name in weighed else one.bare_factors
         for number, offset in sorted({*one.bare_numbers, *factors}, key=lambda found: found[1]):
-            message = f"a bare number `{number}`: make it a parameter and say why it is that"
+            message = f"a bare number `{number}`: make it a parameter that says why this value"
             yield Fault(("facts", name), message, offset=offset, length=len(number))
 
 

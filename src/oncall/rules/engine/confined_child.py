@@ -23,7 +23,7 @@ from oncall.evidence.table import Column
 from oncall.rules.engine.sandbox import close_sandbox, compute
 
 MOST_ROWS = 1_000_000  # of one answer
-MOST_BYTES = 32 * 2**20  # of one answer: a finding is told from far less, and nobody reads more
+MOST_BYTES = 32 * 2**20  # of one answer: a finding needs far less, and nobody reads more
 _AT_ONCE = 2_048
 
 

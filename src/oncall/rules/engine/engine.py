@@ -1,4 +1,4 @@
-"""Run rulebooks over an incident: start, walk the tree with all cases at once, tell findings."""
+"""Run rulebooks over an incident: start, walk the tree with all cases at once, write findings."""
 
 from __future__ import annotations
 

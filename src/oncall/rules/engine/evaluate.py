@@ -106,8 +106,9 @@ class Evaluation:
         except QueryFailed as error:
             raise self._failure(book.start_fact, SqlFault(str(error))) from error
         if started > MOST_CASES:
-            told = f"it starts {started:,} cases, more than {MOST_CASES:,}: `case` is too fine"
-            raise self._failure(book.start_fact, SqlFault(told))
+            too_many = f"it starts {started:,} cases, more than {MOST_CASES:,}"
+            fault = SqlFault(f"{too_many}: `case` has too many columns")
+            raise self._failure(book.start_fact, fault)
         query = f"SELECT * FROM {STARTED} ORDER BY ALL NULLS LAST"
         return tuple(self._by_case(book.start_fact, query))
 
@@ -292,7 +293,7 @@ class Evaluation:
             *read.unknown_params(self.rulebook.params),
             *(() if started else read.started_too_early()),
             # A temporary table would hide the relation from other relations too.
-            *([SqlFault("the name is already a relation's")] if fact in all_relations() else []),
+            *([SqlFault("a relation already has this name")] if fact in all_relations() else []),
         ):
             raise self._failure(fact, fault)
         missing = dict.fromkeys(
@@ -316,7 +317,7 @@ class Evaluation:
         try:
             self._computer.provide(self._evidence(read))
         except QueryFailed as error:
-            raise self._failure(fact, SqlFault(f"what it reads: {error}")) from error
+            raise self._failure(fact, SqlFault(f"a relation that it reads: {error}")) from error
 
     def _compute(self, fact: str) -> None:
         read = self.sql(fact)

@@ -88,7 +88,7 @@ class _Index:
 
     def matching(self, row: Mapping[str, Any], by: Finding) -> set[int]:
         """Findings of the same job that match every value of the row; NULLs say nothing, and a
-        finding that is of no communicator is not told apart by one."""
+        finding without a communicator is not distinguished by one."""
         wanted = [
             self.by.get((column, hex_id(value)), set()) | self.of_any_comm
             if column == "comm"

@@ -21,7 +21,7 @@ def started_communicators(
     """The communicators of the cases that start, by rulebook; rulebooks without cases are absent.
 
     Closes the sandbox of the incident's connection for good. A rulebook that cannot run here
-    starts nothing; that it cannot is told by the run that follows.
+    starts nothing; the run that follows reports why.
     """
     close_sandbox(incident.con)
     started: dict[str, tuple[int, ...]] = {}

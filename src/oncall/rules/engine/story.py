@@ -1,4 +1,4 @@
-"""Findings told as a story: numbered steps, who is to blame, what was ruled out, how sure."""
+"""Findings written as a story: numbered steps, culprits, what was ruled out, how sure."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class _Teller:
 
     def _confidence(self, values: Mapping[str, Any]) -> tuple[tuple[Reason, ...], float]:
         if not self.leaf.confidence:
-            why = "the rulebook states no measure of its own"
+            why = "the rulebook sets no confidence of its own"
             return (Reason("default", DEFAULT_CONFIDENCE, why),), DEFAULT_CONFIDENCE
         reasons = tuple(
             reason for name in self.leaf.confidence for reason in self._reasons(name, values)

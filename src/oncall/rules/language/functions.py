@@ -27,7 +27,7 @@ _MISLABELLED = {
     "json_serialize_sql": "it differs between versions of DuckDB",
     "json_deserialize_sql": "it differs between versions of DuckDB",
     "index_key": "it reads the catalogue",
-    "to_aggregate_state": "it makes the inside of an aggregate out of any bytes",
+    "to_aggregate_state": "it builds the state of an aggregate from any bytes",
 }
 _CATALOGUE = """
     SELECT function_name, list(macro_definition),
@@ -77,4 +77,4 @@ def _why_not(con: duckdb.DuckDBPyConnection, name: str) -> str:
             for one in inside
         ):
             return ""
-    return "what it gives depends on more than its arguments"
+    return "its result depends on more than its arguments"

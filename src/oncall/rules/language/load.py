@@ -345,7 +345,7 @@ def _override_relation(
     relations = {target.partition(".")[0] for target in known}
     if override.relation not in relations:
         near = nearest(override.relation, relations)
-        message = f"no relation with parameters is called `{override.relation}`{near}"
+        message = f"no relation `{override.relation}` with parameters{near}"
         return [source.place(Fault(("relation",), message))]
     values: dict[str, Quantity] = {}
     faults: list[Fault] = []

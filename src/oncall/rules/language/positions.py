@@ -262,7 +262,7 @@ def _too_deep(text: str) -> str | None:
 
 
 def aliases(source: Source) -> list[Problem]:
-    """Every YAML alias. A shared branch would be drawn, told and counted several times over."""
+    """Every YAML alias. A shared branch would be drawn, shown and counted several times over."""
     if not _has_alias(source.text):
         return []
     found = []

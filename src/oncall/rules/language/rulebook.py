@@ -109,7 +109,7 @@ class Weighed(Conditional):
         Text(r"[a-z_]\w*(\.[a-z_]\w*)?", "a weight's value is a parameter or fact.column", "-"),
         "A parameter, or a column of the fact's first row: 0..1.",
     )
-    because: str = key(TEXT, "What is seen, as a sentence's part.")
+    because: str = key(TEXT, "What is observed, as part of a sentence.")
 
 
 class _Texts(Shape):
@@ -143,12 +143,12 @@ class Question:
 
     id: str | None = key(
         NAME,
-        "What tests call it; by default its fact, with `no_` before if it tests none(fact).",
+        "Its name in tests; by default its fact, with `no_` before it if it tests none(fact).",
         default=None,
     )
     ask: str = key(TEXT, "The question shown to the reader.")
     test: str = key(_TEST, "any(fact) or none(fact), for each case on its own.")
-    say: tuple[Said, ...] = key(_TEXTS, "Said on arriving at this question.", default=())
+    say: tuple[Said, ...] = key(_TEXTS, "The sentences shown at this question.", default=())
     if_yes: Question | Leaf = key(_BRANCH)
     if_no: Question | Leaf = key(_BRANCH)
     if_unknown: Question | Leaf | None = key(
@@ -180,8 +180,8 @@ class Leaf:
     """An end of the tree: a verdict, or `verdict: none`."""
 
     verdict: str = key(Text(example=NO_VERDICT), "An id under verdicts:, or none.")
-    say: tuple[Said, ...] = key(_TEXTS, "The sentence that concludes the story.")
-    blame: str | None = key(NAME, "The fact whose rows are at fault.", default=None)
+    say: tuple[Said, ...] = key(_TEXTS, "The sentence that concludes the report.")
+    blame: str | None = key(NAME, "The fact whose rows are the culprits.", default=None)
     next: tuple[str, ...] = key(_STEPS, _NEXT, default=())
     confidence: tuple[str, ...] = key(
         Items(NAME, or_one=True),
@@ -207,7 +207,7 @@ class RulebookFile:
     sources: tuple[str, ...] = key(Items(TEXT, least=1), "Papers, with sections.")
     draw: Picture | None = key(
         Choice(get_args(Picture)),
-        "What is drawn with its findings; rates: charts of rates show its threshold.",
+        "What is drawn with its findings; rates: charts of rates, with its threshold.",
         default=None,
     )
     params: dict[str, Param | Reference] = key(Named(_PARAM, NAME), default={})

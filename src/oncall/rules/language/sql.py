@@ -113,7 +113,7 @@ class FactSql:
     """A fact's SELECT: the tables it reads, the `$names` it binds, what it may not do.
 
     `node` is its syntax tree. `bare_numbers` are thresholds written into comparisons, with
-    offsets; 0, 1 and 2 only tell none, one and several apart. `bare_factors` are those written
+    offsets; 0, 1 and 2 only distinguish none, one and several. `bare_factors` are those written
     into arithmetic, but for the factors between units.
     """
 
@@ -207,7 +207,7 @@ def _too_much(sql: str) -> SqlFault | None:
         return SqlFault(message, LONGEST_FACT)
     strange = re.search(r"[^\t\n\r\x20-\ud7ff\ue000-\U0010ffff]", sql)
     if strange is not None:
-        return SqlFault("a character that SQL does not have", strange.start())
+        return SqlFault("a character that is not valid in SQL", strange.start())
     depth = 0
     for bracket in re.finditer(r"[(\[{}\])]", sql):
         depth += 1 if bracket[0] in "([{" else -1
@@ -278,7 +278,7 @@ class _Walk:
             self._refuse(f"a fact is one SELECT and may not use {_in_words(strange[0])}", at)
         elif len(path) > 1:
             name = ".".join(path)
-            self._refuse(f"`{name}`: a fact names things plainly, without schema", at, len(name))
+            self._refuse(f"`{name}`: a fact uses plain names, without a schema", at, len(name))
         return not strange
 
     def _look(self, node: dict[str, Any], scope: frozenset[str], at: int) -> None:
@@ -318,7 +318,7 @@ class _Walk:
         if literal.get("kind") == "STRING":
             self.calls.append(Named(str(literal.get("text")).lower(), character(self.sql, at)))
         else:
-            self._refuse(f"the aggregate of `{name}` is not named by a text", at, len(name))
+            self._refuse(f"the aggregate of `{name}` must be named by a text", at, len(name))
 
     def _number(self, node: dict[str, Any] | None, at: int) -> None:
         literal = (node or {}).get("literal") or {}

@@ -83,7 +83,7 @@ def _tree(book: RulebookFile) -> Iterator[Fault]:
                 yield _unknown_fact((*where, *place), name, facts, 0)
     for name in book.verdicts:
         if name not in reached:
-            message = f"no leaf of the tree concludes `{name}`"
+            message = f"no leaf of the tree has the verdict `{name}`"
             yield Fault(("verdicts", name), message, on_key=True)
 
 
@@ -102,7 +102,9 @@ def _walked(tree: Node) -> Iterator[Fault]:
         if isinstance(node, Leaf):
             continue
         if node.fact in asked:
-            message = f"the way here has already asked about `{node.fact}`: one branch is dead"
+            message = (
+                f"an earlier question already tested `{node.fact}`: one branch cannot be reached"
+            )
             yield Fault((*where, "test"), message)
         yield from _quotes((*where, "ask"), node.ask, empty | {node.fact})
         for answer, branch in node.branches.items():
@@ -118,7 +120,7 @@ def _said(node: Node, where: Path, empty: frozenset[str]) -> Iterator[Fault]:
             condition = parse_condition(said.when)
             for term in condition.terms:
                 if term.wants_rows and term.fact in empty:
-                    message = f"`{term.fact}` has no rows here, or may have none: never said"
+                    message = f"`{term.fact}` has or may have no rows here: this is never shown"
                     place = (*where, "say", n, "when")
                     yield Fault(place, message, offset=term.offset, length=len(term.fact))
             gone = empty | {term.fact for term in condition.terms if not term.wants_rows}
@@ -130,7 +132,7 @@ def _quotes(where: Path, text: str, empty: frozenset[str]) -> Iterator[Fault]:
     with suppress(TemplateError):
         for slot in parse_template(text).slots:
             if slot.name in empty and slot.columns:
-                message = f"`{slot.name}` has no rows here to quote, or may have none"
+                message = f"`{slot.name}` has or may have no rows here to quote"
                 yield Fault(where, message, offset=slot.offset, length=slot.length)
 
 
@@ -140,9 +142,11 @@ def _choices(book: RulebookFile) -> Iterator[Fault]:
         for n, one in enumerate(choices):
             last = n == len(choices) - 1
             if one.when is None and not last:
-                yield Fault((*where, n), "without `when` it is always taken: what follows never is")
+                yield Fault(
+                    (*where, n), "without `when` it is always taken: what follows is never taken"
+                )
             if one.when is not None and last and isinstance(one, Said):
-                yield Fault((*where, n), "the last text must have no `when`: it is said otherwise")
+                yield Fault((*where, n), "the last text must have no `when`: it is the default")
 
 
 def _conditions(book: RulebookFile) -> Iterator[Fault]:
@@ -165,7 +169,7 @@ def _weights(book: RulebookFile) -> Iterator[Fault]:
     counted = {name for _, node in nodes(book.tree) for _, _, name in roles(node)}
     for name, weight in book.weights.items():
         if name not in counted:
-            yield Fault(("weights", name), f"no leaf counts the weight `{name}`", on_key=True)
+            yield Fault(("weights", name), f"no leaf uses the weight `{name}`", on_key=True)
         for n, one in enumerate(weight):
             known = book.facts if "." in one.value else book.params
             value = one.value.partition(".")[0]

@@ -173,11 +173,11 @@ def _slot(text: str, start: int, end: int) -> Slot:
             near = nearest(name, FILTERS)
             raise TemplateError(f"unknown filter `{name}`{near}", offset, len(name))
         if word is not None and name != "count":
-            raise TemplateError(f"the filter `{name}` takes no word", offset, len(name))
+            raise TemplateError(f"the filter `{name}` takes no argument", offset, len(name))
         filters.append((name, word))
     if len(filters) > 1:
         raise TemplateError(
-            "one filter is enough: each gives text", start + left, len(inside.strip())
+            "only one filter is allowed: its result is text", start + left, len(inside.strip())
         )
     length = len(match["name"]) + (len(match["column"]) + 1 if match["column"] else 0)
     return Slot(match["name"], match["column"], tuple(filters), start + left, length)
@@ -300,7 +300,8 @@ def _listed(values: list[Any]) -> str:
 
 
 def _hashable(value: Any) -> Any:
-    """What tells a value of SQL from others: lists, structs and maps come as what has no hash."""
+    """What distinguishes a value of SQL from others: lists, structs and maps come as what has no
+    hash."""
     if isinstance(value, (list, tuple)):
         return tuple(map(_hashable, value))
     if isinstance(value, dict):

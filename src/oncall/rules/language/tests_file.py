@@ -67,7 +67,7 @@ class Expected:
         "The questions asked, by name and in order, with their answers.",
         default=None,
     )
-    says: str | None = key(TEXT, "A part of some sentence of the story.", default=None)
+    says: str | None = key(TEXT, "A part of a sentence of the report.", default=None)
 
 
 _ROWS = Named(Items(Named(ANYTHING)))
@@ -286,7 +286,7 @@ def _values(column: Column, value: Any) -> list[Any]:
     """The values that one written value stands for. Raises UsageError if it fits no way."""
     values = _written(column, value)
     if not all(one is None or _fits(column.type, one) for one in values):
-        raise UsageError(f"`{value}` is no value for {column.name} ({column.type})")
+        raise UsageError(f"`{value}` is not a value for {column.name} ({column.type})")
     return values
 
 

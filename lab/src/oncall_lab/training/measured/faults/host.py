@@ -19,7 +19,7 @@ def memory_subsystem(case: Case) -> None:
     """HOST_MEMORY: every transfer and program of a node suffers from its memory.
 
     Ways: `errors`: ECC corrects so many that their handling stops CPUs; `pressure`: something
-    that is no part of the job took the memory; `bandwidth`: a channel is gone, nothing is told.
+    that is no part of the job took the memory; `bandwidth`: a channel is gone, no event is logged.
     """
     case.blame_device()
     case.change(q.PROXY_SPEED, case.about(0.8, 0.6, 0.35), case.on_node)

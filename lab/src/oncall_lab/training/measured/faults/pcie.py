@@ -41,7 +41,7 @@ def port(case: Case) -> None:
     """PCIE_PORT: everything beneath a port or switch suffers at once.
 
     Ways: `errors`: it reports errors, and all links below repeat; `retrained`: all links below
-    run at a lower generation; `silent`: all are slow, and nothing is told.
+    run at a lower generation; `silent`: all are slow, and no event is logged.
     """
     below = case.fleet.under_port(case.device)
     for device in below.tolist():
