@@ -14,10 +14,16 @@ transcripts = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(transcripts)
 
 
+SLOW = ("simulate.md",)  # asks simulated nodes, a process each
+
+
 @pytest.mark.parametrize(
     "document",
-    [path for path in transcripts.DOCUMENTS if transcripts.has_transcripts(path)],
-    ids=lambda path: path.name,
+    [
+        pytest.param(path, marks=[pytest.mark.slow] if path.name in SLOW else [], id=path.name)
+        for path in transcripts.DOCUMENTS
+        if transcripts.has_transcripts(path)
+    ],
 )
 def test_a_document_shows_what_the_program_prints(document: Path) -> None:
     assert transcripts.transcribed(document) == document.read_text()
