@@ -82,7 +82,7 @@ def test_the_documents_name_the_sites_rulebooks(site: Path, diagnose: Diagnose) 
     document = json.loads(diagnose("--format", "json")[1])
     jsonschema.validate(document, schema())
     assert document["site_rulebooks"] == {"hang": str(site / "ours.yaml")}
-    assert "hang (site), slow, stages." in diagnose("--format", "markdown")[1]
+    assert "hang (site), slow" in diagnose("--format", "markdown")[1]
     assert not json.loads(diagnose("--format", "json", "--no-site-rules")[1])["site_rulebooks"]
 
 

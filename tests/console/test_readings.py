@@ -61,7 +61,7 @@ def test_the_newest_reading_of_each_is_told(incident: Incident) -> None:
         ("GPU now", "busy 90 %, at 600 MHz, throttled by thermal (00:00:11 UTC)"),
         ("NIC now", "sends 5 GB/s, paused 25 %, link down (00:00:11 UTC)"),
         ("host now", "CPUs busy 50 % (00:00:11 UTC)"),
-        ("process now", "uses 2 CPUs, of a quota of 8 (00:00:11 UTC)"),
+        ("process now", "uses 2 CPUs, of quota 8 (00:00:11 UTC)"),
     ]
 
 
@@ -80,8 +80,8 @@ def test_what_was_said_of_others_is_left_to_them(incident: Incident) -> None:
         },
     )
     assert told(incident) == [
-        ("said", "00:00:03 UTC the node's"),
-        ("said", "00:00:01 UTC its own"),
+        ("event", "00:00:03 UTC the node's"),
+        ("event", "00:00:01 UTC its own"),
     ]
 
 

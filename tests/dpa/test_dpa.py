@@ -110,7 +110,7 @@ def test_what_queue_pairs_sent_is_in_a_shard(poller: Path, tmp_path: Path, event
 
 def test_a_nic_that_is_not_there_is_said(poller: Path) -> None:
     source = DpaSource(poller, ["mlx5_9"], "gpu017", memory())
-    until(lambda: any("started again" in told for told in source.collect(read_clock()).problems))
+    until(lambda: any("restarting it" in told for told in source.collect(read_clock()).problems))
     (problem,) = source.collect(read_clock()).problems
     source.close()
     assert problem == "mlx5_9: no NIC here is called mlx5_9; restarting it after 2 s"

@@ -118,4 +118,4 @@ def test_what_is_wrong_here_is_counted() -> None:
     text = here_text([Check("a", "ok", "x"), Check("b", "wrong", "y", "fix it")])
     assert "✖ b" in text
     assert "$ fix it" in text
-    assert "1 of 2 wrong" in text
+    assert "1 of 2 checks failed" in text

@@ -368,7 +368,7 @@ def test_a_name_that_is_another_nodes_is_not_taken(nodes: dict[str, Path]) -> No
             assert told(use_case.diagnose(incident, HANG_ONLY, None)) == [("hang", "H1", [5])]
         assert answer.outcomes["gpu001"].kind == "ok"
         assert answer.outcomes["bad"].kind == "protocol"
-        assert "says it is gpu001, as gpu001 does" in answer.outcomes["bad"].message
+        assert "reports the node name gpu001, as gpu001 does" in answer.outcomes["bad"].message
 
 
 def test_a_node_that_answers_a_byte_at_a_time_is_not_waited_for(nodes: dict[str, Path]) -> None:

@@ -25,7 +25,7 @@ from oncall.importers.tables import Database
 
 INGEST = Path(bounds.__file__).parent
 # The layer itself; a socket is read by the client of RAS alone, and its answer by the importer.
-LAYER = {"archives.py", "bounds.py", "documents.py", "files.py", "tables.py", "nccl_ras_client.py"}
+LAYER = {"archives.py", "bounds.py", "documents.py", "files.py", "tables.py", "client.py"}
 MODULES = {
     *("bz2", "csv", "gzip", "io", "json", "lzma", "mmap", "pickle", "ruamel", "shelve", "socket"),
     *("subprocess", "tarfile", "zipfile", "zlib"),

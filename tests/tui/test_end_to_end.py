@@ -136,7 +136,7 @@ def test_a_recording_is_opened_read_saved_and_left(folder: Path, opened: list[Tm
     terminal.press("1")
 
     terminal.press("s")
-    terminal.wait_for("The whole evidence")
+    terminal.wait_for("All evidence, for")
     terminal.press("C-u")
     terminal.wait_without(".oncall")
     terminal.type("night")
@@ -189,7 +189,7 @@ def test_a_job_that_hangs_now_is_watched_read_saved_and_left(
         terminal.wait_for("● live")
 
         terminal.press("s")
-        terminal.wait_for("The whole evidence")
+        terminal.wait_for("All evidence, for")
         terminal.press("C-u")
         terminal.wait_without(".oncall")
         terminal.type("live")

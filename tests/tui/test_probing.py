@@ -83,7 +83,7 @@ async def test_others_are_asked_meanwhile() -> None:
     async with console(session, size=NARROW) as running:
         session.gates["probe"] = threading.Event()
         await running.pilot.press("p")
-        await until_without_rest(running, "They and some others")
+        await until_without_rest(running, "These and a few other nodes")
         running.app.open_job("llama-70b")
         before = session.asked.count(("world", None))
         await until_asked(running, before)

@@ -52,7 +52,7 @@ async def test_suspects_come_first_with_number_unit_and_side() -> None:
         assert names(running)[0] == "rank 5 of dp"
         first = running.line(2)
         assert "! rank 5 of dp" in first and "0 ops/s ▼" in first
-        assert "below its usual 18.5 ops/s to 21.5 ops/s" in chart(running)
+        assert "below baseline 18.5 ops/s to 21.5 ops/s" in chart(running)
         assert "30 ops/s" in chart(running)  # the scale's top
 
 
@@ -99,7 +99,7 @@ async def test_one_thing_is_shown_more_finely_and_left_again() -> None:
     async with console(FineSession()) as running:
         await running.press("4", "enter")
         assert names(running) == ["rank 5 of tp"]
-        assert "rank 5, as finely as recorded" in said(running)
+        assert "rank 5, at full resolution" in said(running)
         await running.press("escape")
         assert len(names(running)) == 8 and running.app.current_mode == "rates"
         await running.press("j", "enter")

@@ -69,7 +69,7 @@ async def test_what_is_wrong_is_told_where_it_is_wrong() -> None:
         assert "rulebook: hang wrong" in line
         assert "2:16" in running.text()
         await running.pilot.press(*["backspace"] * 6)
-        await until_seen(running, "nothing is wrong with it")
+        await until_seen(running, "no problems")
         assert "◀" not in running.text()
 
 

@@ -103,7 +103,7 @@ def test_a_configuration_that_is_wrong_is_told_and_does_not_stop_the_console(
         console.wait_for("and 1 more; see the log")
         console.wait_for("Not-entered hang")
         console.type("9")
-        console.wait_for("[keys] svae is no action; did you mean save?")
+        console.wait_for("svae: unknown action; did you mean save")
         console.type("Q")
         assert console.wait() == 0
 

@@ -36,7 +36,7 @@ def main() -> NoReturn:
         if os.environ.get("ONCALL_DEBUG"):
             raise
         print(
-            f"oncall: this is a bug: {type(error).__name__}: {error}\n"
+            f"oncall: internal error: {type(error).__name__}: {error}\n"
             "Run the command again with ONCALL_DEBUG=1 and report the traceback.",
             file=sys.stderr,
         )

@@ -177,7 +177,7 @@ def test_doctor_is_content_with_a_node_that_collects(nodes: Loopback, tmp_path: 
     [
         (("doctor", "--", "-oProxyCommand=touch made"), "option"),
         (("doctor", "gpu[1-"), "bracket"),
-        (("doctor", "gpu001", "--inventory", "x"), "one of them"),
+        (("doctor", "gpu001", "--inventory", "x"), "not both"),
         (("doctor", "--inventory", "no-such-file"), "No such file"),
     ],
 )

@@ -145,4 +145,4 @@ def test_transport_is_chosen_or_told(fleet: Fleet) -> None:
     told = fleet.run(choice, asks_more)
     assert told.transport == fleet.transport
     # A transport that was demanded is taken, and doctor says what of the configuration is lost.
-    assert ("passing over" in told.why) == (fleet.transport == "in-process")
+    assert ("ignoring" in told.why) == (fleet.transport == "in-process")

@@ -61,7 +61,7 @@ def test_entries_by_shared_reference_cannot_outnumber_bytes(tmp_path):
     path = tmp_path / "rank_0"
     one = [{"a": 1}] * 100_000  # pickled as two bytes an entry
     path.write_bytes(pickle.dumps({"entries": one}, protocol=2))
-    with pytest.raises(Unreadable, match="no list of operations"):
+    with pytest.raises(Unreadable, match="not a list of operations"):
         load_dump(path)
 
 

@@ -458,7 +458,7 @@ def test_the_word_reaches_the_job_from_the_command_line(risk: bool) -> None:
     with server(understands_json=False) as port:
         options = ["--yes-risk-the-job"] if risk else []
         said = CliRunner().invoke(app, ["diagnose", f"ras://127.0.0.1:{port}", *options])
-    assert ("not asked" in said.output) != risk
+    assert ("not queried" in said.output) != risk
 
 
 @pytest.mark.parametrize("answer", ["", "OK\n" * 3000, "\0" * 9000, "SERVER PROTOCOL 2"])

@@ -59,7 +59,7 @@ def test_rows_are_those_of_the_row_groups_not_what_the_file_says(tmp_path: Path)
     part.path.write_bytes(data)
     with Incident.empty() as incident:
         bad = load_parts(incident.con, [ReceivedPart("evil", "ranks", 74, part.path)])
-        assert "1000 rows of ranks where 74" in bad[0].problem
+        assert "1000 rows of ranks, 74" in bad[0].problem
         assert incident.rows("ranks") == 0
 
 

@@ -171,7 +171,7 @@ def test_what_is_lacking_is_said_and_captures_go_on(waiter: Node, slow: Node, wi
         told = waiting.collect(now)
         assert standing.collect(now).notes == ()
     said = told.notes if without == "verbs" else told.problems
-    assert len(said) == 1 and "nothing" in said[0] and "handed over" in said[0]
+    assert len(said) == 1 and "detections" in said[0] and "handed over" in said[0]
 
 
 def test_peers_are_those_who_owe_data_to_the_process(waiter: Node) -> None:

@@ -47,5 +47,5 @@ def test_a_way_within_a_rack_is_microseconds() -> None:
 
 @pytest.mark.parametrize("wrong", [(0, 1.0), (2, 0.0), (2, float("nan"))])
 def test_no_way_is_refused(wrong: tuple[int, float]) -> None:
-    with pytest.raises(ValueError, match="no way"):
+    with pytest.raises(ValueError, match="no path"):
         Way(*wrong)

@@ -179,8 +179,8 @@ def incomplete_stages() -> str:
                 WHEN bool_or(x.peer IS NOT NULL) OVER every THEN x.peer IS NOT NULL
                 WHEN bool_or(computes AND awaited) OVER every THEN computes AND awaited
                 ELSE computes END
-                -- Where all members stand in one operation, its transfers show the culprit among
-                them. AND (x.rank IS NOT NULL OR m.rank IS NOT NULL OR t.missing_calls > 0
+                -- If all members are blocked in one operation, its transfers show the culprit.
+                AND (x.rank IS NOT NULL OR m.rank IS NOT NULL OR t.missing_calls > 0
                     OR t.job NOT IN (SELECT job FROM hang_roots WHERE how = 'together')) AS first
         FROM told t JOIN (SELECT job, iteration FROM shape) h USING (job)
         LEFT JOIN pairs x USING (job, replica, stage)
