@@ -165,7 +165,7 @@ async def test_what_is_not_known_says_why() -> None:
     async with console(session) as running:
         await running.press("6")
         assert "No iteration of a pipeline is known here." in running.line(1)
-        assert "--training tp=2,pp=4" in running.text()
+        assert "--training tp=2,pp=4" in " ".join(running.text().split())
         await running.press("c")
         assert "no iteration of a pipeline is known here" in running.text().splitlines()[-2]
 

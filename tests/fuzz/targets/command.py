@@ -33,6 +33,8 @@ def diagnose_command(data: bytes) -> None:
             check=False,
         )
     assert done.returncode in _ALLOWED, (done.returncode, done.stderr[-500:])
-    assert "Traceback" not in done.stderr and "internal error" not in done.stderr, done.stderr[-500:]
+    assert "Traceback" not in done.stderr and "internal error" not in done.stderr, done.stderr[
+        -500:
+    ]
     # What failed has one reason to say; what did not has its diagnosis.
     assert done.stderr.strip() if done.returncode == ExitCode.BAD_INPUT else done.stdout

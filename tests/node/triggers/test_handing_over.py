@@ -229,7 +229,7 @@ def test_budgets_are_handed_over_between_collectors_and_strangers_do_no_harm(
     chance = random.Random(8)
     forged = Notification(Flow(COMM, 0, 1), 255, time.time_ns()).encoded(b"not what they share")
     with collecting(slow, until) as standing, collecting(waiter, until) as waiting:
-        until(lambda: "taken 1 times" in notes(slow))
+        until(lambda: "1 detections were taken over" in notes(slow))
         until(lambda: "1 detections were handed over" in notes(waiter))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             for _ in range(200):
@@ -237,7 +237,7 @@ def test_budgets_are_handed_over_between_collectors_and_strangers_do_no_harm(
                 stranger.sendto(chance.randbytes(length), (SLOW, port))
             stranger.sendto(forged, (SLOW, port))
         until(lambda: "malformed" in notes(slow) and "another secret" in notes(slow))
-        assert "taken 1 times" in notes(slow)  # of 255 detections, none
+        assert "1 detections were taken over" in notes(slow)  # of 255 detections, none
         for process in (standing, waiting):
             assert process.poll() is None
             process.send_signal(signal.SIGTERM)
