@@ -240,7 +240,7 @@ struct communicator *communicator_forget(ncclComm_t pointer) {
   return communicator;
 }
 
-/* ------------------------------------------------------------------ by what NCCL passes to the plugin */
+/* ------------------------------------------------------- by what NCCL passes to the plugin */
 
 static bool may_be(const struct oncall_communicator *board, int rank, int size) {
   int32_t its_rank = LOAD(board->rank), its_size = LOAD(board->size);
