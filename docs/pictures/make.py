@@ -68,7 +68,7 @@ async def take(picture: Picture, recording: Path) -> str:
             """Until the session is idle, also after what is asked a moment later."""
             for _ in range(3):
                 await pilot.pause(0.3)
-                while app.session.busy or app.state.world is None:
+                while app.session.busy or app.state.snapshot is None:
                     await pilot.pause(0.05)
 
         await rest()

@@ -14,11 +14,11 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.world import Ranks
+from oncall.console.snapshot import Ranks
 from oncall.core.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from oncall.console.world import Ints
+    from oncall.console.snapshot import Ints
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 
 from oncall.console.ranks import told_round
-from oncall.console.world import CommunicatorSummary, CommunicatorView
+from oncall.console.snapshot import CommunicatorSummary, CommunicatorView
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import fold_ranks
@@ -21,7 +21,7 @@ from oncall.views.traffic.operation import is_measured
 from oncall.views.words import names_phrase, ranks_phrase
 
 if TYPE_CHECKING:
-    from oncall.console.world import Ints
+    from oncall.console.snapshot import Ints
 
 RELATIONS = ("members", "frontier", "standing", "holders", "witnesses", "operations", "in_flight")
 NOT_ENTERED, WAITING, DONE, UNKNOWN = range(4)

@@ -9,7 +9,7 @@ import numpy as np
 
 from oncall.console.buckets import SHORTEST_GAP_BUCKETS, Buckets, Floats, baseline_of
 from oncall.console.deciding import Deciding
-from oncall.console.world import Series
+from oncall.console.snapshot import Series
 from oncall.core.printable import clean
 
 Nic = tuple[str, str]  # node and device

@@ -15,13 +15,13 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.world import Ranks, RankState
+from oncall.console.snapshot import Ranks, RankState
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.evidence.incident import Incident
 from oncall.views.words import roots
 
 if TYPE_CHECKING:
-    from oncall.console.world import Ints
+    from oncall.console.snapshot import Ints
 
 RELATIONS = ("heads", "members", "witnesses", "standing", "holders")
 # A world size beyond this is a damaged recording, not a job.
@@ -44,7 +44,7 @@ class _Blamed:
 
 def ranks_of(incident: Incident, diagnosis: Diagnosis) -> Ranks:
     """Every rank that anything names, or that the world size promises, and what it does."""
-    incident.provide_what_can_be(RELATIONS)  # what could not be computed is a gap of the world's
+    incident.provide_what_can_be(RELATIONS)  # what could not be computed is a gap of the snapshot's
     con = incident.con
     # No column can be NULL, so these are plain arrays.
     found = con.execute(_PLACES).fetchnumpy()

@@ -94,7 +94,7 @@ class ConsoleApp(Console):
         self._told_first = tuple(told_first)
         self._visited: list[str] = []
         self._said_until: float | None = None
-        self.known_moments: set[int] = set()  # when findings began, of all worlds seen
+        self.known_moments: set[int] = set()  # when findings began, of all snapshots seen
         self.failed = False
         self.clock = clock
         self.timekeeping = Timekeeping(self, refresh_every_s)
@@ -179,13 +179,15 @@ class ConsoleApp(Console):
             screen.post_message(StateChanged(self.state))
 
     def beat(self) -> None:
-        """What changes by itself: the age of the world, as finely as it is shown; how far a gather
-        is; what is said."""
+        """What changes by itself: the age of the snapshot, as finely as it is shown; how far a
+        gather is; what is said."""
         if self.state.busy:
             self.change(progress=self._asking.progress())
-        if self.state.world is not None and self.state.live:
-            age_s = self.clock() - self._asking.world_at_s
-            self.change(world_age_s=float(int(age_s)) if age_s >= 30 or self.state.problem else 0.0)
+        if self.state.snapshot is not None and self.state.live:
+            age_s = self.clock() - self._asking.snapshot_at_s
+            self.change(
+                snapshot_age_s=float(int(age_s)) if age_s >= 30 or self.state.problem else 0.0
+            )
         if (screen := self.console_screen) is not None:
             screen.show_keys()
         if self._said_until is not None and self.clock() >= self._said_until:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.console.world import Ranks, RankState
+from oncall.console.snapshot import Ranks, RankState
 from oncall.core.errors import UsageError
 from oncall.tui.screens.fleet import model as fleet
 from oncall.tui.screens.fleet.layout import begins_at, heading_text, lay_out, moved, next_at
 
-from ..worlds import large_world, ranks_of
+from ..snapshots import large_snapshot, ranks_of
 
 
 def everyone(ranks: Ranks) -> fleet.Mask:
@@ -120,14 +120,14 @@ def test_a_small_job_has_numbered_cells_a_node_a_line() -> None:
 
 
 def test_a_large_job_is_packed_and_fills_the_width() -> None:
-    ranks = large_world().ranks
+    ranks = large_snapshot().ranks
     layout = lay_out(ranks, "node", everyone(ranks), 78, 20)
     assert (layout.cell, layout.height) == (1, 128)
     assert len(layout.labels[0]) == 4
 
 
 def test_large_groups_are_sections_that_count_their_members() -> None:
-    ranks = large_world().ranks
+    ranks = large_snapshot().ranks
     layout = lay_out(ranks, "stage", everyone(ranks), 100, 40)
     (heading,) = layout.labels[0]
     assert heading_text(heading, ranks.state) == "stage 0 · 2,048 ranks: 1 X · 1 L · 2,045 H · 1 ."

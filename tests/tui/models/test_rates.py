@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.console.world import Series
+from oncall.console.snapshot import Series
 from oncall.tui.models import rates as model
 from oncall.tui.models.rates import GAP, Scale
 

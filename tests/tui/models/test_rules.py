@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.console.world import DryRun, Problem, RuleLine
+from oncall.console.snapshot import DryRun, Problem, RuleLine
 from oncall.tui.models.highlight import spans
 from oncall.tui.screens.rules.buffer import Buffer
 from oncall.tui.screens.rules.editor import word_at

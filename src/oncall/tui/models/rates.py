@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.world import Series
+from oncall.console.snapshot import Series
 from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_number, format_rate
 
 Floats = npt.NDArray[np.float64]

@@ -7,7 +7,7 @@ choosing, walking along the critical path and what cannot be done are the same f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,7 +24,7 @@ from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import lanes as model
 from oncall.tui.models.lanes import Strip
 from oncall.tui.shell.action import ActionEntry
-from oncall.tui.shell.actions import needs_world
+from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.messages import Answered, Refused
 from oncall.tui.shell.screen import ConsoleScreen
@@ -33,7 +33,7 @@ from oncall.tui.widgets.lanes import Lanes, LanesAxis
 from oncall.tui.widgets.line_list import LineList
 
 if TYPE_CHECKING:
-    from oncall.console.session import Session
+    from oncall.console.session import Query
 
 _TALL = 36  # lines, from which on there is room for everything
 _REST_S = 0.15  # the cursor stays on a bar for so long before more is read of it
@@ -69,7 +69,7 @@ def lane_actions(screen: str, words: Words) -> dict[str, ActionEntry[Any]]:
 
 def needs_picture(screen: LaneScreen) -> str | None:
     """Why not, as long as nothing is drawn."""
-    if why := needs_world(screen):
+    if why := needs_snapshot(screen):
         return why
     return None if screen.has_view else screen.why_nothing
 
@@ -119,7 +119,7 @@ class LaneScreen(ConsoleScreen):
         """What stands below the lanes, with the id `below`: a `#card` with `#told` among it."""
         raise NotImplementedError
 
-    def reading(self) -> Callable[[Session], Any]:
+    def reading(self) -> Query[Any]:
         """What to ask for: the chosen view, or the worst."""
         raise NotImplementedError
 
@@ -147,7 +147,7 @@ class LaneScreen(ConsoleScreen):
         """The key of the picture before (-1) or after (1) the one shown; None at the end."""
         raise NotImplementedError
 
-    def bar_reading(self, lane: Any, bar: Any) -> Callable[[Session], Any]:
+    def bar_reading(self, lane: Any, bar: Any) -> Query[Any]:
         """What to ask for a bar, once the cursor rests on it."""
         raise NotImplementedError
 
@@ -206,9 +206,9 @@ class LaneScreen(ConsoleScreen):
         return self.chosen_key is not None
 
     def show(self, state: State, before: State | None) -> None:
-        if state.world is None:
+        if state.snapshot is None:
             return
-        if before is None or before.world is not state.world:
+        if before is None or before.snapshot is not state.snapshot:
             self.ask_view()
         elif (state.filter, state.faults_only) != (before.filter, before.faults_only):
             self._show_lanes()

@@ -46,7 +46,7 @@ class TimeCursor:
         return NS_PER_S * next((step for step in _STEPS_S if step >= wanted_s), _STEPS_S[-1])
 
     def spanning(self, first_ns: int | None, last_ns: int | None) -> TimeCursor:
-        """The same cursor in evidence that spans this; what a world that arrived says."""
+        """The same cursor in evidence that spans this; what a snapshot that arrived says."""
         return replace(self, first_ns=first_ns, last_ns=last_ns)
 
     def paused(self) -> TimeCursor:

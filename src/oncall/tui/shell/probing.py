@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
+from oncall.console.queries import ProbeNodes
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import short
 from oncall.tui.drawing.literal import LiteralText, literal
@@ -43,7 +44,7 @@ class ProbeScreen(Overlay):
     def on_mount(self) -> None:
         label = f"probing {fold_hosts(map(short, self._probed))}"
         nodes = self._probed
-        self.app.ask(Question(PROBE, lambda session: session.probe(nodes), self, label))
+        self.app.ask(Question(PROBE, ProbeNodes(nodes), self, label))
         self._waiting = self.set_interval(_BEAT_S, self._say_progress)
         self._say_progress()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.world import CommunicatorSummary, CommunicatorView, RankState, World
+from oncall.console.snapshot import CommunicatorSummary, CommunicatorView, RankState, Snapshot
 from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_rate
 from oncall.tui.drawing.states import STATES
 from oncall.views.words import ranks_phrase
@@ -190,33 +190,33 @@ def durations(view: CommunicatorView) -> npt.NDArray[np.float64]:
 # --------------------------------------------------------------------- follow
 
 
-def stands(world: World, rank: int) -> tuple[int, int]:
+def stands(snapshot: Snapshot, rank: int) -> tuple[int, int]:
     """The communicator and operation a rank is blocked in; (0, -1): none known."""
-    found = np.flatnonzero(world.ranks.rank == rank)
+    found = np.flatnonzero(snapshot.ranks.rank == rank)
     if not len(found):
         return 0, -1
-    return int(world.ranks.comm[found[0]]), int(world.ranks.seq[found[0]])
+    return int(snapshot.ranks.comm[found[0]]), int(snapshot.ranks.seq[found[0]])
 
 
-def elsewhere(world: World, comm: int, ranks: Sequence[int]) -> tuple[int, int] | None:
+def elsewhere(snapshot: Snapshot, comm: int, ranks: Sequence[int]) -> tuple[int, int] | None:
     """The first of `ranks` that is blocked in another communicator, and which: (rank, comm)."""
-    wanted = np.isin(world.ranks.rank, np.asarray(ranks, dtype=np.int64))
-    found = np.flatnonzero(wanted & (world.ranks.comm != comm) & (world.ranks.comm != 0))
+    wanted = np.isin(snapshot.ranks.rank, np.asarray(ranks, dtype=np.int64))
+    found = np.flatnonzero(wanted & (snapshot.ranks.comm != comm) & (snapshot.ranks.comm != 0))
     if not len(found):
         return None
-    return int(world.ranks.rank[found[0]]), int(world.ranks.comm[found[0]])
+    return int(snapshot.ranks.rank[found[0]]), int(snapshot.ranks.comm[found[0]])
 
 
-def where_phrase(world: World, comm: int, row: MemberRow) -> str:
+def where_phrase(snapshot: Snapshot, comm: int, row: MemberRow) -> str:
     """What the members of a row are blocked in now, as far as that is known."""
-    if (other := elsewhere(world, comm, row.ranks)) is not None:
+    if (other := elsewhere(snapshot, comm, row.ranks)) is not None:
         rank, there = other
-        label = next((one.label for one in world.communicators if one.comm == there), hex(there))
-        seq = stands(world, rank)[1]
+        label = next((one.label for one in snapshot.communicators if one.comm == there), hex(there))
+        seq = stands(snapshot, rank)[1]
         operation = f"operation {seq} of " if seq >= 0 else ""
         return f"rank {rank} is blocked in {operation}{label}"
-    held = np.isin(world.ranks.rank, np.asarray(row.ranks, dtype=np.int64))
-    state = int(world.ranks.state[held].max()) if held.any() else int(RankState.SILENT)
+    held = np.isin(snapshot.ranks.rank, np.asarray(row.ranks, dtype=np.int64))
+    state = int(snapshot.ranks.state[held].max()) if held.any() else int(RankState.SILENT)
     return f"{row.label}: {STATES[state].says}"
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from oncall.console.world import CommunicatorView
+from oncall.console.snapshot import CommunicatorView
 from oncall.core.units import NS_PER_S, format_duration
 from oncall.render.text.cells import cut, padded
 from oncall.tui.drawing.literal import LiteralText

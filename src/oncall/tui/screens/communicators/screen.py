@@ -11,7 +11,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 
-from oncall.console.world import CommunicatorSummary, CommunicatorView
+from oncall.console.queries import GetCommunicator, GetTraffic
+from oncall.console.snapshot import CommunicatorSummary, CommunicatorView
 from oncall.core.printable import clean
 from oncall.render.text.cells import cut, padded
 from oncall.tui.drawing.literal import LiteralText
@@ -21,7 +22,7 @@ from oncall.tui.screens.communicators import model
 from oncall.tui.screens.communicators.round_grid import LABEL, RoundGrid, RoundHeader
 from oncall.tui.screens.communicators.traffic import pane_lines
 from oncall.tui.shell.action import ActionEntry
-from oncall.tui.shell.actions import needs_world
+from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
@@ -60,7 +61,7 @@ Communicators: first those named in findings, then those whose members have wait
 
 
 def _needs_communicator(screen: ConsoleScreen) -> str | None:
-    if why := needs_world(screen):
+    if why := needs_snapshot(screen):
         return why
     shown = screen.query_one(CommunicatorList).row is not None
     return None if shown else "no communicators recorded"
@@ -128,18 +129,18 @@ class CommunicatorsScreen(ConsoleScreen):
     # ------------------------------------------------------------------- shown
 
     def show(self, state: State, before: State | None) -> None:
-        if (world := state.world) is None:
+        if (snapshot := state.snapshot) is None:
             return
-        if before is not None and (world, state.filter, state.faults_only) == (
-            before.world, before.filter, before.faults_only,
+        if before is not None and (snapshot, state.filter, state.faults_only) == (
+            before.snapshot, before.filter, before.faults_only,
         ):  # fmt: skip
             return
-        rows = model.chosen(world.communicators, state.filter, state.faults_only)
+        rows = model.chosen(snapshot.communicators, state.filter, state.faults_only)
         self.query_one(CommunicatorList).show(rows)
         if not rows:
-            fits = "none matches the filter" if world.communicators else "none recorded"
+            fits = "none matches the filter" if snapshot.communicators else "none recorded"
             self.query_one("#round", LiteralText).update(f"Communicators: {fits}")
-        if before is None or before.world is not world:
+        if before is None or before.snapshot is not snapshot:
             self._ask_view()
 
     def on_line_list_moved(self, message: LineList.Moved) -> None:
@@ -158,7 +159,7 @@ class CommunicatorsScreen(ConsoleScreen):
             return
         rounds = max(self.query_one("#rounds").size.width - LABEL, 20)
         label = f"reading {clean(row.label)}"
-        self.ask("view", lambda session: session.communicator(row.comm, rounds), label)
+        self.ask("view", GetCommunicator(row.comm, rounds), label)
 
     def on_answered(self, message: Answered) -> None:
         if message.question.group == "communicators.traffic":
@@ -173,10 +174,10 @@ class CommunicatorsScreen(ConsoleScreen):
 
     def _tell_round(self) -> None:
         """Below the members: the round under the cursor, where its ranks stand, who waits."""
-        grid, world = self.query_one(RoundGrid), self.state.world
+        grid, snapshot = self.query_one(RoundGrid), self.state.snapshot
         self.query_one(RoundHeader).show(grid, self.app.ascii_only)
         view, row = grid.view, grid.row
-        if view is None or row is None or world is None:
+        if view is None or row is None or snapshot is None:
             return
         if self._in_traffic and view.has_traffic:
             self._ask_traffic()
@@ -190,7 +191,7 @@ class CommunicatorsScreen(ConsoleScreen):
             )
             text.append(first + "\n", "bold")
             text.append("".join(f"{line}\n" for line in others))
-        text.append(model.where_phrase(world, view.summary.comm, row) + "\n", muted)
+        text.append(model.where_phrase(snapshot, view.summary.comm, row) + "\n", muted)
         if view.waits:
             text.append("\nWaits\n", heading)
             text.append("\n".join(clean(wait) for wait in view.waits))
@@ -202,7 +203,7 @@ class CommunicatorsScreen(ConsoleScreen):
             return
         comm = view.summary.comm
         seq = int(view.seqs[grid.column]) if len(view.seqs) else None
-        self.ask("traffic", lambda session: session.traffic(comm, seq), "reading traffic")
+        self.ask("traffic", GetTraffic(comm, seq), "reading traffic")
 
     def _tell_traffic(self, view: TrafficView) -> None:
         """Below the members: what each of them transmitted, in place of who waits."""
@@ -246,10 +247,10 @@ class CommunicatorsScreen(ConsoleScreen):
 
     def awaited(self) -> int | None:
         """Another communicator in which a rank of the row under the cursor stands."""
-        world, grid = self.state.world, self.query_one(RoundGrid)
-        if world is None or grid.view is None or grid.row is None:
+        snapshot, grid = self.state.snapshot, self.query_one(RoundGrid)
+        if snapshot is None or grid.view is None or grid.row is None:
             return None
-        found = model.elsewhere(world, grid.view.summary.comm, grid.row.ranks)
+        found = model.elsewhere(snapshot, grid.view.summary.comm, grid.row.ranks)
         return None if found is None else found[1]
 
     @property

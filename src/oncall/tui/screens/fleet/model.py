@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.world import Ranks, RankState
+from oncall.console.snapshot import Ranks, RankState
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import expand_ranks
 from oncall.core.printable import short
@@ -20,7 +20,7 @@ from oncall.core.units import format_duration
 from oncall.tui.drawing.states import STATES
 
 if TYPE_CHECKING:
-    from oncall.console.world import Ints
+    from oncall.console.snapshot import Ints
 
 Mask = npt.NDArray[np.bool_]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,6 +9,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 
+from oncall.console.queries import GetNetwork, GetNetworkRows, GetNetworkStep
 from oncall.render.text.cells import cut
 from oncall.render.text.spans import line, plain_lines
 from oncall.render.text.waiting import waiting_lines
@@ -29,7 +29,7 @@ from oncall.views.network.waiting import Lane, Step, WaitingGraph
 from oncall.views.table import Table
 
 if TYPE_CHECKING:
-    from oncall.console.session import Session
+    from oncall.console.session import Query
 
 _WIDE = 120
 _WORDS = Words(
@@ -114,9 +114,9 @@ class NetworkScreen(LaneScreen):
     def flows(self) -> NetworkFlows:
         return self.query_one(NetworkFlows)
 
-    def reading(self) -> Callable[[Session], NetworkView]:
+    def reading(self) -> Query[NetworkView]:
         key: Any = self.chosen_key
-        return lambda session: session.network(key)
+        return GetNetwork(key)
 
     def drawing(self, view: NetworkView, text: str, faults_only: bool) -> WaitingGraph:
         return model.chosen(view.graph, text, faults_only)
@@ -134,9 +134,9 @@ class NetworkScreen(LaneScreen):
         found = model.neighbour(self.view, step)
         return None if found is None else found.key
 
-    def bar_reading(self, lane: Lane, bar: Step) -> Callable[[Session], StepView]:  # noqa: ARG002
+    def bar_reading(self, lane: Lane, bar: Step) -> Query[StepView]:  # noqa: ARG002
         collective = self.view.graph.collective
-        return lambda session: session.network_step(collective, bar)
+        return GetNetworkStep(collective, bar)
 
     def is_of(self, answer: StepView, lane: Lane | None, bar: Step | None) -> bool:  # noqa: ARG002
         return answer.step == bar
@@ -243,7 +243,7 @@ class NetworkScreen(LaneScreen):
 
     def _open(self, opened: Opened) -> None:
         self.set_class(False, "flows")
-        self.ask("rows", lambda session: session.network_rows(opened), "reading rows")
+        self.ask("rows", GetNetworkRows(opened), "reading rows")
 
     def action_pane(self) -> None:
         self._pane = model.PANES[(model.PANES.index(self._pane) + 1) % len(model.PANES)]

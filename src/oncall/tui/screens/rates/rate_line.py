@@ -9,7 +9,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.widget import Widget
 
-from oncall.console.world import Series
+from oncall.console.snapshot import Series
 from oncall.core.printable import clean
 from oncall.render.text.cells import cut, padded
 from oncall.tui.drawing.literal import LiteralText

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from oncall.console.world import DryRun, Problem, RuleLine
+from oncall.console.snapshot import DryRun, Problem, RuleLine
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
 from oncall.tui.models.reading import Item, Paragraph, Role, line, readable, text
@@ -142,7 +142,7 @@ def problem_items(problems: Sequence[Problem] | None) -> tuple[Item, ...]:
 
 
 def dry_run_items(run: DryRun) -> tuple[Item, ...]:
-    """Which verdicts come, go and stay, on the world that is on the screen."""
+    """Which verdicts come, go and stay, on the snapshot that is on the screen."""
     if run.problems:
         return problem_items(run.problems)
     return tuple(_dry_run(run))

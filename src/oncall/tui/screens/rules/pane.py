@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import TextArea
 
-from oncall.console.world import DryRun, Problem
+from oncall.console.snapshot import DryRun, Problem
 from oncall.core.errors import RulebookError
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.models.reading import Item

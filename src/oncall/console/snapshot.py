@@ -1,6 +1,6 @@
-"""What a front end shows: the world of one job at one moment, frozen.
+"""What a front end shows: the snapshot of one job at one moment, frozen.
 
-Live is a replay whose cursor is now, so there is one kind of world. Numbers by rank are numpy
+Live is a replay whose cursor is now, so there is one kind of snapshot. Numbers by rank are numpy
 arrays in the order of `rank`; they are written once and never changed.
 """
 
@@ -98,8 +98,8 @@ class HostTrouble:
 
 
 @dataclass(frozen=True)
-class World:
-    """Everything the screens show at one moment. `version` rises with each new world."""
+class Snapshot:
+    """Everything the screens show at one moment. `version` rises with each new snapshot."""
 
     version: int
     moment: Moment
@@ -184,6 +184,7 @@ class RuleLine:
     broken: str = ""  # what is wrong with the file at `path`, which is not in force
     changed_by: tuple[str, ...] = ()  # the files and options that gave it other values
     written_ns: int = 0  # when the file was written, 0 if it is not there
+    verdicts: tuple[str, ...] = ()  # H1, H2, ...: what it may find
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""What rulebooks are asked about the world on the screen: rows behind a step, a fact, a dry run."""
+"""What rulebooks find in the evidence on the screen: rows behind a step, of a fact, a dry run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oncall.console.world import DryRun, StepRows
+from oncall.console.snapshot import DryRun, StepRows
 from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError, UsageError
 from oncall.evidence.incident import Incident
