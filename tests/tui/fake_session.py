@@ -284,11 +284,14 @@ class FakeSession:
         shipped = "/usr/lib/oncall/rulebooks"
         return (
             RuleLine("hang", "Which rank hangs this job, and why", "stable",
-                     f"{shipped}/hang.yaml", True, True, "1 finding", 0.061, verdicts=("H1", "H2", "H3")),
+                     f"{shipped}/hang.yaml", True, True, "1 finding", 0.061,
+                     verdicts=("H1", "H2", "H3")),
             RuleLine("slow", "Which rank slows this job down", "stable",
                      f"{shipped}/slow.yaml", True, True, "nothing", 0.043),
             RuleLine("waits", "What the transfers inside an operation wait for", "test",
-                     f"{shipped}/waits.yaml", True, True, "skipped: no transfers", None, verdicts=("W1",)),
+                     f"{shipped}/waits.yaml", True, True, "no data", None,
+                     verdicts=("W1",),
+                     why_skipped="not recorded: NCCL transfers"),
             RuleLine("loader", "Whose data loader is late", "experimental",
                      "/home/op/.config/oncall/rules/loader.yaml", False, False, "off", None),
         )  # fmt: skip

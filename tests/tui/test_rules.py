@@ -63,7 +63,7 @@ async def write(running: Running, text: str) -> None:
 async def test_rules_tell_what_came_of_them() -> None:
     async with console(size=NARROW) as running:
         await running.press("5")
-        await until_seen(running, "skipped: no transfers")
+        await until_seen(running, "no data")
         assert "1 finding" in running.line(1)
         assert "in 61 ms" in running.text()
 
@@ -300,7 +300,7 @@ async def test_go_to_the_rulebook_of_a_verdict_from_another_screen() -> None:
 async def test_go_to_a_rulebook_by_its_name() -> None:
     async with console(size=NARROW) as running:
         await running.press("5")
-        await until_seen(running, "skipped: no transfers")
+        await until_seen(running, "no data")
         await running.press("colon")
         await running.type("rule waits")
         await until(running, lambda: "rulebook: waits" in editor(running).text)
@@ -340,7 +340,7 @@ async def test_picture_of_a_dry_run() -> None:
 async def test_keys_that_are_typed_into_the_editor_are_not_offered() -> None:
     async with console(size=WIDE) as running:
         await running.press("5")
-        await until_seen(running, "skipped: no transfers")
+        await until_seen(running, "no data")
         assert "/ Filter" in running.text() and "a New rule" in running.text()
         await running.press("enter")
         await until(running, lambda: running.app.focused is editor(running))

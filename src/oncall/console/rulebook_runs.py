@@ -109,15 +109,3 @@ def _case(evaluation: Evaluation, finding: Finding) -> Case:
         if tuple(shown) == wanted:
             return case
     raise UsageError(f"the evidence no longer contains the case of {finding.id}")
-
-
-def outcome_of(
-    name: str, findings: Sequence[Finding], skipped: Sequence[str], checked: Sequence[str]
-) -> str:
-    """What came of a rulebook, in a few words: `2 findings`, `nothing`, `skipped: ...`."""
-    count = sum(finding.rulebook == name for finding in findings)
-    if count:
-        return f"{count} finding" + ("s" if count > 1 else "")
-    if skipped:
-        return f"skipped: {skipped[0]}"
-    return "nothing" if name in checked else ""

@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from oncall.console.rulebook_runs import outcome_of
 from oncall.console.snapshot import Problem, RuleLine, Snapshot
 from oncall.console.writing import RulebookFiles, replace_file
+from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import OncallError, RulebookError, UsageError
 from oncall.core.errors import Problem as Placed
 from oncall.rules.authoring.starter import starter_tests, starter_text
@@ -98,17 +98,9 @@ class RulebookStore:
         return (*(self._line(book, snapshot) for book in self.rulebooks), *self._alone())
 
     def _line(self, book: Rulebook, snapshot: Snapshot | None) -> RuleLine:
-        outcome, seconds = "", None
-        if not book.enabled:
-            outcome = "switched off"
-        elif snapshot is not None:
-            diagnosis = snapshot.diagnosis
-            why = [
-                skipped_phrase(rule).partition(": ")[2]
-                for rule in diagnosis.coverage.skipped_rules
-                if rule.rule.split(".")[0] == book.name and not rule.set_aside
-            ]
-            outcome = outcome_of(book.name, diagnosis.findings, why, diagnosis.checked)
+        outcome, why_skipped, seconds = "" if book.enabled else "off", "", None
+        if book.enabled and snapshot is not None:
+            outcome, why_skipped = _outcome(book.name, snapshot.diagnosis)
             seconds = snapshot.timings_s.get(book.name)
         broken = self._broken(book.name)
         path = book.path if broken is None else broken.path
@@ -125,6 +117,7 @@ class RulebookStore:
             changed_by=book.overridden_by,
             written_ns=_written_ns(Path(path)),
             verdicts=tuple(book.book.verdicts),
+            why_skipped=why_skipped,
         )
 
     def _alone(self) -> Iterator[RuleLine]:
@@ -291,6 +284,16 @@ class RulebookStore:
         if self._checker is not None:
             self._checker.__exit__(None, None, None)
             self._checker = None
+
+
+def _outcome(name: str, diagnosis: Diagnosis) -> tuple[str, str]:
+    """What a rulebook found, in a word or two, and why it was skipped, in full."""
+    if count := sum(finding.rulebook == name for finding in diagnosis.findings):
+        return f"{count} finding" + ("s" if count > 1 else ""), ""
+    for rule in diagnosis.coverage.skipped_rules:
+        if rule.rule.split(".")[0] == name and not rule.set_aside:
+            return "no data" if rule.missing else "not run", skipped_phrase(rule).partition(": ")[2]
+    return "nothing" if name in diagnosis.checked else "", ""
 
 
 def _tried(book: Rulebook) -> Rulebook:

@@ -179,12 +179,13 @@ class RuleLine:
     path: str
     enabled: bool
     shipped: bool
-    outcome: str  # "2 findings", "nothing", "skipped: no transfers"
+    outcome: str  # "2 findings", "nothing", "no data", "not run", "off"; "" before a snapshot
     seconds: float | None
     broken: str = ""  # what is wrong with the file at `path`, which is not in force
     changed_by: tuple[str, ...] = ()  # the files and options that gave it other values
     written_ns: int = 0  # when the file was written, 0 if it is not there
     verdicts: tuple[str, ...] = ()  # H1, H2, ...: what it may find
+    why_skipped: str = ""  # in full: "not recorded: NCCL transfers"
 
 
 @dataclass(frozen=True)

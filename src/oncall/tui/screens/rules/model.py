@@ -40,6 +40,7 @@ def _rule(rule: RuleLine, unsaved: bool) -> Item:
     glyph, role = _glyph(rule)
     took = f"in {format_duration(rule.seconds * 1e9)}" if rule.seconds is not None else ""
     broken = clean(rule.broken)
+    said = f"{outcome}: {clean(rule.why_skipped)}" if rule.why_skipped else outcome or broken
     name: tuple[tuple[str, Role], ...] = ((f"{glyph} ", role), (rule.name, "strong"))
     if unsaved:
         name += ((" ● unsaved", "value"),)
@@ -51,7 +52,7 @@ def _rule(rule: RuleLine, unsaved: bool) -> Item:
             Paragraph("  ", ((clean(rule.title), "plain"),), folds=False),
             Paragraph("  ", ((" · ".join(_about(rule)), "faint"),), (took, "faint"), folds=False),
         ),
-        copy=f"{rule.name}: {clean(rule.title)} ({rule.status}), {outcome or broken}; {rule.path}",
+        copy=f"{rule.name}: {clean(rule.title)} ({rule.status}), {said}; {rule.path}",
     )
 
 
@@ -91,7 +92,7 @@ def _glyph(rule: RuleLine) -> tuple[str, Role]:
         return "·", "faint"
     if re.match(r"[1-9]", rule.outcome):
         return "✖", "critical"
-    if rule.outcome.startswith("nothing"):
+    if rule.outcome == "nothing":
         return words.HEALTHY_GLYPH, "healthy"
     return words.UNSEEN_GLYPH, "unseen"
 
@@ -118,6 +119,13 @@ def fact_at(rulebook: str, row: int) -> str | None:
             indent = match[1] if indent is None else indent
             found = match[2] if match[1] == indent else found
     return found
+
+
+def check_items(problems: Sequence[Problem] | None, why_skipped: str) -> tuple[Item, ...]:
+    """What is wrong with the text, and why the rulebook did not run on this evidence."""
+    said = f"did not run on this evidence: {clean(why_skipped)}"
+    skipped = readable("skipped", said, f"{words.UNSEEN_GLYPH} ", "unseen")
+    return (*problem_items(problems), *((skipped,) if why_skipped else ()))
 
 
 def problem_items(problems: Sequence[Problem] | None) -> tuple[Item, ...]:

@@ -116,7 +116,7 @@ class RulesScreen(WatchingScreen):
 
     def _list(self) -> None:
         unsaved = self._drafts.unsaved()
-        if self._drafts.open is not None and not self._path(self._drafts.open):
+        if self._drafts.open is not None and not self._rule(self._drafts.open):
             unsaved.append(self._drafts.open)  # saved just now, and not listed yet
         items = model.rule_items(self._rules, dict.fromkeys(unsaved), self.state.filter)
         self._rule_list.show(items)
@@ -130,7 +130,7 @@ class RulesScreen(WatchingScreen):
     def _tell(self) -> None:
         """Of the rulebook in the editor, whether it is saved and what is wrong."""
         if (buffer := self.buffer) is not None:
-            self._pane.tell(buffer, self._path(buffer.name))
+            self._pane.tell(buffer, self._rule(buffer.name))
             self.query_one(KeyBar).show(self.state)
 
     def _put(self, buffer: Buffer) -> None:
@@ -146,7 +146,7 @@ class RulesScreen(WatchingScreen):
             return
         if buffer := self._drafts.of(name):
             self._enter(buffer)
-        elif any(rule.name == name for rule in self._rules):
+        elif self._rule(name):
             self.ask("text", GetRulebookText(name))
         elif buffer := self._drafts.read(name, None):
             self._enter(buffer)
@@ -154,7 +154,7 @@ class RulesScreen(WatchingScreen):
     def _enter(self, buffer: Buffer) -> None:
         self._drafts.open = buffer.name
         self._put(buffer)
-        self._pane.load(buffer, self._path(buffer.name))
+        self._pane.load(buffer, self._rule(buffer.name))
         if buffer.problems is None:
             self._check()
 

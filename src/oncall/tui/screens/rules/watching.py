@@ -40,8 +40,9 @@ class WatchingScreen(TrialScreen):
         if self.in_sight and self._rules:
             self.ask("list", ListRulebooks(), "")
 
-    def _path(self, name: str) -> str:
-        return next((rule.path for rule in self._rules if rule.name == name), "")
+    def _rule(self, name: str) -> RuleLine | None:
+        """As it is listed; None for one that is only typed."""
+        return next((rule for rule in self._rules if rule.name == name), None)
 
     def _listed(self, rules: tuple[RuleLine, ...]) -> None:
         """The rulebooks, perhaps changed by somebody else since they were listed last."""
