@@ -92,9 +92,17 @@ async def take(picture: Picture, recording: Path) -> str:
             else:
                 await pilot.press(*(word[1:-1] if word[0] == "<" else [word]))
             await rest()
-        svg = app.export_screenshot(title=f"oncall open {recording}")
+
+        def drawn() -> str:
+            svg = app.export_screenshot(title=f"oncall open {recording}")
+            return re.sub(r"terminal-\d+", "terminal", svg)
+
+        svg, before = drawn(), ""
+        while svg != before:  # scroll bars come a moment after what they scroll
+            await pilot.pause(0.5)
+            svg, before = drawn(), svg
         app.close_session()
-    return re.sub(r"terminal-\d+", "terminal", svg)
+    return svg
 
 
 def simulated(job: str) -> Path:

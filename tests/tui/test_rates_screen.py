@@ -134,7 +134,7 @@ async def test_new_values_leave_the_cursor_on_its_line() -> None:
 @piloted
 async def test_without_rates_it_says_so() -> None:
     session = FakeSession()
-    session.rates = lambda kind="suspects": ()  # type: ignore[method-assign]  # noqa: ARG005
+    session.answers[GetRates] = lambda _: ()
     async with console(session) as running:
         await running.press("4")
         assert "no rates of suspects were recorded" in said(running)
