@@ -46,7 +46,7 @@ def test_a_communicator_shows_who_has_not_entered(opened: Open, recorded: Record
     view = session.ask(GetCommunicator(int(finding.case["comm"], 16), rounds=5))
     assert view.state.shape == (len(view.ranks), len(view.seqs)) == view.duration_ns.shape
     assert len(view.seqs) == len(view.ops) == len(view.round_bytes) <= 5
-    assert view.told == finding.case["seq"] == view.seqs[-1]
+    assert view.finding_seq == finding.case["seq"] == view.seqs[-1]
     absent = view.ranks[view.state[:, -1] == 0]
     assert CULPRIT in absent
     assert (view.state[:, -1] == 1).sum() == view.summary.waiting

@@ -158,7 +158,7 @@ def test_a_node_that_falls_silent_is_told_and_comes_back(live: Live, shards: Pat
     [_, silent] = snapshot.hosts
     assert (silent.host, silent.kind) == ("gpu002", "timeout")
     assert silent.age_ns is not None and silent.age_ns > 0
-    assert (snapshot.ranks.state[8:] == RankState.SILENT).all()
+    assert (snapshot.ranks.state[8:] == RankState.NO_DATA).all()
     assert snapshot.diagnosis.coverage.ranks_seen == 8
     transport.down = set()
     refreshed_until(session, {"ok"})
@@ -241,7 +241,7 @@ def test_what_is_under_the_cursor_does_not_wait_for_a_gather(
         assert session.ask(GetRankCard(CULPRIT)).rank == CULPRIT
         rows = session.ask(GetStepRows(finding.id, 0))
         assert rows.table.total == finding.story[0].rows
-        assert session.ask(GetCommunicator(int(finding.case["comm"], 16))).told is not None
+        assert session.ask(GetCommunicator(int(finding.case["comm"], 16))).finding_seq is not None
         assert session.ask(GetRates("rank 3"))
         session.ask(GetRates("nic gpu001 mlx5_3"))  # of its node, which answers
         session.ask(SaveIncident(tmp_path / "meanwhile.oncall"))

@@ -229,7 +229,7 @@ class FakeSession:
             ops=("AllReduce",) * len(seqs),
             state=state,
             duration_ns=duration_ns,
-            told=last if summary.waiting else None,
+            finding_seq=last if summary.waiting else None,
             waits=("ranks 0-4,6-15 wait in AllReduce 14 of dp for rank 5",) * bool(summary.waiting),
         )
 

@@ -22,7 +22,7 @@ NOBODY: MessagePump = None  # type: ignore[assignment]
 PATIENCE_S = 30
 
 
-class Desk:
+class Asker:
     """A thread on a fake session, and what it posted."""
 
     def __init__(self, session: FakeSession) -> None:
@@ -58,87 +58,87 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    desk = Desk(FakeSession())
-    yield desk
-    assert desk.thread.stop()
-    assert desk.session.closed
+def asker() -> Iterator[Asker]:
+    asker = Asker(FakeSession())
+    yield asker
+    assert asker.thread.stop()
+    assert asker.session.closed
 
 
-def test_of_what_waits_in_a_group_only_the_newest_is_asked(desk: Desk) -> None:
-    go_on = desk.block(ListJobs())
+def test_of_what_waits_in_a_group_only_the_newest_is_asked(asker: Asker) -> None:
+    go_on = asker.block(ListJobs())
     for at_ns in (1, 2, 3):
-        desk.ask_snapshot(at_ns)
-    desk.ask_snapshot(9, group="other")
+        asker.ask_snapshot(at_ns)
+    asker.ask_snapshot(9, group="other")
     go_on.set()
-    answers = [desk.answer() for _ in range(3)]
+    answers = [asker.answer() for _ in range(3)]
     assert [one.question.group for one in answers if isinstance(one, Answered)] == [
         "blocking",
         "detail",
         "other",
     ]
-    assert [query.at_ns for query in desk.session.asked_for(GetSnapshot)] == [3, 9]
+    assert [query.at_ns for query in asker.session.asked_for(GetSnapshot)] == [3, 9]
 
 
-def test_a_detail_does_not_wait_for_a_gather(desk: Desk) -> None:
-    go_on = desk.block(ListJobs(), "snapshot")
-    desk.thread.ask(Question("card", GetRankCard(5), NOBODY))
-    answer = desk.answer()
+def test_a_detail_does_not_wait_for_a_gather(asker: Asker) -> None:
+    go_on = asker.block(ListJobs(), "snapshot")
+    asker.thread.ask(Question("card", GetRankCard(5), NOBODY))
+    answer = asker.answer()
     assert isinstance(answer, Answered) and answer.question.group == "card"
-    assert desk.thread.asks("snapshot")
+    assert asker.thread.asks("snapshot")
     go_on.set()
-    answer = desk.answer()
+    answer = asker.answer()
     assert isinstance(answer, Answered) and answer.question.group == "snapshot"
 
 
-def test_a_newer_detail_does_not_interrupt_the_gather(desk: Desk) -> None:
-    go_on = desk.block(ListJobs(), "snapshot")
-    older = desk.block(GetRates(), "card")
-    desk.thread.ask(Question("card", GetRankCard(5), NOBODY))
+def test_a_newer_detail_does_not_interrupt_the_gather(asker: Asker) -> None:
+    go_on = asker.block(ListJobs(), "snapshot")
+    older = asker.block(GetRates(), "card")
+    asker.thread.ask(Question("card", GetRankCard(5), NOBODY))
     older.set()
-    answer = desk.answer()
+    answer = asker.answer()
     assert isinstance(answer, Answered) and answer.question.group == "card"
     go_on.set()
-    answer = desk.answer()
+    answer = asker.answer()
     assert isinstance(answer, Answered) and answer.value == "waited"
 
 
-def test_a_newer_question_interrupts_the_older_and_only_its_answer_comes(desk: Desk) -> None:
-    desk.session.gate.clear()
-    desk.ask_snapshot(1)
-    while GetSnapshot(1) not in desk.session.asked:
+def test_a_newer_question_interrupts_the_older_and_only_its_answer_comes(asker: Asker) -> None:
+    asker.session.gate.clear()
+    asker.ask_snapshot(1)
+    while GetSnapshot(1) not in asker.session.asked:
         pass
-    desk.ask_snapshot(2)
-    answer = desk.answer()
-    assert "snapshots" in desk.session.cancelled
+    asker.ask_snapshot(2)
+    answer = asker.answer()
+    assert "snapshots" in asker.session.cancelled
     assert isinstance(answer, Answered)
     assert answer.value.moment.at_ns == 2
-    assert desk.posted.empty() or isinstance(desk.posted.get(), Busy)
+    assert asker.posted.empty() or isinstance(asker.posted.get(), Busy)
 
 
-def test_errors_are_answers_too(desk: Desk) -> None:
-    desk.session.fails[GetSnapshot] = UsageError("no")
-    desk.ask_snapshot(1)
-    refused = desk.answer()
+def test_errors_are_answers_too(asker: Asker) -> None:
+    asker.session.fails[GetSnapshot] = UsageError("no")
+    asker.ask_snapshot(1)
+    refused = asker.answer()
     assert isinstance(refused, Refused)
     assert (str(refused.error), refused.bug) == ("no", False)
-    desk.thread.ask(Question("wrong", lambda session: session.nothing, NOBODY))  # type: ignore[attr-defined]
-    refused = desk.answer()
+    asker.thread.ask(Question("wrong", lambda session: session.nothing, NOBODY))  # type: ignore[attr-defined]
+    refused = asker.answer()
     assert isinstance(refused, Refused)
     assert refused.bug
-    del desk.session.fails[GetSnapshot]
-    desk.ask_snapshot(2)
-    assert isinstance(desk.answer(), Answered)
+    del asker.session.fails[GetSnapshot]
+    asker.ask_snapshot(2)
+    assert isinstance(asker.answer(), Answered)
 
 
 def test_stopping_interrupts_and_closes() -> None:
-    desk = Desk(FakeSession())
-    desk.session.gate.clear()
-    desk.ask_snapshot(1)
-    while GetSnapshot(1) not in desk.session.asked:
+    asker = Asker(FakeSession())
+    asker.session.gate.clear()
+    asker.ask_snapshot(1)
+    while GetSnapshot(1) not in asker.session.asked:
         pass
-    assert desk.thread.stop()
-    assert desk.session.closed
+    assert asker.thread.stop()
+    assert asker.session.closed
 
 
 def test_what_cannot_be_opened_is_refused_and_the_thread_ends() -> None:

@@ -122,7 +122,7 @@ class Fleet(Source):
     def _past(self, at_ns: int, task: Task) -> Evidence:
         """As it stood then: what the shards hold, or what was gathered earlier."""
         newest, earlier = self._history.newest, self._history.covering(at_ns)
-        if newest is not None and newest.tells(at_ns):
+        if newest is not None and newest.covers(at_ns):
             return self._evidence(self._again(newest), newest, at_ns)
         try:
             incident, gathered = self._asked(at_ns, task)
@@ -161,7 +161,7 @@ class Fleet(Source):
         """What the node holds, asked for now."""
         newest = self._history.newest
         # Of operations a gather may have brought all; of what else, nobody promises that.
-        if newest is None or (newest.tells(at_ns) and not wanted.tables):
+        if newest is None or (newest.covers(at_ns) and not wanted.tables):
             return None
         span = Window(None if self._since_ns is None else at_ns - self._since_ns, at_ns)
         return self._nodes.finer(newest.job, node, wanted, span, self._folder, task)

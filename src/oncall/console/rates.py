@@ -10,11 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import duckdb
 import numpy as np
 
-from oncall.console.buckets import FINE_BUCKETS, MOST_BUCKETS, Buckets, Floats, Hearing, baseline_of
+from oncall.console.buckets import (
+    FINE_BUCKETS,
+    MOST_BUCKETS,
+    Buckets,
+    Floats,
+    RecordedBuckets,
+    baseline_of,
+)
 from oncall.console.cancellation import Task
-from oncall.console.deciding import Deciding
 from oncall.console.nic_rates import nic_series
-from oncall.console.ranks import blamed_ranks, told_round
+from oncall.console.ranks import blamed_ranks, finding_operation
+from oncall.console.rate_thresholds import RateThresholds
 from oncall.console.shown import Shown
 from oncall.console.snapshot import Series, Snapshot
 from oncall.console.source import Finer, Source
@@ -55,13 +62,13 @@ def series_of(
         return ()
     buckets = Buckets.over(first_ns, at_ns, FINE_BUCKETS if one else MOST_BUCKETS)
     incident.provide(("operations", "members"))
-    deciding = Deciding.of(rulebooks)
-    rates = _Rates(incident.con, snapshot, buckets, deciding)
+    thresholds = RateThresholds.of(rulebooks)
+    rates = _Rates(incident.con, snapshot, buckets, thresholds)
     match what:
         case "nics":
-            found = nic_series(incident.con, buckets, rates.nics, None, deciding)
+            found = nic_series(incident.con, buckets, rates.nics, None, thresholds)
         case "nic":
-            found = nic_series(incident.con, buckets, rates.nics, (name[0], name[1]), deciding)
+            found = nic_series(incident.con, buckets, rates.nics, (name[0], name[1]), thresholds)
         case "ranks":
             found = list(rates.of_ranks())
         case "rank":
@@ -106,17 +113,17 @@ class _Rates:
         con: duckdb.DuckDBPyConnection,
         snapshot: Snapshot,
         buckets: Buckets,
-        deciding: Deciding,
+        thresholds: RateThresholds,
     ) -> None:
         causes = roots(snapshot.diagnosis)
         ranks = snapshot.ranks
         self._con = con
         self._snapshot = snapshot
         self._buckets = buckets
-        self._deciding = deciding
+        self._thresholds = thresholds
         # The name alone: which ranks are in it is no part of a legend.
         self._labels = {one.comm: one.label.partition(" ")[0] for one in snapshot.communicators}
-        self._hearing: Hearing | None = None
+        self._recorded: RecordedBuckets | None = None
         self.suspects = dict.fromkeys(rank for one in causes for rank in blamed_ranks(one))
         self.nics = {
             (node, nic)
@@ -162,7 +169,7 @@ class _Rates:
             for rank in members:
                 if rank in measured:
                     name, group = f"rank {rank} {what} on {where}", f"{what} {comm}"
-                    limit = self._deciding.threshold(rank, measured)
+                    limit = self._thresholds.threshold(rank, measured)
                     yield self._series(rank, name, "1/s", group, measured[rank], limit)
 
     # ------------------------------------------------------------------ choosing
@@ -171,7 +178,7 @@ class _Rates:
         """Those that findings speak of, and those that suspects, else all, spend the most time in:
         a slow link shows where the time goes, not where the most operations are."""
         causes = roots(self._snapshot.diagnosis)
-        told = dict.fromkeys(one[0] for f in causes if (one := told_round(f)) is not None)
+        told = dict.fromkeys(one[0] for f in causes if (one := finding_operation(f)) is not None)
         rows = self._con.execute(
             "SELECT comm FROM operations WHERE comm IS NOT NULL "
             "AND (len($suspects) = 0 OR list_contains($suspects, rank)) "
@@ -223,12 +230,12 @@ class _Rates:
         return values
 
     def _rate(self, counted: Mapping[int, Floats], rank: int) -> Floats:
-        """A second's worth: zeros where the rank was heard and did nothing."""
-        if self._hearing is None:
-            self._hearing = Hearing(self._con, self._snapshot.ranks, self._buckets)
+        """A second's worth: zeros where the rank's node recorded and nothing completed."""
+        if self._recorded is None:
+            self._recorded = RecordedBuckets(self._con, self._snapshot.ranks, self._buckets)
         empty = np.full(self._buckets.count, np.nan)
         value = counted.get(rank, empty) / (self._buckets.length_ns / NS_PER_S)
-        return np.where(np.isnan(value) & self._hearing.of(rank), 0.0, value)
+        return np.where(np.isnan(value) & self._recorded.of(rank), 0.0, value)
 
     def _series(
         self,
@@ -247,8 +254,8 @@ class _Rates:
             baseline=baseline_of(
                 value,
                 self._buckets,
-                self._deciding.baseline_part,
-                self._deciding.baseline_ns,
+                self._thresholds.baseline_part,
+                self._thresholds.baseline_ns,
             ),
             suspect=rank in self.suspects,
             group=group,

@@ -57,7 +57,7 @@ class ConsoleApp(Console):
     """The console over one session.
 
     `opener` opens it, in the session's thread. `recording` is the file that is read, if it is one.
-    `told_first` is what was wrong before: with the configuration.
+    `startup_problems` is what was wrong before: with the configuration.
     `clock` tells seconds, for what moves by itself; `wall_ns` the time of day.
     """
 
@@ -79,7 +79,7 @@ class ConsoleApp(Console):
         theme: str = DEFAULT,
         keymap: Mapping[str, str] | None = None,
         ascii_only: bool = False,
-        told_first: Sequence[str] = (),
+        startup_problems: Sequence[str] = (),
         refresh_every_s: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
@@ -91,7 +91,7 @@ class ConsoleApp(Console):
         self.log_lines: deque[LogLine] = deque(maxlen=MOST)
         self.wall_ns = wall_ns
         self.ascii_only = ascii_only
-        self._told_first = tuple(told_first)
+        self._told_first = tuple(startup_problems)
         self._visited: list[str] = []
         self._said_until: float | None = None
         self.known_moments: set[int] = set()  # when findings began, of all snapshots seen

@@ -29,7 +29,7 @@ def view(state: list[list[int]], told: int | None = None, first: int = 10) -> Co
         ops=("AllReduce",) * rounds,
         state=states,
         duration_ns=took.astype(np.int64),
-        told=told,
+        finding_seq=told,
         round_bytes=(2**20,) * rounds,
     )
 
@@ -63,15 +63,15 @@ def test_members_alike_share_a_row_and_who_has_not_come_is_first() -> None:
 
 def test_the_told_round_decides_the_order_wherever_it_stands() -> None:
     told = view([[2, 0, 2], [2, 1, 2]], told=11)
-    assert model.told_column(told) == 1
-    assert model.told_column(replace(told, told=99)) == 2  # not among those shown
+    assert model.finding_column(told) == 1
+    assert model.finding_column(replace(told, finding_seq=99)) == 2  # not among those shown
     assert [row.ranks for row in model.member_rows(told)] == [(0,), (1,)]
     assert model.shown_states(model.member_rows(told)[1], 1)[1] == RankState.HUNG
 
 
 def test_a_communicator_without_rounds_has_members_all_the_same() -> None:
     none = view([[], []])
-    assert model.told_column(none) is None
+    assert model.finding_column(none) is None
     assert [row.ranks for row in model.member_rows(none)] == [(0,), (1,)]
     assert model.durations(none).tolist() == []
 

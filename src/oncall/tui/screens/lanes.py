@@ -155,11 +155,11 @@ class LaneScreen(ConsoleScreen):
         """Whether that answer is about this bar."""
         raise NotImplementedError
 
-    def tell_bar(self, lane: Any, bar: Any, answer: Any | None) -> Text:
+    def bar_text(self, lane: Any, bar: Any, answer: Any | None) -> Text:
         """What is known of the bar at once, and, when it is there, what the answer adds."""
         raise NotImplementedError
 
-    def tell_beside(self, view: Any) -> None:
+    def show_beside(self, view: Any) -> None:
         """Show what is neither lanes nor bar."""
 
     def answered(self, what: str, value: Any) -> None:
@@ -252,9 +252,9 @@ class LaneScreen(ConsoleScreen):
         if self._view is not None:
             drawn = self.drawing(self._view, self.state.filter, self.state.faults_only)
             self.lanes.draw_lanes(drawn)
-            self.call_after_refresh(self.tell_all)
+            self.call_after_refresh(self.show_all)
 
-    def tell_all(self) -> None:
+    def show_all(self) -> None:
         """All that is around the lanes."""
         if self._view is None:
             return
@@ -262,8 +262,8 @@ class LaneScreen(ConsoleScreen):
         heading, shown = self._heading(self._view), self.query_one("#shown", LiteralText)
         shown.styles.height = heading.plain.count("\n") + 1
         shown.update(heading, layout=False)
-        self._tell_bar()
-        self.tell_beside(self._view)
+        self._show_bar()
+        self.show_beside(self._view)
 
     def _heading(self, view: Any) -> Text:
         looks = {
@@ -290,7 +290,7 @@ class LaneScreen(ConsoleScreen):
             text.append(f"\n{note}", theme_style(self.app, "state-blamed", bold=True))
         return text
 
-    def _tell_bar(self) -> None:
+    def _show_bar(self) -> None:
         """What the picture knows of the bar at once; the rest is asked for."""
         lane, bar = self.lanes.row, self.lanes.bar
         if self._answer is not None and not self.is_of(self._answer, lane, bar):
@@ -305,7 +305,7 @@ class LaneScreen(ConsoleScreen):
         """The bar under the cursor, as far as it is known."""
         lane, bar = self.lanes.row, self.lanes.bar
         known = self._view is not None and bar is not None
-        text = self.tell_bar(lane, bar, self._answer) if known else ""
+        text = self.bar_text(lane, bar, self._answer) if known else ""
         self.query_one("#told", LiteralText).update(text)
 
     def _ask_bar(self) -> None:
@@ -331,12 +331,12 @@ class LaneScreen(ConsoleScreen):
     def pointed(self) -> None:
         """The cursor came to another bar."""
         self.query_one("#card", VerticalScroll).scroll_home(animate=False)
-        self._tell_bar()
+        self._show_bar()
 
     def on_resize(self, event: object) -> None:
         super().on_resize(event)  # type: ignore[arg-type]
         self.set_class(self.size.height >= _TALL, "tall")
-        self.call_after_refresh(self.tell_all)
+        self.call_after_refresh(self.show_all)
 
     # ----------------------------------------------------------------- actions
 

@@ -104,7 +104,7 @@ class Keeping:
         self._app.change(notes=len(notes))
 
     def _note(self, text: str, about: str) -> None:
-        at_ns = self._app.state.cursor.stands_at_ns
+        at_ns = self._app.state.cursor.shown_ns
         path = self._notes_file()
         try:
             add_note(path, Note(text, at_ns, self._app.wall_ns(), about))

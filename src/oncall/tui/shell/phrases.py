@@ -40,7 +40,7 @@ def silence_phrase(state: State) -> str:
 
 def time_phrase(cursor: TimeCursor, live: bool) -> str:
     """Where the time cursor stands, and whether it moves."""
-    if (at_ns := cursor.stands_at_ns) is None:
+    if (at_ns := cursor.shown_ns) is None:
         return "now" if live else ""
     clock = instant(at_ns, date=False)
     if cursor.follows:

@@ -30,7 +30,7 @@ class ProbeScreen(Overlay):
     def __init__(self, nodes: tuple[str, ...]) -> None:
         super().__init__()
         self._probed = nodes
-        self._told: str | None = None  # what came of it; None: not yet
+        self._result: str | None = None  # None: not yet
 
     @property
     def app(self) -> Console:  # type: ignore[override]
@@ -61,7 +61,7 @@ class ProbeScreen(Overlay):
 
     def _end(self, text: str) -> None:
         self._waiting.stop()
-        self._told = text
+        self._result = text
         self._say(text, "j k space g G move, y copies, esc leaves")
 
     def on_answered(self, message: Answered) -> None:
@@ -71,11 +71,11 @@ class ProbeScreen(Overlay):
         self._end(f"No measurement: {message.error}")
 
     def action_copy(self) -> None:
-        if self._told is not None:
-            self.app.copy_to_clipboard(self._told)
+        if self._result is not None:
+            self.app.copy_to_clipboard(self._result)
             self.app.tell("copied the measurement")
 
     def action_leave(self) -> None:
-        if self._told is None:
+        if self._result is None:
             self.app.session.drop(PROBE)
         super().action_leave()

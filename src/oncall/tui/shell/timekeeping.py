@@ -125,7 +125,7 @@ class Timekeeping:
     def _to_finding(self, way: int) -> None:
         """To the next or the previous moment at which a finding began."""
         cursor = self._app.state.cursor
-        here_ns = cursor.stands_at_ns
+        here_ns = cursor.shown_ns
         moments = sorted(self._app.known_moments)
         there = [at_ns for at_ns in moments if here_ns is None or (at_ns - here_ns) * way > 0]
         if not there:

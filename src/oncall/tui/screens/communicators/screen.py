@@ -145,14 +145,14 @@ class CommunicatorsScreen(ConsoleScreen):
 
     def on_line_list_moved(self, message: LineList.Moved) -> None:
         if message.control.id == "grid":
-            self._tell_round()
+            self._show_round()
             return
         if self._rest is not None:
             self._rest.stop()
         self._rest = self.set_timer(_REST_S, self._ask_view)
 
     def on_round_grid_pointed(self) -> None:
-        self._tell_round()
+        self._show_round()
 
     def _ask_view(self) -> None:
         if (row := self.query_one(CommunicatorList).row) is None:
@@ -163,16 +163,16 @@ class CommunicatorsScreen(ConsoleScreen):
 
     def on_answered(self, message: Answered) -> None:
         if message.question.group == "communicators.traffic":
-            self._tell_traffic(message.value)
+            self._show_traffic(message.value)
             return
         view: CommunicatorView = message.value
         self.query_one(RoundGrid).show_view(view, self._folded)
-        self._tell_round()
+        self._show_round()
 
     def on_refused(self, message: Refused) -> None:
         self.query_one("#round", LiteralText).update(Text(clean(str(message.error))))
 
-    def _tell_round(self) -> None:
+    def _show_round(self) -> None:
         """Below the members: the round under the cursor, where its ranks stand, who waits."""
         grid, snapshot = self.query_one(RoundGrid), self.state.snapshot
         self.query_one(RoundHeader).show(grid, self.app.ascii_only)
@@ -185,7 +185,11 @@ class CommunicatorsScreen(ConsoleScreen):
         muted, heading = theme_style(self.app, "muted"), theme_style(self.app, "primary", bold=True)
         text = Text()
         if len(view.seqs):
-            told = " (the finding is about this one)" if view.seqs[grid.column] == view.told else ""
+            told = (
+                " (the finding is about this one)"
+                if view.seqs[grid.column] == view.finding_seq
+                else ""
+            )
             first, *others = model.round_lines(
                 model.round_at(view, grid.column), len(view.ranks), told
             )
@@ -205,7 +209,7 @@ class CommunicatorsScreen(ConsoleScreen):
         seq = int(view.seqs[grid.column]) if len(view.seqs) else None
         self.ask("traffic", GetTraffic(comm, seq), "reading traffic")
 
-    def _tell_traffic(self, view: TrafficView) -> None:
+    def _show_traffic(self, view: TrafficView) -> None:
         """Below the members: what each of them transmitted, in place of who waits."""
         if not self._in_traffic:
             return
@@ -217,7 +221,7 @@ class CommunicatorsScreen(ConsoleScreen):
     def on_resize(self, event: object) -> None:
         super().on_resize(event)  # type: ignore[arg-type]
         self.set_class(self.size.width < _WIDE, "narrow")
-        self.call_after_refresh(self._tell_round)
+        self.call_after_refresh(self._show_round)
 
     # ----------------------------------------------------------------- actions
 
@@ -276,7 +280,7 @@ class CommunicatorsScreen(ConsoleScreen):
 
     def action_traffic(self) -> None:
         self._in_traffic = not self._in_traffic
-        self._tell_round()
+        self._show_round()
 
     def action_rank(self) -> None:
         if (row := self.query_one(RoundGrid).row) is not None:

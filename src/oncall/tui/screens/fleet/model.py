@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Mask = npt.NDArray[np.bool_]
 
 # Those that others wait for, or may: a hung rank is a victim.
-FAULTS = (RankState.BLAMED, RankState.LATE, RankState.SILENT)
+FAULTS = (RankState.BLAMED, RankState.LATE, RankState.NO_DATA)
 _TOLD_FIRST = (*FAULTS, RankState.HUNG, RankState.WAITING, RankState.RUNNING)
 
 # r12-n03, rack7gpu03, dgx-a100-12-03: what stands before the last number, if it holds one itself.

@@ -58,7 +58,7 @@ def _needs_node(screen: FleetScreen) -> str | None:
 def _needs_operation(screen: FleetScreen) -> str | None:
     if why := _needs_rank(screen):
         return why
-    return None if screen.stands_in() else "this rank is not blocked in any recorded operation"
+    return None if screen.blocked_comm() else "this rank is not blocked in any recorded operation"
 
 
 class FleetScreen(ConsoleScreen):
@@ -233,7 +233,7 @@ class FleetScreen(ConsoleScreen):
             return True
         return False
 
-    def stands_in(self) -> int:
+    def blocked_comm(self) -> int:
         """The communicator that the rank under the cursor stands in; 0: none."""
         snapshot, rank = self.state.snapshot, self.query_one(RankGrid).rank
         if snapshot is None or rank is None:
@@ -268,4 +268,4 @@ class FleetScreen(ConsoleScreen):
         self.query_one(RankGrid).next_fault(-1)
 
     def action_communicator(self) -> None:
-        self.app.go_to(Target("comm", self.stands_in()))
+        self.app.go_to(Target("comm", self.blocked_comm()))

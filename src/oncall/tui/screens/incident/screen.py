@@ -139,9 +139,9 @@ class IncidentScreen(ConsoleScreen):
             was_at = [line.name for line in shown.lines].index(here) if shown and here else 0
             place = model.place(found.lines, wanted, was_at)
             self._findings.show(items, at=items[place].name)
-        self._tell_story()
+        self._show_story()
 
-    def _tell_story(self) -> None:
+    def _show_story(self) -> None:
         """The story of the line under the cursor; from its start only if it is another's."""
         line, snapshot = self.line(), self.state.snapshot
         if line is None or snapshot is None:
@@ -230,7 +230,7 @@ class IncidentScreen(ConsoleScreen):
             self._chosen = message.item.name
         if message.item is not None and self._known is not None:
             self._known |= {message.item.name}
-        self._tell_story()
+        self._show_story()
 
     @on(ReadingList.Moved, "#story")
     def _another_step(self, message: ReadingList.Moved) -> None:

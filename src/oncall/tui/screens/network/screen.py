@@ -147,7 +147,7 @@ class NetworkScreen(LaneScreen):
         self.query_one("#card").focus()
         self.draw_bar()
 
-    def tell_beside(self, view: NetworkView) -> None:
+    def show_beside(self, view: NetworkView) -> None:
         """Flows of others, and latencies."""
         self.flows.show(view.contributors)
         heading = theme_style(self.app, "primary", bold=True)
@@ -166,7 +166,7 @@ class NetworkScreen(LaneScreen):
             text = Text(text.plain.replace("µs", "us"))
         self.query_one("#latencies", LiteralText).update(text)
 
-    def tell_bar(self, lane: Lane, bar: Step, answer: StepView | None) -> Text:  # noqa: ARG002
+    def bar_text(self, lane: Lane, bar: Step, answer: StepView | None) -> Text:  # noqa: ARG002
         width, height = self.card_width, self.query_one("#card", VerticalScroll).size.height - 2
         lines = [line(cut(model.step_line(bar), width), "heading")]
         lines += [line(text, "dim") for text in wrap(model.waits_line(bar), width)]
@@ -179,7 +179,7 @@ class NetworkScreen(LaneScreen):
     def on_line_list_moved(self, message: LineList.Moved) -> None:
         super().on_line_list_moved(message)
         if message.control is self.flows and self.has_view:
-            self.tell_beside(self.view)
+            self.show_beside(self.view)
 
     def pointed(self) -> None:
         self._close_rows()
@@ -194,7 +194,7 @@ class NetworkScreen(LaneScreen):
         opened = self._rows is not None or self._pane != "way"
         if opened != self.has_class("opened"):
             self.set_class(opened, "opened")
-            self.call_after_refresh(self.tell_all)
+            self.call_after_refresh(self.show_all)
 
     def on_resize(self, event: object) -> None:
         self.set_class(self.size.width < _WIDE, "narrow")
@@ -255,4 +255,4 @@ class NetworkScreen(LaneScreen):
         away = not self.has_class("flows")
         self.set_class(away, "flows")
         (self.flows if away else self.lanes).focus()
-        self.call_after_refresh(self.tell_all)
+        self.call_after_refresh(self.show_all)

@@ -146,8 +146,8 @@ class RatesScreen(ConsoleScreen):
             return ()
         end_ns = self.query_one(RateList).span[1]
         value = model.latest_phrase(row, end_ns)
-        standing = model.standing_phrase(row, end_ns)
-        told = f"{clean(row.name)}: {value}" + (f" · {standing}" if standing else "")
+        deviation = model.deviation_phrase(row, end_ns)
+        told = f"{clean(row.name)}: {value}" + (f" · {deviation}" if deviation else "")
         rows = "\n".join(
             f"{at}\t{number:.6g}" for at, number in zip(row.at_ns.tolist(), row.value, strict=True)
         )

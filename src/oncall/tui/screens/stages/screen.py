@@ -133,7 +133,7 @@ class StagesScreen(LaneScreen):
         here = lane is not None and (lane.rank, self.view.timeline.iteration, bar)
         return (answer.rank, answer.iteration, answer.box) == here
 
-    def tell_bar(self, lane: Lane, bar: Box, answer: TaskCard | None) -> Text:
+    def bar_text(self, lane: Lane, bar: Box, answer: TaskCard | None) -> Text:
         lines = model.task_lines(lane, bar, self.view.timeline, answer, self.card_width)
         return styled(self.app, lines)
 
@@ -164,7 +164,7 @@ class StagesScreen(LaneScreen):
         opened = not self.has_class("opened")
         self.set_class(opened, "opened")
         (self.query_one("#card") if opened else self.lanes).focus()
-        self.call_after_refresh(self.tell_all)
+        self.call_after_refresh(self.show_all)
 
     def action_worst(self) -> None:
         self._pipeline = None
