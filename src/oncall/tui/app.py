@@ -91,7 +91,7 @@ class ConsoleApp(Console):
         self.log_lines: deque[LogLine] = deque(maxlen=MOST)
         self.wall_ns = wall_ns
         self.ascii_only = ascii_only
-        self._told_first = tuple(startup_problems)
+        self._startup_problems = tuple(startup_problems)
         self._visited: list[str] = []
         self._said_until: float | None = None
         self.known_moments: set[int] = set()  # when findings began, of all snapshots seen
@@ -123,7 +123,7 @@ class ConsoleApp(Console):
     def on_ready(self) -> None:
         # Opened after the first frame: importing what reads evidence competes with painting it.
         self.set_interval(0.5, self.timekeeping.beat)
-        self._tell_all(self._told_first)
+        self._tell_all(self._startup_problems)
         self.call_after_refresh(self.open_session)
 
     def open_session(self) -> None:
