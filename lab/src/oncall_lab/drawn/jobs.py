@@ -145,6 +145,7 @@ def _fault_free(rng: np.random.Generator, values: dict[str, Any]) -> tuple[str, 
 def _dumped_after_hang(rng: np.random.Generator) -> dict[str, Any]:
     return {
         "dump": str(rng.choice(("watchdog", "aborted", "on_demand"))),
+        "aborted_share": float(rng.choice((1.0, 1.0, 0.6))),
         "dump_after_ns": int(rng.uniform(3, 9) * MINUTE),
         "timeout_ns": int(rng.choice((10, 30)) * MINUTE),
         "dump_spread_ns": int(rng.choice((80, 2000)) * MS),

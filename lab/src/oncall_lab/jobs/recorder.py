@@ -31,7 +31,8 @@ def dump_moments(scenario: JobScenario, played: Played) -> list[float]:
     """When each rank was dumped, ns since the begin."""
     s, spread = scenario, scenario.rng("dump").random(scenario.ranks) * scenario.dump_spread_ns
     if played.strike is None:
-        at = s.dump_at * played.until_ns
+        # Of the time in which all ranks have something to do.
+        at = s.dump_at * float(played.steps[-1].min())
     else:
         at = played.until_ns + (s.dump_after_ns if s.dump == "on_demand" else s.timeout_ns)
     return [at + float(late) for late in spread]
@@ -81,6 +82,7 @@ class _Dump:
         self.groups = list(played.layout.of(rank).values())
         self.pg_id = {group.name: i for i, group in enumerate(self.groups)}
         rng = scenario.rng(f"watchdog of {rank}")
+        self.aborted = scenario.dump == "aborted" and rng.random() < scenario.aborted_share
         self.looks_ns = rng.uniform(0, LOOK_NS, len(self.groups))
         self.thread = str(140_000_000_000_000 + int(rng.integers(10**12)))
         self.status: dict[int, list[int]] = {}
@@ -150,7 +152,7 @@ class _Dump:
                 at, length_ms = self._clock(look), (task.end_ns - task.start_ns) / 1e6
                 length = length_ms if timing else None
                 return _Seen("completed", at - 1800 if timing else None, at, True, length)
-        elif self.scenario.dump != "aborted":
+        elif not self.aborted:
             if timing and started:
                 return _Seen("started", self._clock(until))
             return _Seen()

@@ -63,6 +63,7 @@ class JobScenario(Scenario):
     dump_after_ns: int = quantity("12 min")
     dump_spread_ns: int = quantity("80 ms")  # between the first dump and the last
     timeout_ns: int = quantity("10 min")
+    aborted_share: float = 1.0  # of the ranks, which were dumped after the abort of their own
     timing: bool = False
     ring_entries: int = 2000
     clock_offset_ns: int = quantity("3 ms")  # hosts' clocks lie within plus or minus this
@@ -96,8 +97,8 @@ class JobScenario(Scenario):
             yield "a pipeline has `group` 2 and more, and `micro_batches` a multiple of twice that"
         if min(self.nvlink_bytes_per_s, self.network_bytes_per_s, self.forward_ns) <= 0:
             yield "`forward`, `nvlink` and `network` must be positive"
-        if not 0 < self.dump_at <= 1:
-            yield "`dump_at` is a share of the run"
+        if not (0 < self.dump_at <= 1 and 0 <= self.aborted_share <= 1):
+            yield "`dump_at` and `aborted_share` are shares"
         if len(self.faults) > 1:
             yield "one fault a job"
         for fault in self.faults:
