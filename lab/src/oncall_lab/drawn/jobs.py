@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -70,9 +70,10 @@ def _draw(rng: np.random.Generator, program: str, family: str) -> Case | None:
     kinds = HANGS if family == "hang" else SLOW
     if family == "hang":
         values |= _dumped_after_hang(rng)
-    scenario = replace(JobScenario(**values | {"dump": "on_demand"}),
-                       faults=(_fault(rng, str(rng.choice(kinds)), sound),),
-                       dump=values["dump"])  # fmt: skip
+    fault = _fault(rng, str(rng.choice(kinds)), sound)
+    if fault.kind in ("slow_compute", "slow_link"):
+        values["timing"] = bool(rng.random() < 0.8)  # without it there is little to see
+    scenario = JobScenario(**values, faults=(fault,))
     played = play(scenario)
     if family == "hang":
         hung = played.strike is not None and np.isinf(played.steps[-1]).any()

@@ -41,7 +41,6 @@ PROGRAM = {
 }  # fmt: skip
 LATENCY_NS = 20_000.0
 LAUNCH_NS = 8_000.0  # on the host, of one call
-LAUNCH_SHARE = 0.3  # of the time of kernels: what their launches take on the host
 QUEUE = 48  # computations that the host may be ahead
 _NEVER = float("inf")
 _DRAWS = 512
@@ -184,17 +183,19 @@ class _Player:
         if fault is None or rank not in self._struck(fault):
             return items
         if fault.kind in ("slow_compute", "slow_host"):
-            return [
-                replace(item, length_ns=item.length_ns * fault.factor)
-                if isinstance(item, (Compute, Host))
-                else item
-                for item in items
-            ]
+            return [self._slower(item, fault) for item in items]
         if fault.kind == "stalls" and (step - fault.step) % fault.every == 0:
             return [Host(fault.pause_ns), *items]
         if fault.hangs and step == fault.step:
             return self._hanging(fault, items)
         return items
+
+    def _slower(self, item: Item, fault: JobFault) -> Item:
+        """A slow GPU does not slow its host; a slow host slows both."""
+        launches = fault.factor if fault.kind == "slow_host" else 1.0
+        if isinstance(item, Compute):
+            return Compute(item.length_ns * fault.factor, item.launch_ns * launches)
+        return Host(item.length_ns * launches) if isinstance(item, Host) else item
 
     def _struck(self, fault: JobFault) -> Sequence[int]:
         if fault.kind == "slow_host":
@@ -263,7 +264,7 @@ class _Player:
 
     def _enqueue(self, rank: _Rank, step: int, item: Item) -> None:
         if isinstance(item, Compute):
-            rank.host_ns += LAUNCH_SHARE * item.length_ns
+            rank.host_ns += item.launch_ns
             self._compute(rank, item.length_ns)
         elif isinstance(item, Host):
             rank.host_ns += item.length_ns

@@ -13,13 +13,15 @@ from oncall_lab.jobs.scenario import JobScenario
 
 ELEMENT_BYTES = 2  # BFloat16
 WARM_UP_FACTOR = 2.5
+LAUNCH_SHARE = 0.3  # of the time of kernels: what their launches take on the host
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Kernels of this length on the compute stream."""
+    """Kernels of this length on the compute stream, and how long the host launches them."""
 
     length_ns: float
+    launch_ns: float
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ class Builder:
         s = self.scenario
         warm = s.earlier_steps == 0 and self.step < s.warm_up_steps
         noise = max(0.2, 1 + s.jitter * self._rng.standard_normal())
-        self.steps[-1].append(Compute(length_ns * noise * (WARM_UP_FACTOR if warm else 1)))
+        takes_ns = length_ns * noise * (WARM_UP_FACTOR if warm else 1)
+        self.steps[-1].append(Compute(takes_ns, LAUNCH_SHARE * takes_ns))
 
     def host(self, length_ns: float) -> None:
         self.steps[-1].append(Host(length_ns))

@@ -48,11 +48,13 @@ def truth_for_judges(
     kind = fault.kind if fault else f"none_{flavour}"
     of_class = CLASSES[fault.kind] if fault else "none"
     family = {"H": "hang", "S": "slow", "n": "none"}[of_class[0]]
+    timed = kind in ("slow_compute", "slow_link")
     truth: dict[str, Any] = {
         "schema": 1, "kind": kind, "family": family, "class": of_class, "class_ok": [of_class],
         "culprits": list(culprits(scenario)), "acceptable": [], "equivalents": [],
         "seed": scenario.seed, "program": scenario.program, "impact": impact,
-        "observable": {"fr": "full" if scenario.timing or of_class != "S2" else "weak"},
+        # Without timing the dumps have no durations, only when calls were made.
+        "observable": {"fr": "weak" if timed and not scenario.timing else "full"},
         "job": {"ranks": scenario.ranks, "group": scenario.group, "steps": scenario.steps},
         "recording": {"dump": scenario.dump, "timing": scenario.timing,
                       "ring_entries": scenario.ring_entries},
