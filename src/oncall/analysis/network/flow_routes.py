@@ -11,7 +11,6 @@ import numpy as np
 
 from oncall.analysis.common.graph import components
 from oncall.analysis.network.network_paths import Network, label, labels, network_of
-from oncall.analysis.network.pause_paths import STORM_NS
 from oncall.analysis.network.step_views import INPUTS
 from oncall.evidence import relation
 
@@ -109,8 +108,9 @@ def _astray(net: Network, ports: Iterable[int], receiver: str | None) -> list[st
         ("first_ns", "BIGINT", "ns", "since when both are stopped"),
     ],
     source="Vedrfolnir II-B (loops), from pauses",
+    params={"storm_ns": "network_roots.storm_ns"},
 )
-def looping_links(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def looping_links(con: duckdb.DuckDBPyConnection, *, storm_ns: int) -> Mapping[str, Any]:
     """Links whose ends stop each other: packets are sent back there as they came, in a loop.
 
     While they are stopped, no switch counts whose packets these are. It is the flow that was seen
@@ -124,7 +124,7 @@ def looping_links(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         JOIN pause_spans p ON list_contains(r.spread, p.switch || 'P' || p.port)
         WHERE kind = 'deadlock' AND len(spread) = 2 AND p.ended_ns - p.started_ns >= ?
         GROUP BY ALL ORDER BY ALL""",
-        [STORM_NS],
+        [storm_ns],
     ).fetchall()
     found = []
     for *collective, ports, since_ns in rows:
