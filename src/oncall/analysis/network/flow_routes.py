@@ -165,6 +165,35 @@ def _gone_round(
 
 
 @relation(
+    "collective_loops",
+    reads=["looping_flows", "looping_links", "worst_collectives"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the collective that it delays"),
+        ("name", "VARCHAR", "", "the flow in the loop; NULL: neither reported nor inferred"),
+        ("ports", "VARCHAR[]", "", "the ports of the loop"),
+        ("way", "VARCHAR", "", "these ports, one after the other"),
+        ("astray", "VARCHAR[]", "", "of these, the ports that lead away from its receiver"),
+        ("first_ns", "BIGINT", "ns", "first observed"),
+    ],
+    source="Vedrfolnir II-B (loops)",
+)
+def collective_loops() -> str:
+    """Loops during a late collective: seen to come back, or both ends of a link stop each other,
+    which only what is sent back as it came can do."""
+    return """
+        SELECT w.job, w.comm, w.seq, g.name, g.ports, g.way, g.astray, g.first_ns
+        FROM looping_flows g
+        JOIN worst_collectives w ON g.last_ns > w.since_ns AND g.first_ns < w.until_ns
+        UNION ALL
+        SELECT job, comm, seq, k.name, k.ports, k.way, k.astray, k.first_ns
+        FROM looping_links k SEMI JOIN worst_collectives USING (job, comm, seq)
+        ANTI JOIN looping_flows g ON list_has_all(g.ports, k.ports)
+    """
+
+
+@relation(
     "parallel_ports",
     reads=["late_steps"],
     optional=["network_roots", *INPUTS],

@@ -85,6 +85,29 @@ def outside_incasts() -> str:
 
 
 @relation(
+    "flow_bursts",
+    reads=["flow_sizes"],
+    columns=[
+        ("flow", "BIGINT", "", "a flow that is not the collective's"),
+        ("dst_host", "VARCHAR", "", "its receiver"),
+        ("members", "BIGINT[]", "", "all flows to it that begin with this one"),
+        ("senders", "BIGINT", "flows", "how many"),
+    ],
+    source="Vedrfolnir IV-A (incast)",
+    params={"senders": "outside_incasts.senders", "together": "outside_incasts.together"},
+)
+def flow_bursts() -> str:
+    """Everyone who begins with a flow: the last port is shared by all, reported or not."""
+    return """
+        SELECT a.flow, a.dst_host, list(b.flow) AS members, count(*) AS senders FROM flow_sizes a
+        JOIN flow_sizes b ON a.dst_host = b.dst_host AND NOT a.is_collective
+            AND NOT b.is_collective
+            AND coalesce(b.started_ns - a.started_ns BETWEEN 0 AND $together, true)
+        GROUP BY a.flow, a.dst_host HAVING count(*) >= $senders
+    """
+
+
+@relation(
     "root_causes",
     reads=["network_roots"],
     optional=["flow_sizes", "outside_incasts", "step_flows"],
