@@ -16,7 +16,7 @@ _WINDOW = """(ended_ns - first_ns) // greatest($window,
 
 
 @relation(
-    "slow_links",
+    "slow_rank_links",
     reads=["transfers", "members"],
     empty_without=["transfers"],
     columns=[
@@ -48,7 +48,7 @@ _WINDOW = """(ended_ns - first_ns) // greatest($window,
         "cost_share": Param("1 %", "of the time: a link that costs less need not wake anyone"),
     },
 )
-def slow_links() -> str:
+def slow_rank_links() -> str:
     """Links whose steps are on the wire far longer than elsewhere, or than before."""
     return f"""
         -- Steps and channels overlap, so no operation waits longer than it lasts.
@@ -122,7 +122,7 @@ def slow_links() -> str:
     ],
     source="NCCL proxy steps",
     params={
-        name: f"slow_links.{name}"
+        name: f"slow_rank_links.{name}"
         for name in (
             *("least_bytes", "links_compared", "slow_times"),
             *("window", "repeat", "cost_share"),
