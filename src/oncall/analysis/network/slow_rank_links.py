@@ -18,7 +18,6 @@ _WINDOW = """(ended_ns - first_ns) // greatest($window,
 @relation(
     "slow_rank_links",
     reads=["transfers", "members"],
-    empty_without=["transfers"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),
@@ -108,7 +107,6 @@ def slow_rank_links() -> str:
 @relation(
     "slow_receivers",
     reads=["transfers", "members", "operations"],
-    empty_without=["transfers"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("comm", "UBIGINT", "", "communicator"),

@@ -284,8 +284,13 @@ def explaining(node: Node, fact: str | None) -> Node:
     if isinstance(node, Leaf):
         concludes = node.verdict != NO_VERDICT
         return replace(node, explains=fact) if concludes and not node.explains else node
-    branches = {f"if_{answer}": branch for answer, branch in node.branches.items()}
-    return replace(node, **{name: explaining(one, fact) for name, one in branches.items()})
+    unknown = node.if_unknown
+    return replace(
+        node,
+        if_yes=explaining(node.if_yes, fact),
+        if_no=explaining(node.if_no, fact),
+        if_unknown=unknown and explaining(unknown, fact),
+    )
 
 
 @dataclass(frozen=True)
