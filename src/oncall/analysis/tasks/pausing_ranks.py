@@ -19,6 +19,7 @@ from oncall.evidence import Param, relation
         ("gpu", "INTEGER", "", "its GPU"),
         ("nic", "VARCHAR", "", "its NIC"),
         ("pid", "BIGINT", "", "its process id"),
+        ("comm", "UBIGINT", "", "the communicator whose members wait for it most often"),
         ("at_ns", "BIGINT", "ns", "first pause"),
         ("excess_ns", "DOUBLE", "ns", "median length of a pause"),
         ("every_ns", "DOUBLE", "ns", "median time between two"),
