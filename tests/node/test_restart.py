@@ -209,7 +209,7 @@ def test_what_the_boards_count_as_over_is_told_once_however_collectors_end(
     ]
 
 
-def test_what_ended_before_older_ones_is_told_once(
+def test_what_ended_before_older_ones_is_recorded_once(
     config: Configuration, rings: Path, sealed_rows: Rows
 ) -> None:
     """The board names the last one entered and counts one in flight: that is the one before it."""

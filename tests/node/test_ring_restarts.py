@@ -1,5 +1,5 @@
-"""Whatever a collector had read, told, committed or lost when it was killed: each operation that is
-over is committed once at most."""
+"""Whatever a collector had read, committed or lost when it was killed: each operation that is over
+is committed at most once."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class _Collectors:
 
 @settings(max_examples=60, deadline=None)
 @given(steps=_STEPS, seed=st.integers(0, 1000))
-def test_an_operation_is_told_to_be_over_once_at_most(
+def test_an_operation_is_committed_as_over_at_most_once(
     steps: list[tuple[str, int]], seed: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -11,23 +11,23 @@ from oncall.node.rings.newest_over import NewestOver
 from oncall.node.rings.operations import OPERATION
 
 
-def _operations(*told: tuple[int, bool, int]) -> Any:
+def _operations(*described: tuple[int, bool, int]) -> Any:
     """Of communicator, whether point-to-point, number."""
-    rows = np.zeros(len(told), OPERATION)
-    for row, (communicator, point_to_point, number) in zip(rows, told, strict=True):
+    rows = np.zeros(len(described), OPERATION)
+    for row, (communicator, point_to_point, number) in zip(rows, described, strict=True):
         row["communicator"], row["operation"] = communicator, number
         row["point_to_point"] = point_to_point
     return rows
 
 
-def _after(*told: tuple[int, bool, int]) -> NewestOver:
+def _after(*ended: tuple[int, bool, int]) -> NewestOver:
     over = NewestOver()
-    for one in told:
+    for one in ended:
         over.saw(_operations(one))
     return over
 
 
-def test_each_communicator_and_kind_is_told_apart() -> None:
+def test_communicators_and_kinds_are_kept_apart() -> None:
     over = _after((1, False, 7), (1, True, 5), (2, False, 9), (1, False, 6))
     last = _operations((1, False, 7), (1, False, 8), (1, True, 6), (2, False, 9), (3, False, 1))
     assert over.covers(last).tolist() == [True, False, False, True, False]
@@ -36,7 +36,7 @@ def test_each_communicator_and_kind_is_told_apart() -> None:
 
 
 @pytest.mark.parametrize("packed", [b"", b"x", bytes(8), bytes(24)])
-def test_a_bookmark_that_is_none_tells_nothing(packed: bytes) -> None:
+def test_a_damaged_bookmark_is_ignored(packed: bytes) -> None:
     assert not NewestOver(packed).covers(_operations((1, False, 1))).any()
     assert NewestOver(packed).packed == b""
 

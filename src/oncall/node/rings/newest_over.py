@@ -1,7 +1,7 @@
-"""Which operations are known to be over, told by the newest of each communicator. Pure.
+"""Which operations are known to be over, by the newest of each communicator. Pure.
 
-A board names the last operation entered on its communicator, and counts how many ended, in whatever
-order they did. So with one of them in flight, the last may be over all the same.
+A board names the last operation entered on its communicator and counts those that ended, in any
+order. So the last one may be over while an older one is in flight.
 """
 
 from __future__ import annotations
