@@ -207,3 +207,55 @@ def test_what_the_boards_count_as_over_is_told_once_however_collectors_end(
     assert sealed_rows("SELECT seq, count(*) FROM ops WHERE done GROUP BY seq ORDER BY seq") == [
         (seq, 1) for seq in (1, 2, 3, 4)
     ]
+
+
+def test_what_ended_before_older_ones_is_recorded_once(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    """The board names the last one entered and counts one in flight: that is the one before it."""
+    ring, ends = open_operations(rings)
+    first = started(config)
+    first.step()
+    first._commit(first._clock())
+    ring.append(ends)
+    first._drain(first._clock())  # read, and not committed: from here on the boards help out
+    killed(first)
+    second = started(config)
+    told = operations(5, 2)
+    last_end = (told["kind"] == 5) & (told["operation"] == 6)
+    first_end = (told["kind"] == 5) & (told["operation"] == 5)
+    ring.append(told[~first_end & ~last_end])
+    ring.append(told[last_end])
+    second._drain(second._clock())
+    second.seal(second._clock())
+    ring.append(told[first_end])
+    second.seal(second._clock())
+    second.finish()
+    assert sealed_rows("SELECT seq, count(*) FROM ops WHERE done GROUP BY seq ORDER BY seq") == [
+        (seq, 1) for seq in (1, 2, 3, 4, 5, 6)
+    ]
+    ended = "SELECT seq FROM ops WHERE ended_ns IS NOT NULL AND seq > 4 ORDER BY seq"
+    assert sealed_rows(ended) == [(5,), (6,)]
+
+
+def test_also_if_the_collector_is_killed_between(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    ring, ends = open_operations(rings)
+    first = started(config)
+    first.step()
+    ring.append(ends[-1:])  # of the last one entered
+    first._drain(first._clock())
+    first._commit(first._clock())
+    ring.append(ends[:1])
+    first._drain(first._clock())  # read, and not committed
+    killed(first)
+    second = started(config)
+    second.step()
+    second.seal(second._clock())
+    assert sealed_rows("SELECT seq FROM ops WHERE observed_ns IS NOT NULL") == [(3,)]
+    ring.append(ends[1:2])
+    second.finish()
+    assert sealed_rows("SELECT seq, count(*) FROM ops WHERE done GROUP BY seq ORDER BY seq") == [
+        (seq, 1) for seq in (1, 2, 3, 4)
+    ]

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from oncall.node.rings.newest_over import NewestOver
 from oncall.node.rings.pairs import PairNumbers
 from oncall.node.rings.ring_layout import (
     DESCRIBED,
@@ -104,9 +105,10 @@ class Advance:
 class Tracker:
     """The operations of one process that are in flight, sorted by their number."""
 
-    def __init__(self, pairs: PairNumbers | None = None) -> None:
+    def __init__(self, pairs: PairNumbers | None = None, over: NewestOver | None = None) -> None:
         self._table: Array = np.zeros(0, OPERATION)
         self._pairs = pairs or PairNumbers()
+        self._over = over or NewestOver()
 
     @property
     def in_flight(self) -> Array:
@@ -152,17 +154,25 @@ class Tracker:
             transfers_of,
             forgotten,
         )
+        self._over.saw(advance.finished)
+        self._over.saw(advance.failed)
         self._table = staying[forgotten:]
         return advance
 
-    def add(self, operations: Array) -> None:
-        """Put operations in that are known from the boards alone (OPERATION)."""
+    def take_over(self, operations: Array) -> None:
+        """Put operations in that an earlier collector had in flight (OPERATION)."""
         self._merge(operations)
+
+    def add_last(self, operations: Array) -> None:
+        """Put operations in that are known from the boards alone, each the last one entered
+        (OPERATION): but for those that are over."""
+        self._merge(operations.compress(~self._over.covers(operations)))
 
     def retire(self, numbers: Array) -> Array:
         """Take operations out whose end went unseen; returns them."""
         gone = np.isin(self._table["operation"], numbers)
         retired = self._table.compress(gone)
+        self._over.saw(retired)
         self._table = self._table.compress(~gone)
         return retired
 

@@ -10,6 +10,7 @@ import numpy as np
 from oncall.node.common.source import Instant
 from oncall.node.rings.communicators import STATES, Communicators
 from oncall.node.rings.job import arguments_of, job_row
+from oncall.node.rings.newest_over import NewestOver
 from oncall.node.rings.operations import OPERATION, Advance, Tracker, concatenated, unpack
 from oncall.node.rings.pairs import PairNumbers
 from oncall.node.rings.proxy_epochs import proxy_traffic
@@ -35,6 +36,7 @@ _KERNEL_CHANNEL = 1 << 6  # ncclProfileKernelCh: what tells that an operation ha
 _PROXY = (1 << 3) | (1 << 4)  # ncclProfileProxyOp, ncclProfileProxyStep
 _DRAINED = "drained"  # the bookmark of how many records were read
 _IN_FLIGHT = "in_flight"  # the bookmark of the operations that had not ended then
+_OVER_BEFORE = "newest_over"  # the bookmark of the newest operations that had
 _LOST = ("dropped", "lost_operations", "lost_communicators", "lost_transfers", "torn")
 
 
@@ -50,7 +52,7 @@ class Process:
     ) -> None:
         """`marks`: the `bookmarks` that an earlier collector committed; empty if there was none.
         `recent`: where what proxies sent is remembered, if anywhere."""
-        drained, in_flight, counts = _told_apart(marks)
+        drained, in_flight, over, counts = _told_apart(marks)
         self.reader = reader
         self.position = reader.tail  # records drained, by us or before us
         self.gone_since: Instant | None = None  # when it was first seen dead or closed
@@ -65,9 +67,10 @@ class Process:
         self._arguments: tuple[str, ...] = ()  # of the process, once it was seen alive
         self._recent = recent
         self._pairs = PairNumbers(counts)
-        self._tracker = Tracker(self._pairs)
+        self._over = NewestOver(over)
+        self._tracker = Tracker(self._pairs, self._over)
         if in_flight is not None:
-            self._tracker.add(in_flight)
+            self._tracker.take_over(in_flight)
         self._communicators = Communicators(reader.header.communicator_slots)
         # Who came before us has read what is not in the ring any more.
         self._missed = self.position > 0 and (in_flight is None or self._cut_off > 0)
@@ -83,6 +86,7 @@ class Process:
         drained_and_open: dict[str, Bookmark] = {
             _DRAINED: self.position,
             _IN_FLIGHT: self._tracker.packed,
+            _OVER_BEFORE: self._over.packed,
         }
         return drained_and_open | self._pairs.bookmarks
 
@@ -285,7 +289,7 @@ class Process:
         over = [self._tracker.retire(table["operation"][states == CommunicatorState.DESTROYED])]
         is_drained = self.reader.head == self.reader.tail
         if self._missed and is_drained:
-            self._tracker.add(self._open_by_boards())
+            self._tracker.add_last(self._open_by_boards())
             over.append(self._tracker.retire(self._surplus()))
         left = self._tracker.in_flight["operation"] if self.closed and is_drained else ()
         # What was aborted stays as it then stood, as a watchdog's abort is how most hangs end;
@@ -301,7 +305,7 @@ class Process:
         return [batch for batch in batches if batch.rows]
 
     def _open_by_boards(self) -> Array:
-        """The last operation entered on each communicator, where it is open and unknown."""
+        """The last operation entered on each communicator, where some is open and it is unknown."""
         known = set(self._tracker.in_flight["operation"].tolist())
         found = []
         for board in self._communicators.boards:
@@ -354,12 +358,14 @@ class Process:
 
 def _told_apart(
     marks: Mapping[str, Bookmark],
-) -> tuple[int | None, Array | None, dict[str, int]]:
-    """How many records were drained, what was in flight then (OPERATION), and counts of pairs."""
+) -> tuple[int | None, Array | None, bytes, dict[str, int]]:
+    """How many records were drained, what was in flight then (OPERATION) and what was over
+    (NewestOver), and counts of pairs."""
     counts = {name: mark for name, mark in marks.items() if isinstance(mark, int)}
     drained = counts.pop(_DRAINED, None)
-    packed = marks.get(_IN_FLIGHT)
-    return drained, unpack(packed) if isinstance(packed, bytes) else None, counts
+    packed, over = marks.get(_IN_FLIGHT), marks.get(_OVER_BEFORE)
+    in_flight = unpack(packed) if isinstance(packed, bytes) else None
+    return drained, in_flight, over if isinstance(over, bytes) else b"", counts
 
 
 _OVER = (CommunicatorState.DESTROYED, CommunicatorState.ABORTED, CommunicatorState.FAILED)
