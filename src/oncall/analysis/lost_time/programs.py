@@ -95,11 +95,10 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, batch_gap_ns: int) -
     peer = _places(ranks, np.asarray(rows["peer"], dtype=np.int64))
 
     together = (np.diff(rank, prepend=-1) == 0) & p2p & np.roll(p2p, 1)
-    same = np.where(
-        (given >= 0) & (np.roll(given, 1) >= 0),
-        given == np.roll(given, 1),
-        ((seq >= 0) & (seq == np.roll(seq, 1)) & (comm == np.roll(comm, 1)))
-        | (np.diff(at_ns, prepend=0) < batch_gap_ns),
+    same = (
+        ((given >= 0) & (given == np.roll(given, 1)))
+        | ((seq >= 0) & (seq == np.roll(seq, 1)) & (comm == np.roll(comm, 1)))
+        | (np.diff(at_ns, prepend=0) < batch_gap_ns)
     )
     first = np.flatnonzero(~(together & same))
     node = np.cumsum(~(together & same)) - 1
