@@ -24,6 +24,7 @@ from oncall.analysis.lost_time.causes import (
     gains_of_transfers,
     replayed,
 )
+from oncall.analysis.lost_time.clocks import on_one_axis
 from oncall.analysis.lost_time.graph import graph_of, ordered
 from oncall.analysis.lost_time.groups import groups_of
 from oncall.analysis.lost_time.measured import measured
@@ -80,30 +81,34 @@ def books_of(programs: Programs) -> Books | None:
     """The classes that matter, each accounted for; None if there are no two like segments."""
     cut = cuts(programs)
     programs = with_peers(programs, cut)
+    shapes = like_segments(programs, cut)
+    graphs = [graph_of(programs, one) for one in shapes]
+    times = [measured(programs, one, graph) for one, graph in zip(shapes, graphs, strict=True)]
+    timed = any(one.timed for one in times)
+    if times and not timed:
+        times = on_one_axis(times)
     found: list[Class] = []
     lead: int | None = None
-    timed = False
-    for segments in like_segments(programs, cut):
-        graph = graph_of(programs, segments)
+    for segments, graph, each in zip(shapes, graphs, times, strict=True):
         groups = groups_of(programs, graph)
-        times = measured(programs, segments, graph)
-        told = spent(graph, groups, times, lead, programs.on_device)
+        told = spent(graph, groups, each, lead, programs.on_device)
         if told is None:
             continue
         order = ordered(graph, told.asynchronous)
         if not order.complete:
             continue
         lead = told.lead if lead is None else lead
-        timed = timed or times.timed
-        account = account_of(graph, groups, told, times.timed)
-        begin = np.where(segments.first >= 0, programs.at_ns[segments.first], np.iinfo(np.int64).max)
+        account = account_of(graph, groups, told, each.timed)
+        begin = np.where(
+            segments.first >= 0, programs.at_ns[segments.first], np.iinfo(np.int64).max
+        )
         found.append(
             Class(
                 order=order,
                 account=account,
                 number=segments.number,
                 begin_ns=begin.min(1),
-                length_ns=lengths(graph, times),
+                length_ns=lengths(graph, each),
                 replayed_ns=replayed(order, account.own, account.rounds, account.transfers),
             )
         )

@@ -6,7 +6,6 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oncall.analysis.lost_time.graph import Graph
 from oncall.analysis.lost_time.programs import NONE, Flags, Programs, Times
@@ -23,6 +22,7 @@ class Measured:
     first call of the next segment. `duration` (s, r, width). NaN: not recorded. `known` (s, r).
     """
 
+    begin_ns: int  # what calls are counted from
     call: Times
     duration: Times
     known: Flags
@@ -44,7 +44,7 @@ def measured(programs: Programs, segments: Segments, graph: Graph) -> Measured:
     call = np.where(inside, (programs.at_ns - base).astype(np.float64)[place], np.nan)
     within = inside[:, :, :-1] & graph.exists
     duration = np.where(within, programs.duration_ns[place[:, :, :-1]], np.nan)
-    return Measured(call, duration, known)
+    return Measured(base, call, duration, known)
 
 
 def median(values: Times, axis: int) -> Times:
@@ -69,6 +69,3 @@ def smallest(values: Times, axis: int) -> Times:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return np.asarray(np.nanmin(values, axis=axis))
-
-
-Array = NDArray[np.float64]

@@ -31,25 +31,27 @@ _OVERLAPPING = ("ReduceScatter", "AllReduce", "AllGather")
 @dataclass(frozen=True)
 class Spent:
     """Segments' time, ns: `own` (s, r, width) before each node, `rounds` (s, k) and `transfers`
-    (s, t) once the last one has arrived; `asynchronous` (nodes,); `lead` of the host;
-    `clock_ns` by which clocks are uncertain."""
+    (s, t) once the last one has arrived; `asynchronous` (nodes,); `lead` of the host."""
 
     own: Times
     rounds: Times
     transfers: Times
     asynchronous: Flags
     lead: int
-    clock_ns: float = 0.0
 
 
-def spent(graph: Graph, groups: Groups, times: Measured, lead: int | None, exact: bool) -> Spent | None:
+def spent(
+    graph: Graph, groups: Groups, times: Measured, lead: int | None, exact: bool
+) -> Spent | None:
     """Where the time of each segment went; None if the programs are too short for the lead.
 
-    `exact`: calls are those of the device, so there is no lead.
+    `exact`: calls are those of the device, so there is no lead. Without durations `times` are on
+    one time axis.
     """
     if graph.one_chain and times.timed:
         return _chain(graph, times)
-    relative, clock_ns = (times.call, 0.0) if times.timed else aligned(times.call, graph)
+    begin = median(times.call[:, :, 0], 1)
+    relative = times.call - begin[:, None, None]
     if lead is None:
         lead = 0 if exact else _lead(graph, times, relative)
     if lead and graph.length[graph.length > 0].min() < lead + 3:
@@ -58,19 +60,7 @@ def spent(graph: Graph, groups: Groups, times: Measured, lead: int | None, exact
         return _from_durations(graph, groups, times, lead)
     own = _from_calls(graph, times, relative, lead)
     empty = np.zeros((len(own), len(graph.rounds))), np.zeros((len(own), len(graph.sender)))
-    return Spent(own, *empty, np.zeros(graph.ranks * graph.width, dtype=np.bool_), lead, clock_ns)
-
-
-def aligned(call: Times, graph: Graph) -> tuple[Times, float]:
-    """Calls of all ranks on one time axis from the beginning of each segment, and how exact that
-    is: all hosts leave a cut together, so a rank's clock is off by its usual lead there."""
-    first = call[:, :, 0]
-    ahead = first - median(first, 1)[:, None]
-    offset = median(ahead, 0)
-    begin = median(first - offset, 1)
-    scatter = float(np.nan_to_num(median(np.abs(ahead - offset).ravel(), 0)))
-    del graph
-    return call - offset[:, None] - begin[:, None, None], scatter
+    return Spent(own, *empty, np.zeros(graph.ranks * graph.width, dtype=np.bool_), lead)
 
 
 def _lead(graph: Graph, times: Measured, relative: Times) -> int:
