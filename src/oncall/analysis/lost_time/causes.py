@@ -77,17 +77,17 @@ def gains_of_transfers(one: Class, candidates: Ints) -> Times:
 
 
 def excess_of_own(one: Class) -> Times:
-    """How much more own time each rank spent than its peers (r,), ns."""
-    return np.asarray(np.maximum(0, one.account.own - one.account.usual_own).sum((0, 2)))
+    """How much more own time each rank spent than its peers (r, s), ns."""
+    return np.asarray(np.maximum(0, one.account.own - one.account.usual_own).sum(2).T)
 
 
 def excess_of_transfers(one: Class) -> Times:
-    """How much longer than usual the transfers took that each rank takes part in (r,), ns."""
+    """How much longer than usual the transfers took that each rank takes part in (r, s), ns."""
     account = one.account
     rounds, transfers = _touched(one.order)
     return np.asarray(
-        rounds @ (account.rounds - account.usual_rounds).sum(0)
-        + transfers @ (account.transfers - account.usual_transfers).sum(0)
+        rounds @ (account.rounds - account.usual_rounds).T
+        + transfers @ (account.transfers - account.usual_transfers).T
     )
 
 

@@ -27,7 +27,7 @@ from oncall.analysis.lost_time.causes import (
 from oncall.analysis.lost_time.clocks import on_one_axis
 from oncall.analysis.lost_time.graph import graph_of, ordered
 from oncall.analysis.lost_time.groups import groups_of
-from oncall.analysis.lost_time.measured import measured
+from oncall.analysis.lost_time.measured import measured, median
 from oncall.analysis.lost_time.peers import with_peers
 from oncall.analysis.lost_time.programs import Ints, Programs, Times, read_programs
 from oncall.analysis.lost_time.segments import cuts, like_segments
@@ -71,10 +71,14 @@ class Books:
     def begin_ns(self) -> Ints:
         return np.concatenate([one.begin_ns for one in self.classes])
 
+    def joined(self, values: Callable[[Class], Times]) -> Times:
+        """Values of each rank and segment, of all classes (r, s)."""
+        return np.concatenate([values(one) for one in self.classes], axis=1)
+
     def shares(self, gains: Callable[[Class], Times]) -> Times:
         """Gains as shares of the segments, of all classes (candidates, s)."""
         whole = np.maximum(self.length_ns, self.replayed_ns)
-        return np.asarray(np.concatenate([gains(one) for one in self.classes], axis=1) / whole)
+        return np.asarray(self.joined(gains) / whole)
 
 
 def books_of(programs: Programs) -> Books | None:
@@ -121,9 +125,8 @@ def books_of(programs: Programs) -> Books | None:
 
 def entries_of(books: Books, limits: Limits) -> list[Entry]:
     """Causes, the largest gain first; then the transfers that are slow beside them."""
-    ranks = books.classes[0].order.graph.ranks
     own: list[Entry] = []
-    candidates = candidates_by(sum((excess_of_own(one) for one in books.classes), np.zeros(ranks)))
+    candidates = candidates_by(books.joined(excess_of_own).sum(1))
     for _ in range(_MOST_CAUSES):
         removed = [rank for entry in own for rank in entry.ranks]
         share = books.shares(lambda one: gains_of_own(one, candidates, removed))
@@ -140,19 +143,24 @@ def entries_of(books: Books, limits: Limits) -> list[Entry]:
 
 def _slow_transfers(books: Books, limits: Limits, own: list[Entry]) -> list[Entry]:
     """The rank whose transfers cost most, or those that share all slow ones with it."""
-    ranks = books.classes[0].order.graph.ranks
-    excess = sum((excess_of_transfers(one) for one in books.classes), np.zeros(ranks))
-    candidates = candidates_by(excess)
+    excesses = books.joined(excess_of_transfers)
+    ranks = len(excesses)
+    candidates = candidates_by(excesses.sum(1))
     share = books.shares(lambda one: gains_of_transfers(one, candidates))
     total = np.where(share >= limits.least_gain / 2, share, 0).sum(1)
     best = int(np.argmax(total))
+    concerned = share[best] >= limits.least_gain
+    if not concerned.any():
+        return []
+    near = candidates[total >= limits.alike * total[best]]
+    # Of what the worst of them shows, in most iterations: what happens once tells nobody apart.
+    excess = excesses[np.ix_(near, concerned)]
+    part = median(excess / np.maximum(excess.max(0), 1.0), 1)
+    same = near[part >= limits.same]
+    known = [entry.ranks[0] for entry in own]
+    mine = [int(near[at]) for at in np.flatnonzero(part >= limits.link_gain) if near[at] in known]
     # Calls alone hardly show transfers: more is asked of them.
     weak = 1 if books.timed else 2
-    near = candidates[total >= limits.alike * total[best]]
-    most = excess[near].max()
-    same = near[excess[near] >= limits.same * most]
-    known = [entry.ranks[0] for entry in own]
-    mine = [int(rank) for rank in near if rank in known and excess[rank] >= limits.link_gain * most]
     blamed = tuple(mine or map(int, same))
     entry = _entry(books, limits, "transfer", blamed, share[best])
     if (
