@@ -77,7 +77,9 @@ def _of_role(graph: Graph, own: Times) -> Times:
         elif len(mine) == 2:
             found[:, mine] = np.fmin(own[:, mine[0]], own[:, mine[1]])[:, None]
         else:
-            found[:, mine] = quantile(own[:, mine], _USUAL_ALONE, 0) if len(own) > 2 else own[:, mine]
+            found[:, mine] = (
+                quantile(own[:, mine], _USUAL_ALONE, 0) if len(own) > 2 else own[:, mine]
+            )
     return found
 
 

@@ -63,9 +63,12 @@ class Graph:
 
     @property
     def one_chain(self) -> bool:
-        """Whether all that ranks wait in are collectives of all of them."""
-        return not len(self.sender) and not self.unmatched and bool(
-            len(self.rounds) and (self.rounds.size == self.ranks).all()
+        """Whether all that ranks wait in are collectives of all of them: who came last is who
+        was late (CCL-D 4.2.2), and no replay says more."""
+        return (
+            not len(self.sender)
+            and not self.unmatched
+            and bool(len(self.rounds) and (self.rounds.size == self.ranks).all())
         )
 
     @property
@@ -107,9 +110,7 @@ def _rounds(programs: Programs, node: Ints, flat: Ints, place: Ints) -> Rounds:
     order = np.argsort(key, kind="stable")
     _, start = np.unique(key[order], return_index=True)
     first = node[order][start]
-    return Rounds(
-        flat[order], start, comm[order][start], programs.op[first], programs.count[first]
-    )
+    return Rounds(flat[order], start, comm[order][start], programs.op[first], programs.count[first])
 
 
 def _transfers(programs: Programs, where: Ints) -> tuple[Ints, Ints, int]:

@@ -82,11 +82,14 @@ class Books:
 
 
 def books_of(programs: Programs) -> Books | None:
-    """The classes that matter, each accounted for; None if there are no two like segments."""
+    """The classes that matter, each accounted for; None if there are no two like segments, or all
+    ranks wait for all others in every call, where the rounds say it all."""
     cut = cuts(programs)
     programs = with_peers(programs, cut)
     shapes = like_segments(programs, cut)
     graphs = [graph_of(programs, one) for one in shapes]
+    if any(graph.one_chain for graph in graphs):
+        return None
     times = [measured(programs, one, graph) for one, graph in zip(shapes, graphs, strict=True)]
     timed = any(one.timed for one in times)
     if times and not timed:
@@ -219,7 +222,9 @@ def _entry(
     ],
     source="LOST_TIME: replay of the execution graph; VenusTrace Appendix A; beyond the papers",
     params={
-        "batch_gap": Param("30 us", "calls of one batch are made within; 30 to 250 us give the same"),
+        "batch_gap": Param(
+            "30 us", "calls of one batch are made within; 30 to 250 us give the same"
+        ),
         "least_gain": Param("5 %", "of an iteration: less is within what iterations differ by"),
         "stands_out": Param(2, "times the next rank's gain: else the difference is chance"),
         "one_segment": Param("15 %", "gain that one of at most three iterations must show"),

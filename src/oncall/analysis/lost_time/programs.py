@@ -79,7 +79,8 @@ def read_programs(con: duckdb.DuckDBPyConnection, job: str, batch_gap_ns: int) -
         [job],
     ).fetchall()
     rows = con.execute(
-        f"SELECT * FROM ({_OPERATIONS}) WHERE at_ns IS NOT NULL", {"job": job, "on_device": on_device}
+        f"SELECT * FROM ({_OPERATIONS}) WHERE at_ns IS NOT NULL",
+        {"job": job, "on_device": on_device},
     ).fetchnumpy()
     if not len(rows["rank"]):
         return None
@@ -143,7 +144,8 @@ def _members(
 ) -> dict[int, Ints]:
     """The places of the ranks of each communicator, in the order of their ranks there."""
     told = con.execute(
-        "SELECT comm, rank FROM members WHERE job = ? ORDER BY comm, coalesce(comm_rank, rank)", [job]
+        "SELECT comm, rank FROM members WHERE job = ? ORDER BY comm, coalesce(comm_rank, rank)",
+        [job],
     ).fetchnumpy()
     place = _places(ranks, np.asarray(told["rank"], dtype=np.int64))
     found = {one: place[(told["comm"] == key) & (place >= 0)] for one, key in enumerate(comms)}

@@ -48,8 +48,6 @@ def spent(
     `exact`: calls are those of the device, so there is no lead. Without durations `times` are on
     one time axis.
     """
-    if graph.one_chain and times.timed:
-        return _chain(graph, times)
     begin = median(times.call[:, :, 0], 1)
     relative = times.call - begin[:, None, None]
     if lead is None:
@@ -125,28 +123,11 @@ def _before_others(graph: Graph, relative: Times, lead: int) -> float:
     return total / max(number, 1) / segments
 
 
-def _chain(graph: Graph, times: Measured) -> Spent:
-    """All ranks are in all collectives: they end together, whatever the hosts ran ahead.
-
-    Who comes later spends less time in an operation, so own times differ as durations do; what is
-    left of the segment was everybody's.
-    """
-    there = graph.exists & ~np.isnan(times.duration)
-    longest = np.max(np.where(there, times.duration, -np.inf), axis=1)
-    longest = np.where(np.isfinite(longest), longest, 0)
-    own = np.where(there, longest[:, None, :] - times.duration, np.nan)
-    whole = lengths(graph, times)
-    rest = np.maximum(np.nan_to_num(whole) - longest.sum(1), 0) / graph.width
-    own += rest[:, None, None]
-    duration = times.duration.reshape(len(own), -1)[:, graph.rounds.nodes]
-    rounds = np.fmin.reduceat(duration, graph.rounds.start, axis=1)
-    nobody = np.zeros(graph.ranks * graph.width, dtype=np.bool_)
-    return Spent(own, rounds, np.zeros((len(own), 0)), nobody, 0)
-
-
 def lengths(graph: Graph, times: Measured) -> Times:
     """How long each segment took (s,)."""
-    last = np.take_along_axis(times.call, np.broadcast_to(graph.length[None, :, None], (*times.known.shape, 1)), 2)
+    last = np.take_along_axis(
+        times.call, np.broadcast_to(graph.length[None, :, None], (*times.known.shape, 1)), 2
+    )
     return median(np.where(times.known, last[:, :, 0] - times.call[:, :, 0], np.nan), 1)
 
 
@@ -168,7 +149,9 @@ def _from_durations(graph: Graph, groups: Groups, times: Measured, lead: int) ->
     own[:, :, 0] = times.call[:, :, lead] - times.call[:, :, 0]
     if lead:
         tail = (place >= seen[:, None] - 1) & graph.exists
-        last_gap = np.take_along_axis(gap, np.maximum(graph.length - 1, 0)[None, :, None].repeat(segments, 0), 2)
+        last_gap = np.take_along_axis(
+            gap, np.maximum(graph.length - 1, 0)[None, :, None].repeat(segments, 0), 2
+        )
         rest = last_gap[:, :, 0] - np.where(tail, duration, 0).sum(2)
         rest = _without_waiting(graph, groups, times, rest, beside, lead)
         own = np.where((place >= seen[:, None]) & graph.exists, rest[:, :, None] / lead, own)
@@ -229,7 +212,9 @@ def _overlapping_at_the_end(
     names = [groups.ops[op] for op in rounds.op]
     for k, nodes in enumerate(np.split(rounds.nodes, rounds.start[1:])):
         if tail.ravel()[nodes].all() and names[k] in _OVERLAPPING and not groups.tight_rounds[k]:
-            cost[int(rounds.op[k]), int(rounds.count[k])] += int(np.nan_to_num(np.nanmedian(usual[nodes])))
+            cost[int(rounds.op[k]), int(rounds.count[k])] += int(
+                np.nan_to_num(np.nanmedian(usual[nodes]))
+            )
     return {kind for kind, _ in cost.most_common(1)}
 
 
@@ -268,7 +253,9 @@ def _joined(graph: Graph, times: Measured, own: Times, duration: Times, beside: 
         pending = np.where(
             mine, np.fmax(pending, at + np.nan_to_num(times.duration[:, :, place])), pending
         )
-        joins = ~mine & ~after[:, place] & np.isfinite(pending) & (place > 0) & (place < graph.length)
+        joins = (
+            ~mine & ~after[:, place] & np.isfinite(pending) & (place > 0) & (place < graph.length)
+        )
         before = at - np.nan_to_num(own[:, :, place])
         waited = np.clip(pending - before, 0, np.maximum(np.nan_to_num(own[:, :, place]), 0))
         own[:, :, place] -= np.where(joins, waited, 0)
@@ -298,7 +285,9 @@ def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int) -> Ti
     segments, ranks, width = times.duration.shape
     at = np.full((segments, ranks, width), np.nan)
     at[:, :, : width - lead] = relative[:, :, lead:-1]
-    at = np.where(np.arange(width) < (graph.length - lead)[:, None], at, np.nan).reshape(segments, -1)
+    at = np.where(np.arange(width) < (graph.length - lead)[:, None], at, np.nan).reshape(
+        segments, -1
+    )
     over = np.full_like(at, np.nan)
     lost = np.zeros(at.shape, dtype=np.bool_)
     gone = np.repeat(~times.known, width, axis=1)

@@ -120,9 +120,9 @@ def close_batches(entries: Entries) -> Entries:
     drop = np.zeros(len(batch), dtype=bool)
     drop[members] = True
     drop[end[entries.p2p[calls]]] = True
-    return replace(
-        joined, finished=finished, ended_ns=ended_ns, duration_ns=duration_ns
-    ).select(~drop)
+    return replace(joined, finished=finished, ended_ns=ended_ns, duration_ns=duration_ns).select(
+        ~drop
+    )
 
 
 def _carry(entries: Entries, members: Array, end: Array) -> Entries:
