@@ -1,4 +1,4 @@
-"""No slow verdict without a gain: what is slower than its peers and costs nothing is told, not blamed.
+"""No slow verdict without a gain: what costs no time is told, and not blamed.
 
 The account of lost time says for each rank by how much iterations would be shorter without it.
 """

@@ -39,7 +39,7 @@ def _early(ahead: Times) -> Times:
     ordered = np.sort(ahead, axis=0)
     known = np.sum(~np.isnan(ordered), axis=0)
     at = np.maximum(known - 1, 0) * _EARLY
-    return np.nan_to_num(np.take_along_axis(ordered, at.astype(np.int64)[None], 0)[0])
+    return np.asarray(np.nan_to_num(np.take_along_axis(ordered, at.astype(np.int64)[None], 0)[0]))
 
 
 def _drift(ahead: Times, begin: Times) -> Times:

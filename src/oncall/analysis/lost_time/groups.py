@@ -28,7 +28,7 @@ class Groups:
         if mine == NONE:
             return np.zeros(0, dtype=np.int64)
         others = np.flatnonzero(self.group == mine)
-        return others[others != rank]
+        return np.asarray(others[others != rank])
 
 
 def groups_of(programs: Programs, graph: Graph) -> Groups:

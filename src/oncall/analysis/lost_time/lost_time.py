@@ -1,4 +1,4 @@
-"""The account of lost time: which cause, removed, would have made iterations shorter, and by how much.
+"""The account of lost time: without which cause iterations would have been shorter, and how much.
 
 The smallest set of causes that explains most of the loss wins: the largest gain first, all others
 replayed again without it. Uncertainty comes from resampling iterations.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -132,7 +133,7 @@ def entries_of(books: Books, limits: Limits) -> list[Entry]:
     candidates = candidates_by(books.joined(excess_of_own).sum(1))
     for _ in range(_MOST_CAUSES):
         removed = [rank for entry in own for rank in entry.ranks]
-        share = books.shares(lambda one: gains_of_own(one, candidates, removed))
+        share = books.shares(partial(gains_of_own, candidates=candidates, removed=removed))
         share[np.isin(candidates, removed)] = 0
         total = np.where(share >= limits.least_gain / 2, share, 0).sum(1)
         best = int(np.argmax(total))
@@ -149,7 +150,7 @@ def _slow_transfers(books: Books, limits: Limits, own: list[Entry]) -> list[Entr
     excesses = books.joined(excess_of_transfers)
     ranks = len(excesses)
     candidates = candidates_by(excesses.sum(1))
-    share = books.shares(lambda one: gains_of_transfers(one, candidates))
+    share = books.shares(partial(gains_of_transfers, candidates=candidates))
     total = np.where(share >= limits.least_gain / 2, share, 0).sum(1)
     best = int(np.argmax(total))
     concerned = share[best] >= limits.least_gain
@@ -222,9 +223,7 @@ def _entry(
     ],
     source="LOST_TIME: replay of the execution graph; VenusTrace Appendix A; beyond the papers",
     params={
-        "batch_gap": Param(
-            "30 us", "calls of one batch are made within; 30 to 250 us give the same"
-        ),
+        "batch_gap": Param("30 us", "calls of one batch are made within; up to 250 us is as good"),
         "least_gain": Param("5 %", "of an iteration: less is within what iterations differ by"),
         "stands_out": Param(2, "times the next rank's gain: else the difference is chance"),
         "one_segment": Param("15 %", "gain that one of at most three iterations must show"),

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Parts, Programs
+from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs
 
 
 def with_peers(programs: Programs, cut: Flags) -> Programs:
-    """The programs, with the unknown peers inferred; `cut` (n,) are the nodes that end iterations."""
+    """The programs, with unknown peers inferred; `cut` (n,) are the nodes that end iterations."""
     parts = programs.parts
     unknown = parts.peer == NONE
     if not unknown.any():
@@ -65,6 +65,3 @@ def _since(start: Flags, what: Flags) -> Ints:
     total = np.cumsum(what)
     at = np.maximum.accumulate(np.where(start, np.arange(len(start)), 0))
     return np.asarray(total - total[at] + what[at], dtype=np.int64)
-
-
-__all__ = ["Parts", "with_peers"]

@@ -20,14 +20,16 @@ NONE = -1
 
 _OPERATIONS = """
     SELECT o.rank, CASE WHEN $on_device THEN o.entered_ns ELSE o.called_ns END AS at_ns,
-        o.duration_ns, o.comm, coalesce(o.seq, -1) AS seq, o.kind = 'p2p' AS p2p, coalesce(o.op, '?') AS op,
+        o.duration_ns, o.comm, coalesce(o.seq, -1) AS seq, o.kind = 'p2p' AS p2p,
+        coalesce(o.op, '?') AS op,
         coalesce(o.count, o.bytes, 0) AS count, coalesce(o.peer, m.rank, -1) AS peer,
         coalesce(o.group_id, -1) AS batch
     FROM operations o
     LEFT JOIN members m ON m.job = o.job AND m.comm = o.comm AND m.comm_rank = o.comm_peer
     WHERE o.job = $job AND coalesce(o.done, true) AND o.stands_for IS NULL
-    QUALIFY row_number() OVER (PARTITION BY o.rank, o.comm, o.kind, o.seq, o.op, o.peer, o.comm_peer, at_ns
-                               ORDER BY o.ops_row) = 1
+    QUALIFY row_number() OVER (
+        PARTITION BY o.rank, o.comm, o.kind, o.seq, o.op, o.peer, o.comm_peer, at_ns
+        ORDER BY o.ops_row) = 1
     ORDER BY o.rank, at_ns, batch, o.seq, o.ops_row
 """
 
@@ -170,12 +172,10 @@ def _exchanges(node: Ints, comm: Ints, sends: Flags, p2p: Flags, size: Ints, nod
     """Batches that are an AllToAll, call by call (nodes,)."""
     calls = np.bincount(node, p2p, nodes)
     sent = np.bincount(node, p2p & sends, nodes)
-    one_comm = np.zeros(nodes, dtype=np.bool_)
     low, high = np.full(nodes, np.iinfo(np.int64).max), np.full(nodes, -1)
     np.minimum.at(low, node, comm)
     np.maximum.at(high, node, comm)
-    one_comm = low == high
-    return (calls > 2) & (sent == size) & (calls == 2 * size) & one_comm
+    return np.asarray((calls > 2) & (sent == size) & (calls == 2 * size) & (low == high))
 
 
 def _mixed(values: Ints | Hashes) -> Hashes:

@@ -111,17 +111,11 @@ def _all_segments(programs: Programs, cut: Flags) -> tuple[Ints, Ints, Ints, Has
     begin, end = begin[whole], end[whole]
     if not len(begin):
         empty = np.zeros((0, 0), dtype=np.int64)
-        return (
-            empty[:, 0] if empty.size else np.zeros(0, np.int64),
-            empty,
-            empty,
-            empty.astype(np.uint64),
-        )
+        return np.zeros(0, dtype=np.int64), empty, empty, empty.astype(np.uint64)
     counted = np.zeros(len(programs.rank), dtype=np.int64)
     for comm in np.unique(programs.comm[at]):
-        counted += np.where(
-            programs.comm == comm, np.cumsum((programs.comm == comm) & ~programs.batch), 0
-        )
+        mine = programs.comm == comm
+        counted += np.where(mine, np.cumsum(mine & ~programs.batch), 0)
     same = programs.comm[begin] == programs.comm[end]
     between = counted[end] - counted[begin] == programs.seq[end] - programs.seq[begin]
     kept = same & between

@@ -15,7 +15,7 @@ import numpy as np
 from oncall.analysis.lost_time.graph import Graph
 from oncall.analysis.lost_time.groups import Groups
 from oncall.analysis.lost_time.measured import Measured, median, smallest
-from oncall.analysis.lost_time.programs import Flags, Times
+from oncall.analysis.lost_time.programs import Flags, Ints, Times
 
 _MOST_LEAD = 12  # operations
 _EQUALLY_GOOD = 1.15  # a lead that is no more often impossible than this times the best one
@@ -125,14 +125,18 @@ def _before_others(graph: Graph, relative: Times, lead: int) -> float:
 
 def lengths(graph: Graph, times: Measured) -> Times:
     """How long each segment took (s,)."""
-    last = np.take_along_axis(
-        times.call, np.broadcast_to(graph.length[None, :, None], (*times.known.shape, 1)), 2
-    )
-    return median(np.where(times.known, last[:, :, 0] - times.call[:, :, 0], np.nan), 1)
+    whole = at_place(times.call, graph.length) - times.call[:, :, 0]
+    return median(np.where(times.known, whole, np.nan), 1)
+
+
+def at_place(values: Times, place: Ints) -> Times:
+    """Of each segment and rank the value at one place (s, r); `place` (r,)."""
+    where = np.broadcast_to(place[None, :, None], (*values.shape[:2], 1))
+    return np.asarray(np.take_along_axis(values, where, 2)[:, :, 0])
 
 
 def _from_durations(graph: Graph, groups: Groups, times: Measured, lead: int) -> Spent:
-    """Own time is the gap between two calls less the operation before; no clock but the rank's own."""
+    """Own time is the gap between two calls less the operation before: no clock but its own."""
     segments, ranks, width = times.duration.shape
     complete = (~np.isnan(times.duration) | ~graph.exists).all(2) & times.known
     gap = np.diff(times.call, axis=2)
@@ -149,10 +153,8 @@ def _from_durations(graph: Graph, groups: Groups, times: Measured, lead: int) ->
     own[:, :, 0] = times.call[:, :, lead] - times.call[:, :, 0]
     if lead:
         tail = (place >= seen[:, None] - 1) & graph.exists
-        last_gap = np.take_along_axis(
-            gap, np.maximum(graph.length - 1, 0)[None, :, None].repeat(segments, 0), 2
-        )
-        rest = last_gap[:, :, 0] - np.where(tail, duration, 0).sum(2)
+        last_gap = at_place(gap, np.maximum(graph.length - 1, 0))
+        rest = last_gap - np.where(tail, duration, 0).sum(2)
         rest = _without_waiting(graph, groups, times, rest, beside, lead)
         own = np.where((place >= seen[:, None]) & graph.exists, rest[:, :, None] / lead, own)
     own = np.where(graph.exists, own, 0)
@@ -166,8 +168,8 @@ def _from_durations(graph: Graph, groups: Groups, times: Measured, lead: int) ->
 
 
 def _asynchronous(graph: Graph, groups: Groups, times: Measured, gap: Times, lead: int) -> Flags:
-    """Collectives (nodes,) beside which their members go on: the next calls leave no room for them."""
-    segments, ranks, width = times.duration.shape
+    """Collectives (nodes,) beside which their members go on: the next calls leave them no room."""
+    _, ranks, width = times.duration.shape
     shifted = np.full_like(gap, np.nan)
     shifted[:, :, : width - lead] = gap[:, :, lead:]
     last = np.arange(width) >= (graph.length - 1 - lead)[:, None]
@@ -202,9 +204,7 @@ def _overlapping_at_the_end(
     counted = tail.ravel().copy()
     counted[rounds.nodes[beside[rounds.of]]] = False
     inside = np.where(counted.reshape(tail.shape), times.duration, 0).sum(2)
-    last_gap = np.take_along_axis(
-        gap, np.maximum(graph.length - 1, 0)[None, :, None].repeat(len(gap), 0), 2
-    )[:, :, 0]
+    last_gap = at_place(gap, np.maximum(graph.length - 1, 0))
     if not float(np.nanmedian(median(last_gap - inside, 0))) < -_OVERLAPS_NS:
         return set()
     cost: Counter[tuple[int, int]] = Counter()
@@ -283,11 +283,10 @@ def _settled(graph: Graph, own: Times) -> Times:
 def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int) -> Times:
     """Waiting is the last member's call less one's own; transfers stay within the next own time."""
     segments, ranks, width = times.duration.shape
-    at = np.full((segments, ranks, width), np.nan)
-    at[:, :, : width - lead] = relative[:, :, lead:-1]
-    at = np.where(np.arange(width) < (graph.length - lead)[:, None], at, np.nan).reshape(
-        segments, -1
-    )
+    begun = np.full((segments, ranks, width), np.nan)
+    begun[:, :, : width - lead] = relative[:, :, lead:-1]
+    begun = np.where(np.arange(width) < (graph.length - lead)[:, None], begun, np.nan)
+    at = begun.reshape(segments, -1)
     over = np.full_like(at, np.nan)
     lost = np.zeros(at.shape, dtype=np.bool_)
     gone = np.repeat(~times.known, width, axis=1)
@@ -305,15 +304,13 @@ def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int) -> Ti
                 np.fmax.at(over[segment], side, latest[segment])
                 np.logical_or.at(lost[segment], side, missing[segment])
     over = np.where(np.isnan(over), at, over).reshape(segments, ranks, width)
-    at, lost = at.reshape(over.shape), lost.reshape(over.shape)
-    own = np.full_like(at, np.nan)
-    own[:, :, 1:] = np.where(lost[:, :, :-1], np.nan, at[:, :, 1:] - over[:, :, :-1])
-    own[:, :, 0] = at[:, :, 0]
+    lost = lost.reshape(over.shape)
+    own = np.full_like(begun, np.nan)
+    own[:, :, 1:] = np.where(lost[:, :, :-1], np.nan, begun[:, :, 1:] - over[:, :, :-1])
+    own[:, :, 0] = begun[:, :, 0]
     if lead:
-        behind = graph.length[None, :, None].repeat(segments, 0)
-        end = median(np.take_along_axis(relative, behind, 2)[:, :, 0], 1)
-        last = np.maximum(behind - 1 - lead, 0)
-        rest = end[:, None] - np.take_along_axis(over, last, 2)[:, :, 0]
+        end = median(at_place(relative, graph.length), 1)
+        rest = end[:, None] - at_place(over, np.maximum(graph.length - 1 - lead, 0))
         for role in np.unique(graph.role):
             mine = np.flatnonzero(graph.role == role)
             rest[:, mine] = smallest(rest[:, mine], 1)[:, None]
