@@ -18,11 +18,14 @@ _TIMED = 0.9  # of the nodes have a duration
 class Measured:
     """Segments (s) of ranks (r) with `width` places each, ns.
 
-    `call` (s, r, width + 1) by each rank's own clock; the entry behind a rank's last node is the
-    first call of the next segment. `duration` (s, r, width). NaN: not recorded. `known` (s, r).
+    `call` (s, r, width + 1) by each rank's own clock; the entry behind a rank's last node is when
+    it left the cut at the end, `left` (s, r) when it left the one before: a host that waits for its
+    device there calls next at once; of devices the end of the cut is known. `duration`
+    (s, r, width). NaN: not recorded. `known` (s, r).
     """
 
     begin_ns: int  # what calls are counted from
+    left: Times
     call: Times
     duration: Times
     known: Flags
@@ -44,7 +47,13 @@ def measured(programs: Programs, segments: Segments, graph: Graph) -> Measured:
     call = np.where(inside, (programs.at_ns - base).astype(np.float64)[place], np.nan)
     within = inside[:, :, :-1] & graph.exists
     duration = np.where(within, programs.duration_ns[place[:, :, :-1]], np.nan)
-    return Measured(base, call, duration, known)
+    if not programs.on_device:
+        return Measured(base, call[:, :, 0], call, duration, known)
+    over = programs.at_ns - base + programs.duration_ns
+    left = np.where(known, over[segments.first - 1], np.nan)
+    behind = np.broadcast_to(graph.length[:, None], call.shape) == np.arange(graph.width + 1)
+    call = np.where(behind & inside, over[np.maximum(place - 1, 0)], call)
+    return Measured(base, left, call, duration, known)
 
 
 def median(values: Times, axis: int) -> Times:

@@ -125,7 +125,7 @@ def _before_others(graph: Graph, relative: Times, lead: int) -> float:
 
 def lengths(graph: Graph, times: Measured) -> Times:
     """How long each segment took (s,)."""
-    whole = at_place(times.call, graph.length) - times.call[:, :, 0]
+    whole = at_place(times.call, graph.length) - times.left
     return median(np.where(times.known, whole, np.nan), 1)
 
 
@@ -150,7 +150,7 @@ def _from_durations(graph: Graph, groups: Groups, times: Measured, lead: int) ->
     shifted[:, :, : width - lead] = gap[:, :, lead:]
     own[:, :, 1:] = (shifted - duration)[:, :, :-1]
     own = np.where(place < seen[:, None], own, np.nan)
-    own[:, :, 0] = times.call[:, :, lead] - times.call[:, :, 0]
+    own[:, :, 0] = times.call[:, :, lead] - times.left
     if lead:
         tail = (place >= seen[:, None] - 1) & graph.exists
         last_gap = at_place(gap, np.maximum(graph.length - 1, 0))
