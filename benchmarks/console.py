@@ -1,10 +1,10 @@
-"""What the console costs on the fleet screen: CPU a new world, bytes to the terminal, keys.
+"""What the console costs on the fleet screen: CPU a new snapshot, bytes to the terminal, keys.
 
     python benchmarks/console.py [--seconds 20]
 
 Prints Markdown. The console runs in a pseudo-terminal, as it would over SSH, on a session that has
-a new world each second in which some of the ranks do something else than before. CPU is of the
-whole process, making the worlds included; its share is that of one core at one world a second.
+a new snapshot each second in which some of the ranks do something else than before. CPU is of the
+whole process, making the snapshots included; its share is of one core at one snapshot a second.
 """
 
 from __future__ import annotations
@@ -24,16 +24,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
-from oncall.console.world import JobLine, Moment, RankCard, Ranks, RankState, World
+from oncall.console.queries import (
+    GatherSnapshot,
+    GetRankCard,
+    GetSnapshot,
+    ListJobs,
+    OpenJob,
+)
+from oncall.console.session import Query
+from oncall.console.snapshot import JobLine, Moment, RankCard, Ranks, RankState, Snapshot
 from oncall.core.diagnosis import Coverage, Diagnosis
 from oncall.views.table import Table
 
 RANKS = (4096, 16_384)
 SIZES = ((80, 24), (200, 60))
-CHANGING = (0.005, 0.05)  # share of the ranks that do something else in a new world
+CHANGING = (0.005, 0.05)  # share of the ranks that do something else in a new snapshot
 TICKS = os.sysconf("SC_CLK_TCK")
 JOB = "benchmark"
 QUIET_S = 0.3  # a terminal that says nothing for so long has said all
@@ -49,7 +58,9 @@ def main() -> None:
         ranks, changing, counted = arguments.console
         run_console(int(ranks), float(changing), Path(counted))
         return
-    print("| ranks | terminal | change in a world | CPU at 1 Hz | bytes a world | key to screen |")
+    print(
+        "| ranks | terminal | ranks that change | CPU at 1 Hz | bytes a snapshot | key to screen |"
+    )
     print("|---|---|---|---|---|---|")
     for ranks in RANKS:
         for size in SIZES:
@@ -57,8 +68,8 @@ def main() -> None:
                 cost = measure(ranks, size, changing, arguments.seconds)
                 print(
                     f"| {ranks:,} | {size[0]}x{size[1]} | {100 * changing:g} % "
-                    f"| {100 * cost.cpu_s / cost.worlds:.1f} % "
-                    f"| {cost.sent_bytes / cost.worlds:,.0f} | {1000 * cost.key_s:.0f} ms |"
+                    f"| {100 * cost.cpu_s / cost.snapshots:.1f} % "
+                    f"| {cost.sent_bytes / cost.snapshots:,.0f} | {1000 * cost.key_s:.0f} ms |"
                 )
     idle = measure(RANKS[-1], SIZES[-1], -1, arguments.seconds)
     print(
@@ -71,14 +82,14 @@ def main() -> None:
 
 
 def run_console(count: int, changing: float, counted: Path) -> None:
-    """The console, until it is left. Each world adds a byte to `counted`."""
+    """The console, until it is left. Each snapshot adds a byte to `counted`."""
     from oncall.tui.run import _calm
 
     _calm()
     from oncall.tui.app import ConsoleApp
 
     session = ChangingSession(count, changing, counted)
-    app = ConsoleApp(lambda: session, job=JOB, refresh_every_s=1.0)  # type: ignore[arg-type, return-value]
+    app = ConsoleApp(lambda: session, job=JOB, refresh_every_s=1.0)
     app.run()
 
 
@@ -104,42 +115,41 @@ class ChangingSession:
             seq=np.full(count, -1),
         )
 
-    def jobs(self) -> tuple[JobLine, ...]:
-        return (JobLine(JOB, len(self._ranks) // 8, len(self._ranks), None),)
-
-    def troubles(self) -> tuple[()]:
+    def ask(self, query: Query[Any]) -> Any:
+        match query:
+            case ListJobs():
+                return (JobLine(JOB, len(self._ranks) // 8, len(self._ranks), None),)
+            case GatherSnapshot():
+                self._change()
+                return self._snapshot()
+            case OpenJob() | GetSnapshot():
+                return self._snapshot()
+            case GetRankCard(rank):
+                return RankCard(rank, (("node", self._ranks.node[rank]),), Table((), (), 0))
         return ()
 
-    def progress(self) -> str:
+    def progress(self, lane: str = "snapshots") -> str:  # noqa: ARG002
         return ""
 
-    def choose(self, job: str) -> None: ...
-
-    def refresh(self) -> None:
+    def _change(self) -> None:
         state = self._ranks.state.copy()
         which = self._random.choice(len(state), self._changing, replace=False)
         state[which] = self._random.integers(0, RankState.HUNG + 1, self._changing)
         self._ranks = replace(self._ranks, state=state)
 
-    def world(self, at_ns: int | None = None) -> World:  # noqa: ARG002
+    def _snapshot(self) -> Snapshot:
         self._version += 1
         self._counted.write(b".")
         number = len(self._ranks)
         coverage = Coverage(number // 8, number // 8, number, number)
         now_ns = time.time_ns()
-        return World(
+        return Snapshot(
             version=self._version,
             moment=Moment(now_ns, now_ns - 10**12, now_ns, self.live),
             job=JOB,
             diagnosis=Diagnosis(JOB, None, None, coverage, (), checked=("hang",)),
             ranks=self._ranks,
         )
-
-    def rank_card(self, rank: int) -> RankCard:
-        return RankCard(rank, (("node", self._ranks.node[rank]),), Table((), (), 0))
-
-    def rates(self, kind: str = "suspects") -> tuple[()]:  # noqa: ARG002
-        return ()
 
     def cancel(self, lane: str | None = None) -> None: ...
 
@@ -156,25 +166,25 @@ class Cost:
     cpu_s: float
     wall_s: float
     sent_bytes: int
-    worlds: int
+    snapshots: int
     key_s: float
 
 
 def measure(ranks: int, size: tuple[int, int], changing: float, seconds: float) -> Cost:
     """Start a console, go to the fleet, let it settle, and watch it."""
     with tempfile.TemporaryDirectory() as folder:
-        counted = Path(folder) / "worlds"
+        counted = Path(folder) / "snapshots"
         command = [sys.executable, __file__, "--console", str(ranks), str(changing), str(counted)]
         child, terminal = start(command, size)
         try:
             watch(terminal, 4.0)
             os.write(terminal, b"2")
             watch(terminal, 3.0)
-            cpu, worlds, began = cpu_s(child), counted.stat().st_size, time.monotonic()
+            cpu, snapshots, began = cpu_s(child), counted.stat().st_size, time.monotonic()
             sent = watch(terminal, seconds)
             wall = time.monotonic() - began
             cpu = cpu_s(child) - cpu
-            made = counted.stat().st_size - worlds
+            made = counted.stat().st_size - snapshots
             keys = [key_s(terminal) for _ in range(15)]
             return Cost(cpu, wall, sent, max(made, 1), median(keys))
         finally:

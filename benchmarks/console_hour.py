@@ -4,7 +4,7 @@
 
 Prints Markdown: memory (RSS) at the start, after each quarter, and at the end. The console runs in
 a pseudo-terminal and is taken from screen to screen meanwhile. Twice: 4,096 ranks of which 5 % do
-something else each second, as worlds made by hand; and real gathers of two nodes' shards with a
+something else each second, as snapshots made by hand; and real gathers of two nodes' shards with a
 fault in them, one each fifteen seconds, merged, diagnosed, kept as history.
 """
 
@@ -16,15 +16,16 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from console import JOB, ChangingSession, start, watch
 
-from oncall.console.live import LiveSession
-from oncall.console.shelf import Shelf
+from oncall.console.cancellation import Task
+from oncall.console.live import Fleet
+from oncall.console.replay import Replay
+from oncall.console.rulebook_store import RulebookStore
 from oncall.core.units import NS_PER_S
 from oncall.fleet.local import nodes_in
 from oncall.fleet.reach import reach_shards
@@ -37,8 +38,8 @@ SIZE = (160, 48)
 RANKS, CHANGING = 4096, 0.05
 SCREENS = b"2341"
 QUARTERS = 4
-STEP_S = {"worlds": 1, "gathers": 15}  # of a job's time, from one world to the next
-SETTLED_WORLDS = 20
+STEP_S = {"snapshots": 1, "gathers": 15}  # of a job's time, from one snapshot to the next
+SETTLED_SNAPSHOTS = 20
 MOST_S = 1500.0
 
 
@@ -74,19 +75,19 @@ def write_shards(folder: Path) -> None:
         write(incident, truth, folder, shards=True)
 
 
-def measure(kind: str, folder: Path, worlds: int) -> list[int]:
-    """RSS in bytes once it has settled, after each quarter of so many worlds."""
-    counted = folder / f"{kind}.worlds"
+def measure(kind: str, folder: Path, snapshots: int) -> list[int]:
+    """RSS in bytes once it has settled, after each quarter of so many snapshots."""
+    counted = folder / f"{kind}.snapshots"
     counted.touch()
     command = [sys.executable, __file__, "--console", kind, str(folder / "nodes"), str(counted)]
     child, terminal = start(command, SIZE)
     deadline = time.monotonic() + MOST_S
     sizes, keys = [], 0
     try:
-        for goal in [SETTLED_WORLDS, *(worlds * part // QUARTERS for part in range(1, 5))]:
+        for goal in [SETTLED_SNAPSHOTS, *(snapshots * part // QUARTERS for part in range(1, 5))]:
             while counted.stat().st_size < goal:
                 if time.monotonic() > deadline:
-                    raise SystemExit(f"{kind}: {counted.stat().st_size} worlds in {MOST_S:g} s")
+                    raise SystemExit(f"{kind}: {counted.stat().st_size} snapshots in {MOST_S:g} s")
                 watch(terminal, 0.5)
                 os.write(terminal, SCREENS[keys % 4 : keys % 4 + 1])
                 keys += 1
@@ -108,7 +109,7 @@ def rss_bytes(child: int) -> int:
 
 
 def run_console(kind: str, folder: Path, counted: Path) -> None:
-    """The console, gathering as fast as it can. Each world adds a byte to `counted`."""
+    """The console, gathering as fast as it can. Each snapshot adds a byte to `counted`."""
     from oncall.tui.run import _calm
 
     _calm()
@@ -124,7 +125,7 @@ def run_console(kind: str, folder: Path, counted: Path) -> None:
             self.set_interval(0.025, self.timekeeping.beat)
 
     def opener() -> Session:
-        if kind == "worlds":
+        if kind == "snapshots":
             return ChangingSession(RANKS, CHANGING, counted)  # type: ignore[return-value]
         return gathering(folder, counted)
 
@@ -134,20 +135,17 @@ def run_console(kind: str, folder: Path, counted: Path) -> None:
 def gathering(folder: Path, counted: Path) -> Session:
     """A live session on folders of shards, for which each gather comes fifteen seconds later."""
     reach = replace(reach_shards(nodes_in(folder)), source="benchmark")
-    session = LiveSession(reach, Shelf(site=folder / "none"), since_ns=None)
     passed_ns = [time.time_ns()]
-    source = session._source
-    source._clock = lambda: passed_ns[0]  # type: ignore[attr-defined]
-    refresh: Callable[[], None] = session.refresh
     file = counted.open("ab", buffering=0)
 
-    def refreshed() -> None:
-        passed_ns[0] += STEP_S["gathers"] * NS_PER_S
-        refresh()
-        file.write(b".")
+    class Later(Fleet):
+        def refresh(self, task: Task) -> None:
+            passed_ns[0] += STEP_S["gathers"] * NS_PER_S
+            super().refresh(task)
+            file.write(b".")
 
-    session.refresh = refreshed  # type: ignore[method-assign]
-    return session
+    store = RulebookStore(site=folder / "none")
+    return Replay(Later(reach, store, since_ns=None, clock=lambda: passed_ns[0]), store)
 
 
 if __name__ == "__main__":

@@ -23,13 +23,24 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from console import start
 
-from oncall.console.live import LiveSession
-from oncall.console.shelf import Shelf
+from oncall.console.live import Fleet
+from oncall.console.queries import (
+    GatherSnapshot,
+    GetCommunicator,
+    GetRankCard,
+    GetRates,
+    GetSnapshot,
+    GetStepRows,
+)
+from oncall.console.replay import Replay
+from oncall.console.rulebook_store import RulebookStore
+from oncall.console.session import Query
 from oncall.core.units import NS_PER_S
 from oncall.fleet.reach import reach_fleet
 from oncall_lab import TrainingFault, TrainingScenario, simulate, write
@@ -145,21 +156,24 @@ def until(text: bytes, seen: bytearray, terminal: int) -> float:
 
 def details(folder: Path) -> None:
     """Ask about details while a gather goes on, and hangs."""
-    session = LiveSession(reach_fleet("gpu[001-008]", None), Shelf(site=folder / "none"))
+    store = RulebookStore(site=folder / "none")
+    session = Replay(Fleet(reach_fleet("gpu[001-008]", None), store), store)
     try:
-        world = session.world()
-        finding = world.diagnosis.findings[0].id
-        comm = world.communicators[0].comm
-        asked: dict[str, Callable[[], object]] = {
-            "rank card": lambda: session.rank_card(5),
-            "rows of a step": lambda: session.step_rows(finding, 0),
-            "communicator": lambda: session.communicator(comm),
-            "rates": lambda: session.rates(),
+        snapshot = session.ask(GetSnapshot())
+        finding = snapshot.diagnosis.findings[0].id
+        comm = snapshot.communicators[0].comm
+        queries: dict[str, Query[object]] = {
+            "rank card": GetRankCard(5),
+            "rows of a step": GetStepRows(finding, 0),
+            "communicator": GetCommunicator(comm),
+            "rates": GetRates(),
         }
+        asked = {name: partial(session.ask, query) for name, query in queries.items()}
         print("\n| asked | alone | while the nodes are gathered from |")
         print("|---|---|---|")
         alone = {name: timed(call) for name, call in asked.items()}
-        gathering = threading.Thread(target=lambda: [session.refresh() for _ in range(3)])
+        gather = GatherSnapshot()
+        gathering = threading.Thread(target=lambda: [session.ask(gather) for _ in range(3)])
         gathering.start()
         meanwhile = {name: timed(call) for name, call in asked.items()}
         assert gathering.is_alive(), "the gather had ended"
@@ -167,7 +181,7 @@ def details(folder: Path) -> None:
         for name in asked:
             print(f"| {name} | {1000 * alone[name]:.0f} ms | {1000 * meanwhile[name]:.0f} ms |")
         began = time.monotonic()
-        session.refresh()
+        session.ask(GatherSnapshot())
         print(f"\nA gather of the eight nodes takes {time.monotonic() - began:.1f} s.")
     finally:
         session.close()

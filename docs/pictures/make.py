@@ -14,6 +14,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from textual.widgets import TextArea
+
 from oncall.analysis.network.network_paths import network_of
 from oncall.console.opening import open_recording
 from oncall.evidence.incident import Incident
@@ -35,7 +37,8 @@ EASY, WIDE = (100, 30), (180, 46)
 
 @dataclass(frozen=True)
 class Picture:
-    """What is pressed before it is taken; a text in `<>` is typed."""
+    """What is pressed before it is taken. A text in `<>` is typed; one in `[]` is looked for in the
+    rulebook being edited: the cursor goes behind it."""
 
     name: str
     keys: str
@@ -52,11 +55,22 @@ PICTURES = (
     Picture("fleet", "r"),
     Picture("communicators", "3"),
     Picture("rates", "4"),
-    Picture("rule", "5 enter" + " down" * 11 + " end" + " backspace" * 5 + " <1 h> ctrl+r"),
+    Picture(
+        "rule",
+        "5 colon <rule hang> enter enter [  hang_after: ] shift+end"
+        " <{value: 1 h, why: a checkpoint to the object store takes 40 min}> ctrl+r",
+    ),
     Picture("help", "question_mark"),
     Picture("stages", "6", job="late-backward"),
     Picture("network", "7", WIDE, job="incast"),
 )
+
+
+def go_behind(text: str, editor: TextArea) -> None:
+    """Put the cursor behind the first such text. Raises StopIteration where there is none."""
+    lines = enumerate(editor.text.splitlines())
+    row, line = next((row, line) for row, line in lines if text in line)
+    editor.move_cursor((row, line.index(text) + len(text)), center=True)
 
 
 async def take(picture: Picture, recording: Path) -> str:
@@ -68,17 +82,27 @@ async def take(picture: Picture, recording: Path) -> str:
             """Until the session is idle, also after what is asked a moment later."""
             for _ in range(3):
                 await pilot.pause(0.3)
-                while app.session.busy or app.state.world is None:
+                while app.session.busy or app.state.snapshot is None:
                     await pilot.pause(0.05)
 
         await rest()
-        for word in re.findall(r"<[^>]*>|\S+", picture.keys):
-            await pilot.press(*(word[1:-1] if word[0] == "<" else [word]))
-            if not word.startswith(("down", "backspace")):
-                await rest()
-        svg = app.export_screenshot(title=f"oncall open {recording}")
+        for word in re.findall(r"<[^>]*>|\[[^]]*\]|\S+", picture.keys):
+            if word[0] == "[":
+                go_behind(word[1:-1], app.screen.query_one(TextArea))
+            else:
+                await pilot.press(*(word[1:-1] if word[0] == "<" else [word]))
+            await rest()
+
+        def drawn() -> str:
+            svg = app.export_screenshot(title=f"oncall open {recording}")
+            return re.sub(r"terminal-\d+", "terminal", svg)
+
+        svg, before = drawn(), ""
+        while svg != before:  # scroll bars come a moment after what they scroll
+            await pilot.pause(0.5)
+            svg, before = drawn(), svg
         app.close_session()
-    return re.sub(r"terminal-\d+", "terminal", svg)
+    return svg
 
 
 def simulated(job: str) -> Path:

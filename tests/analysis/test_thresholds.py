@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
+import oncall.analysis
 from oncall.analysis.common.counters import BYTE_WRAPS, MOST_BYTES_PER_NS, MOST_EVENTS_PER_NS
 from oncall.evidence.registry import all_relations
 from oncall.rules.language.sql import ARITHMETIC, UNITS
@@ -20,20 +23,20 @@ COUNTERS = {
     MOST_BYTES_PER_NS,
     MOST_EVENTS_PER_NS,
 }
-# Numbers that are no thresholds, or not parameters yet.
-EXCEPTIONS: dict[str, set[float]] = {
-    "job_traffic": {4},  # quarters of the recording
-    "late_flows": {0.050000000000000044},  # what a late step exceeds; shared with waiting_graph
-    "latency_split": {4},  # quarters of the time
-    "nic_signs": {12},  # parts of the recording
-    "nic_use": {12},
-    "node_flow_steps": {2 << 20},  # NCCL's buffer
-    "node_metrics": {4, 12},
-    "outside_incasts": {5},  # a queue; shared with what pictures show
-    "process_signs": {3},  # its last third
-    "sender_links": {5},
-    "step_flows": {5},
-    "step_ports": {5},
+ANALYSIS = Path(next(iter(oncall.analysis.__path__)))
+ROOMS = ("common", "devices", "traffic", "tasks", "network")
+# Numbers of a format, of mathematics or of the machine: no site could choose another.
+FIXED = {
+    "counters.BYTE_WRAPS",  # the widths of counters
+    "counters.WRAPS",
+    "counters.MOST_BYTES_PER_NS",  # what no port can count
+    "counters.MOST_EVENTS_PER_NS",
+    "clock_offsets._DEVIATION",  # of a normal distribution
+    "contradictions._MOST_NAMED",  # ranks that a sentence names
+    "gpu_states._THROTTLING",  # NVML's bits
+    "network_paths.FAR",  # further than any way
+    "step_views.FOREVER",
+    "task_positions.NOWHERE",  # no place
 }
 _NUMBERS = ("INTEGER", "DECIMAL", "FLOAT", "DOUBLE", "NUMERIC")
 
@@ -63,4 +66,67 @@ def test_sql_of_relations_holds_no_threshold(name: str) -> None:
         ((text,),) = con.execute("SELECT json_serialize_sql(?)", [SQL[name]]).fetchall()
     parsed = json.loads(text)
     assert not parsed["error"]
-    assert set(deciding(parsed)) - UNITS - COUNTERS <= EXCEPTIONS.get(name, set())
+    assert set(deciding(parsed)) <= UNITS | COUNTERS
+
+
+def _numeric(value: ast.expr | None) -> bool:
+    """Whether an expression is computed from numbers alone, one of them beyond -1, 0 and 1."""
+    if value is None:
+        return False
+    numbers = [one.value for one in ast.walk(value) if isinstance(one, ast.Constant)]
+    plain = all(isinstance(number, int | float) for number in numbers)
+    called = any(isinstance(one, ast.Dict | ast.Set) for one in ast.walk(value))
+    return plain and not called and any(abs(number) > 1 or number % 1 for number in numbers)
+
+
+def constants(tree: ast.Module) -> set[str]:
+    """Names that a module gives to numbers."""
+    return {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and _numeric(node.value)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    }
+
+
+def used(tree: ast.Module) -> Iterator[ast.expr]:
+    """What is compared or calculated with, in functions and in the SQL that they write."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare | ast.BinOp | ast.Subscript | ast.FormattedValue):
+            yield from (one for one in ast.walk(node) if isinstance(one, ast.expr))
+        elif isinstance(node, ast.Call):
+            yield from node.args
+            yield from (keyword.value for keyword in node.keywords)
+
+
+def test_modules_of_relations_hold_no_threshold() -> None:
+    modules = {
+        path.stem: ast.parse(path.read_text())
+        for room in ROOMS
+        for path in (ANALYSIS / room).rglob("*.py")
+    }
+    decided = {
+        one.id for tree in modules.values() for one in used(tree) if isinstance(one, ast.Name)
+    }
+    found = {
+        f"{module}.{name}" for module, tree in modules.items() for name in constants(tree) & decided
+    }
+    assert found == FIXED, "declare it by Param or decides, or say here why no site could change it"
+
+
+def test_functions_of_relations_hold_no_share() -> None:
+    """Shares but a half, which divides, in comparisons and arithmetic."""
+    shares = [
+        f"{path.stem}:{part.lineno}"
+        for room in ROOMS
+        for path in (ANALYSIS / room).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare | ast.BinOp)
+        for part in ast.iter_child_nodes(node)
+        if isinstance(part, ast.Constant)
+        and isinstance(part.value, float)
+        and part.value % 1
+        and part.value != 0.5
+    ]
+    assert shares == []

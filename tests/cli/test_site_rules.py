@@ -11,8 +11,10 @@ import jsonschema
 import pytest
 
 from oncall.cli.main import main
-from oncall.console.recording import RecordingSession
-from oncall.console.shelf import Shelf
+from oncall.console.queries import GetRulebookText, SaveRulebook
+from oncall.console.recording import Recording
+from oncall.console.replay import Replay
+from oncall.console.rulebook_store import RulebookStore
 from oncall.core.units import NS_PER_S
 from oncall.render.contract import schema
 from oncall.rules.language.load import shipped_folder
@@ -66,9 +68,9 @@ def test_what_was_saved_in_the_console_counts_the_next_day(
     site: Path, evidence: Path, diagnose: Diagnose
 ) -> None:
     assert diagnose()[0] == 1
-    session = RecordingSession([evidence], Shelf(site=site))
-    session.rule_text("hang")
-    path = session.save_rule("hang", PATIENT)
+    session = Replay(Recording([evidence]), RulebookStore(site=site))
+    session.ask(GetRulebookText("hang"))
+    path = session.ask(SaveRulebook("hang", PATIENT))
     session.close()
     assert path == site / "hang.yaml"
     code, out, err = diagnose()

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from oncall.console.recording import RecordingSession
-from oncall.console.shelf import Shelf
+from oncall.console.recording import Recording
+from oncall.console.replay import Replay
+from oncall.console.rulebook_store import RulebookStore
 from oncall.core.units import NS_PER_S
 from oncall_lab import TrainingFault, TrainingScenario, simulate, write
 
 CULPRIT = 5
 AT_NS = 30 * NS_PER_S
-Open = Callable[[Path], RecordingSession]
+Open = Callable[[Path], Replay]
 
 
 def scenario(*faults: TrainingFault, **changes: object) -> TrainingScenario:
@@ -62,20 +63,20 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Iterator[Shelf]:
+def store(tmp_path: Path) -> Iterator[RulebookStore]:
     """The shipped rulebooks, and a site's folder that is not there yet."""
-    one = Shelf(site=tmp_path / "site")
+    one = RulebookStore(site=tmp_path / "site")
     yield one
     one.close()
 
 
 @pytest.fixture
-def opened(shelf: Shelf) -> Iterator[Open]:
+def opened(store: RulebookStore) -> Iterator[Open]:
     """Opens sessions, which end with the test."""
-    sessions: list[RecordingSession] = []
+    sessions: list[Replay] = []
 
-    def open_(path: Path) -> RecordingSession:
-        sessions.append(RecordingSession([path], shelf))
+    def open_(path: Path) -> Replay:
+        sessions.append(Replay(Recording([path]), store))
         return sessions[-1]
 
     yield open_

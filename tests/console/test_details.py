@@ -1,4 +1,4 @@
-"""Rank cards, communicators and rates of a world."""
+"""Rank cards, communicators and rates of a snapshot."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from oncall.console.buckets import Buckets, baseline_of
-from oncall.console.recording import RecordingSession
-from oncall.console.shelf import Shelf
-from oncall.console.world import Series
+from oncall.console.queries import GetCommunicator, GetRankCard, GetRates, GetSnapshot
+from oncall.console.recording import Recording
+from oncall.console.replay import Replay
+from oncall.console.rulebook_store import RulebookStore
+from oncall.console.snapshot import Series
 from oncall.core.errors import UsageError
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
@@ -25,8 +27,8 @@ def test_a_card_tells_where_a_rank_runs_and_what_it_did_last(
     opened: Open, recorded: Recorded
 ) -> None:
     session = opened(recorded("hang"))
-    session.world()
-    card = session.rank_card(CULPRIT)
+    session.ask(GetSnapshot())
+    card = session.ask(GetRankCard(CULPRIT))
     facts = dict(card.facts)
     assert (facts["state"], facts["node"], facts["NIC"]) == ("blamed", "gpu001", "mlx5_5")
     rows = card.operations.rows
@@ -34,17 +36,17 @@ def test_a_card_tells_where_a_rank_runs_and_what_it_did_last(
     entered = [row[card.operations.columns.index("entered")] for row in rows]
     assert entered == sorted(entered, reverse=True)
     with pytest.raises(UsageError, match="no rank 99"):
-        session.rank_card(99)
+        session.ask(GetRankCard(99))
 
 
 def test_a_communicator_shows_who_has_not_entered(opened: Open, recorded: Recorded) -> None:
     session = opened(recorded("hang"))
-    world = session.world()
-    [finding] = world.diagnosis.findings
-    view = session.communicator(int(finding.case["comm"], 16), rounds=5)
+    snapshot = session.ask(GetSnapshot())
+    [finding] = snapshot.diagnosis.findings
+    view = session.ask(GetCommunicator(int(finding.case["comm"], 16), rounds=5))
     assert view.state.shape == (len(view.ranks), len(view.seqs)) == view.duration_ns.shape
     assert len(view.seqs) == len(view.ops) == len(view.round_bytes) <= 5
-    assert view.told == finding.case["seq"] == view.seqs[-1]
+    assert view.finding_seq == finding.case["seq"] == view.seqs[-1]
     absent = view.ranks[view.state[:, -1] == 0]
     assert CULPRIT in absent
     assert (view.state[:, -1] == 1).sum() == view.summary.waiting
@@ -52,14 +54,14 @@ def test_a_communicator_shows_who_has_not_entered(opened: Open, recorded: Record
     assert (view.duration_ns[:, 0] > 0).all()
     assert f"waiting for rank {CULPRIT}" in view.waits[0] or "waiting for ranks" in view.waits[0]
     with pytest.raises(UsageError, match="no communicator 0x1 "):
-        session.communicator(1)
+        session.ask(GetCommunicator(1))
 
 
 def test_a_silent_member_is_unknown_not_absent(opened: Open, recorded: Recorded) -> None:
     session = opened(recorded("silent"))
-    world = session.world()
-    [whole] = [one for one in world.communicators if one.role == "world"]
-    view = session.communicator(whole.comm)
+    snapshot = session.ask(GetSnapshot())
+    [whole] = [one for one in snapshot.communicators if one.role == "world"]
+    view = session.ask(GetCommunicator(whole.comm))
     assert (view.state[view.ranks >= 8] == 3).all()
     assert (view.state[view.ranks < 8] != 3).all()
 
@@ -68,8 +70,8 @@ def test_rates_of_suspects_fall_to_zero_and_their_band_does_not(
     opened: Open, recorded: Recorded
 ) -> None:
     session = opened(recorded("pipeline"))
-    session.world()
-    series = session.rates()
+    session.ask(GetSnapshot())
+    series = session.ask(GetRates())
     assert series[0].suspect and series[0].subject == f"rank {CULPRIT}"
     first = series[0]
     after = first.at_ns > first.at_ns[0] + AT_NS + 20 * NS_PER_S
@@ -82,34 +84,38 @@ def test_rates_of_suspects_fall_to_zero_and_their_band_does_not(
 
 def test_a_rank_alone_is_finer_than_among_others(opened: Open, recorded: Recorded) -> None:
     session = opened(recorded("slow"))
-    session.world()
-    [one, *_] = session.rates("rank 3")
-    [among, *_] = session.rates("ranks")
-    assert {series.subject for series in session.rates("rank 3")} == {"rank 3"}
+    session.ask(GetSnapshot())
+    [one, *_] = session.ask(GetRates("rank 3"))
+    [among, *_] = session.ask(GetRates("ranks"))
+    assert {series.subject for series in session.ask(GetRates("rank 3"))} == {"rank 3"}
     assert len(one.value) > len(among.value)
     with pytest.raises(UsageError, match="unknown kind of rate"):
-        session.rates("moods")
+        session.ask(GetRates("moods"))
     with pytest.raises(UsageError, match="not a rank"):
-        session.rates("rank x")
+        session.ask(GetRates("rank x"))
 
 
 def test_operations_are_counted_once(opened: Open, recorded: Recorded) -> None:
     session = opened(recorded("healthy"))
-    world = session.world()
+    snapshot = session.ask(GetSnapshot())
     with Incident.open(recorded("healthy")) as incident:
         rows = incident.con.execute(
             "SELECT comm, count(*) FROM ops WHERE rank = 3 AND ended_ns IS NOT NULL GROUP BY comm"
         ).fetchall()
-    assert world.moment.first_ns is not None and world.moment.last_ns is not None
+    assert snapshot.moment.first_ns is not None and snapshot.moment.last_ns is not None
     counted = 0.0
-    for series in session.rates("rank 3"):
+    for series in session.ask(GetRates("rank 3")):
         if series.unit == "ops/s":
-            length_s = (world.moment.last_ns - world.moment.first_ns) / len(series.value) / 1e9
+            length_s = (
+                (snapshot.moment.last_ns - snapshot.moment.first_ns) / len(series.value) / 1e9
+            )
             counted += np.nansum(series.value) * length_s
     assert counted == pytest.approx(sum(count for _, count in rows))
 
 
-def test_a_node_that_fell_silent_is_a_gap(recorded: Recorded, shelf: Shelf, tmp_path: Path) -> None:
+def test_a_node_that_fell_silent_is_a_gap(
+    recorded: Recorded, store: RulebookStore, tmp_path: Path
+) -> None:
     """Half a minute without a row of node gpu002, while gpu001 goes on."""
     with Incident.open(recorded("healthy")) as incident:
         ((first_ns,),) = incident.con.execute("SELECT min(started_ns) FROM ops").fetchall()
@@ -118,9 +124,9 @@ def test_a_node_that_fell_silent_is_a_gap(recorded: Recorded, shelf: Shelf, tmp_
             "DELETE FROM ops WHERE rank >= 8 AND ended_ns > ? AND started_ns < ?", [low, high]
         )
         incident.save(tmp_path / "gap.oncall")
-    session = RecordingSession([tmp_path / "gap.oncall"], shelf)
-    session.world()
-    series = {one.subject: one for one in session.rates("ranks")}
+    session = Replay(Recording([tmp_path / "gap.oncall"]), store)
+    session.ask(GetSnapshot())
+    series = {one.subject: one for one in session.ask(GetRates("ranks"))}
     inside = (series["rank 8"].at_ns > low) & (series["rank 8"].at_ns < high)
     assert np.isnan(series["rank 8"].value[inside]).mean() > 0.9
     assert not np.isnan(series["rank 0"].value[inside]).any()
@@ -128,7 +134,7 @@ def test_a_node_that_fell_silent_is_a_gap(recorded: Recorded, shelf: Shelf, tmp_
 
 
 def test_nics_rates_are_differences_of_counters(
-    recorded: Recorded, shelf: Shelf, tmp_path: Path
+    recorded: Recorded, store: RulebookStore, tmp_path: Path
 ) -> None:
     with Incident.open(recorded("hang")) as incident:
         ((first_ns,),) = incident.con.execute("SELECT min(started_ns) FROM ops").fetchall()
@@ -147,15 +153,15 @@ def test_nics_rates_are_differences_of_counters(
                 },
             )
         incident.save(tmp_path / "nics.oncall")
-    session = RecordingSession([tmp_path / "nics.oncall"], shelf)
-    session.world()
-    series = session.rates("nics")
+    session = Replay(Recording([tmp_path / "nics.oncall"]), store)
+    session.ask(GetSnapshot())
+    series = session.ask(GetRates("nics"))
     assert [one.name for one in series[:2]] == ["gpu001 mlx5_5 tx", "gpu001 mlx5_5 rx"]
     assert series[0].suspect and not series[2].suspect
     for one, rate in zip(series, (1000, 10, 1000, 10), strict=True):
         known = one.value[~np.isnan(one.value)]
         assert len(known) and known == pytest.approx(rate)
-    only = session.rates("nic gpu001 mlx5_1")
+    only = session.ask(GetRates("nic gpu001 mlx5_1"))
     assert {one.subject for one in only} == {"nic gpu001 mlx5_1"}
     session.close()
 
@@ -166,15 +172,15 @@ def test_the_line_is_where_the_rulebook_decides(recorded: Recorded, tmp_path: Pa
         incident.con.execute("UPDATE ops SET send_rate = 10 + rank, recv_rate = NULL")
         incident.save(tmp_path / "rates.oncall")
 
-    def sends(shelf: Shelf) -> Series:
-        session = RecordingSession([tmp_path / "rates.oncall"], shelf)
-        session.world()
-        found = [one for one in session.rates() if "sends" in one.name]
+    def sends(store: RulebookStore) -> Series:
+        session = Replay(Recording([tmp_path / "rates.oncall"]), store)
+        session.ask(GetSnapshot())
+        found = [one for one in session.ask(GetRates()) if "sends" in one.name]
         session.close()
         return found[0]
 
-    shipped = sends(Shelf(site=tmp_path / "site"))
-    own = sends(Shelf(overrides={"slow.rate_below": "0.4"}, site=tmp_path / "site"))
+    shipped = sends(RulebookStore(site=tmp_path / "site"))
+    own = sends(RulebookStore(overrides={"slow.rate_below": "0.4"}, site=tmp_path / "site"))
     assert shipped.threshold is not None and own.threshold is not None
     assert own.threshold == pytest.approx(shipped.threshold / 2)
     assert 0.8 * 10 < shipped.threshold < 0.8 * 26

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncall.console.opening import open_recording
+from oncall.console.queries import GetRankCard, GetSnapshot, GetStages
 from oncall.console.session import Session
 from oncall.core.errors import OncallError
 from oncall.evidence.incident import Incident
@@ -40,14 +41,14 @@ def session(tmp_path: Path) -> Iterator[Session]:
     opened.close()
 
 
-def test_a_world_without_its_ranks_places_says_what_failed(
+def test_a_snapshot_without_its_ranks_places_says_what_failed(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch, "witnesses")
-    world = session.world()
-    assert world.ranks.rank.tolist() == [0, 1]
+    snapshot = session.ask(GetSnapshot())
+    assert snapshot.ranks.rank.tolist() == [0, 1]
     assert "could not be computed: witnesses (OverflowError: a clock in 2126)" in [
-        gap.reason for gap in world.diagnosis.coverage.gaps
+        gap.reason for gap in snapshot.diagnosis.coverage.gaps
     ]
 
 
@@ -55,10 +56,10 @@ def test_a_screen_without_its_relation_is_a_message(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch, "labelled_tasks")
-    session.world()
+    session.ask(GetSnapshot())
     with pytest.raises(OncallError, match=r"could not be computed: labelled_tasks"):
-        session.stages()
-    assert session.rank_card(0).rank == 0
+        session.ask(GetStages())
+    assert session.ask(GetRankCard(0)).rank == 0
 
 
 def test_a_screen_that_breaks_is_a_message(
@@ -67,7 +68,7 @@ def test_a_screen_that_breaks_is_a_message(
     def card_of(*_: object) -> None:
         raise TypeError("no rank")
 
-    monkeypatch.setattr("oncall.console.replay.card_of", card_of)
-    session.world()
+    monkeypatch.setattr("oncall.console.card.card_of", card_of)
+    session.ask(GetSnapshot())
     with pytest.raises(OncallError, match="cannot answer that: TypeError: no rank"):
-        session.rank_card(0)
+        session.ask(GetRankCard(0))

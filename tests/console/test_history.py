@@ -47,9 +47,9 @@ def test_the_newest_stays_however_large(tmp_path: Path) -> None:
 
 def test_only_what_is_whole_and_reaches_there_tells_as_much_as_asking(tmp_path: Path) -> None:
     one = gathered(tmp_path, 10**18, whole=True)
-    assert one.tells(10**18) and one.tells(10**18 - 600 * NS_PER_S)
-    assert not one.tells(10**18 + 1) and not one.tells(10**18 - 601 * NS_PER_S)
-    assert not gathered(tmp_path / "thin", 10**18).tells(10**18)
+    assert one.covers(10**18) and one.covers(10**18 - 600 * NS_PER_S)
+    assert not one.covers(10**18 + 1) and not one.covers(10**18 - 601 * NS_PER_S)
+    assert not gathered(tmp_path / "thin", 10**18).covers(10**18)
 
 
 @given(st.lists(st.integers(1, 100), min_size=2, max_size=60))

@@ -14,10 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from oncall.console.live import LiveSession
+from oncall.console.live import Fleet
 from oncall.console.opening import open_recording
-from oncall.console.shelf import Shelf
-from oncall.console.world import RankState
+from oncall.console.queries import (
+    GatherSnapshot,
+    GetCommunicator,
+    GetRankCard,
+    GetRates,
+    GetSnapshot,
+    GetStepRows,
+    ListJobs,
+    ProbeNodes,
+    SaveIncident,
+)
+from oncall.console.replay import Replay
+from oncall.console.rulebook_store import RulebookStore
+from oncall.console.snapshot import RankState
 from oncall.core.errors import Interrupted, UsageError
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
@@ -27,17 +39,17 @@ from oncall.fleet.reach import Reach, reach_fleet, reach_shards
 
 from .conftest import AT_NS, CULPRIT
 
-Live = Callable[[Reach], LiveSession]
+Live = Callable[[Reach], Replay]
 _PATIENCE_S = 60.0
 
 
 @pytest.fixture
-def live(shelf: Shelf) -> Iterator[Live]:
+def live(store: RulebookStore) -> Iterator[Live]:
     """Opens live sessions on all that the shards hold; they end with the test."""
-    sessions: list[LiveSession] = []
+    sessions: list[Replay] = []
 
-    def open_(reach: Reach) -> LiveSession:
-        sessions.append(LiveSession(reach, shelf, since_ns=None))
+    def open_(reach: Reach) -> Replay:
+        sessions.append(Replay(Fleet(reach, store, since_ns=None), store))
         return sessions[-1]
 
     yield open_
@@ -58,12 +70,11 @@ def children() -> list[str]:
     return [stat for stat in stats if stat.rpartition(")")[2].split()[1] == str(os.getpid())]
 
 
-def refreshed_until(session: LiveSession, kinds: set[str]) -> None:
+def refreshed_until(session: Replay, kinds: set[str]) -> None:
     """Gather until what became of the hosts is these: who failed is not waited for at once."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
-        session.refresh()
-        found = {one.kind for one in session.world().hosts}
+        found = {one.kind for one in session.ask(GatherSnapshot()).hosts}
         if found == kinds:
             return
         assert time.monotonic() < deadline, found
@@ -110,28 +121,27 @@ def reach(transport: Failing, shards: Path) -> Reach:
 
 def test_nodes_of_a_hang_are_asked_and_diagnosed(live: Live, shards: Path) -> None:
     session = live(reach_fleet(f"local:{shards}/gpu*", None))
-    [line] = session.jobs()
+    [line] = session.ask(ListJobs())
     assert (line.job, line.nodes, line.ranks, line.state) == ("simulated", 2, 16, "ended")
-    world = session.world()
-    [finding, *_] = world.diagnosis.findings
+    snapshot = session.ask(GetSnapshot())
+    [finding, *_] = snapshot.diagnosis.findings
     assert (finding.verdict, finding.blame[0].where["rank"]) == ("H1", CULPRIT)
-    assert world.moment.live and session.live
-    assert [(one.host, one.kind) for one in world.hosts] == [("gpu001", "ok"), ("gpu002", "ok")]
-    assert world.ranks.state[CULPRIT] == RankState.BLAMED
+    assert snapshot.moment.live and session.live
+    assert [(one.host, one.kind) for one in snapshot.hosts] == [("gpu001", "ok"), ("gpu002", "ok")]
+    assert snapshot.ranks.state[CULPRIT] == RankState.BLAMED
     # All that can be asked of a recording can be asked here.
-    assert session.step_rows(finding.id, 0).table.total == finding.story[0].rows
-    assert session.rank_card(CULPRIT).operations.total > 0
-    assert session.rates()
+    assert session.ask(GetStepRows(finding.id, 0)).table.total == finding.story[0].rows
+    assert session.ask(GetRankCard(CULPRIT)).operations.total > 0
+    assert session.ask(GetRates())
 
 
 @pytest.mark.slow
 def test_connections_stay_from_gather_to_gather(live: Live, shards: Path) -> None:
     transport = Failing(shards)
     session = live(reach(transport, shards))
-    first = session.world()
+    first = session.ask(GetSnapshot())
     for _ in range(3):
-        session.refresh()
-    again = session.world()
+        again = session.ask(GatherSnapshot())
     assert again.version > first.version
     assert again.diagnosis.findings == first.diagnosis.findings
     assert sorted(transport.connected) == ["gpu001", "gpu002"]
@@ -142,15 +152,14 @@ def test_connections_stay_from_gather_to_gather(live: Live, shards: Path) -> Non
 def test_a_node_that_falls_silent_is_told_and_comes_back(live: Live, shards: Path) -> None:
     transport = Failing(shards)
     session = live(reach(transport, shards))
-    session.world()
+    session.ask(GetSnapshot())
     transport.down = {"gpu002"}
-    session.refresh()
-    world = session.world()
-    [_, silent] = world.hosts
+    snapshot = session.ask(GatherSnapshot())
+    [_, silent] = snapshot.hosts
     assert (silent.host, silent.kind) == ("gpu002", "timeout")
     assert silent.age_ns is not None and silent.age_ns > 0
-    assert (world.ranks.state[8:] == RankState.SILENT).all()
-    assert world.diagnosis.coverage.ranks_seen == 8
+    assert (snapshot.ranks.state[8:] == RankState.NO_DATA).all()
+    assert snapshot.diagnosis.coverage.ranks_seen == 8
     transport.down = set()
     refreshed_until(session, {"ok"})
 
@@ -158,12 +167,11 @@ def test_a_node_that_falls_silent_is_told_and_comes_back(live: Live, shards: Pat
 def test_where_nobody_answers_the_last_good_answer_stays(live: Live, shards: Path) -> None:
     transport = Failing(shards)
     session = live(reach(transport, shards))
-    findings = session.world().diagnosis.findings
+    findings = session.ask(GetSnapshot()).diagnosis.findings
     transport.down = {"gpu001", "gpu002"}
-    session.refresh()
-    world = session.world()
-    assert world.diagnosis.findings == findings
-    assert {one.kind for one in world.hosts} == {"timeout"}
+    snapshot = session.ask(GatherSnapshot())
+    assert snapshot.diagnosis.findings == findings
+    assert {one.kind for one in snapshot.hosts} == {"timeout"}
 
 
 def test_nobody_ever_answered_is_an_error_that_says_why(live: Live, shards: Path) -> None:
@@ -171,33 +179,33 @@ def test_nobody_ever_answered_is_an_error_that_says_why(live: Live, shards: Path
     transport.down = {"gpu001", "gpu002"}
     session = live(reach(transport, shards))
     with pytest.raises(UsageError, match="no answer within 20 s"):
-        session.world()
+        session.ask(GetSnapshot())
 
 
 def test_the_past_is_seen_as_it_stood(live: Live, shards: Path) -> None:
     session = live(reach_shards(nodes(shards)))
-    now = session.world()
+    now = session.ask(GetSnapshot())
     assert now.moment.first_ns is not None
     at_ns = now.moment.first_ns + AT_NS - 10 * NS_PER_S
-    past = session.world(at_ns)
+    past = session.ask(GetSnapshot(at_ns))
     assert past.moment.at_ns == at_ns and not past.moment.live
     assert past.moment.last_ns == now.moment.last_ns
     assert not past.diagnosis.findings
     assert (past.ranks.state < RankState.HUNG).all()
-    assert session.world().diagnosis.findings == now.diagnosis.findings
+    assert session.ask(GetSnapshot()).diagnosis.findings == now.diagnosis.findings
 
 
 def test_the_past_is_asked_where_the_last_gather_does_not_tell_it(live: Live, shards: Path) -> None:
     transport = Failing(shards)
     session = live(reach(transport, shards))
-    now = session.world()
-    history = session._source._history  # type: ignore[attr-defined]
+    now = session.ask(GetSnapshot())
+    history = session.source._history  # type: ignore[attr-defined]
     history._kept[-1] = replace(history._kept[-1], whole=False)
     assert now.moment.first_ns is not None
     at_ns = now.moment.first_ns + AT_NS - 10 * NS_PER_S
-    asked = session.world(at_ns)
+    asked = session.ask(GetSnapshot(at_ns))
     transport.down = {"gpu001", "gpu002"}
-    kept = session.world(at_ns)
+    kept = session.ask(GetSnapshot(at_ns))
     for past in (asked, kept):
         assert past.moment.at_ns == at_ns and not past.diagnosis.findings
         assert past.diagnosis.coverage.ranks_seen == 16
@@ -207,15 +215,15 @@ def test_the_past_is_asked_where_the_last_gather_does_not_tell_it(live: Live, sh
 def test_one_rank_is_asked_of_its_node_where_a_selection_is_shown(live: Live, shards: Path) -> None:
     transport = Failing(shards)
     session = live(reach(transport, shards))
-    session.world()
-    shown = session.rates("rank 3")
-    history = session._source._history  # type: ignore[attr-defined]
+    session.ask(GetSnapshot())
+    shown = session.ask(GetRates("rank 3"))
+    history = session.source._history  # type: ignore[attr-defined]
     history._kept[-1] = replace(history._kept[-1], whole=False)
-    asked = session.rates("rank 3")
+    asked = session.ask(GetRates("rank 3"))
     assert [(one.name, one.unit) for one in asked] == [(one.name, one.unit) for one in shown]
     # The node is gone: what the gather brought stands in.
     transport.down = {"gpu001"}
-    assert [one.name for one in session.rates("rank 3")] == [one.name for one in shown]
+    assert [one.name for one in session.ask(GetRates("rank 3"))] == [one.name for one in shown]
 
 
 def test_what_is_under_the_cursor_does_not_wait_for_a_gather(
@@ -223,45 +231,44 @@ def test_what_is_under_the_cursor_does_not_wait_for_a_gather(
 ) -> None:
     transport = Failing(shards)
     session = live(reach(transport, shards))
-    world = session.world()
-    [finding, *_] = world.diagnosis.findings
+    snapshot = session.ask(GetSnapshot())
+    [finding, *_] = snapshot.diagnosis.findings
     transport.slow = {"gpu002"}
-    gathering = threading.Thread(target=session.refresh)
+    gathering = threading.Thread(target=lambda: session.ask(GatherSnapshot()))
     gathering.start()
     assert transport.waiting.wait(60)
     try:
-        assert session.rank_card(CULPRIT).rank == CULPRIT
-        rows = session.step_rows(finding.id, 0)
+        assert session.ask(GetRankCard(CULPRIT)).rank == CULPRIT
+        rows = session.ask(GetStepRows(finding.id, 0))
         assert rows.table.total == finding.story[0].rows
-        assert session.communicator(int(finding.case["comm"], 16)).told is not None
-        assert session.rates("rank 3")
-        session.rates("nic gpu001 mlx5_3")  # of its node, which answers
-        session.save(tmp_path / "meanwhile.oncall")
+        assert session.ask(GetCommunicator(int(finding.case["comm"], 16))).finding_seq is not None
+        assert session.ask(GetRates("rank 3"))
+        session.ask(GetRates("nic gpu001 mlx5_3"))  # of its node, which answers
+        session.ask(SaveIncident(tmp_path / "meanwhile.oncall"))
         assert gathering.is_alive()
     finally:
         transport.slow = set()
         gathering.join(60)
-    assert session.world().diagnosis.findings == world.diagnosis.findings
+    assert session.ask(GetSnapshot()).diagnosis.findings == snapshot.diagnosis.findings
 
 
 @pytest.mark.slow
-def test_a_question_keeps_the_world_it_is_about(live: Live, shards: Path) -> None:
-    """A new world while a question runs closes nothing under it."""
+def test_a_question_keeps_the_snapshot_it_is_about(live: Live, shards: Path) -> None:
+    """A new snapshot while a question runs closes nothing under it."""
     session = live(reach_shards(nodes(shards)))
-    session.world()
-    with session._question() as (present, _):
-        session.refresh()
-        assert session.world().version > present.world.version
+    session.ask(GetSnapshot())
+    with session.question() as (present, _):
+        assert session.ask(GatherSnapshot()).version > present.snapshot.version
         assert present.incident.rows("ops") > 0
-    assert session.rank_card(CULPRIT).operations.total
+    assert session.ask(GetRankCard(CULPRIT)).operations.total
 
 
 def test_saving_writes_what_was_gathered(live: Live, shards: Path, tmp_path: Path) -> None:
     session = live(reach_shards(nodes(shards)))
     with pytest.raises(UsageError, match="no evidence to save"):
-        session.save(tmp_path / "x.oncall")
-    session.world()
-    session.save(tmp_path / "x.oncall")
+        session.ask(SaveIncident(tmp_path / "x.oncall"))
+    session.ask(GetSnapshot())
+    session.ask(SaveIncident(tmp_path / "x.oncall"))
     with Incident.open(tmp_path / "x.oncall") as saved:
         assert saved.rows("ops") > 0
 
@@ -269,7 +276,7 @@ def test_saving_writes_what_was_gathered(live: Live, shards: Path, tmp_path: Pat
 def test_a_folder_of_shards_opens_as_a_recording(shards: Path) -> None:
     session = open_recording([shards], None)
     assert not session.live
-    assert session.world().diagnosis.findings
+    assert session.ask(GetSnapshot()).diagnosis.findings
     session.close()
 
 
@@ -278,17 +285,17 @@ def pids() -> set[str]:
 
 
 def test_cancel_and_close_leave_no_child_and_no_file(
-    shards: Path, tmp_path: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    shards: Path, tmp_path: Path, store: RulebookStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
-    session = LiveSession(reach_fleet(f"local:{shards}/gpu*", None), shelf, since_ns=None)
+    session = Replay(Fleet(reach_fleet(f"local:{shards}/gpu*", None), store, since_ns=None), store)
     ended: list[BaseException | None] = []
     others = pids()  # servers that tests before this one have started
 
     def work() -> None:
         try:
-            session.world()
+            session.ask(GetSnapshot())
             ended.append(None)
         except Interrupted as error:
             ended.append(error)
@@ -302,23 +309,23 @@ def test_cancel_and_close_leave_no_child_and_no_file(
     worker.join(120)
     assert isinstance(ended[0], Interrupted)
     # What was stopped can be asked again.
-    assert session.world().diagnosis.findings
+    assert session.ask(GetSnapshot()).diagnosis.findings
     session.close()
     assert pids() == others
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 @pytest.mark.slow
-def test_an_hour_of_refreshes_takes_a_bounded_place(shards: Path, shelf: Shelf) -> None:
+def test_an_hour_of_refreshes_takes_a_bounded_place(shards: Path, store: RulebookStore) -> None:
     """An hour by the clock that the session is given, in sixteen refreshes."""
     now_ns = [time.time_ns()]
-    session = LiveSession(reach_shards(nodes(shards)), shelf, since_ns=None)
-    source = session._source
+    session = Replay(Fleet(reach_shards(nodes(shards)), store, since_ns=None), store)
+    source = session.source
     source._clock = lambda: now_ns[0]  # type: ignore[attr-defined]
     source._history._most_kept = 4  # type: ignore[attr-defined]
     for _ in range(16):
         now_ns[0] += 225 * NS_PER_S
-        session.refresh()
+        session.ask(GatherSnapshot())
     folder = source._folder  # type: ignore[attr-defined]
     assert len(list(folder.iterdir())) == 4
     session.close()
@@ -326,59 +333,60 @@ def test_an_hour_of_refreshes_takes_a_bounded_place(shards: Path, shelf: Shelf) 
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_nodes_are_probed_and_the_next_world_knows(
+def test_nodes_are_probed_and_the_next_snapshot_knows(
     live: Live, shards: Path, tmp_path: Path
 ) -> None:
     session = live(reach_fleet(f"local:{shards}/gpu*", None))
-    world = session.world()
-    assert not any(host.no_probe for host in world.hosts)
-    told = session.probe(("gpu001",))
+    snapshot = session.ask(GetSnapshot())
+    assert not any(host.no_probe for host in snapshot.hosts)
+    told = session.ask(ProbeNodes(("gpu001",)))
     assert "2 nodes" in told and "gpu001 → gpu002" in told and "worst pairs" in told
     assert session.progress("probes") == ""
 
-    after = session.world()
+    after = session.ask(GetSnapshot())
     assert [one.verdict for one in after.diagnosis.findings][:1] == ["H1"]
-    session.save(tmp_path / "saved.oncall")
+    session.ask(SaveIncident(tmp_path / "saved.oncall"))
     with Incident.open(tmp_path / "saved.oncall") as saved:
         nodes_pinged = saved.con.execute("SELECT DISTINCT target_node FROM pings").fetchall()
     assert sorted(nodes_pinged) == [("gpu001",), ("gpu002",)]
 
 
 @pytest.mark.slow
-def test_a_probe_can_be_stopped_while_worlds_go_on(live: Live, shards: Path) -> None:
+def test_a_probe_can_be_stopped_while_snapshots_go_on(live: Live, shards: Path) -> None:
     transport = Failing(shards)
     session = live(reach(transport, shards))
-    session.world()
+    session.ask(GetSnapshot())
     transport.slow = set(nodes(shards))
     failures: list[BaseException] = []
 
     def probe() -> None:
         try:
-            session.probe(("gpu001",))
+            session.ask(ProbeNodes(("gpu001",)))
         except BaseException as error:
             failures.append(error)
 
     asking = threading.Thread(target=probe)
     asking.start()
     assert transport.waiting.wait(30)
-    session.cancel("worlds")
+    session.cancel("snapshots")
     session.cancel("probes")
     asking.join(30)
     assert [type(error) for error in failures] == [Interrupted]
     transport.slow.clear()
-    assert session.world().diagnosis.findings
+    assert session.ask(GetSnapshot()).diagnosis.findings
 
 
 @pytest.mark.slow
 def test_who_was_never_asked_is_not_probed_nor_shards_that_were_left(
-    live: Live, shelf: Shelf, shards: Path
+    live: Live, store: RulebookStore, shards: Path
 ) -> None:
     session = live(reach_fleet(f"local:{shards}/gpu*", None))
-    session.world()
+    session.ask(GetSnapshot())
     with pytest.raises(UsageError, match="cannot probe gpu404"):
-        session.probe(("gpu404",))
-    left = LiveSession(reach_shards(nodes(shards)), shelf, live=False, since_ns=None)
-    left.world()
+        session.ask(ProbeNodes(("gpu404",)))
+    fleet = Fleet(reach_shards(nodes(shards)), store, live=False, since_ns=None)
+    left = Replay(fleet, store)
+    left.ask(GetSnapshot())
     with pytest.raises(UsageError, match="cannot be probed"):
-        left.probe(("gpu001",))
+        left.ask(ProbeNodes(("gpu001",)))
     left.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from oncall.console.opening import open_recording
+from oncall.console.queries import GetNetwork, GetNetworkRows, GetNetworkStep, GetSnapshot
 from oncall.console.session import Session
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
@@ -35,7 +36,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def session(recording: Path) -> Iterator[Session]:
     opened = open_recording([recording], None)
-    opened.world()
+    opened.snapshot()
     yield opened
     opened.close()
 
@@ -48,45 +49,45 @@ def first_that_delays(scenario: NetworkScenario) -> Incident:
 
 
 def test_the_late_step_its_way_and_whose_flows(session: Session) -> None:
-    view = session.network()
+    view = session.ask(GetNetwork())
     assert [one.seq for one in view.collectives] == [view.graph.collective.seq]
     worst = view.graph.worst
     assert worst is not None and worst.late and worst.critical
-    told = session.network_step(view.graph.collective, worst)
+    told = session.ask(GetNetworkStep(view.graph.collective, worst))
     assert told.why_not is None and told.topology is not None and told.provenance is not None
     root = told.topology.root
     assert root is not None and root.kind == "contention"
     assert root.label in view.contributors[0].ports
     assert {flow.flow for flow in told.provenance.flows} >= {view.contributors[0].flow}
     in_time = next(step for lane in view.graph.lanes for step in lane.steps if not step.late)
-    why = session.network_step(view.graph.collective, in_time).why_not
+    why = session.ask(GetNetworkStep(view.graph.collective, in_time)).why_not
     assert why is not None and "the network did not delay it" in why
     with pytest.raises(UsageError, match="no steps recorded for collective 9"):
-        session.network((view.graph.collective.comm, 9))
+        session.ask(GetNetwork((view.graph.collective.comm, 9)))
 
 
 def test_rows_behind_a_step_and_a_flow(session: Session) -> None:
-    view = session.network()
+    view = session.ask(GetNetwork())
     worst, of = view.graph.worst, view.graph.collective
     assert worst is not None
-    ports = session.network_rows(Opened("step", of, worst))
+    ports = session.ask(GetNetworkRows(Opened("step", of, worst)))
     assert ports.columns[:2] == ("port", "packets") and ports.total > 5
     flow = view.contributors[0]
-    rows = session.network_rows(Opened("flow", of, flow=flow.flow))
+    rows = session.ask(GetNetworkRows(Opened("flow", of, flow=flow.flow)))
     assert {row[rows.columns.index("port")] for row in rows.rows} >= set(flow.ports)
     in_time = next(step for lane in view.graph.lanes for step in lane.steps if not step.late)
-    (row,) = session.network_rows(Opened("step", of, in_time)).rows
+    (row,) = session.ask(GetNetworkRows(Opened("step", of, in_time))).rows
     assert row[:3] == in_time.key
     with pytest.raises(UsageError, match="nothing to open"):
-        session.network_rows(Opened("node", of))
+        session.ask(GetNetworkRows(Opened("node", of)))
 
 
 def test_under_the_time_cursor_a_step_is_not_over(session: Session) -> None:
-    worst = session.network().graph.worst
+    worst = session.ask(GetNetwork()).graph.worst
     assert worst is not None
-    session.world(worst.ended_ns - 10**5)
-    view = session.network()
-    session.world()
+    session.ask(GetSnapshot(worst.ended_ns - 10**5))
+    view = session.ask(GetNetwork())
+    session.ask(GetSnapshot())
     assert not view.graph.collective.over
     assert max(step.ended_ns for step in view.graph.path) < worst.ended_ns
     (cut,) = (step for lane in view.graph.lanes for step in lane.steps if step.key == worst.key)
@@ -115,7 +116,7 @@ def test_without_switches_a_paused_nic_is_the_last_known_edge(tmp_path: Path) ->
         incident.save(tmp_path / "paused.oncall")
     opened = open_recording([tmp_path / "paused.oncall"], None)
     try:
-        opened.world()
+        opened.snapshot()
         view = opened.network()
         late_step = next(step for lane in view.graph.lanes for step in lane.steps if step.late)
         assert opened.network_step(view.graph.collective, late_step).why_not == (
@@ -136,7 +137,7 @@ def test_no_steps_is_a_reason(tmp_path: Path) -> None:
         incident.save(tmp_path / "none.oncall")
     opened = open_recording([tmp_path / "none.oncall"], None)
     try:
-        opened.world()
+        opened.snapshot()
         with pytest.raises(UsageError, match="no steps of collectives recorded"):
             opened.network()
     finally:

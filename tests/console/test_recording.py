@@ -1,4 +1,4 @@
-"""A session on a recording: worlds at instants, and questions about the last one."""
+"""A session on a recording: snapshots at instants, and questions about the last one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oncall.console.recording import RecordingSession
+from oncall.console.queries import (
+    GetRankCard,
+    GetReport,
+    GetSnapshot,
+    GetStepRows,
+    ListJobs,
+    OpenJob,
+    SaveIncident,
+)
+from oncall.console.recording import Recording
+from oncall.console.replay import Replay
+from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import Session
-from oncall.console.shelf import Shelf
-from oncall.console.world import RankState
+from oncall.console.snapshot import RankState
 from oncall.core.errors import BadInput, Interrupted, UsageError
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
@@ -25,25 +35,25 @@ Recorded = Callable[[str], Path]
 
 def test_a_hang_is_shown_as_it_stands(opened: Open, recorded: Recorded) -> None:
     session: Session = opened(recorded("hang"))
-    world = session.world()
-    [finding] = world.diagnosis.findings
+    snapshot = session.ask(GetSnapshot())
+    [finding] = snapshot.diagnosis.findings
     assert (finding.verdict, finding.blame[0].where["rank"]) == ("H1", CULPRIT)
-    assert world.ranks.state[CULPRIT] == RankState.BLAMED
+    assert snapshot.ranks.state[CULPRIT] == RankState.BLAMED
     # All others wait for it, in whatever communicator: victims are told from the busy.
-    others = np.delete(world.ranks.state, CULPRIT)
+    others = np.delete(snapshot.ranks.state, CULPRIT)
     assert (others == RankState.HUNG).all()
-    assert {"hang", "process", "slow", "waits"} <= set(world.timings_s)
-    assert world.communicators[0].comm == int(finding.case["comm"], 16)
-    told = world.communicators[0]
+    assert {"hang", "process", "slow", "waits"} <= set(snapshot.timings_s)
+    assert snapshot.communicators[0].comm == int(finding.case["comm"], 16)
+    told = snapshot.communicators[0]
     assert 0 < told.waiting <= told.size - told.behind
 
 
 def test_before_the_fault_all_is_well_and_versions_rise(opened: Open, recorded: Recorded) -> None:
     session = opened(recorded("hang"))
-    end = session.world()
+    end = session.ask(GetSnapshot())
     assert end.moment.first_ns is not None
     at_ns = end.moment.first_ns + AT_NS - 10 * NS_PER_S
-    before = session.world(at_ns)
+    before = session.ask(GetSnapshot(at_ns))
     assert before.moment.at_ns == at_ns
     assert (before.moment.first_ns, before.moment.last_ns) == (
         end.moment.first_ns,
@@ -52,31 +62,31 @@ def test_before_the_fault_all_is_well_and_versions_rise(opened: Open, recorded: 
     assert not before.diagnosis.findings
     assert (before.ranks.state < RankState.HUNG).all()
     assert before.version > end.version
-    # What was cut off is back: each world is a copy of its own.
-    assert session.world().diagnosis.findings == end.diagnosis.findings
+    # What was cut off is back: each snapshot is a copy of its own.
+    assert session.ask(GetSnapshot()).diagnosis.findings == end.diagnosis.findings
 
 
 def test_soon_after_the_fault_the_late_are_told_from_the_waiting(
     opened: Open, recorded: Recorded
 ) -> None:
     session = opened(recorded("hang"))
-    first_ns = session.world().moment.first_ns
+    first_ns = session.ask(GetSnapshot()).moment.first_ns
     assert first_ns is not None
-    world = session.world(first_ns + AT_NS + 60 * NS_PER_S)
-    assert not world.diagnosis.findings
-    assert world.ranks.state[CULPRIT] == RankState.LATE
-    assert RankState.WAITING in world.ranks.state
+    snapshot = session.ask(GetSnapshot(first_ns + AT_NS + 60 * NS_PER_S))
+    assert not snapshot.diagnosis.findings
+    assert snapshot.ranks.state[CULPRIT] == RankState.LATE
+    assert RankState.WAITING in snapshot.ranks.state
 
 
 def test_silent_ranks_are_those_that_left_nothing(opened: Open, recorded: Recorded) -> None:
-    world = opened(recorded("silent")).world()
-    silent = world.ranks.rank[world.ranks.state == RankState.SILENT]
+    snapshot = opened(recorded("silent")).ask(GetSnapshot())
+    silent = snapshot.ranks.rank[snapshot.ranks.state == RankState.NO_DATA]
     assert silent.tolist() == list(range(8, 16))
-    assert world.diagnosis.coverage.ranks_seen == 8
+    assert snapshot.diagnosis.coverage.ranks_seen == 8
 
 
 def test_groups_number_the_ranks_by_role(opened: Open, recorded: Recorded) -> None:
-    groups = opened(recorded("healthy")).world().ranks.groups
+    groups = opened(recorded("healthy")).ask(GetSnapshot()).ranks.groups
     assert groups["tp"].tolist() == [rank // 2 for rank in range(16)]
     assert set(groups["world"].tolist()) == {0}
 
@@ -84,68 +94,69 @@ def test_groups_number_the_ranks_by_role(opened: Open, recorded: Recorded) -> No
 def test_rows_behind_a_step_are_those_it_counted(opened: Open, recorded: Recorded) -> None:
     for name in ("hang", "slow"):
         session = opened(recorded(name))
-        [finding, *_] = session.world().diagnosis.findings
+        [finding, *_] = session.ask(GetSnapshot()).diagnosis.findings
         for number, step in enumerate(finding.story):
-            rows = session.step_rows(finding.id, number, limit=1)
+            rows = session.ask(GetStepRows(finding.id, number, limit=1))
             assert (rows.fact, rows.sql, rows.table.total) == (step.fact, step.sql, step.rows)
             assert len(rows.table.rows) == min(1, step.rows)
     with pytest.raises(UsageError, match="no longer has step 99"):
-        session.step_rows(finding.id, 98)
+        session.ask(GetStepRows(finding.id, 98))
 
 
 def test_the_blamed_rows_name_the_culprit(opened: Open, recorded: Recorded) -> None:
     session = opened(recorded("hang"))
-    [finding] = session.world().diagnosis.findings
-    table = session.step_rows(finding.id, len(finding.story) - 1).table
+    [finding] = session.ask(GetSnapshot()).diagnosis.findings
+    table = session.ask(GetStepRows(finding.id, len(finding.story) - 1)).table
     assert [row[table.columns.index("rank")] for row in table.rows] == [CULPRIT]
 
 
-def test_questions_come_after_a_world(opened: Open, recorded: Recorded) -> None:
+def test_questions_come_after_a_snapshot(opened: Open, recorded: Recorded) -> None:
     session = opened(recorded("hang"))
     with pytest.raises(UsageError, match="no diagnosis yet"):
-        session.rank_card(0)
+        session.ask(GetRankCard(0))
 
 
 def test_reports_carry_the_notes_and_no_control_characters(
     opened: Open, recorded: Recorded
 ) -> None:
     session = opened(recorded("hang"))
-    session.world()
+    session.ask(GetSnapshot())
     for style in ("text", "markdown"):
-        report = session.report(style, "seen \x1b[31mby me\nat night")
+        report = session.ask(GetReport(style, "seen \x1b[31mby me\nat night"))
         assert "by me\nat night" in report
         assert "\x1b" not in report
-    assert json.loads(session.report("json"))["findings"][0]["verdict"] == "H1"
+    assert json.loads(session.ask(GetReport("json")))["findings"][0]["verdict"] == "H1"
     with pytest.raises(UsageError, match="style"):
-        session.report("pdf")
+        session.ask(GetReport("pdf"))
 
 
 def test_saving_copies_the_whole_evidence(opened: Open, recorded: Recorded, tmp_path: Path) -> None:
     session = opened(recorded("hang"))
-    first_ns = session.world().moment.first_ns
-    session.world(first_ns)
-    session.save(tmp_path / "mine.oncall")
+    first_ns = session.ask(GetSnapshot()).moment.first_ns
+    session.ask(GetSnapshot(first_ns))
+    session.ask(SaveIncident(tmp_path / "mine.oncall"))
     with Incident.open(tmp_path / "mine.oncall") as mine, Incident.open(recorded("hang")) as all_:
         assert mine.rows("ops") == all_.rows("ops") > 0
     (tmp_path / "letter.oncall").write_text("dear")
     with pytest.raises(UsageError, match="not an incident file"):
-        session.save(tmp_path / "letter.oncall")
+        session.ask(SaveIncident(tmp_path / "letter.oncall"))
 
 
-def test_several_jobs_are_chosen_from(recorded: Recorded, shelf: Shelf, tmp_path: Path) -> None:
+def test_several_jobs_are_chosen_from(
+    recorded: Recorded, store: RulebookStore, tmp_path: Path
+) -> None:
     with Incident.open(recorded("healthy")) as both:
         for table in ("jobs", "ranks", "comms", "ops"):
             both.con.execute(f"INSERT INTO {table} SELECT * REPLACE ('other' AS job) FROM {table}")
         both.save(tmp_path / "both.oncall")
-    session = RecordingSession([tmp_path / "both.oncall"], shelf)
-    assert [(line.job, line.ranks, line.nodes) for line in session.jobs()] == [
+    session = Replay(Recording([tmp_path / "both.oncall"]), store)
+    assert [(line.job, line.ranks, line.nodes) for line in session.ask(ListJobs())] == [
         ("other", 16, 2),
         ("simulated", 16, 2),
     ]
     with pytest.raises(UsageError, match="2 jobs"):
-        session.world()
-    session.choose("other")
-    assert session.world().job == "other"
+        session.ask(GetSnapshot())
+    assert session.ask(OpenJob("other")).job == "other"
     session.close()
 
 
@@ -161,26 +172,26 @@ def test_calls_on_an_unknown_communicator_do_not_keep_the_others_from_being_list
                  "op": "AllReduce", "started_ns": 10**18, "ended_ns": 10**18 + 10**6},
             )  # fmt: skip
         incident.save(tmp_path / "partly.oncall")
-    world = opened(tmp_path / "partly.oncall").world()
-    assert [one.comm for one in world.communicators] == [1]
+    snapshot = opened(tmp_path / "partly.oncall").ask(GetSnapshot())
+    assert [one.comm for one in snapshot.communicators] == [1]
 
 
-def test_what_cannot_be_read_says_so(shelf: Shelf, tmp_path: Path) -> None:
+def test_what_cannot_be_read_says_so(store: RulebookStore, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file"):
-        RecordingSession([tmp_path / "gone"], shelf)
+        Replay(Recording([tmp_path / "gone"]), store)
     broken = tmp_path / "broken.oncall"
     broken.write_bytes(b"\0" * 8 + b"DUCK" + b"\0" * 5000)
-    session = RecordingSession([broken], shelf)
+    session = Replay(Recording([broken]), store)
     with pytest.raises(BadInput, match="broken"):
-        session.world()
+        session.ask(GetSnapshot())
     session.close()
 
 
-def test_cancel_ends_a_world_and_the_next_one_comes(opened: Open, recorded: Recorded) -> None:
+def test_cancel_ends_a_snapshot_and_the_next_one_comes(opened: Open, recorded: Recorded) -> None:
     session = opened(recorded("slow"))
-    session.world()
+    session.ask(GetSnapshot())
     began = threading.Event()
-    source = session._source
+    source = session.source
     real = source.at
 
     def at(at_ns, task):  # type: ignore[no-untyped-def]
@@ -193,7 +204,7 @@ def test_cancel_ends_a_world_and_the_next_one_comes(opened: Open, recorded: Reco
 
     def work() -> None:
         try:
-            session.world()
+            session.ask(GetSnapshot())
         except Interrupted as error:
             raised.append(error)
 
@@ -203,15 +214,15 @@ def test_cancel_ends_a_world_and_the_next_one_comes(opened: Open, recorded: Reco
     session.cancel()
     worker.join(60)
     assert len(raised) == 1
-    assert session.world().diagnosis.findings
+    assert session.ask(GetSnapshot()).diagnosis.findings
 
 
 def test_a_folder_without_recordings_leaves_nothing_behind(
-    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: RulebookStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "cache").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "cache"))
     with pytest.raises(BadInput):
-        RecordingSession([tmp_path / "empty"], shelf)
+        Replay(Recording([tmp_path / "empty"]), store)
     assert list((tmp_path / "cache").iterdir()) == []

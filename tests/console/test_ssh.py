@@ -13,8 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from oncall.console.live import LiveSession
-from oncall.console.shelf import Shelf
+from oncall.console.live import Fleet
+from oncall.console.queries import (
+    GatherSnapshot,
+    GetRankCard,
+    GetRates,
+    GetSnapshot,
+    ListJobs,
+    ListTroubles,
+    OpenJob,
+)
+from oncall.console.replay import Replay
+from oncall.console.rulebook_store import RulebookStore
 from oncall.core.errors import UsageError
 from oncall.fleet.reach import reach_fleet
 
@@ -25,7 +35,7 @@ from loopback import Loopback, why_not
 from .conftest import CULPRIT
 from .test_live import children, nodes, refreshed_until
 
-Opened = Callable[..., LiveSession]
+Opened = Callable[..., Replay]
 
 # Greets as a node of the job, and answers everything else without end.
 _FLOOD = """\
@@ -59,21 +69,21 @@ def loopback(tmp_path_factory: pytest.TempPathFactory, shards: Path) -> Iterator
 
 @pytest.fixture
 def opened(
-    loopback: Loopback, shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loopback: Loopback, store: RulebookStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Opened]:
     """Opens sessions on hosts, by the user's configuration; they end with the test."""
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    sessions: list[LiveSession] = []
+    sessions: list[Replay] = []
 
-    def open_(hosts: str, transport: str = "in-process") -> LiveSession:
+    def open_(hosts: str, transport: str = "in-process") -> Replay:
         settings = tmp_path / "config" / "oncall" / "config.toml"
         settings.parent.mkdir(parents=True, exist_ok=True)
         ssh = json.dumps(["-F", str(loopback.config)])
         settings.write_text(f'[fleet]\nssh_options = {ssh}\ntransport = "{transport}"\n')
-        sessions.append(LiveSession(reach_fleet(hosts, None), shelf, since_ns=None))
+        sessions.append(Replay(Fleet(reach_fleet(hosts, None), store, since_ns=None), store))
         return sessions[-1]
 
     yield open_
@@ -86,25 +96,23 @@ def ssh_children() -> list[int]:
     return sorted(int(stat.split()[0]) for stat in children() if "(ssh)" in stat)
 
 
-def test_a_world_comes_over_ssh_a_cut_connection_is_told_and_comes_back(opened: Opened) -> None:
+def test_a_snapshot_comes_over_ssh_a_cut_connection_is_told_and_comes_back(opened: Opened) -> None:
     session = opened("gpu[001-002]", "openssh")
-    [line] = session.jobs()
+    [line] = session.ask(ListJobs())
     assert (line.job, line.nodes, line.ranks) == ("simulated", 2, 16)
     logins = ssh_children()
     assert len(logins) == 2
-    session.choose("simulated")
-    first = session.world()
+    first = session.ask(OpenJob("simulated"))
     assert ssh_children() == logins  # the same connections
     [finding, *_] = first.diagnosis.findings
     assert (finding.verdict, finding.blame[0].where["rank"]) == ("H1", CULPRIT)
 
     for pid in logins:
         os.kill(pid, signal.SIGKILL)
-    session.refresh()
-    world = session.world()
-    assert {one.kind for one in world.hosts} == {"error"}
-    assert world.diagnosis.findings == first.diagnosis.findings
-    assert session.rank_card(CULPRIT).operations.total
+    snapshot = session.ask(GatherSnapshot())
+    assert {one.kind for one in snapshot.hosts} == {"error"}
+    assert snapshot.diagnosis.findings == first.diagnosis.findings
+    assert session.ask(GetRankCard(CULPRIT)).operations.total
     refreshed_until(session, {"ok"})
 
     session.close()
@@ -113,14 +121,12 @@ def test_a_world_comes_over_ssh_a_cut_connection_is_told_and_comes_back(opened: 
 
 def test_one_of_two_nodes_cut_off_leaves_the_other_and_its_ranks(opened: Opened) -> None:
     session = opened("gpu[001-002],dead", "openssh")
-    session.jobs()
-    session.choose("simulated")
-    session.world()
+    session.ask(ListJobs())
+    session.ask(OpenJob("simulated"))
     os.kill(ssh_children()[-1], signal.SIGKILL)
-    session.refresh()
-    world = session.world()
-    assert sorted(one.kind for one in world.hosts) == ["error", "ok", "refused"]
-    troubles = {one.hosts: one for one in session.troubles()}
+    snapshot = session.ask(GatherSnapshot())
+    assert sorted(one.kind for one in snapshot.hosts) == ["error", "ok", "refused"]
+    troubles = {one.hosts: one for one in session.ask(ListTroubles())}
     assert "cannot be reached" in troubles["dead"].what
     assert troubles["dead"].command == "ssh -v dead true"
     session.close()
@@ -130,24 +136,23 @@ def test_one_of_two_nodes_cut_off_leaves_the_other_and_its_ranks(opened: Opened)
 @pytest.mark.slow
 def test_a_node_that_floods_is_cut_off_and_leaves_nothing(opened: Opened) -> None:
     session = opened("gpu[001-002],flood")
-    session.jobs()
-    session.choose("simulated")
-    world = session.world()
-    kinds = {one.host: (one.kind, one.message) for one in world.hosts}
+    session.ask(ListJobs())
+    snapshot = session.ask(OpenJob("simulated"))
+    kinds = {one.host: (one.kind, one.message) for one in snapshot.hosts}
     assert kinds["gpu001"][0] == kinds["gpu002"][0] == "ok"
     assert kinds["flood"][0] == "protocol" and "more than 256 MiB" in kinds["flood"][1]
-    assert world.diagnosis.findings[0].verdict == "H1"
-    folder = session._source._folder  # type: ignore[attr-defined]
+    assert snapshot.diagnosis.findings[0].verdict == "H1"
+    folder = session.source._folder  # type: ignore[attr-defined]
     kept = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     assert kept < 64 * 2**20
 
 
 def test_a_wrong_setup_is_told_by_host_with_what_to_type(opened: Opened) -> None:
     session = opened("dead,stranger,impostor,bare,old")
-    assert session.jobs() == ()
+    assert session.ask(ListJobs()) == ()
     with pytest.raises(UsageError, match="no host has evidence of any job"):
-        session.world()
-    troubles = {one.hosts: one for one in session.troubles()}
+        session.ask(GetSnapshot())
+    troubles = {one.hosts: one for one in session.ask(ListTroubles())}
     commands = {host: one.command for host, one in troubles.items()}
     assert commands == {
         "dead": "ssh -v dead true",
@@ -163,12 +168,11 @@ def test_a_wrong_setup_is_told_by_host_with_what_to_type(opened: Opened) -> None
 def test_a_detail_is_asked_over_a_connection_of_its_own(opened: Opened) -> None:
     """So that it need not wait for a gather, which may wait for another host."""
     session = opened("gpu[001-002]", "openssh")
-    session.jobs()
-    session.choose("simulated")
-    world = session.world()
+    session.ask(ListJobs())
+    snapshot = session.ask(OpenJob("simulated"))
     logins = ssh_children()
-    assert not session.rates("nic gpu001 mlx5_0")  # none are recorded, and it was asked
+    assert not session.ask(GetRates("nic gpu001 mlx5_0"))  # none are recorded, and it was asked
     assert len(ssh_children()) == len(logins) + 1
-    assert session.world().diagnosis.findings == world.diagnosis.findings
+    assert session.ask(GetSnapshot()).diagnosis.findings == snapshot.diagnosis.findings
     session.close()
     assert ssh_children() == []

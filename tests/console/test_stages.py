@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncall.console.opening import open_recording
+from oncall.console.queries import GetSnapshot, GetStages, GetStageTask
 from oncall.console.session import Session
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
@@ -31,33 +32,33 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 
 def test_the_worst_iteration_and_those_beside_it(session: Session) -> None:
-    session.world()
-    view = session.stages()
+    session.ask(GetSnapshot())
+    view = session.ask(GetStages())
     assert [one.iteration for one in view.iterations] == list(range(5))
     assert (view.timeline.iteration, view.timeline.replicas, view.pipelines) == (3, (0,), (0, 1))
     ((lane, box),) = view.timeline.blamed()
     assert view.timeline.lanes[lane].rank == 4
-    card = session.stage_task(4, 3, box)
+    card = session.ask(GetStageTask(4, 3, box))
     facts = [f"{label} {value}" for label, value in card.facts]
     assert any(fact.startswith("waits for backward 1 on stage 3, rank 6") for fact in facts)
     assert any(fact.startswith("waited for by backward 1 on stage 1, rank 2") for fact in facts)
-    assert session.stages(1, 1).timeline.replicas == (1,)
+    assert session.ask(GetStages(1, 1)).timeline.replicas == (1,)
     with pytest.raises(UsageError, match="no iteration 9"):
-        session.stages(9)
+        session.ask(GetStages(9))
 
 
 def test_under_the_time_cursor_an_iteration_is_cut(session: Session) -> None:
-    session.world()
-    view = session.stages(3)
+    session.ask(GetSnapshot())
+    view = session.ask(GetStages(3))
     ((_, box),) = view.timeline.blamed()
     assert box.ended_ns is not None
-    session.world(box.ended_ns - 100_000_000)
-    cut = session.stages(3, 0).timeline
+    session.ask(GetSnapshot(box.ended_ns - 100_000_000))
+    cut = session.ask(GetStages(3, 0)).timeline
     assert cut.ended_ns is None
     lane = next(one for one in cut.lanes if one.rank == 4)
     assert lane.boxes[-1].task == "backward" and lane.boxes[-1].ended_ns is None
     with pytest.raises(UsageError, match="no iteration 4"):
-        session.stages(4)
+        session.ask(GetStages(4))
 
 
 def test_no_pipeline_is_a_reason(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_no_pipeline_is_a_reason(tmp_path: Path) -> None:
         incident.save(tmp_path / "none.oncall")
     opened = open_recording([tmp_path / "none.oncall"], None)
     try:
-        opened.world()
+        opened.snapshot()
         with pytest.raises(UsageError, match="no pipeline iterations recorded"):
             opened.stages()
     finally:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncall.console.opening import open_recording
+from oncall.console.queries import GetCommunicator, GetSnapshot, GetTraffic
 from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall_lab.traffic import TrafficFault, TrafficScenario, simulate_traffic
@@ -22,20 +23,20 @@ def test_an_operation_under_the_cursor(tmp_path: Path) -> None:
         incident.save(tmp_path / "congestion.oncall")
     session = open_recording([tmp_path / "congestion.oncall"], None)
     try:
-        world = session.world()
-        comms = [one.comm for one in world.communicators]
-        comm = next(one for one in comms if session.communicator(one).has_traffic)
-        whole = session.traffic(comm)
+        snapshot = session.ask(GetSnapshot())
+        comms = [one.comm for one in snapshot.communicators]
+        comm = next(one for one in comms if session.ask(GetCommunicator(one)).has_traffic)
+        whole = session.ask(GetTraffic(comm))
         assert whole.curves.blamed == {2}
-        first = session.traffic(comm, int(session.communicator(comm).seqs[0]))
+        first = session.ask(GetTraffic(comm, int(session.ask(GetCommunicator(comm)).seqs[0])))
         assert first.curves.operation.turn < whole.curves.operation.turn
         assert first.routes.bytes.sum() == pytest.approx(
             sum(one.bytes for one in first.curves.senders)
         )
         # Before anything was sent there is nothing to show, and that is said.
-        session.world(first.curves.first_ns - 10_000_000)
+        session.ask(GetSnapshot(first.curves.first_ns - 10_000_000))
         with pytest.raises(UsageError):
-            session.traffic(comm)
+            session.ask(GetTraffic(comm))
     finally:
         session.close()
 
@@ -53,9 +54,9 @@ def test_no_traffic_is_a_reason(tmp_path: Path) -> None:
         incident.save(tmp_path / "none.oncall")
     session = open_recording([tmp_path / "none.oncall"], None)
     try:
-        session.world()
-        assert not session.communicator(1).has_traffic
+        session.ask(GetSnapshot())
+        assert not session.ask(GetCommunicator(1)).has_traffic
         with pytest.raises(UsageError, match="no traffic recorded"):
-            session.traffic(1)
+            session.ask(GetTraffic(1))
     finally:
         session.close()

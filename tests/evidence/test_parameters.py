@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import pytest
 
 from oncall.core.errors import UsageError
-from oncall.core.units import parse_quantity
+from oncall.core.units import NS_PER_S, parse_quantity
 from oncall.evidence.incident import Incident
 from oncall.evidence.parameters import all_parameters, replacement, select_of, values_of
 from oncall.evidence.registry import all_relations, checked
-from oncall.evidence.relations import Param, Relation, relation
+from oncall.evidence.relations import Param, Relation, decides, params_of, relation
 
 RANK = [("rank", "INTEGER", "", "a rank")]
 SHIPPED = frozenset(all_relations())
@@ -108,3 +109,20 @@ def test_every_shipped_parameter_has_a_reason_and_a_number() -> None:
         if name.partition(".")[0] in SHIPPED:
             assert len(param.why) > 10, name
             assert isinstance(param.quantity.value, int | float), name
+
+
+def test_a_dataclass_of_thresholds_declares_parameters() -> None:
+    @dataclass(frozen=True)
+    class Thresholds:
+        long_ns: int = decides("5 min", "longer than a checkpoint")
+
+    @relation("slow", reads=["ops"], columns=RANK, source="test", params=params_of(Thresholds))
+    def slow(con: object, **params: int) -> dict[str, list[int]]:
+        """Its threshold, as a rank."""
+        assert con is not None
+        return {"rank": [Thresholds(**params).long_ns]}
+
+    assert Thresholds().long_ns == 5 * 60 * NS_PER_S
+    assert slow.params["long_ns"] == Param("5 min", "longer than a checkpoint")
+    assert slow.params_used == {"long_ns"}
+    assert params_of(Thresholds, of="slow") == {"long_ns": "slow.long_ns"}

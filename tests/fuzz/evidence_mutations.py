@@ -27,7 +27,7 @@ from typing import Any
 import duckdb
 import jsonschema
 
-from oncall.console import card, communicators, ranks, rates, world
+from oncall.console import card, communicators, ranks, rates, snapshot
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import ExitCode, OncallError
 from oncall.diagnose import diagnose, exit_code
@@ -147,9 +147,9 @@ def _show(incident: Incident, diagnosis: Diagnosis) -> None:
             assert not steering, steering
         _validator().validate(document(diagnosis, explain=explain) | {})
         assert json.loads(to_json(diagnosis, explain=explain))["schema"] == 1
-    shown = world.World(
+    shown = snapshot.Snapshot(
         version=1,
-        moment=world.Moment(diagnosis.until_ns, diagnosis.since_ns, diagnosis.until_ns),
+        moment=snapshot.Moment(diagnosis.until_ns, diagnosis.since_ns, diagnosis.until_ns),
         job=diagnosis.job,
         diagnosis=diagnosis,
         ranks=ranks.ranks_of(incident, diagnosis),
@@ -161,7 +161,7 @@ def _show(incident: Incident, diagnosis: Diagnosis) -> None:
 
 
 def _views(
-    incident: Incident, diagnosis: Diagnosis, shown: world.World
+    incident: Incident, diagnosis: Diagnosis, shown: snapshot.Snapshot
 ) -> Iterator[Callable[[], object]]:
     """What the console's screens and `oncall draw` ask for."""
     for rank in shown.ranks.rank[:3].tolist():

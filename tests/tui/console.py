@@ -2,7 +2,7 @@
 
 @piloted
 async def test_something() -> None:
-    async with console(FakeSession(hang_world())) as running:
+    async with console(FakeSession(hang_snapshot())) as running:
         await running.press("question_mark")
         assert "Explain" in running.text()
 """
@@ -24,7 +24,7 @@ from oncall.tui.app import ConsoleApp
 from oncall.tui.shell.workers import SessionThread
 
 from .fake_session import FakeSession
-from .worlds import LAST_NS
+from .snapshots import LAST_NS
 
 _DEADLINE_S = 30.0
 _QUIET = 3  # rounds without anything to do

@@ -1,23 +1,54 @@
-"""A session without files, nodes or DuckDB: worlds made by hand, at once and always the same.
+"""A session without files, nodes or DuckDB: snapshots made by hand, at once and always the same.
 
-session = FakeSession(hang_world())
-session.replace(other)          # what the next `world()` shows, as a refresh would bring
+session = FakeSession(hang_snapshot())
+session.replace(other)          # what the next snapshot shows, as a gather would bring
 session.gate.clear()            # from now on every call blocks until gate.set()
-session.fails["rank_card"] = UsageError("...")
-session.asked                   # [("world", None), ("rank_card", 5), ...]
+session.fails[GetRankCard] = UsageError("...")
+session.answers[GetRates] = lambda query: ...
+session.asked                   # [GetSnapshot(at_ns=None), GetRankCard(rank=5), ...]
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from oncall.console.session import Lane
-from oncall.console.world import (
+from oncall.console.cancellation import Lane
+from oncall.console.queries import (
+    CheckRulebook,
+    DryRunRulebook,
+    GatherSnapshot,
+    GetCommunicator,
+    GetNetwork,
+    GetNetworkRows,
+    GetNetworkStep,
+    GetRankCard,
+    GetRates,
+    GetReport,
+    GetRulebookText,
+    GetSnapshot,
+    GetStages,
+    GetStageTask,
+    GetStepRows,
+    GetTraffic,
+    ListJobs,
+    ListRulebooks,
+    ListTroubles,
+    NewRulebook,
+    OpenJob,
+    ProbeNodes,
+    RunFact,
+    RunTests,
+    SaveIncident,
+    SaveRulebook,
+)
+from oncall.console.session import Answer, Query
+from oncall.console.snapshot import (
     CommunicatorView,
     DryRun,
     HostTrouble,
@@ -27,20 +58,20 @@ from oncall.console.world import (
     RankState,
     RuleLine,
     Series,
+    Snapshot,
     StepRows,
-    World,
 )
 from oncall.core.errors import OncallError, UsageError
-from oncall.views.network.collective import NetworkView, Opened, StepView
-from oncall.views.network.waiting import Collective, Step
+from oncall.views.network.collective import NetworkView, StepView
 from oncall.views.stages.iteration import StagesView, TaskCard
-from oncall.views.stages.timeline import Box
 from oncall.views.table import Table
 from oncall.views.traffic.operation import TrafficView
 
 from .iterations import LAST, stages_view, task_card
 from .networks import network_rows, network_view, step_view
-from .worlds import FAULT_NS, FIRST_NS, JOB, LAST_NS, hang_world, healthy_world
+from .snapshots import FAULT_NS, FIRST_NS, JOB, LAST_NS, hang_snapshot, healthy_snapshot
+
+AQuery = TypeVar("AQuery", bound=Query[Any])
 
 RULE = """\
 # What a site changed, and why.
@@ -57,103 +88,134 @@ class FakeSession:
 
     def __init__(
         self,
-        world: World | None = None,
+        snapshot: Snapshot | None = None,
         title: str = "incident.oncall",
         jobs: tuple[str, ...] = (JOB,),
     ) -> None:
         self.title = title
-        self.live = world.moment.live if world is not None else False
+        self.live = snapshot.moment.live if snapshot is not None else False
         self.gate = threading.Event()
         self.gate.set()
-        self.gates: dict[str, threading.Event] = {}  # of single methods
-        self.fails: dict[str, OncallError] = {}
-        self.asked: list[tuple[str, Any]] = []
+        self.gates: dict[type[Query[Any]], threading.Event] = {}  # of single queries
+        self.fails: dict[type[Query[Any]], OncallError] = {}
+        self.asked: list[Query[Any]] = []
+        self.cancelled: list[Lane | None] = []
         self.closed = False
         self.so_far = ""
         self.last = LAST  # iteration
         self.hosts_troubles: tuple[HostTrouble, ...] = ()
         self.saved: dict[str, str] = {}
         self._jobs = jobs
-        self._now = world or hang_world()
+        self._now = snapshot or hang_snapshot()
         self._version = 0
+        self.answers: dict[type[Query[Any]], Callable[[Any], Any]] = {
+            ListJobs: self.list_jobs,
+            ListTroubles: self.troubles,
+            OpenJob: self.open_job,
+            GatherSnapshot: self.gather,
+            GetSnapshot: self.snapshot,
+            GetStepRows: self.step_rows,
+            GetRankCard: self.rank_card,
+            GetCommunicator: self.communicator,
+            GetTraffic: self.traffic,
+            GetRates: self.rates,
+            GetStages: self.stages,
+            GetStageTask: self.stage_task,
+            GetNetwork: self.network,
+            GetNetworkStep: self.network_step,
+            GetNetworkRows: self.network_rows,
+            ProbeNodes: self.probe,
+            ListRulebooks: self.rules,
+            GetRulebookText: self.rule_text,
+            CheckRulebook: self.check,
+            DryRunRulebook: self.dry_run,
+            RunFact: self.run_fact,
+            SaveRulebook: self.save_rule,
+            NewRulebook: self.new_rule,
+            RunTests: self.test_rules,
+            SaveIncident: self.save,
+            GetReport: self.report,
+        }
 
-    def _ask(self, method: str, what: Any = None) -> None:
-        self.asked.append((method, what))
-        self.gates.get(method, self.gate).wait()
-        if method in self.fails:
-            raise self.fails[method]
+    def ask(self, query: Query[Answer]) -> Answer:
+        self.asked.append(query)
+        self.gates.get(type(query), self.gate).wait()
+        if type(query) in self.fails:
+            raise self.fails[type(query)]
+        answer: Answer = self.answers[type(query)](query)
+        return answer
 
-    def replace(self, world: World) -> None:
-        """What is now; the next world shows it."""
-        self._now = world
+    def asked_for(self, kind: type[AQuery]) -> list[AQuery]:
+        """The queries of a kind so far."""
+        return [one for one in self.asked if isinstance(one, kind)]
 
-    # ------------------------------------------------------------------ worlds
+    def replace(self, snapshot: Snapshot) -> None:
+        """What is now; the next snapshot shows it."""
+        self._now = snapshot
 
-    def progress(self, lane: Lane = "worlds") -> str:  # noqa: ARG002
+    # ------------------------------------------------------------------ snapshots
+
+    def progress(self, lane: Lane = "snapshots") -> str:  # noqa: ARG002
         return self.so_far
 
-    def jobs(self) -> tuple[JobLine, ...]:
-        self._ask("jobs")
+    def list_jobs(self, query: ListJobs) -> tuple[JobLine, ...]:  # noqa: ARG002
         return tuple(JobLine(job, 2, 16, LAST_NS, "running") for job in self._jobs)
 
-    def troubles(self) -> tuple[HostTrouble, ...]:
-        self._ask("troubles")
+    def troubles(self, query: ListTroubles) -> tuple[HostTrouble, ...]:  # noqa: ARG002
         return self.hosts_troubles
 
-    def choose(self, job: str) -> None:
-        self._ask("choose", job)
-        if job not in self._jobs:
-            raise UsageError(f"no job `{job}` here")
+    def open_job(self, query: OpenJob) -> Snapshot:
+        if query.job not in self._jobs:
+            raise UsageError(f"no job `{query.job}` here")
+        return self.ask(GetSnapshot())
 
-    def world(self, at_ns: int | None = None) -> World:
-        """Before the fault of a world with findings, all is well."""
-        self._ask("world", at_ns)
+    def gather(self, query: GatherSnapshot) -> Snapshot:
+        return self.ask(GetSnapshot(query.at_ns))
+
+    def snapshot(self, query: GetSnapshot) -> Snapshot:
+        """Before the fault of a snapshot with findings, all is well."""
         self._version += 1
-        world = self._now
+        snapshot, at_ns = self._now, query.at_ns
         if at_ns is not None:
-            if at_ns < FAULT_NS and len(world.ranks) == 16:
-                world = healthy_world()
-            world = replace(world, moment=replace(world.moment, at_ns=at_ns, live=False))
-        return replace(world, version=self._version)
-
-    def refresh(self) -> None:
-        self._ask("refresh")
+            if at_ns < FAULT_NS and len(snapshot.ranks) == 16:
+                snapshot = healthy_snapshot()
+            snapshot = replace(snapshot, moment=replace(snapshot.moment, at_ns=at_ns, live=False))
+        return replace(snapshot, version=self._version)
 
     # ----------------------------------------------------------------- details
 
-    def step_rows(self, finding: str, step: int, limit: int = 200) -> StepRows:
-        self._ask("step_rows", (finding, step, limit))
-        found = next((one for one in self._now.diagnosis.findings if one.id == finding), None)
-        if found is None or not 0 <= step < len(found.story):
-            raise UsageError(f"no step {step} of {finding} in this world")
-        told = found.story[step]
+    def step_rows(self, query: GetStepRows) -> StepRows:
+        found = next((one for one in self._now.diagnosis.findings if one.id == query.finding), None)
+        if found is None or not 0 <= query.step < len(found.story):
+            raise UsageError(f"no step {query.step} of {query.finding} in this snapshot")
+        told = found.story[query.step]
         rows = [(rank, f"gpu{17 + rank // 8:03d}", 13 + (rank != 5)) for rank in range(told.rows)]
-        table = Table(("rank", "node", "seq"), tuple(rows[:limit]), told.rows)
-        return StepRows(finding, step, told.fact, told.sql, told.params, table)
+        table = Table(("rank", "node", "seq"), tuple(rows[: query.limit]), told.rows)
+        return StepRows(query.finding, query.step, told.fact, told.sql, told.params, table)
 
-    def rank_card(self, rank: int) -> RankCard:
-        self._ask("rank_card", rank)
+    def rank_card(self, query: GetRankCard) -> RankCard:
         ranks = self._now.ranks
-        if not 0 <= rank < len(ranks):
-            raise UsageError(f"no rank {rank} here")
+        if not 0 <= query.rank < len(ranks):
+            raise UsageError(f"no rank {query.rank} here")
         facts = (
-            ("node", ranks.node[rank]),
-            ("GPU", str(ranks.gpu[rank])),
-            ("NIC", ranks.nic[rank]),
-            ("process", f"pid {4100 + rank}, started 2025-10-09 08:50:00"),
-            ("state", RankState(int(ranks.state[rank])).name.lower()),
+            ("node", ranks.node[query.rank]),
+            ("GPU", str(ranks.gpu[query.rank])),
+            ("NIC", ranks.nic[query.rank]),
+            ("process", f"pid {4100 + query.rank}, started 2025-10-09 08:50:00"),
+            ("state", RankState(int(ranks.state[query.rank])).name.lower()),
         )
         rows = tuple((14 - back, "AllReduce", "dp", 2**30, "0.41 s") for back in range(10))
         operations = Table(("seq", "op", "communicator", "bytes", "took"), rows, 812)
-        return RankCard(rank, facts, operations, ("wait at loader.py:88",) if rank == 5 else ())
+        return RankCard(
+            query.rank, facts, operations, ("wait at loader.py:88",) if query.rank == 5 else ()
+        )
 
-    def communicator(self, comm: int, rounds: int = 60) -> CommunicatorView:
-        self._ask("communicator", (comm, rounds))
-        summary = next((one for one in self._now.communicators if one.comm == comm), None)
+    def communicator(self, query: GetCommunicator) -> CommunicatorView:
+        summary = next((one for one in self._now.communicators if one.comm == query.comm), None)
         if summary is None:
-            raise UsageError(f"no communicator {comm:#x} here")
+            raise UsageError(f"no communicator {query.comm:#x} here")
         last = summary.entered
-        seqs = np.arange(max(0, last - rounds + 1), last + 1, dtype=np.int64)
+        seqs = np.arange(max(0, last - query.rounds + 1), last + 1, dtype=np.int64)
         ranks = np.arange(summary.size, dtype=np.int64)
         state = np.full((len(ranks), len(seqs)), 2, dtype=np.int8)
         duration_ns = np.full(state.shape, 410_000_000, dtype=np.int64)
@@ -167,19 +229,17 @@ class FakeSession:
             ops=("AllReduce",) * len(seqs),
             state=state,
             duration_ns=duration_ns,
-            told=last if summary.waiting else None,
+            finding_seq=last if summary.waiting else None,
             waits=("ranks 0-4,6-15 wait in AllReduce 14 of dp for rank 5",) * bool(summary.waiting),
         )
 
-    def traffic(self, comm: int, seq: int | None = None) -> TrafficView:
-        self._ask("traffic", (comm, seq))
+    def traffic(self, query: GetTraffic) -> TrafficView:  # noqa: ARG002
         raise UsageError("nothing was measured here")
 
-    def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
-        self._ask("rates", kind)
+    def rates(self, query: GetRates) -> tuple[Series, ...]:
         at_ns = np.linspace(FIRST_NS, LAST_NS, 240).astype(np.int64)
         wave = 1 + 0.05 * np.sin(np.arange(240) / 7)
-        if kind == "nics":
+        if query.kind == "nics":
             return tuple(
                 Series(f"gpu017 mlx5_{nic} tx", "B/s", at_ns, 38e9 * wave, (36e9, 40e9), group="tx")
                 for nic in range(4)
@@ -195,105 +255,90 @@ class FakeSession:
             )
         return tuple(series)
 
-    def stages(
-        self, iteration: int | None = None, pipeline: int | None = None, every_rank: bool = False
-    ) -> StagesView:
-        self._ask("stages", (iteration, pipeline, every_rank))
-        if iteration is not None and not 0 <= iteration <= self.last:
-            raise UsageError(f"there is no iteration {iteration}; they are 0 to {self.last}")
-        return stages_view(iteration, pipeline, every_rank)
+    def stages(self, query: GetStages) -> StagesView:
+        if query.iteration is not None and not 0 <= query.iteration <= self.last:
+            raise UsageError(f"there is no iteration {query.iteration}; they are 0 to {self.last}")
+        return stages_view(query.iteration, query.pipeline, query.every_rank)
 
-    def stage_task(self, rank: int, iteration: int, box: Box) -> TaskCard:
-        self._ask("stage_task", (rank, iteration, box))
-        return task_card(rank, iteration, box)
+    def stage_task(self, query: GetStageTask) -> TaskCard:
+        return task_card(query.rank, query.iteration, query.box)
 
-    def network(self, key: tuple[int, int] | None = None) -> NetworkView:
-        self._ask("network", key)
-        return network_view(key)
+    def network(self, query: GetNetwork) -> NetworkView:
+        return network_view(query.key)
 
-    def network_step(self, collective: Collective, step: Step) -> StepView:
-        self._ask("network_step", (collective, step))
-        return step_view(step)
+    def network_step(self, query: GetNetworkStep) -> StepView:
+        return step_view(query.step)
 
-    def network_rows(self, opened: Opened) -> Table:
-        self._ask("network_rows", opened)
-        return network_rows(opened)
+    def network_rows(self, query: GetNetworkRows) -> Table:
+        return network_rows(query.opened)
 
-    def probe(self, nodes: tuple[str, ...]) -> str:
-        self._ask("probe", nodes)
+    def probe(self, query: ProbeNodes) -> str:
         pairs = "\n".join(
-            f"{nodes[0]} → peer{number:03d}  {90 - number} µs" for number in range(40)
+            f"{query.nodes[0]} → peer{number:03d}  {90 - number} µs" for number in range(40)
         )
         return f"41 nodes · 800 pings, 0 lost\n\nworst pairs\n{pairs}\n"
 
     # ------------------------------------------------------------------- rules
 
-    def rules(self) -> tuple[RuleLine, ...]:
-        self._ask("rules")
+    def rules(self, query: ListRulebooks) -> tuple[RuleLine, ...]:  # noqa: ARG002
         shipped = "/usr/lib/oncall/rulebooks"
         return (
             RuleLine("hang", "Which rank hangs this job, and why", "stable",
-                     f"{shipped}/hang.yaml", True, True, "1 finding", 0.061),
+                     f"{shipped}/hang.yaml", True, True, "1 finding", 0.061,
+                     verdicts=("H1", "H2", "H3")),
             RuleLine("slow", "Which rank slows this job down", "stable",
                      f"{shipped}/slow.yaml", True, True, "nothing", 0.043),
             RuleLine("waits", "What the transfers inside an operation wait for", "test",
-                     f"{shipped}/waits.yaml", True, True, "skipped: no transfers", None),
+                     f"{shipped}/waits.yaml", True, True, "no data", None,
+                     verdicts=("W1",),
+                     why_skipped="not recorded: NCCL transfers"),
             RuleLine("loader", "Whose data loader is late", "experimental",
                      "/home/op/.config/oncall/rules/loader.yaml", False, False, "off", None),
         )  # fmt: skip
 
-    def rule_text(self, name: str) -> str:
-        self._ask("rule_text", name)
-        return self.saved.get(name, RULE.replace("rulebook: hang", f"rulebook: {name}"))
+    def rule_text(self, query: GetRulebookText) -> str:
+        return self.saved.get(query.name, RULE.replace("rulebook: hang", f"rulebook: {query.name}"))
 
-    def check(self, text: str) -> tuple[Problem, ...]:
+    def check(self, query: CheckRulebook) -> tuple[Problem, ...]:
         """A text that says `wrong` is wrong there."""
-        self._ask("check", text)
         return tuple(
             Problem(number, line.index("wrong") + 1, "no column `wrong`; did you mean `rank`?")
-            for number, line in enumerate(text.splitlines(), 1)
+            for number, line in enumerate(query.text.splitlines(), 1)
             if "wrong" in line
         )
 
-    def dry_run(self, name: str, text: str) -> DryRun:
-        self._ask("dry_run", (name, text))
-        if problems := self.check(text):
+    def dry_run(self, query: DryRunRulebook) -> DryRun:
+        if problems := self.ask(CheckRulebook(query.name, query.text)):
             return DryRun(problems)
-        if text == self.rule_text(name):
+        if query.text == self.ask(GetRulebookText(query.name)):
             return DryRun(kept=("H1 rank 5 on gpu017",))
         return DryRun(gained=("H1 rank 4 on gpu017",), lost=("H1 rank 5 on gpu017",))
 
-    def run_fact(self, name: str, text: str, fact: str) -> Table:
-        self._ask("run_fact", (name, text, fact))
+    def run_fact(self, query: RunFact) -> Table:  # noqa: ARG002
         return Table(("rank", "node"), ((5, "gpu017"),), 1)
 
-    def save_rule(self, name: str, text: str) -> Path:
-        self._ask("save_rule", (name, text))
-        self.saved[name] = text
-        return Path(f"/home/op/.config/oncall/rules/{name}.yaml")
+    def save_rule(self, query: SaveRulebook) -> Path:
+        self.saved[query.name] = query.text
+        return Path(f"/home/op/.config/oncall/rules/{query.name}.yaml")
 
-    def new_rule(self, name: str) -> str:
-        self._ask("new_rule", name)
-        return RULE.replace("rulebook: hang", f"rulebook: {name}")
+    def new_rule(self, query: NewRulebook) -> str:
+        return RULE.replace("rulebook: hang", f"rulebook: {query.name}")
 
-    def test_rules(self, name: str, text: str) -> Table:
-        self._ask("test_rules", (name, text))
+    def test_rules(self, query: RunTests) -> Table:  # noqa: ARG002
         rows = (("rank 5 is absent", "pass", ""), ("all is well", "FAIL", "got H1 blaming [3]"))
         return Table(("test", "result", "difference"), rows, 2)
 
     # -------------------------------------------------------------- everything
 
-    def save(self, path: Path) -> None:
-        self._ask("save", path)
-        path.write_bytes(b"incident")
+    def save(self, query: SaveIncident) -> None:
+        query.path.write_bytes(b"incident")
 
-    def report(self, style: str, notes: str = "") -> str:
-        self._ask("report", style)
-        return f"# {self._now.job}: rank 5 never entered AllReduce 14\n\n{notes}\n"
+    def report(self, query: GetReport) -> str:
+        return f"# {self._now.job}: rank 5 never entered AllReduce 14\n\n{query.notes}\n"
 
     def cancel(self, lane: Lane | None = None) -> None:
         """Lets blocked calls go on."""
-        self.asked.append(("cancel", lane))
+        self.cancelled.append(lane)
         for gate in (self.gate, *self.gates.values()):
             gate.set()
 

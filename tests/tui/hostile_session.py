@@ -11,6 +11,8 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, get_origin, get_type_hints
 
+from oncall.console.queries import GetReport
+
 from .fake_session import FakeSession
 
 # A report is oncall's own text: its tests are beside it.
@@ -39,7 +41,9 @@ class HostileSession:
             except Exception as error:
                 error.args = tuple(map(self.text, map(str, error.args)))
                 raise
-            return answer if name == "report" else _mapped(answer, self.text)
+            if arguments and isinstance(arguments[0], GetReport):
+                return answer
+            return _mapped(answer, self.text)
 
         return ask
 

@@ -9,7 +9,7 @@ from oncall.views.stages.iterations import IterationLine
 from oncall.views.stages.timeline import Box, Lane, Timeline
 from oncall.views.table import Table
 
-from .worlds import FIRST_NS, JOB
+from .snapshots import FIRST_NS, JOB
 
 MS = 10**6
 STAGES, MICRO_BATCHES, PIPELINES = 4, 8, 2

@@ -18,7 +18,7 @@ from oncall.views.network.topology import Cable, Device, Hop, Role, Root, Topolo
 from oncall.views.network.waiting import Collective, Lane, Step, WaitingGraph
 from oncall.views.table import Table
 
-from .worlds import DP, FIRST_NS, JOB
+from .snapshots import DP, FIRST_NS, JOB
 
 MS = 10**6
 MEMBERS, STEPS, FIRST_RANK = 8, 7, 8

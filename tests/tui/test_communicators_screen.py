@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from textual.widgets import Static
 
-from oncall.console.world import World
+from oncall.console.queries import GetCommunicator
+from oncall.console.snapshot import Snapshot
 from oncall.core.errors import UsageError
 from oncall.tui.screens.communicators.round_grid import RoundGrid
 from oncall.tui.screens.communicators.screen import CommunicatorList
@@ -15,16 +16,16 @@ from oncall.tui.screens.communicators.screen import CommunicatorList
 from .console import Running, console, piloted
 from .fake_session import FakeSession
 from .pictures import check_picture
+from .snapshots import DP, TP, WORLD, hang_snapshot, healthy_snapshot
 from .until import until
-from .worlds import DP, TP, WORLD, hang_world, healthy_world
 
 
-def elsewhere() -> World:
+def elsewhere() -> Snapshot:
     """The hang, with rank 5 standing in a tensor-parallel operation."""
-    world = hang_world()
-    comm, seq = world.ranks.comm.copy(), world.ranks.seq.copy()
+    snapshot = hang_snapshot()
+    comm, seq = snapshot.ranks.comm.copy(), snapshot.ranks.seq.copy()
     comm[5], seq[5] = TP, 812
-    return replace(world, ranks=replace(world.ranks, comm=comm, seq=seq))
+    return replace(snapshot, ranks=replace(snapshot.ranks, comm=comm, seq=seq))
 
 
 def chosen(running: Running) -> int:
@@ -139,15 +140,15 @@ async def test_goes_to_a_communicator_by_its_hash() -> None:
 
 
 @piloted
-async def test_a_new_world_leaves_the_cursor_where_it_was() -> None:
-    world = replace(hang_world(), moment=replace(hang_world().moment, live=True))
-    session = FakeSession(world)
+async def test_a_new_snapshot_leaves_the_cursor_where_it_was() -> None:
+    snapshot = replace(hang_snapshot(), moment=replace(hang_snapshot().moment, live=True))
+    session = FakeSession(snapshot)
     async with console(session, size=(160, 48)) as running:
         await running.press("3", "j")
         await until(running, lambda: shown(running) == WORLD)
-        dp, tp, everybody = world.communicators
+        dp, tp, everybody = snapshot.communicators
         waited_in = replace(tp, behind=1, waiting=1, longest_wait_ns=10**9)
-        session.replace(replace(world, communicators=(dp, waited_in, everybody)))
+        session.replace(replace(snapshot, communicators=(dp, waited_in, everybody)))
         await running.press("R")
         await until(running, lambda: "L tp 0-1" in running.line(2))
         assert chosen(running) == WORLD and "world" in running.line(3)
@@ -156,7 +157,7 @@ async def test_a_new_world_leaves_the_cursor_where_it_was() -> None:
 @piloted
 async def test_what_cannot_be_read_says_why() -> None:
     session = FakeSession()
-    session.fails["communicator"] = UsageError("the file is gone")
+    session.fails[GetCommunicator] = UsageError("the file is gone")
     async with console(session, size=(160, 48)) as running:
         await running.press("3")
         await until(running, lambda: "the file is gone" in told(running))
@@ -164,7 +165,7 @@ async def test_what_cannot_be_read_says_why() -> None:
 
 @piloted
 async def test_a_job_without_communicators_says_so() -> None:
-    async with console(FakeSession(replace(healthy_world(), communicators=()))) as running:
+    async with console(FakeSession(replace(healthy_snapshot(), communicators=()))) as running:
         await running.press("3")
         assert "none recorded" in running.text()
         await running.press("enter")

@@ -26,7 +26,7 @@ def test_the_cursor_stays_within_the_evidence(done: list) -> None:  # type: igno
     for move in done:
         cursor = move(cursor)
         assert cursor.at_ns is None or FIRST_NS <= cursor.at_ns < LAST_NS or not cursor.playing
-        assert FIRST_NS <= cursor.stands_at_ns <= LAST_NS
+        assert FIRST_NS <= cursor.shown_ns <= LAST_NS
         assert cursor.speed in SPEEDS
         assert not (cursor.playing and cursor.follows)
 

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import pytest
 
+from oncall.console.queries import GetRates, GetSnapshot
 from oncall.console.session import Session
-from oncall.console.world import RankState
+from oncall.console.snapshot import RankState
 from oncall.core.errors import UsageError
 
 from .fake_session import FakeSession
-from .worlds import FAULT_NS, hang_world, large_world, silent_world
+from .snapshots import FAULT_NS, hang_snapshot, large_snapshot, silent_snapshot
 
 
-def test_is_a_session_and_counts_its_worlds() -> None:
-    session: Session = FakeSession(hang_world())
-    assert [session.world().version, session.world().version] == [1, 2]
-    assert session.world(FAULT_NS - 1).diagnosis.healthy
+def test_is_a_session_and_counts_its_snapshots() -> None:
+    session: Session = FakeSession(hang_snapshot())
+    assert [session.ask(GetSnapshot()).version, session.ask(GetSnapshot()).version] == [1, 2]
+    assert session.ask(GetSnapshot(FAULT_NS - 1)).diagnosis.healthy
 
 
-def test_worlds_fit_together() -> None:
-    for world in (hang_world(), large_world(), silent_world()):
-        assert len(world.ranks.node) == len(world.ranks.state) == world.diagnosis.coverage.ranks
-        silent = (world.ranks.state == RankState.SILENT).sum()
-        assert silent == world.diagnosis.coverage.ranks - world.diagnosis.coverage.ranks_seen
+def test_snapshots_fit_together() -> None:
+    for snapshot in (hang_snapshot(), large_snapshot(), silent_snapshot()):
+        assert (
+            len(snapshot.ranks.node)
+            == len(snapshot.ranks.state)
+            == snapshot.diagnosis.coverage.ranks
+        )
+        silent = (snapshot.ranks.state == RankState.NO_DATA).sum()
+        assert silent == snapshot.diagnosis.coverage.ranks - snapshot.diagnosis.coverage.ranks_seen
 
 
 def test_fails_when_told_to() -> None:
     session = FakeSession()
-    session.fails["rates"] = UsageError("no")
+    session.fails[GetRates] = UsageError("no")
     with pytest.raises(UsageError):
-        session.rates()
-    assert session.asked == [("rates", "suspects")]
+        session.ask(GetRates())
+    assert session.asked == [GetRates()]

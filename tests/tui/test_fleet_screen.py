@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from oncall.console.world import RankState, World
+from oncall.console.queries import GetCommunicator, GetRankCard
+from oncall.console.snapshot import RankState, Snapshot
 from oncall.core.errors import UsageError
 from oncall.tui.screens.fleet.rank_card import RankCardPane
 from oncall.tui.screens.fleet.rank_grid import RankGrid
@@ -15,8 +16,8 @@ from oncall.tui.screens.fleet.rank_grid import RankGrid
 from .console import Running, console, piloted
 from .fake_session import FakeSession
 from .pictures import check_picture
+from .snapshots import DP, large_snapshot, silent_snapshot
 from .until import until
-from .worlds import DP, large_world, silent_world
 
 
 def grid(running: Running) -> RankGrid:
@@ -27,11 +28,11 @@ def card_of(running: Running, rank: int) -> bool:
     return f"Rank {rank}\n" in str(running.app.screen.query_one("RankCardPane Static").content)
 
 
-def changed(world: World, states: dict[int, RankState]) -> World:
-    state = world.ranks.state.copy()
+def changed(snapshot: Snapshot, states: dict[int, RankState]) -> Snapshot:
+    state = snapshot.ranks.state.copy()
     for rank, now in states.items():
         state[rank] = now
-    return replace(world, ranks=replace(world.ranks, state=state))
+    return replace(snapshot, ranks=replace(snapshot.ranks, state=state))
 
 
 @piloted
@@ -62,7 +63,7 @@ async def test_the_card_follows_a_cursor_that_rests() -> None:
     async with console(size=(160, 48)) as running:
         await running.press("2", "l", "l", "l")
         await until(running, lambda: card_of(running, 8))
-        assert ("rank_card", 8) in running.session.asked
+        assert GetRankCard(8) in running.session.asked
 
 
 @piloted
@@ -71,7 +72,7 @@ async def test_on_a_narrow_terminal_the_card_is_opened_and_left() -> None:
         await running.press("2")
         assert not running.app.screen.query_one(RankCardPane).display
         assert "rank 5 on gpu017 · GPU 5" in running.text()
-        assert not [each for each in running.session.asked if each[0] == "rank_card"]
+        assert not running.session.asked_for(GetRankCard)
         await running.press("enter")
         await until(running, lambda: card_of(running, 5))
         assert "Operations, newest first" in running.text()
@@ -116,7 +117,7 @@ async def test_a_filter_that_means_nothing_here_says_so() -> None:
 
 @piloted
 async def test_jumps_between_ranks_at_fault() -> None:
-    async with console(FakeSession(large_world())) as running:
+    async with console(FakeSession(large_snapshot())) as running:
         await running.press("2", "w")
         assert grid(running).rank == 400
         await running.press("b", "b")
@@ -126,7 +127,7 @@ async def test_jumps_between_ranks_at_fault() -> None:
 
 @piloted
 async def test_goes_to_a_rank_and_to_a_node() -> None:
-    async with console(FakeSession(large_world())) as running:
+    async with console(FakeSession(large_snapshot())) as running:
         await running.press("colon")
         await running.type("rank 2222")
         assert running.app.current_mode == "fleet"
@@ -148,17 +149,16 @@ async def test_a_rank_leads_to_the_communicator_it_stands_in() -> None:
         assert running.app.current_mode == "communicators"
         await until(
             running,
-            lambda: (
-                ("communicator", DP)
-                in [(a, b[0]) for a, b in running.session.asked if a == "communicator"]
-            ),
+            lambda: DP in [query.comm for query in running.session.asked_for(GetCommunicator)],
         )
 
 
 @piloted
-async def test_of_a_new_world_only_what_changed_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = replace(large_world(), moment=replace(large_world().moment, live=True))
-    session = FakeSession(world)
+async def test_of_a_new_snapshot_only_what_changed_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    snapshot = replace(large_snapshot(), moment=replace(large_snapshot().moment, live=True))
+    session = FakeSession(snapshot)
     async with console(session, size=(80, 24)) as running:
         await running.press("2")
         drawn: list[int] = []
@@ -166,7 +166,7 @@ async def test_of_a_new_world_only_what_changed_is_drawn(monkeypatch: pytest.Mon
         monkeypatch.setattr(
             RankGrid, "render_line", lambda self, y: (drawn.append(y), before(self, y))[1]
         )
-        session.replace(changed(world, {9: RankState.RUNNING, 4000: RankState.RUNNING}))
+        session.replace(changed(snapshot, {9: RankState.RUNNING, 4000: RankState.RUNNING}))
         await running.press("R")
         await until(running, lambda: ". 3 running" in running.line(1) or ". 3" in running.line(1))
         assert set(drawn) == {0}  # gpu018 is on screen, the other far below it
@@ -175,11 +175,11 @@ async def test_of_a_new_world_only_what_changed_is_drawn(monkeypatch: pytest.Mon
 
 @piloted
 async def test_ranks_that_come_and_go_leave_the_cursor_on_its_rank() -> None:
-    session = FakeSession(silent_world())
+    session = FakeSession(silent_snapshot())
     async with console(session) as running:
         await running.press("2", "G")
         assert grid(running).rank == 15
-        larger = large_world(512)
+        larger = large_snapshot(512)
         session.replace(replace(larger, moment=replace(larger.moment, live=True)))
         await running.press("R")
         await until(running, lambda: "512 ranks" in running.line(1))
@@ -189,7 +189,7 @@ async def test_ranks_that_come_and_go_leave_the_cursor_on_its_rank() -> None:
 @piloted
 async def test_a_card_that_cannot_be_read_says_why() -> None:
     session = FakeSession()
-    session.fails["rank_card"] = UsageError("the file is gone")
+    session.fails[GetRankCard] = UsageError("the file is gone")
     async with console(session, size=(160, 48)) as running:
         await running.press("2")
         await until(running, lambda: "the file is gone" in running.text())
@@ -218,7 +218,7 @@ async def test_a_rank_its_node_and_the_way_there_can_be_copied() -> None:
 
 @piloted
 async def test_sizes_do_not_disturb_it() -> None:
-    async with console(FakeSession(large_world())) as running:
+    async with console(FakeSession(large_snapshot())) as running:
         await running.press("2")
         for size in ((60, 16), (200, 60), (30, 5), (120, 30)):
             await running.pilot.resize_terminal(*size)
@@ -231,7 +231,7 @@ async def test_sizes_do_not_disturb_it() -> None:
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 @piloted
 async def test_picture(size: tuple[int, int], theme: str) -> None:
-    async with console(FakeSession(large_world()), size=size, theme=theme) as running:
+    async with console(FakeSession(large_snapshot()), size=size, theme=theme) as running:
         await running.press("2")
         if size[0] > 120:
             await until(running, lambda: card_of(running, 137))
@@ -240,7 +240,7 @@ async def test_picture(size: tuple[int, int], theme: str) -> None:
 
 @piloted
 async def test_picture_by_stage() -> None:
-    async with console(FakeSession(large_world(512)), size=(160, 48)) as running:
+    async with console(FakeSession(large_snapshot(512)), size=(160, 48)) as running:
         await running.press("2", "v")
         await until(running, lambda: "Rank" in running.text())
         check_picture(running.app, "fleet-stage-160x48-dark")

@@ -27,7 +27,7 @@ def ns(*when: int) -> int:
         ("137", Target("rank", 137)),
         ("iteration 41", Target("iteration", 41)),
         ("rule H1", Target("rule", "H1")),
-        ("H1", Target("rule", "H1")),
+        ("H1", Target("finding", "H1")),
         ("F2", Target("finding", "F2")),
         ("comm 0xae50", Target("comm", 0xAE50)),
         ("comm ae50", Target("comm", 0xAE50)),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from oncall.console.queries import GetReport, GetStepRows
 from oncall.core.diagnosis import Blame
 from oncall.core.errors import UsageError
 from oncall.tui.screens.incident.step_pane import StepPane
@@ -15,8 +16,8 @@ from .console import Running, console, piloted
 from .fake_session import FakeSession
 from .models.test_incident import another, with_findings
 from .pictures import check_picture
+from .snapshots import FAULT_NS, hang, hang_snapshot, healthy_snapshot, silent_snapshot, waiting
 from .waiting import until, until_seen
-from .worlds import FAULT_NS, hang, hang_world, healthy_world, silent_world, waiting
 
 NARROW, WIDE = (80, 24), (160, 48)
 
@@ -32,7 +33,7 @@ def top_of(running: Running, text: str) -> int:
 
 
 async def arrive(running: Running, session: FakeSession, *findings: object) -> None:
-    """A new world comes, as while gathering again."""
+    """A new snapshot comes, as while gathering again."""
     session.replace(replace(with_findings(*findings), version=2))  # type: ignore[arg-type]
     running.app.open_job(running.app.state.job or "")
     await running.settle()
@@ -100,7 +101,7 @@ async def test_beside_the_story_rows_follow_the_cursor() -> None:
         await until_seen(running, "stuck · 15 rows")
         await running.press("j")
         await until_seen(running, "absent · 1 row")
-        assert running.session.asked[-1] == ("step_rows", ("F1", 1, 200))
+        assert running.session.asked[-1] == GetStepRows("F1", 1)
         lines = running.text().splitlines()
         assert any("Coverage" in one and "Yes." in one for one in lines) or (
             "Not entered" in lines[3]
@@ -114,14 +115,14 @@ async def test_running_through_the_story_asks_only_where_one_stops() -> None:
         await running.press("tab")
         await running.pilot.press("k", "k", "j", "j", "k", "k")
         await until_seen(running, "stuck · 15 rows")
-        asked = [what for method, what in running.session.asked if method == "step_rows"]
-        assert asked == [("F1", 2, 200), ("F1", 0, 200)]
+        asked = running.session.asked_for(GetStepRows)
+        assert asked == [GetStepRows("F1", 2), GetStepRows("F1", 0)]
 
 
 @piloted
 async def test_rows_that_cannot_be_read_say_why() -> None:
     session = FakeSession()
-    session.fails["step_rows"] = UsageError("gpu017 took its shards away")
+    session.fails[GetStepRows] = UsageError("gpu017 took its shards away")
     async with console(session, size=WIDE) as running:
         await until_seen(running, "cannot read the rows: gpu017 took its shards away")
         assert "Not entered: rank 5" in running.text()
@@ -143,7 +144,7 @@ async def test_a_new_finding_does_not_move_the_reader() -> None:
         assert story.scroll_y == scrolled
         assert running.app.focused is story
         await running.press("w")
-        await until(running, lambda: running.session.asked[-1] == ("step_rows", ("F2", 1, 200)))
+        await until(running, lambda: running.session.asked[-1] == GetStepRows("F2", 1))
 
 
 @piloted
@@ -165,7 +166,7 @@ async def test_a_finding_in_the_middle_of_a_long_list_stays_on_its_line() -> Non
 
 @piloted
 async def test_what_was_found_comes_to_who_waited_for_it() -> None:
-    session = FakeSession(healthy_world())
+    session = FakeSession(healthy_snapshot())
     async with console(session, size=NARROW) as running:
         assert "No fault found" in running.line(1)
         await arrive(running, session, hang())
@@ -202,7 +203,7 @@ async def test_whole_reports_are_copied_too() -> None:
     async with console(size=NARROW) as running:
         await running.press("y", "m")
         assert running.app.clipboard.startswith("# llama-70b: rank 5")
-        assert running.session.asked[-1] == ("report", "markdown")
+        assert running.session.asked[-1] == GetReport("markdown")
 
 
 @piloted
@@ -228,13 +229,13 @@ async def test_consequences_unfold_and_fold() -> None:
 
 
 @piloted
-async def test_go_to_a_finding_or_a_rule() -> None:
+async def test_go_to_a_finding_by_its_verdict() -> None:
     async with console(size=NARROW) as running:
         await running.press("j", "colon")
-        await running.type("rule H1")
+        await running.type("finding H1")
         assert item_of(running, "findings").startswith("hang|H1")
         await running.press("colon")
-        await running.type("rule H9")
+        await running.type("finding H9")
         assert "there is no such finding here" in running.text()
 
 
@@ -256,12 +257,12 @@ async def test_a_filter_narrows_the_list_and_says_so() -> None:
 
 
 @piloted
-async def test_a_world_without_steps_asks_for_no_rows() -> None:
-    async with console(FakeSession(silent_world()), size=WIDE) as running:
+async def test_a_snapshot_without_steps_asks_for_no_rows() -> None:
+    async with console(FakeSession(silent_snapshot()), size=WIDE) as running:
         assert "ranks 8-15 (8 ranks) on gpu018" in running.text()
         await running.press("w")
         assert "no step under or below the cursor" in running.text()
-        assert not [one for one in running.session.asked if one[0] == "step_rows"]
+        assert not running.session.asked_for(GetStepRows)
 
 
 @piloted
@@ -289,13 +290,13 @@ async def test_picture(size: tuple[int, int], theme: str) -> None:
 
 @piloted
 async def test_picture_of_silence() -> None:
-    async with console(FakeSession(silent_world()), size=NARROW) as running:
+    async with console(FakeSession(silent_snapshot()), size=NARROW) as running:
         check_picture(running.app, "incident-silence-80x24-dark")
 
 
 @piloted
 async def test_picture_with_rows_over_the_story() -> None:
-    async with console(FakeSession(hang_world()), size=NARROW) as running:
+    async with console(FakeSession(hang_snapshot()), size=NARROW) as running:
         await running.press("tab", "g", "w")
         await until_seen(running, "stuck · 15 rows")
         check_picture(running.app, "incident-rows-80x24-dark")

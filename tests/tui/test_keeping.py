@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from oncall.console.queries import SaveIncident
 from oncall.core.errors import BadInput
 from oncall.tui.shell.keeping import problem_of_target
 from oncall.tui.shell.notes import Note, add_note, notes_file, read_notes, to_markdown
 
 from .console import console, piloted
 from .fake_session import FakeSession
-from .worlds import JOB, LAST_NS
+from .snapshots import JOB, LAST_NS
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +102,7 @@ async def test_copy_asks_in_which_form_and_tells_what_it_copied() -> None:
 @piloted
 async def test_a_save_that_fails_is_told() -> None:
     session = FakeSession()
-    session.fails["save"] = BadInput("x.oncall", "no space left")
+    session.fails[SaveIncident] = BadInput("x.oncall", "no space left")
     async with console(session) as running:
         await running.press("s", "enter")
         assert "x.oncall: no space left" in running.text()

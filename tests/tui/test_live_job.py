@@ -58,7 +58,7 @@ def test_a_finding_arrives_while_the_reader_is_elsewhere(
         shown = _moment(terminal.wait_for("▌ ✔ Coverage"))
         deadline = time.monotonic() + 60
         while _moment(terminal.screen()) == shown:
-            assert time.monotonic() < deadline, "no later world came"
+            assert time.monotonic() < deadline, "no later snapshot came"
             time.sleep(0.2)
         terminal.wait_for("▌ ✔ Coverage", "Not-entered hang")
 

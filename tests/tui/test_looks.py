@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
-from oncall.console.world import RankState
+from oncall.console.snapshot import RankState
 from oncall.tui.drawing.glyphs import to_ascii
 from oncall.tui.drawing.states import STATES, state_styles
 from oncall.tui.drawing.themes import THEMES, usual_theme
@@ -21,7 +21,7 @@ from oncall.tui.shell.clipboard import osc52
 from .console import console, piloted
 
 
-def test_states_are_those_of_the_world_in_order_and_told_apart_by_letter() -> None:
+def test_states_are_those_of_the_snapshot_in_order_and_told_apart_by_letter() -> None:
     assert [look.name.upper() for look in STATES] == [state.name for state in RankState]
     assert len({look.letter for look in STATES}) == len(STATES)
 

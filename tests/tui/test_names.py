@@ -13,8 +13,8 @@ from ..hostile import ALL_BUT_LONG, LONG, MARKUP, PIECES, jobs_of, save_hostile,
 from .console import piloted
 from .fake_session import FakeSession
 from .hostile_session import HostileSession
+from .snapshots import JOB
 from .walk import Walk, opened, walking
-from .worlds import JOB
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Static
 
+from oncall.console.queries import GetNetwork, GetNetworkRows
 from oncall.core.errors import UsageError
 from oncall.tui.screens.network.flows import NetworkFlows
 from oncall.tui.screens.network.network_lanes import NetworkLanes
@@ -76,7 +77,8 @@ async def test_rows_are_opened_and_left_and_the_critical_path_is_walked_around()
         await running.press("escape")
         assert "paused_ns" not in told(running)
         await running.press("i")
-        assert running.session.asked[-1][1].node == "gpu025" and "58,000" in told(running)
+        [*_, asked] = running.session.asked_for(GetNetworkRows)
+        assert asked.opened.node == "gpu025" and "58,000" in told(running)
         seen = []
         for _ in range(7):
             await running.press("c")
@@ -87,8 +89,8 @@ async def test_rows_are_opened_and_left_and_the_critical_path_is_walked_around()
         await running.press("t")
         assert running.app.screen.query_one(NetworkFlows).has_focus
         await running.press("j", "enter")
-        asked = running.session.asked[-1]
-        assert asked[0] == "network_rows" and (asked[1].kind, asked[1].flow) == ("flow", 102)
+        [*_, asked] = running.session.asked_for(GetNetworkRows)
+        assert (asked.opened.kind, asked.opened.flow) == ("flow", 102)
         assert "440,000" in told(running)
 
 
@@ -145,7 +147,7 @@ async def test_in_ascii_on_a_small_terminal_flows_take_the_place_of_the_way() ->
 @piloted
 async def test_what_is_not_known_says_why() -> None:
     session = FakeSession()
-    session.fails["network"] = UsageError("no step of a collective's flows is known here")
+    session.fails[GetNetwork] = UsageError("no step of a collective's flows is known here")
     async with console(session) as running:
         await running.press("7")
         assert "No step of a collective's flows is known here." in running.line(1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from oncall.console.world import HostAnswer, World
+from oncall.console.queries import GetSnapshot, ProbeNodes
+from oncall.console.snapshot import HostAnswer, Snapshot
 from oncall.core.diagnosis import Blame
 from oncall.core.errors import UsageError
 from oncall.tui.shell.messages import PROBE
@@ -15,23 +16,23 @@ from .console import Running, console, piloted
 from .fake_session import FakeSession
 from .models.test_incident import with_findings
 from .pictures import check_picture
+from .snapshots import hang, hang_snapshot
 from .waiting import until, until_seen
-from .worlds import hang, hang_world
 
 NARROW = (80, 24)
 
 
-def live(world: World) -> FakeSession:
-    return FakeSession(replace(world, moment=replace(world.moment, live=True)))
+def live(snapshot: Snapshot) -> FakeSession:
+    return FakeSession(replace(snapshot, moment=replace(snapshot.moment, live=True)))
 
 
 def probed(running: Running) -> list[object]:
-    return [what for method, what in running.session.asked if method == "probe"]
+    return [query.nodes for query in running.session.asked_for(ProbeNodes)]
 
 
 @piloted
 async def test_the_nodes_of_a_finding_are_probed_and_the_result_is_read() -> None:
-    async with console(live(hang_world()), size=NARROW) as running:
+    async with console(live(hang_snapshot()), size=NARROW) as running:
         await running.press("p")
         await until_seen(running, "gpu017 → peer000  90 µs")
         assert probed(running) == [("gpu017",)]
@@ -46,7 +47,7 @@ async def test_the_nodes_of_a_finding_are_probed_and_the_result_is_read() -> Non
 
 @piloted
 async def test_on_the_fleet_screen_it_is_the_node_under_the_cursor() -> None:
-    async with console(live(hang_world()), size=NARROW) as running:
+    async with console(live(hang_snapshot()), size=NARROW) as running:
         await running.press("2", "G", "p")
         await until_seen(running, "gpu018 → peer000")
         assert probed(running) == [("gpu018",)]
@@ -54,7 +55,7 @@ async def test_on_the_fleet_screen_it_is_the_node_under_the_cursor() -> None:
 
 @piloted
 async def test_one_sees_how_far_it_is_and_can_stop_it() -> None:
-    session = live(hang_world())
+    session = live(hang_snapshot())
     async with console(session, size=NARROW) as running:
         session.gate.clear()
         session.so_far = "3 of 9 hosts answered"
@@ -63,7 +64,7 @@ async def test_one_sees_how_far_it_is_and_can_stop_it() -> None:
         await running.pilot.press("escape")
         await until(running, lambda: not running.app.session.asks(PROBE))
         # What came in spite of that is nobody's any more.
-        assert ("cancel", "probes") in session.asked
+        assert "probes" in session.cancelled
         assert not isinstance(running.app.screen, ProbeScreen)
         assert "worst pairs" not in running.text()
 
@@ -79,21 +80,21 @@ async def until_without_rest(running: Running, text: str) -> None:
 
 @piloted
 async def test_others_are_asked_meanwhile() -> None:
-    session = live(hang_world())
+    session = live(hang_snapshot())
     async with console(session, size=NARROW) as running:
-        session.gates["probe"] = threading.Event()
+        session.gates[ProbeNodes] = threading.Event()
         await running.pilot.press("p")
         await until_without_rest(running, "These and a few other nodes")
         running.app.open_job("llama-70b")
-        before = session.asked.count(("world", None))
+        before = session.asked.count(GetSnapshot())
         await until_asked(running, before)
-        session.gates["probe"].set()
+        session.gates[ProbeNodes].set()
         await until_seen(running, "worst pairs")
 
 
 async def until_asked(running: Running, before: int) -> None:
     for _ in range(3000):
-        if running.session.asked.count(("world", None)) > before:
+        if running.session.asked.count(GetSnapshot()) > before:
             return
         await running.pilot.pause(0.01)
     raise AssertionError(running.session.asked)
@@ -101,8 +102,8 @@ async def until_asked(running: Running, before: int) -> None:
 
 @piloted
 async def test_what_fails_is_told() -> None:
-    session = live(hang_world())
-    session.fails["probe"] = UsageError("a probe needs two nodes that answer: gpu017 answered")
+    session = live(hang_snapshot())
+    session.fails[ProbeNodes] = UsageError("a probe needs two nodes that answer: gpu017 answered")
     async with console(session, size=NARROW) as running:
         await running.press("p")
         await until_seen(running, "No measurement: a probe needs two nodes")
@@ -123,7 +124,7 @@ async def test_recordings_are_not_probed_nor_findings_without_a_node() -> None:
 @piloted
 async def test_a_node_that_refuses_is_named_before_it_is_asked() -> None:
     refusing = HostAnswer("gpu017", "ok", no_probe="your key there is read-only")
-    async with console(live(replace(hang_world(), hosts=(refusing,))), size=NARROW) as running:
+    async with console(live(replace(hang_snapshot(), hosts=(refusing,))), size=NARROW) as running:
         await running.press("p")
         assert "gpu017: your key there is read-only" in running.text()
         assert not probed(running)
@@ -131,7 +132,7 @@ async def test_a_node_that_refuses_is_named_before_it_is_asked() -> None:
 
 @piloted
 async def test_picture() -> None:
-    async with console(live(hang_world()), size=NARROW) as running:
+    async with console(live(hang_snapshot()), size=NARROW) as running:
         await running.press("p")
         await until_seen(running, "worst pairs")
         check_picture(running.app, "probe")

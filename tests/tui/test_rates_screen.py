@@ -7,25 +7,25 @@ from dataclasses import replace
 import pytest
 from textual.widgets import Static
 
-from oncall.console.world import Series
+from oncall.console.queries import GetRates
+from oncall.console.snapshot import Series
 from oncall.core.errors import UsageError
 from oncall.tui.screens.rates.rate_line import RateChart, RateList
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession
 from .pictures import check_picture
-from .worlds import hang_world
+from .snapshots import hang_snapshot
 
 
 class FineSession(FakeSession):
     """Its rates are of something that can be asked for more finely."""
 
-    def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
-        if kind == "rank 5":
-            self.asked.append(("rates", kind))
-            return tuple(replace(one, name="rank 5 of tp") for one in super().rates()[:1])
-        number = "5" if kind == "suspects" else "0"
-        found = super().rates(kind)
+    def rates(self, query: GetRates) -> tuple[Series, ...]:
+        found = super().rates(query)
+        if query.kind == "rank 5":
+            return tuple(replace(one, name="rank 5 of tp") for one in found[:1])
+        number = "5" if query.kind == "suspects" else "0"
         return (replace(found[0], subject=f"rank {number}"), *found[1:])
 
 
@@ -78,7 +78,7 @@ async def test_the_chart_is_of_the_line_under_the_cursor() -> None:
 async def test_ranks_and_nics_are_asked_for() -> None:
     async with console() as running:
         await running.press("4", "c", "c")
-        assert [what for name, what in running.session.asked if name == "rates"] == [
+        assert [query.kind for query in running.session.asked_for(GetRates)] == [
             "suspects", "ranks", "nics",
         ]  # fmt: skip
         assert "gpu017 mlx5_0 tx" in running.text() and "GB/s" in running.text()
@@ -125,8 +125,8 @@ async def test_a_filter_and_faults_only_narrow_the_list() -> None:
 
 @piloted
 async def test_new_values_leave_the_cursor_on_its_line() -> None:
-    world = replace(hang_world(), moment=replace(hang_world().moment, live=True))
-    async with console(FakeSession(world)) as running:
+    snapshot = replace(hang_snapshot(), moment=replace(hang_snapshot().moment, live=True))
+    async with console(FakeSession(snapshot)) as running:
         await running.press("4", "j", "j", "R")
         assert chart(running).startswith("rank 1 of dp")
 
@@ -134,7 +134,7 @@ async def test_new_values_leave_the_cursor_on_its_line() -> None:
 @piloted
 async def test_without_rates_it_says_so() -> None:
     session = FakeSession()
-    session.rates = lambda kind="suspects": ()  # type: ignore[method-assign]  # noqa: ARG005
+    session.answers[GetRates] = lambda _: ()
     async with console(session) as running:
         await running.press("4")
         assert "no rates of suspects were recorded" in said(running)
@@ -145,7 +145,7 @@ async def test_without_rates_it_says_so() -> None:
 @piloted
 async def test_what_cannot_be_read_says_why() -> None:
     session = FakeSession()
-    session.fails["rates"] = UsageError("the node is gone")
+    session.fails[GetRates] = UsageError("the node is gone")
     async with console(session) as running:
         await running.press("4")
         assert "the node is gone" in said(running)

@@ -11,6 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from oncall.console.queries import (
+    CheckRulebook,
+    GetRulebookText,
+    GetSnapshot,
+    ListRulebooks,
+    RunFact,
+    SaveRulebook,
+)
 from oncall.core.errors import Problem, RulebookError, UsageError
 from oncall.tui.screens.rules import drafts
 from oncall.tui.screens.rules.editor import RuleEditor
@@ -46,14 +54,16 @@ async def open_editor(running: Running) -> None:
 async def write(running: Running, text: str) -> None:
     """Typed, and checked."""
     await running.pilot.press(*text)
-    await until(running, lambda: ("check", editor(running).text) in running.session.asked)
+    await until(
+        running, lambda: CheckRulebook("hang", editor(running).text) in running.session.asked
+    )
 
 
 @piloted
 async def test_rules_tell_what_came_of_them() -> None:
     async with console(size=NARROW) as running:
         await running.press("5")
-        await until_seen(running, "skipped: no transfers")
+        await until_seen(running, "no data")
         assert "1 finding" in running.line(1)
         assert "in 61 ms" in running.text()
 
@@ -83,7 +93,7 @@ async def test_edit_check_try_and_save() -> None:
         assert "press ctrl+s again to save" in running.text()
         assert "added   H1 rank 4 on gpu017" in running.text()
         assert "removed H1 rank 5 on gpu017" in running.text()
-        assert "save_rule" not in [method for method, _ in session.asked]
+        assert not session.asked_for(SaveRulebook)
         await running.press("ctrl+s")
         assert session.saved == {"hang": "# mine " + RULE}
         assert "written to /home/op/.config/oncall/rules/hang.yaml" in running.text()
@@ -122,7 +132,7 @@ async def test_a_fact_runs_alone() -> None:
         assert "the cursor is not in a fact" in running.text()
         await running.press(*["down"] * 5, "ctrl+g")
         assert "Fact stuck · 1 row" in running.text()
-        assert dict(running.session.asked)["run_fact"][2] == "stuck"
+        assert running.session.asked_for(RunFact)[0].fact == "stuck"
 
 
 @piloted
@@ -264,7 +274,7 @@ def suspended() -> Iterator[None]:
 @piloted
 async def test_what_fails_is_told_and_nothing_is_lost() -> None:
     session = FakeSession()
-    session.fails["save_rule"] = UsageError("cannot write /etc/oncall/rules")
+    session.fails[SaveRulebook] = UsageError("cannot write /etc/oncall/rules")
     async with console(session, size=NARROW) as running:
         await open_editor(running)
         await write(running, "# x ")
@@ -274,10 +284,23 @@ async def test_what_fails_is_told_and_nothing_is_lost() -> None:
 
 
 @piloted
+async def test_go_to_the_rulebook_of_a_verdict_from_another_screen() -> None:
+    async with console(size=NARROW) as running:
+        assert running.app.current_mode == "incident"
+        await running.press("colon")
+        await running.type("rule w1")
+        assert running.app.current_mode == "rules"
+        await until(running, lambda: "rulebook: waits" in editor(running).text)
+        await running.press("1", "colon")
+        await running.type("rule X9")
+        assert "rule X9: no rulebook has that name or verdict" in running.text()
+
+
+@piloted
 async def test_go_to_a_rulebook_by_its_name() -> None:
     async with console(size=NARROW) as running:
         await running.press("5")
-        await until_seen(running, "skipped: no transfers")
+        await until_seen(running, "no data")
         await running.press("colon")
         await running.type("rule waits")
         await until(running, lambda: "rulebook: waits" in editor(running).text)
@@ -317,7 +340,7 @@ async def test_picture_of_a_dry_run() -> None:
 async def test_keys_that_are_typed_into_the_editor_are_not_offered() -> None:
     async with console(size=WIDE) as running:
         await running.press("5")
-        await until_seen(running, "skipped: no transfers")
+        await until_seen(running, "no data")
         assert "/ Filter" in running.text() and "a New rule" in running.text()
         await running.press("enter")
         await until(running, lambda: running.app.focused is editor(running))
@@ -332,16 +355,14 @@ async def test_a_file_that_somebody_breaks_is_told_and_the_evidence_judged_again
     session = FakeSession()
     async with console(session, size=WIDE) as running:
         await open_editor(running)
-        good = session.rules()
-        worlds = [method for method, _ in session.asked].count("world")
+        good = session.ask(ListRulebooks())
+        snapshots = len(session.asked_for(GetSnapshot))
         broken = replace(good[0], broken="line 2: not YAML", written_ns=1)
-        session.rules = lambda: (broken, *good[1:])  # type: ignore[method-assign]
-        session.rule_text = lambda _: "rulebook: hang\nfacts: [\n"  # type: ignore[method-assign]
+        session.answers[ListRulebooks] = lambda _: (broken, *good[1:])
+        session.answers[GetRulebookText] = lambda _: "rulebook: hang\nfacts: [\n"
         await until_seen(running, "✖ hang.yaml line 2: not YAML")
         await until(running, lambda: "facts: [" in editor(running).text)
-        await until(
-            running, lambda: [method for method, _ in session.asked].count("world") > worlds
-        )
+        await until(running, lambda: len(session.asked_for(GetSnapshot)) > snapshots)
         assert "hang: /usr/lib/oncall/rulebooks/hang.yaml: line 2: not YAML" in running.app.said
         assert running.app.focused is editor(running)
 
@@ -352,15 +373,15 @@ async def test_what_is_typed_stays_when_the_file_changes() -> None:
     async with console(session, size=WIDE) as running:
         await open_editor(running)
         await write(running, "# mine ")
-        changed = tuple(replace(rule, written_ns=1) for rule in session.rules())
-        asked = len(session.asked)
-        session.rules = lambda: changed  # type: ignore[method-assign]
+        changed = tuple(replace(rule, written_ns=1) for rule in session.ask(ListRulebooks()))
+        read = session.asked_for(GetRulebookText)
+        session.answers[ListRulebooks] = lambda _: changed
         screen = running.app.screen
         assert isinstance(screen, WatchingScreen)
         await until(running, lambda: screen._rules == changed)
         await running.settle()
         assert editor(running).text == "# mine " + RULE
-        assert "rule_text" not in [method for method, _ in session.asked[asked:]]
+        assert session.asked_for(GetRulebookText) == read
 
 
 @piloted
@@ -380,7 +401,7 @@ async def test_what_was_saved_for_the_first_time_stays_under_the_cursor() -> Non
 async def test_what_does_not_parse_is_told_by_line_when_it_is_run() -> None:
     session = FakeSession()
     wrong = [Problem("hang.yaml", 2, 1, "unknown key `x`", "x: 3"), Problem("h", 4, 1, "more")]
-    session.fails["run_fact"] = RulebookError(wrong)
+    session.fails[RunFact] = RulebookError(wrong)
     async with console(session, size=NARROW) as running:
         await open_editor(running)
         await running.press(*["down"] * 5, "ctrl+g")

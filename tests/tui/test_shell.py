@@ -7,24 +7,25 @@ from dataclasses import replace
 import pytest
 from textual import events
 
-from oncall.console.world import HostTrouble, World
+from oncall.console.queries import GatherSnapshot, GetSnapshot, ListJobs, OpenJob
+from oncall.console.snapshot import HostTrouble, Snapshot
 from oncall.core.errors import UsageError
 
 from .console import console, piloted
 from .fake_session import FakeSession
-from .worlds import FAULT_NS, FIRST_NS, JOB, LAST_NS, hang_world, silent_world
+from .snapshots import FAULT_NS, FIRST_NS, JOB, LAST_NS, hang_snapshot, silent_snapshot
 
 
 def instants(session: FakeSession) -> list[int | None]:
-    """What worlds were asked for."""
-    return [at_ns for method, at_ns in session.asked if method == "world"]
+    """What snapshots were asked for."""
+    return [query.at_ns for query in session.asked_for(GetSnapshot)]
 
 
 @piloted
 async def test_one_job_goes_straight_in() -> None:
     async with console() as running:
         assert running.app.current_mode == "incident"
-        assert running.session.asked[:3] == [("jobs", None), ("choose", JOB), ("world", None)]
+        assert running.session.asked[:3] == [ListJobs(), OpenJob(JOB), GetSnapshot()]
         assert JOB in running.line(0)
         assert "16/16 ranks" in running.line(0)
 
@@ -69,10 +70,10 @@ async def test_a_session_that_cannot_be_opened_says_why_and_what_to_type() -> No
 @piloted
 async def test_what_kept_jobs_from_being_found_can_be_tried_again() -> None:
     session = FakeSession()
-    session.fails["jobs"] = UsageError("gpu017: host key not verified; type: ssh gpu017")
+    session.fails[ListJobs] = UsageError("gpu017: host key not verified; type: ssh gpu017")
     async with console(session) as running:
         assert "type: ssh gpu017" in running.text()
-        del session.fails["jobs"]
+        del session.fails[ListJobs]
         await running.press("R")
         assert running.app.current_mode == "incident"
 
@@ -81,7 +82,7 @@ async def test_what_kept_jobs_from_being_found_can_be_tried_again() -> None:
 async def test_without_any_job_it_is_told_why_no_node_knows_of_one() -> None:
     session = FakeSession(jobs=())
     said = "no host has evidence of any job: gpu1 cannot be reached; gpu2 does not let us log in"
-    session.fails["world"] = UsageError(said)
+    session.fails[GetSnapshot] = UsageError(said)
     async with console(session) as running:
         assert running.app.current_mode == "jobs"
         for line in ("gpu1 cannot be reached", "gpu2 does not let us log in", "oncall doctor"):
@@ -92,7 +93,7 @@ async def test_without_any_job_it_is_told_why_no_node_knows_of_one() -> None:
 async def test_what_is_wrong_with_hosts_is_told_folded_with_what_to_type() -> None:
     session = FakeSession(jobs=())
     session.live = True
-    session.fails["world"] = UsageError(
+    session.fails[GetSnapshot] = UsageError(
         "no host has evidence of any job: gpu[1-3] does not let us log in"
     )
     session.hosts_troubles = (
@@ -108,7 +109,7 @@ async def test_what_is_wrong_with_hosts_is_told_folded_with_what_to_type() -> No
             await running.press("c")
             assert running.app.clipboard == command
             assert f"copied: {command}" in running.text()
-        del session.fails["world"]
+        del session.fails[GetSnapshot]
         session.hosts_troubles = ()
         session._jobs = (JOB,)
         await running.press("R")
@@ -120,7 +121,7 @@ async def test_a_disabled_key_says_why() -> None:
     async with console() as running:
         await running.press("R")
         assert "this is a recording" in running.text()
-        assert ("refresh", None) not in running.session.asked
+        assert not running.session.asked_for(GatherSnapshot)
         await running.press("right_square_bracket")
         assert "Forward: already at the end" in running.text()
 
@@ -158,7 +159,7 @@ async def test_findings_are_jumped_to_in_time() -> None:
         await running.press("N")
         assert "no earlier finding" in running.text()
         await running.press("left_square_bracket")
-        assert not running.app.state.world.diagnosis.findings
+        assert not running.app.state.snapshot.diagnosis.findings
         await running.press("n")
         assert running.app.state.cursor.at_ns == FAULT_NS
 
@@ -181,11 +182,11 @@ async def test_play_moves_with_the_clock_and_ends_at_the_end() -> None:
 
 
 def live_session() -> FakeSession:
-    return FakeSession(replace(silent_world(), origin="2 nodes over SSH"))
+    return FakeSession(replace(silent_snapshot(), origin="2 nodes over SSH"))
 
 
 def gathers(session: FakeSession) -> int:
-    return session.asked.count(("refresh", None))
+    return len(session.asked_for(GatherSnapshot))
 
 
 @piloted
@@ -215,16 +216,16 @@ async def test_a_paused_live_view_stays_still() -> None:
 
 
 @piloted
-async def test_trouble_while_gathering_is_told_and_the_last_world_stays_with_its_age() -> None:
+async def test_trouble_while_gathering_is_told_and_the_last_snapshot_stays_with_its_age() -> None:
     async with console(live_session()) as running:
-        running.session.fails["refresh"] = UsageError("gpu018: connection lost")
+        running.session.fails[GatherSnapshot] = UsageError("gpu018: connection lost")
         await running.press("R")
         assert "gpu018: connection lost" in running.text()
         await running.pass_s(2)
         await running.pass_s(2)
         assert "(shown: 4 s old)" in running.text()
-        assert running.app.state.world is not None
-        del running.session.fails["refresh"]
+        assert running.app.state.snapshot is not None
+        del running.session.fails[GatherSnapshot]
         await running.press("R")
         assert "connection lost" not in running.text()
         await running.press("9")
@@ -234,7 +235,7 @@ async def test_trouble_while_gathering_is_told_and_the_last_world_stays_with_its
 @piloted
 async def test_a_bug_in_a_session_is_told_and_the_console_stays() -> None:
     class Broken(FakeSession):
-        def world(self, at_ns: int | None = None) -> World:  # noqa: ARG002
+        def snapshot(self, at_ns: int | None = None) -> Snapshot:  # noqa: ARG002
             raise KeyError("what")
 
     async with console(Broken()) as running:
@@ -367,12 +368,12 @@ async def test_quit_leaves_nothing_behind_even_while_something_is_asked(busy: bo
 @piloted
 async def test_a_hang_is_not_lost_by_what_arrives_late() -> None:
     """The newest question wins: stepping quickly shows only where one stopped."""
-    async with console(FakeSession(hang_world())) as running:
+    async with console(FakeSession(hang_snapshot())) as running:
         running.session.gate.clear()
         await running.pilot.press(*["left_square_bracket"] * 5)
         running.session.gate.set()
         await running.settle()
-        assert running.app.state.world.moment.at_ns == LAST_NS - 75 * 10**9
+        assert running.app.state.snapshot.moment.at_ns == LAST_NS - 75 * 10**9
 
 
 @piloted
@@ -418,7 +419,7 @@ async def test_a_theme_is_in_force_on_every_screen() -> None:
 
 @piloted
 async def test_a_narrow_title_keeps_every_screen_and_the_silence() -> None:
-    async with console(FakeSession(silent_world()), size=(80, 24)) as running:
+    async with console(FakeSession(silent_snapshot()), size=(80, 24)) as running:
         assert "1 Incident  2  3  4  5  6  7  9" in running.line(0)
         assert running.line(0).rstrip().endswith("8 ranks without data")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from oncall.console.queries import GetSnapshot
 from oncall.core.errors import UsageError
 
 from .console import console, piloted
 from .fake_session import FakeSession
 from .pictures import check_picture
-from .worlds import JOB
+from .snapshots import JOB
 
 SIZES = [(80, 24), (160, 48)]
 THEMES = ["oncall-dark", "oncall-light"]
@@ -37,7 +38,7 @@ async def test_help(size: tuple[int, int], theme: str) -> None:
 @piloted
 async def test_no_way_to_the_nodes() -> None:
     session = FakeSession(jobs=(), title="gpu[001-002]")
-    session.fails["world"] = UsageError(
+    session.fails[GetSnapshot] = UsageError(
         "no host has evidence of any job: gpu001 cannot be reached (Connection refused); "
         "gpu002 does not let us log in (Permission denied (publickey))"
     )

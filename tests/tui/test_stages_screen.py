@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Static
 
+from oncall.console.queries import GetStages
 from oncall.core.errors import UsageError
 from oncall.tui.screens.stages.stage_lanes import StageLanes
 
@@ -161,7 +162,7 @@ async def test_the_critical_path_is_walked() -> None:
 @piloted
 async def test_what_is_not_known_says_why() -> None:
     session = FakeSession()
-    session.fails["stages"] = UsageError("no iteration of a pipeline is known here")
+    session.fails[GetStages] = UsageError("no iteration of a pipeline is known here")
     async with console(session) as running:
         await running.press("6")
         assert "No iteration of a pipeline is known here." in running.line(1)

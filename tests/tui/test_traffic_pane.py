@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from oncall.console.world import CommunicatorView
+from oncall.console.queries import GetCommunicator, GetTraffic
+from oncall.console.snapshot import CommunicatorView
 from oncall.views.traffic.operation import TrafficView
 from oncall.views.traffic.rate_curves import Operation, OperationTraffic, Sender
 from oncall.views.traffic.traffic_map import TrafficMap
@@ -14,8 +15,8 @@ from oncall.views.traffic.traffic_map import TrafficMap
 from .console import Running, console, piloted
 from .fake_session import FakeSession
 from .pictures import check_picture
+from .snapshots import DP, LAST_NS
 from .until import until
-from .worlds import DP, LAST_NS
 
 EPOCH_NS = 32_000
 
@@ -34,12 +35,11 @@ def sender(rank: int) -> Sender:
 class MeasuredSession(FakeSession):
     """Its communicators' traffic was measured."""
 
-    def communicator(self, comm: int, rounds: int = 60) -> CommunicatorView:
-        return replace(super().communicator(comm, rounds), has_traffic=True)
+    def communicator(self, query: GetCommunicator) -> CommunicatorView:
+        return replace(super().communicator(query), has_traffic=True)
 
-    def traffic(self, comm: int, seq: int | None = None) -> TrafficView:
-        self.asked.append(("traffic", (comm, seq)))
-        operation = Operation(comm, "coll", seq or 0, "AllReduce", "dp 0-15")
+    def traffic(self, query: GetTraffic) -> TrafficView:
+        operation = Operation(query.comm, "coll", query.seq or 0, "AllReduce", "dp 0-15")
         senders = tuple(sender(rank) for rank in range(16))
         last_ns = LAST_NS + 60 * EPOCH_NS
         blamed = frozenset({5})
@@ -63,12 +63,12 @@ async def test_curves_of_the_round_take_the_place_of_who_waits() -> None:
         await until(running, lambda: "AllReduce 14" in told(running))
         await running.press("t")
         await until(running, lambda: "per column" in told(running))
-        assert session.asked[-1] == ("traffic", (DP, 14))
+        assert session.asked[-1] == GetTraffic(DP, 14)
         check_picture(running.app, "traffic-160x48-dark")
         assert "▶ rank 5  [▄▄▄▄" in told(running)
         assert "  rank 6  [█ █ █ █" in told(running)
         await running.press("tab", "h")
-        await until(running, lambda: session.asked[-1] == ("traffic", (DP, 13)))
+        await until(running, lambda: session.asked[-1] == GetTraffic(DP, 13))
         await running.press("escape")
         await until(running, lambda: "per column" not in told(running))
 

@@ -10,6 +10,8 @@ import pytest
 from textual.message import Message
 from textual.message_pump import MessagePump
 
+from oncall.console.queries import GetRankCard, GetRates, GetSnapshot, ListJobs
+from oncall.console.session import Query
 from oncall.core.errors import UsageError
 from oncall.tui.shell.messages import Answered, Busy, Question, Refused
 from oncall.tui.shell.workers import SessionThread
@@ -20,7 +22,7 @@ NOBODY: MessagePump = None  # type: ignore[assignment]
 PATIENCE_S = 30
 
 
-class Desk:
+class Asker:
     """A thread on a fake session, and what it posted."""
 
     def __init__(self, session: FakeSession) -> None:
@@ -37,11 +39,11 @@ class Desk:
             pass
         return message
 
-    def ask_world(self, at_ns: int, group: str = "detail") -> None:
-        self.thread.ask(Question(group, lambda session: session.world(at_ns), NOBODY, "reading"))
+    def ask_snapshot(self, at_ns: int, group: str = "detail") -> None:
+        self.thread.ask(Question(group, GetSnapshot(at_ns), NOBODY, "reading"))
 
-    def block(self, group: str = "blocking") -> threading.Event:
-        """Ask something that takes until the event is set; returns when it has begun."""
+    def block(self, query: Query[object], group: str = "blocking") -> threading.Event:
+        """Ask a query that takes until the event is set; returns when it has begun."""
         begun, go_on = threading.Event(), threading.Event()
 
         def wait(_: object) -> str:
@@ -49,93 +51,94 @@ class Desk:
             assert go_on.wait(PATIENCE_S)
             return "waited"
 
-        self.thread.ask(Question(group, wait, NOBODY))
+        self.session.answers[type(query)] = wait
+        self.thread.ask(Question(group, query, NOBODY))
         assert begun.wait(PATIENCE_S)
         return go_on
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    desk = Desk(FakeSession())
-    yield desk
-    assert desk.thread.stop()
-    assert desk.session.closed
+def asker() -> Iterator[Asker]:
+    asker = Asker(FakeSession())
+    yield asker
+    assert asker.thread.stop()
+    assert asker.session.closed
 
 
-def test_of_what_waits_in_a_group_only_the_newest_is_asked(desk: Desk) -> None:
-    go_on = desk.block()
+def test_of_what_waits_in_a_group_only_the_newest_is_asked(asker: Asker) -> None:
+    go_on = asker.block(ListJobs())
     for at_ns in (1, 2, 3):
-        desk.ask_world(at_ns)
-    desk.ask_world(9, group="other")
+        asker.ask_snapshot(at_ns)
+    asker.ask_snapshot(9, group="other")
     go_on.set()
-    answers = [desk.answer() for _ in range(3)]
+    answers = [asker.answer() for _ in range(3)]
     assert [one.question.group for one in answers if isinstance(one, Answered)] == [
         "blocking",
         "detail",
         "other",
     ]
-    assert [what for method, what in desk.session.asked if method == "world"] == [3, 9]
+    assert [query.at_ns for query in asker.session.asked_for(GetSnapshot)] == [3, 9]
 
 
-def test_a_detail_does_not_wait_for_a_gather(desk: Desk) -> None:
-    go_on = desk.block("world")
-    desk.thread.ask(Question("card", lambda session: session.rank_card(5), NOBODY))
-    answer = desk.answer()
+def test_a_detail_does_not_wait_for_a_gather(asker: Asker) -> None:
+    go_on = asker.block(ListJobs(), "snapshot")
+    asker.thread.ask(Question("card", GetRankCard(5), NOBODY))
+    answer = asker.answer()
     assert isinstance(answer, Answered) and answer.question.group == "card"
-    assert desk.thread.asks("world")
+    assert asker.thread.asks("snapshot")
     go_on.set()
-    answer = desk.answer()
-    assert isinstance(answer, Answered) and answer.question.group == "world"
+    answer = asker.answer()
+    assert isinstance(answer, Answered) and answer.question.group == "snapshot"
 
 
-def test_a_newer_detail_does_not_interrupt_the_gather(desk: Desk) -> None:
-    go_on = desk.block("world")
-    older = desk.block("card")
-    desk.thread.ask(Question("card", lambda session: session.rank_card(5), NOBODY))
+def test_a_newer_detail_does_not_interrupt_the_gather(asker: Asker) -> None:
+    go_on = asker.block(ListJobs(), "snapshot")
+    older = asker.block(GetRates(), "card")
+    asker.thread.ask(Question("card", GetRankCard(5), NOBODY))
     older.set()
-    answer = desk.answer()
+    answer = asker.answer()
     assert isinstance(answer, Answered) and answer.question.group == "card"
     go_on.set()
-    answer = desk.answer()
+    answer = asker.answer()
     assert isinstance(answer, Answered) and answer.value == "waited"
 
 
-def test_a_newer_question_interrupts_the_older_and_only_its_answer_comes(desk: Desk) -> None:
-    desk.session.gate.clear()
-    desk.ask_world(1)
-    while ("world", 1) not in desk.session.asked:
+def test_a_newer_question_interrupts_the_older_and_only_its_answer_comes(asker: Asker) -> None:
+    asker.session.gate.clear()
+    asker.ask_snapshot(1)
+    while GetSnapshot(1) not in asker.session.asked:
         pass
-    desk.ask_world(2)
-    answer = desk.answer()
-    assert ("cancel", "questions") in desk.session.asked
+    asker.ask_snapshot(2)
+    answer = asker.answer()
+    assert "snapshots" in asker.session.cancelled
     assert isinstance(answer, Answered)
     assert answer.value.moment.at_ns == 2
-    assert desk.posted.empty() or isinstance(desk.posted.get(), Busy)
+    assert asker.posted.empty() or isinstance(asker.posted.get(), Busy)
 
 
-def test_errors_are_answers_too(desk: Desk) -> None:
-    desk.session.fails["world"] = UsageError("no")
-    desk.ask_world(1)
-    refused = desk.answer()
+def test_errors_are_answers_too(asker: Asker) -> None:
+    asker.session.fails[GetSnapshot] = UsageError("no")
+    asker.ask_snapshot(1)
+    refused = asker.answer()
     assert isinstance(refused, Refused)
     assert (str(refused.error), refused.bug) == ("no", False)
-    desk.thread.ask(Question("wrong", lambda session: session.nothing, NOBODY))  # type: ignore[attr-defined]
-    refused = desk.answer()
+    asker.thread.ask(Question("wrong", lambda session: session.nothing, NOBODY))  # type: ignore[attr-defined]
+    refused = asker.answer()
     assert isinstance(refused, Refused)
     assert refused.bug
-    del desk.session.fails["world"]
-    desk.ask_world(2)
-    assert isinstance(desk.answer(), Answered)
+    del asker.session.fails[GetSnapshot]
+    asker.ask_snapshot(2)
+    assert isinstance(asker.answer(), Answered)
 
 
 def test_stopping_interrupts_and_closes() -> None:
-    desk = Desk(FakeSession())
-    desk.session.gate.clear()
-    desk.ask_world(1)
-    while ("world", 1) not in desk.session.asked:
+    asker = Asker(FakeSession())
+    asker.session.gate.clear()
+    asker.ask_snapshot(1)
+    while GetSnapshot(1) not in asker.session.asked:
         pass
-    assert desk.thread.stop()
-    assert desk.session.closed
+    assert asker.thread.stop()
+    assert asker.session.closed
 
 
 def test_what_cannot_be_opened_is_refused_and_the_thread_ends() -> None:

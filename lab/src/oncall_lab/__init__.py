@@ -2,6 +2,7 @@
 
 scenario, truth     what every simulation is asked for, and its answer; simulation: all kinds
 training/           ranks that meet in NCCL operations; measured/: NICs, GPUs and hosts around them
+jobs/               jobs as people run them, by host and device, as Flight Recorder dumps
 pipeline/           the tasks of pipeline stages, which have slack or have none
 traffic/            what ranks transmit, microsecond by microsecond
 network/            a collective among other flows on switches, with queues and pauses

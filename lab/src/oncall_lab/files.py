@@ -9,6 +9,8 @@ from pathlib import Path
 from oncall.core.errors import UsageError
 from oncall.core.units import format_number
 from oncall.evidence.incident import Incident
+from oncall_lab.jobs import JobScenario
+from oncall_lab.jobs.simulation import write_job
 from oncall_lab.network import NetworkScenario
 from oncall_lab.shards import write_shards
 from oncall_lab.simulation import load, simulate
@@ -25,6 +27,8 @@ def simulate_file(path: Path, folder: Path, *, seed: int | None, shards: bool) -
         scenario = replace(scenario, seed=seed)
     if shards and isinstance(scenario, NetworkScenario):
         raise UsageError("--shards: a network scenario has no nodes' evidence; omit --shards")
+    if isinstance(scenario, JobScenario):
+        return _dump_job(scenario, folder, shards=shards)
     incident, truth = simulate(scenario)
     with incident:
         write(incident, truth, folder, shards=shards)
@@ -38,6 +42,19 @@ def simulate_file(path: Path, folder: Path, *, seed: int | None, shards: bool) -
     return (
         f"{folder}: {format_number(scenario.world_size)} ranks, {rows}, "
         f"{faults}; {'a folder a node' if shards else 'evidence.oncall'} and truth.json"
+    )
+
+
+def _dump_job(scenario: JobScenario, folder: Path, *, shards: bool) -> str:
+    """A job as its Flight Recorder dumps."""
+    if shards:
+        raise UsageError("--shards: a job is written as Flight Recorder dumps; omit --shards")
+    truth = write_job(scenario, folder)
+    entries = format_number(truth["entries"])
+    faults = ", ".join(fault.kind for fault in scenario.faults) or "healthy"
+    return (
+        f"{folder}: {format_number(scenario.world_size)} ranks, {entries} calls, {faults}; "
+        "dumps in fr, and truth.json"
     )
 
 

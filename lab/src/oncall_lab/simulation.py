@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oncall.evidence.incident import Incident
+from oncall_lab.jobs import JobScenario, simulate_job
 from oncall_lab.network import NetworkScenario, simulate_network
 from oncall_lab.pipeline import PipelineScenario, simulate_pipeline
 from oncall_lab.scenario import Scenario, load_mapping
@@ -29,6 +30,7 @@ class Kind:
 TRAINING = Kind("", TrainingScenario, simulate_training)
 KINDS = (
     Kind("fat_tree", NetworkScenario, simulate_network),
+    Kind("program", JobScenario, simulate_job),
     Kind("schedule", PipelineScenario, simulate_pipeline),
     Kind("workload", TrafficScenario, simulate_traffic),
     TRAINING,

@@ -1,6 +1,6 @@
-"""A span of time in equal buckets, and in which of them each node was heard.
+"""A span of time in equal buckets, and in which of them each node recorded.
 
-A bucket in which nothing completed is a zero where the rank's node was heard, and a gap (NaN)
+A bucket in which nothing completed is a zero where the rank's node recorded, and a gap (NaN)
 where it was not while others were: a rank that hung and one without data must not look alike.
 """
 
@@ -14,11 +14,11 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.world import Ranks
+from oncall.console.snapshot import Ranks
 from oncall.core.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from oncall.console.world import Ints
+    from oncall.console.snapshot import Ints
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -68,8 +68,8 @@ class Buckets:
         return round(self.first_ns + self.count * self.length_ns)
 
 
-class Hearing:
-    """In which buckets each node was heard; a node not known is its rank."""
+class RecordedBuckets:
+    """In which buckets each node recorded anything; a node not known is its rank."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, ranks: Ranks, buckets: Buckets) -> None:
         self.buckets = buckets
@@ -77,15 +77,15 @@ class Hearing:
             int(rank): node or f"rank {rank}"
             for rank, node in zip(ranks.rank, ranks.node, strict=True)
         }
-        self._heard = self._marks(con)
+        self._recorded = self._marks(con)
         everybody = np.zeros(buckets.count, dtype=bool)
-        for marks in self._heard.values():
+        for marks in self._recorded.values():
             everybody |= marks
         self._nobody = ~everybody
 
     def of(self, rank: int) -> Bools:
         """Where a zero of the rank is a zero, (buckets,)."""
-        marks = self._heard.get(self._home.get(rank, f"rank {rank}"))
+        marks = self._recorded.get(self._home.get(rank, f"rank {rank}"))
         if marks is None:
             return np.zeros(self.buckets.count, dtype=bool)
         return _closed(marks | self._nobody, self._shortest())

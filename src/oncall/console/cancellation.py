@@ -14,11 +14,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 from oncall.core.errors import Interrupted
 
 _AGAIN_S = 0.05
+
+# What is done at the same time: one task in each lane.
+Lane = Literal["snapshots", "questions", "probes"]
+LANES: tuple[Lane, ...] = get_args(Lane)
 
 
 class Interruptible(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 
 from oncall.console import readings
 from oncall.console.communicators import label
-from oncall.console.world import RankCard, Ranks, RankState, World
+from oncall.console.snapshot import RankCard, Ranks, RankState, Snapshot
 from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.core.units import format_bytes, format_duration
@@ -24,9 +24,9 @@ _MOST_COMMUNICATORS = 12
 _COLUMNS = ("seq", "op", "communicator", "took", "state", "size", "entered")  # narrow panes cut
 
 
-def card_of(incident: Incident, world: World, rank: int) -> RankCard:
-    """The card of a rank that the world knows. Raises UsageError for another."""
-    ranks = world.ranks
+def card_of(incident: Incident, snapshot: Snapshot, rank: int) -> RankCard:
+    """The card of a rank that the snapshot knows. Raises UsageError for another."""
+    ranks = snapshot.ranks
     at = int(np.searchsorted(ranks.rank, rank))
     if at >= len(ranks) or ranks.rank[at] != rank:
         raise UsageError(f"no rank {rank} in this job")

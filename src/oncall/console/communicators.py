@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import duckdb
 import numpy as np
 
-from oncall.console.ranks import told_round
-from oncall.console.world import CommunicatorSummary, CommunicatorView
+from oncall.console.ranks import finding_operation
+from oncall.console.snapshot import CommunicatorSummary, CommunicatorView
 from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import fold_ranks
@@ -21,7 +21,7 @@ from oncall.views.traffic.operation import is_measured
 from oncall.views.words import names_phrase, ranks_phrase
 
 if TYPE_CHECKING:
-    from oncall.console.world import Ints
+    from oncall.console.snapshot import Ints
 
 RELATIONS = ("members", "frontier", "standing", "holders", "witnesses", "operations", "in_flight")
 NOT_ENTERED, WAITING, DONE, UNKNOWN = range(4)
@@ -33,7 +33,9 @@ _MOST_HOLDERS = 3
 def summaries_of(incident: Incident, diagnosis: Diagnosis) -> tuple[CommunicatorSummary, ...]:
     """Every communicator; those of findings first, then by how long their members have waited."""
     incident.provide_what_can_be(RELATIONS)
-    told = {one[0] for finding in diagnosis.findings if (one := told_round(finding)) is not None}
+    told = {
+        one[0] for finding in diagnosis.findings if (one := finding_operation(finding)) is not None
+    }
     summaries = [_summary(row) for row in incident.con.execute(_SUMMARIES).fetchall()]
     return tuple(sorted(summaries, key=lambda one: one.comm not in told))
 
@@ -129,7 +131,7 @@ def view_of(
             at = row_of[rank], column_of[seq]
             state[at] = UNKNOWN if done is None else DONE if done else WAITING
             duration_ns[at] = -1 if took_ns is None else took_ns
-    told = (told_round(finding) for finding in diagnosis.findings)
+    told = (finding_operation(finding) for finding in diagnosis.findings)
     return CommunicatorView(
         summary=summary,
         ranks=ranks,
@@ -137,7 +139,7 @@ def view_of(
         ops=ops,
         state=state,
         duration_ns=duration_ns,
-        told=next((one[1] for one in told if one is not None and one[0] == comm), None),
+        finding_seq=next((one[1] for one in told if one is not None and one[0] == comm), None),
         waits=tuple(_waits(con, comm)),
         round_bytes=sizes,
         has_traffic=is_measured(incident),

@@ -36,8 +36,8 @@ class Gathered:
         """What the folder takes on disk."""
         return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
 
-    def tells(self, at_ns: int) -> bool:
-        """Whether it tells as much of an instant as asking anew would."""
+    def covers(self, at_ns: int) -> bool:
+        """Whether it holds as much of an instant as a new gather would bring."""
         return self.whole and (self.since_ns or 0) <= at_ns <= self.at_ns
 
 

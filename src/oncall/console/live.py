@@ -1,6 +1,6 @@
-"""Worlds of a running job: its nodes are asked again and again, over connections that stay.
+"""Snapshots of a running job: its nodes are asked again and again, over connections that stay.
 
-A world of now shows the last gather. One of the past is asked of the nodes' shards (up to then);
+A snapshot of now shows the last gather. One of the past is asked of the nodes' shards (up to then);
 where no node answers, what was gathered earlier stands in. Shards in local folders are the
 same, except that their present does not advance.
 """
@@ -11,37 +11,34 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
-from oncall.console.cancellation import Task
+from oncall.console.cancellation import Lane, Task
 from oncall.console.history import Gathered, History
 from oncall.console.nodes import Nodes, again
 from oncall.console.probing import ProbesKept
-from oncall.console.replay import Evidence, Finer, Replay
-from oncall.console.session import Lane
-from oncall.console.shelf import Shelf
-from oncall.console.world import HostTrouble, JobLine, Moment
+from oncall.console.rulebook_store import RulebookStore
+from oncall.console.snapshot import HostTrouble, JobLine, Moment
+from oncall.console.source import Evidence, Finer, Source
 from oncall.core.errors import UsageError
-from oncall.core.training import Training
 from oncall.core.units import NS_PER_S
 from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.fleet.gather import Window
 from oncall.fleet.reach import Reach
 from oncall.rules.engine.starts import started_communicators
-from oncall.rules.language.rulebook import Rulebook
 
 SINCE_NS = 600 * NS_PER_S
 
 
-class Fleet:
-    """A source (oncall.console.replay) of nodes that are asked."""
+class Fleet(Source):
+    """A source of nodes that are queried."""
 
     def __init__(
         self,
         reach: Reach,
-        rulebooks: Callable[[], Iterable[Rulebook]],
+        store: RulebookStore,
         job: str | None = None,
         *,
         title: str | None = None,
@@ -50,12 +47,12 @@ class Fleet:
         history: History | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`rulebooks` say of which communicators more is worth fetching; `since_ns`: how far back
-        a world looks (None: as far as there is anything). Nothing is asked yet."""
+        """The rulebooks of `store` say which communicators to fetch whole; `since_ns`: how far back
+        a snapshot looks (None: as far as there is data). Nothing is queried yet."""
         self.live = live
         self.title = title or reach.source
         self._reach = reach
-        self._rulebooks = rulebooks
+        self._store = store
         self._job = job
         self._since_ns = since_ns
         self._clock = clock
@@ -125,7 +122,7 @@ class Fleet:
     def _past(self, at_ns: int, task: Task) -> Evidence:
         """As it stood then: what the shards hold, or what was gathered earlier."""
         newest, earlier = self._history.newest, self._history.covering(at_ns)
-        if newest is not None and newest.tells(at_ns):
+        if newest is not None and newest.covers(at_ns):
             return self._evidence(self._again(newest), newest, at_ns)
         try:
             incident, gathered = self._asked(at_ns, task)
@@ -164,7 +161,7 @@ class Fleet:
         """What the node holds, asked for now."""
         newest = self._history.newest
         # Of operations a gather may have brought all; of what else, nobody promises that.
-        if newest is None or (newest.tells(at_ns) and not wanted.tables):
+        if newest is None or (newest.covers(at_ns) and not wanted.tables):
             return None
         span = Window(None if self._since_ns is None else at_ns - self._since_ns, at_ns)
         return self._nodes.finer(newest.job, node, wanted, span, self._folder, task)
@@ -214,27 +211,5 @@ class Fleet:
             raise
 
     def _starting(self, incident: Incident) -> set[int]:
-        started = started_communicators(incident, tuple(self._rulebooks()))
+        started = started_communicators(incident, self._store.rulebooks)
         return {comm for comms in started.values() for comm in comms}
-
-
-class LiveSession(Replay):
-    """A session on running nodes, or on the shards that they left."""
-
-    def __init__(
-        self,
-        reach: Reach,
-        shelf: Shelf,
-        job: str | None = None,
-        *,
-        title: str | None = None,
-        live: bool = True,
-        since_ns: int | None = SINCE_NS,
-        min_coverage: float = 0.9,
-        training: Training | None = None,
-    ) -> None:
-        """Nothing is asked before the first question."""
-        fleet = Fleet(
-            reach, lambda: shelf.rulebooks, job, title=title, live=live, since_ns=since_ns
-        )
-        super().__init__(fleet, shelf, min_coverage, training)

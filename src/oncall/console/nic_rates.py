@@ -8,8 +8,8 @@ import duckdb
 import numpy as np
 
 from oncall.console.buckets import SHORTEST_GAP_BUCKETS, Buckets, Floats, baseline_of
-from oncall.console.deciding import Deciding
-from oncall.console.world import Series
+from oncall.console.rate_thresholds import RateThresholds
+from oncall.console.snapshot import Series
 from oncall.core.printable import clean
 
 Nic = tuple[str, str]  # node and device
@@ -20,7 +20,7 @@ def nic_series(
     buckets: Buckets,
     suspects: Collection[Nic],
     only: Nic | None = None,
-    deciding: Deciding | None = None,
+    thresholds: RateThresholds | None = None,
 ) -> list[Series]:
     """Bytes a second, those of suspects first; gaps where no counter was read in time."""
     rows = con.execute(
@@ -42,7 +42,7 @@ def nic_series(
         """,
         {"node": only and only[0], "nic": only and only[1]},
     ).fetchall()
-    deciding = deciding or Deciding()
+    thresholds = thresholds or RateThresholds()
     values: dict[tuple[str, str, int | None, str], Floats] = {}
     for node, nic, port, place, sent, received, usual_ns in rows:
         # Read more rarely than a bucket is long, a reading speaks for the buckets before it, too.
@@ -57,7 +57,7 @@ def nic_series(
             unit="B/s",
             at_ns=buckets.at_ns,
             value=value,
-            baseline=baseline_of(value, buckets, deciding.baseline_part, deciding.baseline_ns),
+            baseline=baseline_of(value, buckets, thresholds.baseline_part, thresholds.baseline_ns),
             suspect=(node, nic) in suspects,
             group="nics",
             subject=clean(f"nic {node} {nic}"),

@@ -15,13 +15,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from oncall.console.cancellation import Task
+from oncall.console.cancellation import Lane, Task
 from oncall.console.history import Gathered
 from oncall.console.loop import LoopThread
 from oncall.console.probing import probed_hosts
-from oncall.console.replay import Finer
-from oncall.console.session import Lane
-from oncall.console.world import HostAnswer, HostTrouble, JobLine
+from oncall.console.snapshot import HostAnswer, HostTrouble, JobLine
+from oncall.console.source import Finer
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import clean, typed

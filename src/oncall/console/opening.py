@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from oncall.console.live import LiveSession
-from oncall.console.recording import RecordingSession, saved_incident
+from oncall.console.live import Fleet
+from oncall.console.recording import Recording, saved_incident
+from oncall.console.replay import Replay
+from oncall.console.rulebook_store import RulebookStore
 from oncall.console.session import Session
-from oncall.console.shelf import Shelf
 from oncall.core.training import Training
 from oncall.fleet.local import nodes_in
 from oncall.fleet.reach import reach_fleet, reach_shards
@@ -26,17 +27,16 @@ def open_recording(
 
     Raises BadInput, UsageError, RulebookError.
     """
-    shelf = Shelf(rules, overrides, site)
+    store = RulebookStore(rules, overrides, site)
     only = paths[0] if len(paths) == 1 else None
     if only is not None and only.is_dir() and saved_incident(paths) is None:
         folders = nodes_in(only)
         if folders:
             title = only.resolve().name
             reach = reach_shards(folders)
-            return LiveSession(
-                reach, shelf, job, title=title, live=False, since_ns=None, training=training
-            )
-    return RecordingSession(paths, shelf, job, training=training)
+            fleet = Fleet(reach, store, job, title=title, live=False, since_ns=None)
+            return Replay(fleet, store, training)
+    return Replay(Recording(paths, job), store, training)
 
 
 def open_fleet(
@@ -52,5 +52,5 @@ def open_fleet(
 
     Nothing is asked yet.
     """
-    shelf = Shelf(rules, overrides, site)
-    return LiveSession(reach_fleet(hosts, inventory), shelf, job, training=training)
+    store = RulebookStore(rules, overrides, site)
+    return Replay(Fleet(reach_fleet(hosts, inventory), store, job), store, training)

@@ -1,4 +1,4 @@
-"""Probes from the console: who pings whom, and what is kept of it for the worlds that follow."""
+"""Probes from the console: who pings whom, and what is kept of it for the snapshots that follow."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def probed_hosts(
 
 
 class ProbesKept:
-    """What was measured of late. Probed in one thread, added to worlds in another."""
+    """What was measured of late. Probed in one thread, added to snapshots in another."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

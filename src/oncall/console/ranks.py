@@ -15,13 +15,13 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.world import Ranks, RankState
+from oncall.console.snapshot import Ranks, RankState
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.evidence.incident import Incident
 from oncall.views.words import roots
 
 if TYPE_CHECKING:
-    from oncall.console.world import Ints
+    from oncall.console.snapshot import Ints
 
 RELATIONS = ("heads", "members", "witnesses", "standing", "holders")
 # A world size beyond this is a damaged recording, not a job.
@@ -44,7 +44,7 @@ class _Blamed:
 
 def ranks_of(incident: Incident, diagnosis: Diagnosis) -> Ranks:
     """Every rank that anything names, or that the world size promises, and what it does."""
-    incident.provide_what_can_be(RELATIONS)  # what could not be computed is a gap of the world's
+    incident.provide_what_can_be(RELATIONS)  # what could not be computed is a gap of the snapshot's
     con = incident.con
     # No column can be NULL, so these are plain arrays.
     found = con.execute(_PLACES).fetchnumpy()
@@ -52,7 +52,7 @@ def ranks_of(incident: Incident, diagnosis: Diagnosis) -> Ranks:
     node = tuple(map(str, found["node"]))
     return Ranks(
         rank=rank,
-        state=_states(con, diagnosis, rank, node, found["heard"]),
+        state=_states(con, diagnosis, rank, node, found["has_data"]),
         node=node,
         gpu=found["gpu"].astype(np.int64),
         nic=tuple(map(str, found["nic"])),
@@ -70,12 +70,12 @@ _PLACES = f"""
         UNION SELECT unnest(range(max(world_size)))::INTEGER FROM jobs
               WHERE world_size <= {_MOST_RANKS}),
     placed AS (SELECT DISTINCT ON (rank) rank, node, gpu, nic FROM ranks ORDER BY rank, node),
-    -- Of several operations that it stands in, the one it has stood in for longest.
+    -- Of several operations that it is blocked in, the one for longest.
     stands AS (
         SELECT rank, comm, seq, waited_ns FROM standing
         QUALIFY row_number() OVER (PARTITION BY rank ORDER BY waited_ns DESC NULLS LAST, seq) = 1)
     SELECT n.rank, coalesce(p.node, '') AS node, coalesce(p.gpu, -1) AS gpu,
-        coalesce(p.nic, '') AS nic, w.rank IS NOT NULL AS heard,
+        coalesce(p.nic, '') AS nic, w.rank IS NOT NULL AS has_data,
         coalesce(s.comm, 0)::UBIGINT AS comm, coalesce(s.seq, -1) AS seq,
         CASE WHEN s.waited_ns IS NULL THEN -1 ELSE greatest(s.waited_ns, 0) END AS waited_ns
     FROM named n LEFT JOIN placed p USING (rank) LEFT JOIN stands s USING (rank)
@@ -89,11 +89,11 @@ def _states(
     diagnosis: Diagnosis,
     rank: Ints,
     node: Collection[str],
-    heard: npt.NDArray[np.bool_],
+    has_data: npt.NDArray[np.bool_],
 ) -> Ints:
     """The worst state of each rank that holds, (n,)."""
     blamed = _blamed(diagnosis)
-    stands = _stands(con)
+    stands = _blocked_in(con)
     held_by = _held_by(con)
     hung = _hung(stands, held_by, blamed)
     late = {one for holders in held_by.values() for one, how in holders if how == "absent"}
@@ -103,14 +103,14 @@ def _states(
     state[np.isin(rank, list(late))] = RankState.LATE
     waits = [one for one, operations in stands.items() if not hung.isdisjoint(operations)]
     state[np.isin(rank, waits)] = RankState.HUNG
-    state[~heard] = RankState.SILENT
+    state[~has_data] = RankState.NO_DATA
     state[np.isin(rank, list(blamed.ranks))] = RankState.BLAMED
     if blamed.nodes:
         state[np.array([name in blamed.nodes for name in node], dtype=bool)] = RankState.BLAMED
     return state
 
 
-def _stands(con: duckdb.DuckDBPyConnection) -> dict[int, set[_Operation]]:
+def _blocked_in(con: duckdb.DuckDBPyConnection) -> dict[int, set[_Operation]]:
     """Rank -> the operations it stands in."""
     stands: dict[int, set[_Operation]] = defaultdict(set)
     rows = con.execute("SELECT rank, comm, kind, seq FROM standing").fetchall()
@@ -168,7 +168,9 @@ def _blamed(diagnosis: Diagnosis) -> _Blamed:
             if one.kind == "node" and one.where.get("rank") is None
         ),
         hang_ranks=frozenset(rank for finding in hangs for rank in blamed_ranks(finding)),
-        operations=frozenset(one for finding in hangs if (one := told_round(finding)) is not None),
+        operations=frozenset(
+            one for finding in hangs if (one := finding_operation(finding)) is not None
+        ),
     )
 
 
@@ -178,7 +180,7 @@ def blamed_ranks(finding: Finding) -> tuple[int, ...]:
     return tuple(dict.fromkeys(rank for rank in named if isinstance(rank, int)))
 
 
-def told_round(finding: Finding) -> tuple[int, int] | None:
+def finding_operation(finding: Finding) -> tuple[int, int] | None:
     """The communicator and the operation that a finding is about, if it is about one."""
     comm, seq = finding.case.get("comm"), finding.case.get("seq")
     if comm is None or not isinstance(seq, int):

@@ -10,11 +10,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import duckdb
 import numpy as np
 
-from oncall.console.buckets import FINE_BUCKETS, MOST_BUCKETS, Buckets, Floats, Hearing, baseline_of
-from oncall.console.deciding import Deciding
+from oncall.console.buckets import (
+    FINE_BUCKETS,
+    MOST_BUCKETS,
+    Buckets,
+    Floats,
+    RecordedBuckets,
+    baseline_of,
+)
+from oncall.console.cancellation import Task
 from oncall.console.nic_rates import nic_series
-from oncall.console.ranks import blamed_ranks, told_round
-from oncall.console.world import Series, World
+from oncall.console.ranks import blamed_ranks, finding_operation
+from oncall.console.rate_thresholds import RateThresholds
+from oncall.console.shown import Shown
+from oncall.console.snapshot import Series, Snapshot
+from oncall.console.source import Finer, Source
 from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S
@@ -32,7 +42,7 @@ _BYTES = "coalesce(sum(bytes * coalesce(stands_for, 1)), 0)"
 
 
 def series_of(
-    incident: Incident, world: World, kind: str, rulebooks: Sequence[Rulebook] = ()
+    incident: Incident, snapshot: Snapshot, kind: str, rulebooks: Sequence[Rulebook] = ()
 ) -> tuple[Series, ...]:
     """The rates of one of KINDS, suspects first, or of one thing on a finer grain; none where
     nothing tells the time.
@@ -47,18 +57,18 @@ def series_of(
     one = (what, len(name)) in (("rank", 1), ("nic", 2))
     if kind not in KINDS and not one:
         raise UsageError(f"unknown kind of rate `{kind}`; choose one of {', '.join(KINDS)}")
-    first_ns, at_ns = world.moment.first_ns, world.moment.at_ns
+    first_ns, at_ns = snapshot.moment.first_ns, snapshot.moment.at_ns
     if first_ns is None or at_ns is None or at_ns <= first_ns:
         return ()
     buckets = Buckets.over(first_ns, at_ns, FINE_BUCKETS if one else MOST_BUCKETS)
     incident.provide(("operations", "members"))
-    deciding = Deciding.of(rulebooks)
-    rates = _Rates(incident.con, world, buckets, deciding)
+    thresholds = RateThresholds.of(rulebooks)
+    rates = _Rates(incident.con, snapshot, buckets, thresholds)
     match what:
         case "nics":
-            found = nic_series(incident.con, buckets, rates.nics, None, deciding)
+            found = nic_series(incident.con, buckets, rates.nics, None, thresholds)
         case "nic":
-            found = nic_series(incident.con, buckets, rates.nics, (name[0], name[1]), deciding)
+            found = nic_series(incident.con, buckets, rates.nics, (name[0], name[1]), thresholds)
         case "ranks":
             found = list(rates.of_ranks())
         case "rank":
@@ -68,6 +78,27 @@ def series_of(
     return tuple(found[:MOST_SERIES])
 
 
+def finer_evidence(shown: Shown, kind: str, source: Source, task: Task) -> Incident | None:
+    """All that its node recorded of a rank or a NIC, where that is more than is shown. Whoever
+    asked for it closes it."""
+    at_ns = shown.snapshot.moment.at_ns
+    if at_ns is None:
+        return None
+    match kind.split():
+        case ["nic", node, _]:
+            return source.finer(node, Finer(tables=("nics",)), at_ns, task)
+        case ["rank", rank] if rank.isdecimal():
+            rows = shown.incident.con.execute(
+                "SELECT r.node, list(DISTINCT o.comm) FROM ranks r "
+                "JOIN ops o USING (job, rank) WHERE rank = ? "
+                "AND r.node IS NOT NULL AND o.comm IS NOT NULL GROUP BY r.node LIMIT 1",
+                [int(rank)],
+            ).fetchall()
+            for node, comms in rows:
+                return source.finer(node, Finer(tuple(comms)), at_ns, task)
+    return None
+
+
 def _number(text: str) -> int:
     if not text.isdecimal():
         raise UsageError(f"`{text}` is not a rank")
@@ -75,24 +106,24 @@ def _number(text: str) -> int:
 
 
 class _Rates:
-    """The rates of a world's ranks, in buckets."""
+    """The rates of a snapshot's ranks, in buckets."""
 
     def __init__(
         self,
         con: duckdb.DuckDBPyConnection,
-        world: World,
+        snapshot: Snapshot,
         buckets: Buckets,
-        deciding: Deciding,
+        thresholds: RateThresholds,
     ) -> None:
-        causes = roots(world.diagnosis)
-        ranks = world.ranks
+        causes = roots(snapshot.diagnosis)
+        ranks = snapshot.ranks
         self._con = con
-        self._world = world
+        self._snapshot = snapshot
         self._buckets = buckets
-        self._deciding = deciding
+        self._thresholds = thresholds
         # The name alone: which ranks are in it is no part of a legend.
-        self._labels = {one.comm: one.label.partition(" ")[0] for one in world.communicators}
-        self._hearing: Hearing | None = None
+        self._labels = {one.comm: one.label.partition(" ")[0] for one in snapshot.communicators}
+        self._recorded: RecordedBuckets | None = None
         self.suspects = dict.fromkeys(rank for one in causes for rank in blamed_ranks(one))
         self.nics = {
             (node, nic)
@@ -117,7 +148,7 @@ class _Rates:
 
     def of_ranks(self) -> Iterator[Series]:
         """Bytes a second of each rank on all communicators; operations where sizes are unknown."""
-        others = (rank for rank in self._world.ranks.rank.tolist() if rank not in self.suspects)
+        others = (rank for rank in self._snapshot.ranks.rank.tolist() if rank not in self.suspects)
         shown = [*self.suspects, *others][:MOST_SERIES]
         ((sized,),) = self._con.execute("SELECT count(bytes) > 0 FROM operations").fetchall()
         counted = self._counted(shown, _BYTES if sized else _OPERATIONS)
@@ -138,7 +169,7 @@ class _Rates:
             for rank in members:
                 if rank in measured:
                     name, group = f"rank {rank} {what} on {where}", f"{what} {comm}"
-                    limit = self._deciding.threshold(rank, measured)
+                    limit = self._thresholds.threshold(rank, measured)
                     yield self._series(rank, name, "1/s", group, measured[rank], limit)
 
     # ------------------------------------------------------------------ choosing
@@ -146,8 +177,8 @@ class _Rates:
     def _communicators(self) -> tuple[int, ...]:
         """Those that findings speak of, and those that suspects, else all, spend the most time in:
         a slow link shows where the time goes, not where the most operations are."""
-        causes = roots(self._world.diagnosis)
-        told = dict.fromkeys(one[0] for f in causes if (one := told_round(f)) is not None)
+        causes = roots(self._snapshot.diagnosis)
+        told = dict.fromkeys(one[0] for f in causes if (one := finding_operation(f)) is not None)
         rows = self._con.execute(
             "SELECT comm FROM operations WHERE comm IS NOT NULL "
             "AND (len($suspects) = 0 OR list_contains($suspects, rank)) "
@@ -199,12 +230,12 @@ class _Rates:
         return values
 
     def _rate(self, counted: Mapping[int, Floats], rank: int) -> Floats:
-        """A second's worth: zeros where the rank was heard and did nothing."""
-        if self._hearing is None:
-            self._hearing = Hearing(self._con, self._world.ranks, self._buckets)
+        """A second's worth: zeros where the rank's node recorded and nothing completed."""
+        if self._recorded is None:
+            self._recorded = RecordedBuckets(self._con, self._snapshot.ranks, self._buckets)
         empty = np.full(self._buckets.count, np.nan)
         value = counted.get(rank, empty) / (self._buckets.length_ns / NS_PER_S)
-        return np.where(np.isnan(value) & self._hearing.of(rank), 0.0, value)
+        return np.where(np.isnan(value) & self._recorded.of(rank), 0.0, value)
 
     def _series(
         self,
@@ -223,8 +254,8 @@ class _Rates:
             baseline=baseline_of(
                 value,
                 self._buckets,
-                self._deciding.baseline_part,
-                self._deciding.baseline_ns,
+                self._thresholds.baseline_part,
+                self._thresholds.baseline_ns,
             ),
             suspect=rank in self.suspects,
             group=group,

@@ -1,6 +1,6 @@
-"""Worlds of a recording: a saved incident, or whatever the importers read.
+"""Snapshots of a recording: a saved incident, or whatever the importers read.
 
-The whole evidence is kept as one incident file; each world narrows a copy of it in memory.
+The whole evidence is kept as one incident file; each snapshot narrows a copy of it in memory.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from oncall.console.cancellation import Task
-from oncall.console.replay import Evidence, Finer, Replay
-from oncall.console.session import Lane
-from oncall.console.shelf import Shelf
-from oncall.console.world import HostTrouble, JobLine, Moment
+from oncall.console.snapshot import JobLine, Moment
+from oncall.console.source import Evidence, Source
 from oncall.core.errors import BadInput, UsageError
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import clean
-from oncall.core.training import Training
 from oncall.evidence import window
 from oncall.evidence.incident import Incident
 from oncall.importers import detect
@@ -28,13 +25,11 @@ from oncall.importers import detect
 SUFFIX = ".oncall"
 
 
-class Recording:
-    """A source (oncall.console.replay) whose evidence is complete."""
-
-    live = False
+class Recording(Source):
+    """A source whose evidence is complete."""
 
     def __init__(self, paths: Sequence[Path], job: str | None = None) -> None:
-        """Reads the recordings; of a saved incident nothing is read before the first world.
+        """Reads the recordings; of a saved incident nothing is read before the first snapshot.
 
         Raises BadInput, UsageError.
         """
@@ -61,19 +56,9 @@ class Recording:
             task.end()
             incident.close()
             raise
-        # Copying takes longest: the first world goes on with it.
+        # Copying takes longest: the first snapshot goes on with it.
         self._opened = incident
         return lines
-
-    def troubles(self) -> tuple[HostTrouble, ...]:
-        """No host is asked."""
-        return ()
-
-    def progress(self, lane: Lane) -> str:  # noqa: ARG002
-        return ""
-
-    def probe(self, nodes: tuple[str, ...], task: Task) -> str:  # noqa: ARG002
-        raise UsageError("this is a recording, so there are no nodes to probe")
 
     def _copy(self) -> Incident:
         opened, self._opened = self._opened, None
@@ -102,19 +87,6 @@ class Recording:
             raise
         return Evidence(incident, job, moment, origin=self._origin)
 
-    def refresh(self, task: Task) -> None:
-        """A recording has all it will ever have."""
-
-    def finer(
-        self,
-        node: str,  # noqa: ARG002
-        wanted: Finer,  # noqa: ARG002
-        at_ns: int,  # noqa: ARG002
-        task: Task,  # noqa: ARG002
-    ) -> Incident | None:
-        """Nothing was left out of it."""
-        return None
-
     def save(self, path: Path) -> None:
         copy_incident(self._file, path)
 
@@ -123,21 +95,6 @@ class Recording:
             self._opened.close()
             self._opened = None
         self._stack.close()
-
-
-class RecordingSession(Replay):
-    """A session on recordings."""
-
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        shelf: Shelf,
-        job: str | None = None,
-        min_coverage: float = 0.9,
-        training: Training | None = None,
-    ) -> None:
-        """Reads the recordings. Raises BadInput, UsageError."""
-        super().__init__(Recording(paths, job), shelf, min_coverage, training)
 
 
 def saved_incident(paths: Sequence[Path]) -> Path | None:

@@ -1,37 +1,54 @@
-"""What a front end asks: one job's world, and what lies behind it.
+"""What a front end asks: queries about one job, of a recording or of running nodes.
 
-Every method may block (DuckDB, files, SSH), so a front end calls them in worker threads: `jobs`,
-`choose`, `world` and `refresh` one at a time in the lane of worlds, `probe` in one of its own, all
-others one at a time in the lane of questions, so that a question never waits for a gather.
-`cancel` may come from any thread. They raise OncallError with a message to show. Questions about
-details are about the world last returned.
+`session.ask(GetRankCard(rank=3))` returns a RankCard: `console/queries.py` declares every query
+with the type of its answer. An answer may block (DuckDB, files, SSH), so a front end asks in worker
+threads, one query at a time in each query's lane, so that a question never waits for a gather.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal, Protocol
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
-from oncall.console.world import (
-    CommunicatorView,
-    DryRun,
-    HostTrouble,
-    JobLine,
-    Problem,
-    RankCard,
-    RuleLine,
-    Series,
-    StepRows,
-    World,
-)
-from oncall.views.network.collective import NetworkView, Opened, StepView
-from oncall.views.network.waiting import Collective, Step
-from oncall.views.stages.iteration import StagesView, TaskCard
-from oncall.views.stages.timeline import Box
-from oncall.views.table import Table
-from oncall.views.traffic.operation import TrafficView
+from oncall.console.cancellation import Lane
 
-Lane = Literal["worlds", "questions", "probes"]
+if TYPE_CHECKING:
+    # Named only: the console's first frame is painted before these are imported.
+    from oncall.console.cancellation import Task
+    from oncall.console.rulebook_store import RulebookStore
+    from oncall.console.shown import Shown
+    from oncall.console.snapshot import Snapshot
+    from oncall.console.source import Source
+
+Answer = TypeVar("Answer")
+AnswerType = TypeVar("AnswerType", covariant=True)
+
+
+@dataclass(frozen=True)
+class Query(Generic[AnswerType]):
+    """Something to ask a session. A subclass is frozen, names the type of its answer, and says how
+    it is answered; `lane` is where it waits for its turn."""
+
+    lane: ClassVar[Lane] = "questions"
+
+    def answer(self, session: Answering) -> AnswerType:
+        """May block. Raises OncallError with a message to show, Interrupted if cancelled."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class EvidenceQuery(Query[AnswerType]):
+    """A query about the evidence behind the snapshot returned last, whatever is shown by the time
+    it is answered."""
+
+    def answer(self, session: Answering) -> AnswerType:
+        with session.question() as (shown, _):
+            return self.read(shown)
+
+    def read(self, shown: Shown) -> AnswerType:
+        """As `answer`, from what is shown."""
+        raise NotImplementedError
 
 
 class Session(Protocol):
@@ -40,99 +57,40 @@ class Session(Protocol):
     title: str
     live: bool
 
-    def jobs(self) -> tuple[JobLine, ...]:
-        """The jobs there are to choose from."""
+    def ask(self, query: Query[Answer]) -> Answer:
+        """Answer a query. Raises OncallError with a message to show, Interrupted."""
 
-    def troubles(self) -> tuple[HostTrouble, ...]:
-        """What is wrong with the hosts, by what they said last; nothing is asked for it."""
-
-    def progress(self, lane: Lane = "worlds") -> str:
+    def progress(self, lane: Lane = "snapshots") -> str:
         """How far a gather is, or a probe: `17 of 512 hosts answered`. From any thread; never
         blocks."""
+
+    def cancel(self, lane: Lane | None = None) -> None:
+        """Interrupt the query of a lane (None: of each), which raises Interrupted. From any
+        thread."""
+
+    def close(self) -> None:
+        """Let go of everything: no child, file or connection stays."""
+
+
+class Answering(Session, Protocol):
+    """A session, as the queries know it."""
+
+    source: Source
+    rulebooks: RulebookStore
+
+    @property
+    def shown(self) -> Shown | None:
+        """What was returned last, None before the first snapshot."""
+
+    def task(self, lane: Lane) -> AbstractContextManager[Task]:
+        """Something that `cancel` interrupts."""
+
+    def question(self) -> AbstractContextManager[tuple[Shown, Task]]:
+        """A task about what is shown, which stays open meanwhile. Raises UsageError before the
+        first snapshot."""
 
     def choose(self, job: str) -> None:
         """All that follows is about this job."""
 
-    def world(self, at_ns: int | None = None) -> World:
-        """The world at an instant, Unix ns; None: at the end, which of a running job is now."""
-
-    def refresh(self) -> None:
-        """Gather again, if the job runs; the next world shows what came."""
-
-    def step_rows(self, finding: str, step: int, limit: int = 200) -> StepRows:
-        """The rows behind a step of a finding's story, and the SQL that found them."""
-
-    def rank_card(self, rank: int) -> RankCard:
-        """One rank in full."""
-
-    def communicator(self, comm: int, rounds: int = 60) -> CommunicatorView:
-        """Members against the last `rounds` operations of a communicator."""
-
-    def traffic(self, comm: int, seq: int | None = None) -> TrafficView:
-        """What each member transmitted in an operation, in microseconds, and to whom. Raises
-        UsageError where it was not measured."""
-
-    def stages(
-        self, iteration: int | None = None, pipeline: int | None = None, every_rank: bool = False
-    ) -> StagesView:
-        """One iteration of the training (None: the worst) as a timeline of a pipeline (None: the
-        one that others wait for), a lane a stage or a rank. Raises UsageError where none is known,
-        or that one is not there."""
-
-    def stage_task(self, rank: int, iteration: int, box: Box) -> TaskCard:
-        """A task of a timeline in full: what it waits for, its group, its calls."""
-
-    def network(self, key: tuple[int, int] | None = None) -> NetworkView:
-        """A collective (comm, seq) in the network; None: the one that lost most: who waited for
-        whose step, who contributed, what latencies hosts have. Raises UsageError where no steps
-        are known."""
-
-    def network_step(self, collective: Collective, step: Step) -> StepView:
-        """The way of a late step through the network, to where its waiting begins."""
-
-    def network_rows(self, opened: Opened) -> Table:
-        """The rows behind a step, a flow, or a node's latencies."""
-
-    def rates(self, kind: str = "suspects") -> tuple[Series, ...]:
-        """Rates over time: of `suspects` first, of `ranks`, of `nics`; or of one thing as finely as
-        it was recorded, fetched from its node if the job runs: `rank 137`, `nic gpu017 mlx5_0`."""
-
-    def probe(self, nodes: tuple[str, ...]) -> str:
-        """Have these nodes and some others ping one another now, and return the result as
-        `oncall probe` prints it; the next world includes it. Raises UsageError of a recording."""
-
-    def rules(self) -> tuple[RuleLine, ...]:
-        """The rulebooks in force, with what came of them."""
-
-    def rule_text(self, name: str) -> str:
-        """A rulebook's YAML."""
-
-    def check(self, text: str) -> tuple[Problem, ...]:
-        """What is wrong with a rulebook's text; nothing: it can run."""
-
-    def dry_run(self, name: str, text: str) -> DryRun:
-        """Which verdicts on the present world would change if `text` took the rulebook's place."""
-
-    def run_fact(self, name: str, text: str, fact: str) -> Table:
-        """The rows of one fact of a rulebook being edited."""
-
-    def save_rule(self, name: str, text: str) -> Path:
-        """Write to the site's folder of rulebooks, never to the shipped one; returns the file."""
-
-    def new_rule(self, name: str) -> str:
-        """The text of a new rulebook, to fill in."""
-
-    def test_rules(self, name: str, text: str) -> Table:
-        """The rulebook's own tests on a text of it: name, result, and what differs."""
-
-    def save(self, path: Path) -> None:
-        """Write the whole evidence to an incident file."""
-
-    def report(self, style: str, notes: str = "") -> str:
-        """The diagnosis as `text`, `markdown` or `json`, with the reader's notes."""
-
-    def cancel(self, lane: Lane | None = None) -> None:
-        """Stop what a lane (None: each) computes or gathers; it raises Interrupted."""
-
-    def close(self) -> None:
-        """Let go of everything: no child, file or connection stays."""
+    def show(self, at_ns: int | None) -> Snapshot:
+        """Read and diagnose the evidence at an instant; questions are about that from now on."""

@@ -11,22 +11,29 @@ need, as a table reachable by its plain name. oncall.evidence.registry finds the
 
 A number that decides something is a parameter: `params={"long": Param("5 min", "why")}` is `$long`
 in the SELECT and the keyword argument `long` of a function, in its base unit (ns, bytes, ratio).
-`params={"long": "busy.long"}` is the parameter of another relation.
+`params={"long": "busy.long"}` is the parameter of another relation. Functions that need many carry
+them in one frozen dataclass, whose fields `decides(...)` declares and `params_of` lists:
+
+    @dataclass(frozen=True)
+    class Thresholds:
+        long_ns: int = decides("5 min", "longer than a checkpoint")
+
+    @relation("busy", ..., params=params_of(Thresholds))
+    def busy(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
+        thresholds = Thresholds(**params)
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from inspect import CO_VARKEYWORDS
+from typing import Any, Literal
 
 from oncall.core.units import Quantity, parse_quantity
 from oncall.evidence.table import Column
-
-if TYPE_CHECKING:
-    pass
 
 Where = Literal["node", "console"]
 Compute = Callable[..., Mapping[str, Any]]
@@ -44,6 +51,18 @@ class Param:
     @cached_property
     def quantity(self) -> Quantity:
         return parse_quantity(self.written)
+
+
+def decides(written: str | int | float, why: str) -> Any:
+    """A field of a dataclass of thresholds: a Param, and by default its value."""
+    param = Param(written, why)
+    return field(default=param.quantity.value, metadata={"param": param})
+
+
+def params_of(thresholds: type, of: str | None = None) -> dict[str, Param | str]:
+    """The parameters that a dataclass of thresholds declares; `of` names that relation's."""
+    declared = {one.name: one.metadata["param"] for one in fields(thresholds)}
+    return {name: f"{of}.{name}" if of else param for name, param in declared.items()}
 
 
 @dataclass(frozen=True)
@@ -77,7 +96,7 @@ class Relation:
         if self.sql is not None:
             return frozenset(USED.findall(self.sql))
         code = getattr(self.compute, "__code__", None)
-        if code is None:
+        if code is None or code.co_flags & CO_VARKEYWORDS:
             return frozenset(self.params)
         first = code.co_argcount
         return frozenset(code.co_varnames[first : first + code.co_kwonlyargcount])

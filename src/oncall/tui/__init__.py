@@ -1,1 +1,1 @@
-"""The console: a terminal that shows worlds and asks sessions."""
+"""The console: a terminal that shows snapshots and asks sessions."""

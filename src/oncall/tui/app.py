@@ -57,7 +57,7 @@ class ConsoleApp(Console):
     """The console over one session.
 
     `opener` opens it, in the session's thread. `recording` is the file that is read, if it is one.
-    `told_first` is what was wrong before: with the configuration.
+    `startup_problems` is what was wrong before: with the configuration.
     `clock` tells seconds, for what moves by itself; `wall_ns` the time of day.
     """
 
@@ -79,7 +79,7 @@ class ConsoleApp(Console):
         theme: str = DEFAULT,
         keymap: Mapping[str, str] | None = None,
         ascii_only: bool = False,
-        told_first: Sequence[str] = (),
+        startup_problems: Sequence[str] = (),
         refresh_every_s: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
         wall_ns: Callable[[], int] = time.time_ns,
@@ -91,10 +91,10 @@ class ConsoleApp(Console):
         self.log_lines: deque[LogLine] = deque(maxlen=MOST)
         self.wall_ns = wall_ns
         self.ascii_only = ascii_only
-        self._told_first = tuple(told_first)
+        self._startup_problems = tuple(startup_problems)
         self._visited: list[str] = []
         self._said_until: float | None = None
-        self.known_moments: set[int] = set()  # when findings began, of all worlds seen
+        self.known_moments: set[int] = set()  # when findings began, of all snapshots seen
         self.failed = False
         self.clock = clock
         self.timekeeping = Timekeeping(self, refresh_every_s)
@@ -123,7 +123,7 @@ class ConsoleApp(Console):
     def on_ready(self) -> None:
         # Opened after the first frame: importing what reads evidence competes with painting it.
         self.set_interval(0.5, self.timekeeping.beat)
-        self._tell_all(self._told_first)
+        self._tell_all(self._startup_problems)
         self.call_after_refresh(self.open_session)
 
     def open_session(self) -> None:
@@ -179,13 +179,15 @@ class ConsoleApp(Console):
             screen.post_message(StateChanged(self.state))
 
     def beat(self) -> None:
-        """What changes by itself: the age of the world, as finely as it is shown; how far a gather
-        is; what is said."""
+        """What changes by itself: the age of the snapshot, as finely as it is shown; how far a
+        gather is; what is said."""
         if self.state.busy:
             self.change(progress=self._asking.progress())
-        if self.state.world is not None and self.state.live:
-            age_s = self.clock() - self._asking.world_at_s
-            self.change(world_age_s=float(int(age_s)) if age_s >= 30 or self.state.problem else 0.0)
+        if self.state.snapshot is not None and self.state.live:
+            age_s = self.clock() - self._asking.snapshot_at_s
+            self.change(
+                snapshot_age_s=float(int(age_s)) if age_s >= 30 or self.state.problem else 0.0
+            )
         if (screen := self.console_screen) is not None:
             screen.show_keys()
         if self._said_until is not None and self.clock() >= self._said_until:

@@ -61,7 +61,7 @@ def run(
         theme=theme or usual_theme(),
         keymap=keymap,
         ascii_only=not speaks_utf8(),
-        told_first=list(dict.fromkeys(map(str, (*problems, *wrong_theme, *wrong_keys)))),
+        startup_problems=list(dict.fromkeys(map(str, (*problems, *wrong_theme, *wrong_keys)))),
     )
     return asyncio.run(_shown(app))
 

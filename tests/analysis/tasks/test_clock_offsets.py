@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.analysis.tasks.clock_offsets import estimate
+from oncall.analysis.tasks.clock_offsets import Thresholds, estimate
 from oncall.evidence.incident import Incident
 from oncall_lab.pipeline.scenario import PipelineScenario
 from oncall_lab.pipeline.simulation import simulate_pipeline
@@ -26,7 +26,7 @@ def test_planted_offsets_are_found_within_the_stated_error(
             middle = float(np.median(apart))
             spread = float(np.median(np.abs(apart - middle)))
             pairs.append((f"n{other}", f"n{node}", middle, spread, 101, False))
-    found = estimate([f"n{node}" for node in range(count)], pairs)
+    found = estimate([f"n{node}" for node in range(count)], pairs, Thresholds())
     assert len(found) == count
     offset = {name: offset_ns for name, offset_ns, _ in found}
     error = {name: error_ns for name, _, error_ns in found}
@@ -36,7 +36,7 @@ def test_planted_offsets_are_found_within_the_stated_error(
 
 
 def test_nodes_that_share_nothing_are_not_known() -> None:
-    assert estimate(["a", "b"], []) == []
+    assert estimate(["a", "b"], [], Thresholds()) == []
 
 
 @pytest.mark.parametrize("recorder", ["hooks", "calls"])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from oncall.core.errors import RulebookError, UsageError
 from oncall.rules.language.load import apply_overrides, load_rulebooks, parse, shipped_folder
 from oncall.rules.language.positions import Fault, Source
+from oncall.rules.language.rulebook import Leaf, nodes
 
 
 def messages(text: str) -> list[str]:
@@ -24,6 +25,16 @@ def test_a_good_rulebook_has_quantities(tiny: str) -> None:
     rulebook, problems = parse(tiny, "tiny.yaml")
     assert not problems and rulebook is not None
     assert rulebook.params["hang_after"].value == 300 * 10**9
+
+
+def test_leaves_explain_what_the_rulebook_says_unless_they_say_it(tiny: str) -> None:
+    rulebook, problems = parse(tiny + "explains: absent\n", "tiny.yaml")
+    assert not problems and rulebook is not None
+    leaves = [node for _, node in nodes(rulebook.book.tree) if isinstance(node, Leaf)]
+    explained = {leaf.verdict: leaf.explains for leaf in leaves}
+    assert explained == {"H1": "absent", "none": None}
+    (line,) = messages(tiny + "explains: abscent\n")
+    assert "unknown fact `abscent`" in line
 
 
 def test_everything_wrong_is_said_at_once(tiny: str) -> None:

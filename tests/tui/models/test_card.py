@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncall.console.world import RankCard
+from oncall.console.snapshot import RankCard
 from oncall.render.text.cells import cell_len, cut, padded
 from oncall.render.text.spans import plain_lines
 from oncall.tui.models.card import aligned, card_lines

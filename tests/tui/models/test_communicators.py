@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from oncall.console.world import CommunicatorSummary, CommunicatorView, RankState
+from oncall.console.snapshot import CommunicatorSummary, CommunicatorView, RankState
 from oncall.tui.screens.communicators import model
 
-from ..worlds import DP, TP, hang_world
+from ..snapshots import DP, TP, hang_snapshot
 
 
 def summary(label: str, behind: int = 0, waiting: int = 0, wait_s: int = -1) -> CommunicatorSummary:
@@ -23,13 +23,13 @@ def view(state: list[list[int]], told: int | None = None, first: int = 10) -> Co
     took = np.where(states == model.DONE, 100_000_000 * (np.arange(len(state)) + 1)[:, None], -1)
     rounds = states.shape[1]
     return CommunicatorView(
-        summary=replace(hang_world().communicators[0], size=len(state)),
+        summary=replace(hang_snapshot().communicators[0], size=len(state)),
         ranks=np.arange(len(state)),
         seqs=np.arange(first, first + rounds),
         ops=("AllReduce",) * rounds,
         state=states,
         duration_ns=took.astype(np.int64),
-        told=told,
+        finding_seq=told,
         round_bytes=(2**20,) * rounds,
     )
 
@@ -63,15 +63,15 @@ def test_members_alike_share_a_row_and_who_has_not_come_is_first() -> None:
 
 def test_the_told_round_decides_the_order_wherever_it_stands() -> None:
     told = view([[2, 0, 2], [2, 1, 2]], told=11)
-    assert model.told_column(told) == 1
-    assert model.told_column(replace(told, told=99)) == 2  # not among those shown
+    assert model.finding_column(told) == 1
+    assert model.finding_column(replace(told, finding_seq=99)) == 2  # not among those shown
     assert [row.ranks for row in model.member_rows(told)] == [(0,), (1,)]
     assert model.shown_states(model.member_rows(told)[1], 1)[1] == RankState.HUNG
 
 
 def test_a_communicator_without_rounds_has_members_all_the_same() -> None:
     none = view([[], []])
-    assert model.told_column(none) is None
+    assert model.finding_column(none) is None
     assert [row.ranks for row in model.member_rows(none)] == [(0,), (1,)]
     assert model.durations(none).tolist() == []
 
@@ -94,15 +94,15 @@ def test_how_long_a_round_took_is_its_longest_member() -> None:
 
 
 def test_a_waiter_is_followed_to_where_it_stands() -> None:
-    world = hang_world()
-    comm, seq = world.ranks.comm.copy(), world.ranks.seq.copy()
+    snapshot = hang_snapshot()
+    comm, seq = snapshot.ranks.comm.copy(), snapshot.ranks.seq.copy()
     comm[5], seq[5] = TP, 812
-    world = replace(world, ranks=replace(world.ranks, comm=comm, seq=seq))
+    snapshot = replace(snapshot, ranks=replace(snapshot.ranks, comm=comm, seq=seq))
     row = model.MemberRow((5,), "rank 5", np.zeros(1, dtype=np.int8))
-    assert model.elsewhere(world, DP, row.ranks) == (5, TP)
-    assert model.where_phrase(world, DP, row) == "rank 5 is blocked in operation 812 of tp 0-1"
-    assert model.elsewhere(world, TP, row.ranks) is None
-    assert model.elsewhere(world, DP, (0, 1)) is None
+    assert model.elsewhere(snapshot, DP, row.ranks) == (5, TP)
+    assert model.where_phrase(snapshot, DP, row) == "rank 5 is blocked in operation 812 of tp 0-1"
+    assert model.elsewhere(snapshot, TP, row.ranks) is None
+    assert model.elsewhere(snapshot, DP, (0, 1)) is None
 
 
 def test_the_newest_rounds_are_shown_and_the_cursor_always() -> None:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.console.world import Ranks, RankState
+from oncall.console.snapshot import Ranks, RankState
 from oncall.core.errors import UsageError
 from oncall.tui.screens.fleet import model as fleet
 from oncall.tui.screens.fleet.layout import begins_at, heading_text, lay_out, moved, next_at
 
-from ..worlds import large_world, ranks_of
+from ..snapshots import large_snapshot, ranks_of
 
 
 def everyone(ranks: Ranks) -> fleet.Mask:
@@ -89,7 +89,7 @@ def test_a_role_that_the_job_lacks_is_an_error() -> None:
 
 
 def test_faults_are_who_others_wait_for_and_victims_only_without_those() -> None:
-    state = ranks_of(8, {1: RankState.LATE, 2: RankState.SILENT, 3: RankState.WAITING}).state
+    state = ranks_of(8, {1: RankState.LATE, 2: RankState.NO_DATA, 3: RankState.WAITING}).state
     assert np.flatnonzero(fleet.faults(state)).tolist() == [1, 2]
     assert fleet.faults(ranks_of(4, {}).state).all()
     assert fleet.counts_phrase(state) == "1 L · 1 ? · 5 H · 1 w"
@@ -120,14 +120,14 @@ def test_a_small_job_has_numbered_cells_a_node_a_line() -> None:
 
 
 def test_a_large_job_is_packed_and_fills_the_width() -> None:
-    ranks = large_world().ranks
+    ranks = large_snapshot().ranks
     layout = lay_out(ranks, "node", everyone(ranks), 78, 20)
     assert (layout.cell, layout.height) == (1, 128)
     assert len(layout.labels[0]) == 4
 
 
 def test_large_groups_are_sections_that_count_their_members() -> None:
-    ranks = large_world().ranks
+    ranks = large_snapshot().ranks
     layout = lay_out(ranks, "stage", everyone(ranks), 100, 40)
     (heading,) = layout.labels[0]
     assert heading_text(heading, ranks.state) == "stage 0 · 2,048 ranks: 1 X · 1 L · 2,045 H · 1 ."
@@ -207,7 +207,7 @@ def test_down_goes_to_the_cell_below() -> None:
 
 
 def test_the_next_wanted_goes_around_the_end() -> None:
-    ranks = ranks_of(16, {3: RankState.LATE, 9: RankState.SILENT})
+    ranks = ranks_of(16, {3: RankState.LATE, 9: RankState.NO_DATA})
     layout = lay_out(ranks, "node", everyone(ranks), 80, 20)
     wanted = fleet.faults(ranks.state)
     assert [next_at(layout, at, wanted) for at in (None, 3, 9)] == [3, 9, 3]
@@ -219,7 +219,7 @@ def test_the_cursor_begins_on_who_is_blamed_before_who_is_silent() -> None:
     everywhere = lay_out(ranks, "node", everyone(ranks), 100, 20)
     state = np.full(16, RankState.RUNNING, dtype=np.int64)
     assert begins_at(everywhere, state) == 0
-    state[3], state[9] = RankState.SILENT, RankState.BLAMED
+    state[3], state[9] = RankState.NO_DATA, RankState.BLAMED
     assert begins_at(everywhere, state) == 9
     state[9] = RankState.HUNG
     assert begins_at(everywhere, state) == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncall.console.world import StepRows, World
+from oncall.console.snapshot import Snapshot, StepRows
 from oncall.core.diagnosis import Blame, Finding, Stack
 from oncall.tui.models.reading import Item
 from oncall.tui.models.rows import cell, sheet, step_view
@@ -12,12 +12,19 @@ from oncall.tui.screens.incident.model import MOST_FOLDED, SEEN, beginning, inci
 from oncall.tui.screens.incident.story import story
 from oncall.views.table import Table
 
-from ..worlds import hang, hang_world, healthy_world, large_world, silent_world, waiting
+from ..snapshots import (
+    hang,
+    hang_snapshot,
+    healthy_snapshot,
+    large_snapshot,
+    silent_snapshot,
+    waiting,
+)
 
 
-def with_findings(*findings: Finding) -> World:
-    world = hang_world()
-    return replace(world, diagnosis=replace(world.diagnosis, findings=findings))
+def with_findings(*findings: Finding) -> Snapshot:
+    snapshot = hang_snapshot()
+    return replace(snapshot, diagnosis=replace(snapshot.diagnosis, findings=findings))
 
 
 def said(items: tuple[Item, ...]) -> list[str]:
@@ -36,25 +43,25 @@ def another() -> Finding:
 
 
 def test_consequences_are_folded_under_their_cause() -> None:
-    folded = incident(hang_world())
+    folded = incident(hang_snapshot())
     assert [line.title for line in folded.lines] == ["Not entered", "Coverage"]
     assert folded.lines[0].folds == 1
     assert "explains 1 more finding" in "\n".join(said(items(folded)))
-    opened = incident(hang_world(), opened=frozenset({folded.lines[0].name}))
+    opened = incident(hang_snapshot(), opened=frozenset({folded.lines[0].name}))
     assert [line.depth for line in opened.lines] == [0, 1, 0]
     assert "explains" not in "\n".join(said(items(opened)))
 
 
 def test_where_consequences_are_too_many_the_cut_is_said() -> None:
     many = [replace(waiting(), id=f"F{n}") for n in range(2, 1002)]
-    world = with_findings(hang(), *many)
-    opened = incident(world, opened=frozenset({incident(world).lines[0].name}))
+    snapshot = with_findings(hang(), *many)
+    opened = incident(snapshot, opened=frozenset({incident(snapshot).lines[0].name}))
     assert len(opened.lines) == 1 + MOST_FOLDED + 1 + 1
     assert "└ … 940 more, in the report" in "\n".join(said(items(opened)))
 
 
 def test_a_finding_is_known_by_what_it_says_not_by_its_number() -> None:
-    before = incident(hang_world())
+    before = incident(hang_snapshot())
     moved = with_findings(
         another(), replace(hang(), id="F2"), replace(waiting(), id="F3", explained_by="F2")
     )
@@ -76,18 +83,18 @@ def test_two_findings_alike_are_told_apart() -> None:
 
 
 def test_where_nothing_is_left_the_place_is_still_one() -> None:
-    healthy = incident(healthy_world())
+    healthy = incident(healthy_snapshot())
     assert place(healthy.lines, "hang|H1|gone|0", 7) == 0
 
 
 def test_who_reads_a_folded_consequence_keeps_it() -> None:
     alone = incident(with_findings(waiting()))
-    folded = incident(hang_world(), kept=alone.lines[0].name)
+    folded = incident(hang_snapshot(), kept=alone.lines[0].name)
     assert alone.lines[0].name in [line.name for line in folded.lines]
 
 
 def test_what_came_since_is_marked() -> None:
-    first = incident(hang_world())
+    first = incident(hang_snapshot())
     known = frozenset(line.name for line in first.lines)
     later = incident(with_findings(another(), replace(hang(), id="F2")), known=known)
     assert [line.new for line in later.lines] == [True, False, False]
@@ -95,27 +102,27 @@ def test_what_came_since_is_marked() -> None:
 
 
 def test_a_filter_keeps_what_was_seen() -> None:
-    world = with_findings(another(), replace(hang(), id="F2"))
-    assert [line.title for line in incident(world, pattern="MLX5").lines] == [
+    snapshot = with_findings(another(), replace(hang(), id="F2"))
+    assert [line.title for line in incident(snapshot, pattern="MLX5").lines] == [
         "Slow NIC",
         "Coverage",
     ]
-    assert [line.name for line in incident(world, pattern="no such thing").lines] == [SEEN]
+    assert [line.name for line in incident(snapshot, pattern="no such thing").lines] == [SEEN]
 
 
-def test_a_healthy_world_is_told_as_plainly_as_a_fault() -> None:
-    healthy = incident(healthy_world())
+def test_a_healthy_snapshot_is_told_as_plainly_as_a_fault() -> None:
+    healthy = incident(healthy_snapshot())
     assert healthy.headline.severity == "healthy"
     assert healthy.headline.sentence == "No fault found"
-    told = said(story(healthy_world(), None))
+    told = said(story(healthy_snapshot(), None))
     assert told[0] == "✔ No fault found"
     assert " ✔ hang  in 61 ms" in told
 
 
 def test_too_little_coverage_is_no_health() -> None:
-    doubtful = incident(silent_world())
+    doubtful = incident(silent_snapshot())
     assert doubtful.headline.severity == "unseen"
-    told = "\n".join(said(story(silent_world(), None)))
+    told = "\n".join(said(story(silent_snapshot(), None)))
     assert "does not mean the job is healthy" in told
     assert "ranks 8-15 (8 ranks) on gpu018: did not answer in time" in told
     assert "last answer 1 min 35 s ago" in told
@@ -123,13 +130,13 @@ def test_too_little_coverage_is_no_health() -> None:
 
 
 def test_coverage_counts_who_is_silent() -> None:
-    line = incident(large_world()).line(SEEN)
+    line = incident(large_snapshot()).line(SEEN)
     assert line is not None
     assert "4082/4096 ranks" in line.who and "14 ranks without data" in line.who
 
 
 def test_the_story_has_its_steps_and_what_each_of_them_shows() -> None:
-    told = story(hang_world(), hang())
+    told = story(hang_snapshot(), hang())
     steps = [item for item in told if item.step is not None]
     assert [item.step for item in steps] == [0, 1, 2]
     assert "5 min?" in steps[0].copy
@@ -140,14 +147,14 @@ def test_the_story_has_its_steps_and_what_each_of_them_shows() -> None:
 
 
 def test_each_command_stands_alone_to_be_copied() -> None:
-    commands = [item for item in story(hang_world(), hang()) if item.kind == "command"]
+    commands = [item for item in story(hang_snapshot(), hang()) if item.kind == "command"]
     assert [item.copy for item in commands] == ["py-spy dump --pid 4105"]
 
 
 def test_ranks_that_stand_in_the_same_place_are_told_once() -> None:
     frames = tuple(f"frame {number}" for number in range(20))
     stacks = tuple(Stack(rank, "last seen in AllReduce 13", frames) for rank in (3, 5, 4))
-    told = story(hang_world(), replace(hang(), stacks=stacks))
+    told = story(hang_snapshot(), replace(hang(), stacks=stacks))
     text = said(told)
     assert "Ranks 3-5, last seen in AllReduce 13" in text
     assert "   … 12 more frames" in text
@@ -156,10 +163,10 @@ def test_ranks_that_stand_in_the_same_place_are_told_once() -> None:
 
 def test_nothing_steers_the_terminal() -> None:
     evil = replace(hang(), title="evil\x1b[2J", next=("`rm -rf \x1b]52;c;x\x07 /`",))
-    world = with_findings(evil)
-    told = "\n".join((*said(items(incident(world))), *said(story(world, evil))))
+    snapshot = with_findings(evil)
+    told = "\n".join((*said(items(incident(snapshot))), *said(story(snapshot, evil))))
     assert "\x1b" not in told and "\x07" not in told
-    assert all("\x1b" not in item.copy for item in story(world, evil))
+    assert all("\x1b" not in item.copy for item in story(snapshot, evil))
 
 
 def test_values_are_written_with_their_units() -> None:
@@ -211,9 +218,9 @@ def test_what_a_join_brings_twice_is_shown_once() -> None:
 
 
 def test_a_story_begins_at_its_conclusion() -> None:
-    world = hang_world()
-    told = story(world, hang())
+    snapshot = hang_snapshot()
+    told = story(snapshot, hang())
     assert beginning(told, hang()) == "step 2"
-    seen = story(world, None)
+    seen = story(snapshot, None)
     assert beginning(seen, None) == next(item.name for item in seen if item.reads)
     assert beginning((), None) is None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncall.console.world import HostAnswer
+from oncall.console.snapshot import HostAnswer
 from oncall.core.diagnosis import Blame
 from oncall.tui.models.probe import blamed_nodes, node_of, why_not_probed
 
-from ..worlds import hang, hang_world
+from ..snapshots import hang, hang_snapshot
 
 
 def test_the_nodes_of_a_finding_are_named_once_also_by_their_ranks() -> None:
@@ -19,9 +19,9 @@ def test_the_nodes_of_a_finding_are_named_once_also_by_their_ranks() -> None:
         Blame("rank", {"rank": 99}),
         Blame("comm", {"comm": "0x1"}),
     )
-    assert blamed_nodes(hang_world(), replace(hang(), blame=blame)) == ("gpu017", "gpu018")
-    assert blamed_nodes(hang_world(), None) == ()
-    assert node_of(hang_world(), 99) == ""
+    assert blamed_nodes(hang_snapshot(), replace(hang(), blame=blame)) == ("gpu017", "gpu018")
+    assert blamed_nodes(hang_snapshot(), None) == ()
+    assert node_of(hang_snapshot(), 99) == ""
 
 
 def test_a_recording_and_nodes_that_refuse_cannot_be_probed() -> None:
@@ -29,8 +29,8 @@ def test_a_recording_and_nodes_that_refuse_cannot_be_probed() -> None:
         HostAnswer("gpu017", "ok", no_probe="your key there is read-only"),
         HostAnswer("gpu018", "timeout", "no answer within 20 s"),
     )
-    world = replace(hang_world(), hosts=hosts)
-    assert "recording" in (why_not_probed(world, False, ("gpu017",)) or "")
-    assert why_not_probed(world, True, ("gpu017",)) == "gpu017: your key there is read-only"
+    snapshot = replace(hang_snapshot(), hosts=hosts)
+    assert "recording" in (why_not_probed(snapshot, False, ("gpu017",)) or "")
+    assert why_not_probed(snapshot, True, ("gpu017",)) == "gpu017: your key there is read-only"
     # One that can is enough, and of who does not answer nobody knows.
-    assert why_not_probed(world, True, ("gpu017", "gpu018")) is None
+    assert why_not_probed(snapshot, True, ("gpu017", "gpu018")) is None

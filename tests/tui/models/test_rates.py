@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.console.world import Series
+from oncall.console.snapshot import Series
 from oncall.tui.models import rates as model
 from oncall.tui.models.rates import GAP, Scale
 
@@ -74,7 +74,7 @@ def test_what_lies_outside_the_usual_is_told_apart() -> None:
     one = series([10.0, 2.0, math.nan, 30.0], baseline=(8.0, 12.0))
     kinds = [kind for _, kind in model.line(one, one.value, Scale(0, 50))]
     assert kinds == ["value", "outside", "gap", "outside"]
-    assert [model.standing(one), model.standing(series([2.0], baseline=(8.0, 9.0)))] == [
+    assert [model.deviation(one), model.deviation(series([2.0], baseline=(8.0, 9.0)))] == [
         "above",
         "below",
     ]
@@ -104,12 +104,12 @@ def test_values_have_their_unit() -> None:
 
 def test_silence_is_told() -> None:
     one = series([10.0, 10.0, math.nan, math.nan, math.nan, math.nan], baseline=(8.0, 12.0))
-    assert model.standing_phrase(one, 5 * S) == (
+    assert model.deviation_phrase(one, 5 * S) == (
         "no data for the last 4 s · within baseline 8 B/s to 12 B/s"
     )
     assert model.latest_phrase(one, 5 * S) == "last 10 B/s"
     assert model.latest_phrase(one, 2 * S) == "10 B/s"
-    assert model.standing_phrase(series([math.nan]), 0) == "no data"
+    assert model.deviation_phrase(series([math.nan]), 0) == "no data"
 
 
 def test_a_gap_is_told_in_few_letters() -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.console.world import DryRun, Problem, RuleLine
+from oncall.console.queries import ListRulebooks, RunTests
+from oncall.console.snapshot import DryRun, Problem, RuleLine
 from oncall.tui.models.highlight import spans
 from oncall.tui.screens.rules.buffer import Buffer
 from oncall.tui.screens.rules.editor import word_at
@@ -107,7 +108,7 @@ def test_a_word_lies_at_its_column(line: str, column: int) -> None:
 
 
 def test_rules_tell_what_came_of_them() -> None:
-    told = said(rule_items(FakeSession().rules()))
+    told = said(rule_items(FakeSession().ask(ListRulebooks())))
     assert "✖ hang" in told and "✔ slow" in told and "? waits" in told and "· loader" in told
     assert "  site · experimental · off" in told
 
@@ -137,7 +138,9 @@ def test_unsaved_rules_are_marked_and_new_ones_listed() -> None:
 
 
 def test_rules_are_filtered_by_what_their_line_says() -> None:
-    assert [item.name for item in rule_items(FakeSession().rules(), (), "LOADER")] == ["loader"]
+    assert [item.name for item in rule_items(FakeSession().ask(ListRulebooks()), (), "LOADER")] == [
+        "loader"
+    ]
 
 
 def test_a_problem_leads_to_its_place() -> None:
@@ -161,7 +164,7 @@ def test_a_dry_run_says_what_comes_goes_and_stays() -> None:
 
 
 def test_tests_tell_what_differs() -> None:
-    told = said(result_items(FakeSession().test_rules("hang", "")))
+    told = said(result_items(FakeSession().ask(RunTests("hang", ""))))
     assert told == [" ✔ pass  rank 5 is absent", " ✖ FAIL  all is well", "   got H1 blaming [3]"]
     assert said(result_items(Table(("test",), (), 0))) == ["this rulebook has no tests"]
 

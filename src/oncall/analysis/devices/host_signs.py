@@ -146,12 +146,13 @@ def host_signs() -> str:
         ("cpus_used", "DOUBLE", "CPUs", "CPUs used in its last third"),
     ],
     source="VenusTrace 5.3, Pulse 8",
+    params={"parts": Param(3, "of the recording: what a process does now is read in the last one")},
 )
 def process_signs() -> str:
     """Each training process with what its host says of it; `high`: in a quarter of the time."""
     return """
         WITH ends AS (
-            SELECT job, rank, max(at_ns) - (max(at_ns) - min(at_ns)) / 3 AS last_third_ns
+            SELECT job, rank, max(at_ns) - (max(at_ns) - min(at_ns)) / $parts AS last_third_ns
             FROM process_rates GROUP BY ALL),
         seen AS (
             SELECT p.job, p.rank, any_value(p.node) AS node,

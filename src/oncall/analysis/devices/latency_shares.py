@@ -15,14 +15,12 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 LATENCIES = ("network", "host", "end_to_end")
-TURNS = 12  # at most; each halves what is left of the way
-SETTLED = 0.005  # of an ordinary share: no turn more
 
 
 @relation(
@@ -38,8 +36,14 @@ SETTLED = 0.005  # of an ordinary share: no turn more
         ("end_to_end_ns", "DOUBLE", "ns", "the same, both together"),
     ],
     source="TFD 3.2; additive shares are beyond the paper",
+    params={
+        "turns": Param(12, "at most; each halves what is left of the way"),
+        "settled": Param("0.5 %", "of an ordinary share: a turn that changes less is the last"),
+    },
 )
-def latency_shares(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def latency_shares(
+    con: duckdb.DuckDBPyConnection, *, turns: int, settled: float
+) -> Mapping[str, Any]:
     """What a ping between each NIC and an ordinary one takes, in each quarter of the time."""
     rows = con.execute(
         f"""
@@ -64,7 +68,7 @@ def latency_shares(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             found[name].append(rows[name][here[first]])
         for name, columns in measured.items():
             value = np.ma.filled(rows[name][here], np.nan)
-            share = shares(rows["sender"][here], rows["target"][here], value)
+            share = shares(rows["sender"][here], rows["target"][here], value, turns, settled)
             ordinary = share[~np.isnan(share)]
             columns.append(share[senders] + (np.median(ordinary) if len(ordinary) else np.nan))
     joined: dict[str, Any] = {
@@ -77,8 +81,11 @@ def latency_shares(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     }
 
 
-def shares(sender: Ints, target: Ints, value: Floats) -> Floats:
-    """The share (ends,) of each end in the `value` (n,) between pairs; NaN where none is known."""
+def shares(sender: Ints, target: Ints, value: Floats, turns: int, settled: float) -> Floats:
+    """The share (ends,) of each end in the `value` (n,) between pairs; NaN where none is known.
+
+    At most so many turns, or until none changes by `settled` of an ordinary share.
+    """
     known = ~np.isnan(value)
     ends = int(max(sender.max(initial=-1), target.max(initial=-1))) + 1
     one = np.concatenate([sender[known], target[known]])
@@ -89,11 +96,11 @@ def shares(sender: Ints, target: Ints, value: Floats) -> Floats:
         return share
     start = float(np.median(both)) / 2
     share[np.unique(one)] = start
-    for _ in range(TURNS):
+    for _ in range(turns):
         # Half a step at a time: pairs alone would swap their shares for ever.
         step = (_medians(one, both - share[other], ends) - share) / 2
         share = share + step
-        if np.nanmax(np.abs(step)) <= SETTLED * abs(start):
+        if np.nanmax(np.abs(step)) <= settled * abs(start):
             break
     return share
 

@@ -10,9 +10,8 @@ says nothing and a change within the recording shows.
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
-PARTS = 4  # of the time that pings span; the first is the baseline
 CLOCKS = ["nic", "kernel", "program"]  # who stamps pings, the finest first
 
 
@@ -41,13 +40,14 @@ CLOCKS = ["nic", "kernel", "program"]  # who stamps pings, the finest first
         ),
     ],
     source="TFD 3.2 eq. 1-2, 3.3",
+    params={"parts": Param(4, "of the time that pings span; the first is the baseline")},
 )
 def latency_split() -> str:
     """Network, end-to-end and host-internal latency between NICs, in each quarter of the time."""
     return f"""
         WITH span AS (SELECT min(at_ns) AS first_ns, max(at_ns) + 1 AS until_ns FROM pings),
         placed AS (
-            SELECT p.*, {PARTS} * (at_ns - first_ns) // (until_ns - first_ns) AS part,
+            SELECT p.*, $parts * (at_ns - first_ns) // (until_ns - first_ns) AS part,
                 coalesce(lost, rtt_ns IS NULL) AS gone,
                 CASE WHEN rtt_ns >= 0 AND NOT coalesce(lost, false) THEN rtt_ns END AS took_ns
             FROM pings p, span),

@@ -7,7 +7,7 @@ RoCE: of smaller ones there are more, and shares are overstated by as much.
 
 from __future__ import annotations
 
-from oncall.analysis.devices.nic_use import PARTS, RAILS
+from oncall.analysis.devices.nic_use import RAILS
 from oncall.evidence import Param, relation
 
 # Shares of packets, with the counter and the direction they are taken of.
@@ -69,6 +69,7 @@ _TIMES = {
     ],
     source="TFD 3.3, 4.2",
     params={
+        "parts": "nic_use.parts",
         "lasting": Param(3, "parts of the recording: a burst is ordinary and a fault lasts"),
         "packet": Param(
             "4 KiB",
@@ -105,11 +106,11 @@ def nic_signs() -> str:
     )
     return f"""
         WITH span AS (
-            SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / {PARTS} AS part_ns
+            SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / $parts AS part_ns
             FROM nic_rates),
         parts AS (
             SELECT node, nic,
-                least({PARTS} - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns)) AS part,
+                least($parts - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns)) AS part,
                 {shares}, {times}, {rates}, sum(link_downs) AS link_downs,
                 min(at_ns) FILTER (link_downs > 0) AS down_ns,
                 count(*) FILTER (set_back) AS set_back
@@ -137,7 +138,7 @@ def nic_signs() -> str:
             FROM devices g SEMI JOIN ports n ON n.node = g.node AND n.pcie_port = g.pcie_port
             WHERE g.kind = 'gpu' GROUP BY ALL),
         peaks AS (
-            SELECT node, nic, median(peak_tx_bytes_per_s) FILTER (part >= {PARTS} - $lasting)
+            SELECT node, nic, median(peak_tx_bytes_per_s) FILTER (part >= $parts - $lasting)
                 / nullif(median(peak_tx_bytes_per_s) FILTER (part < $lasting), 0) AS peak_share
             FROM nic_use GROUP BY ALL),
         ordinary AS (

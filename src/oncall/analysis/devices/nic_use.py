@@ -6,9 +6,8 @@ rate counts, and what it sent over the time its rank took part in operations acr
 
 from __future__ import annotations
 
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
-PARTS = 12  # of the recording
 # NIC k of each node hangs on rail k: mlx5_2 before mlx5_10.
 RAILS = """
     SELECT node, nic, dense_rank() OVER (PARTITION BY node ORDER BY
@@ -40,17 +39,18 @@ RAILS = """
         ("link_bytes_per_s", "BIGINT", "bytes/s", "link rate"),
     ],
     source="TFD 2.3-2.4, Fig. 4",
+    params={"parts": Param(12, "of the recording: a burst fills one, a fault several")},
 )
 def nic_use() -> str:
     """Rates of each NIC in each twelfth of the recording, and while its ranks communicated."""
     return f"""
         WITH span AS (
-            SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / {PARTS} AS part_ns
+            SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / $parts AS part_ns
             FROM nic_rates),
         rails AS ({RAILS}),
         readings AS (
             SELECT node, nic, port,
-                least({PARTS} - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns))::INTEGER
+                least($parts - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns))::INTEGER
                     AS part,
                 min(since_ns) AS at_ns, sum(tx_bytes) AS tx_bytes, sum(rx_bytes) AS rx_bytes,
                 sum(took_ns) AS took_ns, max(tx_bytes_per_s) AS peak_tx_bytes_per_s,
@@ -59,7 +59,7 @@ def nic_use() -> str:
             FROM nic_rates, span WHERE tx_bytes IS NOT NULL OR rx_bytes IS NOT NULL GROUP BY ALL),
         crossing AS (
             SELECT r.node, r.nic,
-                least({PARTS} - 1, floor((o.entered_ns - first_ns) / part_ns))::INTEGER AS part,
+                least($parts - 1, floor((o.entered_ns - first_ns) / part_ns))::INTEGER AS part,
                 sum(o.duration_ns * coalesce(o.stands_for, 1)) AS busy_ns
             FROM operations o JOIN group_places g ON g.job = o.job AND g.comm = o.comm AND g.across
             JOIN ranks r ON r.job = o.job AND r.rank = o.rank, span

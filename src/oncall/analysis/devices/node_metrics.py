@@ -7,8 +7,6 @@ Whatever is not measured has no row.
 
 from __future__ import annotations
 
-from oncall.analysis.devices.latency_split import PARTS
-from oncall.analysis.devices.nic_use import PARTS as FINE_PARTS
 from oncall.evidence import Param, relation
 
 # metric -> counters of nic_rates that it adds up, as a rate a second over a node's worst NIC
@@ -62,6 +60,8 @@ def _sums() -> str:
     ],
     source="TFD 3.3",
     params={
+        "parts": "latency_split.parts",
+        "fine_parts": "nic_use.parts",
         "idle": Param("10 MB/s", "a NIC that never sends faster is not used"),
     },
 )  # fmt: skip
@@ -71,7 +71,7 @@ def node_metrics() -> str:
     counted = ", ".join((*_RATES, "link_downs", "paused"))
     return f"""
         WITH span AS (
-            SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / {PARTS} AS part_ns
+            SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / $parts AS part_ns
             FROM nic_rates),
         latencies AS (
             SELECT s.node, s.nic, s.part, s.at_ns, {latencies}, l.lost FROM latency_shares s
@@ -80,11 +80,11 @@ def node_metrics() -> str:
                 ON l.node = s.node AND l.nic IS NOT DISTINCT FROM s.nic AND l.part = s.part),
         counted AS (
             SELECT node, nic,
-                least({PARTS} - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns))::INTEGER
+                least($parts - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns))::INTEGER
                     AS part, min(since_ns) AS at_ns, {_sums()}
             FROM nic_rates, span GROUP BY ALL),
         peaks AS (
-            SELECT node, nic, part * {PARTS} // {FINE_PARTS} AS part, min(at_ns) AS at_ns,
+            SELECT node, nic, part * $parts // $fine_parts AS part, min(at_ns) AS at_ns,
                 median(peak_tx_bytes_per_s) AS tx, median(peak_rx_bytes_per_s) AS rx
             FROM nic_use GROUP BY ALL),
         rates AS (
@@ -93,12 +93,12 @@ def node_metrics() -> str:
                 CASE WHEN f.rx > $idle THEN p.rx / f.rx END AS receive_rate
             FROM peaks p JOIN peaks f ON f.node = p.node AND f.nic = p.nic AND f.part = 0),
         hosts_then AS (
-            SELECT node, least({PARTS} - 1, {PARTS} * (at_ns - (SELECT min(at_ns) FROM host_states))
+            SELECT node, least($parts - 1, $parts * (at_ns - (SELECT min(at_ns) FROM host_states))
                     // (SELECT max(at_ns) - min(at_ns) + 1 FROM host_states))::INTEGER AS part,
                 NULL::VARCHAR AS nic, min(at_ns) AS at_ns, avg(cpu_pressure) AS cpu_pressure
             FROM host_states GROUP BY ALL),
         gpus_then AS (
-            SELECT node, least({PARTS} - 1, {PARTS} * (at_ns - (SELECT min(at_ns) FROM gpu_states))
+            SELECT node, least($parts - 1, $parts * (at_ns - (SELECT min(at_ns) FROM gpu_states))
                     // (SELECT max(at_ns) - min(at_ns) + 1 FROM gpu_states))::INTEGER AS part,
                 NULL::VARCHAR AS nic, min(at_ns) AS at_ns, avg(clock_share) AS gpu_clock
             FROM gpu_states GROUP BY ALL),

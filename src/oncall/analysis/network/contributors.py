@@ -16,8 +16,8 @@ import duckdb
 
 from oncall.analysis.common.graph import components
 from oncall.analysis.network.network_paths import Network, Port, label, network_of
-from oncall.analysis.network.step_views import INPUTS, PAUSED, QUEUE, View, views
-from oncall.evidence import relation
+from oncall.analysis.network.step_views import INPUTS, Thresholds, View, views
+from oncall.evidence import params_of, relation
 
 Scores = dict[int, float]  # flow -> score
 
@@ -41,16 +41,18 @@ _COLUMNS = [
     empty_without=["late_steps", "step_flows"],
     columns=_COLUMNS,
     source="Vedrfolnir III-D3, equations 1 and 2",
+    params=params_of(Thresholds, of="network_roots"),
 )
-def flow_scores(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def flow_scores(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
     """Each other flow's contribution to each late step."""
+    thresholds = Thresholds(**params)
     net = network_of(con)
     base, chains = _edges(con)
     seen = _seen(con)
     begins = _where_waiting_begins(con)
     inferred = _inferred(con)
     rows: list[tuple[Any, ...]] = []
-    for step, view in views(con, net):
+    for step, view in views(con, net, thresholds):
         scores = port_scores(base[step[0]], chains[step[0]])
         met = seen[step[0]]
         stopped = _stopped(view, net)
@@ -60,7 +62,9 @@ def flow_scores(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         where: dict[int, list[str]] = defaultdict(list)
         for port in sorted(near):
             at = met.get(port)
-            direct = at.waits_for(port in unreported) if at is not None else {}
+            direct = (
+                at.waits_for(port in unreported, thresholds.least_queue) if at is not None else {}
+            )
             # Where pauses cost the step next to nothing, who is behind them did it no harm.
             at_port = scores if port in stopped else base[step[0]]
             for flow, score in at_port.get(port, {}).items():
@@ -194,16 +198,16 @@ class _Meeting:
         self.all_queued = self.packets = 0.0
         self.others: dict[int, tuple[float, float]] = {}  # flow -> met of it, deepest queue with it
 
-    def waits_for(self, inferred: bool) -> Scores:
+    def waits_for(self, inferred: bool, least_queue: float) -> Scores:
         """w(cf, f): of the packets that the step's flow met, each other flow's part.
 
         A queue that delays no step is none, unless pauses show that it was `inferred`.
         """
-        deep = inferred or self.all_queued >= QUEUE * self.packets
+        deep = inferred or self.all_queued >= least_queue * self.packets
         return {
             flow: met
             for flow, (met, deepest) in self.others.items()
-            if self.own and met > 0 and (deep or deepest >= QUEUE)
+            if self.own and met > 0 and (deep or deepest >= least_queue)
         }
 
 
@@ -279,5 +283,5 @@ def _stopped(view: View, net: Network) -> set[Port]:
     return {
         net.ports[port]
         for port in view.path
-        if view.paused.get(port, (0.0, 0))[0] > PAUSED * view.excess_ns
+        if view.paused.get(port, (0.0, 0))[0] > view.thresholds.paused * view.excess_ns
     }

@@ -11,7 +11,6 @@ import numpy as np
 
 from oncall.analysis.common.graph import components
 from oncall.analysis.network.network_paths import Network, label, labels, network_of
-from oncall.analysis.network.pause_paths import STORM_NS
 from oncall.analysis.network.step_views import INPUTS
 from oncall.evidence import relation
 
@@ -109,8 +108,9 @@ def _astray(net: Network, ports: Iterable[int], receiver: str | None) -> list[st
         ("first_ns", "BIGINT", "ns", "since when both are stopped"),
     ],
     source="Vedrfolnir II-B (loops), from pauses",
+    params={"storm_ns": "network_roots.storm_ns"},
 )
-def looping_links(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def looping_links(con: duckdb.DuckDBPyConnection, *, storm_ns: int) -> Mapping[str, Any]:
     """Links whose ends stop each other: packets are sent back there as they came, in a loop.
 
     While they are stopped, no switch counts whose packets these are. It is the flow that was seen
@@ -124,7 +124,7 @@ def looping_links(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         JOIN pause_spans p ON list_contains(r.spread, p.switch || 'P' || p.port)
         WHERE kind = 'deadlock' AND len(spread) = 2 AND p.ended_ns - p.started_ns >= ?
         GROUP BY ALL ORDER BY ALL""",
-        [STORM_NS],
+        [storm_ns],
     ).fetchall()
     found = []
     for *collective, ports, since_ns in rows:
@@ -162,6 +162,35 @@ def _gone_round(
             pending.append((flow, name, dst))
     one = strays or pending
     return one[0] if len(one) == 1 else None
+
+
+@relation(
+    "collective_loops",
+    reads=["looping_flows", "looping_links", "worst_collectives"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the collective that it delays"),
+        ("name", "VARCHAR", "", "the flow in the loop; NULL: neither reported nor inferred"),
+        ("ports", "VARCHAR[]", "", "the ports of the loop"),
+        ("way", "VARCHAR", "", "these ports, one after the other"),
+        ("astray", "VARCHAR[]", "", "of these, the ports that lead away from its receiver"),
+        ("first_ns", "BIGINT", "ns", "first observed"),
+    ],
+    source="Vedrfolnir II-B (loops)",
+)
+def collective_loops() -> str:
+    """Loops during a late collective: seen to come back, or both ends of a link stop each other,
+    which only what is sent back as it came can do."""
+    return """
+        SELECT w.job, w.comm, w.seq, g.name, g.ports, g.way, g.astray, g.first_ns
+        FROM looping_flows g
+        JOIN worst_collectives w ON g.last_ns > w.since_ns AND g.first_ns < w.until_ns
+        UNION ALL
+        SELECT job, comm, seq, k.name, k.ports, k.way, k.astray, k.first_ns
+        FROM looping_links k SEMI JOIN worst_collectives USING (job, comm, seq)
+        ANTI JOIN looping_flows g ON list_has_all(g.ports, k.ports)
+    """
 
 
 @relation(

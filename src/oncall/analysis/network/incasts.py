@@ -8,7 +8,6 @@ port.
 from __future__ import annotations
 
 from oncall.analysis.network.network_roots import ROOT_COLUMNS
-from oncall.analysis.network.sender_links import LEAST_QUEUE
 from oncall.evidence import Param, relation
 
 
@@ -36,6 +35,7 @@ from oncall.evidence import Param, relation
     ],
     source="Vedrfolnir IV-A (PFC backpressure)",
     params={
+        "least_queue": "network_roots.least_queue",
         "senders": Param(
             3, "two senders to one host are a collision; the paper's incasts have three to eight"
         ),
@@ -46,7 +46,7 @@ from oncall.evidence import Param, relation
 )
 def outside_incasts() -> str:
     """Of each late collective the largest incast meanwhile on a host that it sends nothing to."""
-    return f"""
+    return """
         WITH meanwhile AS (
             SELECT job, comm, seq, min(started_ns) AS since_ns, max(ended_ns) AS until_ns
             FROM late_steps WHERE critical GROUP BY ALL),
@@ -77,10 +77,33 @@ def outside_incasts() -> str:
         shallow AS (
             SELECT l.job, l.comm, l.seq, t.switch, t.port
             FROM step_ports t JOIN late_steps l USING (id)
-            GROUP BY ALL HAVING max(t.depth) < {LEAST_QUEUE})
+            GROUP BY ALL HAVING max(t.depth) < $least_queue)
         SELECT * FROM stopping ANTI JOIN shallow USING (job, comm, seq, switch, port)
         QUALIFY row_number() OVER (
             PARTITION BY job, comm, seq ORDER BY senders DESC, paused_ns DESC, host) = 1
+    """
+
+
+@relation(
+    "flow_bursts",
+    reads=["flow_sizes"],
+    columns=[
+        ("flow", "BIGINT", "", "a flow that is not the collective's"),
+        ("dst_host", "VARCHAR", "", "its receiver"),
+        ("members", "BIGINT[]", "", "all flows to it that begin with this one"),
+        ("senders", "BIGINT", "flows", "how many"),
+    ],
+    source="Vedrfolnir IV-A (incast)",
+    params={"senders": "outside_incasts.senders", "together": "outside_incasts.together"},
+)
+def flow_bursts() -> str:
+    """Everyone who begins with a flow: the last port is shared by all, reported or not."""
+    return """
+        SELECT a.flow, a.dst_host, list(b.flow) AS members, count(*) AS senders FROM flow_sizes a
+        JOIN flow_sizes b ON a.dst_host = b.dst_host AND NOT a.is_collective
+            AND NOT b.is_collective
+            AND coalesce(b.started_ns - a.started_ns BETWEEN 0 AND $together, true)
+        GROUP BY a.flow, a.dst_host HAVING count(*) >= $senders
     """
 
 

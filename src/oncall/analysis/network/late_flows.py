@@ -7,7 +7,6 @@ others wait; this is left to what their NICs counted (`late_ends`).
 
 from __future__ import annotations
 
-from oncall.analysis.network.waiting_graph import LATE
 from oncall.evidence import Param, relation
 
 
@@ -38,11 +37,12 @@ from oncall.evidence import Param, relation
             "what lasts is in them",
         ),
         "best": "collective_steps.best",
+        "late": "step_waits.late",
     },
 )
 def late_flows() -> str:
     """The flows between hosts that were late, of each communicator's collectives that lost most."""
-    return f"""
+    return """
         WITH homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
         clock AS (
             SELECT DISTINCT ON (node) node, offset_ns FROM clocks ORDER BY node, at_ns DESC),
@@ -71,5 +71,5 @@ def late_flows() -> str:
         SELECT s.job, s.comm, s.seq, s.src, s.dst, s.src_host, s.dst_host, s.nic, s.started_ns,
             s.ended_ns, s.excess_ns, w.took_ns, w.lost_ns
         FROM sent s JOIN worst w USING (job, comm, seq)
-        WHERE s.excess_ns > {LATE - 1} * s.best_ns
+        WHERE s.excess_ns > $late * s.best_ns
     """

@@ -9,8 +9,8 @@ import duckdb
 
 from oncall.analysis.network.network_paths import Network, label, network_of
 from oncall.analysis.network.pause_paths import Root, roots
-from oncall.analysis.network.step_views import INPUTS, View, views
-from oncall.evidence import relation
+from oncall.analysis.network.step_views import INPUTS, Thresholds, View, views
+from oncall.evidence import params_of, relation
 
 ROOT_COLUMNS = [
     ("id", "INTEGER", "", "the late step"),
@@ -47,12 +47,13 @@ ROOT_COLUMNS = [
     empty_without=["late_steps", "step_ports"],
     columns=ROOT_COLUMNS,
     source="Vedrfolnir III-D2 (signatures); Hawkeye",
+    params=params_of(Thresholds),
 )
-def network_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def network_roots(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
     """For each late step, the ports where its waiting begins, with their part of its excess."""
     net = network_of(con)
     rows: list[tuple[Any, ...]] = []
-    for step, view in views(con, net):
+    for step, view in views(con, net, Thresholds(**params)):
         for root in roots(view, net):
             rows.append(_row(con, step, view, root, net))
     names = [column[0] for column in ROOT_COLUMNS]

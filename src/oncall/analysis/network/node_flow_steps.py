@@ -10,11 +10,6 @@ from __future__ import annotations
 
 from oncall.evidence import Param, relation
 
-# What a channel passes on at once: half of its buffer of 4 MiB (NCCL's SIMPLE protocol; smaller of
-# the others, which are not for messages of this size). A collective with a larger step goes round
-# more than once.
-MOST_STEP_BYTES = 2 << 20
-
 
 @relation(
     "node_flow_steps",
@@ -35,6 +30,11 @@ MOST_STEP_BYTES = 2 << 20
     ],
     source="Vedrfolnir III-B, III-C1; Pulse 5.2",
     params={
+        "most_step": Param(
+            "2 MiB",
+            "of a channel: half of its buffer of 4 MiB, which it passes on at once (NCCL's SIMPLE "
+            "protocol); a collective with a larger step goes round more than once",
+        ),
         "counted": Param(
             "90 %", "of the volume found in its epochs; otherwise missing data shifts all steps"
         ),
@@ -53,7 +53,7 @@ MOST_STEP_BYTES = 2 << 20
 )
 def node_flow_steps() -> str:
     """Each step of each ring's flow that was measured in epochs and went round once."""
-    return f"""
+    return """
         WITH apart AS (
             SELECT job, comm, max(size) AS size FROM members
             GROUP BY ALL HAVING count(DISTINCT node) = count(*) AND count(*) > 1),
@@ -67,7 +67,7 @@ def node_flow_steps() -> str:
             WHERE t.kind = 'coll' AND t.algo = 'RING' AND t.peer IS NOT NULL
                 AND t.op IN ('AllReduce', 'AllGather', 'ReduceScatter')
                 AND t.ended_ns IS NOT NULL AND NOT coalesce(t.undercount, false)
-                AND t.bytes <= {MOST_STEP_BYTES} * o.channels * steps
+                AND t.bytes <= $most_step * o.channels * steps
                 AND t.ended_ns - t.started_ns >= $epochs_a_step * t.epoch_ns * steps),
         -- What a proxy tells is spread evenly over a transfer: no step is seen in it.
         flows_ AS (

@@ -10,8 +10,8 @@ import duckdb
 
 from oncall.analysis.network.network_paths import Network, network_of
 from oncall.analysis.network.pause_paths import queues_behind, spreading
-from oncall.analysis.network.step_views import INPUTS, views
-from oncall.evidence import relation
+from oncall.analysis.network.step_views import INPUTS, Thresholds, views
+from oncall.evidence import params_of, relation
 
 
 @relation(
@@ -29,13 +29,14 @@ from oncall.evidence import relation
         ("paused_ns", "DOUBLE", "ns", "the port was stopped"),
     ],
     source="Vedrfolnir III-D1: e(p, p)",
+    params=params_of(Thresholds, of="network_roots"),
 )
-def pause_edges(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def pause_edges(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
     """Which port waited for which, as pauses spread; weighted by traffic where that was metered."""
     net = network_of(con)
     meters = _meters(con, net)
     rows: list[tuple[Any, ...]] = []
-    for step, view in views(con, net):
+    for step, view in views(con, net, Thresholds(**params)):
         edges = {
             port: nexts + [q for q in queues_behind(view, net, port) if q not in nexts]
             for port, nexts in spreading(view, net).items()

@@ -13,12 +13,7 @@ from dataclasses import dataclass
 
 from oncall.analysis.common.graph import components
 from oncall.analysis.network.network_paths import Network
-from oncall.analysis.network.step_views import PAUSED, QUEUE, View
-
-# A queue stops its senders for no longer than a full buffer takes to drain: 12 MB at 100 Gb/s.
-STORM_NS = 1_000_000
-MAINLY = 0.5  # of what a step lost: pauses of so much leave nothing else to explain
-SPREADS = 0.2  # of the time the port behind it was stopped: less does not explain that
+from oncall.analysis.network.step_views import View
 
 
 @dataclass(frozen=True)
@@ -50,8 +45,8 @@ def roots(view: View, net: Network) -> list[Root]:
         port: share
         for port, share in view.shared.items()
         if share > 0
-        and view.depth.get(port, 0) >= QUEUE
-        and view.paused.get(port, (0.0, 0))[0] < MAINLY * view.excess_ns
+        and view.depth.get(port, 0) >= view.thresholds.least_queue
+        and view.paused.get(port, (0.0, 0))[0] < view.thresholds.mainly * view.excess_ns
     }
     shared_ns = 0.0
     if direct:
@@ -62,10 +57,11 @@ def roots(view: View, net: Network) -> list[Root]:
     found = [Root(_queue(view, port), port, (port,), each * direct[port]) for port in direct]
     share = stopped_ns / lost_ns / max(len(starts), 1)
     edges = spreading(view, net)
+    storm_ns = view.thresholds.storm_ns
     circles = [
         set(circle)
         for circle in components(edges)
-        if len(circle) > 1 and all(view.paused[port][1] >= STORM_NS for port in circle)
+        if len(circle) > 1 and all(view.paused[port][1] >= storm_ns for port in circle)
     ]
     for start in starts:
         found += _ends(view, net, edges, circles, (start,), share)
@@ -87,12 +83,13 @@ def _queue(view: View, port: int) -> str:
 
 def _stops(view: View, port: int) -> bool:
     """Whether a port's pauses explain a good part of what the step lost."""
-    return view.paused.get(port, (0.0, 0))[0] > PAUSED * view.excess_ns
+    return view.paused.get(port, (0.0, 0))[0] > view.thresholds.paused * view.excess_ns
 
 
 def spreading(view: View, net: Network) -> dict[int, list[int]]:
     """Stopped port -> the ports, stopped too, that its device waited for."""
     edges: dict[int, list[int]] = {}
+    storm_ns, spreads = view.thresholds.storm_ns, view.thresholds.spreads
     for port, (stopped, longest) in view.paused.items():
         if stopped <= 0:
             continue
@@ -100,17 +97,17 @@ def spreading(view: View, net: Network) -> dict[int, list[int]]:
             other
             for other in net.follows(port)
             if view.leads(port, other)
-            and view.paused.get(other, (0.0, 0))[0] >= SPREADS * stopped
+            and view.paused.get(other, (0.0, 0))[0] >= spreads * stopped
             # One long pause is not made of the short ones of a queue that fills and drains.
-            and (longest < STORM_NS or view.paused[other][1] >= SPREADS * longest)
+            and (longest < storm_ns or view.paused[other][1] >= spreads * longest)
         ]
-        if longest >= STORM_NS:
+        if longest >= storm_ns:
             # Traffic in a loop is on no shortest path; stopped ports show it. Both ends
             # of a link stop each other only where packets are sent back as they came: in a loop.
             after += [
                 other
                 for other in net.of_device.get(int(net.towards[port]), [])
-                if other not in after and view.paused.get(other, (0.0, 0))[1] >= STORM_NS
+                if other not in after and view.paused.get(other, (0.0, 0))[1] >= storm_ns
             ]
         edges[port] = after
     return edges
@@ -127,7 +124,7 @@ def _own_next(view: View, port: int, nexts: list[int]) -> list[int]:
         for after in nexts
         if port in view.path
         and after in view.path
-        and view.paused[after][0] >= MAINLY * view.paused[port][0]
+        and view.paused[after][0] >= view.thresholds.mainly * view.paused[port][0]
     ]
     return own or nexts
 
@@ -137,7 +134,7 @@ def queues_behind(view: View, net: Network, port: int) -> dict[int, float]:
     return {
         after: view.depth[after]
         for after in net.follows(port)
-        if view.depth.get(after, 0) >= QUEUE and view.leads(port, after)
+        if view.depth.get(after, 0) >= view.thresholds.least_queue and view.leads(port, after)
     }
 
 
@@ -164,7 +161,7 @@ def _ends(
         return
     behind = net.follows(port)
     queues = queues_behind(view, net, port)
-    if view.paused[port][1] >= STORM_NS:
+    if view.paused[port][1] >= view.thresholds.storm_ns:
         yield Root("storm", port, way, weight)
     elif queues:
         for queue, depth in queues.items():

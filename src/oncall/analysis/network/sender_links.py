@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from oncall.evidence import Param, relation
 
-LEAST_QUEUE = 5.0  # packets met on average: less is what two senders' bursts make
-
 
 @relation(
     "sender_links",
@@ -29,6 +27,7 @@ LEAST_QUEUE = 5.0  # packets met on average: less is what two senders' bursts ma
     ],
     source="Vedrfolnir III-D1, for a port that reports nothing",
     params={
+        "least_queue": "network_roots.least_queue",
         "full": Param("90 %", "of the step's rate alone: together they were that fast"),
         "whole": Param(
             "90 %",
@@ -38,7 +37,7 @@ LEAST_QUEUE = 5.0  # packets met on average: less is what two senders' bursts ma
 )
 def sender_links() -> str:
     """Each flow on the link of a late step's sender, where that link was full."""
-    return f"""
+    return """
         WITH ends AS (
             SELECT a AS host, a_port AS port, rate_bytes_per_s FROM links
             UNION SELECT b, b_port, rate_bytes_per_s FROM links),
@@ -82,7 +81,7 @@ def sender_links() -> str:
                 >= $full * max(t.epoch_ns) * z.packets_per_byte * h.bytes_per_ns),
         fastest AS (
             SELECT max(packets / epoch_ns) AS packets_per_ns FROM switch_ports
-            WHERE queue_depth >= {LEAST_QUEUE} AND epoch_ns > 0
+            WHERE queue_depth >= $least_queue AND epoch_ns > 0
                 AND (SELECT count(DISTINCT rate_bytes_per_s) FROM links) = 1),
         beside AS (
             SELECT DISTINCT t.id, t.at_ns, t.flow, t.packets, t.epoch_ns

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from oncall.analysis.network.sender_links import LEAST_QUEUE
 from oncall.evidence import relation
 
 
@@ -18,10 +17,12 @@ from oncall.evidence import relation
         ("packets", "DOUBLE", "packets", "through it, in the epochs reported; NULL: no report"),
         ("queued", "DOUBLE", "packets", "packets that those met, summed"),
         ("depth", "DOUBLE", "packets", "mean queue depth"),
+        ("deep", "BOOLEAN", "", "so deep that packets wait there; NULL: no report"),
         ("paused_ns", "DOUBLE", "ns", "it was paused"),
         ("longest_ns", "BIGINT", "ns", "longest pause without a break; NULL: not reported"),
     ],
     source="Vedrfolnir III-C3",
+    params={"least_queue": "network_roots.least_queue"},
 )
 def step_ports() -> str:
     """Each port's queue and pauses while a late step ran.
@@ -30,7 +31,7 @@ def step_ports() -> str:
     Where no pause was recorded, a port was stopped for the share of its packets that met it
     stopped.
     """
-    return f"""
+    return """
         WITH told AS (
             SELECT s.id, p.switch, p.port, sum(p.packets) AS packets,
                 sum(p.packets * p.queue_depth) AS queued,
@@ -40,7 +41,7 @@ def step_ports() -> str:
                 ON p.at_ns > s.started_ns AND p.at_ns - coalesce(p.epoch_ns, 0) < s.ended_ns
             GROUP BY ALL
             UNION ALL
-            SELECT id, switch, port, sum(packets), {LEAST_QUEUE} * sum(packets), NULL, NULL
+            SELECT id, switch, port, sum(packets), $least_queue * sum(packets), NULL, NULL
             FROM sender_links GROUP BY ALL),
         stopped AS (
             SELECT s.id, p.switch, p.port,
@@ -51,6 +52,7 @@ def step_ports() -> str:
                 ON p.ended_ns > s.started_ns AND p.started_ns < s.ended_ns
             GROUP BY ALL)
         SELECT id, switch, port, t.packets, t.queued, t.queued / nullif(t.packets, 0) AS depth,
+            depth >= $least_queue AS deep,
             CASE WHEN EXISTS (FROM pause_spans) THEN coalesce(p.paused_ns, 0)
                 ELSE t.paused_ns * (s.ended_ns - s.started_ns) / nullif(t.seen_ns, 0) END
                 AS paused_ns,
@@ -84,10 +86,11 @@ def step_ports() -> str:
         ("name", "VARCHAR", "", "its name for display"),
     ],
     source="Vedrfolnir III-D1",
+    params={"least_queue": "network_roots.least_queue"},
 )
 def step_flows() -> str:
     """Each flow at each port while a late step ran."""
-    return f"""
+    return """
         WITH members AS (
             SELECT DISTINCT job, comm, seq, flow FROM step_waits WHERE flow IS NOT NULL),
         names AS (SELECT flow, any_value(name) AS name FROM flows GROUP BY flow),
@@ -98,7 +101,7 @@ def step_flows() -> str:
                 ON p.at_ns > s.started_ns AND p.at_ns - coalesce(p.epoch_ns, 0) < s.ended_ns
             WHERE p.packets > 0
             UNION ALL
-            SELECT id, switch, port, 0, flow, packets, {LEAST_QUEUE} * packets FROM sender_links),
+            SELECT id, switch, port, 0, flow, packets, $least_queue * packets FROM sender_links),
         -- Who passed at a time without a queue has no part in that of another time.
         epochs AS (
             SELECT p.id, p.switch, p.port, p.at_ns, sum(p.packets) AS packets,

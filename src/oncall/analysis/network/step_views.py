@@ -11,11 +11,9 @@ import duckdb
 import numpy as np
 
 from oncall.analysis.network.network_paths import Flags, Integers, Network
-from oncall.analysis.network.sender_links import LEAST_QUEUE
+from oncall.evidence import decides
 
-QUEUE = LEAST_QUEUE
 FOREVER = 1 << 62
-PAUSED = 0.1  # of what a step lost: less does not explain it
 
 Ports = dict[int, tuple[float, int]]  # port -> stopped for, longest without a break
 
@@ -23,6 +21,25 @@ INPUTS = [
     *("step_ports", "step_flows", "step_waits", "ranks", "flows", "pause_spans"),
     *("switch_meters", "links", "sender_links", "switch_ports", "switch_flows", "switch_pauses"),
 ]
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """From where on a queue or a pause explains what a step lost."""
+
+    least_queue: float = decides(
+        5.0, "packets met on average: less is what two senders' bursts make"
+    )
+    paused: float = decides("10 %", "of what a step lost: shorter pauses do not explain it")
+    storm_ns: int = decides(
+        "1 ms", "a queue stops its senders no longer than a full buffer drains: 12 MB at 100 Gb/s"
+    )
+    mainly: float = decides(
+        "50 %", "of what a step lost: pauses of so much leave nothing else to explain"
+    )
+    spreads: float = decides(
+        "20 %", "of the time the port behind it was stopped: shorter pauses do not explain that"
+    )
 
 
 @dataclass(frozen=True)
@@ -44,6 +61,7 @@ class View:
     pauses_told: bool
     overrun: frozenset[int] = frozenset()
     carried: Mapping[int, Flags] = field(default_factory=dict)
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
     def leads(self, port: int, after: int) -> bool:
         """Whether a flow may have gone from one port to another: pauses spread no other way."""
@@ -53,7 +71,9 @@ class View:
         return bool((here & there).any())
 
 
-def views(con: duckdb.DuckDBPyConnection, net: Network) -> Iterator[tuple[tuple[Any, ...], View]]:
+def views(
+    con: duckdb.DuckDBPyConnection, net: Network, thresholds: Thresholds
+) -> Iterator[tuple[tuple[Any, ...], View]]:
     """Each late step with what the switches report of its time."""
     told = bool(con.execute("SELECT count(*) FROM pause_spans").fetchall()[0][0])
     ports: dict[int, list[Any]] = defaultdict(list)
@@ -93,6 +113,7 @@ def views(con: duckdb.DuckDBPyConnection, net: Network) -> Iterator[tuple[tuple[
                 pauses_told=told,
                 overrun=frozenset(overrun[step[0]]),
                 carried=ways.between(step[4], step[5]),
+                thresholds=thresholds,
             ),
         )
 

@@ -10,13 +10,14 @@ All is O(steps).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.evidence import relation
+from oncall.evidence import decides, params_of, relation
 from oncall.evidence.columns import Words
 
 Integers = NDArray[np.int64]
@@ -24,14 +25,23 @@ Flags = NDArray[np.bool_]
 
 NONE = -1
 _WAITED_FOR = ("previous", "data")
-# What a step takes beyond its bytes' time alone (headers, the way there and back) is at most this
-# share of it; of what most steps of a collective take, more than that is no overhead.
-MOST_OVERHEAD = 1.10
-LATE = 1.05  # times what its steps take: beyond the scatter of equal steps
-# A sender knows of its last byte by an acknowledgement, half a round trip after its receiver may
-# have gone on: 50 us through full queues, and next to nothing of a step.
-RETURN_NS = 50_000
-MOST_RETURN = 0.1  # of the step that went on
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What a step may take, and by when it may have been waited for."""
+
+    overhead: float = decides(
+        1.1, "times its bytes' time alone, with headers and the way there and back: beyond, it lags"
+    )
+    late: float = decides("5 %", "of what a step should take: beyond the scatter of equal steps")
+    return_ns: int = decides(
+        "50 us",
+        "half a round trip through full queues: a sender knows of its last byte that much later "
+        "than its receiver, which may have gone on",
+    )
+    most_return: float = decides("10 %", "of the step that went on: the return takes no more of it")
+
 
 _STEP_COLUMNS = [
     ("job", "VARCHAR", "", "the job"),
@@ -66,9 +76,11 @@ _STEP_COLUMNS = [
     optional=["switch_pauses", "switch_ports"],
     columns=_STEP_COLUMNS,
     source="Vedrfolnir III-B, III-D1 (waiting graph), Table I",
+    params=params_of(Thresholds),
 )
-def step_waits(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def step_waits(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
     """The waiting graph of each collective: each step with the one it waited for."""
+    thresholds = Thresholds(**params)
     steps = con.execute(
         """SELECT *, dense_rank() OVER (ORDER BY job, comm, seq) - 1 AS collective
         FROM collective_steps ORDER BY collective, step, src, dst"""
@@ -77,11 +89,13 @@ def step_waits(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     over = ~np.ma.getmaskarray(steps["ended_ns"])
     # What goes on ends after all that is known to have ended.
     ended = np.where(over, _whole(steps["ended_ns"]), _newest(con) + 1)
-    returning = np.minimum(RETURN_NS, (MOST_RETURN * (ended - started)).astype(np.int64))
+    returning = np.minimum(
+        thresholds.return_ns, (thresholds.most_return * (ended - started)).astype(np.int64)
+    )
     begun = started + np.maximum(_whole(steps["within_ns"]), returning)
     before, by_data = predecessors(steps, begun, ended)
     collective = _whole(steps["collective"])
-    expected, excess = _beyond_expectation(steps, collective, ended - started)
+    expected, excess = _beyond_expectation(steps, collective, ended - started, thresholds.overhead)
     has = before != NONE
     none = np.ma.masked_array
     return {
@@ -93,7 +107,7 @@ def step_waits(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         "over": over,
         "expected_ns": expected,
         "excess_ns": excess,
-        "late": excess > (LATE - 1) * expected,
+        "late": excess > thresholds.late * expected,
         "waited_for": Words(np.where(has, by_data, NONE).astype(np.int32), _WAITED_FOR),
         "after_src": none(_whole(steps["src"])[before], ~has),
         "after_dst": none(_whole(steps["dst"])[before], ~has),
@@ -236,7 +250,7 @@ def _last_ended(collective: Integers, ended: Integers) -> Integers:
 
 
 def _beyond_expectation(
-    steps: Mapping[str, Any], collective: Integers, took: Integers
+    steps: Mapping[str, Any], collective: Integers, took: Integers, most_overhead: float
 ) -> tuple[Any, Any]:
     """What each step should take and what it took beyond.
 
@@ -249,7 +263,7 @@ def _beyond_expectation(
     usual = _quantile(took.astype(float), alike, 0.25)
     expected = np.where(expected > 0, expected, usual)
     with np.errstate(divide="ignore", invalid="ignore"):
-        overhead = np.clip(_quantile(took / expected, collective, 0.25), 1.0, MOST_OVERHEAD)
+        overhead = np.clip(_quantile(took / expected, collective, 0.25), 1.0, most_overhead)
     expected = expected * overhead
     known = np.isfinite(expected) & (expected > 0)
     return (

@@ -10,19 +10,27 @@ taken as its end, far less exactly, and the error says so.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import numpy as np
 
 from oncall.analysis.tasks.schedules import Array
-from oncall.evidence import relation
+from oncall.evidence import decides, params_of, relation
 
-_FEWEST = 5  # rounds that two nodes must share
-_ROUNDS = 500  # of each communicator are enough
-_TAIL_NS = 50_000  # members leave a collective apart by as much: a ring's last hops
-_CALL_NS = 2_000_000  # and call the next one apart by as much more
-_PROMPT_NS = 5_000_000
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What shows how far clocks are apart, and how exactly."""
+
+    fewest: int = decides(5, "rounds that two nodes must share")
+    rounds: int = decides(500, "of each communicator, the newest: more make it no more exact")
+    tail_ns: int = decides("50 us", "members leave a collective apart by as much: its last hops")
+    call_ns: int = decides("2 ms", "... and call the next one apart by as much more")
+    prompt_ns: int = decides("5 ms", "after a round: a member that calls so soon did not wait")
+    sure: float = decides(3, "standard errors of the median difference: it is hardly further off")
+
 
 _COLUMNS = [
     ("job", "VARCHAR", "", "the job"),
@@ -32,6 +40,7 @@ _COLUMNS = [
     ("source", "VARCHAR", "", "measured, estimated (from collectives), or same node"),
 ]
 
+_DEVIATION = 1.4826  # standard deviation by the median one, of a normal distribution
 _COLLECTIVES = "('AllReduce', 'AllGather', 'ReduceScatter', 'AllToAll', 'Barrier')"
 
 # When each node's last rank left a round, by its end.
@@ -54,7 +63,7 @@ _NEXT_CALLS = """
           WINDOW mine AS (PARTITION BY o.job, o.rank ORDER BY o.called_ns, o.seq))
     SEMI JOIN wide USING (job, comm) JOIN placed USING (job, rank)
     WHERE kind = 'coll' AND op IN {collectives}
-    QUALIFY min(next_ns - called_ns) OVER (PARTITION BY job, comm, seq) <= {prompt}
+    QUALIFY min(next_ns - called_ns) OVER (PARTITION BY job, comm, seq) <= $prompt_ns
         AND min(next_round) OVER (PARTITION BY job, comm, seq)
             = max(next_round) OVER (PARTITION BY job, comm, seq)
 """
@@ -68,13 +77,13 @@ _SHARED = """
     newest AS (
         SELECT job, comm, seq, node, max(left_ns) AS left_ns FROM told
         WHERE left_ns IS NOT NULL GROUP BY job, comm, seq, node
-        QUALIFY seq > max(seq) OVER (PARTITION BY job, comm) - {rounds}),
+        QUALIFY seq > max(seq) OVER (PARTITION BY job, comm) - $rounds),
     lined AS (
         SELECT a.job, a.node AS one, b.node AS other, b.left_ns - a.left_ns AS apart_ns
         FROM newest a JOIN newest b ON a.job = b.job AND a.comm = b.comm AND a.seq = b.seq
             AND a.node < b.node)
     SELECT job, one, other, median(apart_ns), mad(apart_ns), count(*), {only_calls}
-    FROM lined GROUP BY job, one, other HAVING count(*) >= {fewest} ORDER BY ALL
+    FROM lined GROUP BY job, one, other HAVING count(*) >= $fewest ORDER BY ALL
 """
 
 
@@ -84,9 +93,11 @@ _SHARED = """
     optional=["clocks", "operations", "members"],
     columns=_COLUMNS,
     source="VenusTrace 3.3; NTP's median of differences (RFC 5905)",
+    params=params_of(Thresholds),
 )
-def clock_offsets(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def clock_offsets(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
     """Each node's clock against the common time. A node that is not here is not known."""
+    thresholds = Thresholds(**params)
     nodes: dict[str, list[str]] = {}
     for job, node in con.execute(
         "SELECT DISTINCT job, node FROM ranks WHERE node IS NOT NULL ORDER BY ALL"
@@ -101,7 +112,7 @@ def clock_offsets(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     }
     rows: list[tuple[Any, ...]] = []
     open_jobs = {job for job, mine in nodes.items() if len(mine) > 1 and not measured}
-    shared = _shared(con) if open_jobs else []
+    shared = _shared(con, thresholds) if open_jobs else []
     for job, mine in nodes.items():
         if len(mine) == 1:
             rows.append((job, mine[0], 0, 0, "same node"))
@@ -109,23 +120,27 @@ def clock_offsets(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             rows += [(job, node, *measured[node], "measured") for node in mine if node in measured]
         else:
             pairs = [pair[1:] for pair in shared if pair[0] == job]
-            rows += [(job, *each, "estimated") for each in estimate(mine, pairs)]
+            rows += [(job, *each, "estimated") for each in estimate(mine, pairs, thresholds)]
     return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
 
 
-def _shared(con: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
+def _shared(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> list[tuple[Any, ...]]:
     """How much later rounds end on one node than on another: pairs as `estimate` takes them,
     each with its job before it."""
     for ends, only_calls in ((_ENDS, False), (_NEXT_CALLS, True)):
-        told = ends.format(collectives=_COLLECTIVES, prompt=_PROMPT_NS)
-        query = _SHARED.format(ends=told, rounds=_ROUNDS, only_calls=only_calls, fewest=_FEWEST)
-        if found := con.execute(query).fetchall():
+        query = _SHARED.format(ends=ends.format(collectives=_COLLECTIVES), only_calls=only_calls)
+        used = {"rounds": thresholds.rounds, "fewest": thresholds.fewest}
+        if only_calls:
+            used["prompt_ns"] = thresholds.prompt_ns
+        if found := con.execute(query, used).fetchall():
             return found
     return []
 
 
 def estimate(
-    nodes: list[str], pairs: list[tuple[str, str, float, float, int, bool]]
+    nodes: list[str],
+    pairs: list[tuple[str, str, float, float, int, bool]],
+    thresholds: Thresholds,
 ) -> list[tuple[str, int, int]]:
     """Offsets and errors (ns) of the nodes that hang together most, their mean 0.
 
@@ -136,9 +151,10 @@ def estimate(
     one = np.array([number[pair[0]] for pair in pairs], dtype=np.int64)
     other = np.array([number[pair[1]] for pair in pairs], dtype=np.int64)
     apart = np.array([pair[2] for pair in pairs], dtype=np.float64)
+    tail_ns, call_ns, sure = thresholds.tail_ns, thresholds.call_ns, thresholds.sure
     error = np.array(
         [
-            _TAIL_NS + _CALL_NS * is_call + 3 * 1.4826 * spread / np.sqrt(count)
+            tail_ns + call_ns * is_call + sure * _DEVIATION * spread / np.sqrt(count)
             for _, _, _, spread, count, is_call in pairs
         ]
     )

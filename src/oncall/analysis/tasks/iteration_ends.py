@@ -15,10 +15,7 @@ import numpy as np
 from oncall.analysis.tasks.iteration_bounds import Block
 from oncall.analysis.tasks.rank_calls import OUTSIDE, REPLICAS, UNKNOWN, RankCalls
 from oncall.analysis.tasks.schedules import Array
-from oncall.analysis.traffic.parallelism import SMALL_BYTES
 
-_PAUSE = 0.25  # of an iteration, beyond the baseline there: no part of training
-_USUALLY = 0.5  # of the iterations
 _FAR = np.iinfo(np.int64).max
 
 
@@ -49,7 +46,7 @@ def iteration_ends(
     kept = (block >= 0) & (over_ns >= 0)[block]
     kept[kept] = mine[kept] < np.array([b.until for b in blocks])[block[kept]]
     mine, block = mine[kept], block[kept]
-    large, behind = calls.size_bytes[mine] >= SMALL_BYTES, mine > last[block]
+    large, behind = calls.size_bytes[mine] >= calls.thresholds.small_bytes, mine > last[block]
     replicas, outside = calls.use[mine] == REPLICAS, calls.use[mine] == OUTSIDE
     # Gradients may be reduced while the last backward runs; what is seen of it comes after that.
     gradients = replicas & calls.reduces[mine] & large
@@ -125,7 +122,7 @@ class _Pauses:
         usual = _usually(self.pause[at])
         until = self.until[at]
         if np.isfinite(self.iteration_ns):
-            much = self.pause[at] > usual + _PAUSE * self.iteration_ns
+            much = self.pause[at] > usual + self.calls.thresholds.pause * self.iteration_ns
             until = np.where(much, self.since[at] + int(usual), until)
         none = np.full(len(at), UNKNOWN, dtype=np.int64)
         self.usually = np.zeros(len(self.at))
@@ -137,17 +134,20 @@ class _Pauses:
         if not len(words):
             return allowed
         pauses = [_usually(self.pause[allowed][number == i]) for i in range(len(words))]
-        often = np.bincount(number) >= _USUALLY * len(np.unique(self.block))
+        often = np.bincount(number) >= self.calls.thresholds.usually * len(np.unique(self.block))
         best = words[np.argmax(np.where(often, pauses, -1))]
         return np.asarray(allowed & (self.word == best))
 
     def others(self, optimizer_ns: float) -> list[Ends]:
         """Pauses that cost a good part of an iteration and do not come with every one: before a
         call that comes with them alone they are checkpoints."""
-        much = self.pause > self.usually + self._usual_after() + _PAUSE * self.iteration_ns
+        much = (
+            self.pause
+            > self.usually + self._usual_after() + self.calls.thresholds.pause * self.iteration_ns
+        )
         following = np.append(self.calls.word, self.calls.word[:1])[self.at + 1]
         words, number, counts = np.unique(following, return_inverse=True, return_counts=True)
-        rare = counts[number] <= _USUALLY * self.blocks if len(words) else much
+        rare = counts[number] <= self.calls.thresholds.usually * self.blocks if len(words) else much
         since = self.since + np.where(self.usually > 0, int(optimizer_ns), 0)
         none = np.full(len(much), UNKNOWN, dtype=np.int64)
         return [
@@ -159,7 +159,9 @@ class _Pauses:
         """The baseline pause after each call of a kind, if it comes with most iterations."""
         words, number = np.unique(self.word, return_inverse=True)
         usual = np.array([_usually(self.pause[number == i]) for i in range(len(words))])
-        often = np.bincount(number, minlength=len(words)) >= _USUALLY * self.blocks
+        often = (
+            np.bincount(number, minlength=len(words)) >= self.calls.thresholds.usually * self.blocks
+        )
         after = np.where(often, usual, 0.0)[number] if len(words) else np.zeros(0)
         return np.asarray(np.where(self.usually > 0, 0.0, after))
 

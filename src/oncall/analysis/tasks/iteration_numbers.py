@@ -17,7 +17,6 @@ from oncall.analysis.tasks.iteration_bounds import Block
 from oncall.analysis.tasks.schedules import Array
 
 NOT_NUMBERED = int(np.iinfo(np.int64).min)
-_TOGETHER = 0.25  # of an iteration; pipelines leave their ranks no further apart
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,9 @@ class Numbered:
     count: Array
 
 
-def number_blocks(ranks: Sequence[Numbered]) -> list[Array]:
-    """The iteration of each block of each rank, 0 the first that some rank saw whole.
+def number_blocks(ranks: Sequence[Numbered], together: float) -> list[Array]:
+    """The iteration of each block of each rank, 0 the first that some rank saw whole: blocks that
+    began within the share `together` of an iteration are one.
 
     Where every recorder lost calls, their numbers show how many iterations are missing, else the
     baseline duration does.
@@ -52,7 +52,7 @@ def number_blocks(ranks: Sequence[Numbered]) -> list[Array]:
         shortest_ns = _usual(ranks, [_starts(one) for one in ranks], quantile=0.25)
         order = known[np.argsort(starts[known], kind="stable")]
         steps = np.diff(starts[order], prepend=starts[order[0]])
-        opens = (steps > _TOGETHER * shortest_ns) | (np.arange(len(order)) == 0)
+        opens = (steps > together * shortest_ns) | (np.arange(len(order)) == 0)
         place = np.full(len(starts), -1)
         place[order] = np.cumsum(opens) - 1
         apart = np.maximum(1, np.round(np.diff(starts[order[opens]]) / max(usual_ns, 1)))

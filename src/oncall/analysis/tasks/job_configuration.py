@@ -8,7 +8,8 @@ from typing import Any
 import duckdb
 
 from oncall.analysis.tasks.labelled_tasks import why_unlabelled
-from oncall.evidence import relation
+from oncall.analysis.tasks.thresholds import Thresholds
+from oncall.evidence import params_of, relation
 
 _TOLD = (
     *("tp", "pp", "dp", "ep", "cp", "chunks", "micro_batches", "schedule"),
@@ -110,9 +111,11 @@ _BY_SCHEDULE = {
     ],
     columns=_COLUMNS,
     source="VenusTrace 3.3; Pulse 5.2",
+    params=params_of(Thresholds, of="labelled_tasks"),
 )
-def job_configuration(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def job_configuration(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
     """One row for each job."""
+    thresholds = Thresholds(**params)
     cursor = con.execute(_SEEN)
     names = [column[0] for column in cursor.description or ()]
     seen = {row[0]: dict(zip(names, row, strict=True)) for row in cursor.fetchall()}
@@ -126,7 +129,7 @@ def job_configuration(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             job,
             told.get(job, {}),
             shown,
-            None if shown["micro_batches"] else why_unlabelled(con, job),
+            None if shown["micro_batches"] else why_unlabelled(con, job, thresholds),
         )
         for job, shown in sorted(seen.items(), key=lambda one: (one[0] is None, one[0] or ""))
     ]

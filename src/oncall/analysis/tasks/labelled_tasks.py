@@ -28,7 +28,8 @@ from oncall.analysis.tasks.task_inputs import Computed, inputs_sent
 from oncall.analysis.tasks.task_lateness import Late, lateness
 from oncall.analysis.tasks.task_positions import Tasks, place_alone, place_tasks
 from oncall.analysis.tasks.task_times import time_tasks, transfers_over
-from oncall.evidence import relation
+from oncall.analysis.tasks.thresholds import Thresholds
+from oncall.evidence import params_of, relation
 from oncall.evidence.columns import Words
 from oncall.evidence.schema import BY_NAME
 
@@ -58,14 +59,11 @@ _EVALUATION = _TASKS.index("evaluation")
     columns=TASK_COLUMNS,
     source="VenusTrace 3.3",
     at="node",
+    params=params_of(Thresholds),
 )
-def labelled_tasks(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
     """The tasks of every rank of which all operations are here; none where calls do not show it."""
-    return label(con)
-
-
-def label(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
-    """Columns of stage_tasks from relations operations, members, in_flight and table jobs."""
+    thresholds = Thresholds(**params)
     told = _told(con)
     sizes = dict(
         con.execute(
@@ -74,24 +72,24 @@ def label(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         ).fetchall()
     )
     parts = []
-    for job, ranks in _found(con).items():
+    for job, ranks in _found(con, thresholds).items():
         places = _places(con, job, ranks, told.get(job, Told()))
-        parts += _label_job(ranks, told.get(job, Told()), places.of_rank, sizes)
+        parts += _label_job(ranks, told.get(job, Told()), places.of_rank, sizes, thresholds)
     return _columns(parts)
 
 
-def why_unlabelled(con: duckdb.DuckDBPyConnection, job: str) -> str | None:
+def why_unlabelled(con: duckdb.DuckDBPyConnection, job: str, thresholds: Thresholds) -> str | None:
     """Why ranks of a pipeline whose operations are here have no labels; None if that is not so."""
     sends = "SELECT 1 FROM operations WHERE job = ? AND kind = 'p2p' LIMIT 1"
     if not con.execute(sends, [job]).fetchall():
         return None
-    ranks = _found(con).get(job, [])
+    ranks = _found(con, thresholds).get(job, [])
     return _places(con, job, ranks, _told(con).get(job, Told())).why_not or None
 
 
-def _found(con: duckdb.DuckDBPyConnection) -> dict[str, list[Found]]:
+def _found(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> dict[str, list[Found]]:
     by_job: dict[str, list[Found]] = {}
-    for calls in read_calls(con):
+    for calls in read_calls(con, thresholds):
         by_job.setdefault(calls.job, []).append(Found(calls, find_blocks(calls)))
     return by_job
 
@@ -110,7 +108,11 @@ def _told(con: duckdb.DuckDBPyConnection) -> dict[str, Told]:
 
 
 def _label_job(
-    ranks: Sequence[Found], told: Told, places: dict[int, Place], sizes: Mapping[int, int]
+    ranks: Sequence[Found],
+    told: Told,
+    places: dict[int, Place],
+    sizes: Mapping[int, int],
+    thresholds: Thresholds,
 ) -> list[dict[str, Any]]:
     """Columns of the tasks of the ranks of one job that are here, some for each rank."""
     places = _pipeline_length(places)
@@ -118,7 +120,7 @@ def _label_job(
     labelled += [_alone(one, told) for one in ranks if not one.is_chained]
     labelled = [one for one in labelled if len(one.tasks) or one.replicas_alone]
     began_ns = left_together([one.calls for one in labelled], [one.blocks for one in labelled])
-    numbers = number_blocks(list(map(_numbered, labelled, began_ns)))
+    numbers = number_blocks(list(map(_numbered, labelled, began_ns)), thresholds.together)
     late = lateness([one.calls for one in labelled], sizes)
     sent = _inputs_sent(labelled, numbers)
     parts = []

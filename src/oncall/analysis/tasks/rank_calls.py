@@ -8,23 +8,17 @@ now and then to gradients and parameters, all others to the end of an iteration.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import duckdb
 import numpy as np
 
 from oncall.analysis.tasks.schedules import Array
-from oncall.analysis.traffic.parallelism import INTERLEAVED, LONG_PAUSES, SMALL_BYTES
+from oncall.analysis.tasks.thresholds import Thresholds
 
 SEND, RECV, TASK, REPLICAS, OUTSIDE = range(5)
 UNKNOWN = -1
-
-_ASSUMED_ELEMENT_BYTES = 2  # where a recorder states elements only: bfloat16, as in training
-_SHAPE_BYTES = 256  # shapes of tensors are announced by Sends of their own
-_PAUSE_TIMES = 5
-_CUT_GROUPS = 0.01  # more than this goes one way in a pipeline, twice in each iteration
-_MORE = 1.5  # communicators of a rank that differ by less are used alike
 
 # Words of the names that frameworks give their groups, the more special first.
 _NAMES = (
@@ -52,7 +46,7 @@ _CALLS = """
         ORDER BY ALL)
     SELECT o.rank, n.place, o.kind = 'p2p' AS p2p, o.op = 'Send' AS send,
         hash(n.place, o.op, o.dtype, coalesce(o.bytes, o.count)) AS word,
-        coalesce(o.bytes, o.count * {element}, 0)::BIGINT AS size_bytes,
+        coalesce(o.bytes, o.count * $element_bytes, 0)::BIGINT AS size_bytes,
         o.op IN ('ReduceScatter', 'AllReduce', 'Reduce') AS reduces, o.op = 'AllReduce' AS sums,
         coalesce(o.seq, -1) AS seq, coalesce(o.group_id, -1) AS group_id,
         coalesce(o.peer, s.rank, o.rank + o.comm_peer - own.comm_rank, -1) AS peer,
@@ -95,6 +89,7 @@ class RankCalls:
     ended_ns: Array
     lost: Array
     comms: tuple[int | None, ...]
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
     def __len__(self) -> int:
         return len(self.use)
@@ -105,7 +100,7 @@ class RankCalls:
         return bool((self.ended_ns >= 0).any())
 
 
-def read_calls(con: duckdb.DuckDBPyConnection) -> Iterator[RankCalls]:
+def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterator[RankCalls]:
     """The calls of every rank of which all were kept; from relations operations, members and
     in_flight."""
     comms: dict[str, list[int | None]] = {}
@@ -120,7 +115,7 @@ def read_calls(con: duckdb.DuckDBPyConnection) -> Iterator[RankCalls]:
     )
     names = _names(con)
     for job, mine in comms.items():
-        found = con.execute(_CALLS.format(element=_ASSUMED_ELEMENT_BYTES), {"job": job})
+        found = con.execute(_CALLS, {"job": job, "element_bytes": thresholds.element_bytes})
         columns = {name: np.ma.getdata(values) for name, values in found.fetchnumpy().items()}
         named = {
             place: names.get((job, comm)) for place, comm in enumerate(mine) if comm is not None
@@ -129,7 +124,7 @@ def read_calls(con: duckdb.DuckDBPyConnection) -> Iterator[RankCalls]:
         for begin, end in pairwise([*begins.tolist(), len(columns["rank"])]):
             part = {name: values[begin:end] for name, values in columns.items()}
             if (job, int(part["rank"][0])) not in thinned:
-                yield _of_rank(job, part, tuple(mine), named)
+                yield _of_rank(job, part, tuple(mine), named, thresholds)
 
 
 def _names(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], int]:
@@ -154,13 +149,18 @@ def _told_use(text: str) -> int | None:
 
 
 def _of_rank(
-    job: str, part: dict[str, Array], comms: tuple[int | None, ...], named: dict[int, int | None]
+    job: str,
+    part: dict[str, Array],
+    comms: tuple[int | None, ...],
+    named: dict[int, int | None],
+    thresholds: Thresholds,
 ) -> RankCalls:
-    use = _uses(part, named)
+    use = _uses(part, named, thresholds)
     kept = ~_repeated(part, use)
     if not kept.all():
         part, use = {name: values[kept] for name, values in part.items()}, use[kept]
-    announced = (use <= RECV) & (part["size_bytes"] < _SHAPE_BYTES) & (part["size_bytes"] > 0)
+    size_bytes = part["size_bytes"]
+    announced = (use <= RECV) & (size_bytes < thresholds.shape_bytes) & (size_bytes > 0)
     if announced.any() and not announced[use <= RECV].all():
         part = {name: values[~announced] for name, values in part.items()}
         use = use[~announced]
@@ -182,6 +182,7 @@ def _of_rank(
         ended_ns=part["ended_ns"],
         lost=lost_before(part["place"] * 2 + part["p2p"], part["seq"]),
         comms=comms,
+        thresholds=thresholds,
     )
 
 
@@ -218,9 +219,9 @@ def lost_before(lane: Array, seq: Array) -> Array:
 # ------------------------------------------------------------------ what for
 
 
-def _uses(part: dict[str, Array], named: dict[int, int | None]) -> Array:
+def _uses(part: dict[str, Array], named: dict[int, int | None], thresholds: Thresholds) -> Array:
     """What each call is for (n,)."""
-    pipeline = _pipeline(part, named)
+    pipeline = _pipeline(part, named, thresholds.cut_groups)
     use = np.full(len(pipeline), OUTSIDE, dtype=np.int8)
     use[pipeline] = np.where(part["send"][pipeline], SEND, RECV)
     unnamed: list[_Use] = []
@@ -232,14 +233,14 @@ def _uses(part: dict[str, Array], named: dict[int, int | None]) -> Array:
         elif part["p2p"][mine].any():
             use[mine] = TASK  # keys around a ring, tokens to experts
         else:
-            unnamed.append(_use(part, mine, pipeline))
+            unnamed.append(_use(part, mine, pipeline, thresholds.pause_times))
     is_told = bool((use == TASK).any())
     for one in unnamed:
-        use[one.mine] = _inferred(one, unnamed, is_told)
+        use[one.mine] = _inferred(one, unnamed, is_told, thresholds)
     return use
 
 
-def _pipeline(part: dict[str, Array], named: dict[int, int | None]) -> Array:
+def _pipeline(part: dict[str, Array], named: dict[int, int | None], cut_groups: float) -> Array:
     """Which calls are the pipeline's Sends and Recvs (n,)."""
     p2p = part["p2p"].astype(np.bool_)
     told = [place for place, use in named.items() if use == SEND]
@@ -247,26 +248,26 @@ def _pipeline(part: dict[str, Array], named: dict[int, int | None]) -> Array:
         return p2p & np.isin(part["place"], told)
     for place in np.unique(part["place"][p2p]).tolist():
         mine = np.flatnonzero(p2p & (part["place"] == place))
-        if named.get(place) is not None or not _is_chain(part, mine):
+        if named.get(place) is not None or not _is_chain(part, mine, cut_groups):
             p2p[mine] = False
     return p2p
 
 
-def _is_chain(part: dict[str, Array], mine: Array) -> bool:
+def _is_chain(part: dict[str, Array], mine: Array, cut_groups: float) -> bool:
     """Sends and Recvs with at most two others, and some that go one way only."""
     peers = np.unique(part["peer"][mine])
     told = bool((peers != UNKNOWN).all())
-    return not (told and len(peers) > 2) and not _goes_both_ways(part, mine)
+    return not (told and len(peers) > 2) and not _goes_both_ways(part, mine, cut_groups)
 
 
-def _goes_both_ways(part: dict[str, Array], mine: Array) -> bool:
+def _goes_both_ways(part: dict[str, Array], mine: Array, cut_groups: float) -> bool:
     """Every group call has as many Sends as Recvs, but for those at whose ends calls were lost."""
     if not (part["group_id"][mine] >= 0).all():
         return False
     _, group = np.unique(part["group_id"][mine], return_inverse=True)
     uneven = np.bincount(group, np.where(part["send"][mine], 1, -1)) != 0
     losses = int((np.diff(np.unique(part["seq"][mine])) > 1).sum())
-    return bool(uneven.sum() <= 2 * (losses + 2) and uneven.mean() < _CUT_GROUPS)
+    return bool(uneven.sum() <= 2 * (losses + 2) and uneven.mean() < cut_groups)
 
 
 @dataclass(frozen=True)
@@ -280,11 +281,11 @@ class _Use:
     long_pauses: float  # share of its time in pauses far longer than its median one
 
 
-def _use(part: dict[str, Array], mine: Array, pipeline: Array) -> _Use:
+def _use(part: dict[str, Array], mine: Array, pipeline: Array, pause_times: float) -> _Use:
     at = part["called_ns"][mine]
     pauses = np.diff(at)
     usual = np.median(pauses) if len(pauses) else 0
-    long = pauses[pauses > _PAUSE_TIMES * usual].sum() / max(1, pauses.sum())
+    long = pauses[pauses > pause_times * usual].sum() / max(1, pauses.sum())
     events = np.flatnonzero(pipeline)
     sends = part["send"][events].astype(np.bool_)
     before_sends = None
@@ -300,17 +301,17 @@ def _use(part: dict[str, Array], mine: Array, pipeline: Array) -> _Use:
     return _Use(mine, len(at), largest, before_sends, float(long))
 
 
-def _inferred(one: _Use, others: list[_Use], is_told: bool) -> int:
+def _inferred(one: _Use, others: list[_Use], is_told: bool, thresholds: Thresholds) -> int:
     """What a communicator of collectives without a telling name is for."""
-    if one.before_sends is not None and one.before_sends > INTERLEAVED:
+    if one.before_sends is not None and one.before_sends > thresholds.interleaved:
         return TASK
-    if one.largest_bytes < SMALL_BYTES:
+    if one.largest_bytes < thresholds.small_bytes:
         return OUTSIDE
     if one.before_sends is not None or is_told:
         return REPLICAS
-    large = [other for other in others if other.largest_bytes >= SMALL_BYTES]
-    if any(other.calls > _MORE * one.calls for other in large):
+    large = [other for other in others if other.largest_bytes >= thresholds.small_bytes]
+    if any(other.calls > thresholds.more * one.calls for other in large):
         return REPLICAS
-    if any(_MORE * other.calls < one.calls for other in large):
+    if any(thresholds.more * other.calls < one.calls for other in large):
         return TASK
-    return REPLICAS if one.long_pauses > LONG_PAUSES else TASK
+    return REPLICAS if one.long_pauses > thresholds.long_pauses else TASK

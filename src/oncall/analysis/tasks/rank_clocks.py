@@ -12,10 +12,7 @@ import numpy as np
 
 from oncall.analysis.tasks.rank_calls import OUTSIDE, REPLICAS, SEND, RankCalls
 from oncall.analysis.tasks.schedules import Array
-
-_PROMPT_NS = 5_000_000  # after a round, of a member that came last and so did not wait in it
-_ERROR_NS = 3_000_000  # members go on apart by as much
-_FEWEST = 3  # rounds
+from oncall.analysis.tasks.thresholds import Thresholds
 
 
 def clock_corrections(ranks: Sequence[RankCalls]) -> list[dict[int, int]]:
@@ -38,13 +35,15 @@ def clock_corrections(ranks: Sequence[RankCalls]) -> list[dict[int, int]]:
     found = []
     for each in np.unique(comm).tolist():
         mine = comm == each
-        apart = _apart(seq[mine], rank[mine], left[mine], stayed[mine])
-        if any(abs(ns) > _ERROR_NS for ns in apart.values()):
+        apart = _apart(seq[mine], rank[mine], left[mine], stayed[mine], ranks[0].thresholds)
+        if any(abs(ns) > ranks[0].thresholds.clock_error_ns for ns in apart.values()):
             found.append(apart)
     return found
 
 
-def _apart(seq: Array, rank: Array, left: Array, stayed: Array) -> dict[int, int]:
+def _apart(
+    seq: Array, rank: Array, left: Array, stayed: Array, thresholds: Thresholds
+) -> dict[int, int]:
     """The median difference of each rank to the middle member, over prompt rounds of all."""
     members = np.unique(rank)
     rounds, counts = np.unique(seq, return_counts=True)
@@ -52,22 +51,22 @@ def _apart(seq: Array, rank: Array, left: Array, stayed: Array) -> dict[int, int
     if len(members) < 2 or not whole.any():
         return {}
     shape = (-1, len(members))
-    prompt = stayed[whole].reshape(shape).min(axis=1) <= _PROMPT_NS
+    prompt = stayed[whole].reshape(shape).min(axis=1) <= thresholds.prompt_ns
     moments = left[whole].reshape(shape)[prompt]
-    if len(moments) < _FEWEST:
+    if len(moments) < thresholds.fewest_rounds:
         return {}
     middle = np.sort(moments, axis=1)[:, (len(members) - 1) // 2]
     apart = np.median(moments - middle[:, np.newaxis], axis=0)
     return dict(zip(members.tolist(), np.rint(apart).astype(np.int64).tolist(), strict=True))
 
 
-def corrections_of(members: Array, known: Sequence[dict[int, int]]) -> Array:
+def corrections_of(members: Array, known: Sequence[dict[int, int]], error_ns: int) -> Array:
     """By how much to move the times of these ranks (n,) to have them on one clock: 0 where no
-    communicator has them all, or where they are not apart beyond error."""
+    communicator has them all, or where they are not apart by more than `error_ns`."""
     for apart in known:
         if all(member in apart for member in members.tolist()):
             told = np.array([apart[member] for member in members.tolist()], dtype=np.int64)
-            if np.ptp(told) > _ERROR_NS:
+            if np.ptp(told) > error_ns:
                 return -told
             return np.zeros(len(members), dtype=np.int64)
     return np.zeros(len(members), dtype=np.int64)

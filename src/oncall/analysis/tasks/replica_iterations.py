@@ -15,9 +15,6 @@ from oncall.analysis.tasks.rank_calls import OUTSIDE, REPLICAS, UNKNOWN, RankCal
 from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.tasks.tensor_patterns import period, usual
 
-_LONG = 0.5  # of the baseline pause before an iteration's first exchange
-_PAUSE_TIMES = 3
-
 
 def replica_blocks(calls: RankCalls) -> list[Block]:
     """A block for each iteration: from its first exchange to the next one's; none if unknown."""
@@ -60,12 +57,12 @@ def whole_blocks(blocks: list[Block]) -> Array:
 def _first_exchanges(calls: RankCalls, at: Array) -> Array:
     """Which of the exchanges `at` are the first of an iteration (n,); the very first is one if
     it is like the others."""
-    words = calls.word[at]
+    words, thresholds = calls.word[at], calls.thresholds
     pauses = calls.entered_ns[at[1:]] - _left(calls, at[:-1])
     starts = np.concatenate([[0], np.flatnonzero(calls.lost[at][1:]) + 1])
-    length = period(words, starts)
+    length = period(words, starts, thresholds)
     if length is None:
-        long = pauses > _PAUSE_TIMES * np.median(pauses)
+        long = pauses > thresholds.exchange_times * np.median(pauses)
         if not long.any():
             long[:] = True  # one exchange each
         return np.concatenate([[False], long])
@@ -77,8 +74,8 @@ def _first_exchanges(calls: RankCalls, at: Array) -> Array:
     first = begin + 1 + int(np.flatnonzero(phases == np.argmax(usual_ns))[0])
     alike = (words[1:] == words[first]) & (words[:-1] == words[first - 1])
     # The same two exchanges may follow one another within an iteration, too.
-    if alike.sum() > 1.5 * len(at) / length:
-        alike &= pauses > _LONG * usual_ns.max()
+    if alike.sum() > thresholds.repeated * len(at) / length:
+        alike &= pauses > thresholds.long_pause * usual_ns.max()
     return np.concatenate([[words[0] == words[first]], alike])
 
 

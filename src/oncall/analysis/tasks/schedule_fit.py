@@ -9,7 +9,7 @@ name tasks differently are equally near, none is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -25,13 +25,8 @@ from oncall.analysis.tasks.schedules import (
     Order,
     task_order,
 )
+from oncall.analysis.tasks.thresholds import Thresholds
 
-_ALIKE = 1.2  # of two misfits: less does not distinguish two hypotheses
-_EXPLAINED = 0.02  # transfers out of place on average
-_FITS = 0.5  # transfers out of place on average; with more nothing is explained
-_AGAINST_WHAT_IS_TOLD = 0.2  # another must fit this much better than what was stated
-_MOST_CHUNKS = 16
-_MOST_SHAPES = 6  # different iterations of a rank that are compared
 _FORMS = ("one after the other", "exchanged together", "asked for ahead")
 
 Seats: TypeAlias = dict[int, tuple[int, int]]  # rank: its stage, and how many there are
@@ -85,6 +80,7 @@ class Seen:
     directed: bool
     neighbours: int  # ranks that it exchanges with; 0: not known
     shapes: Sequence[tuple[bytes, int]]
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
     def micro_batches(self, place: tuple[int, int], chunks: int) -> int | None:
         """In its most common iteration, were it at this stage; None: a part of one would be
@@ -124,12 +120,14 @@ def seen_of(calls: RankCalls, blocks: Sequence[Block], forward: Array | None) ->
     usual = sorted(counts.items(), key=lambda item: -item[1])
     peers = np.unique(calls.peer[events])
     neighbours = 0 if (peers == UNKNOWN).any() or len(peers) > 2 else len(peers)
-    return Seen(calls.rank, forward is not None, neighbours, usual[:_MOST_SHAPES])
+    shapes = usual[: calls.thresholds.most_shapes]
+    return Seen(calls.rank, forward is not None, neighbours, shapes, calls.thresholds)
 
 
 def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], told: Told) -> Fit:
     """The hypothesis that explains the ranks best, of equal ones the first layout's."""
     ranks = [one for one in ranks if one.shapes]
+    thresholds = ranks[0].thresholds if ranks else Thresholds()
     found: list[tuple[float, Hypothesis]] = []
     for layout in layouts:
         if not ranks or not all(one.rank in layout.seats for one in ranks):
@@ -138,12 +136,13 @@ def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], told: Told) -> Fit:
             misfit = _misfit(hypothesis, ranks)
             if misfit == 0 and hypothesis.is_told and told.schedule:
                 return Fit(hypothesis)
-            found.append((misfit + _AGAINST_WHAT_IS_TOLD * (not hypothesis.is_told), hypothesis))
+            misfit += thresholds.against_stated * (not hypothesis.is_told)
+            found.append((misfit, hypothesis))
     found.sort(key=lambda one: one[0])
-    if not found or found[0][0] > _FITS:
+    if not found or found[0][0] > thresholds.fits:
         return Fit(None, "no schedule explains the order of its Sends and Recvs")
     least, best = found[0]
-    alike = [other for misfit, other in found[1:] if misfit <= _ALIKE * least]
+    alike = [other for misfit, other in found[1:] if misfit <= thresholds.alike * least]
     # What is known of a place in the pipeline goes before what is only assumed.
     rivals = [other for other in alike if other.layout.because == best.layout.because]
     for other in rivals:
@@ -156,7 +155,7 @@ def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], told: Told) -> Fit:
 def _hypotheses(layout: Layout, ranks: Sequence[Seen], told: Told) -> Iterator[Hypothesis]:
     """Every schedule that the counts of transfers allow."""
     in_chunks = told.schedule == INTERLEAVED or (told.chunks or 1) > 1
-    for chunks in range(1, _MOST_CHUNKS + 1):
+    for chunks in range(1, ranks[0].thresholds.most_chunks + 1):
         if 2 * sum(_may_be(one, layout.seats[one.rank], chunks) for one in ranks) < len(ranks):
             continue
         if chunks > 1 and not in_chunks and any(layout.seats[one.rank][1] == 2 for one in ranks):
@@ -206,7 +205,7 @@ def explained(one: Hypothesis, rank: Seen) -> list[int]:
         count
         for shape, _ in rank.shapes
         if (count := _micro_batches(len(shape), place, one.chunks)) is not None
-        and _distance(one, rank, shape) < _EXPLAINED
+        and _distance(one, rank, shape) < rank.thresholds.explained
     ]
 
 

@@ -119,5 +119,6 @@ class _Lengths:
         """By what the calls are and how they follow one another, of pairs of equal length."""
         at = self.positions[self.first[mine][:, None] + np.arange(length)]
         gaps = np.median(np.diff(self.calls.entered_ns[at], axis=1), axis=0)
-        begin = split(self.calls.size_bytes[at[0]], self.calls.sums[at[0]], gaps)
+        small = self.calls.thresholds.loss
+        begin = split(self.calls.size_bytes[at[0]], self.calls.sums[at[0]], gaps, small)
         return begin, length - begin

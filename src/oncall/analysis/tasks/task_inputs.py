@@ -55,7 +55,9 @@ def inputs_sent(ranks: Sequence[Computed | None]) -> list[Array | None]:
             if lane == lanes[place] and other != place and lane is not None
         ]
         for other in mates:
-            moved = corrections_of(np.array([other, place]), known)
+            moved = corrections_of(
+                np.array([other, place]), known, one.calls.thresholds.clock_error_ns
+            )
             told = _sent_to(one, placed[other][1])
             sent = np.where(told >= 0, told + int(moved[0] - moved[1]), sent)
         sent = np.where(sent < 0, _all_there(place, computing, joint, known), sent)
@@ -95,7 +97,7 @@ def _all_there(
     for other, (numbers, called) in enumerate(joint):
         if other == place or ranks[other].calls.comms != one.calls.comms or not len(numbers):
             continue
-        moved = corrections_of(np.array([other, place]), known)
+        moved = corrections_of(np.array([other, place]), known, one.calls.thresholds.clock_error_ns)
         found = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
         theirs = called[found] + int(moved[0] - moved[1])
         same = (numbers[found] == wanted) & (there >= 0)

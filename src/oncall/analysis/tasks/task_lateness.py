@@ -89,7 +89,7 @@ def _corrections(ranks: Sequence[RankCalls], positions: Sequence[Array]) -> Arra
     for each in np.unique(comm).tolist():
         mine = np.flatnonzero(comm == each)
         members, place = np.unique(number[mine], return_inverse=True)
-        moved[mine] = corrections_of(members, known)[place]
+        moved[mine] = corrections_of(members, known, ranks[0].thresholds.clock_error_ns)[place]
     return moved
 
 

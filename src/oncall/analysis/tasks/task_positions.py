@@ -132,7 +132,7 @@ def _together(
     tasks = _in_block(calls, blocks[number], number, order(False), forward, end)
     inverted = (tasks.send_at >= 0) & (tasks.send_at < tasks.low)
     late = (tasks.low > NOWHERE) & (tasks.high >= 0) & (tasks.high < tasks.low)
-    return bool((inverted | late).mean() > 0.05)
+    return bool((inverted | late).mean() > calls.thresholds.inverted)
 
 
 def _in_block(
@@ -269,7 +269,7 @@ def place_alone(calls: RankCalls, blocks: Sequence[Block], micro_batches: int | 
         return _join([])
     words = calls.word[np.concatenate([block.events for block in blocks])]
     starts = np.cumsum([0] + [len(block.events) for block in blocks[:-1]])
-    length = period(words, starts)
+    length = period(words, starts, calls.thresholds)
     each = usual(np.array([len(block.events) for block in blocks]))
     if length is None and each:
         length = each // (micro_batches or 1)

@@ -21,11 +21,6 @@ from oncall.analysis.tasks.task_calls import Inside
 from oncall.analysis.tasks.task_lateness import Late
 from oncall.analysis.tasks.task_positions import Tasks
 
-# A backward computes the gradients of inputs and of weights, each as much as the forward does.
-_BACKWARD_SHARE = 2 / 3
-_AHEAD_SHARE = 0.5  # of a task after its last call: more is no last layer's computation
-_GOES_ON_NS = 120_000  # hosts make the next call within it; a transfer takes longer
-
 
 @dataclass(frozen=True)
 class Times:
@@ -61,12 +56,12 @@ def time_tasks(
     started = _started(calls, blocks, tasks, ended, begins, told)
     ahead = np.zeros(len(tasks), dtype=np.bool_)
     if not calls.knows_ends:
-        ahead = _runs_ahead(tasks, started, ended, last)
+        ahead = _runs_ahead(tasks, started, ended, last, calls.thresholds.ahead_share)
     # A host that does not wait for its device between two tasks shows when both were over.
     apart = any_call & ~(ahead & np.append(ahead[1:], False)[: len(tasks)])
     followed = ~_is_last(tasks) & ~apart
     follows = np.append(False, followed[:-1])[: len(tasks)]
-    started, ended = _shared(tasks, apart, started, ended)
+    started, ended = _shared(tasks, apart, started, ended, calls.thresholds.backward_share)
     started = _after_the_send(calls, tasks, started, first)
     # What ends later than its rank goes on, as Sends that no rank waits for, holds up no task.
     begun = (first >= 0) & (started > first) & ~(ahead & follows)
@@ -250,7 +245,9 @@ def _after_the_pause(
     return moved
 
 
-def _shared(tasks: Tasks, any_call: Array, started: Array, ended: Array) -> tuple[Array, Array]:
+def _shared(
+    tasks: Tasks, any_call: Array, started: Array, ended: Array, backward_share: float
+) -> tuple[Array, Array]:
     """Where no call separates two tasks of a group, their time is shared as such tasks share
     theirs elsewhere on the rank, else as computation does."""
     started, ended = started.copy(), ended.copy()
@@ -269,7 +266,7 @@ def _shared(tasks: Tasks, any_call: Array, started: Array, ended: Array) -> tupl
         else None
         for b in (False, True)
     ]
-    share = _BACKWARD_SHARE
+    share = backward_share
     if usual[0] is not None and usual[1] is not None and usual[0] + usual[1] > 0:
         share = usual[1] / (usual[0] + usual[1])
     first_share = np.where(tasks.backward[head], share, 1 - share)
@@ -303,7 +300,9 @@ def _own(calls: RankCalls, started: Array, ended: Array) -> Array:
     return np.where(known, own, UNKNOWN)
 
 
-def _runs_ahead(tasks: Tasks, started: Array, ended: Array, last: Array) -> Array:
+def _runs_ahead(
+    tasks: Tasks, started: Array, ended: Array, last: Array, ahead_share: float
+) -> Array:
     """Where the host calls all of such tasks at once and then waits for its device (t,): that waits
     for anybody, and only what keeps the host from calling is counted as the rank's own.
 
@@ -317,7 +316,7 @@ def _runs_ahead(tasks: Tasks, started: Array, ended: Array, last: Array) -> Arra
     for each in np.unique(kind[known]).tolist():
         mine = known & (kind == each)
         share = (ended[mine] - last[mine]) / (ended[mine] - started[mine])
-        ahead[waits & (kind == each)] = np.median(share) > _AHEAD_SHARE
+        ahead[waits & (kind == each)] = np.median(share) > ahead_share
     if not len(kind):
         return ahead
     final = np.append(np.flatnonzero(waits), len(kind) - 1)
@@ -367,7 +366,7 @@ def transfers_over(calls: RankCalls) -> Array:
     sends = calls.use[transfers] == SEND
     alone = sends & ~with_next & ~np.append(False, with_next[:-1]) & (over >= 0)
     took = over - calls.entered_ns[transfers]
-    if not alone.any() or np.median(took[alone]) < _GOES_ON_NS:
+    if not alone.any() or np.median(took[alone]) < calls.thresholds.goes_on_ns:
         over = np.where(sends, UNKNOWN, over)
     result = np.full(len(calls), UNKNOWN, dtype=np.int64)
     result[transfers] = over

@@ -10,10 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from oncall.analysis.tasks.schedules import Array
-
-_ALIKE = 0.999  # of the calls that must be those one period before
-_SMALL = 1 / 8  # losses, a number a token, are at least so much smaller than what layers pass
-_MOST_WORDS, _MOST_PERIODS = 4, 1024
+from oncall.analysis.tasks.thresholds import Thresholds
 
 
 def usual(lengths: Array) -> int | None:
@@ -24,7 +21,7 @@ def usual(lengths: Array) -> int | None:
     return int(values[counts == counts.max()].max())
 
 
-def period(words: Array, starts: Array) -> int | None:
+def period(words: Array, starts: Array, thresholds: Thresholds) -> int | None:
     """After how many calls the words (n,) repeat, between the places where blocks start; None if
     they do not, or at every call."""
     ends = np.append(starts[1:], len(words))
@@ -36,31 +33,31 @@ def period(words: Array, starts: Array) -> int | None:
     # Distances between equal calls are few where the call is rare, as a loss or a batch's data is.
     values, counts = np.unique(block, return_counts=True)
     rare = values[np.argsort(counts, kind="stable")][np.sort(counts) > 1]
-    for word in rare[:_MOST_WORDS].tolist():
+    for word in rare[: thresholds.most_words].tolist():
         places = np.flatnonzero(block == word)
-        for distance in (places[1:] - places[0])[:_MOST_PERIODS].tolist():
+        for distance in (places[1:] - places[0])[: thresholds.most_periods].tolist():
             if 2 * distance > n:
                 break
-            if np.mean(block[distance:] == block[:-distance]) >= _ALIKE:
+            if np.mean(block[distance:] == block[:-distance]) >= thresholds.repeats:
                 return int(distance)
     return None
 
 
-def split(sizes: Array, sums: Array, gaps: Array) -> int:
+def split(sizes: Array, sums: Array, gaps: Array, small: float) -> int:
     """After how many calls of a forward and its backward the backward begins.
 
     `sizes`, `sums` (n,): bytes of the most common calls and whether they are AllReduces; `gaps`
     (n-1,): baseline time from each to the next. A loss is summed over the vocabulary's parts in a
-    few small AllReduces at the end of the forward; without them the pace shows it: backwards take
-    longer.
+    few AllReduces at the end of the forward, `small` beside the largest call; without them the
+    pace shows it: backwards take longer.
     """
     n = len(sizes)
     if n < 2:
         return n
-    small = np.flatnonzero(sums & (sizes <= _SMALL * sizes.max(initial=0)))
-    small = small[(small > 0) & (small < n - 1)]
-    if len(small):
-        return int(small[-1]) + 1
+    losses = np.flatnonzero(sums & (sizes <= small * sizes.max(initial=0)))
+    losses = losses[(losses > 0) & (losses < n - 1)]
+    if len(losses):
+        return int(losses[-1]) + 1
     return _slower_from(gaps)
 
 

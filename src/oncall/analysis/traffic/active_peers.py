@@ -18,18 +18,17 @@ import numpy as np
 
 from oncall.analysis.traffic.collective_volume import TREE_OPERATIONS, Edge, double_tree, ring_share
 from oncall.analysis.traffic.flows import Sent, Spans, sent_by_flow, union_of
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 RING, TREE = "RING", "TREE"
-# A flow with less than this part of its rank's largest carries synchronisation, not data.
-_CRUMBS = 0.02
 
 
-def inferred_algorithm(op: str, edges: Set[Edge], size: int) -> str | None:
+def inferred_algorithm(op: str, edges: Set[Edge], size: int, tree_edges: float) -> str | None:
     """RING or TREE by which rank sends to which, or None: neither, or an operation without either.
 
     `edges` are places of nodes in the communicator, sender first, of those senders that were
     seen; `size` counts all places. Two places are a ring and a tree at once, with equal volumes.
+    It is a tree if at least the share `tree_edges` of its edges was seen, and nothing else.
     """
     if ring_share(op, size) is None or not edges:
         return None
@@ -37,7 +36,7 @@ def inferred_algorithm(op: str, edges: Set[Edge], size: int) -> str | None:
         return RING
     senders = {sender for sender, _ in edges}
     on_trees = {edge for edge in double_tree(size) if edge[0] in senders}
-    if edges <= on_trees and len(edges) >= 0.8 * len(on_trees):
+    if edges <= on_trees and len(edges) >= tree_edges * len(on_trees):
         return TREE
     successors = defaultdict(set)
     for sender, receiver in edges:
@@ -73,8 +72,11 @@ class _Peer:
     columns=_COLUMNS,
     source="Pulse 5.1",
     at="node",
+    params={
+        "crumbs": Param("2 %", "of its rank's largest flow: a smaller one only announces buffers")
+    },
 )
-def active_peers(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def active_peers(con: duckdb.DuckDBPyConnection, *, crumbs: float) -> Mapping[str, Any]:
     """The peers of each rank in each shape of collective: operation and size."""
     shapes = _shapes(con)
     flows = con.execute(
@@ -92,7 +94,7 @@ def active_peers(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
                 to.sent.append(inside)
     rows: list[tuple[Any, ...]] = []
     for shape, sides in peers.items():
-        least = _CRUMBS * max(max(one.sent) for one in sides.values())
+        least = crumbs * max(max(one.sent) for one in sides.values())
         for side, one in sides.items():
             data = [much for much in one.sent if much > least]
             if data:

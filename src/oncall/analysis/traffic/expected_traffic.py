@@ -19,12 +19,7 @@ import duckdb
 from oncall.analysis.traffic.active_peers import RING, TREE, inferred_algorithm
 from oncall.analysis.traffic.collective_volume import RING_OPERATIONS, double_tree, ring_share
 from oncall.analysis.traffic.flows import receiver_side
-from oncall.evidence import relation
-
-# What a rank sends of a collective may fall short of its even share: NCCL rounds the part of a ring
-# that is a rank's up to 16 bytes in each channel (`alignUp`, device/all_reduce.h), and a rank never
-# sends two of these. So much for 32 channels; of less it is not known who sends it at all.
-ROUNDING_BYTES = 2 * 16 * 32
+from oncall.evidence import Param, relation
 
 _SHARES = [
     ("job", "VARCHAR", "", "the job"),
@@ -68,8 +63,9 @@ class Active:
     columns=_SHARES,
     source="Pulse 5.1, appendix B",
     at="node",
+    params={"tree_edges": Param("80 %", "of a tree's edges are seen: some carry nothing for long")},
 )
-def edge_shares(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def edge_shares(con: duckdb.DuckDBPyConnection, *, tree_edges: float) -> Mapping[str, Any]:
     """How the volume of each shape of collective is shared by the edges between nodes."""
     groups = _groups(con)
     active = _active(con)
@@ -79,7 +75,7 @@ def edge_shares(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         peers = active.get((job, comm, op, size_bytes), [])
         if group is None or group.nodes < 2:
             continue
-        algo, how = _algorithm(op, told, peers, group)
+        algo, how = _algorithm(op, told, peers, group, tree_edges)
         # Members that were not seen in this shape go where they go in others of its operation.
         seen = {peer.rank for peer in peers}
         for (j, c, other, _), more in active.items():
@@ -94,7 +90,7 @@ def edge_shares(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
 
 
 def _algorithm(
-    op: str, told: str | None, peers: Sequence[Active], group: Group
+    op: str, told: str | None, peers: Sequence[Active], group: Group, tree_edges: float
 ) -> tuple[str | None, str]:
     """The algorithm, and where that is known from."""
     if op not in RING_OPERATIONS:
@@ -106,7 +102,7 @@ def _algorithm(
     if any(peer.peer not in group.place for peer in peers):
         return _by_number(op, peers, group)
     edges = {(group.place[p.rank], group.place[p.peer]) for p in peers if p.peer is not None}
-    algo = inferred_algorithm(op, edges, group.nodes)
+    algo = inferred_algorithm(op, edges, group.nodes, tree_edges)
     return algo, "inferred" if algo else "its peers are neither a ring's nor a tree's"
 
 
@@ -245,6 +241,14 @@ def untold_algorithms() -> str:
     ],
     source="Pulse 5.1, appendix B",
     at="node",
+    params={
+        "rounding": Param(
+            "1 KiB",
+            "by which a rank may fall short of its share: NCCL rounds it up to 16 bytes in each "
+            "channel (alignUp in device/all_reduce.h), a rank misses at most two of these, and "
+            "there are up to 32 channels; of less than that it is unknown who sends it",
+        )
+    },
 )
 def expected_traffic() -> str:
     """Each operation's volume between nodes, by sender and receiver."""
@@ -265,7 +269,7 @@ def expected_traffic() -> str:
         FROM ops o JOIN edge_shares s USING (job, comm, op, bytes, rank)
         LEFT JOIN placed p ON p.job = o.job AND p.comm = o.comm AND p.rank = s.peer
         -- What closes the ring carries nothing of a broadcast, and the root sends no reduction.
-        WHERE o.kind = 'coll' AND round(o.bytes * s.share) > {ROUNDING_BYTES}
+        WHERE o.kind = 'coll' AND round(o.bytes * s.share) > $rounding
             AND NOT (o.op = 'Broadcast' AND coalesce(p.comm_rank = o.root, false))
             AND NOT (o.op = 'Reduce' AND EXISTS (FROM placed r WHERE r.job = o.job
                 AND r.comm = o.comm AND r.rank = o.rank AND r.comm_rank = o.root))

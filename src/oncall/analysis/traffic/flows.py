@@ -163,9 +163,6 @@ _COLUMNS = [
     ("comm", "UBIGINT", "", "the communicator it belongs to; NULL: not known"),
     ("how", "VARCHAR", "", "told, in flight, or why not: no rank, no operation in flight"),
 ]
-# At least this part of a flow is sent while operations of its communicator are in flight: what is
-# still in buffers when a kernel ends, and clocks of NIC and host that differ, make up the rest.
-_MOSTLY = 0.5
 
 
 @relation(
@@ -175,8 +172,15 @@ _MOSTLY = 0.5
     columns=_COLUMNS,
     source="Pulse 5",
     at="node",
+    params={
+        "mostly": Param(
+            "50 %",
+            "of a flow is sent while operations of its communicator are in flight: the rest is "
+            "what buffers hold when a kernel ends, and clocks that differ",
+        )
+    },
 )
-def flow_comms(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def flow_comms(con: duckdb.DuckDBPyConnection, *, mostly: float) -> Mapping[str, Any]:
     """The communicator of each flow: as recorded, else by what was in flight while it sent."""
     ends = con.execute("SELECT flow, job, rank, peer, comm FROM flow_ends").fetchall()
     unknown = {flow for flow, _, rank, _, comm in ends if comm is None and rank is not None}
@@ -195,7 +199,7 @@ def flow_comms(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
                 for of, spans in busy.get((job, rank), ())
                 if peer is None or members.get((job, of), _NOBODY).may_hold(peer)
             ]
-            best = _best(sent[flow], candidates) if flow in sent else None
+            best = _best(sent[flow], candidates, mostly) if flow in sent else None
             rows.append((flow, best, "no operation in flight" if best is None else "in flight"))
     return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
 
@@ -224,7 +228,7 @@ def union_of(begin_ns: Ints, end_ns: Ints) -> Spans:
     return Spans(begin[new], end[np.append(np.flatnonzero(new)[1:] - 1, len(end) - 1)])
 
 
-def _best(sent: Sent, candidates: Sequence[tuple[int, Spans]]) -> int | None:
+def _best(sent: Sent, candidates: Sequence[tuple[int, Spans]], mostly: float) -> int | None:
     """The communicator during whose operations most was sent; of equals the one that was in flight
     for the shortest time, as it explains the flow most exactly."""
     scored = []
@@ -239,7 +243,7 @@ def _best(sent: Sent, candidates: Sequence[tuple[int, Spans]]) -> int | None:
     if not scored:
         return None
     share, _, comm = max(scored)
-    return comm if share >= _MOSTLY else None
+    return comm if share >= mostly else None
 
 
 def sent_by_flow(con: duckdb.DuckDBPyConnection, flows: set[int]) -> dict[int, Sent]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from oncall.evidence import Param, relation
 
-PARTS = 4
-
 
 @relation(
     "job_traffic",
@@ -24,27 +22,28 @@ PARTS = 4
     ],
     source="TFD 4.2: TCP and storage traffic beside training",
     params={
+        "parts": Param(4, "of the recording; what was before a fault is in one of them"),
         "bulk": Param("1 MiB", "smaller operations move nothing that counts"),
     },
 )  # fmt: skip
 def job_traffic() -> str:
     """Each quarter of each job with the bytes of its NICs and of its operations."""
-    return f"""
+    return """
         WITH span AS (
-            SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / {PARTS} AS part_ns
+            SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / $parts AS part_ns
             FROM nic_rates),
         nodes AS (SELECT DISTINCT job, node FROM ranks),
         sent AS (
-            SELECT job, least({PARTS} - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns))
+            SELECT job, least($parts - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns))
                     ::INTEGER AS part, min(since_ns) AS at_ns, sum(tx_bytes) AS sent_bytes
             FROM nic_rates JOIN nodes USING (node), span GROUP BY ALL),
         classes AS (
-            SELECT job, least({PARTS} - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns))
+            SELECT job, least($parts - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns))
                     ::INTEGER AS part, sum(tx_bytes) FILTER (priority = 0) AS ordinary_bytes,
                 sum(tx_bytes) AS all_bytes
             FROM priority_rates JOIN nodes USING (node), span GROUP BY ALL),
         messages AS (
-            SELECT o.job, o.comm, o.seq, any_value(least({PARTS} - 1,
+            SELECT o.job, o.comm, o.seq, any_value(least($parts - 1,
                     floor((o.entered_ns - first_ns) / part_ns))::INTEGER) AS part,
                 max(o.bytes * CASE WHEN o.op IN ('AllGather', 'ReduceScatter')
                     THEN coalesce(g.size, 1) ELSE 1 END) * max(coalesce(o.stands_for, 1)) AS bytes

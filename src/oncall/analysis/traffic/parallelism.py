@@ -18,19 +18,35 @@ from typing import Any
 
 import duckdb
 
-from oncall.evidence import relation
+from oncall.evidence import decides, params_of, relation
 
-# Losses, norms and flags are of some elements; activations and gradients of many thousands.
-SMALL_BYTES = 256 * 1024
-_PAUSE_TIMES = 5
-# Gradients come together once an iteration: pauses many times the median one make up this part of
-# the time, and other transfers go on without them. Activations come between all other transfers.
-LONG_PAUSES = 0.3
-INTERLEAVED = 0.5
-LAYER_NS = 250_000_000  # a layer's computation takes less
-# "Operation count" (Figure 5): groups of one rank that differ by less are used alike.
-_MORE = 1.5
-_UNEVEN = 0.02  # relative spread of sizes above which they follow a routing
+
+@dataclass(frozen=True)
+class UseThresholds:
+    """What distinguishes uses of communicators, on all ranks' calls or on one rank's alone."""
+
+    small_bytes: int = decides(
+        "256 KiB", "losses, norms and flags are of some elements, activations of many thousands"
+    )
+    pause_times: float = decides(5, "times the median pause: a longer one lies between bursts")
+    long_pauses: float = decides(
+        "30 %", "of the time: gradients come together, once an iteration, and then pause"
+    )
+    interleaved: float = decides(
+        "50 %", "of the transfers: activations come between all of them, gradients apart"
+    )
+    more: float = decides(
+        1.5, "times the operations of another group of the rank (Figure 5): less is alike"
+    )
+
+
+@dataclass(frozen=True)
+class Thresholds(UseThresholds):
+    """What distinguishes the roles of communicators."""
+
+    layer_ns: int = decides("250 ms", "a layer's computation takes less")
+    uneven: float = decides("2 %", "relative spread of sizes: above, they follow a routing")
+    mesh: float = decides("90 %", "of all pairs: then each sends to each")
 
 
 @dataclass(frozen=True)
@@ -52,18 +68,20 @@ class Use:
     spread: float = 0.0  # of sizes of Sends, relative
 
 
-def roles(uses: Iterable[Use]) -> dict[tuple[str, int], tuple[str | None, str]]:
+def roles(
+    uses: Iterable[Use], thresholds: Thresholds
+) -> dict[tuple[str, int], tuple[str | None, str]]:
     """The role of each communicator, None for those of small operations, and why."""
     found: dict[tuple[str, int], tuple[str | None, str]] = {}
     collective: dict[str, list[Use]] = defaultdict(list)
     uses = list(uses)
     for use in uses:
-        if use.largest_bytes < SMALL_BYTES:
+        if use.largest_bytes < thresholds.small_bytes:
             found[use.job, use.comm] = None, "only small operations"
         elif use.all_to_alls:
             found[use.job, use.comm] = "ep", "all-to-all"
         elif use.edges and not use.collectives:
-            found[use.job, use.comm] = _of_transfers(use)
+            found[use.job, use.comm] = _of_transfers(use, thresholds)
         elif use.collectives:
             collective[use.job].append(use)
     for job, group in collective.items():
@@ -73,20 +91,20 @@ def roles(uses: Iterable[Use]) -> dict[tuple[str, int], tuple[str | None, str]]:
                 found[job, use.comm] = None, "collectives of one pipeline's stages"
         rest = [use for use in group if (job, use.comm) not in found]
         for use in rest:
-            found[job, use.comm] = _of_collectives(use, rest)
+            found[job, use.comm] = _of_collectives(use, rest, thresholds)
     return found
 
 
-def _of_transfers(use: Use) -> tuple[str | None, str]:
+def _of_transfers(use: Use, thresholds: Thresholds) -> tuple[str | None, str]:
     """Pipeline, expert or context parallelism, by which rank sends to which."""
     n = use.size
     pairs = {(a, b) for a, b in use.edges if a != b}
     steps = {(b - a) % n for a, b in pairs}
-    mesh = len(pairs) >= 0.9 * n * (n - 1)
+    mesh = len(pairs) >= thresholds.mesh * n * (n - 1)
     if n == 2 and pairs:
         if use.one_sided > 0:
             return "pp", "each sends in turn"
-        if use.spread > _UNEVEN:
+        if use.spread > thresholds.uneven:
             return "ep", "both send at once, uneven sizes"
         return "cp", "both send at once, equal sizes"
     if mesh and not (n == 3 and use.one_sided > 0):
@@ -99,7 +117,9 @@ def _of_transfers(use: Use) -> tuple[str | None, str]:
     return ("ep", "to many") if len(pairs) > 2 * n else (None, "neither a chain nor a mesh")
 
 
-def _of_collectives(use: Use, all_uses: Iterable[Use]) -> tuple[str | None, str]:
+def _of_collectives(
+    use: Use, all_uses: Iterable[Use], thresholds: Thresholds
+) -> tuple[str | None, str]:
     """Data or tensor parallelism: "relative data volume and operation count" within a rank."""
     # Groups within one another, as those of experts' gradients, are of one kind.
     others = [
@@ -108,24 +128,24 @@ def _of_collectives(use: Use, all_uses: Iterable[Use]) -> tuple[str | None, str]
         if use.members & other.members
         and not (use.members <= other.members or other.members <= use.members)
     ]
-    busier = any(other.collectives > _MORE * use.collectives for other in others)
-    calmer = any(_MORE * other.collectives < use.collectives for other in others)
+    busier = any(other.collectives > thresholds.more * use.collectives for other in others)
+    calmer = any(thresholds.more * other.collectives < use.collectives for other in others)
     if busier and not calmer:
         return "dp", "fewer operations than another group of its ranks"
     if calmer and not busier:
         return "tp", "more operations than another group of its ranks"
     if use.interleaved is not None:
-        if use.interleaved > INTERLEAVED:
+        if use.interleaved > thresholds.interleaved:
             return "tp", "operations between all Sends and Recvs"
         return "dp", "operations apart from Sends and Recvs"
-    if use.apart_ns > LAYER_NS:
+    if use.apart_ns > thresholds.layer_ns:
         return "dp", "operations further apart than layers"
-    if use.long_pauses > LONG_PAUSES:
+    if use.long_pauses > thresholds.long_pauses:
         return "dp", "operations in bursts, an iteration apart"
     return "tp", "operations all the time"
 
 
-_USES = f"""
+_USES = """
     WITH calls AS (
         SELECT o.job, o.comm, o.kind, o.op, o.rank, o.seq, o.bytes, o.entered_ns,
             coalesce(o.group_id, -o.seq) AS call, coalesce(o.stands_for, 1) AS times,
@@ -139,13 +159,13 @@ _USES = f"""
         FROM members),
     collective AS (
         SELECT *, entered_ns - lag(entered_ns) OVER mine AS pause_ns
-        FROM calls WHERE kind = 'coll' AND op <> 'AllToAll' AND bytes >= {SMALL_BYTES}
+        FROM calls WHERE kind = 'coll' AND op <> 'AllToAll' AND bytes >= $small_bytes
         WINDOW mine AS (PARTITION BY job, comm, rank ORDER BY entered_ns)),
     paused AS (
         SELECT *, median(pause_ns) OVER (PARTITION BY job, comm, rank) AS usual_ns FROM collective),
     by_rank AS (
         SELECT job, comm, rank, sum(times) AS collectives,
-            coalesce(sum(pause_ns) FILTER (pause_ns > {_PAUSE_TIMES} * usual_ns) / sum(pause_ns), 0)
+            coalesce(sum(pause_ns) FILTER (pause_ns > $pause_times * usual_ns) / sum(pause_ns), 0)
                 AS long_pauses, coalesce(avg(pause_ns), 0) AS apart_ns
         FROM paused GROUP BY ALL),
     transfers AS (
@@ -204,12 +224,15 @@ _COLUMNS = [
     optional=["jobs"],
     columns=_COLUMNS,
     source="Pulse 5.2, Figure 5",
+    params={**params_of(Thresholds), **params_of(UseThresholds, of="labelled_tasks")},
 )
-def parallelism(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def parallelism(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
     """What each communicator is for, by its use, and whether that fits the job's configuration."""
+    thresholds = Thresholds(**params)
+    used = {name: params[name] for name in ("small_bytes", "pause_times")}
     uses = [
         Use(job, comm, frozenset(members), size, frozenset(map(tuple, edges)), *numbers)
-        for job, comm, members, size, edges, *numbers in con.execute(_USES).fetchall()
+        for job, comm, members, size, edges, *numbers in con.execute(_USES, used).fetchall()
     ]
     told: dict[tuple[str, int], str] = {
         (job, comm): role.lower()
@@ -221,7 +244,7 @@ def parallelism(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         job: dict(zip(_SIZES, sizes, strict=True))
         for job, *sizes in con.execute(f"SELECT job, {', '.join(_SIZES)} FROM jobs").fetchall()
     }
-    found = roles(uses)
+    found = roles(uses, thresholds)
     rows = []
     for use in uses:
         role, because = found.get((use.job, use.comm), (None, "not used"))

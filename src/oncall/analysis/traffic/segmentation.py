@@ -16,13 +16,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall.evidence import decides
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Truths = NDArray[np.bool_]
 
 NONE = -1
-# An operation that would hold so much of the next one's volume too is cut by volume.
-NEXT_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Where traffic is cut into operations."""
+
+    gap_ns: int = decides(
+        "1 ms",
+        "a pause that ends an operation once its volume is there: O(ms), while pauses within are "
+        "of microseconds (Pulse 5.2)",
+    )
+    next_share: float = decides(
+        "50 %", "of the next one's volume: an operation that would hold it is cut by volume"
+    )
+    undercounted: float = decides(
+        "90 %", "of the volume, in a lane in which events were lost: the pause then decides"
+    )
+    data_part: float = decides(
+        0.0625, "of what an operation's epochs carry on average: less announces free buffers"
+    )
 
 
 @dataclass(frozen=True)
@@ -60,7 +80,7 @@ def segment(
     operation_flow: Ints,
     expected_bytes: Ints,
     gap_ns: int,
-    next_share: float | Floats = NEXT_SHARE,
+    next_share: float | Floats = Thresholds.next_share,
     enough_bytes: Ints | None = None,
 ) -> Segments:
     """The epochs of each operation, in the order in which its flow carries them.
@@ -148,7 +168,9 @@ def epochs_of(segments: Segments) -> tuple[Ints, Ints]:
     return np.repeat(there, lengths), epoch
 
 
-def carries_data(traffic: Traffic, segments: Segments, part: float = 1 / 16) -> Truths:
+def carries_data(
+    traffic: Traffic, segments: Segments, part: float = Thresholds.data_part
+) -> Truths:
     """Whether each epoch (n,) carries data of its operation: at least a part of what the epochs
     of that operation carry on average. The rest are messages that announce free buffers."""
     operation, epoch = epochs_of(segments)
@@ -161,12 +183,14 @@ def carries_data(traffic: Traffic, segments: Segments, part: float = 1 / 16) -> 
     return data
 
 
-def measure(traffic: Traffic, segments: Segments) -> Measured:
+def measure(
+    traffic: Traffic, segments: Segments, data_part: float = Thresholds.data_part
+) -> Measured:
     """Start, end, actual communication time and volume of each operation."""
     there = segments.first >= 0
     first, last = segments.first[there], segments.last[there]
     sent = np.concatenate([[0], np.cumsum(traffic.bytes)])
-    data = carries_data(traffic, segments)
+    data = carries_data(traffic, segments, data_part)
     active = np.concatenate([[0], np.cumsum(data)])
     with_data = np.flatnonzero(data)
     begins = with_data[np.searchsorted(with_data, first)]

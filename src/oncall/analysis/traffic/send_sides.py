@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.analysis.traffic.flows import Sent, sent_by_flow
-from oncall.evidence import relation
+from oncall.evidence import Param, relation
 
 Ints = NDArray[np.int64]
 _COLUMNS = [
@@ -31,8 +31,6 @@ _COLUMNS = [
     ("peer", "INTEGER", "", "the receiver's global rank; NULL: not known"),
     ("peer_side", "UBIGINT", "", "its side of the flows; NULL: none was seen"),
 ]
-# Of two pairings this much of all bytes apart, neither is determined by its volumes.
-_ALIKE = 0.02
 
 # Sends by who gets them, in the calls (group calls, or single Sends) that they belong to.
 _SENDS = """
@@ -82,8 +80,11 @@ class _Side:
     columns=_COLUMNS,
     source="Pulse 5.1",
     at="node",
+    params={
+        "alike": Param("2 %", "of all bytes: pairings this near one another are not told apart")
+    },
 )
-def send_sides(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def send_sides(con: duckdb.DuckDBPyConnection, *, alike: float) -> Mapping[str, Any]:
     """The side of each receiver of Sends."""
     receivers: dict[Sender, dict[int, _Receiver]] = defaultdict(dict)
     for job, comm, rank, name, peer, call, size in con.execute(_SENDS).fetchall():
@@ -105,7 +106,7 @@ def send_sides(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     for sender, of in receivers.items():
         pairs, known = paired[sender], {side.side: side.peer for side in sides[sender]}
         unpaired = {name: each for name, each in of.items() if name not in pairs}
-        found, told = _by_volume(unpaired, left.get(sender, []), sent, spans.get(sender, {}))
+        found, told = _by_volume(unpaired, left.get(sender, []), sent, spans.get(sender, {}), alike)
         for name, each in of.items():
             at = pairs[name] if name in pairs else found.get(name)
             peer = each.peer
@@ -140,6 +141,7 @@ def _by_volume(
     sides: Sequence[_Side],
     sent: Mapping[int, Sent],
     spans: Mapping[int, tuple[int, int]],
+    alike: float,
 ) -> tuple[dict[int, int], bool]:
     """The side of each receiver by what was sent there, and whether no other pairing is as good.
 
@@ -152,7 +154,7 @@ def _by_volume(
     seen = np.array([_sent_within(side, sent, begin_ns, end_ns) for side in sides])
     # (receivers, sides): bytes that the pair would leave unexplained
     wrong = np.abs(wanted[:, None, :] - seen[None, :, :]).sum(axis=2).astype(np.float64)
-    margin = _ALIKE * wanted.sum()
+    margin = alike * wanted.sum()
     found, told = {}, True
     names = list(receivers)
     for _ in range(min(wrong.shape)):

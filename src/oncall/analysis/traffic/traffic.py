@@ -18,27 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oncall.analysis.traffic.buffered import begins_late, begins_within
-from oncall.analysis.traffic.expected_traffic import ROUNDING_BYTES
 from oncall.analysis.traffic.segmentation import (
-    NEXT_SHARE,
     NONE,
     Segments,
+    Thresholds,
     Traffic,
     carries_data,
     epochs_of,
     measure,
     segment,
 )
-from oncall.evidence import relation
+from oncall.evidence import params_of, relation
 
 Ints = NDArray[np.int64]
 Truths = NDArray[np.bool_]
 
-# A pause that ends an operation, once its volume is there: "O(ms)", while pauses within are of
-# microseconds (Pulse 5.2).
-GAP_NS = 1_000_000
-# Of a lane in which events were lost, this part of the volume will do: the pause then decides.
-UNDERCOUNTED = 0.9
 # Sources that count what was posted, without headers or what was sent again.
 _EXACT = ("wr", "proxy")
 
@@ -67,10 +61,9 @@ OP_TRAFFIC_COLUMNS = [
 ]
 
 
-_ROUNDING = f"CASE kind WHEN 'coll' THEN {ROUNDING_BYTES} ELSE 0 END"
-_EXPECTED = f"""
+_EXPECTED = """
     SELECT hash(job, comm, rank, peer_side) AS lane, job, comm, kind, seq, rank, peer, op, group_id,
-        algo, expected_bytes, {_ROUNDING} AS rounding_bytes,
+        algo, expected_bytes, CASE kind WHEN 'coll' THEN $rounding ELSE 0 END AS rounding_bytes,
         coalesce(started_ns, -1) AS device_ns, called_ns,
         coalesce(ended_ns, -1) AS done_ns, coalesce(done, false) AS done,
         dense_rank() OVER (ORDER BY job, comm, rank, group_id,
@@ -89,7 +82,7 @@ _CARRIERS = """
         SELECT *, hash(e.job, c.comm, e.rank, e.peer_side) AS lane
         FROM flow_ends e JOIN (SELECT flow, comm FROM flow_comms WHERE comm IS NOT NULL) c
             USING (flow)
-        QUALIFY bytes >= 0.02 * max(bytes) OVER (PARTITION BY lane))
+        QUALIFY bytes >= $crumbs * max(bytes) OVER (PARTITION BY lane))
 """
 _LANES = f"""
     WITH {_CARRIERS}
@@ -116,16 +109,23 @@ _TOLD = ("job", "comm", "seq", "kind", "rank", "peer", "op", "group_id", "algo",
     columns=OP_TRAFFIC_COLUMNS,
     source="Pulse 5.2, Algorithm 1",
     at="node",
+    params={
+        **params_of(Thresholds),
+        "rounding": "expected_traffic.rounding",
+        "crumbs": "active_peers.crumbs",
+    },
 )
-def segmented_traffic(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
+def segmented_traffic(
+    con: duckdb.DuckDBPyConnection, *, rounding: int, crumbs: float, **params: Any
+) -> Mapping[str, Any]:
     """Epochs cut into operations, of all ranks and communicators that `op_traffic` does not know.
     What a collector stores in `op_traffic` when it seals."""
-    expected = con.execute(_EXPECTED).fetchnumpy()
-    lanes = con.execute(_LANES).fetchnumpy()
+    expected = con.execute(_EXPECTED, {"rounding": rounding}).fetchnumpy()
+    lanes = con.execute(_LANES, {"crumbs": crumbs}).fetchnumpy()
     if not len(expected["lane"]) or not len(lanes["lane"]):
         return {name: [] for name, *_ in OP_TRAFFIC_COLUMNS}
     epoch_ns = int(lanes["epoch_ns"][0])
-    found = con.execute(_EPOCHS, {"epoch_ns": epoch_ns}).fetchnumpy()
+    found = con.execute(_EPOCHS, {"epoch_ns": epoch_ns, "crumbs": crumbs}).fetchnumpy()
     known = np.unique(np.concatenate([expected["lane"], lanes["lane"]]))
     operations = Operations(
         lane=np.searchsorted(known, expected["lane"]),
@@ -145,7 +145,7 @@ def segmented_traffic(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         epoch_ns=epoch_ns,
         exact=exact,
     )
-    kept, columns = cut(operations, epochs)
+    kept, columns = cut(operations, epochs, Thresholds(**params))
     place = np.searchsorted(lanes["lane"], expected["lane"][kept])
     place = np.minimum(place, len(lanes["lane"]) - 1)
     unseen = lanes["lane"][place] != expected["lane"][kept]
@@ -199,24 +199,28 @@ class Epochs:
     exact: Truths
 
 
-def cut(operations: Operations, epochs: Epochs) -> tuple[Ints, dict[str, Any]]:
+def cut(
+    operations: Operations, epochs: Epochs, thresholds: Thresholds
+) -> tuple[Ints, dict[str, Any]]:
     """The operations (k,) of which it is known what they sent, and columns (k,) of `op_traffic`.
 
     Where nothing was sent, that is known only of what is last in its lane and not done: epochs
     are kept for some time only, and what was before is not measured.
     """
     lossy = np.bincount(epochs.lane, epochs.undercount, int(operations.lane.max()) + 1) > 0
-    pieces = _pieces(operations, epochs, lossy[operations.lane])
+    pieces = _pieces(operations, epochs, lossy[operations.lane], thresholds.gap_ns)
     inside = np.flatnonzero(pieces.of_epoch >= 0)
     traffic = Traffic(
         pieces.of_epoch[inside], epochs.start_ns[inside], epochs.bytes[inside], epochs.epoch_ns
     )
     whole = operations.expected_bytes
-    known = np.where(lossy[operations.lane], UNDERCOUNTED, 1.0) * whole
+    known = np.where(lossy[operations.lane], thresholds.undercounted, 1.0) * whole
     enough = np.ceil(known).astype(np.int64) - operations.rounding_bytes
-    share = np.where(epochs.exact[operations.lane], 0.0, NEXT_SHARE)
-    segments = segment(traffic, pieces.of_operation, whole, GAP_NS, share, enough_bytes=enough)
-    measured = measure(traffic, segments)
+    share = np.where(epochs.exact[operations.lane], 0.0, thresholds.next_share)
+    segments = segment(
+        traffic, pieces.of_operation, whole, thresholds.gap_ns, share, enough_bytes=enough
+    )
+    measured = measure(traffic, segments, thresholds.data_part)
 
     there = segments.first >= 0
     followed = _followed(operations.lane, there)
@@ -231,7 +235,9 @@ def cut(operations: Operations, epochs: Epochs) -> tuple[Ints, dict[str, Any]]:
         "started_ns": np.ma.MaskedArray(measured.start_ns, mask=~there)[kept],
         "ended_ns": np.ma.MaskedArray(measured.end_ns, mask=~(there & over))[kept],
         "active_ns": measured.active_ns[kept],
-        "rank_active_ns": _rank_active_ns(operations.round, traffic, segments)[kept],
+        "rank_active_ns": _rank_active_ns(
+            operations.round, traffic, segments, thresholds.data_part
+        )[kept],
         "bytes": measured.bytes[kept],
         "undercount": (lost | (lossy[operations.lane] & ~there))[kept],
     }
@@ -247,7 +253,7 @@ class _Pieces:
     of_epoch: Ints
 
 
-def _pieces(operations: Operations, epochs: Epochs, lossy: Truths) -> _Pieces:
+def _pieces(operations: Operations, epochs: Epochs, lossy: Truths, gap_ns: int) -> _Pieces:
     """Where volumes cannot be trusted (`lossy`, (m,)) and the device's start is not known, a call
     during a pause opens a piece too: else what was lost would be made up from the next one."""
     origin = int(epochs.start_ns.min())
@@ -261,7 +267,7 @@ def _pieces(operations: Operations, epochs: Epochs, lossy: Truths) -> _Pieces:
     place = epochs.lane * lane_slots + slot(epochs.start_ns)
     called = operations.lane * lane_slots + slot(operations.called_ns)
     quiet = lossy & (operations.device_ns < 0)
-    quiet &= _in_pause(called, place, GAP_NS // epochs.epoch_ns)
+    quiet &= _in_pause(called, place, gap_ns // epochs.epoch_ns)
     # Nothing of a lane's first operation was sent before it was called.
     is_first = np.diff(operations.lane, prepend=-1) != 0
     quiet |= is_first & (operations.device_ns < 0)
@@ -277,7 +283,7 @@ def _pieces(operations: Operations, epochs: Epochs, lossy: Truths) -> _Pieces:
     at = np.flatnonzero(opens)
     of_operation = np.cumsum(opens) - 1
     last = np.append(at[1:], len(opens)) - 1
-    ends = np.where(operations.done_ns >= 0, slot(operations.done_ns + GAP_NS), lane_slots)
+    ends = np.where(operations.done_ns >= 0, slot(operations.done_ns + gap_ns), lane_slots)
     piece = np.searchsorted(so_far[at], place, side="right") - 1
     there = (piece >= 0) & (operations.lane[last][piece] == epochs.lane)
     # After the end of its kernel there comes only what was left in buffers.
@@ -327,11 +333,11 @@ def _followed(lane: Ints, there: Truths) -> Truths:
     return followed
 
 
-def _rank_active_ns(round_: Ints, traffic: Traffic, segments: Segments) -> Ints:
+def _rank_active_ns(round_: Ints, traffic: Traffic, segments: Segments, data_part: float) -> Ints:
     """Time with data to any peer of the round (m,): "epochs during which at least one P2P operator
     is actively transmitting" (Pulse 6.2)."""
     operation, epoch = epochs_of(segments)
-    data = carries_data(traffic, segments)[epoch]
+    data = carries_data(traffic, segments, data_part)[epoch]
     slot = traffic.start_ns[epoch[data]] // traffic.epoch_ns
     slot = slot - (slot.min() if len(slot) else 0)
     span = int(slot.max()) + 1 if len(slot) else 1
@@ -351,6 +357,7 @@ def _rank_active_ns(round_: Ints, traffic: Traffic, segments: Segments) -> Ints:
         ("complete", "BOOLEAN", "", "its volume was sent; NULL: events were lost"),
     ],
     source="Pulse 5, 6.2",
+    params={"rounding": "expected_traffic.rounding"},
 )
 def traffic() -> str:
     """What each rank sent to each peer in each operation: as its node found it, or found here. Of
@@ -367,7 +374,8 @@ def traffic() -> str:
         peers AS (SELECT node, nic, qpn, any_value(peer) AS pair_peer FROM queue_pairs
                   WHERE peer IS NOT NULL GROUP BY ALL HAVING count(DISTINCT peer) = 1)
         SELECT t.* REPLACE (coalesce(peer, pair_peer) AS peer),
-            CASE WHEN bytes >= expected_bytes - {_ROUNDING} THEN true
+            CASE WHEN bytes >= expected_bytes
+                - CASE kind WHEN 'coll' THEN $rounding ELSE 0 END THEN true
                  WHEN NOT coalesce(undercount, false) THEN false END AS complete
         FROM told t LEFT JOIN peers USING (node, nic, qpn)
     """

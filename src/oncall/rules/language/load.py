@@ -27,6 +27,7 @@ from oncall.rules.language.rulebook import (
     RelationFile,
     Rulebook,
     RulebookFile,
+    explaining,
 )
 from oncall.rules.language.shape import read_record
 from oncall.rules.language.structure import faults_of
@@ -291,6 +292,7 @@ def _rulebook(source: Source, data: Any) -> tuple[Rulebook | None, list[Problem]
         # What stands in for a broken part is not the author's and has no faults of its own.
         if not any(fault.where[: len(place)] == place for place in guessed):
             faults.append(fault)
+    book = replace(book, tree=explaining(book.tree, book.explains))
     return Rulebook(source.path, source.text, book, params), source.place_all(faults)
 
 

@@ -228,6 +228,9 @@ class RulebookFile:
     verdicts: dict[str, Verdict] = key(
         Named(record(Verdict), refused={NO_VERDICT: "`none` means no verdict"}), default={}
     )
+    explains: str | None = key(
+        NAME, "What every leaf explains that names no fact itself; see there.", default=None
+    )
 
     @property
     def start_fact(self) -> str:
@@ -274,6 +277,20 @@ def nodes(tree: Node, where: Path = ("tree",)) -> Iterator[tuple[Path, Node]]:
     if isinstance(tree, Question):
         for answer, branch in tree.branches.items():
             yield from nodes(branch, (*where, f"if_{answer}"))
+
+
+def explaining(node: Node, fact: str | None) -> Node:
+    """The tree with what a leaf explains that does not say it."""
+    if isinstance(node, Leaf):
+        concludes = node.verdict != NO_VERDICT
+        return replace(node, explains=fact) if concludes and not node.explains else node
+    unknown = node.if_unknown
+    return replace(
+        node,
+        if_yes=explaining(node.if_yes, fact),
+        if_no=explaining(node.if_no, fact),
+        if_unknown=unknown and explaining(unknown, fact),
+    )
 
 
 @dataclass(frozen=True)

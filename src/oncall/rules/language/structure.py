@@ -63,6 +63,8 @@ def _tree(book: RulebookFile) -> Iterator[Fault]:
     facts = book.facts
     if book.start_fact not in facts:
         yield _unknown_fact(("start_when",), book.start_fact, facts, len("any("))
+    if book.explains and book.explains not in facts:
+        yield _unknown_fact(("explains",), book.explains, facts, 0)
     reached: set[str] = set()
     for where, node in nodes(book.tree):
         if isinstance(node, Question):

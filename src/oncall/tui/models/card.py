@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from oncall.console.world import RankCard
+from oncall.console.snapshot import RankCard
 from oncall.core.printable import clean, short
 from oncall.render.text.cells import cell_len, padded
 from oncall.render.text.spans import Line, Span, line

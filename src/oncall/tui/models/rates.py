@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.world import Series
+from oncall.console.snapshot import Series
 from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_number, format_rate
 
 Floats = npt.NDArray[np.float64]
@@ -218,7 +218,7 @@ def latest_phrase(series: Series, end_ns: int) -> str:
     return f"last {value}" if silent_ns(series, end_ns) else value
 
 
-def standing(series: Series) -> Literal["below", "above", ""]:
+def deviation(series: Series) -> Literal["below", "above", ""]:
     """On which side of its baseline the last value lies."""
     if series.baseline is None or not math.isfinite(last := latest(series)):
         return ""
@@ -226,14 +226,14 @@ def standing(series: Series) -> Literal["below", "above", ""]:
     return "below" if last < low else "above" if last > high else ""
 
 
-def standing_phrase(series: Series, end_ns: int) -> str:
+def deviation_phrase(series: Series, end_ns: int) -> str:
     """How long there has been no data, and `below baseline 9 GB/s to 11 GB/s`."""
     parts = []
     if silent := silent_ns(series, end_ns):
         parts.append(f"no data for the last {format_duration(silent)}")
     if series.baseline is not None:
         low, high = (value_phrase(mark, series.unit) for mark in series.baseline)
-        parts.append(f"{standing(series) or 'within'} baseline {low} to {high}")
+        parts.append(f"{deviation(series) or 'within'} baseline {low} to {high}")
     if series.threshold is not None:
         parts.append(f"threshold {value_phrase(series.threshold, series.unit)}")
     if not np.isfinite(series.value).any():
@@ -254,11 +254,11 @@ def chosen(
         one
         for one in series
         if all(word in f"{one.name} {one.unit} {one.group}".lower() for word in words)
-        and (not faults_only or one.suspect or standing(one))
+        and (not faults_only or one.suspect or deviation(one))
     ]
     return tuple(sorted(found, key=_importance))
 
 
 def _importance(one: Series) -> int:
     """Suspects outside their baseline come first."""
-    return 2 if not one.suspect else 0 if standing(one) else 1
+    return 2 if not one.suspect else 0 if deviation(one) else 1

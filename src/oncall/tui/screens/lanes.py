@@ -7,7 +7,7 @@ choosing, walking along the critical path and what cannot be done are the same f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,7 +24,7 @@ from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import lanes as model
 from oncall.tui.models.lanes import Strip
 from oncall.tui.shell.action import ActionEntry
-from oncall.tui.shell.actions import needs_world
+from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.messages import Answered, Refused
 from oncall.tui.shell.screen import ConsoleScreen
@@ -33,7 +33,7 @@ from oncall.tui.widgets.lanes import Lanes, LanesAxis
 from oncall.tui.widgets.line_list import LineList
 
 if TYPE_CHECKING:
-    from oncall.console.session import Session
+    from oncall.console.session import Query
 
 _TALL = 36  # lines, from which on there is room for everything
 _REST_S = 0.15  # the cursor stays on a bar for so long before more is read of it
@@ -69,7 +69,7 @@ def lane_actions(screen: str, words: Words) -> dict[str, ActionEntry[Any]]:
 
 def needs_picture(screen: LaneScreen) -> str | None:
     """Why not, as long as nothing is drawn."""
-    if why := needs_world(screen):
+    if why := needs_snapshot(screen):
         return why
     return None if screen.has_view else screen.why_nothing
 
@@ -119,7 +119,7 @@ class LaneScreen(ConsoleScreen):
         """What stands below the lanes, with the id `below`: a `#card` with `#told` among it."""
         raise NotImplementedError
 
-    def reading(self) -> Callable[[Session], Any]:
+    def reading(self) -> Query[Any]:
         """What to ask for: the chosen view, or the worst."""
         raise NotImplementedError
 
@@ -147,7 +147,7 @@ class LaneScreen(ConsoleScreen):
         """The key of the picture before (-1) or after (1) the one shown; None at the end."""
         raise NotImplementedError
 
-    def bar_reading(self, lane: Any, bar: Any) -> Callable[[Session], Any]:
+    def bar_reading(self, lane: Any, bar: Any) -> Query[Any]:
         """What to ask for a bar, once the cursor rests on it."""
         raise NotImplementedError
 
@@ -155,11 +155,11 @@ class LaneScreen(ConsoleScreen):
         """Whether that answer is about this bar."""
         raise NotImplementedError
 
-    def tell_bar(self, lane: Any, bar: Any, answer: Any | None) -> Text:
+    def bar_text(self, lane: Any, bar: Any, answer: Any | None) -> Text:
         """What is known of the bar at once, and, when it is there, what the answer adds."""
         raise NotImplementedError
 
-    def tell_beside(self, view: Any) -> None:
+    def show_beside(self, view: Any) -> None:
         """Show what is neither lanes nor bar."""
 
     def answered(self, what: str, value: Any) -> None:
@@ -206,9 +206,9 @@ class LaneScreen(ConsoleScreen):
         return self.chosen_key is not None
 
     def show(self, state: State, before: State | None) -> None:
-        if state.world is None:
+        if state.snapshot is None:
             return
-        if before is None or before.world is not state.world:
+        if before is None or before.snapshot is not state.snapshot:
             self.ask_view()
         elif (state.filter, state.faults_only) != (before.filter, before.faults_only):
             self._show_lanes()
@@ -252,9 +252,9 @@ class LaneScreen(ConsoleScreen):
         if self._view is not None:
             drawn = self.drawing(self._view, self.state.filter, self.state.faults_only)
             self.lanes.draw_lanes(drawn)
-            self.call_after_refresh(self.tell_all)
+            self.call_after_refresh(self.show_all)
 
-    def tell_all(self) -> None:
+    def show_all(self) -> None:
         """All that is around the lanes."""
         if self._view is None:
             return
@@ -262,8 +262,8 @@ class LaneScreen(ConsoleScreen):
         heading, shown = self._heading(self._view), self.query_one("#shown", LiteralText)
         shown.styles.height = heading.plain.count("\n") + 1
         shown.update(heading, layout=False)
-        self._tell_bar()
-        self.tell_beside(self._view)
+        self._show_bar()
+        self.show_beside(self._view)
 
     def _heading(self, view: Any) -> Text:
         looks = {
@@ -290,7 +290,7 @@ class LaneScreen(ConsoleScreen):
             text.append(f"\n{note}", theme_style(self.app, "state-blamed", bold=True))
         return text
 
-    def _tell_bar(self) -> None:
+    def _show_bar(self) -> None:
         """What the picture knows of the bar at once; the rest is asked for."""
         lane, bar = self.lanes.row, self.lanes.bar
         if self._answer is not None and not self.is_of(self._answer, lane, bar):
@@ -305,7 +305,7 @@ class LaneScreen(ConsoleScreen):
         """The bar under the cursor, as far as it is known."""
         lane, bar = self.lanes.row, self.lanes.bar
         known = self._view is not None and bar is not None
-        text = self.tell_bar(lane, bar, self._answer) if known else ""
+        text = self.bar_text(lane, bar, self._answer) if known else ""
         self.query_one("#told", LiteralText).update(text)
 
     def _ask_bar(self) -> None:
@@ -331,12 +331,12 @@ class LaneScreen(ConsoleScreen):
     def pointed(self) -> None:
         """The cursor came to another bar."""
         self.query_one("#card", VerticalScroll).scroll_home(animate=False)
-        self._tell_bar()
+        self._show_bar()
 
     def on_resize(self, event: object) -> None:
         super().on_resize(event)  # type: ignore[arg-type]
         self.set_class(self.size.height >= _TALL, "tall")
-        self.call_after_refresh(self.tell_all)
+        self.call_after_refresh(self.show_all)
 
     # ----------------------------------------------------------------- actions
 

@@ -7,15 +7,15 @@ from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.screen import ConsoleScreen
 
 
-def needs_world(screen: ConsoleScreen) -> str | None:
+def needs_snapshot(screen: ConsoleScreen) -> str | None:
     """Why not, while no job is loaded."""
-    if screen.state.world is None:
+    if screen.state.snapshot is None:
         return "there is no evidence yet" if screen.state.busy else "no job is open; choose one"
     return None
 
 
 def _needs_time(screen: ConsoleScreen) -> str | None:
-    if why := needs_world(screen):
+    if why := needs_snapshot(screen):
         return why
     return None if screen.state.cursor.movable else "the evidence has no timestamps"
 
@@ -36,7 +36,7 @@ def _needs_job(screen: ConsoleScreen) -> str | None:
     state = screen.state
     if not state.jobs and state.problem:
         return None  # the way to the nodes, once more
-    if why := needs_world(screen):
+    if why := needs_snapshot(screen):
         return why
     return None if state.live else "this is a recording, so there are no nodes to query"
 
@@ -52,10 +52,10 @@ def _needs_cause_to_go_back(screen: ConsoleScreen) -> str | None:
 ACTIONS: tuple[ActionEntry[ConsoleScreen], ...] = (
     ActionEntry("help", "question_mark,f1", "Help", "Explain this screen and its keys.", bar=True),
     ActionEntry("go_to", "colon", "Go to", "Go to a node, rank, rule, communicator or time.",
-                needs_world, bar=True),
+                needs_snapshot, bar=True),
     ActionEntry("filter", "slash", "Filter", "Show only what matches a text.", bar=True),
     ActionEntry("faults", "f", "Faults", "Show only what is at fault, or everything again.",
-                needs_world, bar=True),
+                needs_snapshot, bar=True),
     ActionEntry("pause", "space", "Pause/play",
                 "Pause at this moment, or play from here (from the start if at the end).",
                 _needs_time, bar=True),
@@ -79,12 +79,12 @@ ACTIONS: tuple[ActionEntry[ConsoleScreen], ...] = (
     ActionEntry("copy", "y", "Copy", "Copy what is under the cursor: text, Markdown or command.",
                 _needs_something_to_copy, bar=True),
     ActionEntry("save", "s", "Save", "Save all evidence to a file for `oncall open`.",
-                needs_world, bar=True),
+                needs_snapshot, bar=True),
     ActionEntry("gather", "R", "Gather again", "Query the nodes again now.", _needs_job),
-    ActionEntry("mark", "m", "Note", "Write a note about this moment.", needs_world),
+    ActionEntry("mark", "m", "Note", "Write a note about this moment.", needs_snapshot),
     ActionEntry("export", "x", "Export",
                 "Write the report as Markdown with your notes, and the evidence next to it.",
-                needs_world),
+                needs_snapshot),
     ActionEntry("theme", "T", "Theme", "Switch the colour theme: dark, light, high contrast ..."),
     ActionEntry("back", "escape", "Back", "Close what you opened last.",
                 _needs_cause_to_go_back),

@@ -1,25 +1,26 @@
-"""What the application asks its session, and what the answers change: the job, its world, what is
-wrong with the hosts."""
+"""What the application asks its session, and what the answers change: the job, its snapshot, the
+hosts' troubles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from oncall.console.queries import GetSnapshot, ListJobs, ListTroubles, OpenJob
 from oncall.tui.shell.messages import Answered, Question, Refused
 from oncall.tui.shell.registry import SCREENS
 from oncall.tui.shell.workers import SessionThread
 
 if TYPE_CHECKING:
     from oncall.console.session import Session
-    from oncall.console.world import JobLine, World
+    from oncall.console.snapshot import JobLine, Snapshot
     from oncall.tui.shell.console import Console
     from oncall.tui.shell.keeping import Keeping
     from oncall.tui.shell.timekeeping import Timekeeping
 
 
 class Asking:
-    """Opens the session, finds the jobs, and takes worlds in as they come."""
+    """Opens the session, finds the jobs, and takes snapshots in as they come."""
 
     session: SessionThread
 
@@ -34,7 +35,7 @@ class Asking:
         self._opener = opener
         self._timekeeping = timekeeping
         self._keeping = keeping
-        self.world_at_s = 0.0  # when the last one came, by the application's clock
+        self.snapshot_at_s = 0.0  # when the last one came, by the application's clock
 
     # ------------------------------------------------------------------ asking
 
@@ -64,21 +65,16 @@ class Asking:
         self.session.ask(question)
 
     def open_job(self, job: str) -> None:
-        """Choose a job, and ask for its world."""
-
-        def choose(session: Session) -> World:
-            session.choose(job)
-            return session.world()
-
+        """Choose a job, and ask for its snapshot."""
         app = self._app
         app.known_moments.clear()
-        app.change(job=job, world=None, cursor=app.state.cursor.following(), problem="")
-        self.ask(Question("world", choose, app, f"reading {job}"))
+        app.change(job=job, snapshot=None, cursor=app.state.cursor.following(), problem="")
+        self.ask(Question("snapshot", OpenJob(job), app, f"reading {job}"))
 
     def _ask_troubles(self) -> None:
         """What the hosts said that were asked."""
         if self._app.state.live:
-            self.ask(Question("troubles", lambda session: session.troubles(), self._app))
+            self.ask(Question("troubles", ListTroubles(), self._app))
 
     # ----------------------------------------------------------------- answers
 
@@ -88,11 +84,11 @@ class Asking:
             case "open":
                 session: Session = message.value
                 self._app.change(title=session.title, live=session.live, problem="")
-                self.ask(Question("jobs", _jobs, self._app, "looking for jobs"))
+                self.ask(Question("jobs", ListJobs(), self._app, "looking for jobs"))
             case "jobs":
                 self._jobs_arrived(message.value)
-            case "world":
-                self._world_arrived(message.value)
+            case "snapshot":
+                self._snapshot_arrived(message.value)
             case "troubles":
                 self._app.change(troubles=message.value)
             case _:
@@ -104,11 +100,11 @@ class Asking:
         kind = "internal error: " + type(message.error).__name__ + ": " if message.bug else ""
         text = f"{kind}{message.error}"
         app.write_log(f"{question.label or question.group}: {text}", problem=True)
-        if question.to is not app or question.group not in {"open", "jobs", "world"}:
+        if question.to is not app or question.group not in {"open", "jobs", "snapshot"}:
             app.tell(text.splitlines()[0])
             return
         app.change(problem=text)
-        if question.group == "world":
+        if question.group == "snapshot":
             self._timekeeping.rest()
             self._ask_troubles()
 
@@ -121,28 +117,26 @@ class Asking:
             self.open_job(wanted)
         elif not jobs:
             # Reading one raises the error that says why there is none.
-            self.ask(Question("world", lambda session: session.world(), app, "reading"))
+            self.ask(Question("snapshot", GetSnapshot(), app, "reading"))
 
-    def _world_arrived(self, world: World) -> None:
+    def _snapshot_arrived(self, snapshot: Snapshot) -> None:
         app = self._app
-        first = app.state.world is None
+        first = app.state.snapshot is None
         if app.state.problem:
             app.write_log("the evidence can be read again")
-        self.world_at_s = app.clock()
-        began = (one.at_ns for one in world.diagnosis.findings)
+        self.snapshot_at_s = app.clock()
+        began = (one.at_ns for one in snapshot.diagnosis.findings)
         app.known_moments.update(at_ns for at_ns in began if at_ns is not None)
-        cursor = app.state.cursor.spanning(world.moment.first_ns, world.moment.last_ns)
-        app.change(world=world, job=world.job, cursor=cursor, world_age_s=0.0, problem="")
+        cursor = app.state.cursor.spanning(snapshot.moment.first_ns, snapshot.moment.last_ns)
+        app.change(
+            snapshot=snapshot, job=snapshot.job, cursor=cursor, snapshot_age_s=0.0, problem=""
+        )
         if first:
-            app.write_log(f"{world.job}: {world.origin}")
+            app.write_log(f"{snapshot.job}: {snapshot.origin}")
             self._keeping.recall()
             if app.current_mode == "jobs" and (main := _main_screen()):
                 app.show_screen(main)
         self._timekeeping.rest()
-
-
-def _jobs(session: Session) -> tuple[JobLine, ...]:
-    return session.jobs()
 
 
 def _main_screen() -> str | None:

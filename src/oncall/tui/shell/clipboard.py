@@ -66,6 +66,7 @@ class Clipboard:
             self._app.copy_to_clipboard(one.text)
             self._app.tell(f"copied {one.title}, {format_bytes(len(one.text.encode()))}")
         else:
-            ask = one.text
-            question = Question("copy", lambda session: take(ask(session)), self._app, "writing")
-            self._app.ask(question)
+            query = one.text
+            self._app.ask(
+                Question("copy", lambda session: take(session.ask(query)), self._app, "writing")
+            )

@@ -52,7 +52,7 @@ class Console(App[None]):
         raise NotImplementedError
 
     def open_job(self, job: str) -> None:
-        """Choose a job, and show its world."""
+        """Choose a job, and show its snapshot."""
         raise NotImplementedError
 
     def judge_again(self) -> None:

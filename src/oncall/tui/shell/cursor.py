@@ -34,7 +34,7 @@ class TimeCursor:
         return self.first_ns is not None and self.last_ns is not None
 
     @property
-    def stands_at_ns(self) -> int | None:
+    def shown_ns(self) -> int | None:
         return self.last_ns if self.at_ns is None else self.at_ns
 
     @property
@@ -46,12 +46,12 @@ class TimeCursor:
         return NS_PER_S * next((step for step in _STEPS_S if step >= wanted_s), _STEPS_S[-1])
 
     def spanning(self, first_ns: int | None, last_ns: int | None) -> TimeCursor:
-        """The same cursor in evidence that spans this; what a world that arrived says."""
+        """The same cursor in evidence that spans this; what a snapshot that arrived says."""
         return replace(self, first_ns=first_ns, last_ns=last_ns)
 
     def paused(self) -> TimeCursor:
         """Stands where it is; who followed the end stands at what was the end."""
-        return replace(self, at_ns=self.stands_at_ns, playing=False)
+        return replace(self, at_ns=self.shown_ns, playing=False)
 
     def following(self) -> TimeCursor:
         return replace(self, at_ns=None, playing=False)
@@ -63,7 +63,7 @@ class TimeCursor:
 
     def stepped(self, steps: int) -> TimeCursor:
         """Moved by that many steps, standing; what reaches the end follows it."""
-        if (at_ns := self.stands_at_ns) is None:
+        if (at_ns := self.shown_ns) is None:
             return self
         return self.jumped(at_ns + steps * self.step_ns)
 

@@ -13,10 +13,10 @@ from oncall.core.units import NS_PER_S
 KINDS = {
     "node": "a node by name, `:node gpu017`",
     "rank": "a rank by number, `:rank 137`",
-    "rule": "a rulebook or verdict, `:rule H1`",
+    "rule": "a rulebook by name or verdict, `:rule H1`",
     "comm": "a communicator by hash, `:comm 0x1f2e`",
     "iteration": "a training iteration, `:iteration 41`",
-    "finding": "a finding, `:finding F1`",
+    "finding": "a finding by number or verdict, `:finding F1`",
     "time": "an instant in UTC, `:time 03:10:00`",
     "job": "a job, `:job llama-70b`",
 }
@@ -71,10 +71,8 @@ def _bare(word: str, day_ns: int | None) -> Target:
         return Target("comm", _number(word, 16, "a communicator is a hash, such as 0x1f2e"))
     if _CLOCK.fullmatch(word):
         return Target("time", parse_time_ns(word, day_ns))
-    if re.fullmatch(r"F\d+", word):
-        return Target("finding", word)
     if re.fullmatch(r"[A-Z]+\d+", word):
-        return Target("rule", word)
+        return Target("finding", word)
     near = difflib.get_close_matches(word, KINDS, n=1)
     return Target("node", word) if not near else _which(near[0])
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from textual.widget import AwaitMount
 
+from oncall.console.queries import GetReport, SaveIncident
 from oncall.core.errors import OncallError
 from oncall.core.printable import file_name, typed
 from oncall.tui.shell.messages import Question
@@ -75,7 +76,7 @@ class Keeping:
 
     def _save(self, path: Path) -> None:
         def save(session: Session) -> str:
-            session.save(path)
+            session.ask(SaveIncident(path))
             return f"saved {path}"
 
         self._app.ask(Question("save", save, self._app, "saving"))
@@ -103,7 +104,7 @@ class Keeping:
         self._app.change(notes=len(notes))
 
     def _note(self, text: str, about: str) -> None:
-        at_ns = self._app.state.cursor.stands_at_ns
+        at_ns = self._app.state.cursor.shown_ns
         path = self._notes_file()
         try:
             add_note(path, Note(text, at_ns, self._app.wall_ns(), about))
@@ -139,11 +140,12 @@ class Keeping:
         seen = self._app.export_screenshot()
 
         def export(session: Session) -> str:
-            session.save(evidence)
+            session.ask(SaveIncident(evidence))
             picture.write_text(seen)
             shown = f"![The console at this moment]({quote(picture.name)})\n\n"
             files = f"Evidence: `{typed('oncall open {file}', file=evidence.name)}`\n"
-            report.write_text(f"{session.report('markdown', notes)}\n{shown}{files}")
+            said = session.ask(GetReport("markdown", notes))
+            report.write_text(f"{said}\n{shown}{files}")
             return f"exported {report}, {picture.name}, {evidence.name}"
 
         self._app.ask(Question("export", export, self._app, "exporting"))

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 from textual.message import Message
 from textual.message_pump import MessagePump
 
+from oncall.console.session import Query
+
 if TYPE_CHECKING:
-    from oncall.console.session import Lane, Session
+    from oncall.console.cancellation import Lane
+    from oncall.console.session import Session
     from oncall.tui.shell.goto import Target
     from oncall.tui.shell.state import State
 
 
-_WORLDS = frozenset({"open", "jobs", "world"})
 PROBE = "probe"
 
 
@@ -23,29 +25,31 @@ PROBE = "probe"
 class Question:
     """Something to ask the session. A newer question of the same `group` takes its place.
 
-    `to` gets `Answered` or `Refused`. `label` is shown while it takes.
+    `query` is one query, in its lane, or a function in the lane of questions that asks several and
+    does something with the answers. `to` gets `Answered` or `Refused`. `label` is shown meanwhile.
     """
 
     group: str
-    ask: Callable[[Session], Any]
+    query: Query[Any] | Callable[[Session], Any]
     to: MessagePump
     label: str = ""
 
     @property
     def lane(self) -> Lane:
-        """Worlds and probes have lanes of their own: they may take as long as a fleet does."""
-        if self.group in _WORLDS:
-            return "worlds"
-        return "probes" if self.group == PROBE else "questions"
+        return self.query.lane if isinstance(self.query, Query) else "questions"
+
+    def ask(self, session: Session) -> Any:
+        """The answer; blocks. Raises what the session raises."""
+        return session.ask(self.query) if isinstance(self.query, Query) else self.query(session)
 
 
 @dataclass(frozen=True)
 class Copy:
-    """Something that `y` can copy. `text` is asked of the session if it is a function."""
+    """Something that `y` can copy. `text` is asked of the session if it is a query."""
 
     key: str
     title: str
-    text: str | Callable[[Session], str]
+    text: str | Query[str]
 
 
 class Answered(Message, bubble=False):

@@ -14,7 +14,7 @@ _STALE_S = 30.0
 
 def title_phrase(state: State) -> str:
     """What is looked at: `incident.oncall · llama-70b`."""
-    parts = [state.title, state.job or (state.world.job if state.world else "")]
+    parts = [state.title, state.job or (state.snapshot.job if state.snapshot else "")]
     return " · ".join(short(part) for part in dict.fromkeys(parts) if part) or "opening"
 
 
@@ -28,8 +28,8 @@ def short_title(state: State, columns: int) -> str:
 
 
 def coverage_phrase(state: State) -> str:
-    """`498/512 ranks · 60/64 nodes`; empty without a world."""
-    return seen_phrase(state.world.diagnosis.coverage) if state.world else ""
+    """`498/512 ranks · 60/64 nodes`; empty without a snapshot."""
+    return seen_phrase(state.snapshot.diagnosis.coverage) if state.snapshot else ""
 
 
 def silence_phrase(state: State) -> str:
@@ -40,7 +40,7 @@ def silence_phrase(state: State) -> str:
 
 def time_phrase(cursor: TimeCursor, live: bool) -> str:
     """Where the time cursor stands, and whether it moves."""
-    if (at_ns := cursor.stands_at_ns) is None:
+    if (at_ns := cursor.shown_ns) is None:
         return "now" if live else ""
     clock = instant(at_ns, date=False)
     if cursor.follows:
@@ -64,7 +64,9 @@ def trouble_phrase(state: State) -> str:
     """What failed, with the age of what is shown instead."""
     if not state.problem:
         return ""
-    age = f" (shown: {age_phrase(state.world_age_s)} old)" if state.world and state.live else ""
+    age = (
+        f" (shown: {age_phrase(state.snapshot_age_s)} old)" if state.snapshot and state.live else ""
+    )
     return clean(state.problem.splitlines()[0]) + age
 
 
@@ -74,11 +76,11 @@ def busy_phrase(state: State) -> str:
 
 
 def activity_phrase(state: State) -> str:
-    """What is being done, or of a running job how old the world is if that is old."""
+    """What is being done, or of a running job how old the snapshot is if that is old."""
     if state.busy:
         return f"{busy_phrase(state)} …"
-    if state.live and state.world and state.world_age_s >= _STALE_S:
-        return f"{age_phrase(state.world_age_s)} old"
+    if state.live and state.snapshot and state.snapshot_age_s >= _STALE_S:
+        return f"{age_phrase(state.snapshot_age_s)} old"
     return ""
 
 

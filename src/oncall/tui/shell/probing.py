@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
+from oncall.console.queries import ProbeNodes
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import short
 from oncall.tui.drawing.literal import LiteralText, literal
@@ -29,7 +30,7 @@ class ProbeScreen(Overlay):
     def __init__(self, nodes: tuple[str, ...]) -> None:
         super().__init__()
         self._probed = nodes
-        self._told: str | None = None  # what came of it; None: not yet
+        self._result: str | None = None  # None: not yet
 
     @property
     def app(self) -> Console:  # type: ignore[override]
@@ -43,7 +44,7 @@ class ProbeScreen(Overlay):
     def on_mount(self) -> None:
         label = f"probing {fold_hosts(map(short, self._probed))}"
         nodes = self._probed
-        self.app.ask(Question(PROBE, lambda session: session.probe(nodes), self, label))
+        self.app.ask(Question(PROBE, ProbeNodes(nodes), self, label))
         self._waiting = self.set_interval(_BEAT_S, self._say_progress)
         self._say_progress()
 
@@ -60,7 +61,7 @@ class ProbeScreen(Overlay):
 
     def _end(self, text: str) -> None:
         self._waiting.stop()
-        self._told = text
+        self._result = text
         self._say(text, "j k space g G move, y copies, esc leaves")
 
     def on_answered(self, message: Answered) -> None:
@@ -70,11 +71,11 @@ class ProbeScreen(Overlay):
         self._end(f"No measurement: {message.error}")
 
     def action_copy(self) -> None:
-        if self._told is not None:
-            self.app.copy_to_clipboard(self._told)
+        if self._result is not None:
+            self.app.copy_to_clipboard(self._result)
             self.app.tell("copied the measurement")
 
     def action_leave(self) -> None:
-        if self._told is None:
+        if self._result is None:
             self.app.session.drop(PROBE)
         super().action_leave()

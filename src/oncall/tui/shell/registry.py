@@ -33,7 +33,7 @@ SCREENS: tuple[ScreenEntry, ...] = (
         "1",
         "oncall.tui.screens.incident.screen:IncidentScreen",
         "What is wrong, the culprit, the reasoning step by step, and what to do next.",
-        ("finding", "rule"),
+        ("finding",),
     ),
     ScreenEntry(
         "fleet",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -20,7 +20,7 @@ from oncall.tui.shell.state import State
 from oncall.tui.shell.status import KeyBar, StatusLine, TitleLine
 
 if TYPE_CHECKING:
-    from oncall.console.session import Session
+    from oncall.console.session import Query
     from oncall.tui.shell.goto import Target
 
 LEAST_WIDTH, LEAST_HEIGHT = 60, 16
@@ -84,10 +84,10 @@ class ConsoleScreen(Screen[None]):
     def state(self) -> State:
         return self.app.state
 
-    def ask(self, what: str, call: Callable[[Session], Any], label: str = "reading") -> None:
+    def ask(self, what: str, query: Query[Any], label: str = "reading") -> None:
         """Ask the session; `on_answered` or `on_refused` gets the answer, with `question.group`
         being `<screen>.<what>`. Asked again before that, only the later answer comes."""
-        self.app.ask(Question(f"{self.entry.id}.{what}", call, self, label))
+        self.app.ask(Question(f"{self.entry.id}.{what}", query, self, label))
 
     def tell(self, text: str) -> None:
         """Say it in the status line, for a while."""

@@ -1,4 +1,4 @@
-"""All that screens show, frozen: the world, the time cursor, and what the reader chose."""
+"""All that screens show, frozen: the snapshot, the time cursor, and what the reader chose."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 from oncall.tui.shell.cursor import TimeCursor
 
 if TYPE_CHECKING:
-    from oncall.console.world import HostTrouble, JobLine, World
+    from oncall.console.snapshot import HostTrouble, JobLine, Snapshot
 
 
 @dataclass(frozen=True)
 class State:
-    """`jobs` is None while they are looked for. `world` is the last good one, whatever failed
-    since; `world_age_s` counts from its arrival at the last beat of the clock."""
+    """`jobs` is None while they are looked for. `snapshot` is the last good one, whatever failed
+    since; `snapshot_age_s` counts from its arrival at the last beat of the clock."""
 
     title: str = ""
     live: bool = False
     jobs: tuple[JobLine, ...] | None = None
     troubles: tuple[HostTrouble, ...] = ()  # of hosts, as the search for jobs found them
     job: str | None = None
-    world: World | None = None
-    world_age_s: float = 0.0
+    snapshot: Snapshot | None = None
+    snapshot_age_s: float = 0.0
     cursor: TimeCursor = field(default_factory=TimeCursor)
     filter: str = ""
     faults_only: bool = False

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oncall.console.queries import GatherSnapshot, GetSnapshot
 from oncall.tui.shell.messages import Question
 
 if TYPE_CHECKING:
-    from oncall.console.session import Session
-    from oncall.console.world import World
+    from oncall.console.session import Query
+    from oncall.console.snapshot import Snapshot
     from oncall.tui.shell.console import Console
     from oncall.tui.shell.cursor import TimeCursor
 
 
 class Timekeeping:
-    """Moves the application's time cursor. A new world is asked for only after the last came."""
+    """Moves the application's time cursor. A new snapshot is asked for only after the last came."""
 
     def __init__(self, app: Console, refresh_every_s: float) -> None:
         self._app = app
@@ -34,7 +35,7 @@ class Timekeeping:
             self._gather()
 
     def rest(self) -> None:
-        """A world has come, or could not: the next one is due after a rest."""
+        """A snapshot has come, or could not: the next one is due after a rest."""
         self._rested_at_s = self._app.clock()
 
     def _rested(self) -> bool:
@@ -43,37 +44,30 @@ class Timekeeping:
 
     def _play(self) -> None:
         now_s = self._app.clock()
-        if self._app.session.asks("world"):
+        if self._app.session.asks("snapshot"):
             return  # the evidence is slower than the clock: what was played meanwhile is skipped
         cursor = self._app.state.cursor.moved(now_s - self._moved_at_s)
         self._moved_at_s = now_s
         self._move(cursor)
 
     def _gather(self) -> None:
-        at_ns = self._app.state.cursor.at_ns
-
-        def gather(session: Session) -> World:
-            session.refresh()
-            return session.world(at_ns)
-
         self._rested_at_s = None
-        self._app.ask(Question("world", gather, self._app, "gathering"))
+        self._ask(GatherSnapshot(self._app.state.cursor.at_ns), "gathering")
+
+    def _ask(self, query: Query[Snapshot], label: str) -> None:
+        self._app.ask(Question("snapshot", query, self._app, label))
 
     def judge_again(self) -> None:
         """The same evidence once more, as its rulebooks have changed."""
-        if self._app.state.world is not None:
-            at_ns = self._app.state.cursor.at_ns
-            question = Question("world", lambda session: session.world(at_ns), self._app, "judging")
-            self._app.ask(question)
+        if self._app.state.snapshot is not None:
+            self._ask(GetSnapshot(self._app.state.cursor.at_ns), "judging")
 
     def _move(self, cursor: TimeCursor) -> None:
-        """Go there, and ask for the world of then."""
+        """Go there, and ask for the snapshot of then."""
         before = self._app.state.cursor
         self._app.change(cursor=cursor)
         if cursor.at_ns != before.at_ns and self._app.state.job is not None:
-            at_ns = cursor.at_ns
-            question = Question("world", lambda session: session.world(at_ns), self._app, "reading")
-            self._app.ask(question)
+            self._ask(GetSnapshot(cursor.at_ns), "reading")
 
     def jump(self, at_ns: int) -> None:
         """Go to an instant."""
@@ -131,7 +125,7 @@ class Timekeeping:
     def _to_finding(self, way: int) -> None:
         """To the next or the previous moment at which a finding began."""
         cursor = self._app.state.cursor
-        here_ns = cursor.stands_at_ns
+        here_ns = cursor.shown_ns
         moments = sorted(self._app.known_moments)
         there = [at_ns for at_ns in moments if here_ns is None or (at_ns - here_ns) * way > 0]
         if not there:

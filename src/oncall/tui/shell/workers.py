@@ -1,4 +1,4 @@
-"""The threads that ask the session: one for worlds, one for probes, one for all other questions,
+"""The threads that ask the session: one for snapshots, one for probes, one for all other questions,
 so that who asks about what is under the cursor does not wait for a gather. Each asks one question
 at a time, the newest of its kind first come.
 
@@ -20,7 +20,8 @@ from oncall.core.errors import OncallError
 from oncall.tui.shell.messages import Answered, Busy, Question, Refused
 
 if TYPE_CHECKING:
-    from oncall.console.session import Lane, Session
+    from oncall.console.cancellation import Lane
+    from oncall.console.session import Session
 
 _PATIENCE_S = 1.5  # for a call that was told to stop
 _BETWEEN_S = 0.1
@@ -57,13 +58,13 @@ class SessionThread:
         self._closing = False
         self._session: Session | None = None
         self._changed = threading.Condition()
-        self._worlds = _Lane("worlds", self._run_worlds)
+        self._snapshots = _Lane("snapshots", self._run_snapshots)
         self._others = (_Lane("questions", self._run_lane), _Lane("probes", self._run_lane))
-        self._lanes = (self._worlds, *self._others)
-        self._worlds.running = opening
+        self._lanes = (self._snapshots, *self._others)
+        self._snapshots.running = opening
 
     def start(self) -> None:
-        self._worlds.thread.start()
+        self._snapshots.thread.start()
 
     def ask(self, question: Question) -> None:
         """Ask soon. What waits or runs in the same group is not worth an answer any more."""
@@ -96,14 +97,14 @@ class SessionThread:
         with self._changed:
             return any(lane.busy for lane in self._lanes)
 
-    def progress(self, lane: Lane = "worlds") -> str:
+    def progress(self, lane: Lane = "snapshots") -> str:
         """How far what takes long is, in a few words."""
         return self._session.progress(lane) if self._session is not None else ""
 
     def stop(self) -> bool:
         """End, with the session closed; returns whether it came to that in time."""
         patient_until_s = time.monotonic() + _PATIENCE_S
-        thread = self._worlds.thread  # the last to end
+        thread = self._snapshots.thread  # the last to end
         while True:
             with self._changed:
                 self._closing = True
@@ -126,8 +127,8 @@ class SessionThread:
 
     # ------------------------------------------------------ within the threads
 
-    def _run_worlds(self, lane: _Lane) -> None:
-        """Open the session, ask for worlds, and close it once nobody asks any more."""
+    def _run_snapshots(self, lane: _Lane) -> None:
+        """Open the session, ask for snapshots, and close it once nobody asks any more."""
         try:
             if self._answer(lane, self._opening, self._open):
                 for other in self._others:

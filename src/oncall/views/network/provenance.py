@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from oncall.analysis.common.graph import components
 from oncall.analysis.network.network_paths import Network, label
-from oncall.analysis.network.sender_links import LEAST_QUEUE
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
 from oncall.views.network.waiting import Collective, Step
@@ -17,12 +16,14 @@ from oncall.views.network.waiting import Collective, Step
 
 @dataclass(frozen=True)
 class PortNode:
-    """A port. `depth` is the mean queue in packets, `paused_ns` how long it had to stop during the
-    step; None: not told. `root` names why waiting begins here, if it does."""
+    """A port. `depth` is the mean queue in packets, `deep` whether packets wait in it, `paused_ns`
+    how long it had to stop during the step; None: no data. `root` names why waiting begins here,
+    if it does."""
 
     label: str
     device: str
     depth: float | None = None
+    deep: bool | None = None
     paused_ns: float | None = None
     longest_ns: int | None = None
     own: bool = False  # the step's flow was seen here
@@ -208,7 +209,7 @@ def provenance(
 
 def _tells(port: PortNode) -> bool:
     """Whether anything happened at a port: packets met others, or it had to stop."""
-    return bool((port.depth or 0) >= LEAST_QUEUE or port.paused_ns)
+    return bool(port.deep or port.paused_ns)
 
 
 def _by_distance(net: Network, host: str, ports: list[str]) -> list[str]:
@@ -225,8 +226,8 @@ def _by_distance(net: Network, host: str, ports: list[str]) -> list[str]:
 
 def _ports(incident: Incident, number: int) -> dict[str, PortNode]:
     rows = incident.con.execute(
-        "SELECT switch || 'P' || port, switch, depth, paused_ns, longest_ns FROM step_ports "
-        "WHERE id = ?",
+        "SELECT switch || 'P' || port, switch, depth, deep, paused_ns, longest_ns "
+        "FROM step_ports WHERE id = ?",
         [number],
     ).fetchall()
     return {row[0]: PortNode(clean(row[0]), clean(row[1]), *row[2:]) for row in rows}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.world import CommunicatorSummary, CommunicatorView, RankState, World
+from oncall.console.snapshot import CommunicatorSummary, CommunicatorView, RankState, Snapshot
 from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_rate
 from oncall.tui.drawing.states import STATES
 from oncall.views.words import ranks_phrase
@@ -17,7 +17,7 @@ from oncall.views.words import ranks_phrase
 _DIGITS = re.compile(r"([0-9]+)")
 NOT_ENTERED, WAITING, DONE, UNKNOWN = range(4)
 # What a member does in a round, in the words of what ranks do.
-CELLS = np.array([RankState.LATE, RankState.WAITING, RankState.RUNNING, RankState.SILENT])
+CELLS = np.array([RankState.LATE, RankState.WAITING, RankState.RUNNING, RankState.NO_DATA])
 
 
 # ------------------------------------------------------------------- the list
@@ -95,7 +95,7 @@ def member_rows(view: CommunicatorView, folded: bool = True) -> tuple[MemberRow,
         MemberRow(tuple(ranks.tolist()), ranks_phrase(ranks.tolist()), state)
         for ranks, state in zip(together, kinds, strict=True)
     ]
-    column = told_column(view)
+    column = finding_column(view)
     return tuple(sorted(rows, key=lambda row: (_badness(row, column), row.ranks[0])))
 
 
@@ -106,11 +106,11 @@ def _badness(row: MemberRow, column: int | None) -> int:
     return (NOT_ENTERED, WAITING, UNKNOWN, DONE).index(int(row.state[column]))
 
 
-def told_column(view: CommunicatorView) -> int | None:
+def finding_column(view: CommunicatorView) -> int | None:
     """The round that matters: the one a finding is about, else the last; None without rounds."""
     if not len(view.seqs):
         return None
-    return column_of(view, view.told)
+    return column_of(view, view.finding_seq)
 
 
 def column_of(view: CommunicatorView, seq: int | None) -> int:
@@ -190,33 +190,33 @@ def durations(view: CommunicatorView) -> npt.NDArray[np.float64]:
 # --------------------------------------------------------------------- follow
 
 
-def stands(world: World, rank: int) -> tuple[int, int]:
+def blocked_in(snapshot: Snapshot, rank: int) -> tuple[int, int]:
     """The communicator and operation a rank is blocked in; (0, -1): none known."""
-    found = np.flatnonzero(world.ranks.rank == rank)
+    found = np.flatnonzero(snapshot.ranks.rank == rank)
     if not len(found):
         return 0, -1
-    return int(world.ranks.comm[found[0]]), int(world.ranks.seq[found[0]])
+    return int(snapshot.ranks.comm[found[0]]), int(snapshot.ranks.seq[found[0]])
 
 
-def elsewhere(world: World, comm: int, ranks: Sequence[int]) -> tuple[int, int] | None:
+def elsewhere(snapshot: Snapshot, comm: int, ranks: Sequence[int]) -> tuple[int, int] | None:
     """The first of `ranks` that is blocked in another communicator, and which: (rank, comm)."""
-    wanted = np.isin(world.ranks.rank, np.asarray(ranks, dtype=np.int64))
-    found = np.flatnonzero(wanted & (world.ranks.comm != comm) & (world.ranks.comm != 0))
+    wanted = np.isin(snapshot.ranks.rank, np.asarray(ranks, dtype=np.int64))
+    found = np.flatnonzero(wanted & (snapshot.ranks.comm != comm) & (snapshot.ranks.comm != 0))
     if not len(found):
         return None
-    return int(world.ranks.rank[found[0]]), int(world.ranks.comm[found[0]])
+    return int(snapshot.ranks.rank[found[0]]), int(snapshot.ranks.comm[found[0]])
 
 
-def where_phrase(world: World, comm: int, row: MemberRow) -> str:
+def where_phrase(snapshot: Snapshot, comm: int, row: MemberRow) -> str:
     """What the members of a row are blocked in now, as far as that is known."""
-    if (other := elsewhere(world, comm, row.ranks)) is not None:
+    if (other := elsewhere(snapshot, comm, row.ranks)) is not None:
         rank, there = other
-        label = next((one.label for one in world.communicators if one.comm == there), hex(there))
-        seq = stands(world, rank)[1]
+        label = next((one.label for one in snapshot.communicators if one.comm == there), hex(there))
+        seq = blocked_in(snapshot, rank)[1]
         operation = f"operation {seq} of " if seq >= 0 else ""
         return f"rank {rank} is blocked in {operation}{label}"
-    held = np.isin(world.ranks.rank, np.asarray(row.ranks, dtype=np.int64))
-    state = int(world.ranks.state[held].max()) if held.any() else int(RankState.SILENT)
+    held = np.isin(snapshot.ranks.rank, np.asarray(row.ranks, dtype=np.int64))
+    state = int(snapshot.ranks.state[held].max()) if held.any() else int(RankState.NO_DATA)
     return f"{row.label}: {STATES[state].says}"
 
 
@@ -233,16 +233,16 @@ def window(rounds: int, width: int, column: int) -> tuple[int, int]:
 def axis(view: CommunicatorView, first: int, last: int, column: int) -> str:
     """`812      ▼ ^  `: the first operation's number, the told one's mark, the cursor's."""
     marks = list(str(view.seqs[first])[: last - first].ljust(last - first))
-    if view.told is not None and first <= (told := column_of(view, view.told)) < last:
+    if view.finding_seq is not None and first <= (told := column_of(view, view.finding_seq)) < last:
         marks[told - first] = "▼"
     if marks[column - first] != "▼":
         marks[column - first] = "^"
     return "".join(marks)
 
 
-def shown_states(row: MemberRow, told: int | None) -> list[int]:
-    """RankState of a row's cells; who waits in the round a finding is about is hung."""
+def shown_states(row: MemberRow, column: int | None) -> list[int]:
+    """RankState of a row's cells; waiting in `column`, which a finding is about, is hung."""
     states: list[int] = CELLS[row.state].tolist()
-    if told is not None and states[told] == RankState.WAITING:
-        states[told] = RankState.HUNG
+    if column is not None and states[column] == RankState.WAITING:
+        states[column] = RankState.HUNG
     return states

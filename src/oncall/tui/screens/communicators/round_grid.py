@@ -11,7 +11,7 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from oncall.console.world import CommunicatorView
+from oncall.console.snapshot import CommunicatorView
 from oncall.core.units import NS_PER_S, format_duration
 from oncall.render.text.cells import cut, padded
 from oncall.tui.drawing.literal import LiteralText
@@ -66,7 +66,9 @@ a row. ▼ marks the round that the finding is about."""
         """The column that the cursor is on; 0 without rounds."""
         if self._view is None:
             return 0
-        return model.column_of(self._view, self._view.told if self._seq is None else self._seq)
+        return model.column_of(
+            self._view, self._view.finding_seq if self._seq is None else self._seq
+        )
 
     @property
     def rounds_shown(self) -> tuple[int, int]:
@@ -92,7 +94,7 @@ a row. ▼ marks the round that the finding is about."""
             yield "no rounds recorded", Style(dim=True)
             return
         first, last = self.rounds_shown
-        told = model.told_column(self._view) if self._view.told is not None else None
+        told = model.finding_column(self._view) if self._view.finding_seq is not None else None
         states = model.shown_states(row, told)
         for column in range(first, last):
             style = self._states[states[column]]

@@ -11,7 +11,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 
-from oncall.console.world import CommunicatorSummary, CommunicatorView
+from oncall.console.queries import GetCommunicator, GetTraffic
+from oncall.console.snapshot import CommunicatorSummary, CommunicatorView
 from oncall.core.printable import clean
 from oncall.render.text.cells import cut, padded
 from oncall.tui.drawing.literal import LiteralText
@@ -21,7 +22,7 @@ from oncall.tui.screens.communicators import model
 from oncall.tui.screens.communicators.round_grid import LABEL, RoundGrid, RoundHeader
 from oncall.tui.screens.communicators.traffic import pane_lines
 from oncall.tui.shell.action import ActionEntry
-from oncall.tui.shell.actions import needs_world
+from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
@@ -60,7 +61,7 @@ Communicators: first those named in findings, then those whose members have wait
 
 
 def _needs_communicator(screen: ConsoleScreen) -> str | None:
-    if why := needs_world(screen):
+    if why := needs_snapshot(screen):
         return why
     shown = screen.query_one(CommunicatorList).row is not None
     return None if shown else "no communicators recorded"
@@ -128,55 +129,55 @@ class CommunicatorsScreen(ConsoleScreen):
     # ------------------------------------------------------------------- shown
 
     def show(self, state: State, before: State | None) -> None:
-        if (world := state.world) is None:
+        if (snapshot := state.snapshot) is None:
             return
-        if before is not None and (world, state.filter, state.faults_only) == (
-            before.world, before.filter, before.faults_only,
+        if before is not None and (snapshot, state.filter, state.faults_only) == (
+            before.snapshot, before.filter, before.faults_only,
         ):  # fmt: skip
             return
-        rows = model.chosen(world.communicators, state.filter, state.faults_only)
+        rows = model.chosen(snapshot.communicators, state.filter, state.faults_only)
         self.query_one(CommunicatorList).show(rows)
         if not rows:
-            fits = "none matches the filter" if world.communicators else "none recorded"
+            fits = "none matches the filter" if snapshot.communicators else "none recorded"
             self.query_one("#round", LiteralText).update(f"Communicators: {fits}")
-        if before is None or before.world is not world:
+        if before is None or before.snapshot is not snapshot:
             self._ask_view()
 
     def on_line_list_moved(self, message: LineList.Moved) -> None:
         if message.control.id == "grid":
-            self._tell_round()
+            self._show_round()
             return
         if self._rest is not None:
             self._rest.stop()
         self._rest = self.set_timer(_REST_S, self._ask_view)
 
     def on_round_grid_pointed(self) -> None:
-        self._tell_round()
+        self._show_round()
 
     def _ask_view(self) -> None:
         if (row := self.query_one(CommunicatorList).row) is None:
             return
         rounds = max(self.query_one("#rounds").size.width - LABEL, 20)
         label = f"reading {clean(row.label)}"
-        self.ask("view", lambda session: session.communicator(row.comm, rounds), label)
+        self.ask("view", GetCommunicator(row.comm, rounds), label)
 
     def on_answered(self, message: Answered) -> None:
         if message.question.group == "communicators.traffic":
-            self._tell_traffic(message.value)
+            self._show_traffic(message.value)
             return
         view: CommunicatorView = message.value
         self.query_one(RoundGrid).show_view(view, self._folded)
-        self._tell_round()
+        self._show_round()
 
     def on_refused(self, message: Refused) -> None:
         self.query_one("#round", LiteralText).update(Text(clean(str(message.error))))
 
-    def _tell_round(self) -> None:
+    def _show_round(self) -> None:
         """Below the members: the round under the cursor, where its ranks stand, who waits."""
-        grid, world = self.query_one(RoundGrid), self.state.world
+        grid, snapshot = self.query_one(RoundGrid), self.state.snapshot
         self.query_one(RoundHeader).show(grid, self.app.ascii_only)
         view, row = grid.view, grid.row
-        if view is None or row is None or world is None:
+        if view is None or row is None or snapshot is None:
             return
         if self._in_traffic and view.has_traffic:
             self._ask_traffic()
@@ -184,13 +185,17 @@ class CommunicatorsScreen(ConsoleScreen):
         muted, heading = theme_style(self.app, "muted"), theme_style(self.app, "primary", bold=True)
         text = Text()
         if len(view.seqs):
-            told = " (the finding is about this one)" if view.seqs[grid.column] == view.told else ""
+            told = (
+                " (the finding is about this one)"
+                if view.seqs[grid.column] == view.finding_seq
+                else ""
+            )
             first, *others = model.round_lines(
                 model.round_at(view, grid.column), len(view.ranks), told
             )
             text.append(first + "\n", "bold")
             text.append("".join(f"{line}\n" for line in others))
-        text.append(model.where_phrase(world, view.summary.comm, row) + "\n", muted)
+        text.append(model.where_phrase(snapshot, view.summary.comm, row) + "\n", muted)
         if view.waits:
             text.append("\nWaits\n", heading)
             text.append("\n".join(clean(wait) for wait in view.waits))
@@ -202,9 +207,9 @@ class CommunicatorsScreen(ConsoleScreen):
             return
         comm = view.summary.comm
         seq = int(view.seqs[grid.column]) if len(view.seqs) else None
-        self.ask("traffic", lambda session: session.traffic(comm, seq), "reading traffic")
+        self.ask("traffic", GetTraffic(comm, seq), "reading traffic")
 
-    def _tell_traffic(self, view: TrafficView) -> None:
+    def _show_traffic(self, view: TrafficView) -> None:
         """Below the members: what each of them transmitted, in place of who waits."""
         if not self._in_traffic:
             return
@@ -216,7 +221,7 @@ class CommunicatorsScreen(ConsoleScreen):
     def on_resize(self, event: object) -> None:
         super().on_resize(event)  # type: ignore[arg-type]
         self.set_class(self.size.width < _WIDE, "narrow")
-        self.call_after_refresh(self._tell_round)
+        self.call_after_refresh(self._show_round)
 
     # ----------------------------------------------------------------- actions
 
@@ -246,10 +251,10 @@ class CommunicatorsScreen(ConsoleScreen):
 
     def awaited(self) -> int | None:
         """Another communicator in which a rank of the row under the cursor stands."""
-        world, grid = self.state.world, self.query_one(RoundGrid)
-        if world is None or grid.view is None or grid.row is None:
+        snapshot, grid = self.state.snapshot, self.query_one(RoundGrid)
+        if snapshot is None or grid.view is None or grid.row is None:
             return None
-        found = model.elsewhere(world, grid.view.summary.comm, grid.row.ranks)
+        found = model.elsewhere(snapshot, grid.view.summary.comm, grid.row.ranks)
         return None if found is None else found[1]
 
     @property
@@ -275,7 +280,7 @@ class CommunicatorsScreen(ConsoleScreen):
 
     def action_traffic(self) -> None:
         self._in_traffic = not self._in_traffic
-        self._tell_round()
+        self._show_round()
 
     def action_rank(self) -> None:
         if (row := self.query_one(RoundGrid).row) is not None:

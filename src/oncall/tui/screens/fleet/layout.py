@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oncall.console.world import Ranks, RankState
+from oncall.console.snapshot import Ranks, RankState
 from oncall.render.text.cells import cell_len, padded
 from oncall.tui.screens.fleet.model import Groups, Mask, counts_phrase, faults, grouped
 
 if TYPE_CHECKING:
-    from oncall.console.world import Ints
+    from oncall.console.snapshot import Ints
 
 CHUNK = 16  # cells of a block
 _GAP = 2  # columns between blocks

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from oncall.console.world import Ranks, RankState
+from oncall.console.snapshot import Ranks, RankState
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import expand_ranks
 from oncall.core.printable import short
@@ -20,12 +20,12 @@ from oncall.core.units import format_duration
 from oncall.tui.drawing.states import STATES
 
 if TYPE_CHECKING:
-    from oncall.console.world import Ints
+    from oncall.console.snapshot import Ints
 
 Mask = npt.NDArray[np.bool_]
 
 # Those that others wait for, or may: a hung rank is a victim.
-FAULTS = (RankState.BLAMED, RankState.LATE, RankState.SILENT)
+FAULTS = (RankState.BLAMED, RankState.LATE, RankState.NO_DATA)
 _TOLD_FIRST = (*FAULTS, RankState.HUNG, RankState.WAITING, RankState.RUNNING)
 
 # r12-n03, rack7gpu03, dgx-a100-12-03: what stands before the last number, if it holds one itself.

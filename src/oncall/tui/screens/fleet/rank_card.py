@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
-from oncall.console.world import RankCard
+from oncall.console.snapshot import RankCard
 from oncall.render.text.spans import Line, line
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.spans import styled

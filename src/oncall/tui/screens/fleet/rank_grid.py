@@ -1,6 +1,6 @@
 """Every rank of the job as a cell: a letter and a colour by state, and a cursor among them.
 
-Only the lines on screen are drawn, and of a new world only the cells whose state changed.
+Only the lines on screen are drawn, and of a new snapshot only the cells whose state changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from oncall.console.world import Ranks
+from oncall.console.snapshot import Ranks
 from oncall.render.text.cells import cell_len
 from oncall.tui.drawing.literal import literal_segment
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
@@ -33,7 +33,7 @@ from oncall.tui.screens.fleet.model import FAULTS, Mask, faults
 from oncall.tui.widgets.cursor_keys import cursor_bindings
 
 if TYPE_CHECKING:
-    from oncall.console.world import Ints
+    from oncall.console.snapshot import Ints
 
 _CURSOR = Style(reverse=True, bold=True)
 

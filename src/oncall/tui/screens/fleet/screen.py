@@ -11,6 +11,7 @@ from textual.containers import Horizontal
 from textual.timer import Timer
 from textual.widget import AwaitMount
 
+from oncall.console.queries import GetRankCard
 from oncall.core.errors import UsageError
 from oncall.core.printable import typed
 from oncall.tui.drawing.literal import LiteralText
@@ -20,7 +21,7 @@ from oncall.tui.screens.fleet import model as fleet
 from oncall.tui.screens.fleet.rank_card import RankCardPane
 from oncall.tui.screens.fleet.rank_grid import RankGrid
 from oncall.tui.shell.action import ActionEntry
-from oncall.tui.shell.actions import needs_world
+from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.probing import ProbeScreen
@@ -32,15 +33,15 @@ _REST_S = 0.12  # a cursor that rests this long is worth asking the session for
 
 
 def _needs_fault(screen: ConsoleScreen) -> str | None:
-    if why := needs_world(screen):
+    if why := needs_snapshot(screen):
         return why
-    world = screen.state.world
-    at_fault = world is not None and bool(fleet.faults(world.ranks.state).any())
+    snapshot = screen.state.snapshot
+    at_fault = snapshot is not None and bool(fleet.faults(snapshot.ranks.state).any())
     return None if at_fault else "no rank is at fault"
 
 
 def _needs_rank(screen: ConsoleScreen) -> str | None:
-    if why := needs_world(screen):
+    if why := needs_snapshot(screen):
         return why
     return None if screen.query_one(RankGrid).rank is not None else "no rank is shown"
 
@@ -48,16 +49,16 @@ def _needs_rank(screen: ConsoleScreen) -> str | None:
 def _needs_node(screen: FleetScreen) -> str | None:
     if why := _needs_rank(screen):
         return why
-    world, node = screen.state.world, screen.node()
-    if world is None or not node:
+    snapshot, node = screen.state.snapshot, screen.node()
+    if snapshot is None or not node:
         return "the node of this rank is unknown"
-    return why_not_probed(world, screen.state.live, (node,))
+    return why_not_probed(snapshot, screen.state.live, (node,))
 
 
 def _needs_operation(screen: FleetScreen) -> str | None:
     if why := _needs_rank(screen):
         return why
-    return None if screen.stands_in() else "this rank is not blocked in any recorded operation"
+    return None if screen.blocked_comm() else "this rank is not blocked in any recorded operation"
 
 
 class FleetScreen(ConsoleScreen):
@@ -79,7 +80,7 @@ class FleetScreen(ConsoleScreen):
                     _needs_rank, bar=True),
         ActionEntry("fleet.group", "v", "Group by",
                     "Group by node, rack, stage or parallel group, one after the other.",
-                    needs_world, bar=True),
+                    needs_snapshot, bar=True),
         ActionEntry("fleet.next_fault", "w", "Next fault", "Go to the next rank at fault.",
                     _needs_fault, bar=True),
         ActionEntry("fleet.previous_fault", "b", "Previous fault",
@@ -108,20 +109,20 @@ class FleetScreen(ConsoleScreen):
     # ------------------------------------------------------------------- shown
 
     def show(self, state: State, before: State | None) -> None:
-        if (world := state.world) is None:
+        if (snapshot := state.snapshot) is None:
             return
-        if before is not None and (world, state.filter, state.faults_only) == (
-            before.world, before.filter, before.faults_only,
+        if before is not None and (snapshot, state.filter, state.faults_only) == (
+            before.snapshot, before.filter, before.faults_only,
         ):  # fmt: skip
             return
         self._show_ranks(state)
-        if before is None or before.world is not world:
+        if before is None or before.snapshot is not snapshot:
             self._ask_card()
 
     def _show_ranks(self, state: State) -> None:
-        world = state.world
-        assert world is not None
-        ranks = world.ranks
+        snapshot = state.snapshot
+        assert snapshot is not None
+        ranks = snapshot.ranks
         problem = ""
         shown = np.ones(len(ranks), dtype=np.bool_)
         try:
@@ -138,14 +139,14 @@ class FleetScreen(ConsoleScreen):
 
     def _say(self, total: int, shown: fleet.Mask, problem: str) -> None:
         """The line above the grid: how many ranks do what, and how they are grouped."""
-        world = self.state.world
-        assert world is not None
+        snapshot = self.state.snapshot
+        assert snapshot is not None
         styles, muted = state_styles(self.app), theme_style(self.app, "muted")
         number = int(shown.sum())
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(f"{number:,} of {total:,} ranks" if number < total else f"{total:,} ranks")
         text.append(f" by {self._by}  ", muted)
-        for state, count in fleet.counts(world.ranks.state[shown]):
+        for state, count in fleet.counts(snapshot.ranks.state[shown]):
             look = STATES[state]
             text.append(f" {look.letter} {count:,} {look.name} ", styles[state])
         if problem:
@@ -158,8 +159,8 @@ class FleetScreen(ConsoleScreen):
 
     def _say_rank(self) -> None:
         """Below a grid that has no card beside it: the rank under the cursor."""
-        world, rank = self.state.world, self.query_one(RankGrid).rank
-        told = "" if world is None or rank is None else fleet.rank_phrase(world.ranks, rank)
+        snapshot, rank = self.state.snapshot, self.query_one(RankGrid).rank
+        told = "" if snapshot is None or rank is None else fleet.rank_phrase(snapshot.ranks, rank)
         line = self.query_one("#fleet-rank", LiteralText)
         if str(line.content) != told:
             line.update(Text(told), layout=False)
@@ -175,7 +176,7 @@ class FleetScreen(ConsoleScreen):
     def _ask_card(self) -> None:
         rank = self.query_one(RankGrid).rank
         if rank is not None and (self.app.size.width >= _WIDE or self.has_class("opened")):
-            self.ask("card", lambda session: session.rank_card(rank), f"reading rank {rank}")
+            self.ask("card", GetRankCard(rank), f"reading rank {rank}")
 
     def on_answered(self, message: Answered) -> None:
         self.query_one(RankCardPane).show(message.value)
@@ -194,14 +195,16 @@ class FleetScreen(ConsoleScreen):
     # ----------------------------------------------------------------- actions
 
     def go_to(self, target: Target) -> str | None:
-        world = self.state.world
-        if world is None:
+        snapshot = self.state.snapshot
+        if snapshot is None:
             return "there is no evidence yet"
         rank = target.value
         if target.kind == "node":
             on_node = [
                 number
-                for number, node in zip(world.ranks.rank.tolist(), world.ranks.node, strict=True)
+                for number, node in zip(
+                    snapshot.ranks.rank.tolist(), snapshot.ranks.node, strict=True
+                )
                 if node == target.value
             ]
             if not on_node:
@@ -209,7 +212,7 @@ class FleetScreen(ConsoleScreen):
             rank = on_node[0]
         if self.query_one(RankGrid).go_to(int(rank)):
             return None
-        known = int(rank) in world.ranks.rank
+        known = int(rank) in snapshot.ranks.rank
         return "the filter hides it" if known else "this job has no such rank"
 
     def copies(self) -> tuple[Copy, ...]:
@@ -230,17 +233,17 @@ class FleetScreen(ConsoleScreen):
             return True
         return False
 
-    def stands_in(self) -> int:
+    def blocked_comm(self) -> int:
         """The communicator that the rank under the cursor stands in; 0: none."""
-        world, rank = self.state.world, self.query_one(RankGrid).rank
-        if world is None or rank is None:
+        snapshot, rank = self.state.snapshot, self.query_one(RankGrid).rank
+        if snapshot is None or rank is None:
             return 0
-        return int(world.ranks.comm[np.flatnonzero(world.ranks.rank == rank)[0]])
+        return int(snapshot.ranks.comm[np.flatnonzero(snapshot.ranks.rank == rank)[0]])
 
     def node(self) -> str:
         """The node of the rank under the cursor; empty where unknown."""
-        world, rank = self.state.world, self.query_one(RankGrid).rank
-        return node_of(world, rank) if world is not None and rank is not None else ""
+        snapshot, rank = self.state.snapshot, self.query_one(RankGrid).rank
+        return node_of(snapshot, rank) if snapshot is not None and rank is not None else ""
 
     def action_probe(self) -> AwaitMount:
         return self.app.push_screen(ProbeScreen((self.node(),)))
@@ -250,12 +253,12 @@ class FleetScreen(ConsoleScreen):
         self._ask_card()
 
     def action_group(self) -> None:
-        world = self.state.world
-        if world is None:
+        snapshot = self.state.snapshot
+        if snapshot is None:
             return
-        before, self._by = self._by, fleet.next_grouping(world.ranks, self._by)
+        before, self._by = self._by, fleet.next_grouping(snapshot.ranks, self._by)
         self._show_ranks(self.state)
-        if why := fleet.left_out_phrase(world.ranks, before, self._by):
+        if why := fleet.left_out_phrase(snapshot.ranks, before, self._by):
             self.tell(why)
 
     def action_next_fault(self) -> None:
@@ -265,4 +268,4 @@ class FleetScreen(ConsoleScreen):
         self.query_one(RankGrid).next_fault(-1)
 
     def action_communicator(self) -> None:
-        self.app.go_to(Target("comm", self.stands_in()))
+        self.app.go_to(Target("comm", self.blocked_comm()))

@@ -1,7 +1,7 @@
 """What the incident screen lists: findings, root causes first, and what could be seen. Pure.
 
 A finding is known by who it blames for what, not by its number or its place: numbers change with
-every new world, and the reader's place must not.
+every new snapshot, and the reader's place must not.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oncall.console.world import World
+from oncall.console.snapshot import Snapshot
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.printable import clean
 from oncall.tui.models.reading import Item, Paragraph, Role
@@ -48,7 +48,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Incident:
-    """The list and the headline of one world."""
+    """The list and the headline of one snapshot."""
 
     headline: Headline
     lines: tuple[Line, ...]
@@ -61,14 +61,14 @@ SEEN = "seen"  # the name of the line that tells the coverage
 
 
 def incident(
-    world: World,
+    snapshot: Snapshot,
     opened: frozenset[str] = frozenset(),
     known: frozenset[str] | None = None,
     kept: str | None = None,
     pattern: str = "",
     faults_only: bool = False,
 ) -> Incident:
-    """The incident of a world.
+    """The incident of a snapshot.
 
     opened: names of roots whose consequences are shown
     known: names that the reader has had before; others are marked new (None: all are known)
@@ -76,7 +76,7 @@ def incident(
     pattern: only findings whose line contains it, in any case
     faults_only: nothing that is merely worth knowing
     """
-    diagnosis = world.diagnosis
+    diagnosis = snapshot.diagnosis
     names = finding_names(diagnosis)
     explained: dict[str, list[Finding]] = {}
     for finding in diagnosis.findings:
@@ -96,16 +96,16 @@ def incident(
         lines = [line for line in lines if line.severity != "info"]
     if pattern:
         lines = [line for line in lines if pattern.lower() in _searched(line).lower()]
-    return Incident(headline(world), (*lines, _seen_line(diagnosis)))
+    return Incident(headline(snapshot), (*lines, _seen_line(diagnosis)))
 
 
-def headline(world: World) -> Headline:
+def headline(snapshot: Snapshot) -> Headline:
     """The verdict in a sentence; that nothing was found is said as plainly as a finding."""
-    diagnosis = world.diagnosis
+    diagnosis = snapshot.diagnosis
     glyph, severity, sentence = words.headline(diagnosis)
     parts = (
         words.window_phrase(diagnosis.since_ns, diagnosis.until_ns),
-        clean(world.origin),
+        clean(snapshot.origin),
     )
     return Headline(
         glyph=glyph,
@@ -116,7 +116,7 @@ def headline(world: World) -> Headline:
 
 
 def finding_names(diagnosis: Diagnosis) -> dict[str, str]:
-    """The identity of every finding by its id in this world; equal ones are counted."""
+    """The identity of every finding by its id in this snapshot; equal ones are counted."""
     counted: Counter[str] = Counter()
     names: dict[str, str] = {}
     for finding in diagnosis.findings:
@@ -186,7 +186,7 @@ def _line(
 
 
 def _seen_line(diagnosis: Diagnosis) -> Line:
-    """What was seen and checked: the whole answer of a healthy world, never left out."""
+    """What was seen and checked: the whole answer of a healthy snapshot, never left out."""
     coverage = diagnosis.coverage
     silent = max(coverage.ranks - coverage.ranks_seen, 0)
     lacking = bool(silent or coverage.answered < coverage.nodes)

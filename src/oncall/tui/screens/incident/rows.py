@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from textual.timer import Timer
 
-from oncall.console.world import StepRows
+from oncall.console.snapshot import StepRows
 from oncall.tui.models.rows import step_view
 from oncall.tui.screens.incident.step_pane import StepPane
 
@@ -16,12 +16,12 @@ _AFTER_S = 0.15  # of rest on a step: scrolling through the reasoning asks for n
 
 @dataclass(frozen=True)
 class StepAt:
-    """A step of a finding, the fact that its rows should be of, and in which world."""
+    """A step of a finding, the fact that its rows should be of, and in which snapshot."""
 
     finding: str
     index: int
     fact: str
-    world: int
+    snapshot: int
 
 
 class RowsBehind:

@@ -14,6 +14,7 @@ from textual.app import ComposeResult
 from textual.containers import Container, Horizontal
 from textual.widget import AwaitMount
 
+from oncall.console.queries import GetReport, GetStepRows
 from oncall.core.diagnosis import Finding
 from oncall.core.printable import clean
 from oncall.tui.models.probe import blamed_nodes, why_not_probed
@@ -24,7 +25,7 @@ from oncall.tui.screens.incident.step_pane import StepPane
 from oncall.tui.screens.incident.story import story
 from oncall.tui.screens.incident.verdict import Verdict
 from oncall.tui.shell.action import ActionEntry
-from oncall.tui.shell.actions import needs_world
+from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.probing import ProbeScreen
@@ -51,12 +52,12 @@ def _no_rank(screen: IncidentScreen) -> str | None:
 
 
 def _no_node(screen: IncidentScreen) -> str | None:
-    if why := needs_world(screen):
+    if why := needs_snapshot(screen):
         return why
-    nodes, world = screen.nodes(), screen.state.world
-    if not nodes or world is None:
+    nodes, snapshot = screen.nodes(), screen.state.snapshot
+    if not nodes or snapshot is None:
         return "this finding blames no node"
-    return why_not_probed(world, screen.state.live, nodes)
+    return why_not_probed(snapshot, screen.state.live, nodes)
 
 
 def _nothing_folded(screen: IncidentScreen) -> str | None:
@@ -108,10 +109,10 @@ class IncidentScreen(ConsoleScreen):
     # ------------------------------------------------------------------ showing
 
     def show(self, state: State, before: State | None) -> None:
-        if state.world is None:
+        if state.snapshot is None:
             return
-        if before is None or (state.world, state.filter, state.faults_only) != (
-            before.world,
+        if before is None or (state.snapshot, state.filter, state.faults_only) != (
+            before.snapshot,
             before.filter,
             before.faults_only,
         ):
@@ -121,13 +122,13 @@ class IncidentScreen(ConsoleScreen):
 
     def _refill(self, state: State) -> None:
         """The list anew; the reader stays with the finding that they chose."""
-        world = state.world
-        if world is None:
+        snapshot = state.snapshot
+        if snapshot is None:
             return
         here = self._findings.item.name if self._findings.item else None
         shown = self._incident
         self._incident = found = model.incident(
-            world, self._opened, self._known, self._chosen, state.filter, state.faults_only
+            snapshot, self._opened, self._known, self._chosen, state.filter, state.faults_only
         )
         if self._known is None:
             self._known = frozenset(line.name for line in found.lines)
@@ -138,14 +139,14 @@ class IncidentScreen(ConsoleScreen):
             was_at = [line.name for line in shown.lines].index(here) if shown and here else 0
             place = model.place(found.lines, wanted, was_at)
             self._findings.show(items, at=items[place].name)
-        self._tell_story()
+        self._show_story()
 
-    def _tell_story(self) -> None:
+    def _show_story(self) -> None:
         """The story of the line under the cursor; from its start only if it is another's."""
-        line, world = self.line(), self.state.world
-        if line is None or world is None:
+        line, snapshot = self.line(), self.state.snapshot
+        if line is None or snapshot is None:
             return
-        items = story(world, line.finding)
+        items = story(snapshot, line.finding)
         if line.name == self._told:
             self._story.show(items)
         else:
@@ -164,7 +165,7 @@ class IncidentScreen(ConsoleScreen):
             self._behind.want(step)
 
     def _ask_rows(self, step: StepAt) -> None:
-        self.ask("rows", lambda session: session.step_rows(step.finding, step.index))
+        self.ask("rows", GetStepRows(step.finding, step.index))
 
     def on_answered(self, message: Answered) -> None:
         self._behind.answered(message.value)
@@ -202,13 +203,13 @@ class IncidentScreen(ConsoleScreen):
     def step(self) -> StepAt | None:
         """The step with rows that the cursor of the story is on, or else below: a command follows
         from the conclusion."""
-        finding, world = self.finding(), self.state.world
-        if finding is None or world is None:
+        finding, snapshot = self.finding(), self.state.snapshot
+        if finding is None or snapshot is None:
             return None
         at = model.step_at(self._story.items, self._story.item, finding)
         if at is None:
             return None
-        return StepAt(finding.id, at, finding.story[at].fact, world.version)
+        return StepAt(finding.id, at, finding.story[at].fact, snapshot.version)
 
     def commands(self) -> list[str]:
         """The names of the story's items that are commands."""
@@ -229,7 +230,7 @@ class IncidentScreen(ConsoleScreen):
             self._chosen = message.item.name
         if message.item is not None and self._known is not None:
             self._known |= {message.item.name}
-        self._tell_story()
+        self._show_story()
 
     @on(ReadingList.Moved, "#story")
     def _another_step(self, message: ReadingList.Moved) -> None:
@@ -280,8 +281,8 @@ class IncidentScreen(ConsoleScreen):
 
     def nodes(self) -> tuple[str, ...]:
         """The nodes that the finding blames."""
-        world = self.state.world
-        return blamed_nodes(world, self.finding()) if world is not None else ()
+        snapshot = self.state.snapshot
+        return blamed_nodes(snapshot, self.finding()) if snapshot is not None else ()
 
     def action_probe(self) -> AwaitMount:
         return self.app.push_screen(ProbeScreen(self.nodes()))
@@ -310,14 +311,10 @@ class IncidentScreen(ConsoleScreen):
         return False
 
     def go_to(self, target: Target) -> str | None:
-        """A finding by its id, or the first of a rulebook or verdict."""
-        wanted = str(target.value).lower()
+        """A finding by its id, or the first of a verdict."""
+        wanted = str(target.value).upper()
         for line in self._incident.lines if self._incident else ():
-            found = line.finding
-            if found is None:
-                continue
-            known = {"finding": {found.id}, "rule": {found.rulebook, found.verdict}}
-            if wanted in {name.lower() for name in known.get(target.kind, ())}:
+            if (found := line.finding) is not None and wanted in (found.id, found.verdict):
                 self._findings.go_to(line.name)
                 return None
         return "there is no such finding here"
@@ -343,6 +340,6 @@ class IncidentScreen(ConsoleScreen):
                 return [Copy("c", "the command", item.copy)]
             if item is not None and item.copy:
                 copies.append(Copy("l", "line", item.copy))
-        copies.append(Copy("t", "report as text", lambda session: session.report("text")))
-        copies.append(Copy("m", "report as Markdown", lambda session: session.report("markdown")))
+        copies.append(Copy("t", "report as text", GetReport("text")))
+        copies.append(Copy("m", "report as Markdown", GetReport("markdown")))
         return copies

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from oncall.console.world import World
+from oncall.console.snapshot import Snapshot
 from oncall.core.diagnosis import Diagnosis, Finding, Stack, Step
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
@@ -19,11 +19,11 @@ from oncall.views import words
 MOST_FRAMES = 8
 
 
-def story(world: World, finding: Finding | None) -> tuple[Item, ...]:
+def story(snapshot: Snapshot, finding: Finding | None) -> tuple[Item, ...]:
     """The story of a finding; of none: what was seen, what was checked and what was not."""
     if finding is None:
-        return tuple(_seen(world))
-    return tuple(_finding(world.diagnosis, finding))
+        return tuple(_seen(snapshot))
+    return tuple(_finding(snapshot.diagnosis, finding))
 
 
 def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[Item]:
@@ -122,16 +122,16 @@ def _confidence(finding: Finding) -> Iterator[Item]:
         yield text(f"reason {number}", line(said, lead=f" {words.percent(reason.value):>5}  "))
 
 
-def _seen(world: World) -> Iterator[Item]:
-    """What was seen, checked and not: for a healthy world, the whole answer."""
-    diagnosis, coverage = world.diagnosis, world.diagnosis.coverage
+def _seen(snapshot: Snapshot) -> Iterator[Item]:
+    """What was seen, checked and not: for a healthy snapshot, the whole answer."""
+    diagnosis, coverage = snapshot.diagnosis, snapshot.diagnosis.coverage
     if not diagnosis.findings:
         yield from _nothing_found(diagnosis)
     yield heading("Coverage")
     yield readable("coverage", words.seen_phrase(coverage))
     for number, gap in enumerate(coverage.gaps):
         yield readable(f"gap {number}", words.gap_phrase(gap), " ? ", "warning")
-    ill = [host for host in world.hosts if host.kind != "ok"]
+    ill = [host for host in snapshot.hosts if host.kind != "ok"]
     if ill:
         yield heading("Hosts with problems")
     for host in ill:
@@ -140,7 +140,7 @@ def _seen(world: World) -> Iterator[Item]:
         yield readable(f"host {host.host}", clean(told), " ? ")
     yield heading("Checked")
     for name in diagnosis.checked:
-        seconds = world.timings_s.get(name)
+        seconds = snapshot.timings_s.get(name)
         took = f"  in {format_duration(seconds * 1e9)}" if seconds is not None else ""
         of_site = " (site)" if name in diagnosis.site_rulebooks else ""
         paragraph = Paragraph(" ✔ ", ((name + of_site, "plain"), (took, "faint")))

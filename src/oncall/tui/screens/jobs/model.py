@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oncall.console.world import HostTrouble, JobLine
+from oncall.console.snapshot import HostTrouble, JobLine
 from oncall.core.printable import short
 from oncall.views.words import instant
 

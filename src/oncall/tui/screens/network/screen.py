@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,6 +9,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 
+from oncall.console.queries import GetNetwork, GetNetworkRows, GetNetworkStep
 from oncall.render.text.cells import cut
 from oncall.render.text.spans import line, plain_lines
 from oncall.render.text.waiting import waiting_lines
@@ -29,7 +29,7 @@ from oncall.views.network.waiting import Lane, Step, WaitingGraph
 from oncall.views.table import Table
 
 if TYPE_CHECKING:
-    from oncall.console.session import Session
+    from oncall.console.session import Query
 
 _WIDE = 120
 _WORDS = Words(
@@ -114,9 +114,9 @@ class NetworkScreen(LaneScreen):
     def flows(self) -> NetworkFlows:
         return self.query_one(NetworkFlows)
 
-    def reading(self) -> Callable[[Session], NetworkView]:
+    def reading(self) -> Query[NetworkView]:
         key: Any = self.chosen_key
-        return lambda session: session.network(key)
+        return GetNetwork(key)
 
     def drawing(self, view: NetworkView, text: str, faults_only: bool) -> WaitingGraph:
         return model.chosen(view.graph, text, faults_only)
@@ -134,9 +134,9 @@ class NetworkScreen(LaneScreen):
         found = model.neighbour(self.view, step)
         return None if found is None else found.key
 
-    def bar_reading(self, lane: Lane, bar: Step) -> Callable[[Session], StepView]:  # noqa: ARG002
+    def bar_reading(self, lane: Lane, bar: Step) -> Query[StepView]:  # noqa: ARG002
         collective = self.view.graph.collective
-        return lambda session: session.network_step(collective, bar)
+        return GetNetworkStep(collective, bar)
 
     def is_of(self, answer: StepView, lane: Lane | None, bar: Step | None) -> bool:  # noqa: ARG002
         return answer.step == bar
@@ -147,7 +147,7 @@ class NetworkScreen(LaneScreen):
         self.query_one("#card").focus()
         self.draw_bar()
 
-    def tell_beside(self, view: NetworkView) -> None:
+    def show_beside(self, view: NetworkView) -> None:
         """Flows of others, and latencies."""
         self.flows.show(view.contributors)
         heading = theme_style(self.app, "primary", bold=True)
@@ -166,7 +166,7 @@ class NetworkScreen(LaneScreen):
             text = Text(text.plain.replace("µs", "us"))
         self.query_one("#latencies", LiteralText).update(text)
 
-    def tell_bar(self, lane: Lane, bar: Step, answer: StepView | None) -> Text:  # noqa: ARG002
+    def bar_text(self, lane: Lane, bar: Step, answer: StepView | None) -> Text:  # noqa: ARG002
         width, height = self.card_width, self.query_one("#card", VerticalScroll).size.height - 2
         lines = [line(cut(model.step_line(bar), width), "heading")]
         lines += [line(text, "dim") for text in wrap(model.waits_line(bar), width)]
@@ -179,7 +179,7 @@ class NetworkScreen(LaneScreen):
     def on_line_list_moved(self, message: LineList.Moved) -> None:
         super().on_line_list_moved(message)
         if message.control is self.flows and self.has_view:
-            self.tell_beside(self.view)
+            self.show_beside(self.view)
 
     def pointed(self) -> None:
         self._close_rows()
@@ -194,7 +194,7 @@ class NetworkScreen(LaneScreen):
         opened = self._rows is not None or self._pane != "way"
         if opened != self.has_class("opened"):
             self.set_class(opened, "opened")
-            self.call_after_refresh(self.tell_all)
+            self.call_after_refresh(self.show_all)
 
     def on_resize(self, event: object) -> None:
         self.set_class(self.size.width < _WIDE, "narrow")
@@ -243,7 +243,7 @@ class NetworkScreen(LaneScreen):
 
     def _open(self, opened: Opened) -> None:
         self.set_class(False, "flows")
-        self.ask("rows", lambda session: session.network_rows(opened), "reading rows")
+        self.ask("rows", GetNetworkRows(opened), "reading rows")
 
     def action_pane(self) -> None:
         self._pane = model.PANES[(model.PANES.index(self._pane) + 1) % len(model.PANES)]
@@ -255,4 +255,4 @@ class NetworkScreen(LaneScreen):
         away = not self.has_class("flows")
         self.set_class(away, "flows")
         (self.flows if away else self.lanes).focus()
-        self.call_after_refresh(self.tell_all)
+        self.call_after_refresh(self.show_all)

@@ -9,7 +9,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.widget import Widget
 
-from oncall.console.world import Series
+from oncall.console.snapshot import Series
 from oncall.core.printable import clean
 from oncall.render.text.cells import cut, padded
 from oncall.tui.drawing.literal import LiteralText
@@ -97,7 +97,7 @@ line."""
             return
         number = model.value_phrase(model.latest(row), row.unit)
         yield f" {number[:_NUMBER]:>{_NUMBER - 1}} ", Style()
-        yield _MARKS[model.standing(row)], self._kinds["outside"]
+        yield _MARKS[model.deviation(row)], self._kinds["outside"]
 
 
 def _pieces(
@@ -124,8 +124,8 @@ class RateChart(LiteralText):
         styles, muted = kind_styles(self), theme_style(self.app, "muted")
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(f"{clean(series.name)}: {model.latest_phrase(series, span[1])}", "bold")
-        if standing := model.standing_phrase(series, span[1]):
-            text.append(f" · {standing}", muted)
+        if deviation := model.deviation_phrase(series, span[1]):
+            text.append(f" · {deviation}", muted)
         text.append("\n")
         rows = model.chart(
             series, model.columns_of(series, *span, width - side), scale, height - 2, plain

@@ -9,14 +9,15 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.timer import Timer
 
-from oncall.console.world import Series
+from oncall.console.queries import GetRates
+from oncall.console.snapshot import Series
 from oncall.core.printable import clean
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import rates as model
 from oncall.tui.screens.rates.rate_line import RateChart, RateList
 from oncall.tui.shell.action import ActionEntry
-from oncall.tui.shell.actions import needs_world
+from oncall.tui.shell.actions import needs_snapshot
 from oncall.tui.shell.goto import Target
 from oncall.tui.shell.messages import Answered, Copy, Refused
 from oncall.tui.shell.screen import ConsoleScreen
@@ -28,7 +29,7 @@ _RANK = re.compile(r"rank (\d+)")
 
 
 def _needs_series(screen: ConsoleScreen) -> str | None:
-    if why := needs_world(screen):
+    if why := needs_snapshot(screen):
         return why
     return None if screen.query_one(RateList).row is not None else "no rate is shown"
 
@@ -59,7 +60,7 @@ class RatesScreen(ConsoleScreen):
                     "Show this rate at the resolution its node recorded, or all rates again.",
                     _needs_subject, bar=True),
         ActionEntry("rates.kind", "c", "Which", "Show suspects, all ranks or all NICs.",
-                    needs_world, bar=True),
+                    needs_snapshot, bar=True),
         ActionEntry("rates.scale", "v", "Scale",
                     "Use one scale for all of a kind, or one per line.", _needs_series, bar=True),
         ActionEntry("rates.rank", "r", "Rank", "Show this rank in the fleet.",
@@ -84,16 +85,16 @@ class RatesScreen(ConsoleScreen):
     # ------------------------------------------------------------------- shown
 
     def show(self, state: State, before: State | None) -> None:
-        if state.world is None:
+        if state.snapshot is None:
             return
-        if before is None or before.world is not state.world:
+        if before is None or before.snapshot is not state.snapshot:
             self._ask_rates()
         elif (state.filter, state.faults_only) != (before.filter, before.faults_only):
             self._show_series()
 
     def _ask_rates(self) -> None:
         wanted = self._finer or self._kind
-        self.ask("rates", lambda session: session.rates(wanted), f"reading rates of {wanted}")
+        self.ask("rates", GetRates(wanted), f"reading rates of {wanted}")
 
     def on_answered(self, message: Answered) -> None:
         self._series = message.value
@@ -145,8 +146,8 @@ class RatesScreen(ConsoleScreen):
             return ()
         end_ns = self.query_one(RateList).span[1]
         value = model.latest_phrase(row, end_ns)
-        standing = model.standing_phrase(row, end_ns)
-        told = f"{clean(row.name)}: {value}" + (f" · {standing}" if standing else "")
+        deviation = model.deviation_phrase(row, end_ns)
+        told = f"{clean(row.name)}: {value}" + (f" · {deviation}" if deviation else "")
         rows = "\n".join(
             f"{at}\t{number:.6g}" for at, number in zip(row.at_ns.tolist(), row.value, strict=True)
         )

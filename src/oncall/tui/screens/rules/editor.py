@@ -14,7 +14,7 @@ from textual import events
 from textual.message import Message
 from textual.widgets import TextArea
 
-from oncall.console.world import Problem
+from oncall.console.snapshot import Problem
 from oncall.core.printable import clean
 from oncall.tui.drawing.literal import literal
 from oncall.tui.models.highlight import spans

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from oncall.console.world import DryRun, Problem, RuleLine
+from oncall.console.snapshot import DryRun, Problem, RuleLine
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
 from oncall.tui.models.reading import Item, Paragraph, Role, line, readable, text
@@ -40,6 +40,7 @@ def _rule(rule: RuleLine, unsaved: bool) -> Item:
     glyph, role = _glyph(rule)
     took = f"in {format_duration(rule.seconds * 1e9)}" if rule.seconds is not None else ""
     broken = clean(rule.broken)
+    said = f"{outcome}: {clean(rule.why_skipped)}" if rule.why_skipped else outcome or broken
     name: tuple[tuple[str, Role], ...] = ((f"{glyph} ", role), (rule.name, "strong"))
     if unsaved:
         name += ((" ● unsaved", "value"),)
@@ -51,7 +52,7 @@ def _rule(rule: RuleLine, unsaved: bool) -> Item:
             Paragraph("  ", ((clean(rule.title), "plain"),), folds=False),
             Paragraph("  ", ((" · ".join(_about(rule)), "faint"),), (took, "faint"), folds=False),
         ),
-        copy=f"{rule.name}: {clean(rule.title)} ({rule.status}), {outcome or broken}; {rule.path}",
+        copy=f"{rule.name}: {clean(rule.title)} ({rule.status}), {said}; {rule.path}",
     )
 
 
@@ -91,7 +92,7 @@ def _glyph(rule: RuleLine) -> tuple[str, Role]:
         return "·", "faint"
     if re.match(r"[1-9]", rule.outcome):
         return "✖", "critical"
-    if rule.outcome.startswith("nothing"):
+    if rule.outcome == "nothing":
         return words.HEALTHY_GLYPH, "healthy"
     return words.UNSEEN_GLYPH, "unseen"
 
@@ -120,6 +121,13 @@ def fact_at(rulebook: str, row: int) -> str | None:
     return found
 
 
+def check_items(problems: Sequence[Problem] | None, why_skipped: str) -> tuple[Item, ...]:
+    """What is wrong with the text, and why the rulebook did not run on this evidence."""
+    said = f"did not run on this evidence: {clean(why_skipped)}"
+    skipped = readable("skipped", said, f"{words.UNSEEN_GLYPH} ", "unseen")
+    return (*problem_items(problems), *((skipped,) if why_skipped else ()))
+
+
 def problem_items(problems: Sequence[Problem] | None) -> tuple[Item, ...]:
     """What is wrong, by line. None: it is being checked."""
     if problems is None:
@@ -142,7 +150,7 @@ def problem_items(problems: Sequence[Problem] | None) -> tuple[Item, ...]:
 
 
 def dry_run_items(run: DryRun) -> tuple[Item, ...]:
-    """Which verdicts come, go and stay, on the world that is on the screen."""
+    """Which verdicts come, go and stay, on the snapshot that is on the screen."""
     if run.problems:
         return problem_items(run.problems)
     return tuple(_dry_run(run))

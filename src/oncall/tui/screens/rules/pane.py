@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import TextArea
 
-from oncall.console.world import DryRun, Problem
+from oncall.console.snapshot import DryRun, Problem, RuleLine
 from oncall.core.errors import RulebookError
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.models.reading import Item
@@ -29,7 +29,8 @@ class RulePane(Vertical):
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self.checks = True  # what stands below the text is what is wrong with it
+        self.checks = True  # below the text: what is wrong with it
+        self._why_skipped = ""
 
     def compose(self) -> ComposeResult:
         yield LiteralText(id="rule-title")
@@ -44,29 +45,33 @@ class RulePane(Vertical):
     def outcome(self) -> Outcome:
         return self.query_one(Outcome)
 
-    def load(self, buffer: Buffer, path: str) -> None:
+    def load(self, buffer: Buffer, rule: RuleLine | None) -> None:
         """Another rulebook, or the same as it was: nobody has typed that."""
         self.checks = True
         with self.prevent(TextArea.Changed):
             self.editor.load_text(buffer.text)
-        self.tell(buffer, path)
+        self.tell(buffer, rule)
         self.show_problems(buffer)
 
-    def tell(self, buffer: Buffer, path: str) -> None:
-        """The title, and what is wrong in the lines where it is wrong."""
+    def tell(self, buffer: Buffer, rule: RuleLine | None) -> None:
+        """The title, and what is wrong in the lines where it is wrong. `rule` is as listed."""
         styles = role_styles(self)
         title = Text.assemble((f"{buffer.name}.yaml  ", styles["strong"]))
         if buffer.unsaved:
             title.append("● not saved, kept as a draft", styles["value"])
         else:
-            title.append(path, styles["faint"])
+            title.append(rule.path if rule else "", styles["faint"])
         self.query_one("#rule-title", LiteralText).update(title)
         self.editor.mark(buffer.problems or ())
+        why_skipped = rule.why_skipped if rule else ""
+        if why_skipped != self._why_skipped:
+            self._why_skipped = why_skipped
+            self.show_problems(buffer)
 
     def show_problems(self, buffer: Buffer) -> None:
         """What is wrong, unless something was run since the last change: that stays."""
         if self.checks:
-            self._show("Check", model.problem_items(buffer.problems))
+            self._show("Check", model.check_items(buffer.problems, self._why_skipped))
 
     def await_outcome(self, title: str) -> None:
         """Something is run: what comes of it takes the place of the check."""

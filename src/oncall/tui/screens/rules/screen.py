@@ -16,7 +16,15 @@ from textual.containers import Horizontal
 from textual.timer import Timer
 from textual.widgets import TextArea
 
-from oncall.console.world import DryRun, Problem
+from oncall.console.queries import (
+    CheckRulebook,
+    DryRunRulebook,
+    GetRulebookText,
+    ListRulebooks,
+    NewRulebook,
+    SaveRulebook,
+)
+from oncall.console.snapshot import DryRun, Problem, RuleLine
 from oncall.core.errors import OncallError
 from oncall.tui.screens.rules import drafts, model
 from oncall.tui.screens.rules.buffer import Buffer
@@ -26,7 +34,7 @@ from oncall.tui.screens.rules.pane import RulePane
 from oncall.tui.screens.rules.watching import WatchingScreen
 from oncall.tui.shell.action import ActionEntry
 from oncall.tui.shell.goto import Target
-from oncall.tui.shell.messages import Answered, Copy, Refused
+from oncall.tui.shell.messages import Answered, Copy, GoTo, Refused
 from oncall.tui.shell.state import State
 from oncall.tui.shell.status import KeyBar
 from oncall.tui.widgets.prompt import Choice, Prompt
@@ -43,7 +51,7 @@ def _no_rule(screen: RulesScreen) -> str | None:
 def _nothing_to_try(screen: RulesScreen) -> str | None:
     if why := _no_rule(screen):
         return why
-    return None if screen.state.world else "there is no evidence yet to try it on"
+    return None if screen.state.snapshot else "there is no evidence yet to try it on"
 
 
 def _no_fact(screen: RulesScreen) -> str | None:
@@ -87,6 +95,7 @@ class RulesScreen(WatchingScreen):
         super().__init__()
         self._saving: str | None = None  # the text to be saved once its dry run is seen
         self._checking: Timer | None = None
+        self._wanted: Target | None = None  # gone to before the rulebooks were listed
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="rules"):
@@ -98,8 +107,8 @@ class RulesScreen(WatchingScreen):
     def show(self, state: State, before: State | None) -> None:
         if before is None:
             self._tell()  # in other colours, perhaps
-        if before is None or state.world is not before.world:
-            self.ask("list", lambda session: session.rules(), "reading the rulebooks")
+        if before is None or state.snapshot is not before.snapshot:
+            self.ask("list", ListRulebooks(), "reading the rulebooks")
         elif state.filter != before.filter:
             self._list()
         if not self.focused:
@@ -107,7 +116,7 @@ class RulesScreen(WatchingScreen):
 
     def _list(self) -> None:
         unsaved = self._drafts.unsaved()
-        if self._drafts.open is not None and not self._path(self._drafts.open):
+        if self._drafts.open is not None and not self._rule(self._drafts.open):
             unsaved.append(self._drafts.open)  # saved just now, and not listed yet
         items = model.rule_items(self._rules, dict.fromkeys(unsaved), self.state.filter)
         self._rule_list.show(items)
@@ -121,7 +130,7 @@ class RulesScreen(WatchingScreen):
     def _tell(self) -> None:
         """Of the rulebook in the editor, whether it is saved and what is wrong."""
         if (buffer := self.buffer) is not None:
-            self._pane.tell(buffer, self._path(buffer.name))
+            self._pane.tell(buffer, self._rule(buffer.name))
             self.query_one(KeyBar).show(self.state)
 
     def _put(self, buffer: Buffer) -> None:
@@ -137,15 +146,15 @@ class RulesScreen(WatchingScreen):
             return
         if buffer := self._drafts.of(name):
             self._enter(buffer)
-        elif any(rule.name == name for rule in self._rules):
-            self.ask("text", lambda session: (name, session.rule_text(name)))
+        elif self._rule(name):
+            self.ask("text", GetRulebookText(name))
         elif buffer := self._drafts.read(name, None):
             self._enter(buffer)
 
     def _enter(self, buffer: Buffer) -> None:
         self._drafts.open = buffer.name
         self._put(buffer)
-        self._pane.load(buffer, self._path(buffer.name))
+        self._pane.load(buffer, self._rule(buffer.name))
         if buffer.problems is None:
             self._check()
 
@@ -233,14 +242,14 @@ class RulesScreen(WatchingScreen):
     def _check(self) -> None:
         self._keep_draft()
         if (buffer := self.buffer) is not None:
-            self.ask("check", lambda session: (buffer, session.check(buffer.text)), "checking")
+            self.ask("check", CheckRulebook(buffer.name, buffer.text), "checking")
 
     def action_keep(self) -> None:
         """Save, if it has been shown what that changes; else show it, and be asked again."""
         if (buffer := self.buffer) is None:
             return
         if buffer.may_be_saved:
-            self._run("keep", "Save", lambda session, it: session.save_rule(it.name, it.text))
+            self._run("keep", "Save", SaveRulebook(buffer.name, buffer.text))
         else:
             self._saving = buffer.text
             self.action_dry_run()
@@ -248,7 +257,7 @@ class RulesScreen(WatchingScreen):
     def action_new(self) -> None:
         def left(name: str | None) -> None:
             if name:
-                self.ask("new", lambda each: (name.strip(), each.new_rule(name.strip())))
+                self.ask("new", NewRulebook(name.strip()))
 
         taken = {rule.name for rule in self._rules} | set(self._drafts.unsaved())
         hint = "A name of lower-case letters, digits, - and _."
@@ -268,54 +277,69 @@ class RulesScreen(WatchingScreen):
     # ------------------------------------------------------------------ answers
 
     def on_answered(self, message: Answered) -> None:
-        match message.question.group.partition(".")[2], message.value:
-            case "list", rules:
-                self._listed(rules)
-            case changed, (name, said) if changed.startswith("changed "):
-                self._read_anew(name, said)
-            case "text", (name, said):
-                if buffer := self._drafts.read(name, said):
-                    self._enter(buffer)
-                    if buffer.unsaved:
-                        self.tell(f"{name}: opened your draft; esc offers to discard it")
-            case "new", (name, said):
-                self._enter(Buffer(name, None, said))
+        match message.question.query:
+            case ListRulebooks():
+                self._listed(message.value)
+            case GetRulebookText(name) if message.question.group == f"{self.entry.id}.text":
+                self._read(name, message.value)
+            case GetRulebookText(name):
+                self._read_anew(name, message.value)
+            case NewRulebook(name):
+                self._enter(Buffer(name, None, message.value))
                 self._rule_list.go_to(name)
                 self._to_editor()
-            case "check", (buffer, problems):
-                self._checked(buffer, problems)
-            case "dry_run", (buffer, run):
-                self._tried(buffer, run)
-            case "keep", (buffer, path):
-                self._saved(buffer, str(path))
+            case CheckRulebook() as asked:
+                self._checked(asked, message.value)
+            case DryRunRulebook() as asked:
+                self._tried(asked, message.value)
+            case SaveRulebook() as asked:
+                self._saved(asked, str(message.value))
             case _:
                 self.show_trial(message)
 
-    def _checked(self, asked: Buffer, problems: tuple[Problem, ...]) -> None:
+    def _read(self, name: str, text: str) -> None:
+        if buffer := self._drafts.read(name, text):
+            self._enter(buffer)
+            if buffer.unsaved:
+                self.tell(f"{name}: opened your draft; esc offers to discard it")
+
+    def _checked(self, asked: CheckRulebook, problems: tuple[Problem, ...]) -> None:
         if buffer := self._drafts.of(asked.name):
             self._put(buffer.checked(asked.text, problems))
         if self.buffer and asked.name == self.buffer.name:
             self._pane.show_problems(self.buffer)
 
-    def _tried(self, asked: Buffer, run: DryRun) -> None:
+    def _tried(self, asked: DryRunRulebook, run: DryRun) -> None:
         if buffer := self._drafts.of(asked.name):
             self._put(buffer.dry_run(asked.text, run))
         self._pane.show_dry_run(run, saving=asked.text == self._saving)
 
-    def _saved(self, asked: Buffer, path: str) -> None:
+    def _saved(self, asked: SaveRulebook, path: str) -> None:
         if buffer := self._drafts.of(asked.name):
             self._put(buffer.written(asked.text))
             self._keep_draft()
         self._pane.show_saved(path)
-        self.ask("list", lambda session: session.rules(), "")
+        self.ask("list", ListRulebooks(), "")
 
     def on_refused(self, message: Refused) -> None:
         self._saving = None
         self._pane.show_failure(message.error)
 
     def go_to(self, target: Target) -> str | None:
-        name = str(target.value).lower()
-        return None if self._rule_list.go_to(name) else "there is no such rulebook here"
+        """A rulebook by its name or one of its verdicts, once the rulebooks are listed."""
+        if not self._rules:
+            self._wanted = target
+            return None
+        value = str(target.value)
+        by_verdict = (rule.name for rule in self._rules if value.upper() in rule.verdicts)
+        found = self._rule_list.go_to(next(by_verdict, value.lower()))
+        return None if found else "no rulebook has that name or verdict"
+
+    def _listed(self, rules: tuple[RuleLine, ...]) -> None:
+        super()._listed(rules)
+        if (wanted := self._wanted) is not None and rules:
+            self._wanted = None
+            self.on_go_to(GoTo(wanted))
 
     def copies(self) -> list[Copy]:
         copies = []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from oncall.console.session import Session
+from oncall.console.queries import DryRunRulebook, RunFact, RunTests
+from oncall.console.session import Query
 from oncall.tui.screens.rules.buffer import Buffer
 from oncall.tui.screens.rules.draft_store import DraftStore
 from oncall.tui.screens.rules.pane import RulePane
@@ -33,28 +33,27 @@ class TrialScreen(ConsoleScreen):
     def _pane(self) -> RulePane:
         return self.query_one(RulePane)
 
-    def _run(self, what: str, title: str, call: Callable[[Session, Buffer], Any]) -> None:
-        """Ask something about the text as it is; what comes of it takes the place of the check."""
-        if (buffer := self.buffer) is not None:
-            self._pane.await_outcome(title)
-            self.ask(what, lambda session: (buffer, call(session, buffer)), title)
+    def _run(self, what: str, title: str, query: Query[Any]) -> None:
+        """Ask something about the text; the answer takes the place of the check."""
+        self._pane.await_outcome(title)
+        self.ask(what, query, title)
 
     def action_dry_run(self) -> None:
-        self._run("dry_run", "Dry run", lambda session, it: session.dry_run(it.name, it.text))
+        if buffer := self.buffer:
+            self._run("dry_run", "Dry run", DryRunRulebook(buffer.name, buffer.text))
 
     def action_fact(self) -> None:
-        if fact := self.fact():
-            self._run(
-                "fact", f"Fact {fact}", lambda each, it: each.run_fact(it.name, it.text, fact)
-            )
+        if (buffer := self.buffer) and (fact := self.fact()):
+            self._run("fact", f"Fact {fact}", RunFact(buffer.name, buffer.text, fact))
 
     def action_tests(self) -> None:
-        self._run("tests", "Tests", lambda session, it: session.test_rules(it.name, it.text))
+        if buffer := self.buffer:
+            self._run("tests", "Tests", RunTests(buffer.name, buffer.text))
 
     def show_trial(self, message: Answered) -> None:
-        """What came of a fact or of tests; a dry run is also known to the buffer."""
-        match message.question.group.partition(".")[2], message.value:
-            case "fact", (_, rows):
-                self._pane.show_rows(message.question.label, rows)
-            case "tests", (buffer, results):
-                self._pane.show_tests(buffer.name, results)
+        """The answer of a fact or of tests; a dry run is also known to the buffer."""
+        match message.question.query:
+            case RunFact():
+                self._pane.show_rows(message.question.label, message.value)
+            case RunTests(name):
+                self._pane.show_tests(name, message.value)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from oncall.console.world import RuleLine
+from oncall.console.queries import GetRulebookText, ListRulebooks
+from oncall.console.snapshot import RuleLine
 from oncall.tui.screens.rules import model
 from oncall.tui.screens.rules.buffer import Buffer
 from oncall.tui.screens.rules.trials import TrialScreen
@@ -37,10 +38,11 @@ class WatchingScreen(TrialScreen):
     def _look_again(self) -> None:
         """Somebody may have changed a file, or broken it."""
         if self.in_sight and self._rules:
-            self.ask("list", lambda session: session.rules(), "")
+            self.ask("list", ListRulebooks(), "")
 
-    def _path(self, name: str) -> str:
-        return next((rule.path for rule in self._rules if rule.name == name), "")
+    def _rule(self, name: str) -> RuleLine | None:
+        """As it is listed; None for one that is only typed."""
+        return next((rule for rule in self._rules if rule.name == name), None)
 
     def _listed(self, rules: tuple[RuleLine, ...]) -> None:
         """The rulebooks, perhaps changed by somebody else since they were listed last."""
@@ -61,7 +63,7 @@ class WatchingScreen(TrialScreen):
         """What is typed stays; a text that was only looked at is read anew."""
         buffer = self._drafts.of(name)
         if buffer is not None and not buffer.unsaved:
-            self.ask(f"changed {name}", lambda session: (name, session.rule_text(name)), "")
+            self.ask(f"changed {name}", GetRulebookText(name), "")
 
     def _read_anew(self, name: str, said: str) -> None:
         buffer = self._drafts.of(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,6 +10,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 
+from oncall.console.queries import GetStages, GetStageTask
 from oncall.core.units import format_duration
 from oncall.render.text.spans import plain_lines
 from oncall.render.text.stage_cells import GLYPHS, PLAIN
@@ -27,7 +28,7 @@ from oncall.views.stages.iteration import StagesView, TaskCard
 from oncall.views.stages.timeline import Box, Lane, Timeline
 
 if TYPE_CHECKING:
-    from oncall.console.session import Session
+    from oncall.console.session import Query
 
 _WIDE = 110
 _WORDS = Words("iteration", "recorded", "the worst iteration", "rank", "task")
@@ -93,10 +94,10 @@ class StagesScreen(LaneScreen):
         """Whether the reader chose an iteration or a pipeline."""
         return super().chosen or self._pipeline is not None
 
-    def reading(self) -> Callable[[Session], StagesView]:
+    def reading(self) -> Query[StagesView]:
         iteration, pipeline, every = self.chosen_key, self._pipeline, self._every
         assert iteration is None or isinstance(iteration, int)
-        return lambda session: session.stages(iteration, pipeline, every)
+        return GetStages(iteration, pipeline, every)
 
     def drawing(self, view: StagesView, text: str, faults_only: bool) -> Timeline:
         return model.chosen(view.timeline, text, faults_only)
@@ -124,15 +125,15 @@ class StagesScreen(LaneScreen):
     def neighbour(self, step: int) -> int | None:
         return model.neighbour(self.view, step)
 
-    def bar_reading(self, lane: Lane, bar: Box) -> Callable[[Session], TaskCard]:
+    def bar_reading(self, lane: Lane, bar: Box) -> Query[TaskCard]:
         rank, iteration = lane.rank, self.view.timeline.iteration
-        return lambda session: session.stage_task(rank, iteration, bar)
+        return GetStageTask(rank, iteration, bar)
 
     def is_of(self, answer: TaskCard, lane: Lane | None, bar: Box | None) -> bool:
         here = lane is not None and (lane.rank, self.view.timeline.iteration, bar)
         return (answer.rank, answer.iteration, answer.box) == here
 
-    def tell_bar(self, lane: Lane, bar: Box, answer: TaskCard | None) -> Text:
+    def bar_text(self, lane: Lane, bar: Box, answer: TaskCard | None) -> Text:
         lines = model.task_lines(lane, bar, self.view.timeline, answer, self.card_width)
         return styled(self.app, lines)
 
@@ -163,7 +164,7 @@ class StagesScreen(LaneScreen):
         opened = not self.has_class("opened")
         self.set_class(opened, "opened")
         (self.query_one("#card") if opened else self.lanes).focus()
-        self.call_after_refresh(self.tell_all)
+        self.call_after_refresh(self.show_all)
 
     def action_worst(self) -> None:
         self._pipeline = None

@@ -1,10 +1,10 @@
-"""What rulebooks are asked about the world on the screen: rows behind a step, a fact, a dry run."""
+"""What rulebooks find in the evidence on the screen: rows behind a step, of a fact, a dry run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oncall.console.world import DryRun, StepRows
+from oncall.console.snapshot import DryRun, StepRows
 from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError, UsageError
 from oncall.evidence.incident import Incident
@@ -109,15 +109,3 @@ def _case(evaluation: Evaluation, finding: Finding) -> Case:
         if tuple(shown) == wanted:
             return case
     raise UsageError(f"the evidence no longer contains the case of {finding.id}")
-
-
-def outcome_of(
-    name: str, findings: Sequence[Finding], skipped: Sequence[str], checked: Sequence[str]
-) -> str:
-    """What came of a rulebook, in a few words: `2 findings`, `nothing`, `skipped: ...`."""
-    count = sum(finding.rulebook == name for finding in findings)
-    if count:
-        return f"{count} finding" + ("s" if count > 1 else "")
-    if skipped:
-        return f"skipped: {skipped[0]}"
-    return "nothing" if name in checked else ""

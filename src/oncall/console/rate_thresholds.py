@@ -12,7 +12,7 @@ from oncall.rules.language.rulebook import Rulebook
 
 
 @dataclass(frozen=True)
-class Deciding:
+class RateThresholds:
     """The baseline is of the first `baseline_part`-th of the time, `baseline_ns` at most; who is
     below `rate_below` of its peers' mean rate is singled out (None: nobody is)."""
 
@@ -21,7 +21,7 @@ class Deciding:
     rate_below: float | None = None
 
     @classmethod
-    def of(cls, rulebooks: Sequence[Rulebook]) -> Deciding:
+    def of(cls, rulebooks: Sequence[Rulebook]) -> RateThresholds:
         """As the rulebook that declares `draw: rates` has it, a site's own values included."""
         drawn = (one for one in rulebooks if one.book.draw == "rates" and one.enabled)
         book = next(drawn, None)

@@ -1,6 +1,6 @@
-"""What a front end shows: the world of one job at one moment, frozen.
+"""What a front end shows: the snapshot of one job at one moment, frozen.
 
-Live is a replay whose cursor is now, so there is one kind of world. Numbers by rank are numpy
+Live is a replay whose cursor is now, so there is one kind of snapshot. Numbers by rank are numpy
 arrays in the order of `rank`; they are written once and never changed.
 """
 
@@ -29,7 +29,7 @@ class RankState(IntEnum):
     WAITING = 1  # in an operation, for less than a rulebook would call a hang
     LATE = 2  # others wait for it in an operation that it has not entered
     HUNG = 3  # waits in an operation that a finding calls hung or slow
-    SILENT = 4  # left no evidence
+    NO_DATA = 4  # left no evidence
     BLAMED = 5  # a root finding names it
 
 
@@ -52,9 +52,9 @@ class Ranks:
     node: tuple[str, ...]  # "" where unknown
     gpu: Ints
     nic: tuple[str, ...]
-    waited_ns: Ints  # time in the operation it stands in; -1: in none, or unknown
+    waited_ns: Ints  # time blocked in its operation; -1: in none, or unknown
     groups: Mapping[str, Ints]  # by role (tp, dp, pp, ...): which group of that role it is in
-    comm: npt.NDArray[np.uint64]  # the communicator it stands in, 0: none
+    comm: npt.NDArray[np.uint64]  # the communicator it is blocked in, 0: none
     seq: Ints
 
     def __len__(self) -> int:
@@ -98,8 +98,8 @@ class HostTrouble:
 
 
 @dataclass(frozen=True)
-class World:
-    """Everything the screens show at one moment. `version` rises with each new world."""
+class Snapshot:
+    """Everything the screens show at one moment. `version` rises with each new snapshot."""
 
     version: int
     moment: Moment
@@ -139,7 +139,7 @@ class CommunicatorView:
     """One communicator: members against its last rounds.
 
     `state` (members, rounds): 0 not entered, 1 waiting in, 2 done, 3 unknown. `duration_ns` alike,
-    -1 unknown. `told` is the round a story speaks of, if any.
+    -1 unknown. `finding_seq` is the operation that a finding is about, if any.
     """
 
     summary: CommunicatorSummary
@@ -148,7 +148,7 @@ class CommunicatorView:
     ops: tuple[str, ...]  # of each round
     state: npt.NDArray[np.int8]
     duration_ns: Ints
-    told: int | None = None
+    finding_seq: int | None = None
     waits: tuple[str, ...] = ()  # who waits for whom across communicators, sentences
     round_bytes: tuple[int | None, ...] = ()  # of each round: what a member hands over, the most
     has_traffic: bool = False  # what ranks transmit was measured
@@ -179,11 +179,13 @@ class RuleLine:
     path: str
     enabled: bool
     shipped: bool
-    outcome: str  # "2 findings", "nothing", "skipped: no transfers"
+    outcome: str  # "2 findings", "nothing", "no data", "not run", "off"; "" before a snapshot
     seconds: float | None
     broken: str = ""  # what is wrong with the file at `path`, which is not in force
     changed_by: tuple[str, ...] = ()  # the files and options that gave it other values
     written_ns: int = 0  # when the file was written, 0 if it is not there
+    verdicts: tuple[str, ...] = ()  # H1, H2, ...: what it may find
+    why_skipped: str = ""  # in full: "not recorded: NCCL transfers"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Worlds made by hand, for screens: a hang of 16 ranks with its story, 4,096 ranks, silence."""
+"""Snapshots made by hand, for screens: a hang of 16 ranks with its story, 4,096 ranks, silence."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from oncall.console.world import (
+from oncall.console.snapshot import (
     CommunicatorSummary,
     HostAnswer,
     Moment,
     Ranks,
     RankState,
-    World,
+    Snapshot,
 )
 from oncall.core.diagnosis import (
     Blame,
@@ -132,11 +132,11 @@ def waiting() -> Finding:
     )
 
 
-def _world(
+def _snapshot(
     ranks: Ranks, findings: tuple[Finding, ...], coverage: Coverage, summary: CommunicatorSummary
-) -> World:
+) -> Snapshot:
     size = len(ranks)
-    return World(
+    return Snapshot(
         version=1,
         moment=Moment(LAST_NS, FIRST_NS, LAST_NS),
         job=JOB,
@@ -162,10 +162,10 @@ def _world(
 _SKIPPED = SkippedRule("waits", ("transfers",), "not recorded: NCCL transfers")
 
 
-def hang_world() -> World:
+def hang_snapshot() -> Snapshot:
     """16 ranks on two nodes; rank 5 keeps the others waiting."""
     ranks = ranks_of(16, {5: RankState.BLAMED, 12: RankState.RUNNING, 13: RankState.WAITING})
-    return _world(
+    return _snapshot(
         ranks,
         (hang(), waiting()),
         Coverage(2, 2, 16, 16, (), (_SKIPPED,)),
@@ -173,13 +173,13 @@ def hang_world() -> World:
     )
 
 
-def large_world(count: int = 4096) -> World:
+def large_snapshot(count: int = 4096) -> Snapshot:
     """Many ranks: one blamed, one late, fourteen silent, the others hung."""
-    states = dict.fromkeys(range(count - 14, count), RankState.SILENT)
+    states = dict.fromkeys(range(count - 14, count), RankState.NO_DATA)
     states |= {137: RankState.BLAMED, 400: RankState.LATE, 401: RankState.RUNNING}
     blamed = replace(hang(), blame=(Blame("rank", {"rank": 137, "node": "gpu034", "gpu": 1}),))
     gap = Gap("did not answer in time", ("gpu527", "gpu528"), tuple(range(count - 14, count)))
-    return _world(
+    return _snapshot(
         ranks_of(count, states),
         (blamed,),
         Coverage(count // 8, count // 8 - 2, count, count - 14, (gap,), (_SKIPPED,)),
@@ -187,10 +187,10 @@ def large_world(count: int = 4096) -> World:
     )
 
 
-def healthy_world() -> World:
+def healthy_snapshot() -> Snapshot:
     """16 ranks that train."""
     ranks = ranks_of(16, dict.fromkeys(range(16), RankState.RUNNING))
-    return _world(
+    return _snapshot(
         ranks,
         (),
         Coverage(2, 2, 16, 16),
@@ -198,20 +198,20 @@ def healthy_world() -> World:
     )
 
 
-def silent_world() -> World:
+def silent_snapshot() -> Snapshot:
     """A running job of 16 ranks of which one node does not answer and the other waits."""
-    states = dict.fromkeys(range(8, 16), RankState.SILENT)
+    states = dict.fromkeys(range(8, 16), RankState.NO_DATA)
     states |= dict.fromkeys(range(8), RankState.WAITING)
     gap = Gap("did not answer in time: no answer within 20 s", ("gpu018",), tuple(range(8, 16)))
-    world = _world(
+    snapshot = _snapshot(
         ranks_of(16, states),
         (),
         Coverage(2, 1, 16, 8, (gap,), (_SKIPPED,)),
         CommunicatorSummary(DP, "dp 0-15", "dp", 16, 14, 8, 8, 20 * 10**9),
     )
     return replace(
-        world,
-        moment=replace(world.moment, live=True),
+        snapshot,
+        moment=replace(snapshot.moment, live=True),
         origin="2 nodes over SSH",
         hosts=(
             HostAnswer("gpu017", "ok", age_ns=10**9),

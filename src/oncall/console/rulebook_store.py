@@ -3,7 +3,7 @@
 Shipped rulebooks come first, then the site's folder, then those of the command line; a later one
 overrides. What is saved goes to the site's folder, or stays where it is if it is a site's already:
 a shipped file is never written. Files are watched: what somebody changes, or breaks, shows with
-the next world.
+the next snapshot.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from oncall.console.questions import outcome_of
-from oncall.console.world import Problem, RuleLine, World
+from oncall.console.snapshot import Problem, RuleLine, Snapshot
 from oncall.console.writing import RulebookFiles, replace_file
+from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import OncallError, RulebookError, UsageError
 from oncall.core.errors import Problem as Placed
 from oncall.rules.authoring.starter import starter_tests, starter_text
@@ -33,7 +33,7 @@ from oncall.views.words import skipped_phrase
 _STARTERS_VERDICT = "HOT"
 
 
-class Shelf:
+class RulebookStore:
     """Rulebooks in force. What is read is replaced whole, never changed."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Shelf:
         self._site = site
         self._checker: Checker | None = None
         self._files = RulebookFiles()
-        self._changing = threading.RLock()  # worlds and questions have a thread each
+        self._changing = threading.RLock()  # snapshots and questions have a thread each
         self._stamps = self._stamps_now()
         self._read = read_rulebooks(site, folders, overrides)
 
@@ -92,24 +92,16 @@ class Shelf:
 
     # ----------------------------------------------------------------- listing
 
-    def lines(self, world: World | None) -> tuple[RuleLine, ...]:
-        """The rulebooks with what came of them in a world, and the site's files that are wrong."""
+    def lines(self, snapshot: Snapshot | None) -> tuple[RuleLine, ...]:
+        """The rulebooks with their results in a snapshot, and the site's files that are wrong."""
         self.read()
-        return (*(self._line(book, world) for book in self.rulebooks), *self._alone())
+        return (*(self._line(book, snapshot) for book in self.rulebooks), *self._alone())
 
-    def _line(self, book: Rulebook, world: World | None) -> RuleLine:
-        outcome, seconds = "", None
-        if not book.enabled:
-            outcome = "switched off"
-        elif world is not None:
-            diagnosis = world.diagnosis
-            why = [
-                skipped_phrase(rule).partition(": ")[2]
-                for rule in diagnosis.coverage.skipped_rules
-                if rule.rule.split(".")[0] == book.name and not rule.set_aside
-            ]
-            outcome = outcome_of(book.name, diagnosis.findings, why, diagnosis.checked)
-            seconds = world.timings_s.get(book.name)
+    def _line(self, book: Rulebook, snapshot: Snapshot | None) -> RuleLine:
+        outcome, why_skipped, seconds = "" if book.enabled else "off", "", None
+        if book.enabled and snapshot is not None:
+            outcome, why_skipped = _outcome(book.name, snapshot.diagnosis)
+            seconds = snapshot.timings_s.get(book.name)
         broken = self._broken(book.name)
         path = book.path if broken is None else broken.path
         return RuleLine(
@@ -124,6 +116,8 @@ class Shelf:
             broken="" if broken is None else _in_a_line(broken),
             changed_by=book.overridden_by,
             written_ns=_written_ns(Path(path)),
+            verdicts=tuple(book.book.verdicts),
+            why_skipped=why_skipped,
         )
 
     def _alone(self) -> Iterator[RuleLine]:
@@ -290,6 +284,16 @@ class Shelf:
         if self._checker is not None:
             self._checker.__exit__(None, None, None)
             self._checker = None
+
+
+def _outcome(name: str, diagnosis: Diagnosis) -> tuple[str, str]:
+    """What a rulebook found, in a word or two, and why it was skipped, in full."""
+    if count := sum(finding.rulebook == name for finding in diagnosis.findings):
+        return f"{count} finding" + ("s" if count > 1 else ""), ""
+    for rule in diagnosis.coverage.skipped_rules:
+        if rule.rule.split(".")[0] == name and not rule.set_aside:
+            return "no data" if rule.missing else "not run", skipped_phrase(rule).partition(": ")[2]
+    return "nothing" if name in diagnosis.checked else "", ""
 
 
 def _tried(book: Rulebook) -> Rulebook:

@@ -1,0 +1,159 @@
+"""How often oncall is right about jobs as people run them, from their Flight Recorder dumps.
+
+    python benchmarks/accuracy_jobs.py [--seed 1] [--count 60] [--family none|hang|slow]
+    python benchmarks/accuracy_jobs.py make OUT [--seed 1] [--count 60]
+    python benchmarks/accuracy_jobs.py score FOLDER
+
+Jobs are drawn (`oncall_lab.drawn.jobs`), dumped and diagnosed in this process, with all rulebooks
+as they are shipped. `make` keeps the set, a folder a case: `fr` with the dumps, and `truth.json`;
+`score` diagnoses a set that is there. A case is right if its family and class are found and the
+blamed ranks are the culprits, or a set that the dumps cannot distinguish from them; without a
+fault, if nothing is found. Apart from that: how many jobs that run are called hung.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Verdicts with names of their own, as classes.
+CLASSES = {
+    "STAGE_SLOW": "S1", "STAGE_SPORADIC": "S1", "STAGE_SLOW_NETWORK": "S2", "OVERDUE": "H1",
+    "STAGE_OVERDUE": "H1", "STAGE_HANG": "H1", "DEADLOCK": "H2",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One case and what was said of it: class and ranks of each root finding."""
+
+    name: str
+    truth: dict[str, Any]
+    said: tuple[tuple[str, frozenset[int]], ...]
+    took_s: float
+
+    @property
+    def right(self) -> bool:
+        truth = self.truth
+        if truth["family"] == "none":
+            return not self.said
+        mine = [one for one in self.said if one[0][:1] == truth["class"][0]]
+        blamed = frozenset().union(*(ranks for _, ranks in mine))
+        wanted = frozenset(truth["culprits"])
+        exact = blamed in [wanted, *map(frozenset, truth["acceptable"])]
+        exact |= wanted <= blamed <= frozenset(truth["equivalents"])
+        return exact and any(verdict in truth["class_ok"] for verdict, _ in mine)
+
+    @property
+    def called_hung(self) -> bool:
+        """Does a finding say that a running job hangs?"""
+        hung = any(verdict.startswith("H") for verdict, _ in self.said)
+        return hung and self.truth["family"] != "hang"
+
+
+def make(folder: Path, seed: int, count: int, family: str | None) -> Iterator[Path]:
+    """Write the cases of a set; yields the folder of each."""
+    from oncall_lab.drawn.jobs import cases
+    from oncall_lab.jobs.simulation import write_job
+
+    for number, case in enumerate(cases(seed, count, family)):
+        place = folder / f"{number:03d}-{case.kind}-{case.scenario.program}"
+        write_job(
+            case.scenario, place, flavour=case.flavour, impact=case.impact, played=case.played
+        )
+        yield place
+
+
+def judged(place: Path) -> Judged:
+    """Diagnose one case."""
+    from oncall.diagnose import diagnose
+    from oncall.evidence.incident import Incident
+    from oncall.importers import flight_recorder
+    from oncall.rules.language.load import load_rulebooks, shipped_folder
+
+    truth = json.loads((place / "truth.json").read_text())
+    began = time.perf_counter()
+    with Incident.empty() as incident:
+        flight_recorder.read(sorted((place / "fr").iterdir()), incident, "job")
+        found = diagnose(incident, load_rulebooks([shipped_folder()]))
+    said = tuple(
+        (CLASSES.get(finding.verdict, finding.verdict), _ranks(finding, truth))
+        for finding in found.findings
+        if finding.explained_by is None and finding.severity != "info"
+    )
+    return Judged(place.name, truth, said, time.perf_counter() - began)
+
+
+def _ranks(finding: Any, truth: dict[str, Any]) -> frozenset[int]:
+    """The blamed ranks; a blamed group is its members where it is the truth's own."""
+    ranks: set[int] = set()
+    for blame in finding.blame:
+        where = blame.where
+        if where.get("rank") is not None:
+            ranks.add(int(where["rank"]))
+        elif truth.get("comm") and where.get("comm_name") == truth["comm"]["name"]:
+            ranks |= set(truth["comm"]["ranks"])
+    return frozenset(ranks)
+
+
+def report(cases: Iterable[Judged]) -> None:
+    """A line for each wrong case as it comes, then a table by kind and one by program."""
+    everything = []
+    for one in cases:
+        everything.append(one)
+        if not one.right:
+            said = "; ".join(f"{verdict} {sorted(ranks)}" for verdict, ranks in one.said)
+            want = f"{one.truth['class']} {one.truth['culprits']}"
+            print(f"WRONG {one.name}: {want}, said: {said or 'nothing'}", flush=True)
+    for by in ("kind", "program"):
+        rows: dict[str, list[Judged]] = defaultdict(list)
+        for one in everything:
+            rows[one.truth[by]].append(one)
+        print(f"\n| {by} | cases | right | running, called hung |\n|---|---|---|---|")
+        for name, mine in sorted(rows.items()):
+            right, hung = sum(m.right for m in mine), sum(m.called_hung for m in mine)
+            print(f"| {name} | {len(mine)} | {right} | {hung} |")
+    sound = [one for one in everything if one.truth["family"] == "none"]
+    running = [one for one in everything if one.truth["family"] != "hang"]
+    took = sorted(one.took_s for one in everything)
+    print(
+        f"\nright {sum(one.right for one in everything)} of {len(everything)}; "
+        f"false alarms {sum(not one.right for one in sound)} of {len(sound)}; "
+        f"running jobs called hung {sum(one.called_hung for one in running)} of {len(running)}; "
+        f"diagnosis: median {took[len(took) // 2]:.1f} s, longest {took[-1]:.1f} s"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("what", nargs="?", choices=("run", "make", "score"), default="run")
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--family", choices=("none", "hang", "slow"), help="these cases only")
+    asked = parser.parse_args()
+    if asked.what != "run" and asked.folder is None:
+        parser.error(f"{asked.what} needs a folder")
+    if asked.what == "score":
+        places = sorted(p for p in asked.folder.iterdir() if (p / "truth.json").is_file())
+        report(map(judged, places))
+        return
+    if asked.what == "make":
+        for place in make(asked.folder, asked.seed, asked.count, asked.family):
+            print(place, flush=True)
+        return
+    with tempfile.TemporaryDirectory() as room:
+        report(map(judged, make(Path(room), asked.seed, asked.count, asked.family)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""GPUs that report a fault, and GPUs whose clock something holds down."""
+
+from __future__ import annotations
+
+from oncall.evidence import Param, relation
+
+
+@relation(
+    "gpu_faults",
+    reads=["ranks", "gpu_signs", "node_events", "event_meanings"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "the rank that uses it"),
+        ("node", "VARCHAR", "", "its host"),
+        ("gpu", "INTEGER", "", "the GPU"),
+        ("nic", "VARCHAR", "", "the rank's NIC"),
+        ("pci_bus", "VARCHAR", "", "address of the GPU"),
+        ("part", "VARCHAR", "", "nvlink; gpu: its own hardware; or clock: it is held down"),
+        ("reason", "VARCHAR", "", "of nvlink: down, errors; of gpu: remap, memory, log; of clock: "
+         "what holds it; NULL: another"),
+        ("at_ns", "BIGINT", "ns", "since when, if known"),
+        ("code", "VARCHAR", "", "what it logged first"),
+        ("meaning", "VARCHAR", "", "in words"),
+        ("nvlinks_down", "INTEGER", "", "NVLinks that were not up"),
+        ("nvlink_errors", "BIGINT", "", "NVLink errors, in all"),
+        ("uncorrected", "BIGINT", "", "memory errors that ECC could not correct"),
+        ("mhz", "DOUBLE", "MHz", "its clock while it was held down"),
+        ("usual_mhz", "DOUBLE", "MHz", "the others' clock then"),
+        ("temp_c", "DOUBLE", "°C", "its temperature then"),
+        ("power_w", "DOUBLE", "W", "its power then"),
+    ],
+    source="TFD Table 1; NVML clocks event reasons",
+    params={
+        "nvlink_errors": Param(0.5, "a second: a clean link has none in days"),
+        "lasting": Param(
+            "15 s", "what lasts less is a start, a checkpoint or a neighbour's burst"
+        ),
+    },
+)  # fmt: skip
+def gpu_faults() -> str:
+    """Each fault of each rank's GPU, one row for each part of it."""
+    return """
+        WITH placed AS (
+            SELECT DISTINCT job, rank, node, gpu, nic, pci_bus FROM ranks WHERE gpu IS NOT NULL),
+        events AS (
+            SELECT node, gpu, m.part, count(*) AS lines, min(at_ns) AS at_ns,
+                arg_min(code, at_ns) AS code, arg_min(m.meaning, at_ns) AS meaning
+            FROM node_events JOIN event_meanings m USING (code)
+            WHERE gpu IS NOT NULL AND m.weight = 'fault' AND m.part IN ('gpu', 'nvlink')
+            GROUP BY ALL),
+        signs AS (
+            SELECT *, nvlink_errors_per_s > $nvlink_errors AS nvlink_errs,
+                held_ns >= $lasting AND reason = 'hardware' AS held_by_itself,
+                held_ns >= $lasting AND reason <> 'hardware' AS held_by_others
+            FROM gpu_signs),
+        nvlink AS (
+            SELECT p.*, e.at_ns, e.code, e.meaning, g.nvlinks_down, g.nvlink_errors,
+                CASE WHEN g.nvlinks_down > 0 THEN 'down' WHEN g.nvlink_errs THEN 'errors' END
+                    AS reason
+            FROM placed p LEFT JOIN signs g USING (node, gpu)
+            LEFT JOIN (FROM events WHERE part = 'nvlink') e ON e.node = p.node AND e.gpu = p.gpu
+            WHERE g.nvlinks_down > 0 OR g.nvlink_errs OR e.lines > 0),
+        clock AS (
+            SELECT p.*, g.held_since_ns AS at_ns, g.reason, g.mhz, g.usual_mhz, g.temp_c, g.power_w
+            FROM placed p JOIN signs g USING (node, gpu) WHERE g.held_by_others),
+        itself AS (
+            SELECT p.*, e.at_ns, e.code, e.meaning, g.uncorrected, g.mhz,
+                CASE WHEN g.remap_failed THEN 'remap' WHEN g.uncorrected > 0 THEN 'memory'
+                    WHEN e.lines > 0 THEN 'log' END AS reason
+            FROM placed p LEFT JOIN signs g USING (node, gpu)
+            LEFT JOIN (FROM events WHERE part = 'gpu') e ON e.node = p.node AND e.gpu = p.gpu
+            WHERE g.remap_failed OR g.uncorrected > 0 OR e.lines > 0 OR g.held_by_itself)
+        SELECT 'nvlink' AS part, * FROM nvlink
+        UNION ALL BY NAME SELECT 'clock' AS part, * FROM clock
+        UNION ALL BY NAME SELECT 'gpu' AS part, * FROM itself
+    """

@@ -1,0 +1,91 @@
+"""Nodes whose memory or CPUs are short, erring or slow, beside the job's other nodes."""
+
+from __future__ import annotations
+
+from oncall.evidence import Param, relation
+
+
+@relation(
+    "host_faults",
+    reads=["ranks", "host_signs", "nic_signs"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("node", "VARCHAR", "", "its node"),
+        ("part", "VARCHAR", "", "memory; cpu: this node's CPUs alone; cpus: all nodes' alike; or "
+         "inside: its NICs answer late from within"),
+        ("reason", "VARCHAR", "", "of memory: uncorrected, corrected; NULL: it is short"),
+        ("uncorrected", "BIGINT", "", "memory errors that ECC could not correct"),
+        ("corrected_per_s", "DOUBLE", "1/s", "memory errors that it corrected"),
+        ("memory_pressure", "DOUBLE", "ratio", "share of time that tasks waited for memory"),
+        ("crowded", "BOOLEAN", "", "tasks waited for a CPU; else its CPUs' clock is low"),
+        ("cpu_pressure", "DOUBLE", "ratio", "the share of waiting"),
+        ("clock_share", "DOUBLE", "ratio", "CPU clock as share of the maximum"),
+        ("usual", "DOUBLE", "ratio", "the same of a median node"),
+        ("host_ns", "DOUBLE", "ns", "what pings take longer inside the host"),
+        ("nics", "BIGINT", "", "through how many NICs"),
+    ],
+    source="TFD Table 1; EDAC; PSI",
+    params={
+        "lasting": "gpu_faults.lasting",
+        "memory_errors": Param(
+            0.3,
+            "corrected errors a second: each stops a CPU for a moment, a sound module has a few a "
+            "day",
+        ),
+        "cpu_clock": Param(
+            "70 %", "of the other nodes' CPU clock; governors and load make some percent"
+        ),
+        "beyond": Param(
+            2,
+            "times as long as the median of the other nodes waits for a CPU; nodes that do alike "
+            "work differ by less",
+        ),
+        "latency": Param(
+            "3 us",
+            "a host takes some 5 us for a ping, by scatter 1 us more; TFD's PCIe fault added 28 "
+            "us (4.2)",
+        ),
+        "inside": Param(
+            "25 %", "of what a ping takes inside the host is the most that the network may add"
+        ),
+    },
+)  # fmt: skip
+def host_faults() -> str:
+    """Each fault of each of a job's nodes. What the other nodes wait as well makes none of them
+    slower than another."""
+    return """
+        WITH nodes AS (SELECT DISTINCT job, node FROM ranks WHERE node IS NOT NULL),
+        memory AS (
+            SELECT n.*, h.uncorrected, h.corrected_per_s, h.memory_pressure,
+                CASE WHEN h.uncorrected > 0 THEN 'uncorrected'
+                    WHEN h.corrected_per_s > $memory_errors THEN 'corrected' END AS reason
+            FROM nodes n JOIN host_signs h USING (node)
+            WHERE h.uncorrected > 0 OR h.corrected_per_s > $memory_errors
+                OR (h.pressed_ns >= $lasting AND coalesce(h.swapped_bytes, 0) = 0)),
+        signs AS (
+            SELECT *, median(clock_share) OVER () AS usual, crowded_ns >= $lasting AS crowded,
+                crowded_ns * coalesce(cpu_pressure, 0) AS waited_ns
+            FROM host_signs),
+        starved AS (
+            SELECT job, node, crowded, cpu_pressure, clock_share, usual, waited_ns
+            FROM nodes JOIN signs USING (node)),
+        cpu AS (
+            SELECT * FROM starved s
+            WHERE s.clock_share < $cpu_clock * s.usual OR (s.crowded
+                AND s.waited_ns > $beyond * (SELECT median(o.waited_ns) FROM starved o
+                    WHERE o.job = s.job AND o.node <> s.node))),
+        cpus AS (SELECT * FROM starved ANTI JOIN cpu USING (job, node) WHERE crowded),
+        answers AS (
+            SELECT node, median(host_ns) AS host_ns, median(network_ns) AS network_ns,
+                count(*) AS nics, bool_or(pcie_stalled) AS stalls
+            FROM nic_signs GROUP BY node),
+        inside AS (
+            SELECT n.*, a.host_ns, a.nics FROM nodes n JOIN answers a USING (node)
+            ANTI JOIN cpu USING (job, node) ANTI JOIN cpus USING (job, node)
+            WHERE a.nics > 1 AND a.host_ns > $latency AND a.stalls IS DISTINCT FROM true
+                AND a.network_ns < $inside * a.host_ns)
+        SELECT 'memory' AS part, * FROM memory
+        UNION ALL BY NAME SELECT 'cpu' AS part, * FROM cpu
+        UNION ALL BY NAME SELECT 'cpus' AS part, * FROM cpus
+        UNION ALL BY NAME SELECT 'inside' AS part, * FROM inside
+    """

@@ -1,0 +1,83 @@
+"""Training processes without the CPUs, the memory or the GPU that they need."""
+
+from __future__ import annotations
+
+from oncall.evidence import Param, relation
+
+
+@relation(
+    "process_faults",
+    reads=["ranks", "process_signs", "gpu_signs"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "global rank"),
+        ("node", "VARCHAR", "", "its host"),
+        ("gpu", "INTEGER", "", "its GPU"),
+        ("nic", "VARCHAR", "", "its NIC"),
+        ("pid", "BIGINT", "", "its process id"),
+        ("part", "VARCHAR", "", "quota, affinity, numa, swap, or shared: its GPU is another's too"),
+        ("throttled", "DOUBLE", "ratio", "of quota: share of time that it stops the process"),
+        ("cpu_quota", "DOUBLE", "CPUs", "of quota: how much it is"),
+        ("cpus_allowed", "INTEGER", "", "of affinity: CPUs that it may use"),
+        ("usual", "DOUBLE", "", "of affinity: CPUs that a median rank may use"),
+        ("waiting", "DOUBLE", "ratio", "of affinity: share of time it was ready and got no CPU"),
+        ("numa_nodes", "INTEGER[]", "", "of numa: those of its CPUs"),
+        ("gpu_numa_node", "INTEGER", "", "of numa: that of its GPU"),
+        ("swap_bytes", "BIGINT", "bytes", "of swap: swapped out"),
+        ("major_faults_per_s", "DOUBLE", "1/s", "of swap: pages read back"),
+        ("processes", "INTEGER", "", "of shared: processes with memory on its GPU"),
+        ("ranks", "BIGINT", "", "of shared: those of the job"),
+    ],
+    source="VenusTrace 5.3, Pulse 8, TFD Table 1",
+    params={
+        "quota_stops": Param(
+            "5 %",
+            "of the time that a quota stops a process; a CPU's worth of bursts stops it less",
+        ),
+        "few_cpus": Param(
+            "25 %",
+            "of the CPUs that the other ranks may use; sets differ by NUMA node at the most",
+        ),
+        "without_cpu": Param(
+            "5 %",
+            "of the time a process is ready and gets no CPU: with CPUs to itself it never waits",
+        ),
+        "swapped": Param("1 GiB", "of a training process; idle pages go out, so much is in use"),
+        "faults": Param(
+            10,
+            "pages read back from disk a second; each stops a thread for a tenth of a millisecond "
+            "or more",
+        ),
+    },
+)
+def process_faults() -> str:
+    """What each training process lacks, one row for each part of it."""
+    return """
+        WITH placed AS (SELECT DISTINCT job, rank, node, gpu, nic, pid FROM ranks),
+        signs AS (
+            SELECT * EXCLUDE (node, gpu), median(cpus_allowed) OVER (PARTITION BY job) AS usual
+            FROM process_signs),
+        affinity AS (
+            SELECT * FROM signs WHERE cpus_allowed < $few_cpus * usual AND waiting > $without_cpu),
+        swap AS (
+            SELECT * FROM signs WHERE swap_bytes > $swapped AND major_faults_per_s > $faults),
+        gpus AS (
+            SELECT node, gpu, processes, median(processes) OVER () AS usual FROM gpu_signs),
+        owners AS (SELECT node, gpu, count(*) AS ranks FROM placed GROUP BY ALL)
+        -- A quota is the container's, whatever is known of its ranks.
+        SELECT 'quota' AS part, job, rank, node, throttled, cpu_quota
+        FROM process_signs WHERE throttled > $quota_stops
+        UNION ALL BY NAME
+        SELECT 'affinity' AS part, p.*, s.cpus_allowed, s.usual, s.waiting
+        FROM placed p JOIN affinity s USING (job, rank)
+        UNION ALL BY NAME
+        SELECT 'numa' AS part, p.*, s.numa_nodes, s.gpu_numa_node
+        FROM placed p JOIN signs s USING (job, rank) WHERE s.foreign
+        UNION ALL BY NAME
+        SELECT 'swap' AS part, p.*, s.swap_bytes, s.major_faults_per_s
+        FROM placed p JOIN swap s USING (job, rank)
+        UNION ALL BY NAME
+        SELECT 'shared' AS part, p.*, g.processes, o.ranks
+        FROM placed p JOIN gpus g USING (node, gpu) JOIN owners o USING (node, gpu)
+        WHERE g.processes > o.ranks AND g.processes > g.usual
+    """

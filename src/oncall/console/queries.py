@@ -1,0 +1,384 @@
+"""All queries of the console. What answers them is imported when they are first asked: the
+console's first frame is painted before DuckDB and numpy are there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from oncall.console.cancellation import Lane
+from oncall.console.session import Answering, EvidenceQuery, Query
+from oncall.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from oncall.console.shown import Shown
+    from oncall.console.snapshot import (
+        CommunicatorView,
+        DryRun,
+        HostTrouble,
+        JobLine,
+        Problem,
+        RankCard,
+        RuleLine,
+        Series,
+        Snapshot,
+        StepRows,
+    )
+    from oncall.views.network.collective import NetworkView, Opened, StepView
+    from oncall.views.network.waiting import Collective, Step
+    from oncall.views.stages.iteration import StagesView, TaskCard
+    from oncall.views.stages.timeline import Box
+    from oncall.views.table import Table
+    from oncall.views.traffic.operation import TrafficView
+
+# ------------------------------------------------------------------- snapshots
+
+
+@dataclass(frozen=True)
+class ListJobs(Query["tuple[JobLine, ...]"]):
+    """The jobs to choose from."""
+
+    lane: ClassVar[Lane] = "snapshots"
+
+    def answer(self, session: Answering) -> tuple[JobLine, ...]:
+        with session.task(self.lane) as task:
+            return session.source.jobs(task)
+
+
+@dataclass(frozen=True)
+class GetSnapshot(Query["Snapshot"]):
+    """The snapshot at an instant, Unix ns; None: at the end, which of a running job is now."""
+
+    at_ns: int | None = None
+    lane: ClassVar[Lane] = "snapshots"
+
+    def answer(self, session: Answering) -> Snapshot:
+        return session.show(self.at_ns)
+
+
+@dataclass(frozen=True)
+class OpenJob(Query["Snapshot"]):
+    """The newest snapshot of a job; all that follows is about this job."""
+
+    job: str
+    lane: ClassVar[Lane] = "snapshots"
+
+    def answer(self, session: Answering) -> Snapshot:
+        session.choose(self.job)
+        return session.show(None)
+
+
+@dataclass(frozen=True)
+class GatherSnapshot(Query["Snapshot"]):
+    """The snapshot at an instant, gathered again if the job runs."""
+
+    at_ns: int | None = None
+    lane: ClassVar[Lane] = "snapshots"
+
+    def answer(self, session: Answering) -> Snapshot:
+        with session.task(self.lane) as task:
+            session.source.refresh(task)
+        return session.show(self.at_ns)
+
+
+@dataclass(frozen=True)
+class ListTroubles(Query["tuple[HostTrouble, ...]"]):
+    """What is wrong with the hosts, by their last answers; no host is queried."""
+
+    def answer(self, session: Answering) -> tuple[HostTrouble, ...]:
+        return session.source.troubles()
+
+
+@dataclass(frozen=True)
+class ProbeNodes(Query[str]):
+    """Have these nodes and some others ping one another now: the result as `oncall probe` prints
+    it; the next snapshot includes it. Raises UsageError for a recording."""
+
+    nodes: tuple[str, ...]
+    lane: ClassVar[Lane] = "probes"
+
+    def answer(self, session: Answering) -> str:
+        with session.task(self.lane) as task:
+            return session.source.probe(self.nodes, task)
+
+
+@dataclass(frozen=True)
+class SaveIncident(Query[None]):
+    """Write the whole evidence to an incident file."""
+
+    path: Path
+
+    def answer(self, session: Answering) -> None:
+        session.source.save(self.path)
+
+
+@dataclass(frozen=True)
+class GetReport(Query[str]):
+    """The diagnosis as `text`, `markdown` or `json`, with the reader's notes."""
+
+    style: str
+    notes: str = ""
+
+    def answer(self, session: Answering) -> str:
+        from oncall.console.report import written
+
+        if session.shown is None:
+            raise UsageError("there is no diagnosis yet")
+        return written(session.shown.snapshot.diagnosis, self.style, self.notes)
+
+
+# --------------------------------------------------------------------- details
+
+
+@dataclass(frozen=True)
+class GetStepRows(EvidenceQuery["StepRows"]):
+    """The rows behind a step of a finding's story, and the SQL that found them."""
+
+    finding: str
+    step: int
+    limit: int = 200
+
+    def read(self, shown: Shown) -> StepRows:
+        from oncall.console.rulebook_runs import step_rows
+
+        findings = {one.id: one for one in shown.snapshot.diagnosis.findings}
+        found = findings.get(self.finding)
+        if found is None or not 0 <= self.step < len(found.story):
+            raise UsageError(f"the diagnosis no longer has step {self.step + 1} of {self.finding}")
+        return step_rows(shown.incident, shown.rulebooks, found, self.step, self.limit)
+
+
+@dataclass(frozen=True)
+class GetRankCard(EvidenceQuery["RankCard"]):
+    """One rank in full."""
+
+    rank: int
+
+    def read(self, shown: Shown) -> RankCard:
+        from oncall.console.card import card_of
+
+        return card_of(shown.incident, shown.snapshot, self.rank)
+
+
+@dataclass(frozen=True)
+class GetCommunicator(EvidenceQuery["CommunicatorView"]):
+    """Members against the last `rounds` operations of a communicator."""
+
+    comm: int
+    rounds: int = 60
+
+    def read(self, shown: Shown) -> CommunicatorView:
+        from oncall.console.communicators import view_of
+
+        summaries = {one.comm: one for one in shown.snapshot.communicators}
+        if self.comm not in summaries:
+            raise UsageError(f"no communicator {self.comm:#x} in this evidence")
+        diagnosis = shown.snapshot.diagnosis
+        return view_of(shown.incident, diagnosis, summaries[self.comm], self.rounds)
+
+
+@dataclass(frozen=True)
+class GetTraffic(EvidenceQuery["TrafficView"]):
+    """What each member transmitted in an operation, in microseconds, and to whom. Raises
+    UsageError where it was not measured."""
+
+    comm: int
+    seq: int | None = None
+
+    def read(self, shown: Shown) -> TrafficView:
+        from oncall.views.traffic.operation import traffic_of
+
+        return traffic_of(shown.incident, shown.snapshot.diagnosis, self.comm, self.seq)
+
+
+@dataclass(frozen=True)
+class GetStages(EvidenceQuery["StagesView"]):
+    """One iteration of the training (None: the worst) as a timeline of a pipeline (None: the one
+    that others wait for), a lane a stage or a rank. Raises UsageError where it is not known."""
+
+    iteration: int | None = None
+    pipeline: int | None = None
+    every_rank: bool = False
+
+    def read(self, shown: Shown) -> StagesView:
+        from oncall.views.stages.iteration import stages_of
+
+        return stages_of(shown.incident, self.iteration, self.pipeline, self.every_rank)
+
+
+@dataclass(frozen=True)
+class GetStageTask(EvidenceQuery["TaskCard"]):
+    """A task of a timeline in full: what it waits for, its group, its calls."""
+
+    rank: int
+    iteration: int
+    box: Box
+
+    def read(self, shown: Shown) -> TaskCard:
+        from oncall.views.stages.iteration import task_of
+
+        return task_of(shown.incident, self.rank, self.iteration, self.box)
+
+
+@dataclass(frozen=True)
+class GetNetwork(EvidenceQuery["NetworkView"]):
+    """A collective (comm, seq) in the network; None: the one that lost most: which steps waited
+    for which, the flows and ports that contributed, the latencies of hosts. Raises UsageError
+    where no steps are known."""
+
+    key: tuple[int, int] | None = None
+
+    def read(self, shown: Shown) -> NetworkView:
+        from oncall.views.network.collective import network_view
+
+        return network_view(shown.incident, self.key)
+
+
+@dataclass(frozen=True)
+class GetNetworkStep(EvidenceQuery["StepView"]):
+    """The path of a late step through the network, to where its wait begins."""
+
+    collective: Collective
+    step: Step
+
+    def read(self, shown: Shown) -> StepView:
+        from oncall.views.network.collective import step_view
+
+        return step_view(shown.incident, self.collective, self.step)
+
+
+@dataclass(frozen=True)
+class GetNetworkRows(EvidenceQuery["Table"]):
+    """The rows behind a step, a flow, or a node's latencies."""
+
+    opened: Opened
+
+    def read(self, shown: Shown) -> Table:
+        from oncall.views.network.collective import network_rows
+
+        return network_rows(shown.incident, self.opened)
+
+
+@dataclass(frozen=True)
+class GetRates(Query["tuple[Series, ...]"]):
+    """Rates over time: of `suspects` first, of `ranks`, of `nics`; or of one thing as finely as it
+    was recorded, fetched from its node if the job runs: `rank 137`, `nic gpu017 mlx5_0`."""
+
+    kind: str = "suspects"
+
+    def answer(self, session: Answering) -> tuple[Series, ...]:
+        from oncall.console.rates import finer_evidence, series_of
+
+        with session.question() as (shown, task):
+            snapshot, rulebooks = shown.snapshot, shown.rulebooks
+            finer = finer_evidence(shown, self.kind, session.source, task)
+            if finer is not None:
+                with finer:
+                    task.uses(finer)
+                    found = series_of(finer, snapshot, self.kind, rulebooks)
+                task.uses(shown.incident)
+                if found:
+                    return found
+            return series_of(shown.incident, snapshot, self.kind, rulebooks)
+
+
+# ------------------------------------------------------------------- rulebooks
+
+
+@dataclass(frozen=True)
+class ListRulebooks(Query["tuple[RuleLine, ...]"]):
+    """The rulebooks in force, with their results."""
+
+    def answer(self, session: Answering) -> tuple[RuleLine, ...]:
+        shown = session.shown
+        return session.rulebooks.lines(None if shown is None else shown.snapshot)
+
+
+@dataclass(frozen=True)
+class GetRulebookText(Query[str]):
+    """A rulebook's YAML."""
+
+    name: str
+
+    def answer(self, session: Answering) -> str:
+        return session.rulebooks.text(self.name)
+
+
+@dataclass(frozen=True)
+class NewRulebook(Query[str]):
+    """The text of a new rulebook, to fill in."""
+
+    name: str
+
+    def answer(self, session: Answering) -> str:
+        return session.rulebooks.new(self.name)
+
+
+@dataclass(frozen=True)
+class CheckRulebook(Query["tuple[Problem, ...]"]):
+    """What is wrong with a text of a rulebook; nothing: it can run."""
+
+    name: str
+    text: str
+
+    def answer(self, session: Answering) -> tuple[Problem, ...]:
+        return session.rulebooks.check(self.text)
+
+
+@dataclass(frozen=True)
+class DryRunRulebook(Query["DryRun"]):
+    """Which verdicts on the evidence shown would change if `text` took the rulebook's place."""
+
+    name: str
+    text: str
+
+    def answer(self, session: Answering) -> DryRun:
+        from oncall.console.rulebook_runs import dry_run
+        from oncall.console.snapshot import DryRun
+
+        if problems := session.rulebooks.check(self.text):
+            return DryRun(problems)
+        changed = session.rulebooks.changed(self.name, self.text)
+        with session.question() as (shown, _):
+            before = shown.snapshot.diagnosis.findings
+            return dry_run(shown.incident, shown.rulebooks, changed, before)
+
+
+@dataclass(frozen=True)
+class RunFact(Query["Table"]):
+    """The rows of one fact of a rulebook being edited."""
+
+    name: str
+    text: str
+    fact: str
+
+    def answer(self, session: Answering) -> Table:
+        from oncall.console.rulebook_runs import fact_rows
+
+        changed = session.rulebooks.tried(self.name, self.text)
+        with session.question() as (shown, _):
+            return fact_rows(shown.incident, changed, self.fact)
+
+
+@dataclass(frozen=True)
+class RunTests(Query["Table"]):
+    """The rulebook's own tests on a text of it: name, result, and what differs."""
+
+    name: str
+    text: str
+
+    def answer(self, session: Answering) -> Table:
+        return session.rulebooks.test(self.name, self.text)
+
+
+@dataclass(frozen=True)
+class SaveRulebook(Query[Path]):
+    """Write a text to the site's folder of rulebooks, never to the shipped one; returns the
+    file."""
+
+    name: str
+    text: str
+
+    def answer(self, session: Answering) -> Path:
+        return session.rulebooks.save(self.name, self.text)

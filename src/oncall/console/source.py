@@ -1,0 +1,80 @@
+"""Where a session's evidence comes from: recordings, or nodes that are queried."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncall.console.cancellation import Lane, Task
+from oncall.console.snapshot import HostAnswer, HostTrouble, JobLine, Moment
+from oncall.core.errors import UsageError
+from oncall.evidence.incident import Incident
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A job's evidence at an instant. Whoever asked for it closes the incident."""
+
+    incident: Incident
+    job: str
+    moment: Moment
+    hosts: tuple[HostAnswer, ...] = ()
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Finer:
+    """What one node is asked for: all operations of communicators, or tables alone."""
+
+    comms: tuple[int, ...] = ()
+    tables: tuple[str, ...] = ()
+
+
+class Source(ABC):
+    """Methods may block; they raise OncallError. What only running nodes have is empty by default,
+    as it is for a recording."""
+
+    title: str
+    live: bool = False
+
+    @abstractmethod
+    def jobs(self, task: Task) -> tuple[JobLine, ...]:
+        """The jobs in this evidence."""
+
+    @abstractmethod
+    def choose(self, job: str) -> None:
+        """What follows is about this job. Raises UsageError if it is not there."""
+
+    @abstractmethod
+    def at(self, at_ns: int | None, task: Task) -> Evidence:
+        """The evidence at that instant, Unix ns; None: all of it."""
+
+    @abstractmethod
+    def save(self, path: Path) -> None:
+        """Write the whole evidence to an incident file."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files, nodes and memory."""
+
+    def troubles(self) -> tuple[HostTrouble, ...]:
+        """What is wrong with hosts, by their last answers; queries nothing."""
+        return ()
+
+    def progress(self, lane: Lane) -> str:  # noqa: ARG002
+        """How far a gather or a probe is; never blocks."""
+        return ""
+
+    def refresh(self, task: Task) -> None:  # noqa: B027
+        """Gather again."""
+
+    def finer(self, node: str, wanted: Finer, at_ns: int, task: Task) -> Incident | None:  # noqa: ARG002
+        """All that the node recorded, where a snapshot at that instant shows a part of it; else
+        None. Whoever asked for it closes it."""
+        return None
+
+    def probe(self, nodes: tuple[str, ...], task: Task) -> str:  # noqa: ARG002
+        """Probe nodes, keep the measurement for later snapshots, and return it as text. Raises
+        UsageError."""
+        raise UsageError("this is a recording, so there are no nodes to probe")
