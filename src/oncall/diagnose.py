@@ -17,6 +17,7 @@ from oncall.core.diagnosis import (
     Stack,
 )
 from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
+from oncall.core.gains import weighed
 from oncall.core.nodeset import fold_ranks
 from oncall.core.units import format_duration
 from oncall.evidence.coverage import measure
@@ -72,7 +73,8 @@ def diagnose(
     notes += tuple(f"rulebook {name} is switched off" for name in off)
     if not any(finding.fault_class == "hang" for finding in outcome.findings):
         notes += _long_wait(incident)
-    findings = _with_stages(incident, _with_stacks(incident.con, outcome.findings))
+    costly = _costly(incident, outcome.findings)
+    findings = _with_stages(incident, _with_stacks(incident.con, costly))
     coverage = replace(
         coverage,
         skipped_rules=(*skipped, *set_aside),
@@ -193,6 +195,19 @@ def _with_stacks(
         )
         for finding in findings
     )
+
+
+def _costly(incident: Incident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings, slow ranks only where iterations would be shorter without them."""
+    if not any(finding.fault_class == "slow" for finding in findings):
+        return tuple(findings)
+    try:
+        incident.require(["replayed_jobs", "delay_causes"])
+    except (MissingEvidence, RelationFailed):
+        return tuple(findings)
+    ((is_known,),) = incident.con.execute("SELECT count(*) > 0 FROM replayed_jobs").fetchall()
+    rows = incident.con.execute("SELECT DISTINCT rank FROM delay_causes").fetchall()
+    return weighed(findings, {rank for (rank,) in rows}, is_known=is_known)
 
 
 def _with_stages(incident: Incident, findings: Sequence[Finding]) -> tuple[Finding, ...]:

@@ -100,8 +100,8 @@ def close_batches(entries: Entries) -> Entries:
     """Join coalesced calls with the entry that ends them, the only one that is ever completed.
 
     PyTorch records each call of a batch and then one "coalesced" entry with the same number. P2P
-    calls keep their peers and take its completion; collectives become one entry, which carries
-    their elements and, if they agree, their operation and element type.
+    calls keep their peers and take its completion and duration; collectives become one entry,
+    which carries their elements and, if they agree, their operation and element type.
     """
     ends = np.array([call.op == COALESCED for call in entries.calls])[entries.call]
     if not ends.any():
@@ -113,12 +113,16 @@ def close_batches(entries: Entries) -> Entries:
     end = end_of[batch[calls]]
     finished, ended_ns = entries.finished.copy(), entries.ended_ns.copy()
     finished[calls], ended_ns[calls] = finished[end], ended_ns[end]
+    duration_ns = entries.duration_ns.copy()
+    duration_ns[calls] = duration_ns[end]
     members = calls[~entries.p2p[calls]]
     joined = _carry(entries, members, end_of[batch[members]])
     drop = np.zeros(len(batch), dtype=bool)
     drop[members] = True
     drop[end[entries.p2p[calls]]] = True
-    return replace(joined, finished=finished, ended_ns=ended_ns).select(~drop)
+    return replace(joined, finished=finished, ended_ns=ended_ns, duration_ns=duration_ns).select(
+        ~drop
+    )
 
 
 def _carry(entries: Entries, members: Array, end: Array) -> Entries:

@@ -1,0 +1,1 @@
+"""Lost time: how much shorter iterations get when one cause is removed."""

@@ -1,0 +1,54 @@
+"""Calls of all ranks on one time axis, by what all hosts do together.
+
+All hosts leave a cut together, so a rank's clock is off by its lead there. Who was late in some
+iterations is no further off: the early ones count. Over a long recording clocks drift apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from oncall.analysis.lost_time.measured import Measured, median
+from oncall.analysis.lost_time.programs import Times
+
+_EARLY = 0.2  # of the segments of a rank: lateness only adds to the offset of its clock
+_ENOUGH = 12  # segments that show a drift
+
+
+def on_one_axis(classes: Sequence[Measured]) -> list[Measured]:
+    """The same times (one entry a class of segments) by the clock of the median rank."""
+    first = np.concatenate([one.begin_ns + one.call[:, :, 0] for one in classes])
+    begin = median(first, 1)
+    ahead = first - begin[:, None]
+    rate = _drift(ahead, begin)
+    middle = float(np.median(begin))
+    offset = _early(ahead - rate * (begin - middle)[:, None])
+    moved = []
+    for one in classes:
+        when = median(one.begin_ns + one.call[:, :, 0], 1) - middle
+        off = offset + rate * when[:, None]
+        moved.append(replace(one, call=one.call - off[:, :, None]))
+    return moved
+
+
+def _early(ahead: Times) -> Times:
+    """A low value of each rank (r,), one that was measured."""
+    ordered = np.sort(ahead, axis=0)
+    known = np.sum(~np.isnan(ordered), axis=0)
+    at = np.maximum(known - 1, 0) * _EARLY
+    return np.asarray(np.nan_to_num(np.take_along_axis(ordered, at.astype(np.int64)[None], 0)[0]))
+
+
+def _drift(ahead: Times, begin: Times) -> Times:
+    """By how much each rank's clock gains on the median one (r,), from the early ones of the first
+    and the last third."""
+    if len(ahead) < _ENOUGH:
+        return np.zeros(ahead.shape[1])
+    order = np.argsort(begin)
+    third = len(order) // 3
+    first, last = order[:third], order[-third:]
+    apart = float(begin[last].mean() - begin[first].mean())
+    return np.asarray((_early(ahead[last]) - _early(ahead[first])) / max(apart, 1.0))

@@ -1,0 +1,72 @@
+"""Which jobs are replayed_jobs for, and what each cause costs them."""
+
+from __future__ import annotations
+
+from oncall.evidence import Param, relation
+
+
+@relation(
+    "replayed_jobs",
+    reads=["lost_time"],
+    columns=[
+        ("job", "VARCHAR", "", "a job whose iterations can be replayed"),
+        ("iterations", "INTEGER", "", "that the account covers"),
+        ("iteration_ns", "BIGINT", "ns", "median length of one"),
+        ("replay_error", "DOUBLE", "ratio", "median deviation of replayed from measured lengths"),
+        ("timed", "BOOLEAN", "", "operations told how long they took"),
+    ],
+    source="LOST_TIME section 4: the replay with nothing removed against what was measured",
+    params={
+        "replay_error": Param(
+            "25 %", "a replay that is off by more does not know what waits for what in this job"
+        ),
+        "few": Param(4, "like iterations: of fewer, what is usual is not known"),
+    },
+)
+def replayed_jobs() -> str:
+    """Jobs of which it is known what made iterations longer than they had to be."""
+    return """
+        SELECT job, iterations, iteration_ns, replay_error, timed FROM lost_time
+        WHERE cause = 'account' AND replay_error <= $replay_error AND iterations >= $few
+    """
+
+
+@relation(
+    "delay_causes",
+    reads=["lost_time", "replayed_jobs"],
+    optional=["members", "ranks"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("suspect", "VARCHAR", "", "who has the cost, as a sentence names it"),
+        ("cause", "VARCHAR", "", "own: work of the rank; transfer: of what it sends and receives"),
+        ("rank", "INTEGER", "", "global rank; several if the evidence cannot tell them apart"),
+        ("node", "VARCHAR", "", "its host"),
+        ("gpu", "INTEGER", "", "its GPU"),
+        ("nic", "VARCHAR", "", "its RDMA device"),
+        ("tied", "INTEGER", "ranks", "how many share the cost"),
+        ("share", "DOUBLE", "ratio", "iterations concerned would be so much shorter without it"),
+        ("low", "DOUBLE", "ratio", "5 % quantile of the share"),
+        ("iterations", "INTEGER", "", "concerned"),
+        ("of_iterations", "INTEGER", "", "in the account"),
+        ("gain_ns", "BIGINT", "ns", "lost in all of them"),
+        ("at_ns", "BIGINT", "ns", "begin of the first one"),
+        ("replay_error", "DOUBLE", "ratio", "of the account"),
+        ("timed", "BOOLEAN", "", "operations told how long they took"),
+    ],
+    source="LOST_TIME section 8",
+)
+def delay_causes() -> str:
+    """What iterations would gain without each cause, by the ranks that have it."""
+    return """
+        WITH placed AS (
+            SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM members ORDER BY ALL)
+        SELECT l.job,
+            CASE WHEN l.tied = 1 THEN 'rank ' || l.rank
+                ELSE 'ranks ' || list_aggregate(list_sort(list(l.rank) OVER e), 'string_agg', ', ')
+                END AS suspect,
+            l.cause, l.rank, p.node, p.gpu, p.nic, l.tied, l.share, l.low, l.iterations,
+            l.of_iterations, l.gain_ns, l.at_ns, l.replay_error, l.timed
+        FROM lost_time l JOIN replayed_jobs USING (job) LEFT JOIN placed p USING (job, rank)
+        WHERE l.cause <> 'account'
+        WINDOW e AS (PARTITION BY l.job, l.entry)
+    """

@@ -1,0 +1,265 @@
+"""What waits for what in one iteration, and how long it takes with other times (replay).
+
+Node `rank * width + position`. A collective is over when its last member has arrived and the
+transfer is done; a batch when that is so for each of its sends and receives. Who makes an
+asynchronous call goes on at once, and waits for its end at the join. The order is found once; all
+iterations of a class and all questions about them are replayed side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from oncall.analysis.lost_time.programs import NONE, Flags, Hashes, Ints, Programs, Times
+from oncall.analysis.lost_time.segments import Segments
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The collectives of an iteration (k,): their nodes one after the other, and where each begins;
+    `comm`, `op`, `count` of each."""
+
+    nodes: Ints
+    start: Ints
+    comm: Ints
+    op: Ints
+    count: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def size(self) -> Ints:
+        return np.diff(self.start, append=len(self.nodes))
+
+    @property
+    def of(self) -> Ints:
+        """The round of each entry of `nodes`."""
+        return np.repeat(np.arange(len(self.start)), self.size)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One iteration: `length` (r,) nodes a rank, `width` places a rank; rounds of collectives; and
+    transfers, each with the node that sends and the one that receives (t,). `role` (r,) numbers
+    ranks of one program; `unmatched` sends and receives have no other side here."""
+
+    length: Ints
+    width: int
+    role: Ints
+    signature: Hashes
+    rounds: Rounds
+    sender: Ints
+    receiver: Ints
+    batch: Flags
+    unmatched: int
+
+    @property
+    def ranks(self) -> int:
+        return len(self.length)
+
+    @property
+    def one_chain(self) -> bool:
+        """Whether all that ranks wait in are collectives of all of them: who came last is who
+        was late (CCL-D 4.2.2), and no replay says more."""
+        return (
+            not len(self.sender)
+            and not self.unmatched
+            and bool(len(self.rounds) and (self.rounds.size == self.ranks).all())
+        )
+
+    @property
+    def exists(self) -> Flags:
+        """Whether a place holds a node (r, width)."""
+        return np.asarray(np.arange(self.width) < self.length[:, None])
+
+
+def graph_of(programs: Programs, segments: Segments) -> Graph:
+    """The graph that all segments of a class share, from each rank's first one."""
+    ranks, width = len(programs.ranks), int(segments.length.max())
+    at = np.argmax(segments.first != NONE, axis=0)
+    begin = segments.first[at, np.arange(ranks)]
+    length = np.where(begin == NONE, 0, segments.length)
+    place = np.repeat(np.arange(ranks), length)
+    step = np.arange(len(place)) - np.repeat(np.cumsum(length) - length, length)
+    node = begin[place] + step
+    flat = place * width + step
+    where = np.full(len(programs.rank), NONE)
+    where[node] = flat
+    signature = np.zeros(ranks * width, dtype=np.uint64)
+    signature[flat] = programs.signature[node]
+    batch = np.zeros(ranks * width, dtype=np.bool_)
+    batch[flat] = programs.batch[node]
+    _, role = np.unique(signature.reshape(ranks, width), axis=0, return_inverse=True)
+
+    rounds = _rounds(programs, node, flat, place)
+    sender, receiver, unmatched = _transfers(programs, where)
+    return Graph(length, width, role.ravel(), signature, rounds, sender, receiver, batch, unmatched)
+
+
+def _rounds(programs: Programs, node: Ints, flat: Ints, place: Ints) -> Rounds:
+    """Collectives by their communicator and how many of it each member called before."""
+    mine = ~programs.batch[node]
+    node, flat, place = node[mine], flat[mine], place[mine]
+    comm = programs.comm[node]
+    nth = _nth(comm * (1 << 24) + place)
+    key = comm * (1 << 24) + nth
+    order = np.argsort(key, kind="stable")
+    _, start = np.unique(key[order], return_index=True)
+    first = node[order][start]
+    return Rounds(flat[order], start, comm[order][start], programs.op[first], programs.count[first])
+
+
+def _transfers(programs: Programs, where: Ints) -> tuple[Ints, Ints, int]:
+    """The n-th send from one rank to another meets the n-th receive there from it."""
+    parts = programs.parts
+    mine = np.flatnonzero(where[parts.node] != NONE) if len(parts.node) else np.zeros(0, np.int64)
+    if not len(mine):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+    rank, peer, sends = programs.rank[parts.node[mine]], parts.peer[mine], parts.sends[mine]
+    known = peer != NONE
+    pair = np.where(sends, rank * (1 << 24) + peer, peer * (1 << 24) + rank)
+    key = pair * 2 + sends
+    nth = _nth(key)
+    full = pair.astype(np.uint64) * np.uint64(1 << 14) + nth.astype(np.uint64)
+    out, into = np.flatnonzero(known & sends), np.flatnonzero(known & ~sends)
+    _, a, b = np.intersect1d(full[out], full[into], return_indices=True)
+    sender, receiver = where[parts.node[mine[out[a]]]], where[parts.node[mine[into[b]]]]
+    return sender, receiver, len(mine) - 2 * len(a)
+
+
+def _nth(key: Ints) -> Ints:
+    """How many equal keys come before each (n,)."""
+    order = np.argsort(key, kind="stable")
+    ordered = key[order]
+    fresh = np.append(True, ordered[1:] != ordered[:-1])
+    start = np.maximum.accumulate(np.where(fresh, np.arange(len(key)), 0))
+    found = np.empty(len(key), dtype=np.int64)
+    found[order] = np.arange(len(key)) - start
+    return found
+
+
+@dataclass(frozen=True)
+class Level:
+    """Nodes that have arrived once all levels before are done, and what is over with them."""
+
+    rounds: Ints
+    transfers: Ints
+    ended: Ints  # nodes
+    passed: Ints  # nodes nobody waits at: asynchronous calls, and those without another side
+    reached: Ints  # nodes that have arrived after it
+
+
+@dataclass(frozen=True)
+class Order:
+    """The levels of a graph; not `complete` where calls wait for one another in a circle."""
+
+    graph: Graph
+    asynchronous: Flags
+    join: Ints
+    levels: tuple[Level, ...]
+    complete: bool
+
+    def replay(self, own: Times, rounds: Times, transfers: Times) -> tuple[Times, Times]:
+        """When the last rank is through (q,), and when each node was reached (nodes, q).
+
+        `own` (nodes, q) is the time before each node, `rounds` (k, q) and `transfers` (t, q) take
+        so long after the last one arrived; q replays side by side.
+        """
+        graph = self.graph
+        width = graph.width
+        arrived = np.zeros_like(own)
+        ended = np.zeros_like(own)
+        pending = np.zeros((graph.ranks, own.shape[1]))
+        begins = np.flatnonzero(graph.length > 0) * width
+        arrived[begins] = own[begins]
+        for level in self.levels:
+            if len(level.rounds):
+                nodes, start, sizes = _gather(graph.rounds, level.rounds)
+                over = np.maximum.reduceat(arrived[nodes], start, axis=0) + rounds[level.rounds]
+                ended[nodes] = np.repeat(over, sizes, axis=0)
+                late = self.asynchronous[nodes]
+                if late.any():
+                    np.maximum.at(pending, nodes[late] // width, ended[nodes[late]])
+            if len(level.transfers):
+                a, b = graph.sender[level.transfers], graph.receiver[level.transfers]
+                over = np.maximum(arrived[a], arrived[b]) + transfers[level.transfers]
+                np.maximum.at(ended, a, over)
+                np.maximum.at(ended, b, over)
+            ended[level.passed] = arrived[level.passed]
+            following = level.reached
+            after = ended[following - 1]
+            joins = self.join[following // width] == following
+            if joins.any():
+                after[joins] = np.maximum(after[joins], pending[following[joins] // width])
+            arrived[following] = after + own[following]
+        last = np.arange(graph.ranks) * width + np.maximum(graph.length - 1, 0)
+        return ended[last[graph.length > 0]].max(0), arrived
+
+
+def _gather(rounds: Rounds, chosen: Ints) -> tuple[Ints, Ints, Ints]:
+    sizes = rounds.size[chosen]
+    start = np.cumsum(sizes) - sizes
+    within = np.arange(sizes.sum()) - np.repeat(start, sizes)
+    return rounds.nodes[np.repeat(rounds.start[chosen], sizes) + within], start, sizes
+
+
+def ordered(graph: Graph, asynchronous: Flags) -> Order:
+    """The levels of the graph, where `asynchronous` (nodes,) calls hold nobody up before the join:
+    each rank's first other call after the last of them."""
+    width = graph.width
+    join = np.full(graph.ranks, NONE)
+    for rank in np.flatnonzero(asynchronous.reshape(graph.ranks, width).any(1)):
+        mine = asynchronous[rank * width : rank * width + graph.length[rank]]
+        rest = np.flatnonzero(~mine[np.flatnonzero(mine)[-1] :])
+        if len(rest):
+            join[rank] = rank * width + np.flatnonzero(mine)[-1] + rest[0]
+    levels = tuple(_levels(graph, asynchronous, join))
+    reached = sum(len(level.ended) + len(level.passed) for level in levels)
+    return Order(graph, asynchronous, join, levels, reached == int(graph.length.sum()))
+
+
+def _levels(graph: Graph, asynchronous: Flags, join: Ints) -> Iterator[Level]:
+    width, nodes = graph.width, graph.ranks * graph.width
+    round_of = np.full(nodes, NONE)
+    round_of[graph.rounds.nodes] = graph.rounds.of
+    absent = graph.rounds.size.copy()
+    pairs = np.stack([graph.sender, graph.receiver]) if len(graph.sender) else np.zeros((2, 0), int)
+    ends = np.concatenate([pairs[0], pairs[1]])
+    by_node = np.argsort(ends, kind="stable")
+    first = np.searchsorted(ends[by_node], np.arange(nodes + 1))
+    alone = np.full(pairs.shape[1], 2)
+    waits = np.bincount(ends, minlength=nodes)
+    late = np.bincount(
+        np.flatnonzero(asynchronous & (round_of != NONE)) // width, minlength=graph.ranks
+    )
+    held: Ints = np.zeros(0, dtype=np.int64)  # joins whose program is through, not their rounds
+    arrived = np.flatnonzero(graph.length > 0) * width
+    while len(arrived):
+        collective = arrived[round_of[arrived] != NONE]
+        np.subtract.at(absent, round_of[collective], 1)
+        touched = np.unique(round_of[collective])
+        over = touched[absent[touched] == 0]
+        members, _, _ = _gather(graph.rounds, over) if len(over) else (collective[:0], over, over)
+        count = first[arrived + 1] - first[arrived]
+        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        mine = by_node[np.repeat(first[arrived], count) + within] % max(pairs.shape[1], 1)
+        np.subtract.at(alone, mine, 1)
+        touched = np.unique(mine)
+        met = touched[alone[touched] == 0]
+        sides = np.concatenate([pairs[0][met], pairs[1][met]])
+        np.subtract.at(waits, sides, 1)
+        sides = np.unique(sides)
+        ended = np.concatenate([members[~asynchronous[members]], sides[waits[sides] == 0]])
+        free = (round_of[arrived] == NONE) & (first[arrived + 1] == first[arrived])
+        passed = arrived[free | (asynchronous[arrived] & (round_of[arrived] != NONE))]
+        np.subtract.at(late, members[asynchronous[members]] // width, 1)
+        done = np.concatenate([ended, passed])
+        following = done[(done % width) + 1 < graph.length[done // width]] + 1
+        following = np.concatenate([following, held])
+        waiting = (join[following // width] == following) & (late[following // width] > 0)
+        held, arrived = following[waiting], following[~waiting]
+        yield Level(over, met, ended, passed, arrived)

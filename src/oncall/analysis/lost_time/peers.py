@@ -1,0 +1,67 @@
+"""Who is on the other side of sends and receives that do not tell.
+
+Of two members it is the other one. Of more they are the stages of a pipeline: what a forward pass
+received goes to the next stage. A receive alone comes from the stage before until the first batch
+of both directions since the iteration began, then from the stage after. A batch of both directions
+sends the way it goes and receives from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from oncall.analysis.lost_time.programs import NONE, Flags, Ints, Programs
+
+
+def with_peers(programs: Programs, cut: Flags) -> Programs:
+    """The programs, with unknown peers inferred; `cut` (n,) are the nodes that end iterations."""
+    parts = programs.parts
+    unknown = parts.peer == NONE
+    if not unknown.any():
+        return programs
+    towards_next = _towards_next(programs, cut)
+    rank = programs.rank[parts.node]
+    peer = parts.peer.copy()
+    for comm in np.unique(parts.comm[unknown]):
+        line = programs.members[int(comm)]
+        place = np.full(len(programs.ranks), NONE)
+        place[line] = np.arange(len(line))
+        mine = np.flatnonzero(unknown & (parts.comm == comm))
+        at = place[rank[mine]]
+        if len(line) < 2 or (at < 0).any():
+            continue
+        step = np.where((at == 0) | (towards_next[mine] & (at < len(line) - 1)), 1, -1)
+        peer[mine] = line[at + step]
+    return replace(programs, parts=replace(parts, peer=peer))
+
+
+def _towards_next(programs: Programs, cut: Flags) -> Flags:
+    """Whether each part's other side is the next stage (m,), for stages in the middle."""
+    parts = programs.parts
+    nodes = len(programs.rank)
+    sends = np.bincount(parts.node, parts.sends, nodes) > 0
+    receives = np.bincount(parts.node, ~parts.sends, nodes) > 0
+    both, alone = sends & receives, receives & ~sends
+    # Since the last cut, or the beginning of the rank's program.
+    start = cut | (np.diff(programs.rank, prepend=-1) != 0)
+    steady = _since(start, both) > 0
+    # The last receive alone says the direction; each batch of both since then turns it around.
+    sets = start | alone
+    last = np.maximum.accumulate(np.where(sets, np.arange(nodes), 0))
+    forward = np.where(alone[last], ~steady[last], True)
+    turned = _since(sets, both) % 2 == 1
+    before = np.roll(forward ^ turned, 1)
+    before[start] = True
+    heading = before[parts.node]
+    return np.asarray(
+        np.where(parts.sends | both[parts.node], heading, steady[parts.node]), dtype=np.bool_
+    )
+
+
+def _since(start: Flags, what: Flags) -> Ints:
+    """How many of `what` (n,) there have been since the last `start`, each node included."""
+    total = np.cumsum(what)
+    at = np.maximum.accumulate(np.where(start, np.arange(len(start)), 0))
+    return np.asarray(total - total[at] + what[at], dtype=np.int64)

@@ -1,0 +1,190 @@
+"""What each rank called, in order: the nodes of the execution graph.
+
+A node is one collective, or one batch of sends and receives. A group call of as many sends and
+receives as the communicator has members is an AllToAll, and so a collective.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Hashes = NDArray[np.uint64]
+Times = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+NONE = -1
+
+_OPERATIONS = """
+    SELECT o.rank, CASE WHEN $on_device THEN o.entered_ns ELSE o.called_ns END AS at_ns,
+        o.duration_ns, o.comm, coalesce(o.seq, -1) AS seq, o.kind = 'p2p' AS p2p,
+        coalesce(o.op, '?') AS op,
+        coalesce(o.count, o.bytes, 0) AS count, coalesce(o.peer, m.rank, -1) AS peer,
+        coalesce(o.group_id, -1) AS batch
+    FROM operations o
+    LEFT JOIN members m ON m.job = o.job AND m.comm = o.comm AND m.comm_rank = o.comm_peer
+    WHERE o.job = $job AND coalesce(o.done, true) AND o.stands_for IS NULL
+    QUALIFY row_number() OVER (
+        PARTITION BY o.rank, o.comm, o.kind, o.seq, o.op, o.peer, o.comm_peer, at_ns
+        ORDER BY o.ops_row) = 1
+    ORDER BY o.rank, at_ns, batch, o.seq, o.ops_row
+"""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The sends and receives of all batches (m,): the node of each, its communicator, direction,
+    who is on the other side (a place in `Programs.ranks`, or NONE), and how much is sent."""
+
+    node: Ints
+    comm: Ints
+    sends: Flags
+    peer: Ints
+    count: Ints
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The nodes of all ranks (n,), each rank's in the order of its calls.
+
+    `ranks` (r,) are the job's ranks, `rank` the place of each node's in it. `at_ns` is when the
+    host called, or on the device when the rank entered; `duration_ns` NaN where unknown.
+    `signature` is equal for calls that ask for the same: operation, size, size of the group.
+    `members` names the ranks of each communicator, by their places.
+    """
+
+    ranks: Ints
+    rank: Ints
+    at_ns: Ints
+    duration_ns: Times
+    comm: Ints
+    seq: Ints
+    batch: Flags
+    op: Ints
+    ops: list[str]
+    count: Ints
+    signature: Hashes
+    parts: Parts
+    members: dict[int, Ints]
+    on_device: bool
+
+
+def read_programs(con: duckdb.DuckDBPyConnection, job: str, batch_gap_ns: int) -> Programs | None:
+    """The programs of a job's ranks; None if nothing is recorded. Sends and receives whose batch is
+    not recorded are one batch where less than `batch_gap_ns` lies between them."""
+    ((on_device,),) = con.execute(
+        "SELECT coalesce(avg((on_device AND duration_ns IS NOT NULL)::INT) > 0.9, false)"
+        " FROM operations WHERE job = ? AND coalesce(done, true)",
+        [job],
+    ).fetchall()
+    rows = con.execute(
+        f"SELECT * FROM ({_OPERATIONS}) WHERE at_ns IS NOT NULL",
+        {"job": job, "on_device": on_device},
+    ).fetchnumpy()
+    if not len(rows["rank"]):
+        return None
+    ranks, rank = np.unique(np.asarray(rows["rank"], dtype=np.int64), return_inverse=True)
+    comms, comm = np.unique(np.asarray(rows["comm"]), return_inverse=True)
+    members = _members(con, job, ranks, comms, rank, comm)
+    at_ns = np.asarray(rows["at_ns"], dtype=np.int64)
+    p2p = np.asarray(rows["p2p"], dtype=np.bool_)
+    seq, given = (np.asarray(rows[name], dtype=np.int64) for name in ("seq", "batch"))
+    ops, op = np.unique(np.asarray(rows["op"], dtype=str), return_inverse=True)
+    count = np.asarray(rows["count"], dtype=np.int64)
+    duration = np.ma.filled(np.ma.asarray(rows["duration_ns"], dtype=np.float64), np.nan)
+    peer = _places(ranks, np.asarray(rows["peer"], dtype=np.int64))
+
+    together = (np.diff(rank, prepend=-1) == 0) & p2p & np.roll(p2p, 1)
+    same = (
+        ((given >= 0) & (given == np.roll(given, 1)))
+        | ((seq >= 0) & (seq == np.roll(seq, 1)) & (comm == np.roll(comm, 1)))
+        | (np.diff(at_ns, prepend=0) < batch_gap_ns)
+    )
+    first = np.flatnonzero(~(together & same))
+    node = np.cumsum(~(together & same)) - 1
+    sends = op == _number(ops, "Send")
+    batch = p2p[first]
+    size = np.array([len(members[one]) for one in range(len(comms))])[comm]
+    exchange = _exchanges(node, comm, sends, p2p, size[first], len(first))
+    op = np.where(batch, NONE, op[first])
+    names = [*map(str, ops), "AllToAll"]
+    op[exchange] = len(names) - 1
+    part = np.flatnonzero(p2p & ~exchange[node])
+    signature = np.where(
+        batch,
+        _summed(_mixed(2 * count + sends) * p2p, first),
+        _mixed(_mixed(count[first] * 64 + op) ^ size[first].astype(np.uint64)),
+    )
+    return Programs(
+        ranks=ranks,
+        rank=rank[first],
+        at_ns=at_ns[first],
+        duration_ns=np.maximum.reduceat(duration, first),
+        comm=comm[first],
+        seq=seq[first],
+        batch=batch & ~exchange,
+        op=op,
+        ops=names,
+        count=count[first],
+        signature=signature,
+        parts=Parts(node[part], comm[part], sends[part], peer[part], count[part]),
+        members=members,
+        on_device=bool(on_device),
+    )
+
+
+def _members(
+    con: duckdb.DuckDBPyConnection,
+    job: str,
+    ranks: Ints,
+    comms: NDArray[np.uint64],
+    rank: Ints,
+    comm: Ints,
+) -> dict[int, Ints]:
+    """The places of the ranks of each communicator, in the order of their ranks there."""
+    told = con.execute(
+        "SELECT comm, rank FROM members WHERE job = ? ORDER BY comm, coalesce(comm_rank, rank)",
+        [job],
+    ).fetchnumpy()
+    place = _places(ranks, np.asarray(told["rank"], dtype=np.int64))
+    found = {one: place[(told["comm"] == key) & (place >= 0)] for one, key in enumerate(comms)}
+    acting = np.unique(np.stack([comm, rank]), axis=1)
+    for one, mine in found.items():
+        if not len(mine):
+            found[one] = acting[1, acting[0] == one]
+    return found
+
+
+def _places(ranks: Ints, wanted: Ints) -> Ints:
+    place = np.minimum(np.searchsorted(ranks, wanted), len(ranks) - 1)
+    return np.where(ranks[place] == wanted, place, NONE)
+
+
+def _number(names: NDArray[np.str_], name: str) -> int:
+    found = np.flatnonzero(names == name)
+    return int(found[0]) if len(found) else -2
+
+
+def _exchanges(node: Ints, comm: Ints, sends: Flags, p2p: Flags, size: Ints, nodes: int) -> Flags:
+    """Batches that are an AllToAll, call by call (nodes,)."""
+    calls = np.bincount(node, p2p, nodes)
+    sent = np.bincount(node, p2p & sends, nodes)
+    low, high = np.full(nodes, np.iinfo(np.int64).max), np.full(nodes, -1)
+    np.minimum.at(low, node, comm)
+    np.maximum.at(high, node, comm)
+    return np.asarray((calls > 2) & (sent == size) & (calls == 2 * size) & (low == high))
+
+
+def _mixed(values: Ints | Hashes) -> Hashes:
+    """Numbers spread over 64 bits (splitmix64), so that sums of them tell sets apart."""
+    mixed = values.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
+
+
+def _summed(values: Hashes, first: Ints) -> Hashes:
+    return np.add.reduceat(values, first)

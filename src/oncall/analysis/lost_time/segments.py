@@ -1,0 +1,157 @@
+"""Iterations alike: what lies between two cuts, and the cuts that make most of it comparable.
+
+A cut is a collective of all ranks: they start and end a segment together, so each can be replayed
+alone. Cuts come from sequence numbers, never from time, so what one rank lost drops that rank only.
+Segments in which most ranks did the same form a class: evaluations, checkpoints and the start of a
+job become classes of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from oncall.analysis.lost_time.programs import NONE, Flags, Hashes, Ints, Programs
+
+_MOST_RANKS = 0.9  # that a cut needs, and a class
+_ALIKE = 0.7  # of the ranks do the same in segments of one class
+_HEARD = 0.6  # of the ranks recorded a segment
+_FEWEST_NODES = 4  # of a segment, where the job has any collective rare enough
+_MOST_SEGMENTS = 48  # newest ones; more say nothing new
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Like segments (s,) of one class: `first` (s, r) is each rank's first node, NONE where its
+    program differs or is not recorded whole, `length` (r,) its number of nodes; the node behind
+    the last one begins the next segment. `number` (s,) orders segments in time."""
+
+    number: Ints
+    first: Ints
+    length: Ints
+
+
+def cuts(programs: Programs) -> Flags:
+    """The nodes (n,) that end segments; none where no collective is common to all ranks.
+
+    Collectives of the communicator of all ranks with the smallest messages; where these are in
+    every layer, those calls of it that are rarest.
+    """
+    collective = ~programs.batch
+    everyone = len(programs.ranks)
+    size = np.bincount(programs.comm[collective], minlength=len(programs.members))
+    volume = np.bincount(
+        programs.comm[collective], programs.count[collective], minlength=len(programs.members)
+    )
+    seen = np.unique(np.stack([programs.comm[collective], programs.rank[collective]]), axis=1)[0]
+    covered = np.bincount(seen, minlength=len(programs.members))
+    wide = (covered >= _MOST_RANKS * everyone) & (size >= 2 * everyone)
+    if everyone < 2 or not wide.any():
+        return np.zeros(len(programs.rank), dtype=np.bool_)
+    choice = np.flatnonzero(wide)
+    order = np.lexsort((size[choice], volume[choice] / size[choice]))
+    best = choice[order[0]]
+    mine = collective & (programs.comm == best)
+    if len(programs.rank) >= _FEWEST_NODES * mine.sum():
+        return np.asarray(mine)
+    return _rarest(programs, collective & wide[programs.comm])
+
+
+def _rarest(programs: Programs, wide: Flags) -> Flags:
+    """Those calls of all ranks that leave enough between two of them: most often, then smallest."""
+    kinds, kind = np.unique(programs.signature[wide], return_inverse=True)
+    number = np.bincount(kind)
+    small = np.full(len(kinds), np.iinfo(np.int64).max)
+    np.minimum.at(small, kind, programs.count[wide])
+    rare = (number * _FEWEST_NODES <= len(programs.rank)) & (number >= 2 * len(programs.ranks))
+    chosen = np.zeros(len(programs.rank), dtype=np.bool_)
+    if rare.any():
+        some = np.flatnonzero(rare)
+        best = some[np.lexsort((small[some], -number[some]))[0]]
+        chosen[np.flatnonzero(wide)[kind == best]] = True
+    elif len(kinds) <= _FEWEST_NODES:
+        chosen[wide] = True
+    return chosen
+
+
+def like_segments(programs: Programs, cut: Flags) -> list[Segments]:
+    """The classes of like segments of two at least, the ones that take most nodes first."""
+    number, first, length, program = _all_segments(programs, cut)
+    if not len(number):
+        return []
+    present = (first != NONE).mean(1) >= _HEARD
+    classes: list[list[int]] = []
+    for one in np.flatnonzero(present)[np.argsort(-(first[present] != NONE).sum(1), kind="stable")]:
+        for mates in classes:
+            both = (first[one] != NONE) & (first[mates[0]] != NONE)
+            if both.any() and (program[one] == program[mates[0]])[both].mean() >= _ALIKE:
+                mates.append(int(one))
+                break
+        else:
+            classes.append([int(one)])
+    found = []
+    for mates in classes:
+        kept = np.array(sorted(mates))[-_MOST_SEGMENTS:]
+        usual, size = _usual_program(program[kept], first[kept], length[kept])
+        same = (program[kept] == usual) & (first[kept] != NONE)
+        if len(kept) >= 2 and same.any(0).mean() >= _MOST_RANKS and size.max() >= 1:
+            found.append(Segments(number[kept], np.where(same, first[kept], NONE), size))
+    return sorted(found, key=lambda one: -len(one.number) * int(one.length.max()))
+
+
+def _all_segments(programs: Programs, cut: Flags) -> tuple[Ints, Ints, Ints, Hashes]:
+    """Each segment's number (s,), and of each rank in it its first node, its length, and a hash of
+    its program (s, r); NONE where calls of the cut's communicator are missing between."""
+    at = np.flatnonzero(cut)
+    begin, end = at[:-1], at[1:]
+    # A call follows on the same rank: it shows when the segment was over.
+    last = np.append(np.flatnonzero(np.diff(programs.rank)), len(programs.rank) - 1)
+    whole = (programs.rank[begin] == programs.rank[end]) & ~np.isin(end, last)
+    begin, end = begin[whole], end[whole]
+    if not len(begin):
+        empty = np.zeros((0, 0), dtype=np.int64)
+        return np.zeros(0, dtype=np.int64), empty, empty, empty.astype(np.uint64)
+    counted = np.zeros(len(programs.rank), dtype=np.int64)
+    for comm in np.unique(programs.comm[at]):
+        mine = programs.comm == comm
+        counted += np.where(mine, np.cumsum(mine & ~programs.batch), 0)
+    same = programs.comm[begin] == programs.comm[end]
+    between = counted[end] - counted[begin] == programs.seq[end] - programs.seq[begin]
+    kept = same & between
+    begin, end = begin[kept], end[kept]
+    key = programs.comm[end] * (1 << 44) + programs.seq[end]
+    numbers, segment = np.unique(key, return_inverse=True)
+    rank = programs.rank[end]
+    weight = np.uint64(0x9E3779B97F4A7C15)
+    start_of = np.zeros(len(programs.rank), dtype=np.int64)
+    start_of[begin + 1] = begin + 1
+    place = np.arange(len(programs.rank)) - np.maximum.accumulate(start_of)
+    power = np.cumprod(np.full(int(place.max()) + 1, weight), dtype=np.uint64)
+    total = np.append(np.uint64(0), np.cumsum(programs.signature * power[place], dtype=np.uint64))
+    shape = (len(numbers), len(programs.ranks))
+    first, length = np.full(shape, NONE), np.zeros(shape, dtype=np.int64)
+    program = np.zeros(shape, dtype=np.uint64)
+    first[segment, rank] = begin + 1
+    length[segment, rank] = end - begin
+    program[segment, rank] = total[end + 1] - total[begin + 1]
+    # In the order in which they were called.
+    when = np.full(len(numbers), np.iinfo(np.int64).max)
+    np.minimum.at(when, segment, programs.at_ns[end])
+    order = np.argsort(when, kind="stable")
+    return numbers[order], first[order], length[order], program[order]
+
+
+def _usual_program(program: Hashes, first: Ints, length: Ints) -> tuple[Hashes, Ints]:
+    """What each rank did in most of its segments (r,), and how many nodes that is (r,)."""
+    usual = np.zeros(program.shape[1], dtype=np.uint64)
+    size = np.zeros(program.shape[1], dtype=np.int64)
+    for rank in range(program.shape[1]):
+        there = first[:, rank] != NONE
+        if there.any():
+            values, at, votes = np.unique(
+                program[there, rank], return_index=True, return_counts=True
+            )
+            best = int(np.argmax(votes))
+            usual[rank], size[rank] = values[best], length[there, rank][at[best]]
+    return usual, size

@@ -1,0 +1,319 @@
+"""Own time, waiting and transfer, from durations or from calls alone (LOST_TIME.md, section 4).
+
+The host runs ahead of its device: its call of operation p + lead tells where the device was at
+operation p. The lead is one number of a job. The host waits for the device at a cut, so the last
+`lead` places are not seen one by one; their sum is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from oncall.analysis.lost_time.graph import Graph
+from oncall.analysis.lost_time.groups import Groups
+from oncall.analysis.lost_time.measured import Measured, median, smallest
+from oncall.analysis.lost_time.programs import Flags, Ints, Times
+
+_MOST_LEAD = 12  # operations
+_EQUALLY_GOOD = 1.15  # a lead that is no more often impossible than this times the best one
+_EQUALLY_GOOD_SHARE = 0.02
+_EQUALLY_GOOD_NS = 20_000
+_CLEARLY_NS = 50_000  # beyond the exactness of a call
+_CLEARLY = 0.05
+_OVERLAPS = 0.25  # of an operation's time is not waited for: it is asynchronous
+_OVERLAPS_NS = 300_000
+_OVERLAPPING = ("ReduceScatter", "AllReduce", "AllGather")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Segments' time, ns: `own` (s, r, width) before each node, `rounds` (s, k) and `transfers`
+    (s, t) once the last one has arrived; `asynchronous` (nodes,); `lead` of the host."""
+
+    own: Times
+    rounds: Times
+    transfers: Times
+    asynchronous: Flags
+    lead: int
+
+
+def spent(
+    graph: Graph, groups: Groups, times: Measured, lead: int | None, exact: bool
+) -> Spent | None:
+    """Where the time of each segment went; None if the programs are too short for the lead.
+
+    `exact`: calls are those of the device, so there is no lead. Without durations `times` are on
+    one time axis.
+    """
+    begin = median(times.call[:, :, 0], 1)
+    relative = times.call - begin[:, None, None]
+    if lead is None:
+        lead = 0 if exact else _lead(graph, times, relative)
+    if lead and graph.length[graph.length > 0].min() < lead + 3:
+        return None
+    if times.timed:
+        return _from_durations(graph, groups, times, lead)
+    own = _from_calls(graph, times, relative, lead)
+    empty = np.zeros((len(own), len(graph.rounds))), np.zeros((len(own), len(graph.sender)))
+    return Spent(own, *empty, np.zeros(graph.ranks * graph.width, dtype=np.bool_), lead)
+
+
+def _lead(graph: Graph, times: Measured, relative: Times) -> int:
+    """The smallest lead with which the calls are (nearly) as possible as with the best one."""
+    shortest = int(graph.length[graph.length > 0].min())
+    badness = []
+    for lead in range(_MOST_LEAD + 1):
+        if shortest <= lead + 4:
+            break
+        badness.append(
+            _too_soon_for_durations(graph, times, lead)
+            if times.timed
+            else _before_others(graph, relative, lead)
+        )
+    bad = np.array(badness or [0.0])
+    slack = _EQUALLY_GOOD_SHARE if times.timed else _EQUALLY_GOOD_NS
+    return int(np.argmax(bad <= bad.min() * _EQUALLY_GOOD + slack))
+
+
+def _nodes_of(call: Times, graph: Graph) -> Times:
+    """Calls of nodes alone (s, r, width): without the first one of the next segment."""
+    return np.where(graph.exists, call[:, :, :-1], np.nan)
+
+
+def _too_soon_for_durations(graph: Graph, times: Measured, lead: int) -> float:
+    """The share of places where calls leave no room for the operation between them."""
+    call = _nodes_of(times.call, graph)
+    gap = call[:, :, lead + 1 :] - call[:, :, lead:-1] if lead + 1 < graph.width else call[:, :, :0]
+    duration = times.duration[:, :, : gap.shape[2]]
+    room = median(gap - duration, 0)
+    usual = median(np.where(np.isnan(gap), np.nan, duration), 0)
+    seen = ~np.isnan(room)
+    bad = room < -_CLEARLY * usual - _CLEARLY_NS
+    return float(bad[seen].mean()) if seen.any() else 0.0
+
+
+def _before_others(graph: Graph, relative: Times, lead: int) -> float:
+    """By how long ranks would go on before the last of those they wait for has called, ns."""
+    call = _nodes_of(relative, graph)
+    segments = len(call)
+    at = np.full_like(call, np.nan)
+    after = np.full_like(call, np.nan)
+    at[:, :, : graph.width - lead] = call[:, :, lead:]
+    after[:, :, : graph.width - lead - 1] = call[:, :, lead + 1 :]
+    at, after = (np.where(np.isnan(after), np.nan, x).reshape(segments, -1) for x in (at, after))
+    total, number = 0.0, 0
+    rounds = graph.rounds
+    if len(rounds):
+        with_members = rounds.size > 1
+        latest = np.fmax.reduceat(at[:, rounds.nodes], rounds.start, axis=1)
+        early = np.maximum(0, latest[:, rounds.of] - after[:, rounds.nodes])
+        seen = ~np.isnan(early)
+        mean = np.add.reduceat(np.nan_to_num(early), rounds.start, axis=1) / rounds.size
+        counted = np.add.reduceat(seen, rounds.start, axis=1).any(0) & with_members
+        total += float(mean[:, counted].sum())
+        number += int(counted.sum())
+    if len(graph.sender):
+        latest = np.fmax(at[:, graph.sender], at[:, graph.receiver])
+        for side in (graph.sender, graph.receiver):
+            total += float(np.nansum(np.maximum(0, latest - after[:, side])))
+        number += len(graph.sender)
+    return total / max(number, 1) / segments
+
+
+def lengths(graph: Graph, times: Measured) -> Times:
+    """How long each segment took (s,)."""
+    whole = at_place(times.call, graph.length) - times.left
+    return median(np.where(times.known, whole, np.nan), 1)
+
+
+def at_place(values: Times, place: Ints) -> Times:
+    """Of each segment and rank the value at one place (s, r); `place` (r,)."""
+    where = np.broadcast_to(place[None, :, None], (*values.shape[:2], 1))
+    return np.asarray(np.take_along_axis(values, where, 2)[:, :, 0])
+
+
+def _from_durations(graph: Graph, groups: Groups, times: Measured, lead: int) -> Spent:
+    """Own time is the gap between two calls less the operation before: no clock but its own."""
+    segments, ranks, width = times.duration.shape
+    complete = (~np.isnan(times.duration) | ~graph.exists).all(2) & times.known
+    gap = np.diff(times.call, axis=2)
+    asynchronous = _asynchronous(graph, groups, times, gap, lead)
+    beside = asynchronous.reshape(ranks, width)
+    duration = np.where(beside, 0, times.duration)
+    place = np.arange(width)
+    seen = graph.length - lead  # places that calls show one by one
+    own = np.full_like(duration, np.nan)
+    shifted = np.full_like(gap, np.nan)
+    shifted[:, :, : width - lead] = gap[:, :, lead:]
+    own[:, :, 1:] = (shifted - duration)[:, :, :-1]
+    own = np.where(place < seen[:, None], own, np.nan)
+    own[:, :, 0] = times.call[:, :, lead] - times.left
+    if lead:
+        tail = (place >= seen[:, None] - 1) & graph.exists
+        last_gap = at_place(gap, np.maximum(graph.length - 1, 0))
+        rest = last_gap - np.where(tail, duration, 0).sum(2)
+        rest = _without_waiting(graph, groups, times, rest, beside, lead)
+        own = np.where((place >= seen[:, None]) & graph.exists, rest[:, :, None] / lead, own)
+    own = np.where(graph.exists, own, 0)
+    if beside.any():
+        own = _joined(graph, times, own, duration, beside)
+    own[~complete] = np.nan
+    known = np.where(complete[:, :, None], times.duration, np.nan).reshape(segments, -1)
+    rounds = np.fmin.reduceat(known[:, graph.rounds.nodes], graph.rounds.start, axis=1)
+    transfers = np.fmin(known[:, graph.sender], known[:, graph.receiver])
+    return Spent(_settled(graph, own), rounds, transfers, asynchronous, lead)
+
+
+def _asynchronous(graph: Graph, groups: Groups, times: Measured, gap: Times, lead: int) -> Flags:
+    """Collectives (nodes,) beside which their members go on: the next calls leave them no room."""
+    _, ranks, width = times.duration.shape
+    shifted = np.full_like(gap, np.nan)
+    shifted[:, :, : width - lead] = gap[:, :, lead:]
+    last = np.arange(width) >= (graph.length - 1 - lead)[:, None]
+    shifted = np.where(last, np.nan, shifted)
+    usual = median(times.duration, 0)
+    room = median(shifted - times.duration, 0)
+    overlaps = (room < -_OVERLAPS * usual) & (room < -_OVERLAPS_NS)
+    rounds = graph.rounds
+    flat = overlaps.ravel()[rounds.nodes]
+    share = np.add.reduceat(flat.astype(np.float64), rounds.start) / rounds.size
+    kinds = list(zip(rounds.op.tolist(), rounds.count.tolist(), strict=True))
+    flagged = {kinds[k] for k in np.flatnonzero(share > 0.5)}
+    if lead:
+        flagged |= _overlapping_at_the_end(graph, groups, times, gap, lead, share > 0.5)
+    beside = np.zeros(ranks * width, dtype=np.bool_)
+    chosen = (
+        np.array([kind in flagged for kind in kinds], dtype=np.bool_)
+        & (rounds.size < ranks)
+        & ~groups.tight_rounds
+    ) | (share > 0.5)
+    beside[rounds.nodes[chosen[rounds.of]]] = True
+    return beside
+
+
+def _overlapping_at_the_end(
+    graph: Graph, groups: Groups, times: Measured, gap: Times, lead: int, beside: Flags
+) -> set[tuple[int, int]]:
+    """The costliest kind among the last places, if more time is in them than there was."""
+    width = graph.width
+    rounds = graph.rounds
+    tail = (np.arange(width) >= (graph.length - 1 - lead)[:, None]) & graph.exists
+    counted = tail.ravel().copy()
+    counted[rounds.nodes[beside[rounds.of]]] = False
+    inside = np.where(counted.reshape(tail.shape), times.duration, 0).sum(2)
+    last_gap = at_place(gap, np.maximum(graph.length - 1, 0))
+    if not float(np.nanmedian(median(last_gap - inside, 0))) < -_OVERLAPS_NS:
+        return set()
+    cost: Counter[tuple[int, int]] = Counter()
+    usual = median(times.duration, 0).ravel()
+    names = [groups.ops[op] for op in rounds.op]
+    for k, nodes in enumerate(np.split(rounds.nodes, rounds.start[1:])):
+        if tail.ravel()[nodes].all() and names[k] in _OVERLAPPING and not groups.tight_rounds[k]:
+            cost[int(rounds.op[k]), int(rounds.count[k])] += int(
+                np.nan_to_num(np.nanmedian(usual[nodes]))
+            )
+    return {kind for kind, _ in cost.most_common(1)}
+
+
+def _without_waiting(
+    graph: Graph, groups: Groups, times: Measured, rest: Times, beside: Flags, lead: int
+) -> Times:
+    """What the last places took of a rank's own: where some overlap, the sum holds waiting, and
+    only what the tensor group waited for the rank is its own."""
+    found = rest.copy()
+    width = graph.width
+    tight = np.zeros(graph.ranks * width, dtype=np.bool_)
+    tight[graph.rounds.nodes[groups.tight_rounds[graph.rounds.of]]] = True
+    for rank in np.flatnonzero(beside.any(1)):
+        length = int(graph.length[rank])
+        mates = groups.mates(int(rank))
+        more = np.zeros(len(rest))
+        for place in range(max(length - lead, 0), length) if len(mates) else []:
+            if not beside[rank, place] and tight[rank * width + place]:
+                theirs = median(times.duration[:, mates, place], 1)
+                more += np.nan_to_num(np.maximum(0, theirs - times.duration[:, rank, place]))
+        peers = np.flatnonzero(graph.role == graph.role[rank])
+        found[:, rank] = np.clip(smallest(rest[:, peers], 1) + more, None, rest[:, rank])
+    return found
+
+
+def _joined(graph: Graph, times: Measured, own: Times, duration: Times, beside: Flags) -> Times:
+    """Waiting at the join for what is asynchronous is no own time."""
+    own = own.copy()
+    pending = np.full(own.shape[:2], -np.inf)
+    at = own[:, :, 0].copy()
+    after = np.cumsum(beside[:, ::-1], axis=1)[:, ::-1] > 0  # asynchronous ones from here on
+    for place in range(graph.width):
+        if place:
+            at = at + np.nan_to_num(own[:, :, place])
+        mine = beside[:, place]
+        pending = np.where(
+            mine, np.fmax(pending, at + np.nan_to_num(times.duration[:, :, place])), pending
+        )
+        joins = (
+            ~mine & ~after[:, place] & np.isfinite(pending) & (place > 0) & (place < graph.length)
+        )
+        before = at - np.nan_to_num(own[:, :, place])
+        waited = np.clip(pending - before, 0, np.maximum(np.nan_to_num(own[:, :, place]), 0))
+        own[:, :, place] -= np.where(joins, waited, 0)
+        pending = np.where(joins, -np.inf, pending)
+        at = at + np.where(mine, 0, np.nan_to_num(duration[:, :, place]))
+    return own
+
+
+def _settled(graph: Graph, own: Times) -> Times:
+    """A host that stalls calls late, and then several times at once: what the burst makes up for
+    was no loss. Backwards, what a place lacks to half of the usual is taken from the one before."""
+    usual = median(own, 0)[None].repeat(len(own), 0)
+    for role in np.unique(graph.role):
+        mine = np.flatnonzero(graph.role == role)
+        if len(mine) >= 3:
+            usual[:, mine] = np.fmin(usual[:, mine], median(own[:, mine], 1)[:, None])
+    floor = 0.5 * np.nan_to_num(np.maximum(usual, 0))
+    for place in range(own.shape[2] - 1, 0, -1):
+        lacks = np.nan_to_num(np.minimum(own[:, :, place] - floor[:, :, place], 0))
+        own[:, :, place] -= lacks
+        own[:, :, place - 1] += lacks
+    return own
+
+
+def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int) -> Times:
+    """Waiting is the last member's call less one's own; transfers stay within the next own time."""
+    segments, ranks, width = times.duration.shape
+    begun = np.full((segments, ranks, width), np.nan)
+    begun[:, :, : width - lead] = relative[:, :, lead:-1]
+    begun = np.where(np.arange(width) < (graph.length - lead)[:, None], begun, np.nan)
+    at = begun.reshape(segments, -1)
+    over = np.full_like(at, np.nan)
+    lost = np.zeros(at.shape, dtype=np.bool_)
+    gone = np.repeat(~times.known, width, axis=1)
+    rounds = graph.rounds
+    if len(rounds):
+        latest = np.fmax.reduceat(at[:, rounds.nodes], rounds.start, axis=1)
+        over[:, rounds.nodes] = latest[:, rounds.of]
+        missing = np.logical_or.reduceat(gone[:, rounds.nodes], rounds.start, axis=1)
+        lost[:, rounds.nodes] = missing[:, rounds.of]
+    if len(graph.sender):
+        latest = np.fmax(at[:, graph.sender], at[:, graph.receiver])
+        missing = gone[:, graph.sender] | gone[:, graph.receiver]
+        for side in (graph.sender, graph.receiver):
+            for segment in range(segments):
+                np.fmax.at(over[segment], side, latest[segment])
+                np.logical_or.at(lost[segment], side, missing[segment])
+    over = np.where(np.isnan(over), at, over).reshape(segments, ranks, width)
+    lost = lost.reshape(over.shape)
+    own = np.full_like(begun, np.nan)
+    own[:, :, 1:] = np.where(lost[:, :, :-1], np.nan, begun[:, :, 1:] - over[:, :, :-1])
+    own[:, :, 0] = begun[:, :, 0]
+    if lead:
+        end = median(at_place(relative, graph.length), 1)
+        rest = end[:, None] - at_place(over, np.maximum(graph.length - 1 - lead, 0))
+        for role in np.unique(graph.role):
+            mine = np.flatnonzero(graph.role == role)
+            rest[:, mine] = smallest(rest[:, mine], 1)[:, None]
+        tail = (np.arange(width) >= (graph.length - lead)[:, None]) & graph.exists
+        own = np.where(tail, rest[:, :, None] / lead, own)
+    return own

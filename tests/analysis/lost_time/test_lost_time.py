@@ -1,0 +1,145 @@
+"""The account of lost time: who costs iterations how much, and who costs nothing."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from oncall.evidence import Incident
+
+from .jobs import LAYERS, Clock, Work, layers, no_offset
+
+ITERATIONS = 8
+Causes = dict[tuple[str, tuple[int, ...]], float]
+
+
+def even(iteration: int, who: int, layer: int) -> int:
+    """Layers of different weight, iterations of different length, the same for all ranks."""
+    return 10 + 3 * layer + 2 * (iteration % 3) + 0 * who
+
+
+def quick(iteration: int, who: int, layer: int) -> int:
+    return 2 + 0 * (iteration + who + layer)
+
+
+def found(columns: dict[str, Any]) -> tuple[Causes, dict[str, Any]]:
+    """The causes with their share, and the account itself."""
+    with Incident.empty() as incident:
+        incident.append("ops", columns)
+        incident.require(["lost_time"])
+        names = ("entry", "cause", "rank", "share", "iterations", "gain_ns", "replay_error")
+        rows = [
+            dict(zip(names, row, strict=True))
+            for row in incident.con.execute(
+                f"SELECT {', '.join(names)} FROM lost_time ORDER BY entry, rank"
+            ).fetchall()
+        ]
+    causes: Causes = {}
+    for entry in sorted({row["entry"] for row in rows if row["entry"]}):
+        mine = [row for row in rows if row["entry"] == entry]
+        causes[mine[0]["cause"], tuple(row["rank"] for row in mine)] = mine[0]["share"]
+    return causes, rows[0] if rows else {}
+
+
+def played(
+    work: Work = even, transfer: Work = quick, *, timed: bool = True, clock: Clock = no_offset
+) -> tuple[Causes, dict[str, Any]]:
+    return found(layers(work, transfer, ITERATIONS, timed=timed, clock=clock))
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_even_work_loses_nothing_and_is_replayed(timed: bool) -> None:
+    causes, account = played(timed=timed)
+    assert causes == {}
+    # The first and the last iteration are open at one end.
+    assert account["iterations"] == ITERATIONS - 2
+    # Of hosts that run ahead, the last calls of an iteration do not show when they began.
+    assert account["replay_error"] == pytest.approx(0, abs=1e-6 if timed else 0.05)
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_slow_rank_costs_what_its_group_waits_for_it(timed: bool) -> None:
+    def work(iteration: int, rank: int, layer: int) -> int:
+        return even(iteration, rank, layer) + (9 if rank == 2 else 0)
+
+    causes, account = played(work, timed=timed)
+    assert set(causes) == {("own", (2,))}
+    lost_ms = 9 * LAYERS * account["iterations"]
+    whole = sum(sum(work(i, 2, k) + 2 for k in range(LAYERS)) + 1 for i in range(1, ITERATIONS - 1))
+    assert causes["own", (2,)] == pytest.approx(lost_ms / whole, rel=0.1)
+
+
+def test_what_all_wait_for_elsewhere_costs_nothing() -> None:
+    """The second group takes twice as long: a rank of the first may be slow without a loss."""
+
+    def work(iteration: int, rank: int, layer: int) -> int:
+        usual = even(iteration, rank, layer)
+        return usual * 2 if rank in (2, 3) else usual + (5 if rank == 0 else 0)
+
+    assert ("own", (0,)) not in played(work)[0]
+
+
+def test_long_samples_of_a_whole_group_are_no_fault() -> None:
+    def work(iteration: int, rank: int, layer: int) -> int:
+        longer = 20 if rank in (0, 1) and iteration % 2 else 0
+        return even(iteration, rank, layer) + longer
+
+    assert played(work)[0] == {}
+
+
+def test_a_slow_link_is_named_with_all_that_share_it() -> None:
+    def transfer(iteration: int, group: int, layer: int) -> int:
+        return 12 if group == 1 and iteration > 2 else quick(iteration, group, layer)
+
+    assert set(played(transfer=transfer)[0]) == {("transfer", (2, 3))}
+
+
+def test_a_late_rank_is_found_whatever_the_clocks_say() -> None:
+    def work(iteration: int, rank: int, layer: int) -> int:
+        return even(iteration, rank, layer) + (9 if rank == 1 and iteration > 3 else 0)
+
+    causes, _ = played(work, timed=False, clock=lambda rank: (0, 170, -90, 33)[rank])
+    assert set(causes) == {("own", (1,))}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_jitter_is_nobodys_fault(seed: int) -> None:
+    draw = random.Random(seed)
+    causes, _ = played(lambda i, r, k: even(i, r, k) + draw.randint(0, 2))
+    assert causes == {}
+
+
+def test_rows_in_another_order_tell_the_same() -> None:
+    def work(iteration: int, rank: int, layer: int) -> int:
+        return even(iteration, rank, layer) + (9 if rank == 3 else 0)
+
+    columns = layers(work, quick, ITERATIONS, timed=True, clock=no_offset)
+    order = list(range(len(columns["rank"])))
+    random.Random(1).shuffle(order)
+    shuffled = {name: [values[at] for at in order] for name, values in columns.items()}
+    assert found(shuffled) == found(columns)
+
+
+def test_a_hole_costs_its_iterations_and_no_more() -> None:
+    def work(iteration: int, rank: int, layer: int) -> int:
+        return even(iteration, rank, layer) + (9 if rank == 2 else 0)
+
+    columns = layers(work, quick, ITERATIONS, timed=True, clock=no_offset)
+    kept = [
+        at
+        for at, (rank, comm, seq) in enumerate(
+            zip(columns["rank"], columns["comm"], columns["seq"], strict=True)
+        )
+        if not (rank == 0 and comm == 1 and seq in (20, 21))
+    ]
+    causes, _ = found({name: [values[at] for at in kept] for name, values in columns.items()})
+    assert set(causes) == {("own", (2,))}
+
+
+def test_where_all_wait_for_all_there_is_no_account() -> None:
+    columns = layers(even, quick, ITERATIONS, timed=True, clock=no_offset)
+    kept = [at for at, comm in enumerate(columns["comm"]) if comm == 9]
+    causes, account = found({name: [values[at] for at in kept] for name, values in columns.items()})
+    assert (causes, account) == ({}, {})

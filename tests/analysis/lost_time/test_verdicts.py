@@ -1,0 +1,74 @@
+"""What the rulebooks make of the account: a slow rank is blamed where it costs time, else told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oncall.core.diagnosis import Blame, Finding
+from oncall.core.gains import weighed
+from oncall.diagnose import diagnose
+from oncall.evidence import Incident
+from oncall.rules.language.load import load_rulebooks, shipped_folder
+
+from .jobs import layers, no_offset
+
+
+def even(iteration: int, rank: int, layer: int) -> int:
+    return 10 + 3 * layer + 2 * (iteration % 3) + 0 * rank
+
+
+def quick(iteration: int, group: int, layer: int) -> int:
+    return 2 + 0 * (iteration + group + layer)
+
+
+def slow_verdicts(columns: dict[str, list[object]]) -> list[tuple[str, tuple[int, ...], str]]:
+    with Incident.empty() as incident:
+        incident.append("ops", columns)
+        found = diagnose(incident, load_rulebooks([shipped_folder()]))
+    return [
+        (one.verdict, tuple(blame.where["rank"] for blame in one.blame), one.severity)
+        for one in found.findings
+        if one.fault_class == "slow" and one.explained_by is None
+    ]
+
+
+def test_a_rank_that_costs_iterations_time_is_s1() -> None:
+    def work(iteration: int, rank: int, layer: int) -> int:
+        return even(iteration, rank, layer) + (9 if rank == 2 else 0)
+
+    columns = layers(work, quick, 8, timed=True, clock=no_offset)
+    assert slow_verdicts(columns) == [("S1", (2,), "warning")]
+
+
+def test_both_its_work_and_its_transfers_are_s3() -> None:
+    def work(iteration: int, rank: int, layer: int) -> int:
+        return even(iteration, rank, layer) + (9 if rank == 2 else 0)
+
+    def transfer(iteration: int, group: int, layer: int) -> int:
+        return 9 if group == 1 and iteration > 3 else quick(iteration, group, layer)
+
+    columns = layers(work, transfer, 10, timed=True, clock=no_offset)
+    assert slow_verdicts(columns) == [("S3", (2,), "warning")]
+
+
+def test_even_work_is_no_finding() -> None:
+    columns = layers(even, quick, 8, timed=True, clock=no_offset)
+    assert slow_verdicts(columns) == []
+
+
+def finding(rank: int | None, fault_class: str = "slow") -> Finding:
+    blame = (
+        (Blame("rank", {"rank": rank}),) if rank is not None else (Blame("node", {"node": "a"}),)
+    )
+    made = Finding(
+        "F1", "stages", "STAGE_SLOW", "Slow stage", "slow", "warning", 0.9, None, blame, {}, ()
+    )
+    return replace(made, fault_class=fault_class)  # type: ignore[arg-type]
+
+
+def test_what_costs_nothing_is_told_and_not_blamed() -> None:
+    costly, idle, of_node, hang = finding(1), finding(2), finding(None), finding(2, "hang")
+    told = weighed([costly, idle, of_node, hang], [1], is_known=True)
+    assert [one.severity for one in told] == ["warning", "info", "warning", "warning"]
+    assert "others wait for someone else" in told[1].reasons[-1].why
+    assert weighed([idle], [], is_known=False) == (idle,)
