@@ -67,6 +67,7 @@ def job_quiet() -> str:
     "progress_signs",
     reads=["hang_roots"],
     optional=[
+        "hang_members",
         "job_quiet",
         "operations",
         "frontier",
@@ -74,6 +75,8 @@ def job_quiet() -> str:
         "witnesses",
         "standing",
         "odd_calls",
+        "standstills",
+        "longest_pauses",
         "halted",
         "recordings",
         "launches",
@@ -88,6 +91,12 @@ def job_quiet() -> str:
     source="beyond CCL-D",
     params={
         "hang_after": "halted.hang_after",
+        "barrier_below": Param(
+            "4 B", "an AllReduce of fewer bytes is a barrier, where ranks rightly wait (CCL-D 4.2.1)"
+        ),
+        "barrier_after": Param(
+            "30 min", "the watchdog's own limit; nothing legal keeps a job at a barrier for longer"
+        ),
         "standstill_after": Param(
             "30 s", "operations take seconds: shorter pauses of a job are not worth a warning"
         ),
@@ -116,7 +125,15 @@ def progress_signs() -> str:
             SELECT q.* REPLACE (least(quiet_ns, looked_ns - since_ns) AS quiet_ns),
                 greatest(longest_gap_ns, $blink) AS usual_ns
             FROM job_quiet q SEMI JOIN jobs USING (job) LEFT JOIN oldest USING (job)),
-        timed AS (FROM quiet WHERE quiet_ns IS NOT NULL),
+        -- In an AllReduce of next to nothing ranks rightly wait for one another.
+        patience AS (
+            SELECT job, CASE WHEN bool_and(op = 'Barrier'
+                    OR (op = 'AllReduce' AND bytes < $barrier_below))
+                THEN $barrier_after ELSE $hang_after END AS patience_ns
+            FROM hang_members WHERE state = 'waiting' GROUP BY job),
+        timed AS (
+            SELECT q.*, coalesce(patience_ns, $hang_after) AS patience_ns
+            FROM quiet q LEFT JOIN patience USING (job) WHERE quiet_ns IS NOT NULL),
         polled AS (
             SELECT job FROM launches WHERE source = 'nccl_ras' AND launched IS NOT NULL
             GROUP BY job HAVING count(DISTINCT at_ns) > 1),
@@ -161,10 +178,10 @@ def progress_signs() -> str:
             CASE WHEN quiet_ns <= usual_ns THEN -$certain
                  WHEN quiet_ns <= $standstill_after THEN -$likely
                  ELSE least($certain, $sure * ln(quiet_ns / greatest(usual_ns, $standstill_after))
-                     / ln(greatest($hang_after, 2 * usual_ns)
+                     / ln(greatest(patience_ns, 2 * usual_ns)
                           / greatest(usual_ns, $standstill_after))) END AS weight,
-            'nothing completed for ' || round(quiet_ns / 1e9, 1) || ' s; the longest gap before: '
-                || round(longest_gap_ns / 1e9, 1) || ' s' AS why
+            'nothing completed for ' || round(quiet_ns / 1e9, 1) || ' s' || coalesce(
+                '; the longest gap before: ' || round(longest_gap_ns / 1e9, 1) || ' s', '') AS why
         FROM timed ANTI JOIN polled USING (job)
         UNION ALL
         SELECT job, 'same place', CASE WHEN quiet_ns > 0 THEN $sure + $weak ELSE -$sure END,
@@ -190,10 +207,10 @@ def progress_signs() -> str:
         UNION ALL
         SELECT job, 'chain', $weak * ln(ranks / size),
             victims || ' ranks wait for one operation among ' || size
-        FROM spread WHERE roots = 1 AND victims + culprits >= ranks AND size < ranks
+        FROM spread ANTI JOIN timed USING (job) WHERE roots = 1 AND victims + culprits >= ranks AND size < ranks
         UNION ALL
         SELECT job, 'spread', -$likely, 'ranks wait in ' || roots || ' unrelated places'
-        FROM spread WHERE roots > 2 AND culprits > 0
+        FROM spread ANTI JOIN timed USING (job) WHERE roots > 2 AND culprits > 0
         UNION ALL
         SELECT job, 'mismatch', $sure + $weak, 'members call different operations under one number'
         FROM odd_calls SEMI JOIN jobs USING (job) GROUP BY job
@@ -206,6 +223,13 @@ def progress_signs() -> str:
         UNION ALL
         SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
         FROM hang_roots WHERE how = 'circle' GROUP BY job
+        UNION ALL
+        SELECT job, 'overdue', CASE WHEN max(waited_ns) > any_value(pause_ns) THEN $sure + $weak
+                ELSE 0 END,
+            'others went on for ' || round(max(waited_ns) / 1e6)::BIGINT || ' ms until the log '
+                || 'ends; this job paused for ' || round(any_value(pause_ns) / 1e6)::BIGINT
+                || ' ms before'
+        FROM standstills JOIN longest_pauses USING (job) GROUP BY job
         UNION ALL
         SELECT job, 'symptom', $sure * $symptom, CASE WHEN $symptom > 0 THEN 'reported as hung'
             ELSE 'reported as slow' END

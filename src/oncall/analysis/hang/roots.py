@@ -79,9 +79,12 @@ _ROOT_COLUMNS = [
 
 @relation(
     "hang_roots",
-    reads=["standing|standstills"],
-    optional=["holders", "witnesses", "in_flight", "frontier", "halted", "operations"],
-    empty_without=["standing|standstills"],
+    reads=["standing|awaited_callers"],
+    optional=[
+        *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
+        *("standstills", "call_fronts", "last_calls"),
+    ],
+    empty_without=["standing|awaited_callers"],
     columns=_ROOT_COLUMNS,
     source="CCL-D 4.2.2, across communicators",
 )
@@ -99,17 +102,38 @@ def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             place = root.place
             base = (job, place.comm, place.kind, place.seq, place.ends, root.how)
             rows += [(*base, rank, len(ranks), len(comms)) for rank in root.culprits or [None]]
-    rows += con.execute(_OF_CALLS_ALONE).fetchall()
+    rows += _of_calls_alone(con)
     names = [column[0] for column in _ROOT_COLUMNS]
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
-# Of a job of which calls alone are recorded nothing is in flight: its standstills are its roots.
+# Of a job of which calls alone are recorded nothing is in flight: its standstills are its roots,
+# else a rank whose next call all others wait for. Logs of a running job end with many of those.
 _OF_CALLS_ALONE = """
     SELECT DISTINCT job, comm, kind, seq, CASE WHEN kind = 'p2p' THEN [rank, peer] ELSE [] END,
         how, CASE WHEN how = 'absent' THEN rank END, victims, 1
-    FROM standstills ORDER BY ALL
+    FROM standstills
+    UNION ALL
+    SELECT a.job, f.comm, 'coll', coalesce(f.seq + 1, f.newest), [], 'absent', a.rank, a.waiting, 1
+    FROM awaited_callers a JOIN call_fronts f ON f.job = a.job AND f.rank = a.rank AND f.behind
+    ANTI JOIN standstills s ON s.job = a.job
+    WHERE a.joint AND a.waiting + 1 = (
+        SELECT count(DISTINCT l.rank) FROM last_calls l WHERE l.job = a.job)
+    ORDER BY ALL
 """
+
+
+def _of_calls_alone(con: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    """The roots of such jobs; a rank that is missing in several calls, at the one it makes next."""
+    found: dict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
+    for row in con.execute(_OF_CALLS_ALONE).fetchall():
+        found[row[0], row[6] if row[5] == "absent" else row[1:4]].append(row)
+    for (job, rank), rows in found.items():
+        if rows[0][5] == "absent":
+            order = next_calls(con, job, [rank]).get(rank, {})
+            yield min(rows, key=lambda row: order.get((row[1], row[2]), _UNPREDICTED))
+        else:
+            yield from rows
 
 
 def _graphs(

@@ -100,7 +100,7 @@ def hang_suspects() -> str:
         unnamed AS (
             SELECT u.job, u.comm, u.seq, h.node, 'unnamed' AS reason,
                 CASE WHEN h.node IS NULL THEN 'group' ELSE 'node' END AS kind,
-                x.unknown || ' members of ' || u.label || ' are unknown' || coalesce(
+                x.unknown || ' members are unknown' || coalesce(
                     ', and ' || h.node || ' gave no evidence (' || h.error || ')',
                     ': they run on a host that was not asked') AS detail
             FROM unmet_calls u JOIN unknown_members x USING (job, comm)
