@@ -92,7 +92,8 @@ def job_quiet() -> str:
     params={
         "hang_after": "halted.hang_after",
         "barrier_below": Param(
-            "4 B", "an AllReduce of fewer bytes is a barrier, where ranks rightly wait (CCL-D 4.2.1)"
+            "4 B",
+            "an AllReduce of fewer bytes is a barrier, where ranks rightly wait (CCL-D 4.2.1)",
         ),
         "barrier_after": Param(
             "30 min", "the watchdog's own limit; nothing legal keeps a job at a barrier for longer"
@@ -108,9 +109,7 @@ def job_quiet() -> str:
         "unretired": Param(
             0.2, "of the completions expected in the watchdog's last interval, those that count"
         ),
-        "copied_after": Param(
-            "1 h", "later than that, a file's time is rather when it was copied"
-        ),
+        "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
         "symptom": Param(0, "what the engineer reports: 1 hung, -1 slow, 0 unknown"),
     },
 )
@@ -119,7 +118,8 @@ def progress_signs() -> str:
     return """
         WITH jobs AS (SELECT DISTINCT job FROM hang_roots),
         oldest AS (
-            SELECT job, min(coalesce(entered_ns, called_ns)) AS since_ns FROM standing GROUP BY job),
+            SELECT job, min(coalesce(entered_ns, called_ns)) AS since_ns FROM standing
+            GROUP BY job),
         -- A stop is no older than the oldest wait: what was called after a long pause is progress.
         quiet AS (
             SELECT q.* REPLACE (least(quiet_ns, looked_ns - since_ns) AS quiet_ns),
@@ -155,7 +155,8 @@ def progress_signs() -> str:
             SELECT o.job FROM operations o SEMI JOIN recordings r
                 ON r.job = o.job AND r.kind = 'flight_recorder'
             SEMI JOIN (SELECT job FROM quiet WHERE quiet_ns IS NULL) q ON q.job = o.job
-            WHERE o.kind = 'coll' GROUP BY o.job HAVING count(*) FILTER (o.done) < count(*) FILTER (NOT o.done)),
+            WHERE o.kind = 'coll' GROUP BY o.job
+            HAVING count(*) FILTER (o.done) < count(*) FILTER (NOT o.done)),
         contradicted AS (
             SELECT f.job, count(*) AS members FROM frontier f
             JOIN (SELECT job, comm, max(seq) AS seq FROM operations
@@ -207,7 +208,8 @@ def progress_signs() -> str:
         UNION ALL
         SELECT job, 'chain', $weak * ln(ranks / size),
             victims || ' ranks wait for one operation among ' || size
-        FROM spread ANTI JOIN timed USING (job) WHERE roots = 1 AND victims + culprits >= ranks AND size < ranks
+        FROM spread ANTI JOIN timed USING (job)
+        WHERE roots = 1 AND victims + culprits >= ranks AND size < ranks
         UNION ALL
         SELECT job, 'spread', -$likely, 'ranks wait in ' || roots || ' unrelated places'
         FROM spread ANTI JOIN timed USING (job) WHERE roots > 2 AND culprits > 0
@@ -261,7 +263,8 @@ def job_progress() -> str:
             WHEN stopped <= $moving_below THEN 'moving' ELSE 'unclear' END AS state, why
         FROM (
             SELECT r.job, 1 / (1 + exp(-coalesce(sum(s.weight), 0))) AS stopped,
-                string_agg(s.why, '; ' ORDER BY abs(s.weight) DESC, s.name) AS why
+                coalesce(string_agg(s.why, '; ' ORDER BY abs(s.weight) DESC, s.name),
+                    'nothing shows when it was recorded') AS why
             FROM (SELECT DISTINCT job FROM hang_roots) r LEFT JOIN progress_signs s USING (job)
             GROUP BY r.job)
     """

@@ -113,7 +113,8 @@ def close_batches(entries: Entries) -> Entries:
     calls = np.flatnonzero(~ends & (end_of[batch] >= 0))
     end = end_of[batch[calls]]
     state = {
-        name: getattr(entries, name).copy() for name in ("finished", "aborted", "ended_ns", "seen_ns")
+        name: getattr(entries, name).copy()
+        for name in ("finished", "aborted", "ended_ns", "seen_ns")
     }
     for column in state.values():
         column[calls] = column[end]

@@ -254,7 +254,9 @@ def dict_rows(rows: Rows, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     present = [(column, rows.columns[column]) for column in columns if column in rows.columns]
     for row in rows.rows:
         yield {
-            column: row[place] if column == "ranks" or not isinstance(row[place], (list, dict)) else None
+            column: row[place]
+            if column == "ranks" or not isinstance(row[place], (list, dict))
+            else None
             for column, place in present
         }
 
