@@ -224,7 +224,7 @@ def progress_signs() -> str:
         FROM hang_roots WHERE how = 'silent' GROUP BY job
         UNION ALL
         SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
-        FROM hang_roots WHERE how = 'circle' GROUP BY job
+        FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'circle' GROUP BY job
         UNION ALL
         SELECT job, 'overdue', CASE WHEN max(waited_ns) > any_value(pause_ns) THEN $sure + $weak
                 ELSE 0 END,
