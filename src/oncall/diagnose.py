@@ -18,8 +18,6 @@ from oncall.core.diagnosis import (
 )
 from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
 from oncall.core.gains import weighed
-from oncall.core.nodeset import fold_ranks
-from oncall.core.units import format_duration
 from oncall.evidence.coverage import measure
 from oncall.evidence.registry import base_tables
 from oncall.evidence.window import keep_job, span
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
     from oncall.rules.language.rulebook import Rulebook
 
-# Shorter waits are not reported: operations take seconds, not half a minute.
-_LONG_WAIT_NS = 30 * 10**9
 # If many ranks are blocked in the same place, show only three stacks.
 _MOST_STACKS = 3
 
@@ -71,10 +67,10 @@ def diagnose(
     yielded = {book.name for book in rulebooks if book.name in broke and book.instead_of}
     checked = _checked(rulebooks, {*off, *(rule.rule for rule in skipped)} - yielded)
     notes += tuple(f"rulebook {name} is switched off" for name in off)
-    if not any(finding.fault_class == "hang" for finding in outcome.findings):
-        notes += _long_wait(incident)
-    costly = _costly(incident, outcome.findings)
-    findings = _with_stages(incident, _with_stacks(incident.con, costly))
+    findings = _costly(incident, outcome.findings)
+    if findings and all(finding.severity == "info" for finding in findings):
+        notes += ("the findings are for information: none of them is a fault",)
+    findings = _with_stages(incident, _with_stacks(incident.con, findings))
     coverage = replace(
         coverage,
         skipped_rules=(*skipped, *set_aside),
@@ -151,32 +147,13 @@ def judges(rulebooks: Sequence[Rulebook], diagnosis: Diagnosis) -> tuple[Ruleboo
     )
 
 
-def _long_wait(incident: Incident) -> tuple[str, ...]:
-    """Notes on operations that ranks have waited in for long, but too short for a hang."""
-    try:
-        incident.require(["longest_wait"])
-    except (MissingEvidence, RelationFailed):
-        return ()
-    found = incident.con.execute(
-        "SELECT op, seq, label, ranks, waited_ns, held_by FROM longest_wait WHERE waited_ns >= ?",
-        [_LONG_WAIT_NS],
-    ).fetchall()
-    notes = []
-    for op, seq, label, ranks, waited_ns, held_by in found:
-        where = f"{op or 'operation'} {seq}" + (f" of {label}" if label else "")
-        held = f", held up by {fold_ranks(held_by)}" if held_by else ""
-        notes.append(
-            f"ranks {fold_ranks(ranks)} blocked in {where} for {format_duration(waited_ns)}{held}: "
-            "below the threshold for a hang; to diagnose it now, lower hang.hang_after with --param"
-        )
-    return tuple(notes)
-
-
 def exit_code(diagnosis: Diagnosis) -> ExitCode:
-    """1 with a finding; 3 without one if the evidence does not suffice; else 0."""
-    if diagnosis.findings:
-        return ExitCode.FINDING
-    return ExitCode.HEALTHY if diagnosis.healthy else ExitCode.TOO_LITTLE_COVERAGE
+    """1 with a fault; 3 without one if the evidence does not suffice; else 0."""
+    return {
+        "fault": ExitCode.FINDING,
+        "none": ExitCode.HEALTHY,
+        "inconclusive": ExitCode.TOO_LITTLE_COVERAGE,
+    }[diagnosis.result]
 
 
 def _checked(rulebooks: Sequence[Rulebook], out: Container[str]) -> tuple[str, ...]:

@@ -140,10 +140,10 @@ def test_colour_only_when_asked(diagnose: Oncall, hang: Path) -> None:
 
 def test_too_little_seen_is_three(diagnose: Oncall, tmp_path: Path) -> None:
     path = save(tmp_path / "few.oncall", evidence(), members=400)
-    left = diagnose(path, "--param", "hang.hang_after=1 d")
+    left = diagnose(path, "--param", "hang.standstill_after=1 d", "--symptom", "slow")
     assert left.code == 3
     assert "✔" not in left.out
-    assert left.err.startswith("oncall: no finding, but not healthy: ")
+    assert left.err.startswith("oncall: no fault found, but not healthy: ")
 
 
 def test_an_empty_incident_is_never_healthy(diagnose: Oncall, tmp_path: Path) -> None:
@@ -155,7 +155,8 @@ def test_an_empty_incident_is_never_healthy(diagnose: Oncall, tmp_path: Path) ->
 
 
 def test_a_parameter_changes_the_verdict(diagnose: Oncall, hang: Path) -> None:
-    assert diagnose(hang, "--param", "hang.hang_after=10 h").code == 0
+    left = diagnose(hang, "--param", "hang.hang_after=10 h")
+    assert (left.code, left.out.split()[1]) == (1, "WARNING")
 
 
 def test_save_keeps_everything_and_reopens(diagnose: Oncall, hang: Path, tmp_path: Path) -> None:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from oncall.cli.diagnose import parse_overrides
-from oncall.cli.rulebooks import ParamOption, RulesOption, SiteRulesOption
+from oncall.cli.rulebooks import (
+    ParamOption,
+    RulesOption,
+    SiteRulesOption,
+    Symptom,
+    SymptomOption,
+    with_symptom,
+)
 from oncall.cli.training import TrainingOption, read_training
 from oncall.core.configuration import configuration_files
 from oncall.core.errors import BadInput, UsageError
@@ -37,6 +44,7 @@ def open_(
     rules: RulesOption = None,
     site_rules: SiteRulesOption = True,
     param: ParamOption = None,
+    symptom: SymptomOption = Symptom.UNKNOWN,
     training: TrainingOption = None,
 ) -> None:
     """Open a saved incident or recordings in the console.
@@ -46,7 +54,7 @@ def open_(
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")
-    overrides = parse_overrides(param or ())
+    overrides = with_symptom(parse_overrides(param or ()), symptom)
     configured = read_training(training)
     site, problems = _site(site_rules)
 

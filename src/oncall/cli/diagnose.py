@@ -17,7 +17,15 @@ import typer
 
 from oncall.cli.instant import parse_instant
 from oncall.cli.interrupt import interruptible
-from oncall.cli.rulebooks import ParamOption, RulesOption, SiteRulesOption, rulebooks_in_force
+from oncall.cli.rulebooks import (
+    ParamOption,
+    RulesOption,
+    SiteRulesOption,
+    Symptom,
+    SymptomOption,
+    rulebooks_in_force,
+    with_symptom,
+)
 from oncall.cli.training import TrainingOption, read_training
 from oncall.core.errors import UsageError
 
@@ -82,6 +90,7 @@ def diagnose(
     rules: RulesOption = None,
     site_rules: SiteRulesOption = True,
     param: ParamOption = None,
+    symptom: SymptomOption = Symptom.UNKNOWN,
     training: TrainingOption = None,
     format: Annotated[Format, typer.Option(help="Output format.")] = Format.TEXT,  # noqa: A002
     explain: Annotated[
@@ -130,7 +139,7 @@ def diagnose(
     """
     if paths and (hosts is not None or inventory is not None):
         raise UsageError("give either PATH... to read recordings or --hosts to query nodes")
-    overrides = parse_overrides(param or ())
+    overrides = with_symptom(parse_overrides(param or ()), symptom)
     configured = read_training(training)
     if save is not None:
         check_target("--save", save)
@@ -174,8 +183,8 @@ def diagnose(
         else:
             drawings = {}
     sys.stdout.write(written(diagnosis, format, explain, color, drawings))
-    if not diagnosis.findings and diagnosis.doubt:
-        print(f"oncall: no finding, but not healthy: {diagnosis.doubt}", file=sys.stderr)
+    if diagnosis.result == "inconclusive":
+        print(f"oncall: no fault found, but not healthy: {diagnosis.doubt}", file=sys.stderr)
     raise typer.Exit(use_case.exit_code(diagnosis))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +39,30 @@ SiteRulesOption = Annotated[
         "$XDG_CONFIG_HOME/oncall/rules.",
     ),
 ]
+
+
+class Symptom(StrEnum):
+    """What the engineer observed of the job."""
+
+    HUNG = "hung"
+    SLOW = "slow"
+    UNKNOWN = "unknown"
+
+
+SymptomOption = Annotated[
+    Symptom,
+    typer.Option(
+        help="What you observed. It decides whether waiting ranks are a hang, where nothing in the "
+        "evidence contradicts it.",
+    ),
+]
+_WEIGHTS = {Symptom.HUNG: "1", Symptom.SLOW: "-1"}
+
+
+def with_symptom(overrides: Mapping[str, str], symptom: Symptom) -> dict[str, str]:
+    """The overrides, with what the engineer observed as one of them."""
+    told = {"hang.symptom": _WEIGHTS[symptom]} if symptom in _WEIGHTS else {}
+    return {**told, **overrides}
 
 
 def rulebooks_in_force(

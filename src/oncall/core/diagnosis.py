@@ -10,6 +10,7 @@ Severity = Literal["critical", "warning", "info"]
 FaultClass = Literal["hang", "slow", "network", "host", "application"]
 BlameKind = Literal["rank", "node", "gpu", "nic", "link", "port", "flow", "stage", "group"]
 Answer = Literal["yes", "no", "unknown"]
+Result = Literal["fault", "none", "inconclusive"]
 Picture = Literal["timeline", "network", "traffic", "rates"]
 
 
@@ -177,9 +178,21 @@ class Diagnosis:
     rests_on: frozenset[str] = frozenset()
 
     @property
+    def faults(self) -> tuple[Finding, ...]:
+        """The findings that are faults: all but those of severity info."""
+        return tuple(finding for finding in self.findings if finding.severity != "info")
+
+    @property
+    def result(self) -> Result:
+        """Fault, none found, or inconclusive: the evidence could not have shown one."""
+        if self.faults:
+            return "fault"
+        return "inconclusive" if self.doubt else "none"
+
+    @property
     def healthy(self) -> bool:
-        """No finding, and enough evidence to conclude that."""
-        return not self.findings and not self.doubt
+        """No fault, and enough evidence to conclude that."""
+        return self.result == "none"
 
     @property
     def doubt(self) -> str:

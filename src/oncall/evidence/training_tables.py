@@ -297,5 +297,6 @@ TRAINING_TABLES: tuple[Table, ...] = (
         ("holes", "BIGINT", "operations", "operations the recorder itself lost"),
         ("problem", "VARCHAR", "", "why it, or a part of it, could not be read; NULL if all was"),
         ("note", "VARCHAR", "", "what was inferred in reading it, and how; NULL if nothing was"),
+        ("written_ns", "BIGINT", "ns", "when the file was written, by its own time; NULL: unknown"),
     ),
 )

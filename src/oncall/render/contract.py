@@ -16,11 +16,12 @@ from oncall.core.diagnosis import (
     FaultClass,
     Finding,
     Gap,
+    Result,
     Severity,
     Step,
 )
 
-VERSION = 1
+VERSION = 2
 
 
 def to_json(diagnosis: Diagnosis, *, explain: bool = False) -> str:
@@ -35,6 +36,7 @@ def document(diagnosis: Diagnosis, *, explain: bool = False) -> dict[str, Any]:
         "schema": VERSION,
         "job": diagnosis.job,
         "window": {"since_ns": diagnosis.since_ns, "until_ns": diagnosis.until_ns},
+        "result": diagnosis.result,
         "healthy": diagnosis.healthy,
         "doubt": diagnosis.doubt,
         "coverage": {
@@ -133,7 +135,9 @@ def schema() -> dict[str, Any]:
                 "schema": {"const": VERSION},
                 "job": _TEXT,
                 "window": _object({"since_ns": _INSTANT, "until_ns": _INSTANT}),
-                "healthy": {"type": "boolean", "description": "No finding, and no doubt."},
+                "result": _one_of(Result)
+                | {"description": "inconclusive: the evidence could not have shown a fault."},
+                "healthy": {"type": "boolean", "description": "No fault, and no doubt."},
                 "doubt": _TEXT | {"description": "Why finding nothing would not mean health."},
                 "coverage": _coverage_schema(),
                 "findings": _list(_finding_schema(), "Root causes first."),
@@ -242,6 +246,7 @@ def _finding_schema() -> dict[str, Any]:
         "chunk": number,
         "micro_batch": number,
         "task": _TEXT | {"description": "Its direction, forward or backward, or what else it is."},
+        "ranks": _list(_COUNT, "Members of a group, or ranks of a stage."),
         "slack_ns": number | {"description": "How much longer it could take without harm."},
         "share_explained": {
             "type": "number",

@@ -11,11 +11,13 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
 
 from oncall.analysis.common.graph import reaching, sinks
+from oncall.analysis.hang.habits import next_calls
 from oncall.evidence import relation
 
 
@@ -36,8 +38,11 @@ class Place:
 
 Node = int | Place  # a rank, or the operation it is blocked in
 Edges = dict[Node, list[Node]]
-Waits = Mapping[Place, tuple[int, int]]  # ranks blocked in it, and the longest wait (ns)
+Waits = Mapping[Place, tuple[int, int]]  # ranks blocked in it, and for how long (ns)
+Habits = Mapping[int, Mapping[tuple[int, str], int]]  # see habits.next_calls
 _NOBODY = (0, 0)
+_UNPREDICTED = 1 << 30
+_PAIR = 2  # a Send or Recv whose other half has been called
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,12 @@ _ROOT_COLUMNS = [
 
 @relation(
     "hang_roots",
-    reads=["standing|standstills"],
-    optional=["holders", "witnesses", "in_flight", "frontier", "halted"],
-    empty_without=["standing|standstills"],
+    reads=["standing|awaited_callers"],
+    optional=[
+        *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
+        *("standstills", "call_fronts", "last_calls"),
+    ],
+    empty_without=["standing|awaited_callers"],
     columns=_ROOT_COLUMNS,
     source="CCL-D 4.2.2, across communicators",
 )
@@ -84,7 +92,9 @@ def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """The causes: one row a culprit, each culprit under the one operation that shows it best."""
     rows: list[tuple[Any, ...]] = []
     for job, (edges, waits, silent) in _graphs(con).items():
-        for root in find_roots(edges, waits, silent):
+        ends = {n for component in sinks(edges) for n in component if isinstance(n, int)}
+        habits = next_calls(con, job, ends - silent)
+        for root in find_roots(edges, waits, silent, habits):
             targets: list[Node] = [*root.culprits] or [root.place]
             reached = reaching(edges, targets)
             ranks = {n for n in reached if isinstance(n, int)} - set(root.culprits)
@@ -92,24 +102,45 @@ def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             place = root.place
             base = (job, place.comm, place.kind, place.seq, place.ends, root.how)
             rows += [(*base, rank, len(ranks), len(comms)) for rank in root.culprits or [None]]
-    rows += con.execute(_OF_CALLS_ALONE).fetchall()
+    rows += _of_calls_alone(con)
     names = [column[0] for column in _ROOT_COLUMNS]
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
-# Of a job of which calls alone are recorded nothing is in flight: its standstills are its roots.
+# Of a job of which calls alone are recorded nothing is in flight: its standstills are its roots,
+# else a rank whose next call all others wait for. Logs of a running job end with many of those.
 _OF_CALLS_ALONE = """
     SELECT DISTINCT job, comm, kind, seq, CASE WHEN kind = 'p2p' THEN [rank, peer] ELSE [] END,
         how, CASE WHEN how = 'absent' THEN rank END, victims, 1
-    FROM standstills ORDER BY ALL
+    FROM standstills
+    UNION ALL
+    SELECT a.job, f.comm, 'coll', coalesce(f.seq + 1, f.newest), [], 'absent', a.rank, a.waiting, 1
+    FROM awaited_callers a JOIN call_fronts f ON f.job = a.job AND f.rank = a.rank AND f.behind
+    ANTI JOIN standstills s ON s.job = a.job
+    WHERE a.joint AND a.waiting + 1 = (
+        SELECT count(DISTINCT l.rank) FROM last_calls l WHERE l.job = a.job)
+    ORDER BY ALL
 """
+
+
+def _of_calls_alone(con: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    """The roots of such jobs; a rank that is missing in several calls, at the one it makes next."""
+    found: dict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
+    for row in con.execute(_OF_CALLS_ALONE).fetchall():
+        found[row[0], row[6] if row[5] == "absent" else row[1:4]].append(row)
+    for (job, rank), rows in found.items():
+        if rows[0][5] == "absent":
+            order = next_calls(con, job, [rank]).get(rank, {})
+            yield min(rows, key=lambda row: order.get((row[1], row[2]), _UNPREDICTED))
+        else:
+            yield from rows
 
 
 def _graphs(
     con: duckdb.DuckDBPyConnection,
 ) -> dict[str, tuple[Edges, dict[Place, tuple[int, int]], set[int]]]:
-    """For each job: the edges, how many ranks are blocked in each place for how long, the ranks
-    without data."""
+    """For each job: the edges, how many ranks are blocked in each place and how long before the
+    last one of all, the ranks without data."""
     graphs: dict[str, tuple[Edges, dict[Place, tuple[int, int]], set[int]]] = defaultdict(
         lambda: ({}, {}, set())
     )
@@ -121,7 +152,8 @@ def _graphs(
     }
     # In order, so that equal evidence is shown alike each time.
     standing = con.execute(
-        "SELECT job, comm, kind, seq, rank, peer, coalesce(waited_ns, 0) FROM standing "
+        "SELECT job, comm, kind, seq, rank, peer, coalesce(max(coalesce(entered_ns, called_ns)) "
+        "OVER (PARTITION BY job) - coalesce(entered_ns, called_ns), waited_ns, 0) FROM standing "
         "WHERE rank IS NOT NULL ORDER BY ALL"
     ).fetchall()
     for job, comm, kind, seq, rank, peer, waited_ns in standing:
@@ -191,11 +223,14 @@ def _tie_groups(edges: Edges) -> None:
                     edges[place].append(rank)
 
 
-def find_roots(edges: Edges, waits: Waits, silent: set[int]) -> list[Root]:
+def find_roots(
+    edges: Edges, waits: Waits, silent: set[int], habits: Habits = MappingProxyType({})
+) -> list[Root]:
     """Every place where waiting ends, the most waited-for first.
 
     Culprits absent from one operation are named together; each culprit is named once, at the
-    operation that shows most culprits, then at the one where most ranks wait, then the longest.
+    operation that shows most culprits, then at the one that it would have called next by its
+    `habits`, then at the one where the waiting began.
     """
     roots: list[Root] = []
     alone: set[int] = set()
@@ -203,27 +238,32 @@ def find_roots(edges: Edges, waits: Waits, silent: set[int]) -> list[Root]:
         places = [node for node in component if isinstance(node, Place)]
         ranks = sorted(node for node in component if isinstance(node, int))
         if places and ranks and _is_circle(places, edges):
-            shown = max(
-                places,
-                # A recorder may know neither the number nor the communicator.
-                key=lambda p: (waits.get(p, _NOBODY)[0], -(p.seq or 0), -(p.comm or 0)),
-            )
+            # Who goes against the stream shows where most go with it.
+            shown = min(places, key=lambda p: (-waits.get(p, _NOBODY)[0], _order(p, waits)))
             roots.append(Root(shown, "circle", tuple(ranks)))
         elif places:
-            roots.append(Root(places[0], "together", ()))
+            roots.append(Root(min(places, key=lambda p: _order(p, waits)), "together", ()))
         else:
             alone.update(ranks)
-    roots += _shown_best(alone, edges, waits, silent)
+    roots += _shown_best(alone, edges, waits, silent, habits)
     return sorted(roots, key=lambda root: -waits.get(root.place, _NOBODY)[0])
 
 
 def _is_circle(places: Sequence[Place], edges: Edges) -> bool:
-    """Whether ranks hold each other up, and do not only share the sends and receives of a group."""
-    held = any(rank not in place.ends for place in places for rank in edges[place])
-    return held or not all(place.ends for place in places)
+    """Whether each waits for a call that another never made, or makes only after its own.
+
+    A send and a receive that have both been called complete in time: where a chain of waiting runs
+    through one, it is a step in progress, not a deadlock.
+    """
+    return all(
+        len(place.ends) < _PAIR and any(rank not in place.ends for rank in edges[place])
+        for place in places
+    )
 
 
-def _shown_best(alone: set[int], edges: Edges, waits: Waits, silent: set[int]) -> Iterator[Root]:
+def _shown_best(
+    alone: set[int], edges: Edges, waits: Waits, silent: set[int], habits: Habits
+) -> Iterator[Root]:
     """Culprits that wait for no other, each under the operation that shows most of them."""
     shows: dict[Place, set[int]] = {}
     for node, successors in edges.items():
@@ -231,14 +271,14 @@ def _shown_best(alone: set[int], edges: Edges, waits: Waits, silent: set[int]) -
         if isinstance(node, Place) and held:
             shows[node] = held
     left = set(alone)
-    best = [(_worse(place, held, waits), place) for place, held in shows.items()]
+    best = [(_worse(place, held, waits, habits), place) for place, held in shows.items()]
     heapq.heapify(best)
     while left and best:
         rank, place = heapq.heappop(best)
         named = shows[place] & left
         if named and -rank[0] > len(named):
             # Some of its culprits have been named since: it may not be the best any more.
-            heapq.heappush(best, (_worse(place, named, waits), place))
+            heapq.heappush(best, (_worse(place, named, waits, habits), place))
             continue
         left -= named
         for how, culprits in (("absent", named - silent), ("silent", named & silent)):
@@ -246,8 +286,18 @@ def _shown_best(alone: set[int], edges: Edges, waits: Waits, silent: set[int]) -
                 yield Root(place, how, tuple(sorted(culprits)))
 
 
-def _worse(place: Place, held: set[int], waits: Waits) -> tuple[int, ...]:
-    """Sorts operations that show more culprits, then those with more or longer waits, first."""
+def _worse(place: Place, held: set[int], waits: Waits, habits: Habits) -> tuple[int, ...]:
+    """Sorts operations that show more culprits first, then those they would have called first."""
+    call = place.comm, place.kind
+    return (
+        -len(held),
+        min(habits.get(rank, {}).get(call, _UNPREDICTED) for rank in held),
+        *_order(place, waits),
+    )
+
+
+def _order(place: Place, waits: Waits) -> tuple[int, ...]:
+    """Sorts the first unmet call first: a recorder may know neither number nor communicator."""
     count, longest_ns = waits.get(place, _NOBODY)
-    order = (-len(held), -count, -longest_ns, place.comm or 0, place.number or 0)
+    order = (-longest_ns, -count, place.comm or 0, place.number or 0, place.seq or 0)
     return (*order, place.kind == "p2p", *place.ends)

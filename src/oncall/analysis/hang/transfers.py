@@ -194,7 +194,7 @@ _COLUMNS = [
 
 @relation(
     "transfers_in_flight",
-    reads=["ops|transfers"],
+    reads=["ops|transfers|launches"],
     optional=["transfers"],
     empty_without=["transfers"],
     columns=[

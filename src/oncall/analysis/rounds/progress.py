@@ -94,27 +94,3 @@ def progress() -> str:
         FROM frontier f JOIN members m USING (job, comm, rank)
         LEFT JOIN open o USING (job, comm, rank)
     """
-
-
-@relation(
-    "moving",
-    reads=["frontier"],
-    optional=["operations", "witnesses"],
-    columns=[("job", "VARCHAR", "", "a job that went on while it was recorded")],
-    source="beyond CCL-D: recordings taken one after the other",
-)
-def moving() -> str:
-    """Jobs whose ranks were recorded at different moments of a run that went on.
-
-    No rank can complete an operation that all must enter before a member has entered it. If one
-    did, the recording of that member is simply older, and what it has open is no hang.
-    """
-    return """
-        WITH completed AS (
-            SELECT job, comm, max(seq) AS seq FROM operations
-            WHERE done AND kind = 'coll'
-                AND op IN ('AllReduce', 'AllGather', 'ReduceScatter', 'AllToAll', 'Barrier')
-            GROUP BY ALL)
-        SELECT DISTINCT job FROM frontier f JOIN completed c USING (job, comm)
-        JOIN witnesses w USING (job, rank) WHERE f.entered_seq < c.seq
-    """

@@ -1,7 +1,8 @@
 """PyTorch Flight Recorder dumps: pickle and JSON, formats 2.4 to 2.10, NCCL and gloo.
 
-The file name of a dump gives the rank. A dump lists the rank's calls, but not when it was written,
-so `ops.observed_ns` stays NULL. A rank without a dump is known only as a member of groups.
+The file name of a dump gives the rank. A dump does not say when it was written: `ops.observed_ns`
+is set where an operation began or ended so shortly before that only the dump discovered it. A rank
+without a dump is known only as a member of groups.
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ class Batch:
     """The operations of several dumps and what is needed to place them.
 
     `parts` (one a dump, later one in all) hold equally long columns: rank, group, p2p, seq, op,
-    dtype, peer (rank within the group), count, bytes, enqueued_ns, ended_ns, duration_ns, done.
-    Codes, peers, counts and bytes below 0 are NULL, and so are times of 0.
+    dtype, peer (rank within the group), count, bytes, enqueued_ns, ended_ns, duration_ns, done,
+    observed_ns. Codes, peers, counts and bytes below 0 are NULL, and so are times of 0.
     """
 
     notes: list[Note] = field(default_factory=list)
@@ -189,6 +189,7 @@ def _part(
         "ended_ns": entries.ended_ns,
         "duration_ns": entries.duration_ns,
         "done": done,
+        "observed_ns": entries.seen_ns,
     }
 
 

@@ -82,7 +82,7 @@ def completed(entries: Entries, status: Mapping[int, Status]) -> Array:
         | (entries.p2p & (entries.p2p_seq <= p2p) & _batched(entries))
         | ((entries.op_id > 0) & (entries.op_id <= everything))
     )
-    return done
+    return done & ~entries.aborted
 
 
 def _batched(entries: Entries) -> Array:
@@ -104,25 +104,40 @@ def close_batches(entries: Entries) -> Entries:
     which carries their elements and, if they agree, their operation and element type.
     """
     ends = np.array([call.op == COALESCED for call in entries.calls])[entries.call]
+    _, batch = np.unique(entries.key, return_inverse=True)
+    entries = replace(entries, finished=entries.finished | _left_behind(entries, batch, ends))
     if not ends.any():
         return entries
-    _, batch = np.unique(entries.key, return_inverse=True)
     end_of = np.full(int(batch.max()) + 1, -1)
     end_of[batch[ends]] = np.flatnonzero(ends)
     calls = np.flatnonzero(~ends & (end_of[batch] >= 0))
     end = end_of[batch[calls]]
-    finished, ended_ns = entries.finished.copy(), entries.ended_ns.copy()
-    finished[calls], ended_ns[calls] = finished[end], ended_ns[end]
-    duration_ns = entries.duration_ns.copy()
-    duration_ns[calls] = duration_ns[end]
+    state = {
+        name: getattr(entries, name).copy()
+        for name in ("finished", "aborted", "ended_ns", "seen_ns", "duration_ns")
+    }
+    for column in state.values():
+        column[calls] = column[end]
     members = calls[~entries.p2p[calls]]
     joined = _carry(entries, members, end_of[batch[members]])
     drop = np.zeros(len(batch), dtype=bool)
     drop[members] = True
     drop[end[entries.p2p[calls]]] = True
-    return replace(joined, finished=finished, ended_ns=ended_ns, duration_ns=duration_ns).select(
-        ~drop
-    )
+    return replace(joined, **state).select(~drop)
+
+
+def _left_behind(entries: Entries, batch: Array, ends: Array) -> Array:
+    """P2P entries (n,) of batches whose closing entry was retired and, where only active entries
+    are kept, is not here. Members of a batch are never retired themselves."""
+    if not len(batch):
+        return ends
+    closed = np.bincount(batch, weights=ends) > 0
+    several = np.bincount(batch) > 1
+    newest = np.full(len(entries.pairs), -1, dtype=np.int64)
+    np.maximum.at(newest, entries.group[ends & entries.p2p], entries.p2p_seq[ends & entries.p2p])
+    before = several[batch] | (entries.p2p_seq < newest[entries.group])
+    left: Array = entries.p2p & ~ends & ~closed[batch] & before
+    return left
 
 
 def _carry(entries: Entries, members: Array, end: Array) -> Entries:

@@ -27,11 +27,14 @@ _FIELDS = (
     "input_dtypes",
     "output_sizes",
     "state",
+    "time_discovered_started_ns",
     "time_discovered_completed_ns",
     "retired",
+    "timeout_ms",
     "is_p2p",
 )
 _MAX_DIMENSIONS = 64
+_OUTLIVED = 0.9  # of the timeout
 _MOST_MILLISECONDS = 1e12
 _TOO_MANY = 2.0**62  # elements; a sum of two still fits 64 bits
 
@@ -53,8 +56,9 @@ class Entries:
     """Columns (n,) of one dump. `group` codes index `pairs`, `call` codes `calls`.
 
     `dtype` codes index `dtypes`, -1 is NULL; `count` and `bytes` below 0 and times of 0 are NULL.
-    `finished` is what the entry itself says: its state is completed, or it was retired.
-    `row` is the entry's place in the dump.
+    `finished` is what the entry itself says: its state is completed, or it was retired; `aborted`
+    that it completed only because the watchdog ended it. `seen_ns` is when the dump was written,
+    for what the watchdog had not retired by then. `row` is the entry's place in the dump.
     """
 
     pairs: list[tuple[str, str]]
@@ -75,6 +79,8 @@ class Entries:
     ended_ns: Array
     duration_ns: Array
     finished: Array
+    aborted: Array
+    seen_ns: Array
 
     @property
     def seq(self) -> Array:
@@ -125,7 +131,11 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
     byte_count = np.where((count >= 0) & (width > 0), count * width, -1)
     byte_count[no_tensors] = 0
     completed = np.array([state == "completed" for state in column["state"]], dtype=bool)
-    ended = _integers(column["time_discovered_completed_ns"])
+    retired = np.fromiter(map(bool, column["retired"]), dtype=bool)
+    called = _integers(column["time_created_ns"])
+    ended = np.where(completed, _integers(column["time_discovered_completed_ns"]), 0)
+    seen = np.maximum(ended, _integers(column["time_discovered_started_ns"]))
+    aborted = ~retired & _outlived(called, ended, _integers(column["timeout_ms"]))
     unnamed = np.array([name is None for name in dtypes], dtype=bool)
     return Entries(
         pairs=[(str(name), str(desc)) for name, desc in pairs],
@@ -142,11 +152,33 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
         dtype=np.where(unnamed[dtype], np.int32(-1), dtype),
         count=count,
         bytes=byte_count,
-        enqueued_ns=_integers(column["time_created_ns"]),
-        ended_ns=np.where(completed, ended, 0),
+        enqueued_ns=called,
+        ended_ns=np.where(aborted, 0, ended),
         duration_ns=_durations(entries),
-        finished=completed | np.fromiter(map(bool, column["retired"]), dtype=bool),
+        finished=(completed | retired) & ~aborted,
+        aborted=aborted,
+        seen_ns=np.where(retired, 0, _written_ns(called, np.where(retired, 0, seen))),
     )
+
+
+def _outlived(called: Array, ended: Array, timeout_ms: Array) -> Array:
+    """Entries (n,) that did not end before the watchdog's own timeout: it ended them.
+
+    An abort ends the kernel, so that the entry is "completed". Members begin one after the other,
+    and the first timeout ends all of them.
+    """
+    limit = np.where(timeout_ms > 0, timeout_ms * (1e6 * _OUTLIVED), np.inf)
+    outlived: Array = (ended > 0) & (ended - called >= limit)
+    return outlived
+
+
+def _written_ns(called: Array, seen: Array) -> int:
+    """When the dump was written, 0 if it does not show: PyTorch looks at each entry that is not
+    retired and stamps what has begun or ended since, all in one pass after the last call."""
+    stamps = seen[seen > 0]
+    if not len(stamps) or stamps.max() < called.max():
+        return 0
+    return int(stamps.max())
 
 
 def _columns(entries: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:

@@ -12,6 +12,7 @@ from oncall.core.errors import BadInput
 from oncall.core.nodeset import fold_ranks
 from oncall.evidence.incident import Incident, Words
 from oncall.importers.bounds import check_rows
+from oncall.importers.files import modified_ns
 from oncall.importers.flight_recorder import KIND
 from oncall.importers.flight_recorder.batch import Batch, Note, rank_in_name
 from oncall.importers.flight_recorder.entries import Array
@@ -176,6 +177,7 @@ def _append_recordings(batches: Sequence[Batch], incident: Incident, job: str) -
             "rows": [note.rows if note.problem is None else None for note in notes],
             "problem": [note.problem and printable(note.problem) for note in notes],
             "note": [_INFERRED if one else None for one in inferred],
+            "written_ns": [modified_ns(Path(note.path)) for note in notes],
         },
     )
 
@@ -274,6 +276,7 @@ def _append_operations(batch: Batch, known: _Communicators, incident: Incident, 
             "ended_ns": _from(1, column["ended_ns"]),
             "duration_ns": _from(1, column["duration_ns"]),
             "done": column["done"],
+            "observed_ns": _from(1, column["observed_ns"]),
         },
     )
 

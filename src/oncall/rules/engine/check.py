@@ -341,7 +341,8 @@ def _unused(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
     for _, when in conditions(book):
         with suppress(TemplateError):
             bound |= {term.param or "" for term in parse_condition(when).terms}
-    for name in rulebook.params:
+    # What sets a relation's parameter need not appear: the relation uses it.
+    for name in sorted(rulebook.params.keys() - rulebook.references.keys()):
         if name not in bound | told:
             yield Fault(("params", name), f"no fact or sentence uses `{name}`", on_key=True)
     used = rulebook.told | {table for one in read.values() for table in one.tables}

@@ -249,11 +249,14 @@ def clip(confidence: float) -> float:
 
 
 def dict_rows(rows: Rows, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The rows as mappings of those of `columns` that the fact has; lists identify nothing."""
+    """The rows as mappings of those of `columns` that the fact has; no list identifies, but that of
+    a group's ranks is kept."""
     present = [(column, rows.columns[column]) for column in columns if column in rows.columns]
     for row in rows.rows:
         yield {
-            column: None if isinstance(row[place], (list, dict)) else row[place]
+            column: row[place]
+            if column == "ranks" or not isinstance(row[place], (list, dict))
+            else None
             for column, place in present
         }
 

@@ -414,7 +414,7 @@ IDENTIFYING = (
     "rank", "node", "gpu", "nic", "port", "link", "flow", "comm", "comm_name",
     "stage", "replica", "iteration", "chunk", "micro_batch", "task",
 )  # fmt: skip
-MEASURING = ("slack_ns", "share_explained")  # how much it is, beside who
+MEASURING = ("slack_ns", "share_explained", "ranks")  # how much it is, beside who
 ROLE_COLUMNS: dict[str, tuple[str, ...]] = {
     "blame": (*IDENTIFYING, *MEASURING, "kind", "at_ns"),
     "confidence": ("value", "why", "name"),

@@ -1,0 +1,123 @@
+"""Where everybody is: what each rank waits in, and the calls that were never made.
+
+It exists whenever evidence ends with ranks waiting, however long they have waited. Whether that is
+a hang is another question, which `job_progress` answers.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import Param, relation
+
+
+@relation(
+    "front",
+    reads=["standing|call_fronts"],
+    optional=["holders", "heads", "operations"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("rank", "INTEGER", "", "a rank that waits"),
+        ("comm", "UBIGINT", "", "communicator of the first operation that it waits in"),
+        ("kind", "VARCHAR", "", "coll or p2p"),
+        ("seq", "BIGINT", "", "its number there"),
+        ("op", "VARCHAR", "", "operation; NULL: only counters are known"),
+        ("since_ns", "BIGINT", "ns", "since when; NULL: unknown"),
+        ("missing", "INTEGER[]", "", "members that keep it from completing; none: all called it"),
+        ("done_seq", "BIGINT", "", "the last collective that completed there on this rank"),
+    ],
+    source="CCL-D 4.2.2",
+)
+def front() -> str:
+    """The first operation that each waiting rank is blocked in, and who is missing there."""
+    return """
+        WITH waiting AS (
+            SELECT job, rank, comm, kind, seq, op, coalesce(entered_ns, called_ns) AS since_ns
+            FROM standing WHERE rank IS NOT NULL
+            UNION ALL
+            SELECT job, rank, comm, 'coll', seq, NULL, NULL FROM call_fronts WHERE ahead),
+        missing AS (
+            SELECT job, comm, kind, seq, owner, list(DISTINCT rank ORDER BY rank) AS missing
+            FROM holders WHERE how <> 'elsewhere' GROUP BY ALL
+            UNION ALL
+            SELECT a.job, a.comm, 'coll', a.seq, NULL, list(DISTINCT b.rank ORDER BY b.rank)
+            FROM call_fronts a JOIN call_fronts b USING (job, comm)
+            WHERE a.ahead AND b.behind AND coalesce(b.seq < a.seq, true) GROUP BY ALL)
+        SELECT w.job, w.rank, w.comm, w.kind, w.seq, w.op, w.since_ns,
+            coalesce(m.missing, []) AS missing, h.done_seq
+        FROM waiting w
+        LEFT JOIN missing m ON m.job = w.job AND m.comm = w.comm AND m.kind = w.kind
+            AND m.seq = w.seq AND coalesce(m.owner, w.rank) = w.rank
+        LEFT JOIN heads h ON h.job = w.job AND h.comm = w.comm AND h.rank = w.rank
+        QUALIFY row_number() OVER (
+            PARTITION BY w.job, w.rank ORDER BY w.since_ns, w.comm, w.seq) = 1
+    """
+
+
+@relation(
+    "unmet_calls",
+    reads=["hang_roots", "job_progress"],
+    optional=["hang_members", "unknown_members", "front", "job_quiet", "processes"],
+    empty_without=["hang_roots"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("seq", "BIGINT", "", "the operation there where a chain of waiting ends"),
+        ("kind", "VARCHAR", "", "coll or p2p"),
+        ("op", "VARCHAR", "", "the operation"),
+        ("comm_name", "VARCHAR", "", "the communicator's name"),
+        ("label", "VARCHAR", "", "what it is for, else its name"),
+        ("how", "VARCHAR", "", "absent, silent (no data), circle (a cycle), or together"),
+        ("state", "VARCHAR", "", "stopped: the job hangs here; unclear: it may"),
+        ("stopped", "DOUBLE", "0..1", "the probability that the job is stopped"),
+        ("why", "VARCHAR", "", "the reasons of that"),
+        ("size", "BIGINT", "ranks", "members"),
+        ("heard", "BIGINT", "ranks", "of them with data"),
+        ("victims", "BIGINT", "ranks", "ranks that wait because of it, anywhere"),
+        ("waiting", "BIGINT", "ranks", "ranks of the job that wait, anywhere"),
+        ("ranks", "BIGINT", "ranks", "ranks of the job"),
+        ("at_ns", "BIGINT", "ns", "when its first member entered"),
+        ("quiet_ns", "BIGINT", "ns", "for how long nothing completed anywhere; NULL: unknown"),
+    ],
+    source="CCL-D 4.2.2",
+    params={
+        "together_above": Param(
+            0.5, "operations that all have entered are mostly about to complete: rather stopped"
+        ),
+    },
+)
+def unmet_calls() -> str:
+    """The operations that keep each job from going on, unless it is seen to move.
+
+    While that is not certain there is one for each job: the call that holds up most. A rank
+    without data, or a group with unknown members, may be a victim where another cause is seen.
+    """
+    return """
+        WITH jobs AS (
+            SELECT job, bool_or(how <> 'silent') AS seen,
+                bool_or(how NOT IN ('silent', 'together')) AS called
+            FROM hang_roots GROUP BY job),
+        roots AS (
+            SELECT job, comm, seq, any_value(kind) AS kind, max(how) AS how,
+                max(victims) AS victims
+            FROM hang_roots GROUP BY job, comm, seq),
+        places AS (
+            SELECT job, comm, seq, any_value(op) FILTER (state <> 'absent') AS op,
+                any_value(comm_name) AS comm_name, any_value(role) AS role, count(*) AS size,
+                count(*) FILTER (state <> 'silent') AS heard, min(entered_ns) AS at_ns
+            FROM hang_members GROUP BY ALL),
+        crowd AS (SELECT job, count(DISTINCT rank) AS waiting FROM front GROUP BY job),
+        world AS (SELECT job, count(DISTINCT rank) AS ranks FROM processes GROUP BY job)
+        SELECT r.job, r.comm, r.seq, r.kind, p.op, p.comm_name,
+            coalesce(p.role, p.comm_name, 'the communicator') AS label, r.how, g.state, g.stopped,
+            g.why, p.size, p.heard, r.victims, c.waiting, w.ranks, p.at_ns, q.quiet_ns
+        FROM roots r JOIN jobs j USING (job) JOIN places p USING (job, comm, seq)
+        JOIN job_progress g USING (job)
+        LEFT JOIN unknown_members u USING (job, comm) LEFT JOIN crowd c USING (job)
+        LEFT JOIN world w USING (job) LEFT JOIN job_quiet q USING (job)
+        WHERE g.state <> 'moving' AND (r.how <> 'together' OR g.stopped > $together_above)
+            AND NOT (r.how = 'silent' AND j.seen)
+            AND NOT (r.kind = 'coll' AND j.called AND r.how IN ('silent', 'together')
+                AND (p.size = 1 OR u.unknown IS NOT NULL))
+        QUALIFY g.state = 'stopped' OR row_number() OVER (
+            PARTITION BY r.job ORDER BY r.how = 'together', r.victims DESC, p.at_ns, r.comm,
+                r.seq) = 1
+    """

@@ -1,0 +1,270 @@
+"""What shows that a job is stopped, or that it was still moving when it was recorded.
+
+A wait for a call that was never made looks the same in a hang and in a step of a running job. What
+tells them apart is time: since when nothing has ended, against the job's own gaps. Recordings
+seldom state when they were made, so each symptom here is one observation with its weight in log
+odds: above 0 for stopped, below 0 for moving.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import Param, relation
+
+
+@relation(
+    "job_quiet",
+    reads=["ops|launches"],
+    optional=["operations"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("looked_ns", "BIGINT", "ns", "when it was last looked at; NULL: not recorded"),
+        ("newest_ns", "BIGINT", "ns", "when anything last happened: a call, or an end"),
+        ("quiet_ns", "BIGINT", "ns", "for how long nothing had ended then; NULL: not recorded"),
+        ("longest_gap_ns", "BIGINT", "ns", "the longest that nothing ended before"),
+    ],
+    source="beyond CCL-D: when a recording was made",
+)
+def job_quiet() -> str:
+    """For how long no operation has completed anywhere in each job, and how long ever before."""
+    return """
+        WITH polls AS (
+            SELECT job, at_ns, sum(launched) AS launched FROM launches
+            WHERE at_ns IS NOT NULL AND launched IS NOT NULL AND source IS DISTINCT FROM 'board'
+            GROUP BY job, at_ns),
+        counted AS (
+            SELECT job, max(at_ns) AS looked_ns, max(at_ns) - min(at_ns) FILTER (same) AS quiet_ns
+            FROM (SELECT *, launched = last(launched) OVER (PARTITION BY job ORDER BY at_ns
+                      ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS same
+                  FROM polls)
+            GROUP BY job HAVING count(*) > 1),
+        boards AS (
+            SELECT job, max(at_ns) AS looked_ns FROM launches WHERE source = 'board' GROUP BY job),
+        happened AS (
+            SELECT job, called_ns AS at_ns, false AS ends FROM operations WHERE called_ns > 0
+            UNION ALL SELECT job, ended_ns, true FROM operations WHERE ended_ns > 0),
+        -- Where no end is recorded, a call is the only thing that shows progress.
+        progress AS (
+            FROM happened QUALIFY ends = bool_or(ends) OVER (PARTITION BY job)),
+        gaps AS (
+            SELECT job, max(at_ns) AS last_ns, max(gap_ns) AS longest_gap_ns FROM (
+                SELECT job, at_ns, at_ns - lag(at_ns) OVER (PARTITION BY job ORDER BY at_ns)
+                    AS gap_ns FROM progress)
+            GROUP BY job),
+        seen AS (
+            SELECT job, max(observed_ns) AS looked_ns,
+                max(greatest(called_ns, ended_ns, observed_ns)) AS newest_ns
+            FROM operations GROUP BY job)
+        SELECT job, coalesce(greatest(s.looked_ns, b.looked_ns), c.looked_ns) AS looked_ns,
+            s.newest_ns,
+            coalesce(c.quiet_ns, greatest(s.looked_ns, b.looked_ns) - g.last_ns) AS quiet_ns,
+            g.longest_gap_ns
+        FROM seen s FULL JOIN counted c USING (job) FULL JOIN boards b USING (job)
+        LEFT JOIN gaps g USING (job)
+    """
+
+
+@relation(
+    "progress_signs",
+    reads=["hang_roots"],
+    optional=[
+        "hang_members",
+        "job_quiet",
+        "operations",
+        "frontier",
+        "members",
+        "witnesses",
+        "standing",
+        "odd_calls",
+        "standstills",
+        "longest_pauses",
+        "halted",
+        "recordings",
+        "launches",
+    ],
+    empty_without=["hang_roots"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("name", "VARCHAR", "", "the symptom"),
+        ("weight", "DOUBLE", "", "log odds: above 0 it says stopped, below 0 moving"),
+        ("why", "VARCHAR", "", "what was observed"),
+    ],
+    source="beyond CCL-D",
+    params={
+        "hang_after": "halted.hang_after",
+        "barrier_below": Param(
+            "4 B",
+            "an AllReduce of fewer bytes is a barrier, where ranks rightly wait (CCL-D 4.2.1)",
+        ),
+        "barrier_after": Param(
+            "30 min", "the watchdog's own limit; nothing legal keeps a job at a barrier for longer"
+        ),
+        "standstill_after": Param(
+            "30 s", "operations take seconds: shorter pauses of a job are not worth a warning"
+        ),
+        "blink": Param("2 s", "what any job may take between two of its operations"),
+        "sure": Param(2.2, "the log odds of 0.9: at hang_after 97 % of waits never end"),
+        "certain": Param(4, "log odds of what cannot be otherwise, clocks and recorders aside"),
+        "likely": Param(1.8, "log odds of what is seen six times as often in one case"),
+        "weak": Param(0.7, "log odds of what is seen twice as often in one case"),
+        "unretired": Param(
+            0.2, "of the completions expected in the watchdog's last interval, those that count"
+        ),
+        "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
+        "symptom": Param(0, "what the engineer reports: 1 hung, -1 slow, 0 unknown"),
+    },
+)
+def progress_signs() -> str:
+    """What says that a job with waiting ranks is stopped, and what says that it is moving."""
+    return """
+        WITH jobs AS (SELECT DISTINCT job FROM hang_roots),
+        oldest AS (
+            SELECT job, min(coalesce(entered_ns, called_ns)) AS since_ns FROM standing
+            GROUP BY job),
+        -- A stop is no older than the oldest wait: what was called after a long pause is progress.
+        quiet AS (
+            SELECT q.* REPLACE (least(quiet_ns, looked_ns - since_ns) AS quiet_ns),
+                greatest(longest_gap_ns, $blink) AS usual_ns
+            FROM job_quiet q SEMI JOIN jobs USING (job) LEFT JOIN oldest USING (job)),
+        -- In an AllReduce of next to nothing ranks rightly wait for one another.
+        patience AS (
+            SELECT job, CASE WHEN bool_and(op = 'Barrier'
+                    OR (op = 'AllReduce' AND bytes < $barrier_below))
+                THEN $barrier_after ELSE $hang_after END AS patience_ns
+            FROM hang_members WHERE state = 'waiting' GROUP BY job),
+        timed AS (
+            SELECT q.*, coalesce(patience_ns, $hang_after) AS patience_ns
+            FROM quiet q LEFT JOIN patience USING (job) WHERE quiet_ns IS NOT NULL),
+        polled AS (
+            SELECT job FROM launches WHERE source = 'nccl_ras' AND launched IS NOT NULL
+            GROUP BY job HAVING count(DISTINCT at_ns) > 1),
+        files AS (
+            SELECT q.job, median(r.written_ns) - any_value(q.newest_ns) AS later_ns,
+                any_value(q.usual_ns) AS usual_ns
+            FROM quiet q JOIN recordings r USING (job)
+            WHERE q.quiet_ns IS NULL AND r.written_ns >= q.newest_ns GROUP BY q.job),
+        -- A watchdog looks every so often: what ended in between shows one stamp, and what ended
+        -- since its last look is completed and not yet retired.
+        looks AS (
+            SELECT job, rank, count(*) / count(DISTINCT ended_ns // 1000000) - 1 AS more
+            FROM operations WHERE ended_ns IS NOT NULL AND observed_ns IS NULL AND done
+            GROUP BY job, rank),
+        expected AS (
+            SELECT job, $unretired * sum(more) / 2 AS completions FROM looks
+            SEMI JOIN (SELECT job FROM quiet WHERE quiet_ns IS NULL) USING (job) GROUP BY job),
+        active AS (
+            SELECT o.job FROM operations o SEMI JOIN recordings r
+                ON r.job = o.job AND r.kind = 'flight_recorder'
+            SEMI JOIN (SELECT job FROM quiet WHERE quiet_ns IS NULL) q ON q.job = o.job
+            WHERE o.kind = 'coll' GROUP BY o.job
+            HAVING count(*) FILTER (o.done) < count(*) FILTER (NOT o.done)),
+        contradicted AS (
+            SELECT f.job, count(*) AS members FROM frontier f
+            JOIN (SELECT job, comm, max(seq) AS seq FROM operations
+                  WHERE done AND kind = 'coll'
+                      AND op IN ('AllReduce', 'AllGather', 'ReduceScatter', 'AllToAll', 'Barrier')
+                  GROUP BY ALL) c USING (job, comm)
+            SEMI JOIN witnesses w ON w.job = f.job AND w.rank = f.rank
+            SEMI JOIN jobs ON jobs.job = f.job
+            WHERE f.entered_seq < c.seq GROUP BY f.job),
+        sizes AS (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL),
+        world AS (SELECT job, count(DISTINCT rank) AS ranks FROM members GROUP BY job),
+        spread AS (
+            SELECT r.job, count(DISTINCT (r.comm, r.kind, r.seq, r.ends)) AS roots,
+                max(r.victims) AS victims, count(DISTINCT r.rank) AS culprits,
+                min(CASE r.kind WHEN 'p2p' THEN 2 ELSE s.size END) AS size,
+                any_value(w.ranks) AS ranks
+            FROM hang_roots r JOIN world w USING (job) LEFT JOIN sizes s USING (job, comm)
+            GROUP BY r.job)
+        SELECT job, 'time' AS name,
+            CASE WHEN quiet_ns <= usual_ns THEN -$certain
+                 WHEN quiet_ns <= $standstill_after THEN -$likely
+                 ELSE least($certain, $sure * ln(quiet_ns / greatest(usual_ns, $standstill_after))
+                     / ln(greatest(patience_ns, 2 * usual_ns)
+                          / greatest(usual_ns, $standstill_after))) END AS weight,
+            'nothing completed for ' || round(quiet_ns / 1e9, 1) || ' s' || coalesce(
+                '; the longest gap before: ' || round(longest_gap_ns / 1e9, 1) || ' s', '') AS why
+        FROM timed ANTI JOIN polled USING (job)
+        UNION ALL
+        SELECT job, 'same place', CASE WHEN quiet_ns > 0 THEN $sure + $weak ELSE -$sure END,
+            CASE WHEN quiet_ns > 0 THEN 'no rank launched anything for '
+                || round(quiet_ns / 1e9, 1) || ' s' ELSE 'ranks launched more between two looks' END
+        FROM timed SEMI JOIN polled USING (job)
+        UNION ALL
+        SELECT job, 'file times', CASE WHEN later_ns <= usual_ns THEN -$sure ELSE $weak END,
+            'the files were written ' || round(later_ns / 1e9, 1) || ' s after the last operation'
+        FROM files WHERE later_ns < $copied_after
+        UNION ALL
+        SELECT job, 'watchdog', least($sure + $weak, completions),
+            'the watchdog had retired every completion: none happened shortly before the dump'
+        FROM expected WHERE completions > 0
+        UNION ALL
+        SELECT job, 'watchdog', $likely, 'only operations in flight were kept, and none of them '
+            || 'completed before the dump' FROM active
+        UNION ALL
+        SELECT c.job, 'contradiction', -$certain, members || ' members had not entered what others '
+            || 'completed: they were recorded earlier, and the job went on'
+        FROM contradicted c LEFT JOIN timed t USING (job)
+        WHERE coalesce(t.quiet_ns <= $standstill_after, true)
+        UNION ALL
+        SELECT job, 'chain', $weak * ln(ranks / size),
+            victims || ' ranks wait for one operation among ' || size
+        FROM spread ANTI JOIN timed USING (job)
+        WHERE roots = 1 AND victims + culprits >= ranks AND size < ranks
+        UNION ALL
+        SELECT job, 'spread', -$likely, 'ranks wait in ' || roots || ' unrelated places'
+        FROM spread ANTI JOIN timed USING (job) WHERE roots > 2 AND culprits > 0
+        UNION ALL
+        SELECT job, 'mismatch', $sure + $weak, 'members call different operations under one number'
+        FROM odd_calls SEMI JOIN jobs USING (job) GROUP BY job
+        UNION ALL
+        SELECT job, 'process', $sure + $weak, count(*) || ' processes are dead or stopped'
+        FROM halted SEMI JOIN jobs USING (job) GROUP BY job
+        UNION ALL
+        SELECT job, 'no data', $likely, count(DISTINCT rank) || ' ranks left no data'
+        FROM hang_roots WHERE how = 'silent' GROUP BY job
+        UNION ALL
+        SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
+        FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'circle' GROUP BY job
+        UNION ALL
+        SELECT job, 'overdue', CASE WHEN max(waited_ns) > any_value(pause_ns) THEN $sure + $weak
+                ELSE 0 END,
+            'others went on for ' || round(max(waited_ns) / 1e6)::BIGINT || ' ms until the log '
+                || 'ends; this job paused for ' || round(any_value(pause_ns) / 1e6)::BIGINT
+                || ' ms before'
+        FROM standstills JOIN longest_pauses USING (job) GROUP BY job
+        UNION ALL
+        SELECT job, 'symptom', $sure * $symptom, CASE WHEN $symptom > 0 THEN 'reported as hung'
+            ELSE 'reported as slow' END
+        FROM jobs WHERE $symptom <> 0
+    """
+
+
+@relation(
+    "job_progress",
+    reads=["hang_roots"],
+    optional=["progress_signs"],
+    empty_without=["hang_roots"],
+    columns=[
+        ("job", "VARCHAR", "", "a job with waiting ranks"),
+        ("stopped", "DOUBLE", "0..1", "the probability that it is stopped"),
+        ("state", "VARCHAR", "", "stopped, unclear or moving"),
+        ("why", "VARCHAR", "", "the reasons, the weightiest first"),
+    ],
+    source="beyond CCL-D",
+    params={
+        "stopped_above": Param(0.9, "one false alarm in ten is what an on-call engineer bears"),
+        "moving_below": Param(0.1, "as sure as for stopped"),
+    },
+)
+def job_progress() -> str:
+    """Whether each job that ranks wait in is stopped."""
+    return """
+        SELECT job, stopped, CASE WHEN stopped >= $stopped_above THEN 'stopped'
+            WHEN stopped <= $moving_below THEN 'moving' ELSE 'unclear' END AS state, why
+        FROM (
+            SELECT r.job, 1 / (1 + exp(-coalesce(sum(s.weight), 0))) AS stopped,
+                coalesce(string_agg(s.why, '; ' ORDER BY abs(s.weight) DESC, s.name),
+                    'nothing shows when it was recorded') AS why
+            FROM (SELECT DISTINCT job FROM hang_roots) r LEFT JOIN progress_signs s USING (job)
+            GROUP BY r.job)
+    """

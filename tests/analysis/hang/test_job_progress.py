@@ -1,0 +1,121 @@
+"""Whether a job moves: recordings of a step in progress, of a hang, and of a watchdog's abort."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncall.analysis.hang.habits import following
+from oncall.evidence import Incident
+from oncall.importers import flight_recorder
+
+S, MS = 10**9, 10**6
+START = 1_700_000_000 * S
+RANKS = 8
+TIMEOUT_MS = 600_000
+
+
+def entry(seq: int, called_ns: int, **state: Any) -> dict[str, Any]:
+    """One AllReduce on the default group; retired unless `state` says otherwise."""
+    return {
+        "record_id": seq,
+        "pg_id": 0,
+        "process_group": ("0", "default_pg"),
+        "collective_seq_id": seq,
+        "p2p_seq_id": 0,
+        "op_id": seq,
+        "profiling_name": "nccl:all_reduce",
+        "time_created_ns": called_ns,
+        "input_sizes": [[1024]],
+        "input_dtypes": ["Float"],
+        "output_sizes": [[1024]],
+        "output_dtypes": ["Float"],
+        "state": "completed",
+        "time_discovered_started_ns": None,
+        "time_discovered_completed_ns": called_ns + 40 * MS,
+        "retired": True,
+        "timeout_ms": TIMEOUT_MS,
+        "is_p2p": False,
+    } | state
+
+
+def recorded(folder: Path, last: Callable[[int], Sequence[dict[str, Any]]]) -> Incident:
+    """Eight ranks after twenty steps of 100 ms, with what `last` adds to each."""
+    for rank in range(RANKS):
+        entries = [entry(seq, START + seq * 100 * MS) for seq in range(1, 21)]
+        members = str(list(range(RANKS)))
+        dump = {
+            "version": "2.10",
+            "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": members}},
+            "pg_status": {},
+            "entries": [*entries, *last(rank)],
+        }
+        (folder / f"dump_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
+    incident = Incident.empty()
+    flight_recorder.read(sorted(folder.iterdir()), incident, "job")
+    return incident
+
+
+def state_of(incident: Incident) -> str | None:
+    incident.require(["job_progress"])
+    found = incident.con.execute("SELECT state FROM job_progress").fetchone()
+    return found and found[0]
+
+
+NOW = START + 22 * 100 * MS
+WAITING = {"state": "started", "retired": False, "time_discovered_completed_ns": None}
+
+
+def test_waits_that_the_dump_shows_to_be_short_are_a_step_in_progress(tmp_path: Path) -> None:
+    def last(rank: int) -> list[dict[str, Any]]:
+        seen = {"time_discovered_started_ns": NOW}
+        return [] if rank == 5 else [entry(21, NOW - 50 * MS, **WAITING, **seen)]
+
+    with recorded(tmp_path, last) as incident:
+        assert state_of(incident) == "moving"
+
+
+def test_the_same_wait_minutes_later_is_a_hang(tmp_path: Path) -> None:
+    def last(rank: int) -> list[dict[str, Any]]:
+        seen = {"time_discovered_started_ns": NOW + 600 * S}
+        return [] if rank == 5 else [entry(21, NOW - 50 * MS, **WAITING, **seen)]
+
+    with recorded(tmp_path, last) as incident:
+        assert state_of(incident) == "stopped"
+
+
+def test_what_the_watchdog_aborted_did_not_complete(tmp_path: Path) -> None:
+    def last(rank: int) -> list[dict[str, Any]]:
+        ended = {"retired": False, "time_discovered_completed_ns": NOW + 600 * S}
+        return [] if rank == 5 else [entry(21, NOW - 50 * MS, **ended)]
+
+    with recorded(tmp_path, last) as incident:
+        assert state_of(incident) == "stopped"
+        incident.require(["unmet_calls", "hang_suspects"])
+        found = (
+            "SELECT u.seq, s.rank, s.reason FROM unmet_calls u JOIN hang_suspects s USING (comm)"
+        )
+        assert incident.con.execute(found).fetchall() == [(21, 5, "uncalled")]
+
+
+def test_without_any_time_it_is_unclear(tmp_path: Path) -> None:
+    def last(rank: int) -> list[dict[str, Any]]:
+        open_ = WAITING | {"state": "scheduled"}
+        return [] if rank == 5 else [entry(21, NOW - 50 * MS, **open_)]
+
+    with recorded(tmp_path, last) as incident:
+        assert state_of(incident) == "unclear"
+        incident.require(["front"])
+        rows = incident.con.execute("SELECT DISTINCT seq, missing FROM front").fetchall()
+        assert rows == [(21, [5])]
+
+
+@pytest.mark.parametrize(
+    ("calls", "comes"), [("abcabca", "bca"), ("aab", ""), ("abab", "ab"), ("", "")]
+)
+def test_what_follows_is_what_followed_before(calls: str, comes: str) -> None:
+    assert "".join(following(calls)) == comes
