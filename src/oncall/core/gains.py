@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from oncall.core.diagnosis import Finding, Reason
 
+_DELAYS = ("slow", "network")
 _NO_GAIN = Reason(
     "lost time", 1.0, "iterations would take as long without it: others wait for someone else"
 )
@@ -18,17 +19,25 @@ _NO_GAIN = Reason(
 def weighed(
     findings: Sequence[Finding], costly: Collection[int], *, is_known: bool
 ) -> tuple[Finding, ...]:
-    """The findings; slow ranks that cost no iteration anything become `info`.
+    """The findings; slow ranks and transfers that cost no iteration anything become `info`.
 
     `costly` are the ranks without whom iterations would be shorter; `is_known`: that was found out.
-    Findings that blame no rank are left as they are.
+    Findings that blame no rank are left as they are. What costs nothing explains nothing.
     """
     if not is_known:
         return tuple(findings)
+    idle = {
+        finding.id
+        for finding in findings
+        if finding.fault_class in _DELAYS and (ranks := _ranks(finding)) and not ranks & {*costly}
+    }
     return tuple(
-        replace(finding, severity="info", reasons=(*finding.reasons, _NO_GAIN))
-        if finding.fault_class == "slow" and (ranks := _ranks(finding)) and not ranks & {*costly}
-        else finding
+        replace(
+            finding,
+            severity="info" if finding.id in idle else finding.severity,
+            reasons=(*finding.reasons, _NO_GAIN) if finding.id in idle else finding.reasons,
+            explained_by=None if finding.explained_by in idle else finding.explained_by,
+        )
         for finding in findings
     )
 

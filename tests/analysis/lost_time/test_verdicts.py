@@ -67,8 +67,18 @@ def finding(rank: int | None, fault_class: str = "slow") -> Finding:
 
 
 def test_what_costs_nothing_is_told_and_not_blamed() -> None:
-    costly, idle, of_node, hang = finding(1), finding(2), finding(None), finding(2, "hang")
+    costly, idle, of_node, hang = (
+        replace(one, id=f"F{number}")
+        for number, one in enumerate([finding(1), finding(2), finding(None), finding(2, "hang")])
+    )
     told = weighed([costly, idle, of_node, hang], [1], is_known=True)
     assert [one.severity for one in told] == ["warning", "info", "warning", "warning"]
     assert "others wait for someone else" in told[1].reasons[-1].why
     assert weighed([idle], [], is_known=False) == (idle,)
+
+
+def test_what_costs_nothing_explains_nothing() -> None:
+    idle = replace(finding(2), id="F2")
+    shadow = replace(finding(1), explained_by="F2")
+    told = weighed([idle, shadow], [1], is_known=True)
+    assert (told[0].severity, told[1].explained_by) == ("info", None)
