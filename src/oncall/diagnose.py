@@ -17,7 +17,7 @@ from oncall.core.diagnosis import (
     Stack,
 )
 from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
-from oncall.core.gains import weighed
+from oncall.core.gains import DELAYS, weighed
 from oncall.evidence.coverage import measure
 from oncall.evidence.registry import base_tables
 from oncall.evidence.window import keep_job, span
@@ -176,7 +176,7 @@ def _with_stacks(
 
 def _costly(incident: Incident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings, slow ranks only where iterations would be shorter without them."""
-    if not any(finding.fault_class == "slow" for finding in findings):
+    if not any(finding.fault_class in DELAYS for finding in findings):
         return tuple(findings)
     try:
         incident.require(["replayed_jobs", "delay_causes"])

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from oncall.core.diagnosis import Finding, Reason
 
-_DELAYS = ("slow", "network")
+DELAYS = ("slow", "network")  # classes of fault that cost time, and do not stop a job
 _NO_GAIN = Reason(
     "lost time", 1.0, "iterations would take as long without it: others wait for someone else"
 )
@@ -29,7 +29,7 @@ def weighed(
     idle = {
         finding.id
         for finding in findings
-        if finding.fault_class in _DELAYS and (ranks := _ranks(finding)) and not ranks & {*costly}
+        if finding.fault_class in DELAYS and (ranks := _ranks(finding)) and not ranks & {*costly}
     }
     return tuple(
         replace(
