@@ -79,12 +79,12 @@ _ROOT_COLUMNS = [
 
 @relation(
     "hang_roots",
-    reads=["standing|awaited_callers"],
+    reads=["standing|awaited_callers|mismatched_calls"],
     optional=[
         *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
         *("standstills", "call_fronts", "last_calls"),
     ],
-    empty_without=["standing|awaited_callers"],
+    empty_without=["standing|awaited_callers|mismatched_calls"],
     columns=_ROOT_COLUMNS,
     source="CCL-D 4.2.2, across communicators",
 )
@@ -107,16 +107,19 @@ def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
-# Of a job of which calls alone are recorded nothing is in flight: its standstills are its roots,
-# else a rank whose next call all others wait for. Logs of a running job end with many of those.
+# Of a job of which calls alone are recorded nothing is in flight. Members that call differently are
+# its root, else its standstills, else a rank whose next call all others wait for. Logs of a running
+# job end with many of those.
 _OF_CALLS_ALONE = """
+    SELECT job, comm, 'coll', seq, [], 'together', NULL, ranks, 1 FROM mismatched_calls
+    UNION ALL
     SELECT DISTINCT job, comm, kind, seq, CASE WHEN kind = 'p2p' THEN [rank, peer] ELSE [] END,
         how, CASE WHEN how = 'absent' THEN rank END, victims, 1
-    FROM standstills
+    FROM standstills ANTI JOIN mismatched_calls USING (job)
     UNION ALL
     SELECT a.job, f.comm, 'coll', coalesce(f.seq + 1, f.newest), [], 'absent', a.rank, a.waiting, 1
     FROM awaited_callers a JOIN call_fronts f ON f.job = a.job AND f.rank = a.rank AND f.behind
-    ANTI JOIN standstills s ON s.job = a.job
+    ANTI JOIN standstills s ON s.job = a.job ANTI JOIN mismatched_calls d ON d.job = a.job
     WHERE a.joint AND a.waiting + 1 = (
         SELECT count(DISTINCT l.rank) FROM last_calls l WHERE l.job = a.job)
     ORDER BY ALL
