@@ -190,7 +190,9 @@ class RulebookStore:
             for param, value in present.params.items()
             if book.takes(param, value) and value != _written(present, param)
         }
-        changed = book.with_relation_params(present.of_relations, "").with_params(given, "")
+        changed = book.with_relation_params(
+            {**present.of_relations, **book.of_relations}, ""
+        ).with_params(given, "")
         return replace(changed, overridden_by=present.overridden_by)
 
     def test(self, name: str, text: str) -> Table:

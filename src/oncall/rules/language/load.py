@@ -170,6 +170,7 @@ def add_folder(
             problems += _override_relation(books, source, override)
         else:
             problems += _override(books, source, override)
+    books |= _agreeing(books)
     return problems
 
 
@@ -293,7 +294,13 @@ def _rulebook(source: Source, data: Any) -> tuple[Rulebook | None, list[Problem]
         if not any(fault.where[: len(place)] == place for place in guessed):
             faults.append(fault)
     book = replace(book, tree=explaining(book.tree, book.explains))
-    return Rulebook(source.path, source.text, book, params), source.place_all(faults)
+    of_relations = {
+        param.of: params[name]
+        for name, param in book.params.items()
+        if isinstance(param, Reference) and param.value is not None and name in params
+    }
+    read = Rulebook(source.path, source.text, book, params, of_relations=of_relations)
+    return read, source.place_all(faults)
 
 
 def _quantities(
@@ -309,9 +316,9 @@ def _quantities(
             else:
                 message = f"no relation has the parameter `{param.of}`{nearest(param.of, known)}"
                 faults.append(Fault(("params", name, "of"), message))
-            continue
         try:
-            values[name] = parse_quantity(param.value)
+            if param.value is not None:
+                values[name] = parse_quantity(param.value)
         except UsageError as error:
             faults.append(Fault(("params", name, "value"), str(error)))
     return values, faults

@@ -64,6 +64,8 @@ class Reference:
     """A relation's parameter under a name of the rulebook's own: one value for both."""
 
     of: str = key(TEXT, "relation.parameter; `oncall rules show RELATION` lists them.")
+    value: Scalar | None = key(SCALAR, "Another value, for the relation too.", default=None)
+    why: str | None = key(TEXT, "Why another value.", default=None)
 
 
 _PARAM = Record(
