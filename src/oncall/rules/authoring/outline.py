@@ -75,7 +75,8 @@ def _parameters(rulebook: Rulebook, names: Container[str], width: int) -> Iterat
         if name in names:
             value = format_quantity(rulebook.params[name])
             if isinstance(param, Reference):
-                value, why = f"{value} ({param.of})", all_parameters()[param.of].why
+                value = f"{value} ({param.of})"
+                why = param.why or all_parameters()[param.of].why
             else:
                 why = param.why
             yield from _wrapped(f"${name} = {value}: {why}", "  ", "    ", width)
@@ -157,6 +158,7 @@ def ways_to(rulebook: Rulebook, verdict: str, width: int = WIDTH) -> Iterator[st
         yield f"  {fact}:"
         yield from textwrap.indent(book.facts[fact].strip(), " " * 4).splitlines()
     read = {name for fact in facts for name in re.findall(r"\$(\w+)", book.facts[fact])}
+    read |= rulebook.references.keys()  # relations read those
     if read:
         yield ""
         yield from _parameters(rulebook, read, width)
