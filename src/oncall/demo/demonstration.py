@@ -16,10 +16,11 @@ _STANDSTILL_S = 4
 # cores disturb each other.
 PARAMETERS = {
     "hang.hang_after": "3 s",
+    "hang.standstill_after": "1 s",
     "waits.stuck_after": "3 s",
     "slow.noticeable": "10 ms",
     "slow.cost_share": "5 %",
-    "waits.cost_share": "5 %",
+    "slow_rank_links.cost_share": "5 %",
 }
 _HEALTHY_STEPS = 25
 _BROKEN_STEPS = 25
