@@ -96,13 +96,15 @@ def communicator(where: Mapping[str, Any]) -> str:
 
 
 def case_phrase(case: Mapping[str, Any]) -> str:
-    """The case's keys but the job: `comm 0x1f2e, seq 13`."""
-    pairs = (
-        f"{key} {short(str(value))}"
-        for key, value in case.items()
-        if key != "job" and value is not None
-    )
-    return ", ".join(pairs)
+    """The case's keys but the job: `comm 0x1f2e, seq 13`; of a call that was never met:
+    `AllReduce 13 on communicator tp_3 (0x1f2e)`."""
+    known = {key: short(str(value)) for key, value in case.items() if value is not None}
+    known.pop("job", None)
+    if "op" not in case or not {"comm", "seq"} <= known.keys():
+        return ", ".join(f"{key} {value}" for key, value in known.items())
+    comm, name = known["comm"], known.get("comm_name")
+    where = f"{name} ({comm})" if name else comm
+    return f"{known.get('op', 'operation')} {known['seq']} on communicator {where}"
 
 
 def names_phrase(names: Sequence[str], most: int = _MOST_NAMES) -> str:
