@@ -36,7 +36,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def session(recording: Path) -> Iterator[Session]:
     opened = open_recording([recording], None)
-    opened.snapshot()
+    opened.ask(GetSnapshot())
     yield opened
     opened.close()
 
@@ -116,10 +116,10 @@ def test_without_switches_a_paused_nic_is_the_last_known_edge(tmp_path: Path) ->
         incident.save(tmp_path / "paused.oncall")
     opened = open_recording([tmp_path / "paused.oncall"], None)
     try:
-        opened.snapshot()
-        view = opened.network()
+        opened.ask(GetSnapshot())
+        view = opened.ask(GetNetwork())
         late_step = next(step for lane in view.graph.lanes for step in lane.steps if step.late)
-        assert opened.network_step(view.graph.collective, late_step).why_not == (
+        assert opened.ask(GetNetworkStep(view.graph.collective, late_step)).why_not == (
             "NIC mlx5_0 of n3 was paused from upstream of ToR port leaf1P4 (500 frames); "
             "the cause needs switch data"
         )
@@ -137,8 +137,8 @@ def test_no_steps_is_a_reason(tmp_path: Path) -> None:
         incident.save(tmp_path / "none.oncall")
     opened = open_recording([tmp_path / "none.oncall"], None)
     try:
-        opened.snapshot()
+        opened.ask(GetSnapshot())
         with pytest.raises(UsageError, match="no steps of collectives recorded"):
-            opened.network()
+            opened.ask(GetNetwork())
     finally:
         opened.close()

@@ -73,8 +73,8 @@ def test_soon_after_the_fault_the_late_are_told_from_the_waiting(
     first_ns = session.ask(GetSnapshot()).moment.first_ns
     assert first_ns is not None
     snapshot = session.ask(GetSnapshot(first_ns + AT_NS + 60 * NS_PER_S))
-    assert not snapshot.diagnosis.findings
-    assert snapshot.ranks.state[CULPRIT] == RankState.LATE
+    assert [one.verdict for one in snapshot.diagnosis.findings] == ["STANDSTILL"]
+    assert snapshot.ranks.state[CULPRIT] == RankState.BLAMED
     assert RankState.WAITING in snapshot.ranks.state
 
 

@@ -63,34 +63,39 @@ def test_a_dry_run_tells_which_verdicts_change(opened: Open, recorded: Recorded)
     same = session.ask(DryRunRulebook("hang", text))
     assert (same.gained, same.lost) == ((), ())
     assert [f"rank {CULPRIT}" in one for one in same.kept] == [True]
-    changed = text.replace(OF_RELATION, "{value: 50 min, why: ours}")
+    changed = text.replace(OF_RELATION, "{of: halted.hang_after, value: 50 min, why: ours}")
     patient = session.ask(DryRunRulebook("hang", changed))
-    assert (patient.gained, patient.lost, patient.kept) == ((), same.kept, ())
+    assert (patient.lost, patient.kept) == (same.kept, ())
+    assert ["STANDSTILL" in one for one in patient.gained] == [True]
     assert session.ask(DryRunRulebook("hang", text.replace("facts:", "fact:"))).problems
     # Nothing of it stays: the snapshot and its questions are as they were.
     assert session.ask(GetStepRows(finding.id, 0)).table.total == finding.story[0].rows
+
+
+def verdicts(session: Replay) -> list[str]:
+    return [finding.verdict for finding in session.ask(GetSnapshot()).diagnosis.findings]
 
 
 def test_a_fact_runs_alone(opened: Open, recorded: Recorded) -> None:
     session = opened(recorded("hang"))
     session.ask(GetSnapshot())
     text = session.ask(GetRulebookText("hang"))
-    table = session.ask(RunFact("hang", text, "absent"))
+    table = session.ask(RunFact("hang", text, "uncalled"))
     assert [row[table.columns.index("rank")] for row in table.rows] == [CULPRIT]
     with pytest.raises(UsageError, match="no fact"):
         session.ask(RunFact("hang", text, "gone"))
     # Nothing starts in patience: facts that need no case still show their rows.
-    patient = text.replace(OF_RELATION, "{value: 50 min, why: ours}")
-    assert session.ask(RunFact("hang", patient, "stuck")).total == 0
+    patient = text.replace(OF_RELATION, "{of: halted.hang_after, value: 50 min, why: ours}")
+    assert session.ask(RunFact("hang", patient, "hung")).total == 0
 
 
 def test_overrides_stay_on_a_text_that_is_tried(tmp_path: Path, recorded: Recorded) -> None:
     store = RulebookStore(overrides={"hang.hang_after": "50 min"}, site=tmp_path)
     session = Replay(Recording([recorded("hang")]), store)
-    assert not session.ask(GetSnapshot()).diagnosis.findings
+    assert verdicts(session) == ["STANDSTILL"]
     text = session.ask(GetRulebookText("hang")) + "\n# a comment\n"
     changed = session.ask(DryRunRulebook("hang", text))
-    assert (changed.gained, changed.kept) == ((), ())
+    assert (changed.gained, changed.lost, len(changed.kept)) == ((), (), 1)
     session.close()
 
 
@@ -226,12 +231,12 @@ def test_a_broken_file_is_listed_with_its_error_and_mended_in_its_place(
     mended = (
         (shipped_folder() / "hang.yaml")
         .read_text()
-        .replace(OF_RELATION, "{value: 50 min, why: ours}")
+        .replace(OF_RELATION, "{of: halted.hang_after, value: 50 min, why: ours}")
     )
     assert session.ask(SaveRulebook("hang", mended)) == file
     line = {line.name: line for line in session.ask(ListRulebooks())}["hang"]
     assert not line.broken and not line.shipped
-    assert not session.ask(GetSnapshot()).diagnosis.findings
+    assert verdicts(session) == ["STANDSTILL"]
 
 
 def test_a_broken_file_of_a_new_rulebook_is_listed_too(
@@ -274,9 +279,9 @@ def test_an_override_is_checked_tried_and_saved(
     text = text.replace("hang_aftr", "hang_after")
     assert session.ask(CheckRulebook("hang", text)) == ()
     run = session.ask(DryRunRulebook("hang", text))
-    assert len(run.lost) == 1 and not run.gained
+    assert len(run.lost) == 1 and "STANDSTILL" in run.gained[0]
     assert session.ask(SaveRulebook("hang", text)) == file
-    assert not session.ask(GetSnapshot()).diagnosis.findings
+    assert verdicts(session) == ["STANDSTILL"]
     # A rulebook of that name in whole is not written over it.
     whole = session.ask(GetRulebookText("hang"))
     assert whole.startswith((shipped_folder() / "hang.yaml").read_text()[:40])

@@ -71,8 +71,8 @@ def test_no_pipeline_is_a_reason(tmp_path: Path) -> None:
         incident.save(tmp_path / "none.oncall")
     opened = open_recording([tmp_path / "none.oncall"], None)
     try:
-        opened.snapshot()
+        opened.ask(GetSnapshot())
         with pytest.raises(UsageError, match="no pipeline iterations recorded"):
-            opened.stages()
+            opened.ask(GetStages())
     finally:
         opened.close()

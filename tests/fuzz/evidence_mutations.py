@@ -146,7 +146,7 @@ def _show(incident: Incident, diagnosis: Diagnosis) -> None:
             steering = {c for c in written if ord(c) < 32 and c != "\n"}
             assert not steering, steering
         _validator().validate(document(diagnosis, explain=explain) | {})
-        assert json.loads(to_json(diagnosis, explain=explain))["schema"] == 1
+        assert json.loads(to_json(diagnosis, explain=explain))["schema"] == 2
     shown = snapshot.Snapshot(
         version=1,
         moment=snapshot.Moment(diagnosis.until_ns, diagnosis.since_ns, diagnosis.until_ns),

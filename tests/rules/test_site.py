@@ -126,7 +126,7 @@ BROKEN = {
         HANG.replace("FROM ", "FROM read_text('/etc/passwd'), ", 1),
         "read_text",
     ),
-    "writes": (HANG.replace("SELECT", "DROP TABLE ops; SELECT", 1), "syntax error"),
+    "writes": (HANG.replace("SELECT", "DROP TABLE ops; SELECT", 1), "PIVOT"),
     "newer": (HANG.replace("format: 1", "format: 99"), "upgrade oncall"),
     "empty": ("", "not a rulebook"),
     "unknown parameter": ("rulebook: hang\noverride: {params: {x: 3}}", "no parameter `x`"),

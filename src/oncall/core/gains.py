@@ -1,4 +1,4 @@
-"""No slow verdict without a gain: what costs no time is told, and not blamed.
+"""No slow verdict without a gain: what costs no time is reported, and not blamed.
 
 The account of lost time says for each rank by how much iterations would be shorter without it.
 """

@@ -16,7 +16,6 @@ _STANDSTILL_S = 4
 # cores disturb each other.
 PARAMETERS = {
     "hang.hang_after": "3 s",
-    "hang.standstill_after": "1 s",
     "waits.stuck_after": "3 s",
     "slow.noticeable": "10 ms",
     "slow.cost_share": "5 %",

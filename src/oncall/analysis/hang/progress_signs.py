@@ -132,7 +132,9 @@ def progress_signs() -> str:
                 THEN $barrier_after ELSE $hang_after END AS patience_ns
             FROM hang_members WHERE state = 'waiting' GROUP BY job),
         timed AS (
-            SELECT q.*, coalesce(patience_ns, $hang_after) AS patience_ns
+            SELECT q.*, coalesce(patience_ns, $hang_after) AS patience_ns,
+                -- Who calls less a hang has less patience with a standstill, too.
+                least($standstill_after, coalesce(patience_ns, $hang_after) / 2) AS pause_ns
             FROM quiet q LEFT JOIN patience USING (job) WHERE quiet_ns IS NOT NULL),
         polled AS (
             SELECT job FROM launches WHERE source = 'nccl_ras' AND launched IS NOT NULL
@@ -177,10 +179,10 @@ def progress_signs() -> str:
             GROUP BY r.job)
         SELECT job, 'time' AS name,
             CASE WHEN quiet_ns <= usual_ns THEN -$certain
-                 WHEN quiet_ns <= $standstill_after THEN -$likely
-                 ELSE least($certain, $sure * ln(quiet_ns / greatest(usual_ns, $standstill_after))
+                 WHEN quiet_ns <= pause_ns THEN -$likely
+                 ELSE least($certain, $sure * ln(quiet_ns / greatest(usual_ns, pause_ns))
                      / ln(greatest(patience_ns, 2 * usual_ns)
-                          / greatest(usual_ns, $standstill_after))) END AS weight,
+                          / greatest(usual_ns, pause_ns))) END AS weight,
             'nothing completed for ' || round(quiet_ns / 1e9, 1) || ' s' || coalesce(
                 '; the longest gap before: ' || round(longest_gap_ns / 1e9, 1) || ' s', '') AS why
         FROM timed ANTI JOIN polled USING (job)

@@ -62,7 +62,7 @@ def gains_of_own(one: Class, candidates: Ints, removed: Sequence[int]) -> Times:
 
 
 def gains_of_transfers(one: Class, candidates: Ints) -> Times:
-    """The same if all transfers of a rank are as usual, but for those of everybody."""
+    """The same if all transfers of a rank take their usual time, but for those of everybody."""
     account = one.account
     rounds, transfers = _touched(one.order)
 
@@ -82,7 +82,7 @@ def excess_of_own(one: Class) -> Times:
 
 
 def excess_of_transfers(one: Class) -> Times:
-    """How much longer than usual the transfers took that each rank takes part in (r, s), ns."""
+    """By how much the transfers that each rank takes part in exceed their baseline (r, s), ns."""
     account = one.account
     rounds, transfers = _touched(one.order)
     return np.asarray(

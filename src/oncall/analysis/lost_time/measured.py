@@ -32,7 +32,7 @@ class Measured:
 
     @property
     def timed(self) -> bool:
-        """Whether operations tell how long they took."""
+        """Whether operations state how long they took."""
         there = ~np.isnan(self.call[:, :, :-1])
         return bool(there.any() and np.isfinite(self.duration[there]).mean() > _TIMED)
 

@@ -1,6 +1,6 @@
 """Own time, waiting and transfer, from durations or from calls alone (LOST_TIME.md, section 4).
 
-The host runs ahead of its device: its call of operation p + lead tells where the device was at
+The host runs ahead of its device: its call of operation p + lead shows where the device was at
 operation p. The lead is one number of a job. The host waits for the device at a cut, so the last
 `lead` places are not seen one by one; their sum is.
 """
