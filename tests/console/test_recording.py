@@ -75,7 +75,7 @@ def test_soon_after_the_fault_the_late_are_told_from_the_waiting(
     snapshot = session.ask(GetSnapshot(first_ns + AT_NS + 60 * NS_PER_S))
     assert [one.verdict for one in snapshot.diagnosis.findings] == ["STANDSTILL"]
     assert snapshot.ranks.state[CULPRIT] == RankState.BLAMED
-    assert RankState.WAITING in snapshot.ranks.state
+    assert RankState.HUNG in snapshot.ranks.state
 
 
 def test_silent_ranks_are_those_that_left_nothing(opened: Open, recorded: Recorded) -> None:

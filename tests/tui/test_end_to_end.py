@@ -21,6 +21,7 @@ from oncall.native import NotBuilt, standin_folder
 
 _SOURCE = Path(__file__).parents[2] / "src"
 _RECORDING = Path(__file__).parents[2] / "fixtures" / "flight_recorder" / "not_entered"
+_HANGS = ("--symptom", "hung")  # the dump does not say when it was made
 _ONCALL = (sys.executable, "-m", "oncall.cli.main")
 _DEADLINE_S = 40.0
 
@@ -118,10 +119,10 @@ def children_of_oncall(folder: Path) -> list[str]:
 
 
 def test_a_recording_is_opened_read_saved_and_left(folder: Path, opened: list[Tmux]) -> None:
-    terminal = Tmux(folder, *_ONCALL, "open", _RECORDING)
+    terminal = Tmux(folder, *_ONCALL, "open", _RECORDING, *_HANGS)
     opened.append(terminal)
     seen = terminal.wait_for("Not-entered hang: rank 5", "py-spy dump", "8/8 ranks")
-    assert "Did every rank of dp call AllReduce 9?  No." in seen
+    assert "Did every rank of tp call AllReduce 9?  No." in seen
 
     terminal.press("?")
     terminal.wait_for("Explain this screen and its keys.")
@@ -149,7 +150,7 @@ def test_a_recording_is_opened_read_saved_and_left(folder: Path, opened: list[Tm
     assert not children_of_oncall(folder)
 
     again = subprocess.run(
-        [*_ONCALL, "diagnose", folder / "night.oncall"],
+        [*_ONCALL, "diagnose", folder / "night.oncall", *_HANGS],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(_SOURCE)},
@@ -221,7 +222,7 @@ def test_a_rulebook_is_edited_elsewhere_saved_and_broken_by_somebody(
     editor, saved = folder / "editor", folder / "oncall" / "rules" / "hang.yaml"
     editor.write_text(_EDITOR)
     editor.chmod(0o755)
-    terminal = Tmux(folder, "env", f"EDITOR={editor} --wait", *_ONCALL, "open", _RECORDING)
+    terminal = Tmux(folder, "env", f"EDITOR={editor} --wait", *_ONCALL, "open", _RECORDING, *_HANGS)
     opened.append(terminal)
 
     def edit(answer: str) -> None:
@@ -257,7 +258,7 @@ def test_a_rulebook_is_edited_elsewhere_saved_and_broken_by_somebody(
     assert terminal.wait() == 0
 
     later = subprocess.run(
-        [*_ONCALL, "diagnose", _RECORDING],
+        [*_ONCALL, "diagnose", _RECORDING, *_HANGS],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(_SOURCE), "XDG_CONFIG_HOME": str(folder)},

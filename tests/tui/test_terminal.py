@@ -13,6 +13,7 @@ import pytest
 from .terminal import SOURCE, terminal
 
 RECORDING = str(Path(__file__).parents[2] / "fixtures" / "flight_recorder" / "not_entered")
+HANGS = ("--symptom", "hung")  # the dump does not say when it was made
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,7 @@ def children_of(pid: int) -> list[str]:
 
 
 def test_quit_leaves_the_terminal_clean_and_no_child() -> None:
-    with terminal("open", RECORDING) as console:
+    with terminal("open", RECORDING, *HANGS) as console:
         console.wait_for("Not-entered hang")
         children = children_of(console.pid)
         console.type("\x11")
@@ -39,7 +40,7 @@ def test_quit_leaves_the_terminal_clean_and_no_child() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_as_quitting_does(number: signal.Signals) -> None:
-    with terminal("open", RECORDING) as console:
+    with terminal("open", RECORDING, *HANGS) as console:
         console.wait_for("Not-entered hang")
         console.signal(number)
         assert console.wait() == 128 + number
@@ -47,7 +48,7 @@ def test_a_signal_ends_it_as_quitting_does(number: signal.Signals) -> None:
 
 
 def test_it_ends_when_its_terminal_is_gone() -> None:
-    with terminal("open", RECORDING) as console:
+    with terminal("open", RECORDING, *HANGS) as console:
         console.wait_for("Not-entered hang")
         console.hang_up()
         console.wait()
@@ -60,7 +61,7 @@ def test_a_fault_of_ours_is_one_line_on_a_clean_terminal(tmp_path: Path) -> None
         "t.Timekeeping.beat = beat\n"
     )
     path = os.pathsep.join([str(tmp_path), str(SOURCE)])
-    with terminal("open", RECORDING, environment={"PYTHONPATH": path}) as console:
+    with terminal("open", RECORDING, *HANGS, environment={"PYTHONPATH": path}) as console:
         assert console.wait() == 70
         assert console.left_clean
         last = console.seen[console.seen.rfind(b"\x1b[?1049l") :].decode()
@@ -69,7 +70,7 @@ def test_a_fault_of_ours_is_one_line_on_a_clean_terminal(tmp_path: Path) -> None
 
 
 def test_a_terminal_that_cannot_move_its_cursor_is_told_what_to_set() -> None:
-    with terminal("open", RECORDING, environment={"TERM": "dumb"}) as console:
+    with terminal("open", RECORDING, *HANGS, environment={"TERM": "dumb"}) as console:
         assert console.wait() == 2
         assert b"TERM=dumb" in console.seen and b"xterm-256color" in console.seen
         assert b"\x1b[" not in console.seen
@@ -98,7 +99,7 @@ def test_a_configuration_that_is_wrong_is_told_and_does_not_stop_the_console(
     (tmp_path / "oncall").mkdir()
     path = tmp_path / "oncall" / "config.toml"
     path.write_text('[rules]\nfolder = 3\n[keys]\nsvae = "S"\nquit = "Q"\n')
-    with terminal("open", RECORDING, size=(200, 30)) as console:
+    with terminal("open", RECORDING, *HANGS, size=(200, 30)) as console:
         console.wait_for("[rules] folder is text")
         console.wait_for("and 1 more; see the log")
         console.wait_for("Not-entered hang")
@@ -109,7 +110,9 @@ def test_a_configuration_that_is_wrong_is_told_and_does_not_stop_the_console(
 
 
 def test_no_colour_and_no_utf8_are_respected() -> None:
-    with terminal("open", RECORDING, environment={"NO_COLOR": "1", "LC_ALL": "C"}) as console:
+    with terminal(
+        "open", RECORDING, *HANGS, environment={"NO_COLOR": "1", "LC_ALL": "C"}
+    ) as console:
         console.wait_for("Not-entered hang")
         console.type("\x11")
         console.wait()

@@ -27,6 +27,7 @@ def step_rows(
     """
     told = finding.story[step]
     rulebook = _named(rulebooks, finding.rulebook)
+    incident.replace_parameters(rulebook.of_relations)
     with Evaluation(incident, rulebook) as evaluation:
         case = _case(evaluation, finding)
         columns, rows = evaluation.sample_of(told.fact, case, limit)
@@ -42,6 +43,7 @@ def fact_rows(incident: Incident, rulebook: Rulebook, fact: str, limit: int = MO
     """
     if fact not in rulebook.book.facts:
         raise UsageError(f"{rulebook.name} has no fact `{fact}`")
+    incident.replace_parameters(rulebook.of_relations)
     with Evaluation(incident, rulebook) as evaluation:
         if evaluation.cases or fact == rulebook.book.start_fact:
             columns, rows = evaluation.sample(fact, limit)
