@@ -58,7 +58,8 @@ PICTURES = (
     Picture(
         "rule",
         "5 colon <rule hang> enter enter [  hang_after: ] shift+end"
-        " <{of: halted.hang_after, value: 1 h, why: a checkpoint to the object store takes 40 min}> ctrl+r",
+        " <{of: halted.hang_after, value: 1 h, why: a checkpoint to the object store takes 40 min}>"
+        " ctrl+r",
     ),
     Picture("help", "question_mark"),
     Picture("stages", "6", job="late-backward"),
