@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy_jobs.py [--seed 1] [--count 60] [--family none|hang|slow]
     python benchmarks/accuracy_jobs.py make OUT [--seed 1] [--count 60]
-    python benchmarks/accuracy_jobs.py score FOLDER
+    python benchmarks/accuracy_jobs.py score FOLDER [--recording megatrace]
 
 Jobs are drawn (`oncall_lab.drawn.jobs`), dumped and diagnosed in this process, with all rulebooks
 as they are shipped. `make` keeps the set, a folder a case: `fr` with the dumps, and `truth.json`;
@@ -71,17 +71,17 @@ def make(folder: Path, seed: int, count: int, family: str | None) -> Iterator[Pa
         yield place
 
 
-def judged(place: Path) -> Judged:
-    """Diagnose one case."""
+def judged(place: Path, recording: str = "fr") -> Judged:
+    """Diagnose one case from the recording of that name."""
     from oncall.diagnose import diagnose
     from oncall.evidence.incident import Incident
-    from oncall.importers import flight_recorder
+    from oncall.importers.detect import load
     from oncall.rules.language.load import load_rulebooks, shipped_folder
 
     truth = json.loads((place / "truth.json").read_text())
     began = time.perf_counter()
     with Incident.empty() as incident:
-        flight_recorder.read(sorted((place / "fr").iterdir()), incident, "job")
+        load([place / recording], incident, "job")
         found = diagnose(incident, load_rulebooks([shipped_folder()]))
     said = tuple(
         (CLASSES.get(finding.verdict, finding.verdict), _ranks(finding, truth))
@@ -112,7 +112,7 @@ def report(cases: Iterable[Judged]) -> None:
             said = "; ".join(f"{verdict} {sorted(ranks)}" for verdict, ranks in one.said)
             want = f"{one.truth['class']} {one.truth['culprits']}"
             print(f"WRONG {one.name}: {want}, said: {said or 'nothing'}", flush=True)
-    for by in ("kind", "program"):
+    for by in [key for key in ("kind", "program") if all(key in one.truth for one in everything)]:
         rows: dict[str, list[Judged]] = defaultdict(list)
         for one in everything:
             rows[one.truth[by]].append(one)
@@ -140,12 +140,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--family", choices=("none", "hang", "slow"), help="these cases only")
+    parser.add_argument("--recording", default="fr", help="score: a folder of each case")
     asked = parser.parse_args()
     if asked.what != "run" and asked.folder is None:
         parser.error(f"{asked.what} needs a folder")
     if asked.what == "score":
         places = sorted(p for p in asked.folder.iterdir() if (p / "truth.json").is_file())
-        report(map(judged, places))
+        report(judged(place, asked.recording) for place in places)
         return
     if asked.what == "make":
         for place in make(asked.folder, asked.seed, asked.count, asked.family):
