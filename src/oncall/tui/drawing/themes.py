@@ -20,7 +20,7 @@ def _theme(base: Theme, running: str, waiting: str, late: str, hung: str, silent
         "state-waiting": waiting,
         "state-late": late,
         "state-hung": hung,
-        "state-no_data": silent,
+        "state-silent": silent,
         "state-blamed": blamed,
         "muted": muted,
         "band": band,

@@ -29,7 +29,7 @@ _COLOURS = {
     "forward": "primary",
     "backward": "success",
     "transfer": "state-running",
-    "reduction": "state-no_data",
+    "reduction": "state-silent",
     "other": "warning",
     "blamed": "state-blamed",
 }
