@@ -20,6 +20,7 @@ from oncall.core.diagnosis import Diagnosis
 from oncall.core.errors import ExitCode, UsageError
 from oncall.evidence.incident import Incident
 from oncall.fleet.ask import Answer, ask_fleet, choose_job
+from oncall.fleet.child_process import Child
 from oncall.fleet.gather import Gather, Progress, Window
 from oncall.fleet.local import LocalTransport
 from oncall.fleet.outcome import HostError
@@ -284,25 +285,18 @@ class HostileTransport(LocalTransport):
                 yield connection
             return
         script = _SCRIPT.format(hello=self.hello, clock=self.clock, evil=self.evil)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", script),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
+        child = await Child.start((sys.executable, "-c", script))
         try:
-            assert process.stdout
-            await process.stdout.readline()  # a slow start is no silence
+            await child.output.readline()  # a slow start is no silence
             limits = Limits(part_bytes=10_000, total_bytes=1_000_000)
-            yield Connection(host, Pipes(process), silence_s=self.silence_s, limits=limits)
+            yield Connection(host, Pipes(child), silence_s=self.silence_s, limits=limits)
         finally:
-            process.kill()
-            await process.wait()
+            child.end()
 
 
 class Pipes:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin and process.stdout
-        self.writer, self.reader = process.stdin, process.stdout
+    def __init__(self, child: Child) -> None:
+        self.writer, self.reader = child.input, child.output
 
     async def write(self, data: bytes) -> None:
         self.writer.write(data)

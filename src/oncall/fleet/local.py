@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from oncall.core.errors import UsageError
+from oncall.fleet.child_process import Child
 from oncall.fleet.outcome import HostError
 from oncall.fleet.transport import Connection
 from oncall.node.store.catalog import sealed_shards
@@ -76,34 +77,50 @@ class _StreamChannel:
         return None
 
 
+class _ChildChannel(_StreamChannel):
+    """Bytes to and from a child process, which may say on stderr why it ended."""
+
+    def __init__(self, child: Child) -> None:
+        super().__init__(child.output, child.input)
+        self._child = child
+
+    async def failure(self) -> HostError | None:
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                status, said = await asyncio.gather(self._child.status(), self._child.said.read())
+        except TimeoutError:
+            return None
+        last = said.decode(errors="replace").strip().rpartition("\n")[2]
+        return HostError("error", last or f"its process ended with status {status}")
+
+
 @asynccontextmanager
 async def _in_child(host: str, folder: Path) -> AsyncIterator[Connection]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "oncall.cli.node", "serve"),
-        *("--data-dir", str(folder)),
-        *(["--run-dir", str(folder / _RUN)] if _is_live(folder) else ["--sealed"]),
-        *(["--node", host] if _is_of(folder, host) else []),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
+    child = await Child.start(
+        (
+            *(sys.executable, "-m", "oncall.cli.node", "serve"),
+            *("--data-dir", str(folder)),
+            *(["--run-dir", str(folder / _RUN)] if _is_live(folder) else ["--sealed"]),
+            *(["--node", host] if _is_of(folder, host) else []),
+        )
     )
-    assert process.stdin is not None and process.stdout is not None
     try:
-        yield Connection(host, _StreamChannel(process.stdout, process.stdin), silence_s=PATIENCE_S)
+        yield Connection(host, _ChildChannel(child), silence_s=PATIENCE_S)
     finally:
-        process.stdin.close()
         # Shielded, so that a cancelled gather leaves no child behind.
-        await asyncio.shield(_leave(process))
+        await asyncio.shield(_leave(child))
 
 
-async def _leave(process: asyncio.subprocess.Process) -> None:
-    """Wait for a child whose input has ended; kill it after a time limit."""
+async def _leave(child: Child) -> None:
+    """End a child's input and wait for it; kill it after a time limit."""
     try:
+        child.input.write_eof()
         async with asyncio.timeout(_LEAVE_S):
-            await process.wait()
-    except TimeoutError:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+            await child.status()
+    except (TimeoutError, OSError):
+        pass  # it reads no further, or is gone
+    finally:
+        child.end()
 
 
 @asynccontextmanager

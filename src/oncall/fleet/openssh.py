@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 
+from oncall.fleet.child_process import Child
 from oncall.fleet.outcome import HostError
-from oncall.fleet.ssh_child import Child
 from oncall.fleet.ssh_config import SshOptions
 from oncall.fleet.ssh_errors import after_login, classify
 

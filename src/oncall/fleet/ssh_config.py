@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.core.nodeset import fold_hosts
+from oncall.fleet.child_process import run_program
 from oncall.fleet.outcome import HostError
-from oncall.fleet.ssh_child import run_program
 
 _AT_ONCE = 8  # `ssh -G` running at a time
 _MOST_S = 20.0  # canonical names query name servers, Match exec runs a program
