@@ -91,7 +91,20 @@ def diagnose(
             if book.site_file and book.name in checked and book.name not in broke
         },
         rests_on=outcome.rests_on,
+        waiting=_waiting(incident),
     )
+
+
+def _waiting(incident: Incident) -> int:
+    """Ranks that wait for others, in a job of which nothing shows that it went on."""
+    try:
+        incident.require(["front", "job_progress"])
+    except (MissingEvidence, RelationFailed):
+        return 0
+    ((ranks,),) = incident.con.execute(
+        "SELECT count(DISTINCT rank) FROM front JOIN job_progress USING (job) WHERE NOT moved"
+    ).fetchall()
+    return int(ranks)
 
 
 def with_failures(coverage: Coverage, incident: Incident) -> Coverage:

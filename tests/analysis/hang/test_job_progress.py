@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from oncall.analysis.hang.habits import following
+from oncall.diagnose import diagnose
 from oncall.evidence import Incident
 from oncall.importers import flight_recorder
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 
+HANG = [book for book in load_rulebooks([shipped_folder()]) if book.name == "hang"]
 S, MS = 10**9, 10**6
 START = 1_700_000_000 * S
 RANKS = 8
@@ -112,6 +115,27 @@ def test_without_any_time_it_is_unclear(tmp_path: Path) -> None:
         incident.require(["front"])
         rows = incident.con.execute("SELECT DISTINCT seq, missing FROM front").fetchall()
         assert rows == [(21, [5])]
+
+
+def test_a_wait_that_nothing_resolves_is_no_health(tmp_path: Path) -> None:
+    def last(rank: int) -> list[dict[str, Any]]:
+        open_ = WAITING | {"state": "scheduled"}
+        return [] if rank == 5 else [entry(21, NOW - 50 * MS, **open_)]
+
+    with recorded(tmp_path, last) as incident:
+        diagnosis = diagnose(incident, HANG, overrides={"hang.symptom": "-1"})
+    assert not diagnosis.findings
+    assert diagnosis.result == "inconclusive"
+    assert diagnosis.doubt.startswith("7 ranks wait for others")
+
+
+def test_a_wait_that_is_seen_to_be_short_is_health(tmp_path: Path) -> None:
+    def last(rank: int) -> list[dict[str, Any]]:
+        seen = {"time_discovered_started_ns": NOW}
+        return [] if rank == 5 else [entry(21, NOW - 50 * MS, **WAITING, **seen)]
+
+    with recorded(tmp_path, last) as incident:
+        assert diagnose(incident, HANG).result == "none"
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ def job_quiet() -> str:
         "odd_calls",
         "standstills",
         "longest_pauses",
+        "overdue_calls",
         "halted",
         "recordings",
         "launches",
@@ -110,6 +111,8 @@ def job_quiet() -> str:
             0.2, "of the completions expected in the watchdog's last interval, those that count"
         ),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
+        "times": "standstills.times",
+        "scatter": "overdue_calls.scatter",
         "symptom": Param(0, "what the engineer reports: 1 hung, -1 slow, 0 unknown"),
     },
 )
@@ -170,6 +173,14 @@ def progress_signs() -> str:
             WHERE f.entered_seq < c.seq GROUP BY f.job),
         sizes AS (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL),
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM members GROUP BY job),
+        -- Of calls alone: for how long others went on without a root's call, and how long before.
+        waits AS (
+            SELECT job, waited_ns, greatest(longest_ns, $scatter) AS usual_ns
+            FROM overdue_calls SEMI JOIN hang_roots USING (job, rank)
+            WHERE waited_ns IS NOT NULL AND longest_ns IS NOT NULL
+            QUALIFY row_number() OVER (
+                PARTITION BY job ORDER BY waited_ns / usual_ns DESC, rank) = 1),
+        usual_waits AS (SELECT job FROM waits WHERE waited_ns <= usual_ns),
         spread AS (
             SELECT r.job, count(DISTINCT (r.comm, r.kind, r.seq, r.ends)) AS roots,
                 max(r.victims) AS victims, count(DISTINCT r.rank) AS culprits,
@@ -210,7 +221,7 @@ def progress_signs() -> str:
         UNION ALL
         SELECT job, 'chain', $weak * ln(ranks / size),
             victims || ' ranks wait for one operation among ' || size
-        FROM spread ANTI JOIN timed USING (job)
+        FROM spread ANTI JOIN timed USING (job) ANTI JOIN usual_waits USING (job)
         WHERE roots = 1 AND victims + culprits >= ranks AND size < ranks
         UNION ALL
         SELECT job, 'spread', -$likely, 'ranks wait in ' || roots || ' unrelated places'
@@ -227,6 +238,12 @@ def progress_signs() -> str:
         UNION ALL
         SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
         FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'circle' GROUP BY job
+        UNION ALL
+        SELECT job, 'wait', CASE WHEN waited_ns <= usual_ns THEN -$sure
+                WHEN waited_ns > $times * usual_ns THEN $likely ELSE 0 END,
+            'others went on for ' || round(greatest(waited_ns, 0) / 1e6, 1) || ' ms without its '
+                || 'call; before, for up to ' || round(usual_ns / 1e6, 1) || ' ms'
+        FROM waits
         UNION ALL
         SELECT job, 'overdue', CASE WHEN max(waited_ns) > any_value(pause_ns) THEN $sure + $weak
                 ELSE 0 END,
@@ -250,6 +267,7 @@ def progress_signs() -> str:
         ("job", "VARCHAR", "", "a job with waiting ranks"),
         ("stopped", "DOUBLE", "0..1", "the probability that it is stopped"),
         ("state", "VARCHAR", "", "stopped, unclear or moving"),
+        ("moved", "BOOLEAN", "", "whether it was recorded that the job went on"),
         ("why", "VARCHAR", "", "the reasons, the weightiest first"),
     ],
     source="beyond CCL-D",
@@ -262,9 +280,11 @@ def job_progress() -> str:
     """Whether each job that ranks wait in is stopped."""
     return """
         SELECT job, stopped, CASE WHEN stopped >= $stopped_above THEN 'stopped'
-            WHEN stopped <= $moving_below THEN 'moving' ELSE 'unclear' END AS state, why
+            WHEN stopped <= $moving_below THEN 'moving' ELSE 'unclear' END AS state, moved, why
         FROM (
             SELECT r.job, 1 / (1 + exp(-coalesce(sum(s.weight), 0))) AS stopped,
+                coalesce(bool_or(s.weight < 0 AND s.name IN (
+                    'time', 'same place', 'file times', 'contradiction')), false) AS moved,
                 coalesce(string_agg(s.why, '; ' ORDER BY abs(s.weight) DESC, s.name),
                     'nothing shows when it was recorded') AS why
             FROM (SELECT DISTINCT job FROM hang_roots) r LEFT JOIN progress_signs s USING (job)
