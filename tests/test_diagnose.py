@@ -106,6 +106,7 @@ def test_a_blamed_rank_has_its_pipeline_stage(
 
 
 def test_a_rulebook_switched_off_is_a_note_and_no_doubt(incident: Incident) -> None:
+    incident.con.execute("UPDATE ops SET ended_ns = 40, done = true")
     incident.append("recordings", {"job": "j", "path": "rank_2", "rank": 2})
     off = replace(rulebook(_OPEN), enabled=False, overridden_by=("site.yaml",))
     incident.append("nics", {"node": "a", "link_up": False})
@@ -195,6 +196,7 @@ def test_evidence_that_contradicts_itself_is_not_called_healthy(incident: Incide
 
 
 def test_a_contradiction_where_nobody_looked_is_stated_and_no_doubt(incident: Incident) -> None:
+    incident.con.execute("UPDATE ops SET ended_ns = 40, done = true")
     incident.append("recordings", {"job": "j", "path": "rank_2", "rank": 2})
     incident.append("comms", {"job": "j", "comm": 1, "rank": 2, "size": [1, 2]})
     found = diagnose(incident, [rulebook(_QUIET)])

@@ -91,20 +91,27 @@ def diagnose(
             if book.site_file and book.name in checked and book.name not in broke
         },
         rests_on=outcome.rests_on,
-        waiting=_waiting(incident),
+        undecided=_undecided(incident),
     )
 
 
-def _waiting(incident: Incident) -> int:
-    """Ranks that wait for others, in a job of which nothing shows that it went on."""
+def _undecided(incident: Incident) -> str:
+    """Why it is not known whether the job moves; empty if that is known."""
     try:
         incident.require(["front", "job_progress"])
     except (MissingEvidence, RelationFailed):
-        return 0
-    ((ranks,),) = incident.con.execute(
-        "SELECT count(DISTINCT rank) FROM front JOIN job_progress USING (job) WHERE NOT moved"
+        waiting = 0
+    else:
+        ((waiting,),) = incident.con.execute(
+            "SELECT count(DISTINCT rank) FROM front JOIN job_progress USING (job) WHERE NOT moved"
+        ).fetchall()
+    if waiting:
+        ranks = "1 rank waits" if waiting == 1 else f"{waiting} ranks wait"
+        return f"{ranks} for others, and nothing recorded shows that the job went on"
+    ((is_one_look,),) = incident.con.execute(
+        "SELECT count(DISTINCT at_ns) < 2 AND count(*) > 0 AND NOT EXISTS (FROM ops) FROM launches"
     ).fetchall()
-    return int(ranks)
+    return "one look at counters cannot show whether the job moves" if is_one_look else ""
 
 
 def with_failures(coverage: Coverage, incident: Incident) -> Coverage:

@@ -164,8 +164,8 @@ class Diagnosis:
     """The whole answer for one job. `checked` are the rulebooks that could run; with less than
     `min_coverage` of the ranks seen, finding nothing means nothing. `site_rulebooks`: of those
     that ran, the ones that the site wrote or changed, with the file. `rests_on`: the tables that
-    the rulebooks read. `waiting`: ranks that wait for others, while nothing recorded shows that
-    the job went on."""
+    the rulebooks read. `undecided`: why it is not known whether the job
+    moves."""
 
     job: str
     since_ns: int | None
@@ -177,7 +177,7 @@ class Diagnosis:
     min_coverage: float = 0.9
     site_rulebooks: Mapping[str, str] = field(default_factory=dict)
     rests_on: frozenset[str] = frozenset()
-    waiting: int = 0
+    undecided: str = ""
 
     @property
     def faults(self) -> tuple[Finding, ...]:
@@ -218,7 +218,4 @@ class Diagnosis:
             )
         if self.coverage.answered < self.min_coverage * self.coverage.nodes:
             return f"only {self.coverage.answered} of {self.coverage.nodes} nodes answered"
-        if self.waiting:
-            ranks = "1 rank waits" if self.waiting == 1 else f"{self.waiting} ranks wait"
-            return f"{ranks} for others, and nothing recorded shows that the job went on"
-        return ""
+        return self.undecided

@@ -272,6 +272,18 @@ TRAINING_TABLES: tuple[Table, ...] = (
         ("source", "VARCHAR", "", "nccl_ras, flight_recorder or board"),
     ),
     table(
+        "call_counts",
+        "calls counted by operation",
+        "how often a rank has called each operation on a communicator, at an instant",
+        "NCCL RAS",
+        JOB,
+        COMM,
+        RANK,
+        AT,
+        ("op", "VARCHAR", "", "operation"),
+        ("launched", "BIGINT", "operations", "of them launched so far"),
+    ),
+    table(
         "stacks",
         "stacks",
         "where a rank's program called an operation",

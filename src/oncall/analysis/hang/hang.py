@@ -217,7 +217,7 @@ _VOTE_COLUMNS = [
 @relation(
     "odd_calls",
     reads=["hang_members"],
-    optional=["even_sizes", "operations", "members"],
+    optional=["even_sizes", "operations", "members", "mismatched_counts"],
     empty_without=["hang_members"],
     columns=_VOTE_COLUMNS,
     source="CCL-D 4.1.2 (Operation Type Set), 4.2.2",
@@ -241,6 +241,11 @@ def odd_calls(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             if signature not in accepted:
                 odd = (rank, node, name, signature, others, judged_by, entered_ns)
                 rows.append((job, comm, seq, *odd))
+    rows += con.execute(
+        "SELECT c.job, c.comm, c.seq, c.rank, m.node, m.comm_name, c.op, c.others, c.judged_by, "
+        "NULL FROM mismatched_counts c JOIN hang_members m USING (job, comm, seq, rank) "
+        "ORDER BY ALL"
+    ).fetchall()
     names = [column[0] for column in _VOTE_COLUMNS]
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 

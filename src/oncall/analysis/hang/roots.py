@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -82,7 +83,7 @@ _ROOT_COLUMNS = [
     reads=["standing|awaited_callers|mismatched_calls"],
     optional=[
         *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
-        *("standstills", "call_fronts", "last_calls"),
+        *("standstills", "call_fronts", "last_calls", "odd_lags", "mismatched_counts"),
     ],
     empty_without=["standing|awaited_callers|mismatched_calls"],
     columns=_ROOT_COLUMNS,
@@ -91,10 +92,11 @@ _ROOT_COLUMNS = [
 def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     """The causes: one row a culprit, each culprit under the one operation that shows it best."""
     rows: list[tuple[Any, ...]] = []
-    for job, (edges, waits, silent) in _graphs(con).items():
+    odd = _odd_lags(con)
+    for job, (edges, waits, silent) in _graphs(con, odd).items():
         ends = {n for component in sinks(edges) for n in component if isinstance(n, int)}
         habits = next_calls(con, job, ends - silent)
-        for root in find_roots(edges, waits, silent, habits):
+        for root in find_roots(edges, waits, silent, habits, odd[job]):
             targets: list[Node] = [*root.culprits] or [root.place]
             reached = reaching(edges, targets)
             ranks = {n for n in reached if isinstance(n, int)} - set(root.culprits)
@@ -103,8 +105,23 @@ def hang_roots(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             base = (job, place.comm, place.kind, place.seq, place.ends, root.how)
             rows += [(*base, rank, len(ranks), len(comms)) for rank in root.culprits or [None]]
     rows += _of_calls_alone(con)
+    rows = _mismatched(con, rows)
     names = [column[0] for column in _ROOT_COLUMNS]
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+def _mismatched(
+    con: duckdb.DuckDBPyConnection, rows: list[tuple[Any, ...]]
+) -> list[tuple[Any, ...]]:
+    """The roots, where counters show that members called differently only those."""
+    found = con.execute(
+        "SELECT job, comm, max(seq), (SELECT count(DISTINCT rank) FROM witnesses w "
+        "WHERE w.job = m.job) FROM mismatched_counts m GROUP BY job, comm ORDER BY ALL"
+    ).fetchall()
+    jobs = {job for job, *_ in found}
+    return [row for row in rows if row[0] not in jobs] + [
+        (job, comm, "coll", seq, (), "together", None, ranks, 1) for job, comm, seq, ranks in found
+    ]
 
 
 # Of a job of which calls alone are recorded nothing is in flight. Members that call differently are
@@ -139,8 +156,16 @@ def _of_calls_alone(con: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]
             yield from rows
 
 
+def _odd_lags(con: duckdb.DuckDBPyConnection) -> dict[str, set[int]]:
+    """The communicators of each job that lag while others like them do not."""
+    odd: dict[str, set[int]] = defaultdict(set)
+    for job, comm in con.execute("SELECT job, comm FROM odd_lags ORDER BY ALL").fetchall():
+        odd[job].add(comm)
+    return odd
+
+
 def _graphs(
-    con: duckdb.DuckDBPyConnection,
+    con: duckdb.DuckDBPyConnection, odd: Mapping[str, set[int]]
 ) -> dict[str, tuple[Edges, dict[Place, tuple[int, int]], set[int]]]:
     """For each job: the edges, how many ranks are blocked in each place and how long before the
     last one of all, the ranks without data."""
@@ -186,8 +211,12 @@ def _graphs(
     lacked: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for job, *pair in con.execute(_LACKED).fetchall():
         lacked[job].append((pair[0], pair[1]))
+    gone: dict[str, set[int]] = defaultdict(set)
+    for job, rank in con.execute("SELECT job, rank FROM halted").fetchall():
+        gone[job].add(rank)
     for job, (edges, _, _) in graphs.items():
         _tie_unfinished(edges, lacked[job])
+        _tie_common_lags(edges, odd[job], gone[job])
     return graphs
 
 
@@ -217,6 +246,25 @@ def _tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
             edges.setdefault(rank, []).append(member)
 
 
+def _tie_common_lags(edges: Edges, odd: Collection[int], gone: set[int]) -> None:
+    """Where only counters are known: a lag that communicators like it show too is a consequence.
+
+    What its ranks wait for is not recorded, such as a Recv. So they are taken to wait for the
+    processes that are `gone`, else for who lags in the communicators `odd`.
+    """
+    ends = {node for component in sinks(edges) for node in component if isinstance(node, int)}
+    began = gone & ends or {
+        rank
+        for place, ranks in edges.items()
+        if isinstance(place, Place) and place.comm in odd
+        for rank in ranks
+        if isinstance(rank, int)
+    }
+    if odd and began & ends:
+        for rank in ends - began:
+            edges.setdefault(rank, []).extend(sorted(began & ends))
+
+
 def _tie_groups(edges: Edges) -> None:
     """A matched Send or Recv of a group call completes only when its whole group can."""
     for rank, places in list(edges.items()):
@@ -227,13 +275,18 @@ def _tie_groups(edges: Edges) -> None:
 
 
 def find_roots(
-    edges: Edges, waits: Waits, silent: set[int], habits: Habits = MappingProxyType({})
+    edges: Edges,
+    waits: Waits,
+    silent: set[int],
+    habits: Habits = MappingProxyType({}),
+    odd: Collection[int] = (),
 ) -> list[Root]:
     """Every place where waiting ends, the most waited-for first.
 
-    Culprits absent from one operation are named together; each culprit is named once, at the
-    operation that shows most culprits, then at the one that it would have called next by its
-    `habits`, then at the one where the waiting began.
+    Culprits absent from one operation are named together; each culprit is named once, on a
+    communicator that is `odd` before all others, at the operation that shows most culprits, then
+    at the one that it would have called next by its `habits`, then at the one where the waiting
+    began.
     """
     roots: list[Root] = []
     alone: set[int] = set()
@@ -248,7 +301,13 @@ def find_roots(
             roots.append(Root(min(places, key=lambda p: _order(p, waits)), "together", ()))
         else:
             alone.update(ranks)
-    roots += _shown_best(alone, edges, waits, silent, habits)
+    held = {place: holders for place, holders in edges.items() if isinstance(place, Place)}
+    at_odd = {place: holders for place, holders in held.items() if place.comm in odd}
+    shown_there = {
+        rank for rank in chain(*at_odd.values()) if rank in alone and isinstance(rank, int)
+    }
+    roots += _shown_best(shown_there, at_odd, waits, silent, habits)
+    roots += _shown_best(alone - shown_there, held, waits, silent, habits)
     return sorted(roots, key=lambda root: -waits.get(root.place, _NOBODY)[0])
 
 
@@ -265,14 +324,18 @@ def _is_circle(places: Sequence[Place], edges: Edges) -> bool:
 
 
 def _shown_best(
-    alone: set[int], edges: Edges, waits: Waits, silent: set[int], habits: Habits
+    alone: set[int],
+    places: Mapping[Place, Sequence[Node]],
+    waits: Waits,
+    silent: set[int],
+    habits: Habits,
 ) -> Iterator[Root]:
     """Culprits that wait for no other, each under the operation that shows most of them."""
     shows: dict[Place, set[int]] = {}
-    for node, successors in edges.items():
-        held = alone.intersection(s for s in successors if isinstance(s, int))
-        if isinstance(node, Place) and held:
-            shows[node] = held
+    for place, holders in places.items():
+        held = alone.intersection(one for one in holders if isinstance(one, int))
+        if held:
+            shows[place] = held
     left = set(alone)
     best = [(_worse(place, held, waits, habits), place) for place, held in shows.items()]
     heapq.heapify(best)

@@ -173,45 +173,6 @@ def left_open() -> str:
 
 
 @relation(
-    "counted_ahead",
-    reads=["frontier"],
-    optional=["launches", "heads"],
-    empty_without=["launches"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator without a recorded operation"),
-        ("rank", "INTEGER", "", "a rank in the newest operation of its members"),
-        ("launched", "BIGINT", "", "that operation's number"),
-        ("unchanged_ns", "BIGINT", "ns", "for how long it has been seen there"),
-    ],
-    source="CCL-D 5.1 (operation counter)",
-)
-def counted_ahead() -> str:
-    """Ranks ahead on communicators that are known only by launch counters, where these differ."""
-    return """
-        WITH counted AS (
-            SELECT job, comm, rank, max(launched) AS launched,
-                max(at_ns) - min(at_ns) FILTER (launched = newest) AS unchanged_ns,
-                -- Nobody keeps boards of hung jobs only: one look at them says nothing yet.
-                bool_or(source = 'board') AS live
-            FROM (SELECT *, max(launched) OVER (PARTITION BY job, comm, rank) AS newest
-                  FROM launches ANTI JOIN heads USING (job, comm)
-                  WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead'))
-            GROUP BY ALL),
-        ahead AS (
-            SELECT *, max(launched) OVER (PARTITION BY job, comm) AS highest,
-                min(launched) OVER (PARTITION BY job, comm) AS lowest,
-                count(*) OVER (PARTITION BY job, comm) AS heard
-            FROM counted),
-        known AS (SELECT job, comm, count(*) AS size FROM frontier GROUP BY ALL)
-        SELECT a.job, a.comm, a.rank, a.launched,
-            CASE WHEN a.live THEN a.unchanged_ns ELSE nullif(a.unchanged_ns, 0) END AS unchanged_ns
-        FROM ahead a JOIN known k USING (job, comm)
-        WHERE a.launched = a.highest AND (a.lowest < a.highest OR a.heard < k.size)
-    """
-
-
-@relation(
     "standing",
     reads=["frontier"],
     optional=["heads", "in_flight", "halted", "left_open", "open_pairs", "counted_ahead"],

@@ -154,8 +154,30 @@ def _write_poll(incident: Incident, job: str, poll: Poll, numbering: Numbering) 
                 "source": KIND,
             },
         )
+    _write_calls(incident, job, poll, numbering)
     _write_events(incident, poll)
     return len(rows) + len(poll.events)
+
+
+def _write_calls(incident: Incident, job: str, poll: Poll, numbering: Numbering) -> None:
+    rows = [
+        (comm.comm, numbering.ranks.get((comm.comm, member.comm_rank)), op, calls)
+        for comm in poll.communicators
+        for member in comm.members
+        for op, calls in member.calls
+    ]
+    if rows:
+        incident.append(
+            "call_counts",
+            {
+                "job": job,
+                "comm": [row[0] for row in rows],
+                "rank": [row[1] for row in rows],
+                "at_ns": [poll.at_ns] * len(rows),
+                "op": [row[2] for row in rows],
+                "launched": [row[3] for row in rows],
+            },
+        )
 
 
 def _launches(

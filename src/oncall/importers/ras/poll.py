@@ -21,12 +21,16 @@ _SUCCESS, _IN_PROGRESS = 0, 7  # ncclSuccess, ncclInProgress
 
 @dataclass(frozen=True)
 class Member:
-    """One rank of a communicator at one poll; `launched` is None if RAS has no count of it."""
+    """One rank of a communicator at one poll; `launched` is None if RAS has no count of it.
+
+    `calls` counts them by operation, where the answer does.
+    """
 
     comm_rank: int
     process: Process | None
     launched: int | None
     state: str | None
+    calls: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -152,14 +156,15 @@ def _member(item: object, missing: bool) -> Member | None:
         return None
     state = _missing_state(status) if missing else _state(status)
     counts = item.get("collective_counts")
-    numbers = [whole(n) for n in counts.values()] if isinstance(counts, dict) else []
-    launched = [n for n in numbers if n is not None]
+    counted = {op: whole(n) for op, n in counts.items()} if isinstance(counts, dict) else {}
+    calls = tuple((op, n) for op, n in counted.items() if n is not None and not missing)
     gpu = item.get("nvml_dev", item.get("cuda_dev"))
     return Member(
         comm_rank=rank,
         process=_process(item.get("host"), item.get("pid"), gpu),
-        launched=whole(sum(launched)) if launched and not missing else None,
+        launched=whole(sum(n for _, n in calls)) if calls else None,
         state=state,
+        calls=calls,
     )
 
 

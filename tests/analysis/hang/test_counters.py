@@ -1,0 +1,122 @@
+"""Where a job's counters alone are known: whose lag is odd, and who called something else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+
+from oncall.evidence import Incident
+
+# Eight ranks: tensor-parallel pairs (0,1) to (6,7), data-parallel pairs (0,4) to (3,7), and all.
+PAIRS = [(0, 1), (2, 3), (4, 5), (6, 7)]
+REPLICAS = [(0, 4), (1, 5), (2, 6), (3, 7)]
+GROUPS = [*PAIRS, *REPLICAS, tuple(range(8))]
+
+
+@pytest.fixture
+def incident() -> Iterator[Incident]:
+    with Incident.empty() as made:
+        yield made
+
+
+def count(incident: Incident, behind: Mapping[tuple[int, int], int]) -> None:
+    """One look at all counters: 100 calls each, less those of `behind` by group and rank."""
+    for comm, members in enumerate(GROUPS):
+        ranks = list(members)
+        incident.append("comms", {"job": "j", "comm": comm, "rank": ranks, "size": len(ranks)})
+        calls = [100 - behind.get((comm, rank), 0) for rank in ranks]
+        incident.append(
+            "launches",
+            {
+                "job": "j",
+                "comm": comm,
+                "rank": ranks,
+                "at_ns": 10**18,
+                "launched": calls,
+                "state": "running",
+                "source": "nccl_ras",
+            },
+        )
+
+
+def calls(incident: Incident, comm: int, by_rank: Mapping[int, Mapping[str, int]]) -> None:
+    rows = [(rank, op, n) for rank, ops in by_rank.items() for op, n in ops.items()]
+    incident.append(
+        "call_counts",
+        {
+            "job": "j",
+            "comm": comm,
+            "rank": [row[0] for row in rows],
+            "at_ns": 10**18,
+            "op": [row[1] for row in rows],
+            "launched": [row[2] for row in rows],
+        },
+    )
+
+
+def roots(incident: Incident) -> list[tuple[int | None, int, int]]:
+    """Rank, communicator and number of every root."""
+    incident.require(["hang_roots"])
+    return incident.con.execute("SELECT rank, comm, seq FROM hang_roots ORDER BY ALL").fetchall()
+
+
+def test_a_lag_that_all_others_like_it_show_is_a_consequence(incident: Incident) -> None:
+    # Rank 2 stopped; its stage's replicas and the world wait, behind operations nobody counts.
+    lags = {(0 + 4 + n, n): 2 for n in range(4)} | {(8, rank): 1 for rank in range(6)}
+    count(incident, lags | {(1, 2): 1})
+    assert roots(incident) == [(2, 1, 100)]
+
+
+def test_two_odd_lags_are_two_causes(incident: Incident) -> None:
+    count(incident, {(1, 2): 3, (2, 5): 1, (8, 2): 1, (8, 5): 1, (8, 0): 1})
+    assert roots(incident) == [(2, 1, 98), (5, 2, 100)]
+
+
+def test_where_all_lag_alike_who_waits_for_none_is_named(incident: Incident) -> None:
+    count(incident, {(8, 3): 1})
+    assert roots(incident) == [(3, 8, 100)]
+
+
+def test_a_process_that_is_gone_explains_every_lag(incident: Incident) -> None:
+    count(incident, {(4, 0): 1, (5, 1): 1, (8, 0): 1})
+    incident.con.execute("DELETE FROM launches WHERE rank = 7")
+    gone = {"rank": 7, "launched": None, "state": "dead", "source": "nccl_ras"}
+    for comm in (3, 7, 8):
+        incident.append("launches", {"job": "j", "comm": comm, "at_ns": 10**18, **gone})
+    assert {rank for rank, *_ in roots(incident)} == {7}
+
+
+@pytest.mark.parametrize(
+    ("by_rank", "found"),
+    [
+        ({0: {"AllReduce": 5}, 1: {"AllReduce": 7}}, []),  # merely behind
+        (
+            {r: {"AllGather": 5 - (r == 2), "AllReduce": 4 + (r == 2)} for r in range(4)},
+            [(2, "AllReduce", "AllGather", "majority")],
+        ),
+        (
+            {0: {"AllGather": 5, "Broadcast": 0}, 1: {"AllGather": 4, "Broadcast": 1}},
+            [(0, "AllGather", "Broadcast", "tie"), (1, "Broadcast", "AllGather", "tie")],
+        ),
+    ],
+)
+def test_who_is_ahead_with_one_operation_and_behind_with_another_called_differently(
+    incident: Incident,
+    by_rank: Mapping[int, Mapping[str, int]],
+    found: Sequence[tuple[int, str, str, str]],
+) -> None:
+    calls(incident, 1, by_rank)
+    incident.require(["mismatched_counts"])
+    rows = incident.con.execute(
+        "SELECT rank, op, others, judged_by FROM mismatched_counts ORDER BY rank"
+    ).fetchall()
+    assert rows == found
+
+
+def test_what_no_group_like_it_calls_is_odd(incident: Incident) -> None:
+    calls(incident, 0, {0: {"AllGather": 5, "Broadcast": 0}, 1: {"AllGather": 4, "Broadcast": 1}})
+    calls(incident, 1, {2: {"AllGather": 5}, 3: {"AllGather": 5}})
+    incident.require(["mismatched_counts"])
+    rows = incident.con.execute("SELECT rank, judged_by FROM mismatched_counts").fetchall()
+    assert rows == [(1, "siblings")]
