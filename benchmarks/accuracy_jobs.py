@@ -31,12 +31,27 @@ CLASSES = {
 
 
 @dataclass(frozen=True)
+class Said:
+    """One root finding: its class, or its verdict where that is no class, and whom it blames."""
+
+    verdict: str
+    family: str
+    ranks: frozenset[int]
+    confidence: float
+
+    def right(self, truth: dict[str, Any]) -> bool:
+        """Does it name a culprit, and nobody else? A standstill is right about a hang."""
+        allowed = {*truth["culprits"], *truth["equivalents"]}.union(*truth["acceptable"])
+        return truth["family"] == self.family and bool(self.ranks) and self.ranks <= allowed
+
+
+@dataclass(frozen=True)
 class Judged:
-    """One case and what was said of it: class and ranks of each root finding."""
+    """One case and what was said of it."""
 
     name: str
     truth: dict[str, Any]
-    said: tuple[tuple[str, frozenset[int]], ...]
+    said: tuple[Said, ...]
     took_s: float
 
     @property
@@ -44,17 +59,17 @@ class Judged:
         truth = self.truth
         if truth["family"] == "none":
             return not self.said
-        mine = [one for one in self.said if one[0][:1] == truth["class"][0]]
-        blamed = frozenset().union(*(ranks for _, ranks in mine))
+        mine = [one for one in self.said if one.verdict[:1] == truth["class"][0]]
+        blamed = frozenset().union(*(one.ranks for one in mine))
         wanted = frozenset(truth["culprits"])
         exact = blamed in [wanted, *map(frozenset, truth["acceptable"])]
         exact |= wanted <= blamed <= frozenset(truth["equivalents"])
-        return exact and any(verdict in truth["class_ok"] for verdict, _ in mine)
+        return exact and any(one.verdict in truth["class_ok"] for one in mine)
 
     @property
     def called_hung(self) -> bool:
         """Does a finding say that a running job hangs?"""
-        hung = any(verdict.startswith("H") for verdict, _ in self.said)
+        hung = any(one.verdict.startswith("H") for one in self.said)
         return hung and self.truth["family"] != "hang"
 
 
@@ -84,7 +99,12 @@ def judged(place: Path, recording: str = "fr") -> Judged:
         load([place / recording], incident, "job")
         found = diagnose(incident, load_rulebooks([shipped_folder()]))
     said = tuple(
-        (CLASSES.get(finding.verdict, finding.verdict), _ranks(finding, truth))
+        Said(
+            CLASSES.get(finding.verdict, finding.verdict),
+            finding.fault_class,
+            _ranks(finding, truth),
+            finding.confidence,
+        )
         for finding in found.findings
         if finding.explained_by is None and finding.severity != "info"
     )
@@ -109,7 +129,7 @@ def report(cases: Iterable[Judged]) -> None:
     for one in cases:
         everything.append(one)
         if not one.right:
-            said = "; ".join(f"{verdict} {sorted(ranks)}" for verdict, ranks in one.said)
+            said = "; ".join(f"{found.verdict} {sorted(found.ranks)}" for found in one.said)
             want = f"{one.truth['class']} {one.truth['culprits']}"
             print(f"WRONG {one.name}: {want}, said: {said or 'nothing'}", flush=True)
     for by in [key for key in ("kind", "program") if all(key in one.truth for one in everything)]:
@@ -120,6 +140,7 @@ def report(cases: Iterable[Judged]) -> None:
         for name, mine in sorted(rows.items()):
             right, hung = sum(m.right for m in mine), sum(m.called_hung for m in mine)
             print(f"| {name} | {len(mine)} | {right} | {hung} |")
+    print("\n" + "\n".join(calibration(everything)))
     sound = [one for one in everything if one.truth["family"] == "none"]
     running = [one for one in everything if one.truth["family"] != "hang"]
     took = sorted(one.took_s for one in everything)
@@ -129,6 +150,19 @@ def report(cases: Iterable[Judged]) -> None:
         f"running jobs called hung {sum(one.called_hung for one in running)} of {len(running)}; "
         f"diagnosis: median {took[len(took) // 2]:.1f} s, longest {took[-1]:.1f} s"
     )
+
+
+def calibration(cases: Iterable[Judged]) -> Iterator[str]:
+    """Lines of a table: how sure findings were, and how many of them name a culprit alone."""
+    yield "| confidence | findings | mean confidence | right |"
+    yield "|---|---|---|---|"
+    found = [(one.confidence, one.right(case.truth)) for case in cases for one in case.said]
+    for low in range(0, 100, 20):
+        within = [pair for pair in found if low <= min(99.9, 100 * pair[0]) < low + 20]
+        if within:
+            sure = sum(confidence for confidence, _ in within) / len(within)
+            right = sum(is_right for _, is_right in within) / len(within)
+            yield f"| {low}-{low + 20} % | {len(within)} | {sure:.2f} | {right:.2f} |"
 
 
 def main() -> None:
@@ -145,7 +179,7 @@ def main() -> None:
     if asked.what != "run" and asked.folder is None:
         parser.error(f"{asked.what} needs a folder")
     if asked.what == "score":
-        places = sorted(p for p in asked.folder.iterdir() if (p / "truth.json").is_file())
+        places = sorted(p.parent for p in asked.folder.glob(f"*/{asked.recording}"))
         report(judged(place, asked.recording) for place in places)
         return
     if asked.what == "make":
