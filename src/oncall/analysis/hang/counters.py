@@ -1,10 +1,4 @@
-"""Where nothing but counters of calls is known (NCCL RAS): who is ahead, and whose lag is odd.
-
-Counters differ between the members of many communicators at once: ranks of a pipeline call at
-different times, and a stopped job leaves all of them where they were. Communicators of the same
-shape do the same work, so a lag that most of them show comes from their place; one that hardly any
-other shows is where it began.
-"""
+"""Where nothing but counters of calls is known (NCCL RAS): who is ahead, who called differently."""
 
 from __future__ import annotations
 
@@ -55,38 +49,6 @@ def counted_ahead() -> str:
             CASE WHEN a.live THEN a.unchanged_ns ELSE nullif(a.unchanged_ns, 0) END AS unchanged_ns
         FROM ahead a JOIN known k USING (job, comm)
         WHERE CASE WHEN a.lowest < a.highest THEN a.launched > a.lowest ELSE a.heard < k.size END
-    """
-
-
-@relation(
-    "odd_lags",
-    reads=["counted_ahead", "members"],
-    optional=["heads"],
-    columns=[
-        ("job", "VARCHAR", "", "a job of which only counters are known"),
-        ("comm", "UBIGINT", "", "a communicator whose members' counters differ"),
-        ("alike", "BIGINT", "communicators", "those of its shape: equal distances between ranks"),
-        ("lagging", "BIGINT", "communicators", "of them those whose counters differ as well"),
-    ],
-    source="beyond CCL-D: like compared with like",
-)
-def odd_lags() -> str:
-    """Communicators whose members' counters differ, while those of fewest others like them do."""
-    return """
-        WITH shapes AS (
-            SELECT job, comm, list(rank - first_rank ORDER BY rank) AS shape
-            FROM (SELECT *, min(rank) OVER (PARTITION BY job, comm) AS first_rank FROM members)
-            WHERE rank IS NOT NULL GROUP BY job, comm),
-        differing AS (
-            SELECT DISTINCT job, comm FROM counted_ahead ANTI JOIN heads USING (job)),
-        counted AS (
-            SELECT s.job, s.comm, d.comm IS NOT NULL AS lags,
-                count(*) OVER alike AS alike, count(d.comm) OVER alike AS lagging
-            FROM shapes s LEFT JOIN differing d USING (job, comm)
-            WINDOW alike AS (PARTITION BY s.job, s.shape))
-        SELECT job, comm, alike, lagging FROM counted WHERE lags
-        QUALIFY lagging / alike = min(lagging / alike) OVER (PARTITION BY job)
-            AND lagging < alike
     """
 
 

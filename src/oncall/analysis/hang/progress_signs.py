@@ -78,6 +78,7 @@ def job_quiet() -> str:
         "standstills",
         "longest_pauses",
         "overdue_calls",
+        "log_ends",
         "halted",
         "recordings",
         "launches",
@@ -180,7 +181,6 @@ def progress_signs() -> str:
             WHERE waited_ns IS NOT NULL AND longest_ns IS NOT NULL
             QUALIFY row_number() OVER (
                 PARTITION BY job ORDER BY waited_ns / usual_ns DESC, rank) = 1),
-        usual_waits AS (SELECT job FROM waits WHERE waited_ns <= usual_ns),
         spread AS (
             SELECT r.job, count(DISTINCT (r.comm, r.kind, r.seq, r.ends)) AS roots,
                 max(r.victims) AS victims, count(DISTINCT r.rank) AS culprits,
@@ -221,7 +221,7 @@ def progress_signs() -> str:
         UNION ALL
         SELECT job, 'chain', $weak * ln(ranks / size),
             victims || ' ranks wait for one operation among ' || size
-        FROM spread ANTI JOIN timed USING (job) ANTI JOIN usual_waits USING (job)
+        FROM spread ANTI JOIN timed USING (job) ANTI JOIN waits USING (job)
         WHERE roots = 1 AND victims + culprits >= ranks AND size < ranks
         UNION ALL
         SELECT job, 'spread', -$likely, 'ranks wait in ' || roots || ' unrelated places'
@@ -244,6 +244,13 @@ def progress_signs() -> str:
             'others went on for ' || round(greatest(waited_ns, 0) / 1e6, 1) || ' ms without its '
                 || 'call; before, for up to ' || round(usual_ns / 1e6, 1) || ' ms'
         FROM waits
+        UNION ALL
+        SELECT job, 'log end', greatest(-$certain, least($sure, evenness)),
+            'of ' || groups || ' groups that call most together ' || lagging || CASE WHEN ragged
+                THEN ' differ at the end: the logs end at different times'
+                ELSE ' differ at the end: the others end at one call' END
+        FROM log_ends LEFT JOIN waits USING (job)
+        WHERE ragged OR waited_ns > $times * usual_ns
         UNION ALL
         SELECT job, 'overdue', CASE WHEN max(waited_ns) > any_value(pause_ns) THEN $sure + $weak
                 ELSE 0 END,

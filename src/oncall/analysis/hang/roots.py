@@ -83,7 +83,8 @@ _ROOT_COLUMNS = [
     reads=["standing|awaited_callers|mismatched_calls"],
     optional=[
         *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
-        *("standstills", "call_fronts", "last_calls", "odd_lags", "mismatched_counts"),
+        *("standstills", "call_fronts", "last_calls", "odd_lags", "log_ends"),
+        "mismatched_counts",
     ],
     empty_without=["standing|awaited_callers|mismatched_calls"],
     columns=_ROOT_COLUMNS,
@@ -125,18 +126,30 @@ def _mismatched(
 
 
 # Of a job of which calls alone are recorded nothing is in flight. Members that call differently are
-# its root, else its standstills, else a rank whose next call all others wait for. Logs of a running
-# job end with many of those.
+# its root, else its standstills, else who lags where others like it do not, else a rank whose next
+# call all others wait for. Logs of a running job end with many of those.
 _OF_CALLS_ALONE = """
+    WITH odd AS (
+        SELECT f.job, f.comm, coalesce(f.seq + 1, f.newest) AS seq, f.rank,
+            (SELECT count(DISTINCT l.rank) FROM last_calls l WHERE l.job = f.job) - 1 AS waiting
+        FROM call_fronts f SEMI JOIN odd_lags USING (job, comm)
+        SEMI JOIN (FROM log_ends WHERE NOT ragged) e ON e.job = f.job
+        WINDOW c AS (PARTITION BY f.job, f.comm)
+        QUALIFY f.behind AND 2 * count(*) FILTER (f.behind) OVER c <= count(*) OVER c),
+    settled AS (
+        SELECT job FROM mismatched_calls UNION SELECT job FROM standstills)
     SELECT job, comm, 'coll', seq, [], 'together', NULL, ranks, 1 FROM mismatched_calls
     UNION ALL
     SELECT DISTINCT job, comm, kind, seq, CASE WHEN kind = 'p2p' THEN [rank, peer] ELSE [] END,
         how, CASE WHEN how = 'absent' THEN rank END, victims, 1
     FROM standstills ANTI JOIN mismatched_calls USING (job)
     UNION ALL
+    SELECT job, comm, 'coll', seq, [], 'absent', rank, waiting, 1 FROM odd
+    ANTI JOIN settled USING (job)
+    UNION ALL
     SELECT a.job, f.comm, 'coll', coalesce(f.seq + 1, f.newest), [], 'absent', a.rank, a.waiting, 1
     FROM awaited_callers a JOIN call_fronts f ON f.job = a.job AND f.rank = a.rank AND f.behind
-    ANTI JOIN standstills s ON s.job = a.job ANTI JOIN mismatched_calls d ON d.job = a.job
+    ANTI JOIN settled s ON s.job = a.job ANTI JOIN odd o ON o.job = a.job
     WHERE a.joint AND a.waiting + 1 = (
         SELECT count(DISTINCT l.rank) FROM last_calls l WHERE l.job = a.job)
     ORDER BY ALL

@@ -1,0 +1,107 @@
+"""Whose lag is odd, where it is only known how many calls each rank has made.
+
+Members of many communicators differ at once: ranks of a pipeline call at different times, and a
+stopped job leaves all of them where they were. Communicators of the same shape do the same work, so
+a lag that most of them show comes from their place; one that hardly any other shows is where it
+began.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import Param, relation
+
+
+@relation(
+    "comm_shapes",
+    reads=["members"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("comm", "UBIGINT", "", "communicator"),
+        ("shape", "INTEGER[]", "ranks", "distances of its members from the first"),
+        ("alike", "BIGINT", "communicators", "those of that shape"),
+    ],
+    source="beyond CCL-D: like compared with like",
+)
+def comm_shapes() -> str:
+    """Communicators of equal distances between their ranks: all of one kind of parallelism."""
+    return """
+        SELECT job, comm, shape, count(*) OVER (PARTITION BY job, shape) AS alike
+        FROM (
+            SELECT job, comm, list(rank - first_rank ORDER BY rank) AS shape
+            FROM (SELECT *, min(rank) OVER (PARTITION BY job, comm) AS first_rank FROM members)
+            WHERE rank IS NOT NULL GROUP BY job, comm)
+    """
+
+
+@relation(
+    "odd_lags",
+    reads=["comm_shapes", "counted_ahead|call_fronts"],
+    optional=["heads"],
+    columns=[
+        ("job", "VARCHAR", "", "a job of which only counters, or calls alone, are known"),
+        ("comm", "UBIGINT", "", "a communicator whose members have made different calls"),
+        ("alike", "BIGINT", "communicators", "those of its shape"),
+        ("lagging", "BIGINT", "communicators", "of them those whose members differ as well"),
+    ],
+    source="beyond CCL-D: like compared with like",
+)
+def odd_lags() -> str:
+    """Communicators whose members are not at one call, while those of fewest like them are not."""
+    return """
+        WITH differing AS (
+            SELECT DISTINCT job, comm FROM counted_ahead ANTI JOIN heads USING (job)
+            UNION SELECT DISTINCT job, comm FROM call_fronts WHERE behind),
+        counted AS (
+            SELECT s.job, s.comm, s.alike, d.comm IS NOT NULL AS lags,
+                count(d.comm) OVER (PARTITION BY s.job, s.shape) AS lagging
+            FROM comm_shapes s LEFT JOIN differing d USING (job, comm))
+        SELECT job, comm, alike, lagging FROM counted WHERE lags
+        QUALIFY lagging / alike = min(lagging / alike) OVER (PARTITION BY job)
+            AND lagging < alike
+    """
+
+
+@relation(
+    "log_ends",
+    reads=["call_fronts", "comm_shapes"],
+    optional=["joint_calls"],
+    empty_without=["call_fronts"],
+    columns=[
+        ("job", "VARCHAR", "", "a job of which calls alone are recorded"),
+        ("groups", "BIGINT", "communicators", "those of the shape that calls most"),
+        ("lagging", "BIGINT", "communicators", "of them those whose members differ at the end"),
+        ("evenness", "DOUBLE", "", "log odds: above 0 all end together, below 0 anywhere"),
+        ("ragged", "BOOLEAN", "", "they end anywhere"),
+    ],
+    source="beyond VenusTrace",
+    params={
+        "fewest_alike": Param(4, "of fewer groups it may be chance that they end alike"),
+        "apart": Param(
+            0.5, "logs cut at different times leave the members of as many groups apart, or more"
+        ),
+        "stray": Param(0.05, "where one rank stopped, so many other groups are apart as well"),
+    },
+)
+def log_ends() -> str:
+    """Whether the logs of a job were cut anywhere, or end where all ranks stopped.
+
+    Ranks that call most together, such as those of tensor parallelism, are at one call unless one
+    of them stopped. Logs of a running job that are written from time to time end anywhere, and
+    most such groups differ.
+    """
+    return """
+        WITH calls AS (SELECT job, comm, count(*) AS calls FROM joint_calls GROUP BY ALL),
+        fronts AS (
+            SELECT job, comm, bool_or(behind) AS lags FROM call_fronts GROUP BY ALL
+            HAVING count(*) > 1),
+        shapes AS (
+            SELECT job, shape, count(*) AS groups, count(*) FILTER (lags) AS lagging,
+                median(calls) AS usual_calls
+            FROM comm_shapes JOIN fronts USING (job, comm) JOIN calls USING (job, comm)
+            GROUP BY job, shape HAVING groups >= $fewest_alike
+            QUALIFY row_number() OVER (PARTITION BY job ORDER BY usual_calls DESC, shape) = 1)
+        SELECT *, evenness < 0 AS ragged FROM (
+            SELECT job, groups, lagging, (groups - lagging) * ln((1 - $stray) / (1 - $apart))
+                + greatest(lagging - 1, 0) * ln($stray / $apart) AS evenness
+            FROM shapes)
+    """
