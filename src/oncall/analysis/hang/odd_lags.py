@@ -63,12 +63,12 @@ def odd_lags() -> str:
 
 @relation(
     "log_ends",
-    reads=["call_fronts", "comm_shapes"],
+    reads=["call_fronts", "comm_shapes", "members"],
     optional=["joint_calls"],
     empty_without=["call_fronts"],
     columns=[
         ("job", "VARCHAR", "", "a job of which calls alone are recorded"),
-        ("groups", "BIGINT", "communicators", "those of the shape that calls most"),
+        ("groups", "BIGINT", "communicators", "those of the shape that calls most at the end"),
         ("lagging", "BIGINT", "communicators", "of them those whose members differ at the end"),
         ("evenness", "DOUBLE", "", "log odds: above 0 all end together, below 0 anywhere"),
         ("ragged", "BOOLEAN", "", "they end anywhere"),
@@ -76,6 +76,9 @@ def odd_lags() -> str:
     source="beyond VenusTrace",
     params={
         "fewest_alike": Param(4, "of fewer groups it may be chance that they end alike"),
+        "at_the_end": Param(
+            0.1, "of all calls: what is called in evaluations, or once an iteration, differs"
+        ),
         "apart": Param(
             0.5, "logs cut at different times leave the members of as many groups apart, or more"
         ),
@@ -86,22 +89,39 @@ def log_ends() -> str:
     """Whether the logs of a job were cut anywhere, or end where all ranks stopped.
 
     Ranks that call most together, such as those of tensor parallelism, are at one call unless one
-    of them stopped. Logs of a running job that are written from time to time end anywhere, and
-    most such groups differ.
+    of them stopped; what waits for that leaves the same members behind in all groups of a shape.
+    Logs of a running job that are written from time to time end anywhere: most groups differ, some
+    in one member and some in another.
     """
     return """
-        WITH calls AS (SELECT job, comm, count(*) AS calls FROM joint_calls GROUP BY ALL),
+        WITH late AS (
+            SELECT job, quantile_cont(called_ns, 1 - $at_the_end) AS since_ns FROM joint_calls
+            GROUP BY job),
+        calls AS (
+            SELECT job, comm, count(*) AS calls FROM joint_calls JOIN late USING (job)
+            WHERE called_ns >= since_ns GROUP BY ALL),
         fronts AS (
-            SELECT job, comm, bool_or(behind) AS lags FROM call_fronts GROUP BY ALL
-            HAVING count(*) > 1),
+            SELECT f.job, f.comm, s.shape, bool_or(behind) AS lags,
+                list(f.rank - m.first_rank ORDER BY f.rank) FILTER (behind) AS places
+            FROM call_fronts f JOIN comm_shapes s USING (job, comm)
+            JOIN (SELECT job, comm, min(rank) AS first_rank FROM members GROUP BY ALL) m
+                USING (job, comm)
+            GROUP BY ALL HAVING count(*) > 1),
+        alike AS (
+            SELECT job, shape, places, count(*) AS groups FROM fronts WHERE lags GROUP BY ALL),
+        -- Groups in which others are behind than in most of their shape.
+        unlike AS (
+            SELECT job, max(unlike) AS unlike FROM (
+                SELECT job, sum(groups) - max(groups) AS unlike FROM alike GROUP BY job, shape)
+            GROUP BY job),
         shapes AS (
             SELECT job, shape, count(*) AS groups, count(*) FILTER (lags) AS lagging,
                 median(calls) AS usual_calls
-            FROM comm_shapes JOIN fronts USING (job, comm) JOIN calls USING (job, comm)
+            FROM fronts JOIN calls USING (job, comm)
             GROUP BY job, shape HAVING groups >= $fewest_alike
             QUALIFY row_number() OVER (PARTITION BY job ORDER BY usual_calls DESC, shape) = 1)
         SELECT *, evenness < 0 AS ragged FROM (
             SELECT job, groups, lagging, (groups - lagging) * ln((1 - $stray) / (1 - $apart))
-                + greatest(lagging - 1, 0) * ln($stray / $apart) AS evenness
-            FROM shapes)
+                + greatest(lagging - 1, u.unlike, 0) * ln($stray / $apart) AS evenness
+            FROM shapes LEFT JOIN unlike u USING (job))
     """

@@ -240,16 +240,16 @@ def progress_signs() -> str:
         FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'circle' GROUP BY job
         UNION ALL
         SELECT job, 'wait', CASE WHEN waited_ns <= usual_ns THEN -$sure
-                WHEN waited_ns > $times * usual_ns THEN $likely ELSE 0 END,
+                ELSE least($sure + $weak, ln(greatest(waited_ns / usual_ns / $times, 1))) END,
             'others went on for ' || round(greatest(waited_ns, 0) / 1e6, 1) || ' ms without its '
                 || 'call; before, for up to ' || round(usual_ns / 1e6, 1) || ' ms'
         FROM waits
         UNION ALL
         SELECT job, 'log end', greatest(-$certain, least($sure, evenness)),
-            'of ' || groups || ' groups that call most together ' || lagging || CASE WHEN ragged
-                THEN ' differ at the end: the logs end at different times'
-                ELSE ' differ at the end: the others end at one call' END
-        FROM log_ends LEFT JOIN waits USING (job)
+            CASE WHEN ragged THEN 'the logs of ranks that call together end at different calls'
+                ELSE (groups - lagging) || ' of ' || groups || ' groups that call most together '
+                    || 'end at one call' END
+        FROM log_ends LEFT JOIN waits USING (job) ANTI JOIN odd_calls USING (job)
         WHERE ragged OR waited_ns > $times * usual_ns
         UNION ALL
         SELECT job, 'overdue', CASE WHEN max(waited_ns) > any_value(pause_ns) THEN $sure + $weak
