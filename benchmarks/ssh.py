@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "fleet" / "ssh")
 from loopback import Loopback, why_not
 
 from oncall.fleet.configuration import FleetConfiguration, TransportName
-from oncall.fleet.ssh_transport import SshTransport
+from oncall.fleet.ssh.transport import SshTransport
 
 ROUNDS = 3
 TRANSPORTS: tuple[TransportName, ...] = ("in-process", "openssh")

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 
+from oncall.node.agent import recorder as recorder_module
 from oncall.node.agent.recorder import Recorder
 from oncall.node.common.config import Configuration
 from oncall.node.common.log import Log
+from oncall.node.store.backlog import Backlog
 from oncall.node.store.batch import Batch, one_row
 from oncall.node.store.bookmarks import recall
 from oncall.node.store.writer import LiveStore, Place, StoreError, recover
@@ -69,10 +72,13 @@ def test_a_commit_that_fails_is_in_the_store_once_whichever_half_failed(
 def test_rows_beside_some_that_no_store_holds_are_written_once(
     config: Configuration, sealed_rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Written one by one, the disk fills up among them."""
+    """Written drain by drain, the disk fills up among them."""
     recorder = _recorder(config)
     wrong = one_row("ranks", job="llama", rank=2**40)
-    recorder.add([_seqs(1, 10), wrong, _seqs(11, 10)])
+    monkeypatch.setattr(recorder_module, "COMMIT_BYTES", 2**40)
+    recorder._backlog = Backlog(2**10)  # joins nothing
+    recorder.add([_seqs(1, 10), wrong])
+    recorder.add([_seqs(11, 10)])
     real, written = LiveStore.write, []
 
     def fail_at_the_last(store: LiveStore, batches: Any, *told: Any) -> int:
@@ -82,44 +88,56 @@ def test_rows_beside_some_that_no_store_holds_are_written_once(
         return real(store, batches, *told)
 
     monkeypatch.setattr(LiveStore, "write", fail_at_the_last)
-    assert recorder.commit(SECOND_NS, {"ring": 1}) == 0  # 10 are committed: the call failed
+    assert recorder.commit(SECOND_NS) == 0  # 10 are committed: the call failed
+    assert written == [3, 2, 1, 1]  # all, the first drain, what of it can be, the second drain
     monkeypatch.setattr(LiveStore, "write", real)
     recorder.try_again()
-    recorder.commit(2 * SECOND_NS, {"ring": 1})
+    assert recorder.commit(2 * SECOND_NS) == 10
+    assert recorder.dropped == 1
     _sealed(recorder, 3)
     assert sealed_rows(EACH_ONCE) == [(20, 20)]
 
 
-def test_bookmarks_never_come_before_their_rows(
-    config: Configuration, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("pieces", [0, 1, 2, 3, 4])
+def test_every_transaction_holds_the_bookmark_of_exactly_its_rows(
+    config: Configuration, sealed_rows: Rows, monkeypatch: pytest.MonkeyPatch, pieces: int
 ) -> None:
-    """A kill among rows that are written one by one must show what it cost."""
+    """Killed between two pieces of a commit."""
+    monkeypatch.setattr(recorder_module, "COMMIT_BYTES", 1)
     recorder = _recorder(config)
-    recorder.commit(SECOND_NS, {"ring": 1})
-    recorder.add([_seqs(1, 10), one_row("ranks", job="llama", rank=2**40), _seqs(11, 10)])
+    recorder.commit(SECOND_NS)
+    recorder._backlog = Backlog(2**10)  # joins nothing
+    for number in range(1, 4):
+        recorder.add([_seqs(10 * number, 10)], {"rings": {"ring": number}, "other": {}})
+    recorder.add([], {"other": {"next": 7}})
     real, written = LiveStore.write, []
 
-    def killed_at_the_last(store: LiveStore, batches: Any, *told: Any) -> int:
-        written.append(len(batches))
-        if len(written) == 4:
+    def killed_after(store: LiveStore, *told: Any) -> int:
+        if len(written) == pieces:
             raise KeyboardInterrupt
-        return real(store, batches, *told)
+        written.append(1)
+        return real(store, *told)
 
-    monkeypatch.setattr(LiveStore, "write", killed_at_the_last)
-    with pytest.raises(KeyboardInterrupt):
-        recorder.commit(2 * SECOND_NS, {"ring": 2})
+    monkeypatch.setattr(LiveStore, "write", killed_after)
+    with suppress(KeyboardInterrupt):
+        recorder.commit(2 * SECOND_NS)
     recorder.close()
     recover(Place(config.data_dir, config.node), 3 * SECOND_NS)
-    assert recall(config.data_dir, config.node) == {"ring": 1}
+    marks = [{}, *({"rings/ring": number} for number in (1, 2, 3))]
+    marks.append(marks[-1] | {"other/next": 7})
+    assert recall(config.data_dir, config.node) == marks[pieces]
+    assert sealed_rows("SELECT count(*) FROM ops") == [(10 * min(pieces, 3),)]
 
 
 def test_what_was_read_is_marked_where_it_has_no_rows_yet(config: Configuration) -> None:
     """Operations that began and did not end: a kill then forgets none of them."""
     recorder = _recorder(config)
-    recorder.commit(SECOND_NS, {"ring": 1, "in_flight": b"1"})
+    recorder.add([], {"rings": {"ring": 1, "in_flight": b"1"}})
+    recorder.commit(SECOND_NS)
     recorder.close()
     recover(Place(config.data_dir, config.node), 2 * SECOND_NS)
-    assert recall(config.data_dir, config.node) == {"ring": 1, "in_flight": b"1"}
+    found = recall(config.data_dir, config.node)
+    assert found == {"rings/ring": 1, "rings/in_flight": b"1"}
 
 
 def test_a_log_without_its_store_is_set_aside(config: Configuration) -> None:

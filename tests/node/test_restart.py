@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ring_writer import RingWriter, operations
 
+from oncall.node.agent import recorder
 from oncall.node.agent.agent import Agent
 from oncall.node.agent.service import build
 from oncall.node.common.config import Configuration
@@ -15,6 +19,7 @@ from oncall.node.common.log import Log
 from oncall.node.rings.operations import OPERATION, pack, unpack
 from oncall.node.store.catalog import sealed_shards
 from oncall.node.store.reader import open_shards
+from oncall.node.store.writer import LiveStore
 
 Rows = Callable[[str], list[tuple[Any, ...]]]
 COMM = 0xC0FFEE
@@ -114,6 +119,59 @@ def test_a_loss_is_counted_however_many_collectors_die_at_their_start(
         killed(started(config))
     started(config).finish()
     assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(2,)]
+
+
+def test_a_kill_between_two_pieces_of_a_commit_stores_nothing_twice(
+    config: Configuration, rings: Path, sealed_rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were in flight at the commit before, and are over in the first piece."""
+    monkeypatch.setattr(recorder, "COMMIT_BYTES", 1)
+    ring, ends = open_operations(rings)
+    first = started(replace(config, backlog_bytes=16 * 2**10))  # joins no drains
+    first.step()
+    first._commit(first._clock())
+    for end in range(3):
+        ring.append(ends[end : end + 1])
+        first._drain(first._clock())
+    write, written = LiveStore.write, []
+
+    def killed_at_the_second(store: LiveStore, *told: Any) -> int:
+        if written:
+            raise KeyboardInterrupt
+        written.append(store)
+        return write(store, *told)
+
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        patched.setattr(LiveStore, "write", killed_at_the_second)
+        first._commit(first._clock())
+    killed(first)
+    second = started(config)
+    second.step()
+    second.finish()
+    assert sealed_rows("SELECT seq, count(*) FROM ops WHERE done GROUP BY seq ORDER BY seq") == [
+        (seq, 1) for seq in (1, 2, 3, 4)
+    ]
+    assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(2,)]
+
+
+def test_an_end_that_was_lost_is_found_though_the_next_collector_is_killed_too(
+    config: Configuration, rings: Path, sealed_rows: Rows
+) -> None:
+    ring, ends = open_operations(rings)
+    first = started(config)
+    first.step()
+    first._commit(first._clock())
+    ring.append(ends[:2])
+    first._drain(first._clock())  # read, and not committed
+    killed(first)
+    second = started(config)
+    second.step()
+    second._commit(second._clock())
+    killed(second)
+    third = started(config)
+    third.step()
+    third.finish()
+    assert sealed_rows(STILL_OPEN) == [(4,)]
 
 
 def test_what_a_collector_read_before_its_first_commit_is_counted_too(

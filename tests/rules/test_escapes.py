@@ -25,7 +25,8 @@ from oncall.rules.engine.sandbox import close_sandbox, compute
 from oncall.rules.language.functions import refused_calls
 from oncall.rules.language.load import load_rulebooks, parse, shipped_folder
 from oncall.rules.language.positions import Source
-from oncall.rules.language.rulebook import STARTED, Rulebook
+from oncall.rules.language.rulebook import Rulebook
+from oncall.rules.language.rulebook_file import STARTED
 from oncall.rules.language.sql import DEEPEST_FACT, LONGEST_FACT, SqlFault, read_sql
 from oncall.rules.language.template import TemplateError, parse_template
 from oncall.rules.language.tests_file import TestCase, TestFile, evidence, read_tests

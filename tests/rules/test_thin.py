@@ -9,7 +9,9 @@ import pytest
 from oncall.evidence.registry import all_relations
 from oncall.evidence.schema import BY_NAME
 from oncall.rules.language.load import load_rulebooks, shipped_folder
-from oncall.rules.language.rulebook import Node, Question, Rulebook, sentences
+from oncall.rules.language.rulebook import Rulebook
+from oncall.rules.language.rulebook_file import Node, Question
+from oncall.rules.language.rulebook_parts import sentences
 
 LONGEST, LINES, COLUMNS, LEVELS = 250, 12, 120, 6
 THICK = {"hang", "slow", "stages", "pulse"}  # still to be thinned

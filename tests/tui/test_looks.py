@@ -22,7 +22,7 @@ from .console import console, piloted
 
 
 def test_states_are_those_of_the_snapshot_in_order_and_told_apart_by_letter() -> None:
-    states = ["silent" if state is RankState.NO_DATA else state.name.lower() for state in RankState]
+    states = [state.name.lower().replace("_", "-") for state in RankState]
     assert [look.name for look in STATES] == states
     assert len({look.letter for look in STATES}) == len(STATES)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
@@ -76,7 +77,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Scenario:
+class Scenario(ABC):
     """One simulated job. Equal scenarios give equal evidence, bit for bit."""
 
     FAULT: ClassVar[type[Fault]] = Fault
@@ -99,9 +100,9 @@ class Scenario:
         return np.random.default_rng([self.seed, zlib.crc32((self.DICE + purpose).encode())])
 
     @property
+    @abstractmethod
     def world_size(self) -> int:
         """How many ranks it has."""
-        raise NotImplementedError
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:

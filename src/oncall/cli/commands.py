@@ -25,7 +25,7 @@ _COMMANDS = {
     "demo": ("oncall.cli.demo", "demo"),
     "diagnose": ("oncall.cli.diagnose", "diagnose"),
     "doctor": ("oncall.cli.doctor", "doctor"),
-    "draw": ("oncall.cli.draw", "app"),
+    "draw": ("oncall.cli.draw.app", "app"),
     "hooks": ("oncall.cli.hooks", "app"),
     "open": ("oncall.cli.console", "open_"),
     "probe": ("oncall.cli.probe", "probe"),

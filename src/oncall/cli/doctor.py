@@ -84,7 +84,7 @@ def _check(hosts: str | None, inventory: Path | None) -> list[Checkup]:
         return asyncio.run(_all(LocalTransport(folders), list(folders)))
     from oncall.fleet.configuration import read_configuration
     from oncall.fleet.inventory import find_hosts, no_hosts
-    from oncall.fleet.ssh_transport import SshTransport
+    from oncall.fleet.ssh.transport import SshTransport
 
     configuration = read_configuration()
     named = find_hosts(hosts, inventory, configuration)

@@ -7,6 +7,7 @@ threads, one query at a time in each query's lane, so that a question never wait
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
@@ -26,15 +27,15 @@ AnswerType = TypeVar("AnswerType", covariant=True)
 
 
 @dataclass(frozen=True)
-class Query(Generic[AnswerType]):
+class Query(ABC, Generic[AnswerType]):
     """Something to ask a session. A subclass is frozen, names the type of its answer, and says how
     it is answered; `lane` is where it waits for its turn."""
 
     lane: ClassVar[Lane] = "questions"
 
+    @abstractmethod
     def answer(self, session: Answering) -> AnswerType:
         """May block. Raises OncallError with a message to show, Interrupted if cancelled."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class EvidenceQuery(Query[AnswerType]):
         with session.question() as (shown, _):
             return self.read(shown)
 
+    @abstractmethod
     def read(self, shown: Shown) -> AnswerType:
         """As `answer`, from what is shown."""
-        raise NotImplementedError
 
 
 class Session(Protocol):

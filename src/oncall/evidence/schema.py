@@ -19,7 +19,7 @@ TABLES: tuple[Table, ...] = (*TRAINING_TABLES, *NETWORK_TABLES, *HOST_TABLES)
 BY_NAME: dict[str, Table] = {table.name: table for table in TABLES}
 
 
-def data_of(read: str) -> str:
-    """What a table or relation that a rule reads is called in a sentence; "a|b": either will do."""
-    names = read.replace("|", " or ").split(" or ")
+def data_of(missing: str) -> str:
+    """What a table that is missing is called in a sentence; "a or b": either would do."""
+    names = missing.split(" or ")
     return " or ".join(BY_NAME[name].data if name in BY_NAME else name for name in names)

@@ -17,8 +17,8 @@ from oncall.fleet.transport import Clock, Connection, Transport
 from oncall.node.store.wire import Request
 
 if TYPE_CHECKING:
-    from oncall.fleet.choose import Choice
-    from oncall.fleet.ssh_config import SshOptions
+    from oncall.fleet.ssh.choose import Choice
+    from oncall.fleet.ssh.config import SshOptions
 
 _STALE_NS = 300 * NS_PER_S  # a collector seals within a minute
 _CLOCK_NS = NS_PER_S  # evidence is corrected for the offset; logs are not

@@ -42,7 +42,7 @@ def reach_fleet(hosts: str | None, inventory: Path | None) -> Reach:
     # Imported here: reading recordings needs no SSH.
     from oncall.fleet.configuration import read_configuration
     from oncall.fleet.inventory import find_hosts, no_hosts
-    from oncall.fleet.ssh_transport import SshTransport
+    from oncall.fleet.ssh.transport import SshTransport
 
     configuration = read_configuration()
     found = find_hosts(hosts, inventory, configuration)

@@ -11,7 +11,7 @@ from loopback import Loopback
 
 from oncall.fleet.configuration import FleetConfiguration, TransportName
 from oncall.fleet.outcome import HostError
-from oncall.fleet.ssh_transport import SshTransport
+from oncall.fleet.ssh.transport import SshTransport
 from oncall.node.store.wire import End
 
 Result = TypeVar("Result")

@@ -10,10 +10,10 @@ import asyncssh
 import pytest
 from loopback import why_not
 
-from oncall.fleet.choose import Choice, choose
 from oncall.fleet.outcome import HostError
-from oncall.fleet.ssh_config import Resolver, SshOptions, parse_options
-from oncall.fleet.ssh_keys import Keys
+from oncall.fleet.ssh.choose import Choice, choose
+from oncall.fleet.ssh.config import Resolver, SshOptions, parse_options
+from oncall.fleet.ssh.keys import Keys
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 

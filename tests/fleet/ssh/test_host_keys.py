@@ -11,8 +11,8 @@ import asyncssh
 import pytest
 from asking import Fleet
 
-from oncall.fleet.ssh_config import SshOptions
-from oncall.fleet.ssh_known_hosts import KnownHosts
+from oncall.fleet.ssh.config import SshOptions
+from oncall.fleet.ssh.known_hosts import KnownHosts
 
 
 def _known(fleet: Fleet) -> list[str]:

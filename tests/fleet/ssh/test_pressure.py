@@ -11,7 +11,7 @@ from asking import Fleet
 from loopback import Loopback, why_not
 
 from oncall.fleet.configuration import TransportName
-from oncall.fleet.ssh_transport import SshTransport
+from oncall.fleet.ssh.transport import SshTransport
 
 _HOSTS = [f"busy{number:02}" for number in range(24)]
 

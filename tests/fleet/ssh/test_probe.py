@@ -6,7 +6,7 @@ from asking import Fleet
 from processes import left_with
 
 from oncall.fleet.probe import Probed, ProbeOrder, probe_fleet
-from oncall.fleet.ssh_transport import SshTransport
+from oncall.fleet.ssh.transport import SshTransport
 
 HOSTS = ("gpu001", "locked", "reading", "quick", "old", "dead")
 

@@ -11,9 +11,9 @@ from asking import Fleet
 from processes import left_with
 
 from oncall.core.errors import UsageError
-from oncall.fleet.choose import Choice
 from oncall.fleet.outcome import HostError
-from oncall.fleet.ssh_transport import SshTransport
+from oncall.fleet.ssh.choose import Choice
+from oncall.fleet.ssh.transport import SshTransport
 from oncall.node.store.wire import End
 
 

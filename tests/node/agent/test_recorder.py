@@ -177,25 +177,26 @@ def test_under_journald_lines_carry_their_priority() -> None:
     assert said.getvalue() == "<3>two lines\n"
 
 
-def test_bookmarks_are_committed_with_the_last_rows_also_where_some_cannot_be(
+def test_bookmarks_are_committed_with_their_rows_also_where_some_cannot_be(
     config: Configuration, monkeypatch: Any
 ) -> None:
-    """Or a kill between them would call rows committed that are lost."""
+    """Or a kill between them would call rows committed that are lost, or store them twice."""
     log, _ = _log()
     recorder = Recorder(config, log)
-    seen: list[tuple[int, bool]] = []
+    seen: list[tuple[int, Any]] = []
     write = LiveStore.write
 
     def watched(
         store: LiveStore, batches: Sequence[Batch], marks: Any = None, token: str = ""
     ) -> int:
         rows = write(store, batches, marks, token)
-        seen.append((rows, marks is not None))
+        seen.append((rows, marks))
         return rows
 
     monkeypatch.setattr(LiveStore, "write", watched)
     garbage = one_row("ranks", job="llama", rank=2**40)
-    recorder.add([_seqs(1, 10), garbage, one_row("jobs", job="llama"), _seqs(11, 20)])
-    assert recorder.commit(SECOND_NS, {"ring": 1}) == 31
-    assert seen == [(10, False), (1, False), (20, True)]
+    recorder.add([_seqs(1, 10), garbage, one_row("jobs", job="llama")], {"rings": {"ring": 1}})
+    recorder.add([_seqs(11, 20)], {"rings": {"ring": 2}})
+    assert recorder.commit(SECOND_NS) == 31
+    assert seen == [(31, {"rings/ring": 2})]
     recorder.close()

@@ -9,7 +9,7 @@ from ring_writer import RingWriter, operations
 
 from oncall.evidence.columns import create_table_sql, insert
 from oncall.evidence.schema import BY_NAME
-from oncall.node.common.source import read_clock
+from oncall.node.common.source import Collected, read_clock
 from oncall.node.rings import rings as rings_module
 from oncall.node.rings.rings import RingSource
 from oncall.node.store.batch import Batch
@@ -20,22 +20,26 @@ COMM = 0xC0FFEE
 
 def _drained(folder: Path) -> list[Batch]:
     source = RingSource(folder, "node", 10**9, {})
-    batches = [batch for batch in source.collect(read_clock()).batches if batch.table == "ops"]
+    batches: list[Batch] = []
+    collected = Collected(more=True)
+    while collected.more or collected.batches:
+        collected = source.collect(read_clock())
+        batches += [batch for batch in collected.batches if batch.table == "ops"]
     source.close()
     return batches
 
 
-@pytest.mark.parametrize("most", [1, 8, 100])
+@pytest.mark.parametrize("most", [12, 40, 100])
 def test_each_row_tells_its_own_job_and_rank(
     tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rings_module, "_MOST_TOGETHER", most)
+    monkeypatch.setattr(rings_module, "_MOST_RECORDS", most)
     for rank, job, count in ((0, "llama", 5), (3, "llama", 3), (1, "gpt", 4)):
         ring = RingWriter(tmp_path, rank, job=job)
         ring.communicator(0, COMM + rank)
         ring.append(operations(1, count))
     batches = _drained(tmp_path)
-    assert len(batches) == {1: 3, 8: 2, 100: 1}[most]
+    assert len(batches) == {12: 6, 40: 2, 100: 1}[most]
     con = connect()
     con.execute(create_table_sql("ops", BY_NAME["ops"].columns))
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Batches: joined, nothing changes; a backlog forgets the oldest and knows how many."""
+"""Batches: joined, nothing changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from oncall.evidence.columns import Words, create_table_sql, insert
 from oncall.evidence.schema import BY_NAME
-from oncall.node.store.backlog import Backlog
 from oncall.node.store.batch import Batch, joined, of_rows, one_row
 
 TABLE = BY_NAME["stacks"]
@@ -73,29 +72,6 @@ def test_a_column_that_only_some_batches_have_is_null_in_the_others() -> None:
 def test_tables_keep_apart_and_empty_batches_vanish() -> None:
     batches = [one_row("jobs", job="a"), of_rows("ranks", ("job",), []), one_row("ops", job="a")]
     assert [(batch.table, batch.rows) for batch in joined(batches)] == [("jobs", 1), ("ops", 1)]
-
-
-@given(st.lists(st.integers(1, 50), max_size=30), st.integers(0, 5000))
-def test_a_backlog_keeps_the_newest_within_its_bound(sizes: list[int], most_bytes: int) -> None:
-    backlog = Backlog(most_bytes)
-    batches = [Batch("ops", size, {"seq": np.arange(size)}) for size in sizes]
-    backlog.add(batches)
-    kept = list(backlog.batches)
-    assert kept == batches[len(batches) - len(kept) :]
-    assert backlog.bytes == sum(batch.bytes for batch in kept) <= most_bytes
-    assert backlog.dropped == sum(sizes) - len(backlog)
-
-
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 1000))
-def test_pieces_of_a_backlog_are_all_of_it(sizes: list[int], piece_bytes: int) -> None:
-    backlog = Backlog(10**9)
-    backlog.add(Batch("ops", size, {"seq": np.arange(size)}) for size in sizes)
-    taken = []
-    while piece := backlog.first(piece_bytes):
-        backlog.written(piece)
-        taken += [batch.rows for batch in piece]
-    assert taken == sizes
-    assert (len(backlog), backlog.bytes, backlog.dropped) == (0, 0, 0)
 
 
 def test_bytes_are_counted(operations: Callable[..., Batch]) -> None:

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from oncall.rules.language.load import shipped_folder
 from oncall.rules.language.positions import Fault
-from oncall.rules.language.rulebook import Leaf, RulebookFile
+from oncall.rules.language.rulebook_file import Leaf, RulebookFile
 from oncall.rules.language.schema import rulebook_schema
 from oncall.rules.language.shape import read_record
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 
@@ -30,7 +30,6 @@ from oncall.node.common.source import (
     say_bug,
 )
 from oncall.node.store.batch import Batch
-from oncall.node.store.bookmarks import Bookmark
 from oncall.node.traffic.shared_traffic import TrafficOptions
 
 _SEAL_AGAIN_NS = NS_PER_S  # after a seal that had to wait
@@ -61,7 +60,6 @@ class Agent:
         self._clock = clock
         self._accounts = {source.name: Account(config.node, source.name) for source in sources}
         self._own = Account(config.node, "collector")
-        self._bookmarks: dict[str, Mapping[str, Bookmark]] = {}
         self._commit_at_ns = 0
         self._show_at_ns = 0
         self._show_every_ns = config.source_options.of(TrafficOptions).every_ns
@@ -185,9 +183,7 @@ class Agent:
         """Commit all there is with the current state, and seal beside, if that can be now."""
         self._drain(now)
         self._recorder.add(self._standing(now))
-        # What a source then found to be over, with bookmarks that agree with it: older ones would
-        # let the collector that takes over after a kill find it to be over again.
-        self._drain(now)
+        self._drain(now)  # what a source then found to be over
         self._record_accounts(now)
         self._commit(now)
         if self._recorder.seal(now.realtime_ns):
@@ -205,25 +201,33 @@ class Agent:
     def _drain(self, now: Instant, *, everything: bool = True) -> int:
         """Collect from every source, or without `everything` what cannot wait; returns how many
         rows came. One that raises is reported, and the others go on."""
-        rows = 0
-        for source in self._sources:
-            account = self._accounts[source.name]
+        return sum(self._drain_source(source, now, everything) for source in self._sources)
+
+    def _drain_source(self, source: Source, now: Instant, everything: bool) -> int:
+        """All that one source has, each of its drains with the bookmarks and the losses that go
+        with it; returns how many rows came."""
+        account = self._accounts[source.name]
+        rows, is_more = 0, True
+        while is_more:
             began_ns = time.thread_time_ns()
             try:
                 collected = self._collect(source, now, everything)
             except Exception as error:  # a bug in one source must not cost us the others
-                before = self._bookmarks.get(source.name, {})
-                collected = Collected((), account.dropped, (say_bug(error),), before, account.notes)
+                collected = Collected((), account.dropped, (say_bug(error),), None, account.notes)
             account.cpu_ns += time.thread_time_ns() - began_ns + collected.cpu_ns
-            self._recorder.add(collected.batches)
             if collected.batches:
                 self._show(collected.batches)
             count = sum(batch.rows for batch in collected.batches)
             account.rows += count
-            account.dropped = collected.dropped
             self._note(account, collected.problems, collected.notes)
-            self._bookmarks[source.name] = collected.bookmarks
+            batches = list(collected.batches)
+            if collected.dropped != account.dropped:
+                account.dropped = collected.dropped
+                batches.append(self._recorded(account, now))
+            marks = collected.bookmarks
+            self._recorder.add(batches, None if marks is None else {source.name: marks})
             rows += count
+            is_more = collected.more
         return rows
 
     def _collect(self, source: Source, now: Instant, everything: bool) -> Collected:
@@ -267,22 +271,23 @@ class Agent:
 
     def _commit(self, now: Instant, *, everything: bool = True) -> None:
         self._commit_at_ns = now.monotonic_ns + self._config.commit_every_ns
+        if self._own.dropped != self._recorder.dropped:
+            self._own.dropped = self._recorder.dropped
+            self._recorder.add_first([self._recorded(self._own, now)])
         self._record_accounts(now, urgent_only=True)
-        bookmarks = {
-            f"{source}/{name}": value
-            for source, marks in self._bookmarks.items()
-            for name, value in marks.items()
-        }
-        self._own.rows += self._recorder.commit(now.realtime_ns, bookmarks, everything=everything)
-        self._own.dropped = self._recorder.dropped
+        self._own.rows += self._recorder.commit(now.realtime_ns, everything=everything)
         problem = self._recorder.problem
         self._own.problems = (problem,) if problem else ()  # the recorder has logged it
 
     def _record_accounts(self, now: Instant, urgent_only: bool = False) -> None:
         for account in (*self._accounts.values(), self._own):
             if account.is_urgent or not urgent_only:
-                self._recorder.add([self._account_row(account, now)])
-                account.record()
+                self._recorder.add([self._recorded(account, now)])
+
+    def _recorded(self, account: Account, now: Instant) -> Batch:
+        """Its current row, on its way into the store."""
+        account.record()
+        return self._account_row(account, now)
 
     def _account_row(self, account: Account, now: Instant) -> Batch:
         if account is not self._own:

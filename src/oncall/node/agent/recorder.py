@@ -20,9 +20,9 @@ from oncall.evidence.columns import create_table_sql
 from oncall.evidence.schema import TABLES
 from oncall.node.common.config import Configuration
 from oncall.node.common.log import Log
-from oncall.node.store.backlog import Backlog
+from oncall.node.store.backlog import Backlog, Drain
 from oncall.node.store.batch import Batch
-from oncall.node.store.bookmarks import Bookmark, recall
+from oncall.node.store.bookmarks import Bookmark, recall, replaced
 from oncall.node.store.database import Limits, connect
 from oncall.node.store.retention import Retention, retire
 from oncall.node.store.seal_log import BootClock, read_boot_clock
@@ -78,7 +78,7 @@ class Recorder:
         self._unwritable = 0
         self._monotonic_ns = monotonic_ns
         self._retry_at_ns: int | None = None  # on the monotonic clock
-        self._marked: Mapping[str, Bookmark] | None = None  # those committed last, where known
+        self._marked: dict[str, Bookmark] | None = None  # those committed last, where known
         self._unsure: tuple[str, Sequence[Batch]] | None = None  # token and rows of a commit
         self._readers = threading.Lock()  # held by who reads the store, and by who seals it
         self._may_read = threading.Event()  # not while a seal waits: readers would never let it
@@ -108,23 +108,29 @@ class Recorder:
         is_sealing = self._sealing is not None and self._sealing.is_alive()
         return self.problem is None and not is_sealing and self._backlog.bytes >= COMMIT_BYTES
 
-    def add(self, batches: Sequence[Batch]) -> None:
-        """Queue rows for the next commit; readings for one of the next seconds."""
+    def add(
+        self,
+        batches: Sequence[Batch],
+        bookmarks: Mapping[str, Mapping[str, Bookmark]] | None = None,
+    ) -> None:
+        """Queue the rows of one drain for the next commit, in one transaction with its
+        `bookmarks`, by source; readings for one of the next seconds."""
         for batch in batches:
-            queue = self._readings if batch.table in READINGS else self._backlog
-            queue.add([batch])
+            if batch.table in READINGS:
+                self._readings.add([batch])
+        others = [batch for batch in batches if batch.table not in READINGS]
+        if others or bookmarks:
+            self._backlog.add(others, bookmarks)
         if self._readings.bytes >= COMMIT_BYTES // 2:
             self._backlog.add(self._readings.take())
 
-    def commit(
-        self,
-        now_ns: int,
-        bookmarks: Mapping[str, Bookmark] | None = None,
-        *,
-        everything: bool = True,
-    ) -> int:
+    def add_first(self, batches: Sequence[Batch]) -> None:
+        """Queue rows for the next commit's first transaction."""
+        self._backlog.add_first(batches)
+
+    def commit(self, now_ns: int, *, everything: bool = True) -> int:
         """Write what waits, if that is possible now; without `everything`, readings only if it is
-        their time. Returns the rows written. `bookmarks` go with the last of the rows.
+        their time. Returns the rows written.
         """
         if everything or self._monotonic_ns() >= self._readings_at_ns:
             self._readings_at_ns = self._monotonic_ns() + READINGS_NS
@@ -144,11 +150,8 @@ class Recorder:
             self._store.saw(now_ns)
             self._retry_at_ns = None
             # In pieces: what DuckDB holds for a transaction is many times its rows.
-            while batches := self._backlog.first(COMMIT_BYTES):
-                is_last = len(batches) == len(self._backlog.batches)
-                rows += self._write(self._store, batches, bookmarks if is_last else None)
-            if bookmarks is not None and bookmarks != self._marked:
-                self._write_at_once(self._store, (), bookmarks)  # what was read has no rows yet
+            while drains := self._backlog.first(COMMIT_BYTES):
+                rows += self._write(self._store, drains)
         except StoreError as error:
             self._stop_writing(error)
             return rows
@@ -225,42 +228,59 @@ class Recorder:
                 self._store.close()
                 self._store = None
 
-    def _write(
-        self, store: LiveStore, batches: Sequence[Batch], bookmarks: Mapping[str, Bookmark] | None
-    ) -> int:
-        """Commit the first batches of the backlog, without those that no store can hold; returns
-        how many rows. Each leaves the backlog as soon as it is committed."""
+    def _write(self, store: LiveStore, drains: Sequence[Drain]) -> int:
+        """Commit the first drains of the backlog, without those rows that no store can hold;
+        returns how many rows. Each leaves the backlog as soon as it is committed."""
+        batches = [batch for drain in drains for batch in drain.batches]
         try:
-            rows = self._write_at_once(store, batches, bookmarks)
+            rows = self._write_at_once(store, batches, drains)
         except UnwritableRows as error:
-            if len(batches) > 1:
-                # Bookmarks that came before the rows they go with would hide what a kill costs.
-                last = len(batches) - 1
-                return sum(
-                    self._write(store, [batch], bookmarks if number == last else None)
-                    for number, batch in enumerate(batches)
-                )
-            self._unwritable += batches[0].rows
-            self._log.error(f"{batches[0].table}: rows dropped: {error}")
-            rows = 0
-        self._backlog.written(batches)
+            if len(drains) > 1:
+                return sum(self._write(store, [drain]) for drain in drains)
+            batches = self._writable(store, batches, error)
+            rows = self._write_at_once(store, batches, drains)
+        self._backlog.written(drains)
         self.unsealed += rows and sum(batch.rows for batch in batches if batch.table == "ops")
         return rows
 
+    def _writable(
+        self, store: LiveStore, batches: Sequence[Batch], error: UnwritableRows
+    ) -> list[Batch]:
+        """Those of one drain's batches that a store can hold; the others are counted."""
+        found = []
+        for batch in batches:
+            if why := store.why_unwritable([batch]):
+                self._drop(batch, why)
+            else:
+                found.append(batch)
+        if len(found) < len(batches) and store.why_unwritable(found) is None:
+            return found
+        for batch in found:  # each could be written, but not together
+            self._drop(batch, error)
+        return []
+
+    def _drop(self, batch: Batch, why: UnwritableRows) -> None:
+        self._unwritable += batch.rows
+        self._log.error(f"{batch.table}: rows dropped: {why}")
+
     def _write_at_once(
-        self, store: LiveStore, batches: Sequence[Batch], bookmarks: Mapping[str, Bookmark] | None
+        self, store: LiveStore, batches: Sequence[Batch], drains: Sequence[Drain]
     ) -> int:
-        """Commit batches in one transaction; returns how many rows. Raises as `LiveStore.write`."""
+        """Commit rows and the bookmarks of their drains in one transaction; returns how many
+        rows. Raises as `LiveStore.write`."""
+        marked = self._marked or {}
+        marks = replaced(marked, *(drain.bookmarks for drain in drains))
+        if not batches and marks == marked:
+            return 0
         token = uuid.uuid4().hex
         self._unsure = (token, batches)
         try:
-            rows = store.write(batches, bookmarks, token)
+            rows = store.write(batches, None if marks == marked else marks, token)
         except UnwritableRows:
             self._unsure = None
             raise
         self._unsure = None
-        if bookmarks is not None:
-            self._marked = dict(bookmarks)
+        self._marked = marks
         return rows
 
     def _open(self, now_ns: int) -> LiveStore:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from oncall.node.store.batch import Batch
@@ -36,16 +36,18 @@ Clock: TypeAlias = Callable[[], Instant]
 @dataclass(frozen=True)
 class Collected:
     """Rows of several tables; how many are known to be lost, ever; what is wrong now, each in a
-    sentence; what the next collector must know of these rows (`shards.bookmarks`); what is not
-    here to be seen, each in a sentence: no fault, but no health either; and CPU time spent on
-    these rows in other threads than the caller's."""
+    sentence; what the next collector must know once exactly these rows and all before them are
+    committed (`shards.bookmarks`), None if that is as before; what is not here to be seen, each in
+    a sentence: no fault, but no health either; CPU time spent on these rows in other threads than
+    the caller's; and whether more is there than is collected at once: then ask again."""
 
     batches: Sequence[Batch] = ()
     dropped: int = 0
     problems: tuple[str, ...] = ()
-    bookmarks: Mapping[str, Bookmark] = field(default_factory=dict)
+    bookmarks: Mapping[str, Bookmark] | None = None
     notes: tuple[str, ...] = ()
     cpu_ns: int = 0
+    more: bool = False
 
 
 class Source(Protocol):
@@ -54,7 +56,8 @@ class Source(Protocol):
     name: str
 
     def collect(self, now: Instant) -> Collected:
-        """What happened since the last call; several times a second."""
+        """What happened since the last call; several times a second. What one call brings is
+        committed as a whole: a few MiB of rows at most, the rest by calls that follow at once."""
 
     def standing(self, now: Instant) -> Sequence[Batch]:
         """What is so right now and every shard must tell by itself: who is there, and what is

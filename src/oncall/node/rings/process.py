@@ -37,6 +37,7 @@ _PROXY = (1 << 3) | (1 << 4)  # ncclProfileProxyOp, ncclProfileProxyStep
 _DRAINED = "drained"  # the bookmark of how many records were read
 _IN_FLIGHT = "in_flight"  # the bookmark of the operations that had not ended then
 _OVER_BEFORE = "newest_over"  # the bookmark of the newest operations that had
+_MISSED = "missed"  # the bookmark of whether records were ever lost
 _LOST = ("dropped", "lost_operations", "lost_communicators", "lost_transfers", "torn")
 
 
@@ -52,7 +53,7 @@ class Process:
     ) -> None:
         """`marks`: the `bookmarks` that an earlier collector committed; empty if there was none.
         `recent`: where what proxies sent is remembered, if anywhere."""
-        drained, in_flight, over, counts = _told_apart(marks)
+        drained, in_flight, over, missed, counts = _told_apart(marks)
         self.reader = reader
         self.position = reader.tail  # records drained, by us or before us
         self.gone_since: Instant | None = None  # when it was first seen dead or closed
@@ -73,20 +74,20 @@ class Process:
             self._tracker.take_over(in_flight)
         self._communicators = Communicators(reader.header.communicator_slots)
         # Who came before us has read what is not in the ring any more.
-        self._missed = self.position > 0 and (in_flight is None or self._cut_off > 0)
+        self._missed = self.position > 0 and (missed or in_flight is None or self._cut_off > 0)
+        self.bookmarks = self._marks()  # what the next collector must know of all rows so far
 
     @property
     def closed(self) -> bool:
         """The process ended in order."""
         return self.reader.closed
 
-    @property
-    def bookmarks(self) -> dict[str, Bookmark]:
-        """What the next collector must know once all rows so far are committed."""
+    def _marks(self) -> dict[str, Bookmark]:
         drained_and_open: dict[str, Bookmark] = {
             _DRAINED: self.position,
             _IN_FLIGHT: self._tracker.packed,
             _OVER_BEFORE: self._over.packed,
+            _MISSED: int(self._missed),
         }
         return drained_and_open | self._pairs.bookmarks
 
@@ -96,13 +97,14 @@ class Process:
         records = self.reader.drain(most)
         self._count_losses()
         self._see_boards()
-        settled, self._settled = self._settled, []
-        if not len(records):
-            return settled
-        self.position = self.reader.tail
-        numbers = self._communicators.numbers(records["communicator"], records["time_ns"])
-        told = self._communicators.members(numbers)["ends_told"]
-        return settled + self._rows_of(self._tracker.advance(records, numbers, told), now, over)
+        batches, self._settled = self._settled, []
+        if len(records):
+            self.position = self.reader.tail
+            numbers = self._communicators.numbers(records["communicator"], records["time_ns"])
+            told = self._communicators.members(numbers)["ends_told"]
+            batches += self._rows_of(self._tracker.advance(records, numbers, told), now, over)
+        self.bookmarks = self._marks()
+        return batches
 
     def standing(self, now: Instant) -> list[Batch]:
         """Who the process is, its communicators, and what it has in flight. What it finds to be
@@ -358,14 +360,14 @@ class Process:
 
 def _told_apart(
     marks: Mapping[str, Bookmark],
-) -> tuple[int | None, Array | None, bytes, dict[str, int]]:
+) -> tuple[int | None, Array | None, bytes, bool, dict[str, int]]:
     """How many records were drained, what was in flight then (OPERATION) and what was over
-    (NewestOver), and counts of pairs."""
+    (NewestOver), whether records were ever lost, and counts of pairs."""
     counts = {name: mark for name, mark in marks.items() if isinstance(mark, int)}
-    drained = counts.pop(_DRAINED, None)
+    drained, missed = counts.pop(_DRAINED, None), counts.pop(_MISSED, 0)
     packed, over = marks.get(_IN_FLIGHT), marks.get(_OVER_BEFORE)
     in_flight = unpack(packed) if isinstance(packed, bytes) else None
-    return drained, in_flight, over if isinstance(over, bytes) else b"", counts
+    return drained, in_flight, over if isinstance(over, bytes) else b"", missed != 0, counts
 
 
 _OVER = (CommunicatorState.DESTROYED, CommunicatorState.ABORTED, CommunicatorState.FAILED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,30 +22,33 @@ from oncall.node.store.bookmarks import Bookmark, under
 from oncall.node.traffic.recent_traffic import RecentTraffic
 from oncall.node.traffic.shared_traffic import recent_traffic
 
-_MOST_RECORDS = 1 << 15  # of one ring at a time, so that one busy process starves no other
-_MOST_ROUNDS = 4
-_MOST_TOGETHER = 8_192  # operations of several rings in one batch, which is committed as a whole
+# Of one ring at a time, so that one busy process starves no other; and of several rings together,
+# as their rows are committed as a whole: 8,192 records make 1 to 2 MiB of rows.
+_MOST_RECORDS = 1 << 13
+_MOST_GOES = 16  # at one ring in a turn
 # A ring this full is drained at once: the rest takes the burst of one turn of the agent.
 _URGENT_PART = 8
 
 
 @dataclass
 class _Drained:
-    """What one turn brings, of all processes: rows, and operations that become rows together."""
+    """What was read of several rings: rows, and operations that become rows together."""
 
     batches: list[Batch] = field(default_factory=list)
     over: list[Operations] = field(default_factory=list)
+    records: int = 0
 
     def rows(self) -> list[Batch]:
-        pieces: list[list[Operations]] = []
-        room = 0
-        for part in self.over:
-            if len(part.table) > room:
-                pieces.append([])
-                room = _MOST_TOGETHER
-            pieces[-1].append(part)
-            room -= len(part.table)
-        return self.batches + [finished_rows(together(piece)) for piece in pieces]
+        return self.batches + ([finished_rows(together(self.over))] if self.over else [])
+
+
+@dataclass(frozen=True)
+class _Go:
+    """A ring whose turn comes, and how often it still may."""
+
+    path: Path
+    process: Process
+    left: int = _MOST_GOES
 
 
 class RingSource:
@@ -69,49 +72,25 @@ class RingSource:
         self._processes = SharedFiles(folder, ".ring", grace_ns, self._open)
         self._folder_problem: str | None = None
         self._folder_note: str | None = None
-        self._newest = Collected()  # without rows
+        self._turn: deque[_Go] = deque()  # rings that are still to be drained in this turn
         self._strangers: tuple[str, ...] = ()
         self._unrecorded: tuple[str, ...] = ()
 
     def collect(self, now: Instant) -> Collected:
-        """Drain every ring once, and those that were not emptied a few times more."""
-        self._look(now)
-        drained = _Drained()
-        busy = list(self._processes)
-        for _ in range(_MOST_ROUNDS):
-            busy = [one for one in busy if self._drain(*one, now, drained)]
-            if not busy:
-                break
-        self._newest = self._collected(())
-        return replace(self._newest, batches=drained.rows())
-
-    def _collected(self, batches: Sequence[Batch]) -> Collected:
-        bookmarks = {
-            f"{path.name}/{name}": value
-            for path, process in self._processes
-            for name, value in process.bookmarks.items()
-        }
-        notes = (self._folder_note,) if self._folder_note else ()
-        return Collected(batches, self._processes.lost, self._problems(), bookmarks, notes)
-
-    def _fills(self, path: Path, process: Process) -> bool:
-        """Whether a ring is so full that it must not wait."""
-        try:
-            return process.reader.waiting >= process.reader.slots // _URGENT_PART
-        except (BadInput, OSError) as error:
-            self._processes.refuse(path, error)
-            return False
+        """Drain every ring once, and those that were not emptied some times more; of that as much
+        as is committed at once."""
+        if not self._turn:
+            self._look(now)
+            self._turn.extend(_Go(path, process) for path, process in self._processes)
+        return self._drain_some(now)
 
     def collect_urgent(self, now: Instant) -> Collected:
         """Drain the rings that fill up; the others keep their records until the next `collect`."""
-        self._look(now)
-        drained = _Drained()
-        full = [one for one in self._processes if self._fills(*one)]
-        for path, process in full:
-            self._drain(path, process, now, drained)
-        if full:
-            self._newest = self._collected(())
-        return replace(self._newest, batches=drained.rows(), problems=self._problems())
+        if not self._turn:
+            self._look(now)
+            full = [one for one in self._processes if self._fills(*one)]
+            self._turn.extend(_Go(path, process, left=1) for path, process in full)
+        return self._drain_some(now)
 
     def standing(self, now: Instant) -> Sequence[Batch]:
         """Jobs, ranks, communicators, counters and everything in flight."""
@@ -138,10 +117,41 @@ class RingSource:
 
     # ----------------------------------------------------------------- draining
 
+    def _fills(self, path: Path, process: Process) -> bool:
+        """Whether a ring is so full that it must not wait."""
+        try:
+            return process.reader.waiting >= process.reader.slots // _URGENT_PART
+        except (BadInput, OSError) as error:
+            self._processes.refuse(path, error)
+            return False
+
+    def _drain_some(self, now: Instant) -> Collected:
+        """Go on with this turn's rings, up to as many records as are committed at once."""
+        drained = _Drained()
+        while self._turn and drained.records < _MOST_RECORDS:
+            go = self._turn.popleft()
+            if self._drain(go.path, go.process, now, drained) and go.left > 1:
+                self._turn.append(replace(go, left=go.left - 1))
+        bookmarks = {
+            f"{path.name}/{name}": value
+            for path, process in self._processes
+            for name, value in process.bookmarks.items()
+        }
+        return Collected(
+            drained.rows(),
+            self._processes.lost,
+            self._problems(),
+            bookmarks,
+            (self._folder_note,) if self._folder_note else (),
+            more=bool(self._turn),
+        )
+
     def _drain(self, path: Path, process: Process, now: Instant, drained: _Drained) -> bool:
         """Drain one ring; whether there is more than fits in one go."""
+        before = process.position
         try:
             drained.batches += process.collect(now, _MOST_RECORDS, drained.over)
+            drained.records += process.position - before
             return process.reader.waiting >= _MOST_RECORDS // 2
         except (BadInput, OSError) as error:
             self._processes.refuse(path, error)

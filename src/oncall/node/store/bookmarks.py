@@ -45,6 +45,20 @@ def under(prefix: str, bookmarks: Mapping[str, Bookmark]) -> dict[str, Bookmark]
     }
 
 
+def replaced(
+    bookmarks: Mapping[str, Bookmark], *newer: Mapping[str, Mapping[str, Bookmark]]
+) -> dict[str, Bookmark]:
+    """All bookmarks, named by source, after newer ones of some sources took the place of theirs.
+    `newer` from the oldest: all that each source has now, by its name."""
+    by_source = {source: marks for each in newer for source, marks in each.items()}
+    kept = {
+        name: mark for name, mark in bookmarks.items() if name.partition("/")[0] not in by_source
+    }
+    for source, marks in by_source.items():
+        kept |= {f"{source}/{name}": mark for name, mark in marks.items()}
+    return kept
+
+
 def recall(folder: Path, node: str) -> dict[str, Bookmark]:
     """The newest bookmarks in the sealed shards; none if there are none, or none to be read.
 

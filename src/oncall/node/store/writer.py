@@ -29,6 +29,7 @@ from oncall.node.store.database import USUAL_LIMITS, Limits, connect, quoted, re
 from oncall.node.store.seal_log import BootClock, read_boot_clock, record
 
 _BLOCK_BYTES = 65_536
+_UNWRITABLE = (duckdb.DataError, ValueError, OverflowError, TypeError)  # the rows' fault
 _OF_THE_MACHINE = ("no space left", "permission denied", "read-only file", "too many open", "quota")
 
 
@@ -151,17 +152,34 @@ class LiveStore:
         try:
             self._con.execute("BEGIN")
             self._con.execute("UPDATE commits SET token = ?", [token])
-            for batch in joined(batches):
-                insert(self._con, batch.table, BY_NAME[batch.table].columns, batch.columns)
+            self._insert(batches)
             if marks is not None:
                 bookmarks.write(self._con, marks)
             self._con.execute("COMMIT")
-        except (duckdb.DataError, ValueError, OverflowError, TypeError) as error:
+        except _UNWRITABLE as error:
             self._con.execute("ROLLBACK")
             raise UnwritableRows(reason(error)) from error
         except duckdb.Error as error:
             raise StoreError(f"{self.place.live}: {reason(error)}") from error
         return sum(batch.rows for batch in batches)
+
+    def why_unwritable(self, batches: Sequence[Batch]) -> UnwritableRows | None:
+        """Whether these rows hold what no column can. Nothing is written; raises StoreError."""
+        try:
+            self._con.execute("BEGIN")
+            self._insert(batches)
+        except _UNWRITABLE as error:
+            return UnwritableRows(reason(error))
+        except duckdb.Error as error:
+            raise StoreError(f"{self.place.live}: {reason(error)}") from error
+        finally:
+            with suppress(duckdb.Error):  # of a store that is of no more use
+                self._con.execute("ROLLBACK")
+        return None
+
+    def _insert(self, batches: Sequence[Batch]) -> None:
+        for batch in joined(batches):
+            insert(self._con, batch.table, BY_NAME[batch.table].columns, batch.columns)
 
     def saw(self, now_ns: int) -> None:
         """Rows of this instant are here: a clock that is set back must not leave them outside of

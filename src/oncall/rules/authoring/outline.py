@@ -12,15 +12,8 @@ from oncall.core.units import format_quantity
 from oncall.evidence.parameters import Replaced, all_parameters
 from oncall.evidence.relations import Relation
 from oncall.rules.language.load import shipped_folder
-from oncall.rules.language.rulebook import (
-    NO_VERDICT,
-    Leaf,
-    Node,
-    Question,
-    Reference,
-    Rulebook,
-    Said,
-)
+from oncall.rules.language.rulebook import Rulebook
+from oncall.rules.language.rulebook_file import NO_VERDICT, Leaf, Node, Question, Reference, Said
 from oncall.rules.site import Rulebooks
 
 WIDTH = 80

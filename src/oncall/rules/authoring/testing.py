@@ -19,7 +19,9 @@ from oncall.rules.language.load import (
     rulebook_files,
 )
 from oncall.rules.language.positions import Fault, Source
-from oncall.rules.language.rulebook import NO_VERDICT, Rulebook, answered
+from oncall.rules.language.rulebook import Rulebook
+from oncall.rules.language.rulebook_file import NO_VERDICT
+from oncall.rules.language.rulebook_parts import answered
 from oncall.rules.language.template import hex_id, plain
 from oncall.rules.language.tests_file import (
     SKIPPED,

@@ -31,12 +31,11 @@ from oncall.rules.language.load import (
     shipped_folder,
 )
 from oncall.rules.language.positions import Fault, Source, read_source
-from oncall.rules.language.rulebook import (
+from oncall.rules.language.rulebook import Rulebook
+from oncall.rules.language.rulebook_file import STARTED, Leaf
+from oncall.rules.language.rulebook_parts import (
     IDENTIFYING,
     ROLE_COLUMNS,
-    STARTED,
-    Leaf,
-    Rulebook,
     conditions,
     nodes,
     roles,

@@ -16,7 +16,8 @@ from oncall.rules.engine.precedence import ranked
 from oncall.rules.engine.sandbox import FACT_TIME_LIMIT_S, MEMORY_LIMIT_BYTES, close_sandbox
 from oncall.rules.engine.story import Draft, Turn, drafts
 from oncall.rules.language.load import apply_overrides
-from oncall.rules.language.rulebook import NO_VERDICT, Leaf, Node, Rulebook
+from oncall.rules.language.rulebook import Rulebook
+from oncall.rules.language.rulebook_file import NO_VERDICT, Leaf, Node
 
 # One row group of DuckDB; below, planning a query takes longer than running it.
 FEW_ROWS = 122_880

@@ -19,7 +19,8 @@ from oncall.rules.language.emptiness import proven_empty
 from oncall.rules.language.functions import refused_calls
 from oncall.rules.language.load import is_reviewed
 from oncall.rules.language.positions import Fault, Source
-from oncall.rules.language.rulebook import STARTED, Rulebook
+from oncall.rules.language.rulebook import Rulebook
+from oncall.rules.language.rulebook_file import STARTED
 from oncall.rules.language.sql import FactSql, SqlFault, read_sql
 from oncall.rules.language.template import Rows
 

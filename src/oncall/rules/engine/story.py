@@ -11,17 +11,19 @@ from typing import Any, get_args
 from oncall.core.diagnosis import Answer, Blame, BlameKind, Finding, Reason, RuledOut, Step
 from oncall.rules.engine.evaluate import Case, Evaluation
 from oncall.rules.language.condition import parse_condition
-from oncall.rules.language.rulebook import (
+from oncall.rules.language.rulebook_file import (
     DEFAULT_CONFIDENCE,
-    IDENTIFYING,
-    MEASURING,
     NO_VERDICT,
-    ROLE_COLUMNS,
     Conditional,
     Leaf,
     Node,
     Question,
     Said,
+)
+from oncall.rules.language.rulebook_parts import (
+    IDENTIFYING,
+    MEASURING,
+    ROLE_COLUMNS,
     chosen,
     nodes,
     roles,

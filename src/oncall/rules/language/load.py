@@ -19,16 +19,16 @@ from oncall.core.units import Quantity, parse_quantity
 from oncall.evidence.parameters import all_parameters, same_dimension
 from oncall.evidence.parameters import replacement as of_relation
 from oncall.rules.language.positions import Fault, Source, aliases, read_source, read_yaml
-from oncall.rules.language.rulebook import (
+from oncall.rules.language.rulebook import Rulebook
+from oncall.rules.language.rulebook_file import (
     FORMAT,
     OverrideFile,
     Param,
     Reference,
     RelationFile,
-    Rulebook,
     RulebookFile,
-    explaining,
 )
+from oncall.rules.language.rulebook_parts import explaining
 from oncall.rules.language.shape import read_record
 from oncall.rules.language.structure import faults_of
 from oncall.rules.language.template import nearest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oncall.rules.language.rulebook import RulebookFile
+from oncall.rules.language.rulebook_file import RulebookFile
 from oncall.rules.language.shape import record_schema
 
 

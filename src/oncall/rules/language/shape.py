@@ -14,6 +14,7 @@ the place of what is wrong, so that everything else can still be checked.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar
@@ -25,22 +26,22 @@ Schema = dict[str, Any]
 Defs = dict[str, Schema]
 
 
-class Shape:
+class Shape(ABC):
     """A kind of value. `wanted` completes "must be ..."."""
 
     wanted: ClassVar[str] = "something else"
 
+    @abstractmethod
     def read(self, value: Any, where: Path, faults: list[Fault]) -> Any:
         """The value in the form it is used, or a stand-in and a fault."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stand_in(self) -> Any:
         """A value of this shape that means nothing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def schema(self, defs: Defs) -> Schema:
         """JSON Schema; named parts are put into `defs`."""
-        raise NotImplementedError
 
     def refuse(self, where: Path, faults: list[Fault], message: str = "") -> Any:
         """Note a fault and give a stand-in."""

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from oncall.rules.language.rulebook import STARTED
+from oncall.rules.language.rulebook_file import STARTED
 from oncall.rules.language.template import nearest
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from oncall.evidence.schema import BY_NAME
 from oncall.rules.language.condition import parse_condition
 from oncall.rules.language.positions import Fault, Path
-from oncall.rules.language.rulebook import (
+from oncall.rules.language.rulebook_file import (
     NO_VERDICT,
     STARTED,
     Leaf,
@@ -16,12 +16,8 @@ from oncall.rules.language.rulebook import (
     Question,
     RulebookFile,
     Said,
-    choices_of,
-    conditions,
-    nodes,
-    roles,
-    sentences,
 )
+from oncall.rules.language.rulebook_parts import choices_of, conditions, nodes, roles, sentences
 from oncall.rules.language.template import Slot, TemplateError, nearest, parse_template
 
 CHARTED = frozenset(("baseline_part", "baseline_for", "rate_below"))  # by charts of rates

@@ -30,7 +30,9 @@ from oncall.evidence.schema import BY_NAME, Column
 from oncall.lab import simulated_evidence
 from oncall.rules.language.load import TEST_SUFFIX, load_file, rulebook_files
 from oncall.rules.language.positions import Fault, Path, Source, read_source, read_yaml
-from oncall.rules.language.rulebook import NO_VERDICT, Question, Rulebook, nodes
+from oncall.rules.language.rulebook import Rulebook
+from oncall.rules.language.rulebook_file import NO_VERDICT, Question
+from oncall.rules.language.rulebook_parts import nodes
 from oncall.rules.language.shape import (
     ANYTHING,
     NAME,

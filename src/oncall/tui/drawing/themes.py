@@ -12,7 +12,7 @@ DEFAULT = "oncall-dark"
 _SIXTEEN_COLOURS = {"linux", "vt100", "vt220", "ansi", "xterm", "screen"}
 
 
-def _theme(base: Theme, running: str, waiting: str, late: str, hung: str, silent: str, blamed: str,
+def _theme(base: Theme, running: str, waiting: str, late: str, hung: str, no_data: str, blamed: str,
            muted: str, band: str) -> Theme:  # fmt: skip
     """`base` with the colours of the states; `muted` for what matters less, `band` behind rows."""
     states = {
@@ -20,7 +20,7 @@ def _theme(base: Theme, running: str, waiting: str, late: str, hung: str, silent
         "state-waiting": waiting,
         "state-late": late,
         "state-hung": hung,
-        "state-silent": silent,
+        "state-no-data": no_data,
         "state-blamed": blamed,
         "muted": muted,
         "band": band,

@@ -7,10 +7,11 @@ choosing, walking along the critical path and what cannot be done are the same f
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from rich.style import Style
 from rich.text import Text
@@ -19,6 +20,7 @@ from textual.containers import VerticalScroll
 from textual.timer import Timer
 
 from oncall.core.printable import clean
+from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.models import lanes as model
@@ -102,7 +104,7 @@ def _needs_path(screen: LaneScreen) -> str | None:
     return None if screen.lanes.path() else unknown
 
 
-class LaneScreen(ConsoleScreen):
+class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
     """A strip of pictures, the lanes of one, and the bar under the cursor."""
 
     CSS_PATH = Path(__file__).with_name("lanes.tcss")  # also of screens in other folders
@@ -111,53 +113,53 @@ class LaneScreen(ConsoleScreen):
 
     # ------------------------------------------------- what a subclass overrides
 
+    @abstractmethod
     def make_lanes(self) -> Lanes[Any, Any, Any]:
         """The lanes, with the id `lanes`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def compose_below(self) -> ComposeResult:
         """What stands below the lanes, with the id `below`: a `#card` with `#told` among it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reading(self) -> Query[Any]:
         """What to ask for: the chosen view, or the worst."""
-        raise NotImplementedError
 
+    @abstractmethod
     def drawing(self, view: Any, text: str, faults_only: bool) -> Any:
         """The picture of a view, with the lanes that are wanted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def headline(self, view: Any, width: int) -> str:
         """One line over everything."""
-        raise NotImplementedError
 
+    @abstractmethod
     def strip(self, view: Any, width: int) -> Strip:
         """All pictures, a glyph each."""
-        raise NotImplementedError
 
+    @abstractmethod
     def strip_phrase(self, view: Any) -> str:
         """What stands beside the strip."""
-        raise NotImplementedError
 
     def notes(self, view: Any) -> Iterable[str]:  # noqa: ARG002
         """Lines below the legend, about what is blamed."""
         return ()
 
+    @abstractmethod
     def neighbour(self, step: int) -> Hashable | None:
         """The key of the picture before (-1) or after (1) the one shown; None at the end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bar_reading(self, lane: Any, bar: Any) -> Query[Any]:
         """What to ask for a bar, once the cursor rests on it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_of(self, answer: Any, lane: Any, bar: Any) -> bool:
         """Whether that answer is about this bar."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bar_text(self, lane: Any, bar: Any, answer: Any | None) -> Text:
         """What is known of the bar at once, and, when it is there, what the answer adds."""
-        raise NotImplementedError
 
     def show_beside(self, view: Any) -> None:
         """Show what is neither lanes nor bar."""
@@ -184,7 +186,7 @@ class LaneScreen(ConsoleScreen):
 
     @property
     def lanes(self) -> Lanes[Any, Any, Any]:
-        return self.query_one("#lanes", Lanes)
+        return cast("Lanes[Any, Any, Any]", self.query_one("#lanes"))
 
     @property
     def view(self) -> Any:
@@ -269,7 +271,7 @@ class LaneScreen(ConsoleScreen):
         looks = {
             "usual": theme_style(self.app, "primary"),
             "late": theme_style(self.app, "state-blamed", bold=True),
-            "open": theme_style(self.app, "state-silent"),
+            "open": theme_style(self.app, "state-no-data"),
         }
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(self.headline(view, self.size.width - 2), Style(bold=True))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 from textual.screen import Screen
+
+from oncall.tui.drawing.abstract import AbstractMeta
 
 if TYPE_CHECKING:
     from oncall.tui.shell.action import ActionEntry
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from oncall.tui.shell.workers import SessionThread
 
 
-class Console(App[None]):
+class Console(App[None], metaclass=AbstractMeta):
     """The application, as everything below it knows it.
 
     `clock` tells seconds, for what moves by itself; `wall_ns` the time of day. `known_moments`:
@@ -34,67 +37,67 @@ class Console(App[None]):
     wall_ns: Callable[[], int]
 
     @property
+    @abstractmethod
     def session(self) -> SessionThread:
         """The threads that ask the session."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def can_go_back(self) -> bool:
         """Whether `esc` leaves anything."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ask(self, question: Question) -> None:
         """Ask the session, as soon as it is free."""
-        raise NotImplementedError
 
+    @abstractmethod
     def retry(self) -> None:
         """Try again what kept the jobs from being found."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open_job(self, job: str) -> None:
         """Choose a job, and show its snapshot."""
-        raise NotImplementedError
 
+    @abstractmethod
     def judge_again(self) -> None:
         """Diagnose the same evidence once more, as its rulebooks have changed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def change(self, **fields: Any) -> None:
         """Change the state, and tell the screen in sight."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tell(self, text: str) -> None:
         """Say it in the status line, for a few seconds."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write_log(self, text: str, problem: bool = False) -> None:
         """A line in the log."""
-        raise NotImplementedError
 
+    @abstractmethod
     def beat(self) -> None:
         """Show what changes by itself."""
-        raise NotImplementedError
 
+    @abstractmethod
     def actions_of(self, screen: Screen[Any]) -> list[ActionEntry[Any]]:
         """What can be done on a screen: its own first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def show_screen(self, name: str) -> None:
         """Show a screen; `esc` comes back."""
-        raise NotImplementedError
 
+    @abstractmethod
     def go_to(self, target: Target) -> None:
         """Show something, on the screen that shows such things."""
-        raise NotImplementedError
 
+    @abstractmethod
     def copy(self, one: Copy) -> None:
         """Copy it, and say so."""
-        raise NotImplementedError
 
+    @abstractmethod
     def theme_names(self) -> list[str]:
         """The themes there are."""
-        raise NotImplementedError
 
+    @abstractmethod
     def choose_theme(self, name: str) -> None:
         """Show everything in other colours."""
-        raise NotImplementedError

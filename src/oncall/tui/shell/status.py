@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -9,6 +10,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.screen import Screen
 
+from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.shell import phrases
 from oncall.tui.shell.action import ActionEntry
@@ -23,7 +25,7 @@ _LEAST_TITLE = 10  # columns
 _ALWAYS = frozenset({"help", "quit"})  # in the line of keys, however narrow
 
 
-class _Line(LiteralText):
+class _Line(LiteralText, metaclass=AbstractMeta):
     """One line, drawn from the state."""
 
     def __init__(self, id: str) -> None:  # noqa: A002
@@ -39,8 +41,9 @@ class _Line(LiteralText):
             self._said = text
             self.update(text, layout=False)  # a layout draws the whole screen again
 
+    @abstractmethod
     def line(self, state: State) -> Text:
-        raise NotImplementedError
+        """What it says of a state."""
 
     def on_resize(self) -> None:
         self.show(self.app.state)

@@ -6,6 +6,7 @@ cursor goes, what a click hits and how wide everything is, is the same for all.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -51,13 +52,13 @@ class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
 
     # ------------------------------------------------- what a subclass overrides
 
+    @abstractmethod
     def lanes_of(self, drawing: AnyDrawing) -> Sequence[AnyLane]:
         """The lanes, from above."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bars(self, lane: AnyLane) -> Sequence[AnyBar]:
         """All bars of a lane, by start."""
-        raise NotImplementedError
 
     def stops(self, lane: AnyLane) -> Sequence[AnyBar]:
         """Those that left and right stop at."""
@@ -67,39 +68,39 @@ class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
         """What runs at an instant, or is the nearest to it."""
         return min(self.bars(lane), key=lambda bar: model.away(bar, at_ns), default=None)
 
+    @abstractmethod
     def first_bar(self, lane: AnyLane) -> AnyBar | None:
         """Where the cursor begins on a lane."""
-        raise NotImplementedError
 
+    @abstractmethod
     def beginning(self, drawing: AnyDrawing) -> tuple[int, AnyBar] | None:
         """The lane and the bar that the cursor begins at, if any is better than the first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def path(self) -> Sequence[tuple[int, AnyBar]]:
         """The critical path as far as it is drawn: lane and bar, by start."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_same(self, before: AnyDrawing, now: AnyDrawing) -> bool:
         """Whether both are of the same iteration or collective."""
-        raise NotImplementedError
 
+    @abstractmethod
     def name_of(self, lane: AnyLane) -> str:
         """What stands before a lane."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pieces(
         self, lane: AnyLane, columns: int, under: AnyBar | None
     ) -> Iterable[tuple[str, Style]]:
         """The lane in `columns` columns, with the bar under the cursor; then what is BESIDE."""
-        raise NotImplementedError
 
+    @abstractmethod
     def axis(self, columns: int) -> str:
         """Times below the lanes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def legend(self) -> Iterable[tuple[str, Style, str]]:
         """Glyphs with their style, and what they mean."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------- shown
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +13,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.drawing.literal import literal_segment
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.widgets.cursor_keys import cursor_bindings
@@ -21,7 +23,7 @@ Row = TypeVar("Row")
 _CURSOR, _CURSOR_AWAY = "❯", "›"  # with the keyboard, and without
 
 
-class LineList(ScrollView, Generic[Row], can_focus=True):
+class LineList(ScrollView, Generic[Row], can_focus=True, metaclass=AbstractMeta):
     """Rows of one line. The cursor stays on its row's key, wherever the row goes.
 
     A subclass says what a row's key is, how it is drawn, and when it has not changed.
@@ -51,13 +53,13 @@ class LineList(ScrollView, Generic[Row], can_focus=True):
 
     # ------------------------------------------------- what a subclass overrides
 
+    @abstractmethod
     def key(self, row: Row) -> Hashable:
         """What makes a row the same one in a new list."""
-        raise NotImplementedError
 
+    @abstractmethod
     def draw(self, row: Row, width: int) -> Iterable[tuple[str, Style]]:
         """The row's text, in pieces, at most `width` columns."""
-        raise NotImplementedError
 
     def unchanged(self, before: Row, now: Row) -> bool:
         """Whether a row need not be drawn again."""

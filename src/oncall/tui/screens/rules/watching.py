@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from oncall.console.queries import GetRulebookText, ListRulebooks
 from oncall.console.snapshot import RuleLine
+from oncall.tui.drawing.abstract import AbstractMeta
 from oncall.tui.screens.rules import model
 from oncall.tui.screens.rules.buffer import Buffer
 from oncall.tui.screens.rules.trials import TrialScreen
@@ -11,7 +14,7 @@ from oncall.tui.screens.rules.trials import TrialScreen
 _LOOKED_AGAIN_AFTER_S = 2.0
 
 
-class WatchingScreen(TrialScreen):
+class WatchingScreen(TrialScreen, metaclass=AbstractMeta):
     """Keeps the list of rulebooks, and judges the evidence again when they have changed."""
 
     def __init__(self) -> None:
@@ -20,14 +23,17 @@ class WatchingScreen(TrialScreen):
 
     # -------------------------------------------------- what the screen does of it
 
+    @abstractmethod
     def _list(self) -> None:
-        raise NotImplementedError
+        """Show the list of rulebooks."""
 
+    @abstractmethod
     def _tell(self) -> None:
-        raise NotImplementedError
+        """Show what is known of the chosen one."""
 
+    @abstractmethod
     def _enter(self, buffer: Buffer) -> None:
-        raise NotImplementedError
+        """Put a rulebook into the editor."""
 
     # ------------------------------------------------------------------- watching
 

@@ -29,7 +29,7 @@ _COLOURS = {
     "forward": "primary",
     "backward": "success",
     "transfer": "state-running",
-    "reduction": "state-silent",
+    "reduction": "state-no-data",
     "other": "warning",
     "blamed": "state-blamed",
 }

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
 from oncall.fleet.outcome import HostError
-from oncall.fleet.ssh_errors import TransientError
+from oncall.fleet.ssh.errors import TransientError
 
 Opened = TypeVar("Opened")
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import asyncssh
 
-from oncall.fleet.ssh_config import SshOptions
+from oncall.fleet.ssh.config import SshOptions
 
 
 class HostKeys(NamedTuple):

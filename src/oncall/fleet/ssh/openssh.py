@@ -13,8 +13,8 @@ from contextlib import suppress
 
 from oncall.fleet.child_process import Child
 from oncall.fleet.outcome import HostError
-from oncall.fleet.ssh_config import SshOptions
-from oncall.fleet.ssh_errors import after_login, classify
+from oncall.fleet.ssh.config import SshOptions
+from oncall.fleet.ssh.errors import after_login, classify
 
 _SAID_BYTES = 16 * 1024  # kept of stderr
 _GOODBYE_S = 2.0

@@ -53,7 +53,7 @@ def _command(drawn: Callable[[Incident, WaitingGraph], Drawing]) -> Callable[...
         seq: Seq = None,
         output: Output = None,
     ) -> None:
-        from oncall.cli.draw_stages import evidence_of
+        from oncall.cli.draw.stages import evidence_of
         from oncall.evidence import window
         from oncall.views.network.waiting import find_collective, waiting_graph
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.fleet.ssh_errors import TransientError, after_login, classify
+from oncall.fleet.ssh.errors import TransientError, after_login, classify
 
 _CHANGED = """@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
 @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @

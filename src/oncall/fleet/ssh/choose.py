@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from oncall.fleet.in_process import supported
-from oncall.fleet.ssh_config import SshOptions
-from oncall.fleet.ssh_keys import Keys
+from oncall.fleet.ssh.config import SshOptions
+from oncall.fleet.ssh.in_process import supported
+from oncall.fleet.ssh.keys import Keys
 
 Name = Literal["openssh", "in-process"]
 

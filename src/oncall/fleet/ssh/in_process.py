@@ -21,8 +21,8 @@ from asyncssh.mac import get_mac_algs
 from asyncssh.public_key import get_certificate_algs, get_public_key_algs
 
 from oncall.fleet.outcome import HostError
-from oncall.fleet.ssh_config import SshOptions
-from oncall.fleet.ssh_errors import (
+from oncall.fleet.ssh.config import SshOptions
+from oncall.fleet.ssh.errors import (
     CHANGED_KEY,
     LOGIN_REFUSED,
     REVOKED_KEY,
@@ -32,8 +32,8 @@ from oncall.fleet.ssh_errors import (
     after_login,
     last_line,
 )
-from oncall.fleet.ssh_keys import Keys
-from oncall.fleet.ssh_known_hosts import HostKeys, KnownHosts
+from oncall.fleet.ssh.keys import Keys
+from oncall.fleet.ssh.known_hosts import HostKeys, KnownHosts
 
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 _SAID_BYTES = 16 * 1024

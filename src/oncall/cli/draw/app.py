@@ -7,9 +7,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from oncall.cli.draw_network import network, provenance, waiting
-from oncall.cli.draw_stages import stages
-from oncall.cli.draw_traffic import traffic
+from oncall.cli.draw.network import network, provenance, waiting
+from oncall.cli.draw.stages import stages
+from oncall.cli.draw.traffic import traffic
 
 
 class _Kinds(TyperGroup):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from oncall.fleet.child_process import Child
-from oncall.fleet.openssh import OpenSshChannel
 from oncall.fleet.outcome import HostError
+from oncall.fleet.ssh.openssh import OpenSshChannel
 from oncall.fleet.transport import Connection
 from oncall.node.store.wire import Request
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oncall.fleet.openssh import OpenSshChannel
+from oncall.fleet.ssh.openssh import OpenSshChannel
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import asyncssh
 
-from oncall.fleet.ssh_config import SshOptions
+from oncall.fleet.ssh.config import SshOptions
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from oncall.fleet import openssh
-from oncall.fleet.choose import Choice, choose, master_alive
 from oncall.fleet.configuration import FleetConfiguration
-from oncall.fleet.in_process import Connections, InProcessChannel
 from oncall.fleet.inventory import check_host
-from oncall.fleet.ssh_config import Resolver, SshOptions
-from oncall.fleet.ssh_window import Window, open_patiently
+from oncall.fleet.ssh import openssh
+from oncall.fleet.ssh.choose import Choice, choose, master_alive
+from oncall.fleet.ssh.config import Resolver, SshOptions
+from oncall.fleet.ssh.in_process import Connections, InProcessChannel
+from oncall.fleet.ssh.window import Window, open_patiently
 from oncall.fleet.transport import Connection
 
 _MARGIN_S = 2.0  # beyond ssh's own time limit, so that ssh can report its own timeout

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from oncall.fleet import ssh_window
 from oncall.fleet.outcome import HostError
-from oncall.fleet.ssh_errors import TransientError
-from oncall.fleet.ssh_window import TRIES, Window, open_patiently
+from oncall.fleet.ssh import window as ssh_window
+from oncall.fleet.ssh.errors import TransientError
+from oncall.fleet.ssh.window import TRIES, Window, open_patiently
 
 
 @pytest.fixture(autouse=True)

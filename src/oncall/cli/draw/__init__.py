@@ -1,0 +1,1 @@
+"""`oncall draw`: the pictures of a recording."""

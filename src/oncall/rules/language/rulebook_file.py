@@ -1,0 +1,264 @@
+"""The rulebook's file as written (DESIGN section 5): its shape, the source of
+docs/reference/rulebook.schema.json.
+"""
+
+# ruff: noqa: RUF009  (`key` makes a dataclass field)
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+from oncall.core.diagnosis import FaultClass, Picture, Severity
+from oncall.rules.language.positions import Fault, Path
+from oncall.rules.language.shape import (
+    BOOLEAN,
+    NAME,
+    SCALAR,
+    TEXT,
+    Choice,
+    Defs,
+    Items,
+    Named,
+    Record,
+    Scalar,
+    Schema,
+    Shape,
+    Text,
+    key,
+    record,
+)
+
+FORMAT = 1
+STARTED = "started"
+NO_VERDICT = "none"
+DEFAULT_CONFIDENCE = 0.9
+
+Status = Literal["experimental", "test", "stable", "deprecated"]
+
+_STEPS = Items(TEXT, or_one=True)
+_NEXT = "What to do next: one sentence or command, or several."
+_BOOK = Text(
+    r"[a-z][a-z0-9_-]*", "a rulebook's name is lower-case letters, digits, `-` and `_`", "x"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Param:
+    """A named number with its unit and the reason for its value; sites override the value."""
+
+    value: Scalar = key(SCALAR, "With its unit: 5 min, 64 MiB, 7 GB/s, 20 %; or plain.")
+    why: str = key(TEXT, "Why this value and no other.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A relation's parameter under a name of the rulebook's own: one value for both."""
+
+    of: str = key(TEXT, "relation.parameter; `oncall rules show RELATION` lists them.")
+    value: Scalar | None = key(SCALAR, "Another value, for the relation too.", default=None)
+    why: str | None = key(TEXT, "Why another value.", default=None)
+
+
+_PARAM = Record(
+    lambda data: Reference if "of" in data else Param, (lambda: Reference, lambda: Param)
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a leaf may conclude."""
+
+    title: str = key(TEXT)
+    fault_class: FaultClass = key(Choice(get_args(FaultClass)), name="class")
+    severity: Severity = key(Choice(get_args(Severity)))
+    next: tuple[str, ...] = key(_STEPS, _NEXT, default=())
+    draw: bool = key(BOOLEAN, "Whether the rulebook's picture shows it.", default=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditional:
+    """One of a list, of which the first one whose `when` holds is taken."""
+
+    when: str | None = key(
+        TEXT,
+        "any(fact), none(fact), fact.column or a comparison such as fact.column = 'word'; several "
+        "joined by `and`. Without it: always.",
+        default=None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said(Conditional):
+    """A text, and when it is said; the last one of a list has no `when`."""
+
+    text: str = key(TEXT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighed(Conditional):
+    """A value that a weight may have, when it has it, and why; if none holds, it does not count."""
+
+    value: str = key(
+        Text(r"[a-z_]\w*(\.[a-z_]\w*)?", "a weight's value is a parameter or fact.column", "-"),
+        "A parameter, or a column of the fact's first row: 0..1.",
+    )
+    because: str = key(TEXT, "What is observed, as part of a sentence.")
+
+
+class _Texts(Shape):
+    """One text, or a list of them with their conditions: a tuple of Said."""
+
+    _several: ClassVar[Items] = Items(record(Said), least=1)
+
+    def read(self, value: Any, where: Path, faults: list[Fault]) -> tuple[Said, ...]:
+        if isinstance(value, list):
+            texts: tuple[Said, ...] = self._several.read(value, where, faults)
+            return texts
+        return (Said(text=TEXT.read(value, where, faults)),)
+
+    def stand_in(self) -> tuple[Said, ...]:
+        return (Said(text=TEXT.stand_in()),)
+
+    def schema(self, defs: Defs) -> Schema:
+        return {"anyOf": [TEXT.schema(defs), self._several.schema(defs)]}
+
+
+_TEXTS = _Texts()
+_BRANCH = Record(
+    lambda data: Leaf if "verdict" in data else Question, (lambda: Question, lambda: Leaf)
+)
+_TEST = Text(r"(any|none)\(\w+\)", "a test is any(fact) or none(fact), and nothing else", "any(-)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A node: `say` is said on arriving here, as the consequence of the answer that led here."""
+
+    id: str | None = key(
+        NAME,
+        "Its name in tests; by default its fact, with `no_` before it if it tests none(fact).",
+        default=None,
+    )
+    ask: str = key(TEXT, "The question shown to the reader.")
+    test: str = key(_TEST, "any(fact) or none(fact), for each case on its own.")
+    say: tuple[Said, ...] = key(_TEXTS, "The sentences shown at this question.", default=())
+    if_yes: Question | Leaf = key(_BRANCH)
+    if_no: Question | Leaf = key(_BRANCH)
+    if_unknown: Question | Leaf | None = key(
+        _BRANCH, "Taken if the evidence that the test needs is missing.", default=None
+    )
+
+    @property
+    def name(self) -> str:
+        """What tests of the rulebook call it; unique on any way through the tree."""
+        return self.id or ("no_" if self.yes_if_empty else "") + self.fact
+
+    @property
+    def fact(self) -> str:
+        return self.test[self.test.index("(") + 1 : -1]
+
+    @property
+    def yes_if_empty(self) -> bool:
+        return self.test.startswith("none")
+
+    @property
+    def branches(self) -> dict[str, Question | Leaf]:
+        """Answer -> branch, as written."""
+        taken: dict[str, Question | Leaf] = {"yes": self.if_yes, "no": self.if_no}
+        return taken | ({"unknown": self.if_unknown} if self.if_unknown else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaf:
+    """An end of the tree: a verdict, or `verdict: none`."""
+
+    verdict: str = key(Text(example=NO_VERDICT), "An id under verdicts:, or none.")
+    say: tuple[Said, ...] = key(_TEXTS, "The sentence that concludes the report.")
+    blame: str | None = key(NAME, "The fact whose rows are the culprits.", default=None)
+    next: tuple[str, ...] = key(_STEPS, _NEXT, default=())
+    confidence: tuple[str, ...] = key(
+        Items(NAME, or_one=True),
+        "Weights whose product it is, or facts with columns value (0..1), why and perhaps name.",
+        default=(),
+    )
+    explains: str | None = key(
+        NAME,
+        "A fact with any of comm, rank, node, verdict, rulebook: findings that match a row are "
+        "consequences of this one.",
+        default=None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulebookFile:
+    """A rulebook as written."""
+
+    rulebook: str = key(_BOOK)
+    format: int = key(Choice((FORMAT,)), "Version of the rule language.")
+    title: str = key(TEXT)
+    status: Status = key(Choice(get_args(Status)))
+    sources: tuple[str, ...] = key(Items(TEXT, least=1), "Papers, with sections.")
+    draw: Picture | None = key(
+        Choice(get_args(Picture)),
+        "What is drawn with its findings; rates: charts of rates, with its threshold.",
+        default=None,
+    )
+    params: dict[str, Param | Reference] = key(Named(_PARAM, NAME), default={})
+    case: tuple[str, ...] = key(
+        Items(NAME, least=1), "Columns: one diagnosis for each of their values."
+    )
+    facts: dict[str, str] = key(Named(TEXT, NAME, least=1), "Name -> one SELECT, in order.")
+    weights: dict[str, tuple[Weighed, ...]] = key(
+        Named(Items(record(Weighed), least=1, or_one=True), NAME),
+        "Name -> what makes a verdict more or less certain.",
+        default={},
+    )
+    start_when: str = key(
+        Text(r"any\(\w+\)", "`start_when` is any(fact), and nothing else", "any(-)"),
+        "any(fact): the cases in its rows are diagnosed.",
+    )
+    tree: Question | Leaf = key(_BRANCH)
+    verdicts: dict[str, Verdict] = key(
+        Named(record(Verdict), refused={NO_VERDICT: "`none` means no verdict"}), default={}
+    )
+    explains: str | None = key(
+        NAME, "What every leaf explains that names no fact itself; see there.", default=None
+    )
+
+    @property
+    def start_fact(self) -> str:
+        return self.start_when[len("any(") : -1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Override:
+    """What a site changes in a shipped rulebook: values, or whether it runs. Never a condition."""
+
+    params: dict[str, Scalar] = key(Named(SCALAR, NAME), default={})
+    enabled: bool = key(BOOLEAN, default=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverrideFile:
+    """A site's file that changes a rulebook of that name."""
+
+    rulebook: str = key(_BOOK)
+    override: Override = key(record(Override))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """What a site changes in a relation: values of its parameters."""
+
+    params: dict[str, Scalar] = key(Named(SCALAR, NAME, least=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelationFile:
+    """A site's file that changes parameters of the relation of that name."""
+
+    relation: str = key(NAME)
+    override: Values = key(record(Values))
+
+
+Node = Question | Leaf

@@ -1,0 +1,112 @@
+"""Ways through a rulebook file: nodes, sentences, conditions and roles, each with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from oncall.core.diagnosis import Answer
+from oncall.rules.language.condition import parse_condition
+from oncall.rules.language.positions import Path
+from oncall.rules.language.rulebook_file import (
+    NO_VERDICT,
+    Conditional,
+    Leaf,
+    Node,
+    Question,
+    RulebookFile,
+)
+
+IDENTIFYING = (
+    "rank", "node", "gpu", "nic", "port", "link", "flow", "comm", "comm_name",
+    "stage", "replica", "iteration", "chunk", "micro_batch", "task",
+)  # fmt: skip
+MEASURING = ("slack_ns", "share_explained", "ranks")  # how much it is, beside who
+ROLE_COLUMNS: dict[str, tuple[str, ...]] = {
+    "blame": (*IDENTIFYING, *MEASURING, "kind", "at_ns"),
+    "confidence": ("value", "why", "name"),
+    "explains": ("comm", "rank", "node", "verdict", "rulebook"),
+}
+
+
+def nodes(tree: Node, where: Path = ("tree",)) -> Iterator[tuple[Path, Node]]:
+    """Every node with its place in the file, the root first."""
+    yield where, tree
+    if isinstance(tree, Question):
+        for answer, branch in tree.branches.items():
+            yield from nodes(branch, (*where, f"if_{answer}"))
+
+
+def explaining(node: Node, fact: str | None) -> Node:
+    """The tree with what a leaf explains that does not say it."""
+    if isinstance(node, Leaf):
+        concludes = node.verdict != NO_VERDICT
+        return replace(node, explains=fact) if concludes and not node.explains else node
+    unknown = node.if_unknown
+    return replace(
+        node,
+        if_yes=explaining(node.if_yes, fact),
+        if_no=explaining(node.if_no, fact),
+        if_unknown=unknown and explaining(unknown, fact),
+    )
+
+
+def roles(node: Node) -> Iterator[tuple[str, Path, str]]:
+    """What a leaf names: `blame`, `confidence` or `explains`, where under it, and the name."""
+    if isinstance(node, Leaf):
+        for n, name in enumerate(node.confidence):
+            yield "confidence", ("confidence", n), name
+        for role in ("blame", "explains"):
+            name = getattr(node, role)
+            if name:
+                yield role, (role,), name
+
+
+def sentences(book: RulebookFile) -> Iterator[tuple[Path, str]]:
+    """Every template of the rulebook with its place in the file."""
+    for where, node in nodes(book.tree):
+        if isinstance(node, Question):
+            yield (*where, "ask"), node.ask
+        yield from (((*where, "say", n, "text"), said.text) for n, said in enumerate(node.say))
+        if isinstance(node, Leaf):
+            yield from (((*where, "next", n), step) for n, step in enumerate(node.next))
+    for name, weight in book.weights.items():
+        yield from ((("weights", name, n, "because"), one.because) for n, one in enumerate(weight))
+    for name, verdict in book.verdicts.items():
+        for n, step in enumerate(verdict.next):
+            yield ("verdicts", name, "next", n), step
+
+
+def conditions(book: RulebookFile) -> Iterator[tuple[Path, str]]:
+    """Every condition of a text or a weight with its place in the file."""
+    for where, choices in choices_of(book):
+        for n, one in enumerate(choices):
+            if one.when is not None:
+                yield (*where, n, "when"), one.when
+
+
+def choices_of(book: RulebookFile) -> Iterator[tuple[Path, Sequence[Conditional]]]:
+    """Every list of texts and every weight with its place in the file."""
+    for where, node in nodes(book.tree):
+        yield (*where, "say"), node.say
+    for name, weight in book.weights.items():
+        yield ("weights", name), weight
+
+
+One = TypeVar("One", bound=Conditional)
+
+
+def chosen(choices: Sequence[One], values: Mapping[str, Any]) -> One | None:
+    """The first one whose condition holds for a case."""
+    return next((one for one in choices if parse_condition(one.when).holds(values)), None)
+
+
+def answered(book: RulebookFile, answers: Iterable[Answer]) -> Iterator[tuple[str, Answer]]:
+    """The questions' names with the answers that were given from the root on."""
+    node: Node | None = book.tree
+    for answer in answers:
+        if not isinstance(node, Question):
+            return
+        yield node.name, answer
+        node = node.branches.get(answer)
