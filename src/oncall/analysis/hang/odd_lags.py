@@ -111,17 +111,19 @@ def log_ends() -> str:
             SELECT job, shape, places, count(*) AS groups FROM fronts WHERE lags GROUP BY ALL),
         -- Groups in which others are behind than in most of their shape.
         unlike AS (
-            SELECT job, max(unlike) AS unlike FROM (
-                SELECT job, sum(groups) - max(groups) AS unlike FROM alike GROUP BY job, shape)
-            GROUP BY job),
+            SELECT job, shape, sum(groups) - max(groups) AS unlike FROM alike
+            GROUP BY job, shape),
+        worst AS (SELECT job, max(unlike) AS unlike FROM unlike GROUP BY job),
         shapes AS (
             SELECT job, shape, count(*) AS groups, count(*) FILTER (lags) AS lagging,
                 median(calls) AS usual_calls
-            FROM fronts JOIN calls USING (job, comm)
+            FROM fronts JOIN calls USING (job, comm) LEFT JOIN unlike USING (job, shape)
             GROUP BY job, shape HAVING groups >= $fewest_alike
+                -- The same member behind in most groups: these wait, wherever the logs end.
+                AND NOT (2 * lagging >= groups AND any_value(unlike) = 0)
             QUALIFY row_number() OVER (PARTITION BY job ORDER BY usual_calls DESC, shape) = 1)
         SELECT *, evenness < 0 AS ragged FROM (
             SELECT job, groups, lagging, (groups - lagging) * ln((1 - $stray) / (1 - $apart))
                 + greatest(lagging - 1, u.unlike, 0) * ln($stray / $apart) AS evenness
-            FROM shapes LEFT JOIN unlike u USING (job))
+            FROM shapes LEFT JOIN worst u USING (job))
     """

@@ -113,7 +113,9 @@ def job_quiet() -> str:
         ),
         "copied_after": Param("1 h", "later than that, a file's time is rather when it was copied"),
         "times": "standstills.times",
-        "scatter": "overdue_calls.scatter",
+        "hiccup": Param(
+            "20 ms", "a host may lose as much at any time: interrupts, page faults, a log's flush"
+        ),
         "symptom": Param(0, "what the engineer reports: 1 hung, -1 slow, 0 unknown"),
     },
 )
@@ -176,7 +178,7 @@ def progress_signs() -> str:
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM members GROUP BY job),
         -- Of calls alone: for how long others went on without a root's call, and how long before.
         waits AS (
-            SELECT job, waited_ns, greatest(longest_ns, $scatter) AS usual_ns
+            SELECT job, waited_ns, greatest(longest_ns, $hiccup) AS usual_ns
             FROM overdue_calls SEMI JOIN hang_roots USING (job, rank)
             WHERE waited_ns IS NOT NULL AND longest_ns IS NOT NULL
             QUALIFY row_number() OVER (
@@ -224,7 +226,7 @@ def progress_signs() -> str:
         FROM spread ANTI JOIN timed USING (job) ANTI JOIN waits USING (job)
         WHERE roots = 1 AND victims + culprits >= ranks AND size < ranks
         UNION ALL
-        SELECT job, 'spread', -$likely, 'ranks wait in ' || roots || ' unrelated places'
+        SELECT job, 'spread', -$sure, 'ranks wait in ' || roots || ' unrelated places'
         FROM spread ANTI JOIN timed USING (job) WHERE roots > 2 AND culprits > 0
         UNION ALL
         SELECT job, 'mismatch', $sure + $weak, 'members call different operations under one number'

@@ -134,7 +134,7 @@ _OF_CALLS_ALONE = """
             (SELECT count(DISTINCT l.rank) FROM last_calls l WHERE l.job = f.job) - 1 AS waiting
         FROM call_fronts f SEMI JOIN odd_lags USING (job, comm)
         SEMI JOIN (FROM log_ends WHERE NOT ragged) e ON e.job = f.job
-        ANTI JOIN (FROM overdue_calls WHERE waited_ns <= longest_ns) o
+        ANTI JOIN (FROM overdue_calls WHERE coalesce(waited_ns <= longest_ns, true)) o
             ON o.job = f.job AND o.rank = f.rank
         WINDOW c AS (PARTITION BY f.job, f.comm)
         QUALIFY f.behind AND 2 * count(*) FILTER (f.behind) OVER c <= count(*) OVER c),
