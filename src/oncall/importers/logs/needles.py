@@ -1,0 +1,79 @@
+"""Finds the few lines of a large log that any recogniser reads.
+
+Each word is reduced to its rarest four bytes. All four-byte windows of a block are looked up in a
+table by numpy, so the time does not grow with the number of words; only windows that match are
+compared with the whole word.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+_GRAM = 4
+_HASH_BITS = 16
+_MULTIPLIER = np.uint32(0x9E3779B1)  # of the golden ratio: spreads neighbouring values
+_CHUNK_BYTES = 1 << 18  # with what is computed from it, fits in a core's cache
+# Bytes of log text, commonest first; what is not listed is rare.
+_COMMON = b" etaoinrsdlc0m.pu1/gh_f2-:b"
+
+
+class Needles:
+    """Words, each with the bits of those who want the lines that hold it."""
+
+    def __init__(self, words: Mapping[bytes, int]) -> None:
+        self._words: dict[int, list[tuple[int, bytes, int]]] = defaultdict(list)
+        for word, bits in words.items():
+            at = _rarest(word)
+            gram = int.from_bytes(word[at : at + _GRAM], "little")
+            self._words[gram].append((at, word, bits))
+        self._grams = np.array(sorted(self._words), dtype=np.uint32)
+        self._table = np.zeros(1 << _HASH_BITS, dtype=np.bool_)
+        self._table[_hash(self._grams)] = True
+
+    def find(self, block: bytes) -> Iterator[tuple[int, int]]:
+        """Where words begin in the block, in order, and the bits of each."""
+        places, grams = self._candidates(block)
+        for place, gram in zip(places.tolist(), grams.tolist(), strict=True):
+            for at, word, bits in self._words[gram]:
+                if block.startswith(word, place - at):
+                    yield place - at, bits
+
+    def _candidates(self, block: bytes) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        places, grams = [], []
+        for start in range(0, len(block), _CHUNK_BYTES):
+            for offset in range(start, start + _GRAM):
+                end = min(start + _CHUNK_BYTES + _GRAM - 1, len(block))
+                windows = np.frombuffer(
+                    block, dtype="<u4", count=max(0, (end - offset) // _GRAM), offset=offset
+                ) if offset < len(block) else self._grams[:0]
+                found = np.flatnonzero(self._table[_hash(windows)])
+                if len(found):
+                    places.append(found * _GRAM + offset)
+                    grams.append(windows[found])
+        if not places:
+            return np.empty(0, np.int64), self._grams[:0]
+        place, gram = np.concatenate(places), np.concatenate(grams)
+        known = np.isin(gram, self._grams)
+        place, gram = place[known], gram[known]
+        order = np.argsort(place, kind="stable")
+        return place[order], gram[order]
+
+
+def _hash(windows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return (windows * _MULTIPLIER) >> np.uint32(32 - _HASH_BITS)
+
+
+def _rarest(word: bytes) -> int:
+    """Where the four bytes of the word begin that text holds least often."""
+
+    def commonness(at: int) -> int:
+        return sum(
+            len(_COMMON) - _COMMON.index(byte) if byte in _COMMON else 0
+            for byte in word[at : at + _GRAM]
+        )
+
+    return min(range(len(word) - _GRAM + 1), key=commonness)
