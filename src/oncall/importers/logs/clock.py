@@ -13,7 +13,9 @@ _MONTHS = {
     )
 }
 _SLACK = timedelta(days=1)  # zones, and clocks that differ
-STAMP = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
+STAMP = re.compile(
+    rb"^(?:\[\w+\]:? ?)?\W{0,2}(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)", re.MULTILINE
+)
 
 
 class Clock:

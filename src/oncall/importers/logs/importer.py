@@ -33,6 +33,8 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _PLAIN = re.compile(rb"[^\x00-\x06\x0e-\x1a\x1c-\x1f]*")
+# Lines that say nothing of a fault, and whose file is a job's log nevertheless.
+_SIGN = re.compile(rb"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch\.distributed")
 _TAIL_BYTES = 64 << 10
 _MOST_OF_A_KIND = 5_000  # rows of one kind and code in one file: repeats say no more
 _MOST_STEPS = 500_000
@@ -63,7 +65,7 @@ def _is_prose(path: Path, head: bytes) -> bool:
 
 
 def _has_words(part: bytes) -> bool:
-    return next(NEEDLES.find(part), None) is not None
+    return _SIGN.search(part) is not None or next(NEEDLES.find(part), None) is not None
 
 
 def _tail(path: Path) -> bytes:
@@ -210,8 +212,7 @@ def _write_places(logs: Sequence[_File], incident: Incident, job: str) -> None:
     """The world size, and the host and GPU of ranks, as far as lines state them."""
     events = [row for log in logs for row in log.rows["log_events"]]
     worlds = [row["number"] for row in events if row["kind"] == "world" and row["number"] > 1]
-    sizes = [row["number"] for row in events if row["kind"] == "nccl_init" and "comm_rank" in row]
-    world = max([*worlds, *sizes], default=None)
+    world = max(worlds, default=None) or _spanning(events)
     if world is not None:
         incident.append("jobs", {"job": job, "world_size": [world]})
     places = _places(events, world)
@@ -227,6 +228,14 @@ def _write_places(logs: Sequence[_File], incident: Incident, job: str) -> None:
                 },
             },
         )
+
+
+def _spanning(events: Iterable[dict[str, Any]]) -> int | None:
+    """The size of the largest communicator, unless more processes are seen than it has ranks."""
+    inits = [row for row in events if row["kind"] == "nccl_init" and "comm_rank" in row]
+    processes = {(row.get("node"), row.get("pid"), row.get("local_rank")) for row in inits}
+    size = max((row["number"] for row in inits), default=0)
+    return size if size > 1 and len(processes) <= size else None
 
 
 def _places(events: Iterable[dict[str, Any]], world: int | None) -> dict[int, dict[str, Any]]:

@@ -15,7 +15,7 @@ _HCA = re.compile(r"\bhca (\w+)")
 _LOCAL_GID = re.compile(r"localGid (\S+)")
 _ASYNC = re.compile(
     r"NET/IB ?: (?:(?P<hca>\w+):(?P<port>\d+) )?Got (?:non-fatal )?(?P<fatal>async fatal|async)"
-    r" (?:error )?event(?: on (?:CQ|QP|SRQ)[^:]*)?: (?P<what>[\w ]+)"
+    r" (?:error )?event(?: on (?:CQ|QP|SRQ)[^:]*)? ?: (?P<what>[\w ]+)"
 )
 _ECHO = re.compile(
     r"Connection (?:reset|closed) by (?:remote )?peer|ncclRemoteError|remote process exited|"

@@ -84,7 +84,7 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
     for pattern, peel in (
         # HOST:PID:TID [DEV] file.cc:LINE NCCL LEVEL, the stamp since 2.26.
         (
-            rf"(?:\[(?P<stamp>{_DATE})\] )?(?P<host>{_HOST}):(?P<pid>\d+):\d+ "
+            rf" ?(?:\[(?P<stamp>{_DATE})\] )?(?P<host>{_HOST}):(?P<pid>\d+):\d+ "
             r"(?:\[(?P<gpu>\d+)\] )?(?:[\w/.]+\.(?:cc|h|cpp):\d+ )?(?:\(\w+\) )?"
             r"NCCL (?P<level>WARN|INFO|ERROR|TRACE|CALL) ",
             _nccl,
@@ -131,7 +131,8 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
 
 def peeled(number: int, raw: str, clock: Clock) -> Line:
     """The line without ANSI colours, folds and prefixes, and what those said."""
-    text = _LOST_ANSI.sub("", _ANSI.sub("", raw)).replace("\0", "")
+    coloured = _LOST_ANSI.sub("", _ANSI.sub("", raw)).replace("\0", "")
+    text = coloured if coloured == raw else coloured.lstrip(" ")
     line = Line(number, _FOLDED.sub("", text))
     for _ in range(_MOST_PREFIXES):
         for pattern, peel in _PREFIXES:

@@ -104,7 +104,7 @@ class Log:
 
     def _note_stamps(self, part: bytes) -> None:
         if not self.stamps and (first := STAMP.search(part[:_STAMP_BYTES])):
-            self.stamps.append(first[0].decode())
+            self.stamps.append(first[1].decode())
         if self.stamps and (found := STAMP.findall(part[-_STAMP_BYTES:])):
             self.stamps[1:] = [found[-1].decode()]
 

@@ -35,16 +35,16 @@ def _frames(line: Line) -> list[str]:
     return frames
 
 
-def _place(frames: Sequence[str]) -> str:
-    """What the process does, by its innermost frames that say so."""
+def _place(frames: Sequence[str]) -> tuple[str, str]:
+    """What the process does, and its innermost frame that says so."""
     for frame in frames:
         if _LOADER.search(frame):
-            return "data_loader"
+            return "data_loader", frame
         if _CHECKPOINT.search(frame):
-            return "checkpoint"
+            return "checkpoint", frame
         if _COLLECTIVE.search(frame):
-            return "collective"
-    return "waiting" if frames and _IDLE.match(frames[0].split(" ")[0]) else "other"
+            return "collective", frame
+    return "waiting" if _IDLE.match(frames[0].split(" ")[0]) else "other", frames[0]
 
 
 def read(line: Line) -> Sequence[Found]:
@@ -55,8 +55,8 @@ def read(line: Line) -> Sequence[Found]:
     frames = _frames(line)
     if not frames:
         return []
-    where = next((frame for frame in frames if not _IDLE.match(frame.split(" ")[0])), frames[0])
-    return [event("stack", _place(frames), text=where, thread=found["id"])]
+    place, frame = _place(frames)
+    return [event("stack", place, text=frame, thread=found["id"])]
 
 
 STACKS = Recogniser("stacks", ('"MainThread"', "most recent call first", "Current thread"), read)
