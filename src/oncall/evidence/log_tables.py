@@ -6,7 +6,7 @@ from oncall.evidence.table import AT, JOB, NODE, RANK, Table, table
 
 _PATH = ("path", "VARCHAR", "", "the file")
 _LINE = ("line", "BIGINT", "", "line of the file, 1 first")
-_ATTEMPT = ("attempt", "INTEGER", "", "start of the job that it belongs to, 0 first")
+_ATTEMPT = ("attempt", "INTEGER", "", "start of the job that it belongs to, 1 first")
 _SORT = ("sort_ns", "BIGINT", "ns", "the line's stamp, else that of the stamped line before it")
 _COMM_RANK = ("comm_rank", "INTEGER", "", "rank within the communicator or process group")
 _GROUP = ("process_group", "VARCHAR", "", "the process group or communicator, as the line names it")
@@ -39,7 +39,7 @@ LOG_TABLES: tuple[Table, ...] = (
         _COMM_RANK,
         _GROUP,
         ("seq", "BIGINT", "", "number of the collective, if it names one"),
-        ("peer", "VARCHAR", "", "the other end, as a host name or address"),
+        ("peer_host", "VARCHAR", "", "the other end, as a host name or address"),
         ("device", "VARCHAR", "", "PCI address, RDMA device or network interface"),
         ("number", "BIGINT", "", "the number it states: a world size, ranks of a communicator"),
         ("thread", "VARCHAR", "", "thread id, of a stack"),

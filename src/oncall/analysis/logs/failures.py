@@ -91,22 +91,22 @@ def _completions(attempt: Attempt) -> list[Cause]:
         return []
     reporters: dict[Any, set[Any]] = {}
     for row in rows:
-        reporters.setdefault(row["peer"], set()).add(row["node"])
+        reporters.setdefault(row["peer_host"], set()).add(row["node"])
     peer, hosts = max(reporters.items(), key=lambda pair: len(pair[1]))
     if len(hosts) > 1:
-        row = next(row for row in rows if row["peer"] == peer)
-        return [_cause("ib_error", "one_peer", {**row, "node": peer, "rank": None}, peer=peer, waiting=len(hosts), number=row["code"])]
+        row = next(row for row in rows if row["peer_host"] == peer)
+        return [_cause("ib_error", "one_peer", {**row, "node": peer, "rank": None}, peer_host=peer, waiting=len(hosts), number=row["code"])]
     return [
         _cause(
-            "ib_error", f"status_{row['code']}", row, peer=row["peer"], number=row["code"],
+            "ib_error", f"status_{row['code']}", row, peer_host=row["peer_host"], number=row["code"],
             nic=row["device"], link=_link(row),
         )
-        for row in _once(rows, "node", "peer")[:1]
+        for row in _once(rows, "node", "peer_host")[:1]
     ]
 
 
 def _link(row: Row) -> str | None:
-    return f"{row['node']} - {row['peer']}" if row["node"] and row["peer"] else None
+    return f"{row['node']} - {row['peer_host']}" if row["node"] and row["peer_host"] else None
 
 
 def _mismatches(attempt: Attempt) -> list[Cause]:
@@ -115,9 +115,9 @@ def _mismatches(attempt: Attempt) -> list[Cause]:
         return []
     first = rows[0]
     if first["code"] == "sizes":
-        ends = [first["node"], first["peer"]]
+        ends = [first["node"], first["peer_host"]]
         return [
-            _cause("mismatch", "sizes", {**first, "node": end, "rank": None}, peer=first["peer"], link=_link(first))
+            _cause("mismatch", "sizes", {**first, "node": end, "rank": None}, peer_host=first["peer_host"], link=_link(first))
             for end in ends
             if end
         ] or [_cause("mismatch", "sizes", first)]
@@ -166,8 +166,8 @@ def _init(attempt: Attempt) -> list[Cause]:
         _cause(
             "init_hang",
             row["code"],
-            {**row, "rank": None, "node": row["node"] if row["peer"] else None},
-            peer=row["peer"],
+            {**row, "rank": None, "node": row["node"] if row["peer_host"] else None},
+            peer_host=row["peer_host"],
             link=_link(row),
             number=row["number"],
         )

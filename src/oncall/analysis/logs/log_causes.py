@@ -25,7 +25,7 @@ _WEAK = {("error", "exit"), ("all_waiting", "report"), ("init_hang", "store"), (
 _ENDS = {"terminated", "ib_error", "init_hang", "oom_host", "error"}
 
 _COLUMNS = (
-    ("attempt", "INTEGER", "", "start of the job, 0 first"),
+    ("attempt", "INTEGER", "", "start of the job, 1 first"),
     (
         "cause",
         "VARCHAR",
@@ -40,7 +40,7 @@ _COLUMNS = (
     ("gpu", "VARCHAR", "", "PCI address of a GPU"),
     ("nic", "VARCHAR", "", "RDMA device"),
     ("link", "VARCHAR", "", "both ends of a connection, as host name and address"),
-    ("peer", "VARCHAR", "", "the other end, as the line names it"),
+    ("peer_host", "VARCHAR", "", "the other end, as the line names it"),
     ("number", "BIGINT", "", "completion status, or ranks that were expected"),
     ("at_ns", "BIGINT", "ns", "stamp of the line"),
     ("path", "VARCHAR", "", "the file"),
@@ -126,6 +126,6 @@ def _of_another_rank(rows: Sequence[Cause]) -> bool:
 
 def _with_interface(row: Cause) -> Cause:
     """A connection that fails to an address which is never routed is one over the wrong interface."""
-    if row["cause"] == "init_hang" and is_unreachable(row.get("peer")):
+    if row["cause"] == "init_hang" and is_unreachable(row.get("peer_host")):
         return {**row, "cause": "wrong_interface"}
     return row

@@ -18,7 +18,7 @@ _WITHOUT_GDR = ("hfi", "qib", "rxe", "siw")
 
 _COLUMNS = (
     ("job", "VARCHAR", "", "the job's name"),
-    ("attempt", "INTEGER", "", "start of the job, 0 first"),
+    ("attempt", "INTEGER", "", "start of the job, 1 first"),
     ("problem", "VARCHAR", "", "socket_fallback, gdr_off, wrong_interface, p2p_disabled"),
     ("reason", "VARCHAR", "", "no_device, no_verbs, socket, disabled, channels, virtual, local"),
     ("node", "VARCHAR", "", "host, if the text names one"),
@@ -93,7 +93,7 @@ def _gdr(attempt: Attempt) -> list[dict[str, Any]]:
 def _interfaces(attempt: Attempt) -> list[dict[str, Any]]:
     chosen = [row for row in attempt.of("net") if row["code"] == "interface"]
     virtual = [row for row in chosen if is_virtual(row["device"])]
-    local = [row for row in chosen if is_unreachable(row["peer"])]
+    local = [row for row in chosen if is_unreachable(row["peer_host"])]
     return [
         _row("wrong_interface", "virtual" if row in virtual else "local", row)
         for row in _by_node([*virtual, *local])

@@ -11,7 +11,7 @@ from oncall.evidence.relations import Param
     reads=["logged_steps"],
     columns=[
         ("job", "VARCHAR", "", "the job's name"),
-        ("attempt", "INTEGER", "", "start of the job, 0 first"),
+        ("attempt", "INTEGER", "", "start of the job, 1 first"),
         ("iteration", "BIGINT", "", "iteration or step"),
         ("cost", "DOUBLE", "", "time of the slowest process, in ns, or the inverse of a rate"),
         ("at_ns", "BIGINT", "ns", "when it was logged"),
@@ -37,7 +37,7 @@ def step_times() -> str:
     optional=["step_times"],
     columns=[
         ("job", "VARCHAR", "", "the job's name"),
-        ("attempt", "INTEGER", "", "start of the job, 0 first"),
+        ("attempt", "INTEGER", "", "start of the job, 1 first"),
         ("first_iteration", "BIGINT", "", "first iteration of the slow span"),
         ("last_iteration", "BIGINT", "", "last one"),
         ("steps", "BIGINT", "", "logged iterations in it"),

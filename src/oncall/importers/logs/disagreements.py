@@ -80,13 +80,13 @@ def read(line: Line) -> Sequence[Found]:
         return _fingerprint(line)
     if found := _SIZES.search(text) or _SIZES.search(line.unwrapped):
         said = f"{found['here']} bytes here, {found['there']} bytes there"
-        return [event("mismatch", "sizes", peer=found["peer"], text=said)]
+        return [event("mismatch", "sizes", peer_host=found["peer"], text=said)]
     if found := _TRUNCATED.search(text):
         said = f"a message of {found['there']} bytes where {found['here']} were expected"
         if found["start"] == "M":  # of bootstrap, which sends no data of the program
             return [event("version", "bootstrap", text=said)]
         peer = _PEER.search(text)
-        return [event("mismatch", "sizes", peer=peer[1] if peer else None, text=said)]
+        return [event("mismatch", "sizes", peer_host=peer[1] if peer else None, text=said)]
     if found := _VERSIONS.search(text):
         return [
             event("version", "stated", rank=int(rank), text=version, comm_rank=int(rank))

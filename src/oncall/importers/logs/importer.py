@@ -123,9 +123,9 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
 
 def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
     found, elastic = _SLURM_JOB.match(path.name), _ELASTIC.search(path.as_posix())
-    attempt = slurm_jobs.index(int(found[1])) if found else int(elastic[1]) if elastic else 0
+    before = slurm_jobs.index(int(found[1])) if found else int(elastic[1]) if elastic else 0
     rank, node = _RANK_IN_NAME.search(path.name), _NODE_IN_NAME.search(path.stem)
-    file = _File(path, attempt, int(rank[1]) if rank else None, node[1] if node else None)
+    file = _File(path, before + 1, int(rank[1]) if rank else None, node[1] if node else None)
     try:
         file.written_ns = files.modified_ns(path)
     except Unreadable as error:
@@ -202,7 +202,7 @@ def _write(
         return
     names = [name for name in BY_NAME[table].column_names if name not in ("job", "path")]
     columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
-    for name in ("node", "peer", "device", "process_group"):
+    for name in ("node", "peer_host", "device", "process_group"):
         if name in columns:
             columns[name] = [value and printable(str(value))[:_MOST_TEXT] for value in columns[name]]
     incident.append(table, {"job": job, "path": printable(str(log.path)), **columns})
@@ -246,6 +246,7 @@ def _places(events: Iterable[dict[str, Any]], world: int | None) -> dict[int, di
         rank = row.get("rank")
         if row["kind"] == "nccl_init" and row.get("number") == world and "comm_rank" in row:
             rank = row["comm_rank"]
+            row["rank"] = rank
             places[rank].update(pci_bus=row.get("device"))
             by_process[row.get("node"), row.get("pid"), row.get("local_rank")] = rank
         if rank is not None and row.get("node"):

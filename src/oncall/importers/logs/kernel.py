@@ -1,4 +1,4 @@
-"""Lines of the kernel where they stand in a job's log: Xid, SXid, a lost GPU, links that go down."""
+"""Lines of the kernel inside a job's log: Xid, SXid, a lost GPU, links that go down."""
 
 from __future__ import annotations
 

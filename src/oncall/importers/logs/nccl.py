@@ -43,7 +43,7 @@ def _network(line: Line) -> list[Found]:
     text = line.text
     if found := _USING.search(text):
         rows = [
-            event("net", "interface", device=one["name"], peer=one["address"], text=text)
+            event("net", "interface", device=one["name"], peer_host=one["address"], text=text)
             for one in _INTERFACE.finditer(found["list"])
         ]
         return rows + [event("net", "hca", device=hca) for hca in _DEVICE.findall(text)]
@@ -76,7 +76,7 @@ def read(line: Line) -> Sequence[Found]:
             event(
                 "ib",
                 found["status"],
-                peer=found["peer"],
+                peer_host=found["peer"],
                 device=hca[1] if hca else gid[1] if gid else None,
                 text=text,
             )

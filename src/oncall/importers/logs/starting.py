@@ -73,13 +73,13 @@ def read(line: Line) -> Sequence[Found]:
         return [event("init", "barrier", number=size, text=said)]
     if found := _CONNECT.search(text) or _CONNECT.search(line.unwrapped):
         said = f"no connection to {found['peer']}:{found['port']}"
-        return [event("init", "connect", peer=found["peer"], text=said)]
+        return [event("init", "connect", peer_host=found["peer"], text=said)]
     if "onnect" in text:
         found = _REFUSED.search(text) or _NCCL_CONNECT.search(text)
         if found is not None and "no error" not in text:
             peer = found["peer"]
             said = f"connect{f' to {peer}' if peer else ''}: {found['why'].strip()}"
-            return [event("init", "connect", peer=peer, text=said)]
+            return [event("init", "connect", peer_host=peer, text=said)]
     if _GLOO.search(text):
         return [event("init", "gloo", text=text)]
     if _RENDEZVOUS.search(text):
