@@ -56,7 +56,11 @@ def _gpu_errors(attempt: Attempt) -> list[Cause]:
 
 
 def _gpu_memory(attempt: Attempt) -> list[Cause]:
-    rows = [row for row in attempt.of("memory") if row["code"] == "gpu"]
+    rows = [
+        row
+        for row in attempt.of("memory")
+        if row["code"] == "gpu" and not attempt.went_on_after(row)
+    ]
     first = _first_known(rows)
     near = [row for row in rows if row["rank"] is not None]
     return [_cause("oom_gpu", "memory", row) for row in _once(near, "rank")[:1] or first]
@@ -159,7 +163,12 @@ def _fabric(attempt: Attempt) -> list[Cause]:
 
 
 def _init(attempt: Attempt) -> list[Cause]:
-    rows = attempt.of("init")
+    begun = [row["place"] for row in attempt.of("nccl_init") if row["code"] == "complete"]
+    rows = [
+        row
+        for row in attempt.of("init")
+        if not attempt.went_on_after(row, 1) and row["place"] > max(begun, default=0)
+    ]
     strong = [row for row in rows if row["code"] not in ("store", "rendezvous", "gloo")]
     # Who reports that others did not come is no culprit; who cannot reach an address may be one.
     return [
@@ -202,6 +211,7 @@ def _errors(attempt: Attempt) -> list[Cause]:
         for row in attempt.of("error", "crash", "cuda")
         if not (row["kind"] == "error" and is_echo(row))
         and not (row["kind"] == "cuda" and row["code"] in (*_HARDWARE, "system"))
+        and not attempt.went_on_after(row)
     ]
     timed_out = {row["rank"]: row["place"] for row in reversed(attempt.reports) if row["kind"] == "timeout"}
     first_timeout = min(timed_out.values(), default=None)
@@ -226,7 +236,9 @@ def _exits(attempt: Attempt) -> list[Cause]:
     rows = [row for row in attempt.of("exit") if row["code"] not in _KILLED]
     own = [row for row in rows if row["code"] not in ENDED_BY_OTHERS]
     if not own:
-        return []
+        ended = [row for row in rows if row["code"] in ("-15", "143")]
+        about = {"rank": None, "node": None}
+        return [_cause("terminated", "ended", {**row, **about}) for row in ended[:1]]
     named = _once([row for row in own if row["rank"] is not None], "rank")
     alone = len(named) == 1 and len({row["rank"] for row in rows if row["rank"] is not None}) > 1
     return [_cause("error", "exit", named[0] if alone else {**own[0], "rank": None, "node": None})]

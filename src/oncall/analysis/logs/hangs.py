@@ -62,10 +62,15 @@ def _open_phase(attempt: Attempt, before: int) -> Row | None:
     last = phases[-1] if phases else None
     if last is None or last["code"] not in ("checkpoint", "evaluation"):
         return None
-    stepped = any(
-        last["place"] < row["place"] < before
+    steps = [
+        row
         for row in attempt.steps
-        if row["iteration"] is not None and row["path"] == last["path"]
+        if row["iteration"] is not None and row["path"] == last["path"] and row["place"] < before
+    ]
+    # A progress bar of another length is the evaluation's own.
+    length = next((row["of_iterations"] for row in steps if row["place"] < last["place"]), None)
+    stepped = any(
+        row["place"] > last["place"] and row["of_iterations"] in (length, None) for row in steps
     )
     return None if stepped else last
 

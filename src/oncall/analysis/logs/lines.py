@@ -22,6 +22,15 @@ class Attempt:
     steps: Sequence[Row]
     world: int | None
 
+    def went_on_after(self, row: Row, steps: int = 3) -> bool:
+        """Whether the same log shows that many steps after the row: the job outlived it."""
+        later = {
+            step["iteration"]
+            for step in self.steps
+            if step["path"] == row["path"] and step["line"] > row["line"]
+        }
+        return len(later) >= steps
+
     def of(self, *kinds: str) -> list[Row]:
         """Events of these kinds, in order."""
         return [row for row in self.events if row["kind"] in kinds]

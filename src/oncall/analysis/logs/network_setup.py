@@ -54,7 +54,8 @@ def network_setup(con: duckdb.DuckDBPyConnection, *, on_one_node: float) -> Mapp
 
 
 def _nodes(attempt: Attempt, on_one_node: float) -> int | None:
-    """The number of hosts, if the log states it or shows that all ranks are on one."""
+    """The number of hosts, if the log states it or shows that all ranks are on one. Where several
+    processes of the only host print, and fewer than the communicator has, there are other hosts."""
     inits = attempt.of("nccl_init")
     stated = [row["number"] for row in inits if row["code"] == "nodes"]
     if stated:
@@ -63,7 +64,10 @@ def _nodes(attempt: Attempt, on_one_node: float) -> int | None:
     sizes = [row["number"] for row in inits if row["comm_rank"] is not None]
     if len(hosts) > 1:
         return len(hosts)
-    return 1 if sizes and max(sizes) <= on_one_node else None
+    seen = len({row["pid"] for row in attempt.of("nccl_init", "net")})
+    if not sizes or max(sizes) > on_one_node or 1 < seen < max(sizes):
+        return None
+    return 1
 
 
 def _fallback(attempt: Attempt) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ _CRASH = re.compile(
     r"Floating point exception"
 )
 _LOADER = re.compile(r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal: (?P<how>[^.]+)|exited)")
-_PCI = re.compile(r"GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)")
+_MOST_FRAMES = 12
 _OF_CUDA = (
     ("ecc", _ECC),
     ("nvlink", _NVLINK),
@@ -82,6 +82,8 @@ def read(line: Line) -> Sequence[Found]:
     if _SIGKILL.search(text.strip()):
         return [event("exit", "-9", number=0, text=text)]
     if found := _EXCEPTION.match(text.strip()):
+        if any("Exception ignored in" in above for above in line.above(_MOST_FRAMES)):
+            return []  # at the end of a process, from a destructor
         return [event("error", found["type"], text=found["message"] or found["type"])]
     if crash := _CRASH.search(text):
         return [event("crash", None, text=crash["fatal"] or text)]

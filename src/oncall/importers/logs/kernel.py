@@ -13,7 +13,10 @@ _SXID = re.compile(rf"SXid \((?:PCI:)?{_PCI}\): (?P<number>\d+), (?P<text>.*)")
 _LOST = re.compile(rf"NVRM:.*GPU {_PCI}")
 _GONE = re.compile(r"fallen off the bus")
 _CAUSED = re.compile(r"caused by previous Xid (\d+)")
-_LINK = re.compile(r"mlx5_core (?P<pci>[\w:.]+) (?P<name>\w+): (?:Port: \d+ )?Link (?P<what>\w+)")
+_LINK = re.compile(
+    r"mlx5_core (?P<pci>[\w:.]+) (?P<name>\w+): (?:Port: \d+ )?Link (?P<what>\w+)|"
+    r"(?P<other>\w+): (?:NIC )?Link is (?P<state>[Dd]own|[Uu]p)"
+)
 
 
 def read(line: Line) -> Sequence[Found]:
@@ -37,8 +40,9 @@ def read(line: Line) -> Sequence[Found]:
         device = above["pci"].lower() if above else None
         return [event("xid", "79", device=device, text="the GPU has fallen off the bus")]
     if found := _LINK.search(text):
-        code = "down" if found["what"].lower() == "down" else "up"
-        return [event("port", code, device=found["name"], text=text)]
+        down = (found["what"] or found["state"]).lower() == "down"
+        device = found["name"] or found["other"]
+        return [event("port", "down" if down else "up", device=device, text=text)]
     return []
 
 

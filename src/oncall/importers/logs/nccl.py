@@ -11,6 +11,9 @@ _COMPLETION = re.compile(
     r"Got completion from peer (?P<peer>\S+?)(?:<\d+>)? with (?:error |status=)"
     r"(?:(?P<name>IBV_WC_\w+)\()?(?P<status>\d+)"
 )
+_LIBFABRIC = re.compile(
+    r"NET/OFI.*(?:completed with error|unresponsive receiver)|NET/OFI.*RC: \d+\. Error"
+)
 _HCA = re.compile(r"\bhca (\w+)")
 _LOCAL_GID = re.compile(r"localGid (\S+)")
 _ASYNC = re.compile(
@@ -81,6 +84,8 @@ def read(line: Line) -> Sequence[Found]:
                 text=text,
             )
         ]
+    if _LIBFABRIC.search(text):
+        return [event("ib", "libfabric", text=text)]
     if found := _ASYNC.search(text):
         what = found["what"].strip()
         code = "fatal" if found["fatal"] != "async" else what.replace(" ", "_")
@@ -112,6 +117,7 @@ NCCL = Recogniser(
     "nccl",
     (
         "Got completion from",
+        "NET/OFI",
         "Got async",
         "Got non-fatal async",
         "NVLS)",

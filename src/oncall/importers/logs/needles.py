@@ -36,31 +36,49 @@ class Needles:
 
     def find(self, block: bytes) -> Iterator[tuple[int, int]]:
         """Where words begin in the block, in order, and the bits of each."""
-        places, grams = self._candidates(block)
-        for place, gram in zip(places.tolist(), grams.tolist(), strict=True):
-            for at, word, bits in self._words[gram]:
-                if block.startswith(word, place - at):
-                    yield place - at, bits
+        view = np.frombuffer(block, dtype=np.uint8)
+        starts, bits = [], []
+        for gram, places in self._candidates(block).items():
+            for at, word, wanted in self._words[gram]:
+                found = _whole(view, places - at, word)
+                starts.append(found)
+                bits.append(np.full(len(found), wanted))
+        if starts:
+            place, wants = np.concatenate(starts), np.concatenate(bits)
+            order = np.argsort(place, kind="stable")
+            yield from zip(place[order].tolist(), wants[order].tolist(), strict=True)
 
-    def _candidates(self, block: bytes) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def _candidates(self, block: bytes) -> dict[int, np.ndarray[Any, Any]]:
+        """The places of each gram that occurs."""
         places, grams = [], []
         for start in range(0, len(block), _CHUNK_BYTES):
-            for offset in range(start, start + _GRAM):
-                end = min(start + _CHUNK_BYTES + _GRAM - 1, len(block))
-                windows = np.frombuffer(
-                    block, dtype="<u4", count=max(0, (end - offset) // _GRAM), offset=offset
-                ) if offset < len(block) else self._grams[:0]
+            for offset in range(start, min(start + _GRAM, len(block))):
+                count = (min(start + _CHUNK_BYTES + _GRAM - 1, len(block)) - offset) // _GRAM
+                windows = np.frombuffer(block, dtype="<u4", count=max(0, count), offset=offset)
                 found = np.flatnonzero(self._table[_hash(windows)])
                 if len(found):
                     places.append(found * _GRAM + offset)
                     grams.append(windows[found])
         if not places:
-            return np.empty(0, np.int64), self._grams[:0]
+            return {}
         place, gram = np.concatenate(places), np.concatenate(grams)
-        known = np.isin(gram, self._grams)
-        place, gram = place[known], gram[known]
-        order = np.argsort(place, kind="stable")
-        return place[order], gram[order]
+        order = np.argsort(gram, kind="stable")
+        place, gram = place[order], gram[order]
+        known, first = np.unique(gram, return_index=True)
+        parts = zip(known.tolist(), np.split(place, first[1:]), strict=True)
+        return {one: part for one, part in parts if one in self._words}
+
+
+def _whole(
+    view: np.ndarray[Any, Any], starts: np.ndarray[Any, Any], word: bytes
+) -> np.ndarray[Any, Any]:
+    """Those of `starts` where the whole word is."""
+    starts = starts[(starts >= 0) & (starts <= len(view) - len(word))]
+    for at, byte in enumerate(word):
+        if not len(starts):
+            break
+        starts = starts[view[starts + at] == byte]
+    return starts
 
 
 def _hash(windows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -114,7 +114,7 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
         (rf"(?:- )?[\w.]+ - (?P<level>{_LEVELS}) - ", _level),
         (rf"\[(?P<level>{_LEVELS})\] ?", _level),
         (r"\[[\w.]+\.py:\d+:[\w<>]+\] ?", _skip),
-        (r"torch\.[\w.]+: ", _skip),
+        (r"torch\.[\w.]+: (?=\[)", _skip),
         (r"\[titan\] ", _skip),
         (
             r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?P<host>[\w.-]+) "

@@ -15,6 +15,10 @@ _MEGATRON = re.compile(
 _BAR = re.compile(
     r"(?P<step>\d+)/(?P<most>\d+) \[(?:[\d:]+|\?)<(?:[\d:]+|\?)(?:,\s*(?P<rate>[\d.]+)(?P<unit>s/it|it/s))?"
 )
+_OF_EVALUATION = re.compile(r"[Ee]valuat|[Vv]alidat|[Pp]redict|[Ss]anity")
+_NO_TRAINING = re.compile(
+    r"[Ll]oading|[Dd]ownload|[Ff]etching|\bMap\b|[Tt]okeniz|[Gg]enerating|[Ff]ilter|[Pp]rocess|[Uu]pload|[Ss]aving"
+)
 _TITAN = re.compile(r"\bstep:\s+(?P<step>\d+)\s+loss:.*\btps: (?P<rate>[\d,.]+)")
 _DEEPSPEED = re.compile(r"\bstep=(?P<step>\d+), skipped=")
 _SAMPLES = re.compile(r"(?:CurrSamplesPerSec|SamplesPerSec)=(?P<rate>[\d.]+)")
@@ -87,6 +91,11 @@ def _steps(line: Line) -> list[Found]:
         seconds = _number(found["time"])
         return [_step(line, found, seconds and seconds * (1e-3 if found["unit"] == "ms" else 1), None)]
     if found := _BAR.search(text):
+        title = text[: found.start()]
+        if _OF_EVALUATION.search(title):
+            return [event("phase", "evaluation", text=text)]
+        if _NO_TRAINING.search(title):
+            return []
         rate = _number(found["rate"] or "")
         if rate is None or rate <= 0:
             return [_step(line, found, None, None)]

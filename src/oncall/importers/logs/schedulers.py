@@ -15,7 +15,7 @@ _TASK = re.compile(
     r"srun: error: (?P<node>[\w.\[\],-]+): tasks? (?P<task>[\d,\[\]-]+): "
     r"(?P<how>Killed|Terminated|Aborted|Segmentation fault|Bus error|Exited with exit code (?P<code>\d+))"
 )
-_MPI = re.compile(r"(?P<node>[\w.-]+): rank (?P<rank>\d+) died from signal (?P<signal>\d+)")
+_MPI = re.compile(r"(?:^(?P<node>[\w.-]+): )?rank (?P<rank>\d+) died from signal (?P<signal>\d+)")
 _REASONS = {"TIME LIMIT": "time_limit", "PREEMPTION": "preempted", "NODE FAILURE": "node_failure"}
 _WORDS = (
     (re.compile(r"DUE TO TIME LIMIT|walltime \d+ exceeded|TERM_RUNLIMIT|DeadlineExceeded"), "time_limit"),
@@ -41,7 +41,7 @@ def read(line: Line) -> Sequence[Found]:
         task = int(found["task"]) if found["task"].isdecimal() else None
         return [event("exit", code, node=found["node"], number=0, text=text, rank=task)]
     if found := _MPI.search(text):
-        return [event("exit", f"-{found['signal']}", rank=int(found["rank"]), node=found["node"], number=0, text=text)]
+        return [event("exit", f"-{found['signal']}", rank=int(found["rank"]), node=found["node"] or line.node, number=0, text=text)]
     if _SIGTERM.search(text):
         return [event("signal", "process", text=text)]
     for pattern, code in _WORDS:
