@@ -70,7 +70,7 @@ def blamed(finding: Finding) -> dict[str, set[str]]:
 
 
 def right(finding: Finding, wanted: dict[str, Any] | None) -> bool:
-    """Whether it blames just these; where several kinds of things are named, one of them will do."""
+    """Whether it blames just these; where several kinds of things are named, one will do."""
     found = blamed(finding)
     if wanted is None:
         return not found
@@ -122,10 +122,15 @@ def main() -> None:
             count["kind"] += kind
             count["who"] += who
         if given.v or not kind or not who:
-            named = {k: sorted(v)[:_MOST_OF_A_SIDE] for k, v in blamed(first).items()} if first else {}
+            named = (
+                {k: sorted(v)[:_MOST_OF_A_SIDE] for k, v in blamed(first).items()} if first else {}
+            )
             mark = "ok        " if who else "WHO       " if kind else "KIND      "
             others = [finding.verdict for finding in answer.faults[1:]]
-            print(f"{mark} {place.parent.name}: {truth['kind']} {truth['who']}, got {verdict} {named} {others}")
+            print(
+                f"{mark} {place.parent.name}: {truth['kind']} {truth['who']}, got "
+                f"{verdict} {named} {others}"
+            )
     faults, cases = count["faults"], count["faults"] + count["healthy"]
     print(f"recognised {count['recognised']}/{cases}")
     print(f"kind       {count['kind']}/{faults}")

@@ -18,14 +18,17 @@ from oncall.evidence.incident import Incident
 from oncall.importers import detect
 
 ORDINARY = (
-    "2026-05-20 10:07:39,051 - root - DEBUG - loaded shard {n} of the index, {m} documents, cache hit\n",
-    "[rank{r}]: ../lib/python3.12/site-packages/foo/bar.py:{n}: UserWarning: this op is slow on CPU\n",
+    "2026-05-20 10:07:39,051 - root - DEBUG - loaded shard {n} of the index, {m} "
+    "documents, cache hit\n",
+    "[rank{r}]: ../lib/python3.12/site-packages/foo/bar.py:{n}: UserWarning: this op "
+    "is slow on CPU\n",
     "{r}: INFO:filelock:Lock {m} released on /root/.triton/autotune/kernel_{n}.lock\n",
     "  {n} tokens packed into {m} sequences of 8192, padding 0.03, worker {r} of 64 is ready\n",
     "gpu{r}:2201:2260 [{r}] NCCL INFO Channel {r}/0 : {r}[0] -> 1[1] via P2P/CUMEM/read\n",
 )
 READ = (
-    "[default7]: iteration {n}/ 100000 | consumed samples: {m} | elapsed time per iteration (ms): 2210.4 | lm loss: 2.1 |\n",
+    "[default7]: iteration {n}/ 100000 | consumed samples: {m} | elapsed time per "
+    "iteration (ms): 2210.4 | lm loss: 2.1 |\n",
     "gpu{r}:2201:2260 [{r}] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.{r}<0>\n",
 )
 
@@ -66,8 +69,12 @@ def main() -> None:
             rows = incident.rows("log_events") + incident.rows("watchdog_reports")
             steps = incident.rows("logged_steps")
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{size / 1e6:,.0f} MB, {given.interesting} % of interest: {size / 1e6 / cpu_s:,.0f} MB/s of CPU,")
-    print(f"{size / 1e6 / wall_s:,.0f} MB/s of time; {rows} rows, {steps} steps; {peak_mib:,.0f} MiB")
+    megabytes = size / 1e6
+    print(f"{megabytes:,.0f} MB, {given.interesting} % of the lines of interest")
+    print(f"{megabytes / cpu_s:,.0f} MB/s of CPU time")
+    print(
+        f"{megabytes / wall_s:,.0f} MB/s of time; {rows} rows, {steps} steps; {peak_mib:,.0f} MiB"
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,12 @@ _TYPES = {
     *("BrokenPipeError", "EOFError", "SignalException", "KeyboardInterrupt", "ConnectionError"),
     *("RayActorError", "ActorDiedError", "RayTaskError", "ProcessExitedException", "DistError"),
     *("WorkerCrashedError", "ConnectionRefusedError", "CancelledError", "CalledProcessError"),
-    *("RendezvousConnectionError", "RendezvousTimeoutError", "SystemExit", "ProcessRaisedException"),
+    *(
+        "RendezvousConnectionError",
+        "RendezvousTimeoutError",
+        "SystemExit",
+        "ProcessRaisedException",
+    ),
     *("RendezvousClosedError", "ConnectionAbortedError", "DistStoreError", "TimeoutExpired"),
 }
 _SAID = re.compile(

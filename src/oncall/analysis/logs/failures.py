@@ -45,7 +45,10 @@ def _xids(attempt: Attempt) -> list[Cause]:
         if (row["kind"], row["code"]) == (first[0]["kind"], first[0]["code"])
     ]
     kind = first[0]["kind"]
-    return [_cause("xid", f"{kind}_{row['code']}", row, gpu=row["device"]) for row in _once(same, "device")]
+    return [
+        _cause("xid", f"{kind}_{row['code']}", row, gpu=row["device"])
+        for row in _once(same, "device")
+    ]
 
 
 def _gpu_errors(attempt: Attempt) -> list[Cause]:
@@ -99,11 +102,25 @@ def _completions(attempt: Attempt) -> list[Cause]:
     peer, hosts = max(reporters.items(), key=lambda pair: len(pair[1]))
     if len(hosts) > 1:
         row = next(row for row in rows if row["peer_host"] == peer)
-        return [_cause("ib_error", "one_peer", {**row, "node": peer, "rank": None}, peer_host=peer, waiting=len(hosts), number=row["code"])]
+        return [
+            _cause(
+                "ib_error",
+                "one_peer",
+                {**row, "node": peer, "rank": None},
+                peer_host=peer,
+                waiting=len(hosts),
+                number=row["code"],
+            )
+        ]
     return [
         _cause(
-            "ib_error", f"status_{row['code']}", row, peer_host=row["peer_host"], number=row["code"],
-            nic=row["device"], link=_link(row),
+            "ib_error",
+            f"status_{row['code']}",
+            row,
+            peer_host=row["peer_host"],
+            number=row["code"],
+            nic=row["device"],
+            link=_link(row),
         )
         for row in _once(rows, "node", "peer_host")[:1]
     ]
@@ -121,7 +138,13 @@ def _mismatches(attempt: Attempt) -> list[Cause]:
     if first["code"] == "sizes":
         ends = [first["node"], first["peer_host"]]
         return [
-            _cause("mismatch", "sizes", {**first, "node": end, "rank": None}, peer_host=first["peer_host"], link=_link(first))
+            _cause(
+                "mismatch",
+                "sizes",
+                {**first, "node": end, "rank": None},
+                peer_host=first["peer_host"],
+                link=_link(first),
+            )
             for end in ends
             if end
         ] or [_cause("mismatch", "sizes", first)]
@@ -187,21 +210,35 @@ def _init(attempt: Attempt) -> list[Cause]:
 def _half_made(attempt: Attempt) -> list[Cause]:
     """Communicators that processes began to make and that were not complete when the log ends."""
     inits = [row for row in attempt.of("nccl_init") if row["comm_rank"] is not None]
-    done = {(row["process_group"], row["node"], row["comm_rank"]) for row in inits if row["code"] == "complete"}
+    done = {
+        (row["process_group"], row["node"], row["comm_rank"])
+        for row in inits
+        if row["code"] == "complete"
+    }
     begun = [row for row in inits if row["code"] == "start"]
     groups_done = {group for group, _, _ in done}
     open_ = [row for row in begun if row["process_group"] not in groups_done]
-    if not open_ or attempt.steps or not attempt.events or attempt.events[-1]["kind"] not in ("nccl_init", "net", "echo", "init"):
+    if (
+        not open_
+        or attempt.steps
+        or not attempt.events
+        or attempt.events[-1]["kind"] not in ("nccl_init", "net", "echo", "init")
+    ):
         return []
     first = open_[0]
     here = {row["comm_rank"] for row in begun if row["process_group"] == first["process_group"]}
     size = first["number"] or 0
-    missing = sorted(set(range(size)) - here) if 0 < size - len(here) <= max(1, size // 4) and size == attempt.world else []
-    said = f"{len(here)} of {size} ranks began communicator {first['process_group']}, none completed it"
+    missing = (
+        sorted(set(range(size)) - here)
+        if 0 < size - len(here) <= max(1, size // 4) and size == attempt.world
+        else []
+    )
+    said = f"{len(here)} of {size} ranks began a communicator, and none completed it"
     about = {**first, "text": said}
-    return [_cause("init_hang", "not_complete", {**about, "rank": rank, "node": None}) for rank in missing] or [
-        _cause("init_hang", "not_complete", {**about, "rank": None, "node": None})
-    ]
+    return [
+        _cause("init_hang", "not_complete", {**about, "rank": rank, "node": None})
+        for rank in missing
+    ] or [_cause("init_hang", "not_complete", {**about, "rank": None, "node": None})]
 
 
 def _errors(attempt: Attempt) -> list[Cause]:
@@ -213,7 +250,9 @@ def _errors(attempt: Attempt) -> list[Cause]:
         and not (row["kind"] == "cuda" and row["code"] in (*_HARDWARE, "system"))
         and not attempt.went_on_after(row)
     ]
-    timed_out = {row["rank"]: row["place"] for row in reversed(attempt.reports) if row["kind"] == "timeout"}
+    timed_out = {
+        row["rank"]: row["place"] for row in reversed(attempt.reports) if row["kind"] == "timeout"
+    }
     first_timeout = min(timed_out.values(), default=None)
     own = [
         row
@@ -251,7 +290,11 @@ def _signals(attempt: Attempt) -> list[Cause]:
     reasons = [row for row in schedulers if row["code"] != "cancelled"] or schedulers
     why = reasons[0] if reasons else None
     return [
-        _cause("terminated", why["code"] if why else "signal", {**row, "text": (why or row)["text"], "rank": None, "node": None})
+        _cause(
+            "terminated",
+            why["code"] if why else "signal",
+            {**row, "text": (why or row)["text"], "rank": None, "node": None},
+        )
         for row in first
     ]
 

@@ -129,9 +129,7 @@ def _where(row: Row) -> dict[str, Any]:
     return {name: row[name] for name in ("place", "at_ns", "path", "line")}
 
 
-def _rows(
-    cause: str, reason: str, ranks: Sequence[int], about: Mapping[str, Any]
-) -> list[Cause]:
+def _rows(cause: str, reason: str, ranks: Sequence[int], about: Mapping[str, Any]) -> list[Cause]:
     return [
         {"cause": cause, "reason": reason, **about, "rank": rank} for rank in (*ranks,) or (None,)
     ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_VIRTUAL = re.compile(r"^(?:veth|docker|virbr|br-|cni|flannel|cali|tunl|vmnet|lxc|podman)", re.IGNORECASE)
+_VIRTUAL = re.compile(
+    r"^(?:veth|docker|virbr|br-|cni|flannel|cali|tunl|vmnet|lxc|podman)", re.IGNORECASE
+)
 _LOCAL = re.compile(r"^(?:169\.254\.|fe80:|127\.|::1\b)")
 _ON_BRIDGE = re.compile(r"%(?:veth|docker|virbr|cni)")
 

@@ -65,11 +65,15 @@ def attempts(con: duckdb.DuckDBPyConnection) -> list[Attempt]:
         Attempt(
             job,
             number,
-            *(
-                [r for r in rows if (r["job"], r["attempt"], r["of_table"]) == (job, number, of)]
-                for of in ("event", "report", "step")
-            ),
+            _of(rows, job, number, "event"),
+            _of(rows, job, number, "report"),
+            _of(rows, job, number, "step"),
             worlds.get(job),
         )
         for job, number in keys
     ]
+
+
+def _of(rows: Sequence[Row], job: str, attempt: int, of_table: str) -> list[Row]:
+    wanted = (job, attempt, of_table)
+    return [row for row in rows if (row["job"], row["attempt"], row["of_table"]) == wanted]

@@ -20,7 +20,13 @@ from oncall.evidence.relations import Param
 _FIRST = {"xid", "ecc", "link_down"}
 _KERNEL = {("oom_host", "kernel")}
 _WAITING = {"all_waiting", "heartbeat", "long_phase", "not_joined", "mismatch"}
-_WEAK = {("error", "exit"), ("terminated", "ended"), ("all_waiting", "report"), ("init_hang", "store"), ("init_hang", "rendezvous")}
+_WEAK = {
+    ("error", "exit"),
+    ("terminated", "ended"),
+    ("all_waiting", "report"),
+    ("init_hang", "store"),
+    ("init_hang", "rendezvous"),
+}
 # These end a job that hangs, too: after a timeout they are its consequence.
 _ENDS = {"terminated", "ib_error", "init_hang", "oom_host", "error"}
 
@@ -31,7 +37,8 @@ _COLUMNS = (
         "VARCHAR",
         "",
         "xid, ecc, gpu_error, oom_gpu, oom_host, link_down, ib_error, mismatch, not_joined, "
-        "all_waiting, long_phase, heartbeat, data_loader, version, nvls, fabric_manager, init_hang, "
+        "all_waiting, long_phase, heartbeat, data_loader, version, nvls, "
+        "fabric_manager, init_hang, "
         "wrong_interface, error, terminated",
     ),
     ("reason", "VARCHAR", "", "by what it shows: a code, a status, watchdog, stack, ..."),
@@ -125,7 +132,7 @@ def _of_another_rank(rows: Sequence[Cause]) -> bool:
 
 
 def _with_interface(row: Cause) -> Cause:
-    """A connection that fails to an address which is never routed is one over the wrong interface."""
+    """A connection that fails to an address which is never routed uses the wrong interface."""
     if row["cause"] == "init_hang" and is_unreachable(row.get("peer_host")):
         return {**row, "cause": "wrong_interface"}
     return row

@@ -38,7 +38,9 @@ _COLUMNS = (
     columns=_COLUMNS,
     source="NCCL's debug output (INIT, NET)",
     params={
-        "on_one_node": Param(8, "communicators up to this size, all on one host in the log, need no network"),
+        "on_one_node": Param(
+            8, "communicators up to this size, all on one host in the log, need no network"
+        ),
     },
 )
 def network_setup(con: duckdb.DuckDBPyConnection, *, on_one_node: float) -> Mapping[str, Any]:
@@ -60,7 +62,9 @@ def _nodes(attempt: Attempt, on_one_node: float) -> int | None:
     stated = [row["number"] for row in inits if row["code"] == "nodes"]
     if stated:
         return int(max(stated))
-    hosts = {row["node"] for row in attempt.events if row["node"] and row["kind"] in ("nccl_init", "net")}
+    hosts = {
+        row["node"] for row in attempt.events if row["node"] and row["kind"] in ("nccl_init", "net")
+    }
     sizes = [row["number"] for row in inits if row["comm_rank"] is not None]
     if len(hosts) > 1:
         return len(hosts)
@@ -77,7 +81,10 @@ def _fallback(attempt: Attempt) -> list[dict[str, Any]]:
         row for row in rows if row["code"] == "network" and (row["text"] or "").startswith("Socket")
     ]
     reason = why[0]["code"] if why else "socket"
-    return [_row("socket_fallback", reason, row, why[0]["text"] if why else row["text"]) for row in _by_node(sockets)]
+    return [
+        _row("socket_fallback", reason, row, why[0]["text"] if why else row["text"])
+        for row in _by_node(sockets)
+    ]
 
 
 def _gdr(attempt: Attempt) -> list[dict[str, Any]]:

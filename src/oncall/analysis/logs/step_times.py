@@ -49,7 +49,9 @@ def step_times() -> str:
     ],
     source="step lines of training frameworks",
     params={
-        "slow": Param(2, "iterations this many times the baseline are slow: lengths of samples vary"),
+        "slow": Param(
+            2, "iterations this many times the baseline are slow: lengths of samples vary"
+        ),
         "span": Param(3, "fewer in a row are a checkpoint, an evaluation or garbage collection"),
         "quick": Param("20 %", "the share of iterations that the baseline is the slowest of"),
     },
@@ -62,8 +64,8 @@ def slow_steps() -> str:
           FROM step_times GROUP BY job, attempt),
         marked AS (
           SELECT *, cost >= $slow * baseline AS is_slow,
-            nth - row_number() OVER (PARTITION BY job, attempt, cost >= $slow * baseline ORDER BY nth)
-              AS span_key
+            nth - row_number() OVER (
+              PARTITION BY job, attempt, cost >= $slow * baseline ORDER BY nth) AS span_key
           FROM step_times JOIN baselines USING (job, attempt))
         SELECT job, attempt, min(iteration) AS first_iteration, max(iteration) AS last_iteration,
           count(*) AS steps, median(cost) / any_value(baseline) AS times,
@@ -82,7 +84,12 @@ def slow_steps() -> str:
         ("steps", "BIGINT", "", "iterations logged"),
         ("last_iteration", "BIGINT", "", "the last of them"),
         ("of_iterations", "BIGINT", "", "how many were wanted, if stated"),
-        ("finished", "BOOLEAN", "", "a line says that training is done, or the last step was logged"),
+        (
+            "finished",
+            "BOOLEAN",
+            "",
+            "a line says that training is done, or the last step was logged",
+        ),
         ("silence_ns", "BIGINT", "ns", "how long other lines went on after the last step"),
         ("step_ns", "DOUBLE", "ns", "the longest iteration, if times are stated"),
         ("stopped", "BOOLEAN", "", "other lines went on much longer than an iteration takes"),

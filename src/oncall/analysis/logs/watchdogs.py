@@ -32,12 +32,13 @@ class Waiting:
 
     @property
     def enqueued(self) -> int | None:
-        return self.status["enqueued"] if self.status is not None else None
+        enqueued = self.status["enqueued"] if self.status is not None else None
+        return int(enqueued) if enqueued is not None else None
 
     @property
     def began_ns(self) -> int | None:
-        at_ns, waited_ns = self.first["at_ns"], self.first["waited_ns"]
-        return at_ns - waited_ns if at_ns is not None and waited_ns is not None else at_ns
+        at_ns: int | None = self.first["at_ns"]
+        return at_ns - (self.first["waited_ns"] or 0) if at_ns is not None else None
 
 
 @dataclass
@@ -104,7 +105,7 @@ def stuck_group(attempt: Attempt) -> Stuck | None:
 def _status(timeout: Row, statuses: Sequence[Row]) -> Row | None:
     mine = [row for row in statuses if row["rank"] == timeout["rank"]]
     same = [row for row in mine if row["seq"] == timeout["seq"]]
-    return (same or mine or [None])[0]
+    return next(iter(same or mine), None)
 
 
 def _began(waiting: Mapping[int, Waiting]) -> tuple[int, int]:

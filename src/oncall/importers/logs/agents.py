@@ -13,7 +13,9 @@ _RANK = re.compile(r"^\s*rank\s*: (\d+) \(local_rank: (\d+)\)")
 _HOST = re.compile(r"^\s*host\s*: (\S+)")
 _ROOT = re.compile(r"Root Cause \(first observed failure\)")
 _RECEIVED = re.compile(r"Received (?:Signals\.SIG\w+|(\d+)) death signal|got signal: ?(\d+)")
-_ATTEMPT = re.compile(r"Worker group FAILED\. (\d+)/(\d+) attempts left|[Rr]estart(?:ing|ed) worker group")
+_ATTEMPT = re.compile(
+    r"Worker group FAILED\. (\d+)/(\d+) attempts left|[Rr]estart(?:ing|ed) worker group"
+)
 _STOPS = {"1": "SIGHUP", "2": "SIGINT", "15": "SIGTERM"}
 
 

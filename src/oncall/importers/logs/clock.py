@@ -9,13 +9,12 @@ from datetime import UTC, datetime, timedelta
 _MONTHS = {
     name: number
     for number, name in enumerate(
-        "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), start=1
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"],
+        start=1,
     )
 }
 _SLACK = timedelta(days=1)  # zones, and clocks that differ
-STAMP = re.compile(
-    rb"^(?:\[\w+\]:? ?)?\W{0,2}(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)", re.MULTILINE
-)
+STAMP = re.compile(rb"^(?:\[\w+\]:? ?)?\W{0,2}(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)", re.MULTILINE)
 
 
 class Clock:

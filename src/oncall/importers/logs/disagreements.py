@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from oncall.core.nodeset import fold_ranks
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
-_LAGGING = re.compile(r"\[([\d, ]+)\] finished collective #(\d+), but didn't join collective #(\d+)")
+_LAGGING = re.compile(
+    r"\[([\d, ]+)\] finished collective #(\d+), but didn't join collective #(\d+)"
+)
 _INSIDE = re.compile(r"\[([\d, ]+)\] joined but didn't finish collective #(\d+)")
 _BARRIER = re.compile(r"Ranks? ([\d, ]+) failed to pass monitoredBarrier")
 _RUNNING = re.compile(r"Rank (\d+) is running (?:inconsistent )?collective: ?([^)]*)")
@@ -48,9 +50,7 @@ def _desync(line: Line) -> list[Found]:
             for rank in _numbers(inside[1])
         ]
     if barrier := _BARRIER.search(text):
-        return [
-            event("desync", "absent", rank=rank, text=text) for rank in _numbers(barrier[1])
-        ]
+        return [event("desync", "absent", rank=rank, text=text) for rank in _numbers(barrier[1])]
     return []
 
 
@@ -69,7 +69,7 @@ def _fingerprint(line: Line) -> list[Found]:
             seq=int(seq[1]) if seq else None,
             text=f"ranks {fold_ranks(ranks)}: {said.strip()}",
         )
-        for rank in ranks or [line.rank]
+        for rank in (*ranks,) or (line.rank,)
     ]
 
 
@@ -97,7 +97,11 @@ def read(line: Line) -> Sequence[Found]:
         return [event("version", "connection", text=said)]
     if "Mismatched collective detected" in text:
         found = _CALLS.search(text)
-        return [event("mismatch", "calls", rank=int(found[1]) if found and found[1] else None, text=text)]
+        return [
+            event(
+                "mismatch", "calls", rank=int(found[1]) if found and found[1] else None, text=text
+            )
+        ]
     return _desync(line)
 
 

@@ -19,20 +19,26 @@ _FAILURE = re.compile(r"Cuda failure (?:\d+ )?'(?P<why>[^']+)'")
 _ECC = re.compile(r"uncorrectable ECC error|ECCUncorrectable|double[- ]bit ECC")
 _NVLINK = re.compile(r"uncorrectable NVLink error|cudaErrorNvlinkUncorrectable")
 _GPU_MEMORY = re.compile(
-    r"(?:CUDA|HIP|NPU) out of memory|OutOfMemoryError|(?:CUDA|HIP)(?: driver)? error: out of memory|"
+    r"(?:CUDA|HIP|NPU) out of memory|OutOfMemoryError|(?:CUDA|"
+    r"HIP)(?: driver)? error: out of memory|"
     r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED"
 )
 _HOST_MEMORY = re.compile(
     r"oom-kill:|[Oo]ut of memory: Kill(?:ed)? process|OOMKilled|can't allocate memory|"
-    r"Cannot allocate memory|killed by signal: Killed|oom_kill_process|[Mm]emory cgroup out of memory"
+    r"Cannot allocate memory|killed by signal: Killed|oom_kill_process|"
+    r"[Mm]emory cgroup out of memory"
 )
-_SIGKILL = re.compile(r"Signal 9 \(SIGKILL\)|exit(?:ed with)? (?:exit )?code[: ]+137\b|signal: killed|^Killed$")
+_SIGKILL = re.compile(
+    r"Signal 9 \(SIGKILL\)|exit(?:ed with)? (?:exit )?code[: ]+137\b|signal: killed|^Killed$"
+)
 _CRASH = re.compile(
     r"Segmentation fault|SIGSEGV|Fatal Python error: (?P<fatal>[^\n]+)|Signal: \w[\w ]+ \(\d+\)|"
     r"Unexpected bus error encountered in worker|Bus error|double free or corruption|"
     r"Floating point exception"
 )
-_LOADER = re.compile(r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal: (?P<how>[^.]+)|exited)")
+_LOADER = re.compile(
+    r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal: (?P<how>[^.]+)|exited)"
+)
 _MOST_FRAMES = 12
 _OF_CUDA = (
     ("ecc", _ECC),
@@ -53,7 +59,7 @@ _OF_CUDA = (
 )
 
 
-def _cuda(line: Line, why: str) -> Found:
+def _cuda(why: str) -> Found:
     code = next((code for code, pattern in _OF_CUDA if pattern.search(why)), "other")
     return event("cuda", code, text=why)
 
@@ -75,8 +81,8 @@ def read(line: Line) -> Sequence[Found]:
         return [event("cuda", "nvlink", text=text)]
     if "NVLS" in text or "ulticast" in text:
         return []
-    if found := _CUDA.search(text) or (line.nccl and _FAILURE.search(text)):
-        return [_cuda(line, found["why"])]
+    if found := _CUDA.search(text) or (_FAILURE.search(text) if line.nccl else None):
+        return [_cuda(found["why"])]
     if loader := _LOADER.search(text):
         return [event("error", "DataLoaderWorker", text=loader[0])]
     if _SIGKILL.search(text.strip()):

@@ -40,7 +40,9 @@ _MOST_OF_A_KIND = 5_000  # rows of one kind and code in one file: repeats say no
 _MOST_STEPS = 500_000
 _MOST_TEXT = 600  # characters kept of a line
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
-_NODE_IN_NAME = re.compile(r"(?:^|[-_.])((?:node|host|gpu|worker|cn|gn|ip)-?\d[\w-]*?)(?=[_.]|$)", re.IGNORECASE)
+_NODE_IN_NAME = re.compile(
+    r"(?:^|[-_.])((?:node|host|gpu|worker|cn|gn|ip)-?\d[\w-]*?)(?=[_.]|$)", re.IGNORECASE
+)
 _SLURM_JOB = re.compile(r"^slurm-(\d+)")
 _ELASTIC = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr)\.log$")
 _STEP_TABLE = "logged_steps"
@@ -59,7 +61,17 @@ def recognises(path: Path, head: bytes) -> bool:
 
 def _is_prose(path: Path, head: bytes) -> bool:
     """A log, not documentation or a program that quotes one, nor a document of another kind."""
-    if path.suffix.lower() in (".md", ".rst", ".py", ".html", ".yaml", ".yml", ".toml", ".json", ".csv"):
+    if path.suffix.lower() in (
+        ".md",
+        ".rst",
+        ".py",
+        ".html",
+        ".yaml",
+        ".yml",
+        ".toml",
+        ".json",
+        ".csv",
+    ):
         return False
     return head.lstrip()[:1] not in (b"{", b"<")
 
@@ -188,7 +200,13 @@ def _keep_silence(file: _File, clock: Clock, log: Log) -> None:
         if first is not None and last is not None and last > first:
             columns = {"code": "other_lines", "number": last - first, "kind": "silence"}
             file.rows["log_events"].append(
-                {"line": log.lines, "attempt": file.attempt, "at_ns": last, "sort_ns": last, **columns}
+                {
+                    "line": log.lines,
+                    "attempt": file.attempt,
+                    "at_ns": last,
+                    "sort_ns": last,
+                    **columns,
+                }
             )
 
 
@@ -204,7 +222,9 @@ def _write(
     columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
     for name in ("node", "peer_host", "device", "process_group"):
         if name in columns:
-            columns[name] = [value and printable(str(value))[:_MOST_TEXT] for value in columns[name]]
+            columns[name] = [
+                value and printable(str(value))[:_MOST_TEXT] for value in columns[name]
+            ]
     incident.append(table, {"job": job, "path": printable(str(log.path)), **columns})
 
 

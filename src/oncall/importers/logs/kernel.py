@@ -46,4 +46,6 @@ def read(line: Line) -> Sequence[Found]:
     return []
 
 
-KERNEL = Recogniser("kernel", ("NVRM: Xid", "SXid (", "fallen off the bus", ": Link ", " Link "), read)
+KERNEL = Recogniser(
+    "kernel", ("NVRM: Xid", "SXid (", "fallen off the bus", ": Link ", " Link "), read
+)

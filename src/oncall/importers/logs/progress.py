@@ -13,7 +13,8 @@ _MEGATRON = re.compile(
     r"\((?P<unit>m?s)\): (?P<time>[\d.]+)"
 )
 _BAR = re.compile(
-    r"(?P<step>\d+)/(?P<most>\d+) \[(?:[\d:]+|\?)<(?:[\d:]+|\?)(?:,\s*(?P<rate>[\d.]+)(?P<unit>s/it|it/s))?"
+    r"(?P<step>\d+)/(?P<most>\d+) \[(?:[\d:]+|\?)<(?:[\d:]+|"
+    r"\?)(?:,\s*(?P<rate>[\d.]+)(?P<unit>s/it|it/s))?"
 )
 _OF_EVALUATION = re.compile(r"[Ee]valuat|[Vv]alidat|[Pp]redict|[Ss]anity")
 _NO_TRAINING = re.compile(
@@ -25,12 +26,20 @@ _SAMPLES = re.compile(r"(?:CurrSamplesPerSec|SamplesPerSec)=(?P<rate>[\d.]+)")
 _GLOBAL_STEP = re.compile(r"global_step=(\d+)")
 _EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/(?P<most>\d+)\]\s+Time\s+(?P<time>[\d.]+)")
 _HF = re.compile(r"\{'loss': [^}]*'epoch': [\d.]+")
-_STEP = re.compile(r"\b(?:step|iter|iteration|batch)\b[ :=#]*(?P<step>\d+)(?:/(?P<most>\d+))?", re.I)
+_STEP = re.compile(
+    r"\b(?:step|iter|iteration|batch)\b[ :=#]*(?P<step>\d+)(?:/(?P<most>\d+))?", re.I
+)
 _SECONDS = (
     (re.compile(r"\b(?:time|step_time|iter_time|elapsed)\w*[ :=]+(?P<time>[\d.]+) ?ms"), 1e-3),
     (re.compile(r"(?P<time>[\d.]+) ?(?:s|sec|seconds) ?/ ?(?:step|it|iter|batch)\b"), 1.0),
     (re.compile(r"(?P<time>[\d.]+) ?ms ?/ ?(?:step|it|iter|batch)\b"), 1e-3),
-    (re.compile(r"\b(?:time|step_time|iter_time|train_step_timing in s)[ :=]+(?P<time>[\d.]+)(?: ?s\b|\b)"), 1.0),
+    (
+        re.compile(
+            r"\b(?:time|step_time|iter_time|"
+            r"train_step_timing in s)[ :=]+(?P<time>[\d.]+)(?: ?s\b|\b)"
+        ),
+        1.0,
+    ),
     (re.compile(r"\| (?P<time>[\d.]+) s\b"), 1.0),
 )
 _RATE = re.compile(r"(?P<rate>[\d,.]+) ?(?:tokens|toks|samples|it)/s(?:ec)?\b")
@@ -43,23 +52,40 @@ _FINISHED = re.compile(
 _PHASES = (
     (
         "checkpoint_done",
-        re.compile(r"successfully saved checkpoint|[Ss]aved (?:the )?(?:checkpoint|model)|[Cc]heckpoint (?:was )?saved|[Ff]inished saving|[Ss]aving (?:the )?checkpoint (?:took|finished)|[Mm]odel saved"),
+        re.compile(
+            r"successfully saved checkpoint|[Ss]aved (?:the )?(?:checkpoint|model)|"
+            r"[Cc]heckpoint (?:was )?saved|[Ff]inished saving|"
+            r"[Ss]aving (?:the )?checkpoint (?:took|finished)|[Mm]odel saved"
+        ),
     ),
     (
         "checkpoint",
-        re.compile(r"[Ss]aving (?:the |full |model |a )*(?:checkpoint|model|state|weights|optimizer|adapter)|[Ss]ave (?:checkpoint|model) (?:to|at)|[Ww]riting checkpoint|full model state dict|[Ss]aving\b.*(?:ckpt|checkpoint)|save_checkpoint|save_model|[Uu]ploading checkpoint"),
+        re.compile(
+            r"[Ss]aving (?:the |full |model |a )*(?:checkpoint|model|state|weights|"
+            r"optimizer|adapter)|[Ss]ave (?:checkpoint|model) (?:to|at)|"
+            r"[Ww]riting checkpoint|full model state dict|[Ss]aving\b.*(?:ckpt|"
+            r"checkpoint)|save_checkpoint|save_model|[Uu]ploading checkpoint"
+        ),
     ),
     (
         "evaluation_done",
-        re.compile(r"valid(?:ation)? loss at|eval_loss|[Ee]valuation (?:finished|done|took)|'eval_\w+':"),
+        re.compile(
+            r"valid(?:ation)? loss at|eval_loss|[Ee]valuation (?:finished|done|took)|'eval_\w+':"
+        ),
     ),
     (
         "evaluation",
-        re.compile(r"[Rr]unning [Ee]valuation|[Ee]valuating\b|[Ss]tart(?:ing)? (?:evaluation|validation)|[Rr]unning validation|Validating\b|[Vv]alidation DataLoader|[Bb]egin(?:ning)? (?:evaluation|validation)|\*{3,} (?:Running )?Evaluation"),
+        re.compile(
+            r"[Rr]unning [Ee]valuation|[Ee]valuating\b|[Ss]tart(?:ing)? (?:evaluation|"
+            r"validation)|[Rr]unning validation|Validating\b|[Vv]alidation DataLoader|"
+            r"[Bb]egin(?:ning)? (?:evaluation|validation)|"
+            r"\*{3,} (?:Running )?Evaluation"
+        ),
     ),
 )
 _WORLD = re.compile(
-    r"(?:using world size: ?|\bworld[_ ]size['\"]?\s?[:=]\s?|WORLD_SIZE=|num_processes['\"]?[:=]\s?|of world size )(\d{1,6})\b"
+    r"(?:using world size: ?|\bworld[_ ]size['\"]?\s?[:=]\s?|WORLD_SIZE=|"
+    r"num_processes['\"]?[:=]\s?|of world size )(\d{1,6})\b"
 )
 
 
@@ -89,7 +115,9 @@ def _steps(line: Line) -> list[Found]:
     text = line.text
     if found := _MEGATRON.search(text):
         seconds = _number(found["time"])
-        return [_step(line, found, seconds and seconds * (1e-3 if found["unit"] == "ms" else 1), None)]
+        return [
+            _step(line, found, seconds and seconds * (1e-3 if found["unit"] == "ms" else 1), None)
+        ]
     if found := _BAR.search(text):
         title = text[: found.start()]
         if _OF_EVALUATION.search(title):

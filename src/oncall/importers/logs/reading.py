@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,7 +44,6 @@ class Log:
     bounds: Bounds = USUAL
     problem: str | None = None
     lines: int = 0
-    bytes: int = 0
     stamps: list[str] = field(default_factory=list)
     _since: int | None = None
 
@@ -59,13 +58,12 @@ class Log:
         try:
             with Stream(self.path, self.bounds) as stream:
                 while data := stream.read(_BLOCK_BYTES):
-                    self.bytes += len(data)
                     rest = yield from self._block(rest + data, last=False)
         except Unreadable as error:
             self.problem = str(error)
         yield from self._block(rest, last=True)
 
-    def _block(self, block: bytes, last: bool) -> Iterator[Candidate]:
+    def _block(self, block: bytes, last: bool) -> Generator[Candidate, None, bytes]:
         """The candidates of a block; returns what is left for the next one."""
         end = len(block)
         if not last:

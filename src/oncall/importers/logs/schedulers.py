@@ -13,19 +13,35 @@ _CANCELLED = re.compile(
 )
 _TASK = re.compile(
     r"srun: error: (?P<node>[\w.\[\],-]+): tasks? (?P<task>[\d,\[\]-]+): "
-    r"(?P<how>Killed|Terminated|Aborted|Segmentation fault|Bus error|Exited with exit code (?P<code>\d+))"
+    r"(?P<how>Killed|Terminated|Aborted|Segmentation fault|Bus error|"
+    r"Exited with exit code (?P<code>\d+))"
 )
 _MPI = re.compile(r"(?:^(?P<node>[\w.-]+): )?rank (?P<rank>\d+) died from signal (?P<signal>\d+)")
 _REASONS = {"TIME LIMIT": "time_limit", "PREEMPTION": "preempted", "NODE FAILURE": "node_failure"}
 _WORDS = (
-    (re.compile(r"DUE TO TIME LIMIT|walltime \d+ exceeded|TERM_RUNLIMIT|DeadlineExceeded"), "time_limit"),
-    (re.compile(r"DUE TO PREEMPTION|\bPreempt(?:ed|ing|ionByScheduler)\b|DisruptionTarget|[Ss]pot interruption"), "preempted"),
+    (
+        re.compile(r"DUE TO TIME LIMIT|walltime \d+ exceeded|TERM_RUNLIMIT|DeadlineExceeded"),
+        "time_limit",
+    ),
+    (
+        re.compile(
+            r"DUE TO PREEMPTION|\bPreempt(?:ed|ing|ionByScheduler)\b|DisruptionTarget|"
+            r"[Ss]pot interruption"
+        ),
+        "preempted",
+    ),
     (re.compile(r"DUE TO NODE FAILURE|NodeLost|NodeNotReady|node failure"), "node_failure"),
     (re.compile(r"\bEvicted\b|TerminationByKubelet"), "preempted"),
 )
 _SIGTERM = re.compile(r"[Rr]eceived (SIGTERM|SIGINT|SIGUSR[12])\b|SIGTERM received")
 _OOM_STEP = re.compile(r"Detected \d+ oom[-_]kill event")
-_SIGNALS = {"Killed": "-9", "Terminated": "-15", "Aborted": "-6", "Segmentation fault": "-11", "Bus error": "-7"}
+_SIGNALS = {
+    "Killed": "-9",
+    "Terminated": "-15",
+    "Aborted": "-6",
+    "Segmentation fault": "-11",
+    "Bus error": "-7",
+}
 
 
 def read(line: Line) -> Sequence[Found]:
@@ -41,7 +57,16 @@ def read(line: Line) -> Sequence[Found]:
         task = int(found["task"]) if found["task"].isdecimal() else None
         return [event("exit", code, node=found["node"], number=0, text=text, rank=task)]
     if found := _MPI.search(text):
-        return [event("exit", f"-{found['signal']}", rank=int(found["rank"]), node=found["node"] or line.node, number=0, text=text)]
+        return [
+            event(
+                "exit",
+                f"-{found['signal']}",
+                rank=int(found["rank"]),
+                node=found["node"] or line.node,
+                number=0,
+                text=text,
+            )
+        ]
     if _SIGTERM.search(text):
         return [event("signal", "process", text=text)]
     for pattern, code in _WORDS:

@@ -7,12 +7,18 @@ from collections.abc import Sequence
 
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
-_THREAD = re.compile(r'^\s*(?:Current thread|Thread) (?P<id>0x[0-9a-fA-F]+|\d+)(?: \((?P<state>[\w+ ]+)\))?(?:: "(?P<name>[^"]*)"| \(most recent call first\):)')
+_THREAD = re.compile(
+    r"^\s*(?:Current thread|Thread) (?P<id>0x[0-9a-fA-F]+|"
+    r'\d+)(?: \((?P<state>[\w+ ]+)\))?(?:: "(?P<name>[^"]*)"|'
+    r" \(most recent call first\):)"
+)
 _PYSPY = re.compile(r"^\s+(?P<function>[\w.<>:~ ]+) \((?P<file>[^():]+):(?P<line>\d+)\)\s*$")
 _FAULT = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 _MOST_FRAMES = 60
 _LOADER = re.compile(r"dataloader|data_loader|DataLoader|data/_utils|webdataset|streaming/base")
-_CHECKPOINT = re.compile(r"save_checkpoint|checkpoint\w*/|torch\.save|save_pretrained|serialization\.py")
+_CHECKPOINT = re.compile(
+    r"save_checkpoint|checkpoint\w*/|torch\.save|save_pretrained|serialization\.py"
+)
 _COLLECTIVE = re.compile(
     r"distributed_c10d|all_reduce|all_gather|reduce_scatter|broadcast|barrier|\brecv\b|\bsend\b|"
     r"cudaStreamSynchronize|ncclGroup|synchronize|cuCtx|cuStream|cuEvent"
@@ -22,7 +28,7 @@ _IDLE = re.compile(r"^(?:wait|acquire|_wait_for_tstate_lock|select|poll|accept|e
 
 def _frames(line: Line) -> list[str]:
     """The frames below a thread's line, innermost first; further threads share them."""
-    frames = []
+    frames: list[str] = []
     for text in line.below(_MOST_FRAMES):
         if _THREAD.search(text):
             if frames:

@@ -13,7 +13,8 @@ _BARRIER = re.compile(
     r"(?:worker_count|num_workers_joined)=(?P<joined>\d+)"
 )
 _CONNECT = re.compile(
-    r"client socket has timed out after \S+ while trying to connect to \(?\[?(?P<peer>[\w.:-]+?)\]?, ?(?P<port>\d+)\)"
+    r"client socket has timed out after \S+ while trying to connect to "
+    r"\(?\[?(?P<peer>[\w.:-]+?)\]?, ?(?P<port>\d+)\)"
 )
 _NCCL_CONNECT = re.compile(
     r"[Cc]onnect to (?P<peer>[\w.:%-]+)<\d+> (?:returned|failed)[ :]*(?:\d+\()?(?P<why>[A-Z][\w ]+)"
@@ -27,7 +28,8 @@ _GLOO = re.compile(r"Gloo connectFullMesh failed")
 _RENDEZVOUS = re.compile(r"Rendezvous(Timeout|Connection|Closed|State)Error")
 _INIT = re.compile(
     r"comm (?P<comm>0x\w+) rank (?P<rank>\d+) n[rR]anks (?P<size>\d+) "
-    r"(?:cudaDev (?P<dev>\d+) )?(?:nvmlDev \d+ )?(?:busId (?P<bus>\w+) )?(?:localSize \d+ used \d+ bytes )?"
+    r"(?:cudaDev (?P<dev>\d+) )?(?:nvmlDev \d+ )?(?:busId (?P<bus>\w+) )?"
+    r"(?:localSize \d+ used \d+ bytes )?"
     r"(?:commId (?P<id>0x\w+) )?- ?Init (?P<what>START|COMPLETE)"
 )
 _NODES = re.compile(r"nRanks (\d+) nNodes (\d+) localRanks (\d+)")
@@ -44,7 +46,7 @@ def _pci(bus: str | None) -> str | None:
     )
 
 
-def _init(line: Line, found: re.Match[str]) -> Found:
+def _init(found: re.Match[str]) -> Found:
     return event(
         "nccl_init",
         found["what"].lower(),
@@ -59,7 +61,7 @@ def read(line: Line) -> Sequence[Found]:
     """What one line says of the start."""
     text = line.text
     if " Init " in text and (found := _INIT.search(text)):
-        return [_init(line, found)]
+        return [_init(found)]
     if "nNodes" in text and (found := _NODES.search(text)):
         return [event("nccl_init", "nodes", number=int(found[2]))]
     if found := _CLIENTS.search(text) or _CLIENTS.search(line.unwrapped):

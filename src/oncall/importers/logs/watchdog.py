@@ -96,13 +96,14 @@ def _timeout(line: Line, text: str) -> list[Found]:
 def read(line: Line) -> Sequence[Found]:
     """What one line of the watchdog says."""
     text = line.text
-    if "imeout: Work" in text or "imeout:" in text:
-        if found := _timeout(line, text) or _timeout(line, line.unwrapped):
-            return found
+    if "imeout:" in text and (found := _timeout(line, text) or _timeout(line, line.unwrapped)):
+        return found
     if "work:" in text or "sequence id:" in text:
         whole = text if "completed" in text else line.unwrapped
         if dump := _DUMP.search(whole):
-            return [_report(line, whole, "told" if dump["other"] else "told_here", **_counts(whole))]
+            return [
+                _report(line, whole, "told" if dump["other"] else "told_here", **_counts(whole))
+            ]
         if at_work := _AT_WORK.search(whole):
             started = _STARTED_OP.search(whole)
             return [
@@ -123,9 +124,7 @@ def read(line: Line) -> Sequence[Found]:
         return [event("heartbeat", "gil", **_whose(line, text))]
     if gloo := _GLOO.search(text):
         waited_ns = int(gloo[1]) * _NS_PER_MS
-        return [
-            _report(line, text, "timeout", op=f"gloo {gloo[2]}", timeout_ns=waited_ns)
-        ]
+        return [_report(line, text, "timeout", op=f"gloo {gloo[2]}", timeout_ns=waited_ns)]
     return []
 
 
