@@ -1,4 +1,4 @@
-"""All recognisers, in the order in which a line is offered to them; the first to read it keeps it."""
+"""All recognisers, in the order in which a line is offered to them; the first to read it counts."""
 
 from __future__ import annotations
 
