@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -327,7 +326,7 @@ _MAKERS: tuple[Callable[[Attempt], list[Cause]], ...] = (
 )
 
 
-def count_echoes(attempt: Attempt, after: int) -> Counter[str]:
+def count_echoes(attempt: Attempt, after: int) -> int:
     """How many lines after `after` only follow from it."""
     kinds = ("error", "echo", "exit", "crash", "signal", "init", "ib")
-    return Counter(row["kind"] for row in attempt.of(*kinds) if row["place"] > after)
+    return sum(row["place"] > after for row in (*attempt.of(*kinds), *attempt.reports))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -24,12 +27,16 @@ class Attempt:
 
     def went_on_after(self, row: Row, steps: int = 3) -> bool:
         """Whether the same log shows that many steps after the row: the job outlived it."""
-        later = {
-            step["iteration"]
-            for step in self.steps
-            if step["path"] == row["path"] and step["line"] > row["line"]
-        }
-        return len(later) >= steps
+        lines = self._step_lines.get(row["path"], [])
+        return len(lines) - bisect_right(lines, row["line"]) >= steps
+
+    @cached_property
+    def _step_lines(self) -> Mapping[str, list[int]]:
+        """Where the steps of each log are."""
+        lines: dict[str, list[int]] = defaultdict(list)
+        for step in self.steps:
+            lines[step["path"]].append(step["line"])
+        return {path: sorted(found) for path, found in lines.items()}
 
     def of(self, *kinds: str) -> list[Row]:
         """Events of these kinds, in order."""
@@ -37,43 +44,51 @@ class Attempt:
 
 
 # A file without stamps has an order of its own only; the others follow their clocks.
-_ORDER = "ORDER BY sort_ns NULLS FIRST, path, line"
-_EVENTS = f"SELECT *, row_number() OVER ({_ORDER}) AS place FROM lines"
+_LINES = """
+    CREATE OR REPLACE TEMP TABLE lines AS
+    WITH steps AS (  -- of those that repeat an iteration, the first
+      SELECT job, attempt, path, min(line) AS line, min(at_ns) AS at_ns, iteration,
+        any_value(of_iterations) AS of_iterations
+      FROM logged_steps GROUP BY job, attempt, path, iteration),
+    said AS (
+      SELECT 'event' AS of_table, * FROM log_events
+      UNION ALL BY NAME SELECT 'report' AS of_table, * FROM watchdog_reports
+      UNION ALL BY NAME SELECT 'step' AS of_table, *, at_ns AS sort_ns FROM steps),
+    stamped AS (
+      SELECT *, coalesce(sort_ns, min(sort_ns) OVER (PARTITION BY path)) AS sorted_ns FROM said)
+    SELECT *, row_number() OVER (ORDER BY sorted_ns NULLS FIRST, path, line) AS place FROM stamped"""
+_STEP = "job, attempt, path, line, at_ns, iteration, of_iterations, place"
 
 
 def attempts(con: duckdb.DuckDBPyConnection) -> list[Attempt]:
     """Every start of the job that left lines, the first one first."""
-    con.execute(
-        """
-        CREATE OR REPLACE TEMP TABLE lines AS
-        SELECT * REPLACE (coalesce(sort_ns, min(sort_ns) OVER (PARTITION BY path)) AS sort_ns)
-        FROM (
-            SELECT 'event' AS of_table, * FROM log_events
-            UNION ALL BY NAME SELECT 'report' AS of_table, * FROM watchdog_reports
-            UNION ALL BY NAME SELECT 'step' AS of_table, *, at_ns AS sort_ns FROM logged_steps)
-        """
-    )
+    con.execute(_LINES)
     try:
-        cursor = con.execute(f"{_EVENTS} ORDER BY place")
-        names = [column[0] for column in cursor.description or ()]
-        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        found = {
+            of: _by_attempt(con, f"SELECT {what} FROM lines WHERE of_table = '{of}' ORDER BY place")
+            for of, what in (("event", "*"), ("report", "*"), ("step", _STEP))
+        }
     finally:
         con.execute("DROP TABLE lines")
     worlds = dict(con.execute("SELECT job, max(world_size) FROM jobs GROUP BY job").fetchall())
-    keys = sorted({(row["job"], row["attempt"]) for row in rows})
     return [
         Attempt(
             job,
             number,
-            _of(rows, job, number, "event"),
-            _of(rows, job, number, "report"),
-            _of(rows, job, number, "step"),
+            found["event"].get((job, number), []),
+            found["report"].get((job, number), []),
+            found["step"].get((job, number), []),
             worlds.get(job),
         )
-        for job, number in keys
+        for job, number in sorted({key for each in found.values() for key in each})
     ]
 
 
-def _of(rows: Sequence[Row], job: str, attempt: int, of_table: str) -> list[Row]:
-    wanted = (job, attempt, of_table)
-    return [row for row in rows if (row["job"], row["attempt"], row["of_table"]) == wanted]
+def _by_attempt(con: duckdb.DuckDBPyConnection, sql: str) -> dict[tuple[str, int], list[Row]]:
+    cursor = con.execute(sql)
+    names = [column[0] for column in cursor.description or ()]
+    found: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for values in cursor.fetchall():
+        row = dict(zip(names, values, strict=True))
+        found[row["job"], row["attempt"]].append(row)
+    return found

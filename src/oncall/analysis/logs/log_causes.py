@@ -112,7 +112,7 @@ def _root(attempt: Attempt, few: float) -> Sequence[Cause]:
         return []
     root = min(ranked, key=lambda one: one.key)
     rows = [_with_interface(row) for row in root.rows]
-    followed = sum(count_echoes(attempt, root.key[1]).values())
+    followed = count_echoes(attempt, root.key[1])
     return [{**row, "consequences": followed} for row in rows]
 
 

@@ -15,6 +15,7 @@ _SYMMETRIC = {"ALLREDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "BROADCAST
 _GATHERS = {"_ALLGATHER_BASE", "ALLGATHER"}
 _SCATTERS = {"_REDUCE_SCATTER_BASE", "REDUCE_SCATTER"}
 _WHOLE = ("default_pg",)
+_MOST_RANKS = 1 << 20  # as in the bounds of evidence: more is a damaged line
 
 
 @dataclass
@@ -119,7 +120,8 @@ def _size(waiting: Mapping[int, Waiting]) -> int | None:
         op, into, out = (one.first[name] for name in ("op", "elements_in", "elements_out"))
         large, small = (out, into) if op in _GATHERS else (into, out)
         if op in _GATHERS | _SCATTERS and large and small and large % small == 0 and large > small:
-            return int(large // small)
+            size = int(large // small)
+            return size if size <= _MOST_RANKS else None
     return None
 
 

@@ -32,12 +32,14 @@ _NAMED = re.compile(
     r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?(?:\.gz)?$|^(?:stdout|stderr)\b|^slurm-\d+|[-_.](?:log|stderr|stdout)$",
     re.IGNORECASE,
 )
-_PLAIN = re.compile(rb"[^\x00-\x06\x0e-\x1a\x1c-\x1f]*")
+_BINARY = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
+_TEXT_BYTES = 256  # for each byte that no text holds: file systems leave some in torn logs
 # Lines that say nothing of a fault, and whose file is a job's log nevertheless.
 _SIGN = re.compile(rb"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch\.distributed")
 _TAIL_BYTES = 64 << 10
 _MOST_OF_A_KIND = 5_000  # rows of one kind and code in one file: repeats say no more
 _MOST_STEPS = 500_000
+_MOST_ROWS = 200_000  # of one file, steps aside
 _MOST_TEXT = 600  # characters kept of a line
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _NODE_IN_NAME = re.compile(
@@ -46,13 +48,16 @@ _NODE_IN_NAME = re.compile(
 _SLURM_JOB = re.compile(r"^slurm-(\d+)")
 _ELASTIC = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr)\.log$")
 _STEP_TABLE = "logged_steps"
+_LARGEST = 2**62
+_LARGEST_INTEGER = 2**31 - 1
+_MOST_RANKS = 1_000_000
 
 
 def recognises(path: Path, head: bytes) -> bool:
     """Whether a file that starts with `head` is text that a job may have written."""
     if head[:2] == files.GZIP:
         head = files.unpacked_head(head, 1 << 16)
-    if not head or _PLAIN.fullmatch(head) is None:
+    if not head or len(_BINARY.findall(head)) * _TEXT_BYTES > len(head):
         return False
     if _has_words(head):
         return _is_prose(path, head)
@@ -176,6 +181,8 @@ def _keep(file: _File, line: Line, found: Found, sort_ns: int | None) -> None:
     if file.count[kind] >= most:  # type: ignore[index]
         return
     file.count[kind] += 1  # type: ignore[index]
+    if not is_step and sum(map(len, file.rows.values())) - len(file.rows[_STEP_TABLE]) > _MOST_ROWS:
+        return
     row = {
         "line": line.number,
         "attempt": file.attempt,
@@ -218,8 +225,11 @@ def _write(
 ) -> None:
     if not rows:
         return
-    names = [name for name in BY_NAME[table].column_names if name not in ("job", "path")]
-    columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
+    types = {one.name: one.type for one in BY_NAME[table].columns}
+    names = [name for name in types if name not in ("job", "path")]
+    columns: dict[str, Any] = {
+        name: [_kept(row.get(name), types[name]) for row in rows] for name in names
+    }
     for name in ("node", "peer_host", "device", "process_group"):
         if name in columns:
             columns[name] = [
@@ -228,10 +238,20 @@ def _write(
     incident.append(table, {"job": job, "path": printable(str(log.path)), **columns})
 
 
+def _kept(value: Any, kind: str) -> Any:
+    """A value that fits its column; numbers that no counter reaches are unknown."""
+    largest = _LARGEST if kind == "BIGINT" else _LARGEST_INTEGER
+    return None if isinstance(value, int) and abs(value) > largest else value
+
+
 def _write_places(logs: Sequence[_File], incident: Incident, job: str) -> None:
     """The world size, and the host and GPU of ranks, as far as lines state them."""
     events = [row for log in logs for row in log.rows["log_events"]]
-    worlds = [row["number"] for row in events if row["kind"] == "world" and row["number"] > 1]
+    worlds = [
+        row["number"]
+        for row in events
+        if row["kind"] == "world" and 1 < row["number"] <= _MOST_RANKS
+    ]
     world = max(worlds, default=None) or _spanning(events)
     if world is not None:
         incident.append("jobs", {"job": job, "world_size": [world]})
