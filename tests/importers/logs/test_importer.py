@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of logs as programs print them
 """Job logs as files: what is recognised, what lies beside, and what hostile ones cost."""
 
 from __future__ import annotations

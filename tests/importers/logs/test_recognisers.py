@@ -179,7 +179,7 @@ def test_a_dump_signal_says_how_far_the_rank_came(tmp_path: Path) -> None:
         ),
         (
             "[11] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: Connection reset by peer",
-            "echo",
+            "init",
             "store_get",
             {},
         ),

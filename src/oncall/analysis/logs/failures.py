@@ -191,7 +191,9 @@ def _init(attempt: Attempt) -> list[Cause]:
         for row in attempt.of("init")
         if not attempt.went_on_after(row, 1) and row["place"] > max(begun, default=0)
     ]
-    strong = [row for row in rows if row["code"] not in ("store", "rendezvous", "gloo")]
+    strong = [
+        row for row in rows if row["code"] not in ("store", "store_get", "rendezvous", "gloo")
+    ]
     # Who reports that others did not come is no culprit; who cannot reach an address may be one.
     return [
         _cause(

@@ -16,7 +16,7 @@ def hang_cause(attempt: Attempt, few: float) -> list[Cause]:
     """One row for each rank that is to blame, or one without a rank; none without a hang."""
     stuck = stuck_group(attempt)
     if stuck is None:
-        return _stuck_watchdogs(attempt)
+        return _stuck_watchdogs(attempt) or _without_ranks(attempt)
     first = min(stuck.waiting.values(), key=lambda one: one.first["place"]).first
     about = {
         "place": first["place"],
@@ -73,6 +73,14 @@ def _open_phase(attempt: Attempt, before: int) -> Row | None:
         row["place"] > last["place"] and row["of_iterations"] in (length, None) for row in steps
     )
     return None if stepped else last
+
+
+def _without_ranks(attempt: Attempt) -> list[Cause]:
+    """A timeout whose line names no rank."""
+    return [
+        {"cause": "all_waiting", "reason": "unnamed", "op": row["op"], **_where(row)}
+        for row in [row for row in attempt.reports if row["kind"] == "timeout"][:1]
+    ]
 
 
 def _stuck_watchdogs(attempt: Attempt) -> list[Cause]:

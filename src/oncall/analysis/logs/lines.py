@@ -56,7 +56,8 @@ _LINES = """
       UNION ALL BY NAME SELECT 'step' AS of_table, *, at_ns AS sort_ns FROM steps),
     stamped AS (
       SELECT *, coalesce(sort_ns, min(sort_ns) OVER (PARTITION BY path)) AS sorted_ns FROM said)
-    SELECT *, row_number() OVER (ORDER BY sorted_ns NULLS FIRST, path, line) AS place FROM stamped"""
+    SELECT *, row_number() OVER (ORDER BY sorted_ns NULLS FIRST, path, line) AS place
+    FROM stamped"""
 _STEP = "job, attempt, path, line, at_ns, iteration, of_iterations, place"
 
 

@@ -21,11 +21,8 @@ _FIRST = {"xid", "ecc", "link_down"}
 _KERNEL = {("oom_host", "kernel")}
 _WAITING = {"all_waiting", "heartbeat", "long_phase", "not_joined", "mismatch"}
 _WEAK = {
-    ("error", "exit"),
-    ("terminated", "ended"),
-    ("all_waiting", "report"),
-    ("init_hang", "store"),
-    ("init_hang", "rendezvous"),
+    *(("error", "exit"), ("terminated", "ended"), ("all_waiting", "report")),
+    *(("init_hang", reason) for reason in ("store", "store_get", "rendezvous", "gloo")),
 }
 # These end a job that hangs, too: after a timeout they are its consequence.
 _ENDS = {"terminated", "ib_error", "init_hang", "oom_host", "error"}

@@ -87,7 +87,7 @@ def read(line: Line) -> Sequence[Found]:
     if _RENDEZVOUS.search(text):
         return [event("init", "rendezvous", text=text)]
     if "get('" in text and "got error" in text:
-        return [event("echo", "store_get", text=text)]
+        return [event("init", "store_get", text=text)]
     if _STORE_WAIT.search(text):
         return [event("init", "store", text=text)]
     return []
