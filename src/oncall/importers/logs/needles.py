@@ -55,7 +55,8 @@ class Needles:
             for offset in range(start, min(start + _GRAM, len(block))):
                 count = (min(start + _CHUNK_BYTES + _GRAM - 1, len(block)) - offset) // _GRAM
                 windows = np.frombuffer(block, dtype="<u4", count=max(0, count), offset=offset)
-                found = np.flatnonzero(self._table[_hash(windows)])
+                # No hash lies beyond the table; mode="clip" only spares the check for it.
+                found = np.flatnonzero(self._table.take(_hash(windows), mode="clip"))
                 if len(found):
                     places.append(found * _GRAM + offset)
                     grams.append(windows[found])
@@ -82,7 +83,9 @@ def _whole(
 
 
 def _hash(windows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return (windows * _MULTIPLIER) >> np.uint32(32 - _HASH_BITS)
+    hashes = windows * _MULTIPLIER
+    hashes >>= np.uint32(32 - _HASH_BITS)
+    return hashes
 
 
 def _rarest(word: bytes) -> int:

@@ -128,6 +128,11 @@ _PREFIXES: tuple[tuple[re.Pattern[str], _Peel], ...] = tuple(
     )
 )
 
+# All of them at once, to learn which one is there: one group for each.
+_ANY = re.compile(
+    "|".join(f"({re.sub(r'[(][?]P<[a-z]+>', '(?:', pattern.pattern)})" for pattern, _ in _PREFIXES)
+)
+
 
 def peeled(number: int, raw: str, clock: Clock) -> Line:
     """The line without ANSI colours, folds and prefixes, and what those said."""
@@ -135,12 +140,12 @@ def peeled(number: int, raw: str, clock: Clock) -> Line:
     text = coloured if coloured == raw else coloured.lstrip(" ")
     line = Line(number, _FOLDED.sub("", text))
     for _ in range(_MOST_PREFIXES):
-        for pattern, peel in _PREFIXES:
-            found = pattern.match(line.text)
-            if found is not None and found.end():
-                peel(found, line, clock)
-                line.text = line.text[found.end() :]
-                break
-        else:
+        which = _ANY.match(line.text)
+        if which is None or which.lastindex is None or not which.end():
             break
+        pattern, peel = _PREFIXES[which.lastindex - 1]
+        found = pattern.match(line.text)
+        assert found is not None  # it is the same pattern
+        peel(found, line, clock)
+        line.text = line.text[found.end() :]
     return line
