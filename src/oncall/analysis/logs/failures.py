@@ -135,18 +135,8 @@ def _mismatches(attempt: Attempt) -> list[Cause]:
         return []
     first = rows[0]
     if first["code"] == "sizes":
-        ends = [first["node"], first["peer_host"]]
-        return [
-            _cause(
-                "mismatch",
-                "sizes",
-                {**first, "node": end, "rank": None},
-                peer_host=first["peer_host"],
-                link=_link(first),
-            )
-            for end in ends
-            if end
-        ] or [_cause("mismatch", "sizes", first)]
+        link, peer = _link(first), first["peer_host"]
+        return [_cause("mismatch", "sizes", {**first, "rank": None}, peer_host=peer, link=link)]
     same = [row for row in rows if (row["code"], row["seq"]) == (first["code"], first["seq"])]
     return [_cause("mismatch", row["code"], row) for row in _once(same, "rank")]
 
