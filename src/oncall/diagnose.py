@@ -75,6 +75,7 @@ def diagnose(
         coverage,
         skipped_rules=(*skipped, *set_aside),
         contradictions=_contradictions(incident),
+        by_logs=_by_logs(incident),
     )
     return Diagnosis(
         job=name,
@@ -123,6 +124,27 @@ def with_failures(coverage: Coverage, incident: Incident) -> Coverage:
         if str(error) not in known
     )
     return replace(coverage, gaps=(*coverage.gaps, *failed)) if failed else coverage
+
+
+def _by_logs(incident: Incident) -> str | None:
+    """Why logs, where they are the only evidence, do not show a healthy job; empty if they do."""
+    logs = [not incident.is_empty(name) for name in ("log_events", "logged_steps")]
+    others = ("ops", "launches", "stage_tasks", "gpus", "hosts")
+    if not any(logs) or not all(map(incident.is_empty, others)):
+        return None
+    try:
+        incident.require(["log_progress"])
+    except (MissingEvidence, RelationFailed):
+        return "the logs' steps could not be read"
+    rows = incident.con.execute(
+        "SELECT bool_or(finished AND steps > 1), sum(steps), max(last_iteration) FROM log_progress"
+    ).fetchall()
+    ((finished, steps, last),) = rows
+    if finished:
+        return ""
+    if steps:
+        return f"the log ends after step {last:,}" if last is not None else "the log just ends"
+    return "the log shows neither a fault nor steps of training"
 
 
 def _contradictions(incident: Incident) -> tuple[Contradiction, ...]:

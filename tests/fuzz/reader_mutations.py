@@ -97,6 +97,7 @@ def _made() -> Iterator[Sample]:
         "inspector.log", b"".join(json.dumps(_inspected(n)).encode() + b"\n" for n in range(8))
     )
     yield Sample("rank0.log", b"".join(_megatrace(n) for n in range(20)))
+    yield Sample("slurm-4711.out", (FIXTURES / "logs" / "slurm-4711.out").read_bytes())
     yield Sample("pfc.txt", b"100 5 1 2 1\n200 5 1 2 0\n")
     yield Sample("topology.txt", b"4 2 3\n2 3\n0 2 100Gbps 1us\n1 3 100Gbps 1us\n2 3 400Gbps 1us\n")
     yield Sample("fct.txt", _FCT, (("topology.txt", b"4 2 1\n2 3\n0 2 100Gbps 1us\n"),))

@@ -56,7 +56,8 @@ def diagnose(
         typer.Argument(
             metavar="PATH...",
             help="Recordings (files or folders; the format is detected), a folder of shards, a "
-            "saved incident (*.oncall), or ras://HOST:PORT. Default: query the nodes.",
+            "saved incident (*.oncall), a job's log, - for standard input, or ras://HOST:PORT. "
+            "Default: query the nodes.",
         ),
     ] = None,
     job: Annotated[
@@ -230,7 +231,12 @@ def read_evidence(paths: Sequence[str], job: str | None, risk_the_job: bool = Fa
     """The saved incident, or a new one made from the recordings. The caller closes it."""
     from oncall.evidence.incident import Incident
     from oncall.importers import detect
+    from oncall.importers.logs.standard_input import as_file
 
+    if "-" in paths:
+        with as_file(sys.stdin.buffer) as place:
+            others = [path for path in paths if path != "-"]
+            return read_evidence([*others, str(place)], job, risk_the_job)
     places = [Path(path) for path in paths]
     saved = [found for place in places for found in _saved(place)]
     if not saved:

@@ -143,7 +143,10 @@ class SkippedRule:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of the job was seen: ranks that left evidence, of those it has."""
+    """How much of the job was seen: ranks that left evidence, of those it has.
+
+    `by_logs`, where logs are all that there is: why they show no healthy job; empty if they do.
+    """
 
     nodes: int
     answered: int
@@ -152,6 +155,7 @@ class Coverage:
     gaps: tuple[Gap, ...] = ()
     skipped_rules: tuple[SkippedRule, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
+    by_logs: str | None = None
 
     @property
     def share(self) -> float:
@@ -209,6 +213,8 @@ class Diagnosis:
         for one in self.coverage.contradictions:
             if not self.rests_on.isdisjoint(one.tables):
                 return f"the evidence cannot be trusted: {one.what}"
+        if self.coverage.by_logs is not None:
+            return self.coverage.by_logs
         if not self.coverage.ranks_seen and not self.coverage.answered:
             return "no data from any rank or node"
         if self.coverage.share < self.min_coverage:

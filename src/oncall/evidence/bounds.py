@@ -36,7 +36,7 @@ SMALL: Bounds = (-(2**30), 2**30)
 FINITE = 1e18  # a rate, share or reading beyond is a bit pattern, not a measurement
 
 _INSTANTS = {"at_ns", "created_ns", "ended_ns", "end_ns", "enqueued_ns", "first_call_ns"}
-_INSTANTS |= {"last_call_ns", "observed_ns", "since_ns", "started_ns", "start_ns"}
+_INSTANTS |= {"last_call_ns", "observed_ns", "since_ns", "sort_ns", "started_ns", "start_ns"}
 _RANKS = {"rank", "peer", "peer_rank", "comm_rank", "comm_peer", "root", "src", "dst", "size"}
 _RANKS |= {"world_size", "tp", "pp", "dp", "ep", "cp", "micro_batches", "chunks", "layers"}
 # Counted by hardware or the kernel from their own beginning on.
@@ -46,6 +46,7 @@ _IDENTIFIERS = {"pid", "flow", "waits_for_flow", "group_id"}  # any bit pattern
 # Without these nobody knows what a row is about, except where a rank may be unknown.
 _KEYS = {"rank", "seq", "src", "dst", "step", "iteration"}
 _KEYLESS = {"recordings", "epochs", "op_traffic", "flows", "wr_windows", "qps"}
+_KEYLESS |= {"log_events", "watchdog_reports"}
 
 
 @dataclass(frozen=True)

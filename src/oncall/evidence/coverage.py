@@ -19,19 +19,26 @@ _Homes = dict[int, list[str]]  # rank -> the nodes it ran on
 
 _NAMED = " UNION ".join(
     f"SELECT rank FROM {table}"
-    for table in ("comms", "ranks", "ops", "stage_tasks", "launches", "recordings")
+    for table in (
+        *("comms", "ranks", "ops", "stage_tasks", "launches", "recordings"),
+        *("log_events", "watchdog_reports", "logged_steps"),
+    )
 )
 _SEEN = """
     SELECT rank FROM ops UNION SELECT src FROM flow_steps UNION SELECT rank FROM stage_tasks
     UNION SELECT rank FROM launches WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead')
-    UNION SELECT rank FROM recordings WHERE problem IS NULL"""
+    UNION SELECT rank FROM log_events UNION SELECT rank FROM watchdog_reports
+    UNION SELECT rank FROM logged_steps UNION SELECT rank FROM recordings WHERE problem IS NULL"""
 _TELLING = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
 GATHERED = "gather"  # the `source` of a console's own account of a node: asked, and with what
 _NODES_HEARD = " UNION ".join(
     (
         *(
             f"SELECT node FROM {table}"
-            for table in ("qps", "nics", "gpus", "hosts", "host_events", "epochs", "wr_windows")
+            for table in (
+                *("qps", "nics", "gpus", "hosts", "host_events", "epochs", "wr_windows"),
+                "log_events",
+            )
         ),
         f"SELECT node FROM collectors WHERE source = '{GATHERED}' AND error IS NULL",
     )

@@ -1,0 +1,324 @@
+"""Causes that a line states outright: hardware, memory, errors of a process, signals, network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from oncall.analysis.logs.echoes import ENDED_BY_OTHERS, is_echo
+from oncall.analysis.logs.lines import Attempt, Row
+
+Cause = dict[str, Any]
+
+# Xids that a program causes, or that only clean up after another: never the root beside others.
+_OF_PROGRAMS = {"8", "13", "31", "43", "45", "68", "69", "137"}
+_KILLED = {"-9", "137"}
+_LINK = {"port_error", "port_err", "fatal", "down", "device_fatal", "local_catastrophic_error"}
+_HARDWARE = {"ecc": "ecc", "nvlink": "gpu_error", "gpu": "gpu_error", "illegal_access": "gpu_error"}
+
+
+def stated_causes(attempt: Attempt) -> list[list[Cause]]:
+    """Each cause that lines state, as the rows of what they blame."""
+    found = [
+        *(make(attempt) for make in _MAKERS),
+    ]
+    return [rows for rows in found if rows]
+
+
+def _cause(name: str, reason: str, row: Row, **more: Any) -> Cause:
+    columns = ("place", "at_ns", "path", "line", "rank", "node", "text", "seq", "process_group")
+    return {"cause": name, "reason": reason, **{one: row[one] for one in columns}, **more}
+
+
+def _xids(attempt: Attempt) -> list[Cause]:
+    """The first Xid that a GPU caused by itself, on all GPUs that report it."""
+    xids = [row for row in attempt.of("xid") if row["number"] is None]
+    hardware = [row for row in xids if row["code"] not in _OF_PROGRAMS]
+    switches = attempt.of("sxid")
+    first = (hardware or switches or xids)[:1]
+    if not first:
+        return []
+    same = [
+        row
+        for row in (hardware or switches or xids)
+        if (row["kind"], row["code"]) == (first[0]["kind"], first[0]["code"])
+    ]
+    kind = first[0]["kind"]
+    return [
+        _cause("xid", f"{kind}_{row['code']}", row, gpu=row["device"])
+        for row in _once(same, "device")
+    ]
+
+
+def _gpu_errors(attempt: Attempt) -> list[Cause]:
+    rows = [row for row in attempt.of("cuda") if row["code"] in _HARDWARE]
+    ecc = [row for row in rows if row["code"] == "ecc"]
+    chosen = _first_known(ecc or rows)
+    return [_cause(_HARDWARE[row["code"]], row["code"], row) for row in chosen]
+
+
+def _gpu_memory(attempt: Attempt) -> list[Cause]:
+    rows = [
+        row
+        for row in attempt.of("memory")
+        if row["code"] == "gpu" and not attempt.went_on_after(row)
+    ]
+    first = _first_known(rows)
+    near = [row for row in rows if row["rank"] is not None]
+    return [_cause("oom_gpu", "memory", row) for row in _once(near, "rank")[:1] or first]
+
+
+def _host_memory(attempt: Attempt) -> list[Cause]:
+    rows = [row for row in attempt.of("memory") if row["code"] == "host"]
+    by_pid = {row["pid"]: row["rank"] for row in attempt.of("exit") if row["rank"] is not None}
+    return [
+        _cause("oom_host", "kernel", {**row, "rank": row["rank"] or by_pid.get(row["pid"])})
+        for row in _first_known(rows)
+    ]
+
+
+def _killed(attempt: Attempt) -> list[Cause]:
+    rows = [row for row in attempt.of("exit") if row["code"] in _KILLED]
+    stopped = attempt.of("scheduler", "signal")
+    if stopped and rows and stopped[0]["place"] < rows[0]["place"]:
+        return []
+    return [_cause("oom_host", "killed", row) for row in _once_known(rows)]
+
+
+def _link_down(attempt: Attempt) -> list[Cause]:
+    rows = [row for row in attempt.of("port") if row["code"] in _LINK]
+    return [_cause("link_down", row["code"], row, nic=row["device"]) for row in _once(rows, "node")]
+
+
+def _completions(attempt: Attempt) -> list[Cause]:
+    """Completion errors; 5 (flushed) follows from another. A peer that several hosts name is it."""
+    rows = [row for row in attempt.of("ib") if row["code"] != "5"] or attempt.of("ib")
+    if not rows:
+        return []
+    reporters: dict[Any, set[Any]] = {}
+    for row in rows:
+        reporters.setdefault(row["peer_host"], set()).add(row["node"])
+    peer, hosts = max(reporters.items(), key=lambda pair: len(pair[1]))
+    if len(hosts) > 1:
+        row = next(row for row in rows if row["peer_host"] == peer)
+        return [
+            _cause(
+                "ib_error",
+                "one_peer",
+                {**row, "node": peer, "rank": None},
+                peer_host=peer,
+                waiting=len(hosts),
+                number=row["code"],
+            )
+        ]
+    return [
+        _cause(
+            "ib_error",
+            f"status_{row['code']}",
+            row,
+            peer_host=row["peer_host"],
+            number=row["code"],
+            nic=row["device"],
+            link=_link(row),
+        )
+        for row in _once(rows, "node", "peer_host")[:1]
+    ]
+
+
+def _link(row: Row) -> str | None:
+    return f"{row['node']} - {row['peer_host']}" if row["node"] and row["peer_host"] else None
+
+
+def _mismatches(attempt: Attempt) -> list[Cause]:
+    rows = attempt.of("mismatch")
+    if not rows:
+        return []
+    first = rows[0]
+    if first["code"] == "sizes":
+        link, peer = _link(first), first["peer_host"]
+        return [_cause("mismatch", "sizes", {**first, "rank": None}, peer_host=peer, link=link)]
+    same = [row for row in rows if (row["code"], row["seq"]) == (first["code"], first["seq"])]
+    return [_cause("mismatch", row["code"], row) for row in _once(same, "rank")]
+
+
+def _desync(attempt: Attempt) -> list[Cause]:
+    rows = attempt.of("desync")
+    absent = [row for row in rows if row["code"] == "absent"]
+    if absent:
+        return [_cause("not_joined", "report", row) for row in _once(absent, "rank")]
+    return [_cause("all_waiting", "report", {**row, "rank": None}) for row in rows[:1]]
+
+
+def _versions(attempt: Attempt) -> list[Cause]:
+    rows = attempt.of("version")
+    if rows:
+        if rows[0]["code"] == "stated":
+            return [_cause("version", "stated", row) for row in _once(rows, "rank")]
+        return [_cause("version", rows[0]["code"], rows[0])]
+    loaded: dict[str, Row] = {}
+    for row in attempt.of("nccl_version"):
+        loaded.setdefault(row["code"], row)
+    if len(loaded) < 2:
+        return []
+    said = " and ".join(sorted(loaded))
+    return [_cause("version", "loaded", {**row, "text": said}) for row in loaded.values()]
+
+
+def _nvls(attempt: Attempt) -> list[Cause]:
+    rows = attempt.of("nvls")
+    return [_cause("nvls", row["code"], row) for row in _once_known(rows, "node")]
+
+
+def _fabric(attempt: Attempt) -> list[Cause]:
+    rows = attempt.of("fabric") + [row for row in attempt.of("cuda") if row["code"] == "system"]
+    return [_cause("fabric_manager", "fabric", row) for row in _once_known(rows, "node")]
+
+
+def _init(attempt: Attempt) -> list[Cause]:
+    begun = [row["place"] for row in attempt.of("nccl_init") if row["code"] == "complete"]
+    rows = [
+        row
+        for row in attempt.of("init")
+        if not attempt.went_on_after(row, 1) and row["place"] > max(begun, default=0)
+    ]
+    strong = [
+        row for row in rows if row["code"] not in ("store", "store_get", "rendezvous", "gloo")
+    ]
+    # Who reports that others did not come is no culprit; who cannot reach an address may be one.
+    return [
+        _cause(
+            "init_hang",
+            row["code"],
+            {**row, "rank": None, "node": row["node"] if row["peer_host"] else None},
+            peer_host=row["peer_host"],
+            link=_link(row),
+            number=row["number"],
+        )
+        for row in (strong or rows)[:1]
+    ]
+
+
+def _half_made(attempt: Attempt) -> list[Cause]:
+    """Communicators that processes began to make and that were not complete when the log ends."""
+    inits = [row for row in attempt.of("nccl_init") if row["comm_rank"] is not None]
+    done = {
+        (row["process_group"], row["node"], row["comm_rank"])
+        for row in inits
+        if row["code"] == "complete"
+    }
+    begun = [row for row in inits if row["code"] == "start"]
+    groups_done = {group for group, _, _ in done}
+    open_ = [row for row in begun if row["process_group"] not in groups_done]
+    if (
+        not open_
+        or attempt.steps
+        or not attempt.events
+        or attempt.events[-1]["kind"] not in ("nccl_init", "net", "echo", "init")
+    ):
+        return []
+    first = open_[0]
+    here = {row["comm_rank"] for row in begun if row["process_group"] == first["process_group"]}
+    size = first["number"] or 0
+    missing = (
+        sorted(set(range(size)) - here)
+        if 0 < size - len(here) <= max(1, size // 4) and size == attempt.world
+        else []
+    )
+    said = f"{len(here)} of {size} ranks began a communicator, and none completed it"
+    about = {**first, "text": said}
+    return [
+        _cause("init_hang", "not_complete", {**about, "rank": rank, "node": None})
+        for rank in missing
+    ] or [_cause("init_hang", "not_complete", {**about, "rank": None, "node": None})]
+
+
+def _errors(attempt: Attempt) -> list[Cause]:
+    """The first error of a process's own: an exception, a crash, or a CUDA error of the program."""
+    rows = [
+        row
+        for row in attempt.of("error", "crash", "cuda")
+        if not (row["kind"] == "error" and is_echo(row))
+        and not (row["kind"] == "cuda" and row["code"] in (*_HARDWARE, "system"))
+        and not attempt.went_on_after(row)
+    ]
+    timed_out = {
+        row["rank"]: row["place"] for row in reversed(attempt.reports) if row["kind"] == "timeout"
+    }
+    first_timeout = min(timed_out.values(), default=None)
+    own = [
+        row
+        for row in rows
+        if first_timeout is None
+        or row["place"] < first_timeout
+        or (row["rank"] is not None and row["rank"] not in timed_out)
+    ]
+    if not own:
+        return []
+    first = own[0]
+    if "DataLoader timed out" in (first["text"] or ""):
+        return [_cause("data_loader", "error", first)]
+    alike = [row for row in own if (row["code"], row["text"]) == (first["code"], first["text"])]
+    return [_cause("error", first["code"] or "crash", row) for row in _once(alike, "rank")]
+
+
+def _exits(attempt: Attempt) -> list[Cause]:
+    """Exit codes alone: whoever ended by itself where the others were ended; else nobody."""
+    rows = [row for row in attempt.of("exit") if row["code"] not in _KILLED]
+    own = [row for row in rows if row["code"] not in ENDED_BY_OTHERS]
+    if not own:
+        ended = [row for row in rows if row["code"] in ("-15", "143")]
+        about = {"rank": None, "node": None}
+        return [_cause("terminated", "ended", {**row, **about}) for row in ended[:1]]
+    named = _once([row for row in own if row["rank"] is not None], "rank")
+    alone = len(named) == 1 and len({row["rank"] for row in rows if row["rank"] is not None}) > 1
+    return [_cause("error", "exit", named[0] if alone else {**own[0], "rank": None, "node": None})]
+
+
+def _signals(attempt: Attempt) -> list[Cause]:
+    rows = attempt.of("scheduler", "signal")
+    schedulers = [row for row in rows if row["kind"] == "scheduler"]
+    first = rows[:1]
+    reasons = [row for row in schedulers if row["code"] != "cancelled"] or schedulers
+    why = reasons[0] if reasons else None
+    return [
+        _cause(
+            "terminated",
+            why["code"] if why else "signal",
+            {**row, "text": (why or row)["text"], "rank": None, "node": None},
+        )
+        for row in first
+    ]
+
+
+def _once(rows: Iterable[Row], *names: str) -> list[Row]:
+    """The first row of each value of these columns."""
+    seen: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        seen.setdefault(tuple(row[name] for name in names), row)
+    return list(seen.values())
+
+
+def _once_known(rows: Sequence[Row], name: str = "rank") -> list[Row]:
+    """The first row of each known value, else the first row."""
+    return _once([row for row in rows if row[name] is not None], name) or list(rows[:1])
+
+
+def _first_known(rows: Sequence[Row]) -> list[Row]:
+    """The first row, or the first that repeats it and names the rank or host."""
+    if not rows:
+        return []
+    same = [row for row in rows if row["code"] == rows[0]["code"]]
+    return [next((row for row in same if row["rank"] is not None or row["node"]), rows[0])]
+
+
+_MAKERS: tuple[Callable[[Attempt], list[Cause]], ...] = (
+    *(_xids, _gpu_errors, _gpu_memory, _host_memory, _killed, _link_down, _completions),
+    *(_mismatches, _desync, _versions, _nvls, _fabric, _init, _half_made),
+    *(_errors, _exits, _signals),
+)
+
+
+def count_echoes(attempt: Attempt, after: int) -> int:
+    """How many lines after `after` only follow from it."""
+    kinds = ("error", "echo", "exit", "crash", "signal", "init", "ib")
+    return sum(row["place"] > after for row in (*attempt.of(*kinds), *attempt.reports))

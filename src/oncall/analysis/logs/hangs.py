@@ -1,0 +1,143 @@
+"""What the watchdog's lines, stacks and the heartbeat monitor say of a job that hangs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from oncall.analysis.logs.lines import Attempt, Row
+from oncall.analysis.logs.watchdogs import Stuck, absent, behind, mismatched, stuck_group
+
+Cause = dict[str, Any]
+
+
+def hang_cause(attempt: Attempt, few: float) -> list[Cause]:
+    """One row for each rank that is to blame, or one without a rank; none without a hang."""
+    stuck = stuck_group(attempt)
+    if stuck is None:
+        return _stuck_watchdogs(attempt) or _without_ranks(attempt)
+    first = min(stuck.waiting.values(), key=lambda one: one.first["place"]).first
+    about = {
+        "place": first["place"],
+        "at_ns": first["at_ns"],
+        "path": first["path"],
+        "line": first["line"],
+        "seq": stuck.last.seq,
+        "op": stuck.op,
+        "process_group": stuck.group,
+        "waiting": len(stuck.waiting),
+        "size": stuck.size,
+        "timeout_ns": first["timeout_ns"],
+    }
+    ranks, detail = mismatched(stuck)
+    if ranks:
+        return _rows("mismatch", "watchdog", ranks, {**about, "text": detail})
+    return _not_joined(attempt, stuck, about, few)
+
+
+def _not_joined(
+    attempt: Attempt, stuck: Stuck, about: Mapping[str, Any], few: float
+) -> list[Cause]:
+    late, detail = behind(stuck)
+    missing = [] if late else absent(stuck, few)
+    phase = _open_phase(attempt, about["place"])
+    waits_whole = stuck.size is not None and len(stuck.waiting) >= stuck.size
+    if phase is not None and not waits_whole:
+        rank = phase["rank"]
+        ranks = [rank] if rank is not None and rank not in stuck.waiting else missing or late
+        why = {"text": phase["text"], "line": phase["line"], "path": phase["path"]}
+        return _rows("long_phase", phase["code"], ranks, {**about, **why})
+    if late:
+        return _rows("not_joined", "behind", late, {**about, "text": detail})
+    if missing:
+        return _rows("not_joined", "no_timeout", missing, {**about, "text": None})
+    return _rows("all_waiting", "watchdog", [], {**about, "text": None})
+
+
+def _open_phase(attempt: Attempt, before: int) -> Row | None:
+    """A checkpoint or evaluation that began before the timeout, and neither ended nor was followed
+    by a step."""
+    phases = [row for row in attempt.of("phase") if row["place"] < before]
+    last = phases[-1] if phases else None
+    if last is None or last["code"] not in ("checkpoint", "evaluation"):
+        return None
+    steps = [
+        row
+        for row in attempt.steps
+        if row["iteration"] is not None and row["path"] == last["path"] and row["place"] < before
+    ]
+    # A progress bar of another length is the evaluation's own.
+    length = next((row["of_iterations"] for row in steps if row["place"] < last["place"]), None)
+    stepped = any(
+        row["place"] > last["place"] and row["of_iterations"] in (length, None) for row in steps
+    )
+    return None if stepped else last
+
+
+def _without_ranks(attempt: Attempt) -> list[Cause]:
+    """A timeout whose line names no rank."""
+    return [
+        {"cause": "all_waiting", "reason": "unnamed", "op": row["op"], **_where(row)}
+        for row in [row for row in attempt.reports if row["kind"] == "timeout"][:1]
+    ]
+
+
+def _stuck_watchdogs(attempt: Attempt) -> list[Cause]:
+    """Watchdog threads that made no progress; the rank with fewer operations pending, or the only
+    one, is the candidate."""
+    stuck = [row for row in attempt.reports if row["kind"] in ("stuck", "heartbeat")]
+    if not stuck:
+        return []
+    pending = {
+        row["rank"]: row["pending"]
+        for row in stuck
+        if row["rank"] is not None and row["pending"] is not None
+    }
+    ranks = {row["rank"] for row in stuck if row["rank"] is not None}
+    kinds = Counter(pending.values())
+    low = min(pending.values(), default=None)
+    culprits = [rank for rank, count in pending.items() if count == low]
+    reason, text = "all", None
+    if len(kinds) > 1 and len(culprits) == 1:
+        reason = "fewest"
+        text = f"{low} operations pending, the others {max(pending.values())}"
+    elif len(ranks) == 1 and (attempt.world or 0) > 1:
+        reason, culprits = "alone", sorted(ranks)
+    else:
+        culprits = []
+    about = {**_where(stuck[0]), "text": text, "waiting": len(ranks), "size": attempt.world}
+    about["waited_ns"] = max((row["waited_ns"] or 0 for row in stuck), default=0) or None
+    return _rows("heartbeat", reason, culprits, about)
+
+
+def odd_stacks(attempt: Attempt) -> list[Cause]:
+    """Processes in a data loader or in a checkpoint, where the others are inside a collective."""
+    stacks = attempt.of("stack")
+    kinds = Counter(row["code"] for row in stacks)
+    for code in ("data_loader", "checkpoint"):
+        if kinds[code] and kinds[code] <= kinds["collective"]:
+            return [
+                {
+                    "cause": "data_loader" if code == "data_loader" else "long_phase",
+                    "reason": "stack",
+                    **_where(row),
+                    "rank": row["rank"],
+                    "node": row["node"],
+                    "text": row["text"],
+                    "waiting": kinds["collective"],
+                }
+                for row in stacks
+                if row["code"] == code
+            ]
+    return []
+
+
+def _where(row: Row) -> dict[str, Any]:
+    return {name: row[name] for name in ("place", "at_ns", "path", "line")}
+
+
+def _rows(cause: str, reason: str, ranks: Sequence[int], about: Mapping[str, Any]) -> list[Cause]:
+    return [
+        {"cause": cause, "reason": reason, **about, "rank": rank} for rank in (*ranks,) or (None,)
+    ]

@@ -1,0 +1,95 @@
+"""Log lines as the functions of this room read them, in the order in which they were written."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import duckdb
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What the logs say of one start of a job. Each row has its place in `order`."""
+
+    job: str
+    number: int
+    events: Sequence[Row]
+    reports: Sequence[Row]
+    steps: Sequence[Row]
+    world: int | None
+
+    def went_on_after(self, row: Row, steps: int = 3) -> bool:
+        """Whether the same log shows that many steps after the row: the job outlived it."""
+        lines = self._step_lines.get(row["path"], [])
+        return len(lines) - bisect_right(lines, row["line"]) >= steps
+
+    @cached_property
+    def _step_lines(self) -> Mapping[str, list[int]]:
+        """Where the steps of each log are."""
+        lines: dict[str, list[int]] = defaultdict(list)
+        for step in self.steps:
+            lines[step["path"]].append(step["line"])
+        return {path: sorted(found) for path, found in lines.items()}
+
+    def of(self, *kinds: str) -> list[Row]:
+        """Events of these kinds, in order."""
+        return [row for row in self.events if row["kind"] in kinds]
+
+
+# A file without stamps has an order of its own only; the others follow their clocks.
+_LINES = """
+    CREATE OR REPLACE TEMP TABLE lines AS
+    WITH steps AS (  -- of those that repeat an iteration, the first
+      SELECT job, attempt, path, min(line) AS line, min(at_ns) AS at_ns, iteration,
+        any_value(of_iterations) AS of_iterations
+      FROM logged_steps GROUP BY job, attempt, path, iteration),
+    said AS (
+      SELECT 'event' AS of_table, * FROM log_events
+      UNION ALL BY NAME SELECT 'report' AS of_table, * FROM watchdog_reports
+      UNION ALL BY NAME SELECT 'step' AS of_table, *, at_ns AS sort_ns FROM steps),
+    stamped AS (
+      SELECT *, coalesce(sort_ns, min(sort_ns) OVER (PARTITION BY path)) AS sorted_ns FROM said)
+    SELECT *, row_number() OVER (ORDER BY sorted_ns NULLS FIRST, path, line) AS place
+    FROM stamped"""
+_STEP = "job, attempt, path, line, at_ns, iteration, of_iterations, place"
+
+
+def attempts(con: duckdb.DuckDBPyConnection) -> list[Attempt]:
+    """Every start of the job that left lines, the first one first."""
+    con.execute(_LINES)
+    try:
+        found = {
+            of: _by_attempt(con, f"SELECT {what} FROM lines WHERE of_table = '{of}' ORDER BY place")
+            for of, what in (("event", "*"), ("report", "*"), ("step", _STEP))
+        }
+    finally:
+        con.execute("DROP TABLE lines")
+    worlds = dict(con.execute("SELECT job, max(world_size) FROM jobs GROUP BY job").fetchall())
+    return [
+        Attempt(
+            job,
+            number,
+            found["event"].get((job, number), []),
+            found["report"].get((job, number), []),
+            found["step"].get((job, number), []),
+            worlds.get(job),
+        )
+        for job, number in sorted({key for each in found.values() for key in each})
+    ]
+
+
+def _by_attempt(con: duckdb.DuckDBPyConnection, sql: str) -> dict[tuple[str, int], list[Row]]:
+    cursor = con.execute(sql)
+    names = [column[0] for column in cursor.description or ()]
+    found: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for values in cursor.fetchall():
+        row = dict(zip(names, values, strict=True))
+        found[row["job"], row["attempt"]].append(row)
+    return found

@@ -1,0 +1,135 @@
+"""What each attempt of a job failed of, as its logs say: the root cause before its consequences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from oncall.analysis.logs.failures import Cause, count_echoes, stated_causes
+from oncall.analysis.logs.hangs import hang_cause, odd_stacks
+from oncall.analysis.logs.interfaces import is_unreachable
+from oncall.analysis.logs.lines import Attempt, attempts
+from oncall.evidence import relation
+from oncall.evidence.relations import Param
+
+# Hardware explains whatever else is in a log, and whenever: its lines come late or from elsewhere.
+# Then whatever a line states, in order; then what follows from waiting ranks; exit codes say least.
+_FIRST = {"xid", "ecc", "link_down"}
+_KERNEL = {("oom_host", "kernel")}
+_WAITING = {"all_waiting", "heartbeat", "long_phase", "not_joined", "mismatch"}
+_WEAK = {
+    *(("error", "exit"), ("terminated", "ended"), ("all_waiting", "report")),
+    *(("init_hang", reason) for reason in ("store", "store_get", "rendezvous", "gloo")),
+}
+# These end a job that hangs, too: after a timeout they are its consequence.
+_ENDS = {"terminated", "ib_error", "init_hang", "oom_host", "error"}
+
+_COLUMNS = (
+    ("attempt", "INTEGER", "", "start of the job, 1 first"),
+    (
+        "cause",
+        "VARCHAR",
+        "",
+        "xid, ecc, gpu_error, oom_gpu, oom_host, link_down, ib_error, mismatch, not_joined, "
+        "all_waiting, long_phase, heartbeat, data_loader, version, nvls, "
+        "fabric_manager, init_hang, "
+        "wrong_interface, error, terminated",
+    ),
+    ("reason", "VARCHAR", "", "by what it shows: a code, a status, watchdog, stack, ..."),
+    ("rank", "INTEGER", "", "global rank, if the text names one"),
+    ("node", "VARCHAR", "", "host, if the text names one"),
+    ("gpu", "VARCHAR", "", "PCI address of a GPU"),
+    ("nic", "VARCHAR", "", "RDMA device"),
+    ("link", "VARCHAR", "", "both ends of a connection, as host name and address"),
+    ("peer_host", "VARCHAR", "", "the other end, as the line names it"),
+    ("number", "BIGINT", "", "completion status, or ranks that were expected"),
+    ("at_ns", "BIGINT", "ns", "stamp of the line"),
+    ("path", "VARCHAR", "", "the file"),
+    ("line", "BIGINT", "", "its line"),
+    ("text", "VARCHAR", "", "what it says"),
+    ("seq", "BIGINT", "", "number of the collective"),
+    ("op", "VARCHAR", "", "the collective"),
+    ("process_group", "VARCHAR", "", "the process group"),
+    ("waiting", "BIGINT", "ranks", "ranks that wait; of ib_error: hosts that name the peer"),
+    ("size", "BIGINT", "ranks", "ranks of the group, if known"),
+    ("timeout_ns", "BIGINT", "ns", "the watchdog's timeout"),
+    ("waited_ns", "BIGINT", "ns", "how long it waited"),
+    ("consequences", "BIGINT", "lines", "later lines that only follow from it"),
+)
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """The rows of one cause, and how close to the root it is."""
+
+    tier: int
+    rows: Sequence[Cause]
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.tier, min(row["place"] for row in self.rows)
+
+
+@relation(
+    "log_causes",
+    reads=["log_events|watchdog_reports|logged_steps"],
+    optional=["jobs", "log_events", "watchdog_reports", "logged_steps"],
+    columns=[("job", "VARCHAR", "", "the job's name"), *_COLUMNS],
+    source="PyTorch and NCCL sources; first error against cascade",
+    params={
+        "few": Param(
+            "25 %",
+            "this share of a group without a timeout did not join; more is rather a log cut short",
+        )
+    },
+)
+def log_causes(con: duckdb.DuckDBPyConnection, *, few: float) -> Mapping[str, Any]:
+    """The root cause of each attempt, a row for each rank, host, GPU or link that it blames."""
+    rows = [
+        {**row, "job": attempt.job, "attempt": attempt.number}
+        for attempt in attempts(con)
+        for row in _root(attempt, few)
+    ]
+    names = ("job", *(name for name, *_ in _COLUMNS))
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _root(attempt: Attempt, few: float) -> Sequence[Cause]:
+    stated, hang = stated_causes(attempt), hang_cause(attempt, few)
+    began = min((row["place"] for row in attempt.reports if row["kind"] == "timeout"), default=None)
+    ranked = [_Ranked(_tier(rows, began), rows) for rows in stated]
+    if hang:
+        ranked.append(_Ranked(2, hang))
+    if stacks := odd_stacks(attempt):
+        ranked.append(_Ranked(1, stacks))
+    if not ranked:
+        return []
+    root = min(ranked, key=lambda one: one.key)
+    rows = [_with_interface(row) for row in root.rows]
+    followed = count_echoes(attempt, root.key[1])
+    return [{**row, "consequences": followed} for row in rows]
+
+
+def _tier(rows: Sequence[Cause], began: int | None) -> int:
+    cause, reason = rows[0]["cause"], rows[0]["reason"]
+    if cause in _FIRST or (cause, reason) in _KERNEL:
+        return 0
+    if (cause, reason) in _WEAK:
+        return 3
+    after = began is not None and rows[0]["place"] > began
+    return 3 if after and cause in _ENDS and not _of_another_rank(rows) else 1
+
+
+def _of_another_rank(rows: Sequence[Cause]) -> bool:
+    """An error of a rank that did not time out is no consequence of the timeout."""
+    return rows[0]["cause"] == "error" and rows[0]["rank"] is not None
+
+
+def _with_interface(row: Cause) -> Cause:
+    """A connection that fails to an address which is never routed uses the wrong interface."""
+    if row["cause"] == "init_hang" and is_unreachable(row.get("peer_host")):
+        return {**row, "cause": "wrong_interface"}
+    return row

@@ -1,0 +1,122 @@
+"""How fast a job went by its own step lines, and whether it went on to a normal end."""
+
+from __future__ import annotations
+
+from oncall.evidence import relation
+from oncall.evidence.relations import Param
+
+
+@relation(
+    "step_times",
+    reads=["logged_steps"],
+    columns=[
+        ("job", "VARCHAR", "", "the job's name"),
+        ("attempt", "INTEGER", "", "start of the job, 1 first"),
+        ("iteration", "BIGINT", "", "iteration or step"),
+        ("cost", "DOUBLE", "", "time of the slowest process, in ns, or the inverse of a rate"),
+        ("at_ns", "BIGINT", "ns", "when it was logged"),
+        ("nth", "BIGINT", "", "which of the attempt's logged iterations, 1 first"),
+        ("processes", "BIGINT", "", "processes that logged it"),
+    ],
+    source="step lines of training frameworks",
+)
+def step_times() -> str:
+    """Each iteration that states a time or a rate, once."""
+    return """
+        SELECT job, attempt, iteration, max(coalesce(duration_ns, 1 / nullif(rate, 0))) AS cost,
+          min(at_ns) AS at_ns,
+          row_number() OVER (PARTITION BY job, attempt ORDER BY min(line)) AS nth,
+          count(DISTINCT coalesce(rank::VARCHAR, process, path)) AS processes
+        FROM logged_steps WHERE iteration IS NOT NULL AND (duration_ns > 0 OR rate > 0)
+        GROUP BY job, attempt, iteration, duration_ns IS NULL"""
+
+
+@relation(
+    "slow_steps",
+    reads=["log_events|logged_steps|watchdog_reports"],
+    optional=["step_times"],
+    columns=[
+        ("job", "VARCHAR", "", "the job's name"),
+        ("attempt", "INTEGER", "", "start of the job, 1 first"),
+        ("first_iteration", "BIGINT", "", "first iteration of the slow span"),
+        ("last_iteration", "BIGINT", "", "last one"),
+        ("steps", "BIGINT", "", "logged iterations in it"),
+        ("times", "DOUBLE", "", "their median time against the baseline's"),
+        ("baseline_ns", "DOUBLE", "ns", "the baseline, where times are stated"),
+        ("slow_ns", "DOUBLE", "ns", "the median of the slow ones"),
+        ("processes", "BIGINT", "", "processes that logged them"),
+        ("at_ns", "BIGINT", "ns", "when the first was logged"),
+    ],
+    source="step lines of training frameworks",
+    params={
+        "slow": Param(
+            2, "iterations this many times the baseline are slow: lengths of samples vary"
+        ),
+        "span": Param(3, "fewer in a row are a checkpoint, an evaluation or garbage collection"),
+        "quick": Param("20 %", "the share of iterations that the baseline is the slowest of"),
+    },
+)
+def slow_steps() -> str:
+    """Spans of at least `$span` consecutive slow iterations."""
+    return """
+        WITH baselines AS (
+          SELECT job, attempt, quantile_cont(cost, $quick) AS baseline
+          FROM step_times GROUP BY job, attempt),
+        marked AS (
+          SELECT *, cost >= $slow * baseline AS is_slow,
+            nth - row_number() OVER (
+              PARTITION BY job, attempt, cost >= $slow * baseline ORDER BY nth) AS span_key
+          FROM step_times JOIN baselines USING (job, attempt))
+        SELECT job, attempt, min(iteration) AS first_iteration, max(iteration) AS last_iteration,
+          count(*) AS steps, median(cost) / any_value(baseline) AS times,
+          any_value(baseline) AS baseline_ns, median(cost) AS slow_ns,
+          max(processes) AS processes, min(at_ns) AS at_ns
+        FROM marked WHERE is_slow
+        GROUP BY job, attempt, span_key HAVING count(*) >= $span"""
+
+
+@relation(
+    "log_progress",
+    reads=["log_events|logged_steps|watchdog_reports"],
+    optional=["logged_steps", "log_events"],
+    columns=[
+        ("job", "VARCHAR", "", "the job's name"),
+        ("steps", "BIGINT", "", "iterations logged"),
+        ("last_iteration", "BIGINT", "", "the last of them"),
+        ("of_iterations", "BIGINT", "", "how many were wanted, if stated"),
+        (
+            "finished",
+            "BOOLEAN",
+            "",
+            "a line says that training is done, or the last step was logged",
+        ),
+        ("silence_ns", "BIGINT", "ns", "how long other lines went on after the last step"),
+        ("step_ns", "DOUBLE", "ns", "the longest iteration, if times are stated"),
+        ("stopped", "BOOLEAN", "", "other lines went on much longer than an iteration takes"),
+        ("at_ns", "BIGINT", "ns", "the last stamp"),
+    ],
+    source="step lines of training frameworks",
+    params={
+        "silence": Param("30 min", "longer than most checkpoints and evaluations"),
+        "iterations": Param(10, "and this many times the longest iteration"),
+    },
+)
+def log_progress() -> str:
+    """How far each job came by its logs."""
+    return """
+        WITH steps AS (
+          SELECT job, count(*) AS steps, max(iteration) AS last_iteration,
+            max(of_iterations) AS of_iterations, max(duration_ns) AS step_ns
+          FROM logged_steps GROUP BY job),
+        said AS (
+          SELECT job, bool_or(kind = 'phase' AND code = 'finished') AS finished,
+            max(number) FILTER (kind = 'silence') AS silence_ns, max(at_ns) AS at_ns
+          FROM log_events GROUP BY job),
+        jobs_logged AS (SELECT job FROM steps UNION SELECT job FROM said)
+        SELECT job, coalesce(steps, 0) AS steps, last_iteration, of_iterations,
+          coalesce(finished, false) OR coalesce(last_iteration >= of_iterations, false) AS finished,
+          silence_ns, step_ns,
+          coalesce(silence_ns > greatest($silence, $iterations * coalesce(step_ns, 0)), false)
+            AND NOT coalesce(finished, false) AS stopped,
+          at_ns
+        FROM jobs_logged LEFT JOIN steps USING (job) LEFT JOIN said USING (job)"""

@@ -1,0 +1,212 @@
+"""Who waits where, from the watchdog's lines alone: each rank counted once."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from oncall.analysis.logs.lines import Attempt, Row
+
+_ROOTED = {"BROADCAST", "REDUCE", "_BROADCAST_OOP", "_REDUCE_OOP", "SCATTER", "GATHER"}
+_PAIRED = {"SEND", "RECV", "COALESCED", "UNKNOWN", "gloo recv", "gloo send"}
+_SYMMETRIC = {"ALLREDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "BROADCAST", "REDUCE"}
+_GATHERS = {"_ALLGATHER_BASE", "ALLGATHER"}
+_SCATTERS = {"_REDUCE_SCATTER_BASE", "REDUCE_SCATTER"}
+_WHOLE = ("default_pg",)
+_MOST_RANKS = 1 << 20  # as in the bounds of evidence: more is a damaged line
+
+
+@dataclass
+class Waiting:
+    """One rank that timed out in an operation of a process group."""
+
+    rank: int
+    first: Row
+    status: Row | None = None
+
+    @property
+    def seq(self) -> int | None:
+        seq = self.first["seq"]
+        return int(seq) if seq is not None else None
+
+    @property
+    def enqueued(self) -> int | None:
+        enqueued = self.status["enqueued"] if self.status is not None else None
+        return int(enqueued) if enqueued is not None else None
+
+    @property
+    def began_ns(self) -> int | None:
+        at_ns: int | None = self.first["at_ns"]
+        return at_ns - (self.first["waited_ns"] or 0) if at_ns is not None else None
+
+
+@dataclass
+class Stuck:
+    """The process group whose wait began first, and what is known of its ranks.
+
+    `told` are ranks that did not time out in it and whose counters another rank's timeout made
+    them print; `size` is None where nothing states it.
+    """
+
+    group: str | None
+    whole: bool
+    waiting: dict[int, Waiting]
+    told: Mapping[int, int]
+    size: int | None
+    everywhere: frozenset[int] = field(default_factory=frozenset)
+
+    @property
+    def last(self) -> Waiting:
+        """One that waits in the highest-numbered operation."""
+        return max(self.waiting.values(), key=lambda one: (one.seq or 0, -one.rank))
+
+    @property
+    def op(self) -> str:
+        return str(self.last.first["op"])
+
+
+def stuck_group(attempt: Attempt) -> Stuck | None:
+    """The process group that hung first, or None without a timeout."""
+    timeouts = [row for row in attempt.reports if row["kind"] == "timeout"]
+    statuses = [row for row in attempt.reports if row["kind"] == "status"]
+    named = {row["process_group"] for row in (*statuses, *timeouts) if row["process_group"]}
+    only = next(iter(named)) if len(named) == 1 else None
+    groups: dict[str | None, dict[int, Waiting]] = defaultdict(dict)
+    for row in timeouts:
+        if row["rank"] is None:
+            continue
+        status = _status(row, statuses)
+        group = row["process_group"] or (status["process_group"] if status else None) or only
+        groups[group].setdefault(row["rank"], Waiting(row["rank"], row, status))
+    # A status line alone says as much, where the timeout itself was cut away.
+    known = {rank for waiting in groups.values() for rank in waiting}
+    for row in statuses:
+        if row["rank"] is not None and row["rank"] not in known:
+            groups[row["process_group"]].setdefault(row["rank"], Waiting(row["rank"], row, row))
+    if not groups:
+        return None
+    group = min(groups, key=lambda name: _began(groups[name]))
+    waiting = groups[group]
+    whole = len(groups) == 1 and (group is None or group == "0" or "(" not in group)
+    whole = whole or any(name in (group or "") for name in _WHOLE)
+    everywhere = frozenset(rank for each in groups.values() for rank in each)
+    told = {
+        row["rank"]: row["enqueued"]
+        for row in attempt.reports
+        if row["kind"] == "told" and row["rank"] is not None and row["enqueued"] is not None
+    }
+    size = _size(waiting)
+    if whole and attempt.world is not None:
+        size = attempt.world
+    return Stuck(group, whole, waiting, told if whole else {}, size, everywhere)
+
+
+def _status(timeout: Row, statuses: Sequence[Row]) -> Row | None:
+    mine = [row for row in statuses if row["rank"] == timeout["rank"]]
+    same = [row for row in mine if row["seq"] == timeout["seq"]]
+    return next(iter(same or mine), None)
+
+
+def _began(waiting: Mapping[int, Waiting]) -> tuple[int, int]:
+    began = [one.began_ns for one in waiting.values() if one.began_ns is not None]
+    return (min(began) if began else 0, -len(waiting))
+
+
+def _size(waiting: Mapping[int, Waiting]) -> int | None:
+    """The group's size by what a gather brings together, or a scatter takes apart."""
+    for one in waiting.values():
+        op, into, out = (one.first[name] for name in ("op", "elements_in", "elements_out"))
+        large, small = (out, into) if op in _GATHERS else (into, out)
+        if op in _GATHERS | _SCATTERS and large and small and large % small == 0 and large > small:
+            size = int(large // small)
+            return size if size <= _MOST_RANKS else None
+    return None
+
+
+def mismatched(stuck: Stuck) -> tuple[list[int], str]:
+    """Ranks whose call differs from the others' of the same number, and how."""
+    by_seq: dict[Any, dict[int, tuple[Any, ...]]] = defaultdict(dict)
+    for rank, one in stuck.waiting.items():
+        op = one.first["op"]
+        if op in _PAIRED or op is None:
+            continue
+        sizes = (one.first["elements_in"], one.first["elements_out"]) if op in _SYMMETRIC else ()
+        by_seq[one.seq][rank] = (op, *sizes)
+    for seq, calls in by_seq.items():
+        kinds = Counter(calls.values())
+        if len(kinds) < 2:
+            continue
+        (usual, most), *others = kinds.most_common()
+        tie = any(count == most for _, count in others)
+        ranks = sorted(rank for rank, call in calls.items() if tie or call != usual)
+        said = " against ".join(_call(call) for call, _ in kinds.most_common(2))
+        return ranks, f"operation {seq}: {said}"
+    return [], ""
+
+
+def _call(call: tuple[Any, ...]) -> str:
+    op, *sizes = call
+    return f"{op} of {sizes[0]:,} elements" if sizes and sizes[0] is not None else str(op)
+
+
+def behind(stuck: Stuck) -> tuple[list[int], str]:
+    """Ranks that have called fewer operations than the others, and how that shows."""
+    seqs = {rank: one.seq for rank, one in stuck.waiting.items() if one.seq is not None}
+    last = max(seqs.values(), default=None)
+    late = sorted(rank for rank, enqueued in stuck.told.items() if last and enqueued < last)
+    if late and len(late) <= len(stuck.waiting) + len(stuck.told) - len(late):
+        counts = sorted({stuck.told[rank] for rank in late})
+        return late, f"{_numbers(counts)} enqueued, the others {last} or more"
+    if last is not None and min(seqs.values()) < last and stuck.op not in _ROOTED | _PAIRED:
+        low = sorted(rank for rank, seq in seqs.items() if seq < last)
+        if 2 * len(low) <= len(seqs):
+            return low, f"still in operation {_numbers(sorted({seqs[rank] for rank in low}))}"
+    counts_of = {
+        rank: one.enqueued
+        for rank, one in stuck.waiting.items()
+        if one.enqueued is not None and one.seq == last
+    }
+    kinds = Counter(counts_of.values())
+    if len(kinds) == 2 and len(counts_of) > 2:
+        low_count, high_count = sorted(kinds)
+        if kinds[low_count] == 1:
+            rank = next(rank for rank, count in counts_of.items() if count == low_count)
+            return [rank], f"{low_count} enqueued, the others {high_count}"
+    return [], ""
+
+
+def absent(stuck: Stuck, few: float) -> list[int]:
+    """Ranks that printed no timeout although the group's others did: at most the share `few`, or
+    one; more may only be cut away. Where the size is unknown, a gap below the highest rank."""
+    seen = set(stuck.waiting) | set(stuck.everywhere)
+    arrived = {rank for rank, count in stuck.told.items() if count >= (stuck.last.seq or 0)}
+    if stuck.whole:
+        size = stuck.size or (max(seen) + 1 if len(seen) > 2 else 0)
+        missing = sorted(set(range(size)) - seen - arrived)
+    else:
+        missing = _absent_members(stuck)
+        size = stuck.size or 0
+    return missing if 0 < len(missing) <= max(1, few * size) else []
+
+
+def _absent_members(stuck: Stuck) -> list[int]:
+    """Global ranks of the members that did not print, where the others' ranks are in one stride."""
+    places = {
+        one.first["comm_rank"]: rank
+        for rank, one in stuck.waiting.items()
+        if one.first["comm_rank"] is not None
+    }
+    if stuck.size is None or len(places) < 2:
+        return []
+    (low, first), *_, (high, last) = sorted(places.items())
+    stride, rest = divmod(last - first, high - low)
+    start = first - low * stride
+    if rest or any(rank != start + place * stride for place, rank in places.items()):
+        return []
+    return [start + place * stride for place in range(stuck.size) if place not in places]
+
+
+def _numbers(numbers: Sequence[Any]) -> str:
+    return " or ".join(f"{number:,}" if number is not None else "?" for number in numbers[:3])

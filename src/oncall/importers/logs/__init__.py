@@ -1,0 +1,1 @@
+"""Job logs as text: what PyTorch, NCCL, launchers, schedulers and frameworks print."""

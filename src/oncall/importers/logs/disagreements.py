@@ -1,0 +1,123 @@
+"""Lines that name ranks outright: the desync report, monitored barriers, collective fingerprints,
+and NCCL's own checks of what two ends of a connection expect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from oncall.core.nodeset import fold_ranks
+from oncall.importers.logs.line import Found, Line, Recogniser, event
+
+_LAGGING = re.compile(
+    r"\[([\d, ]+)\] finished collective #(\d+), but didn't join collective #(\d+)"
+)
+_INSIDE = re.compile(r"\[([\d, ]+)\] joined but didn't finish collective #(\d+)")
+_BARRIER = re.compile(r"Ranks? ([\d, ]+) failed to pass monitoredBarrier")
+_RUNNING = re.compile(r"Rank (\d+) is running (?:inconsistent )?collective: ?([^)]*)")
+_ASPECTS = re.compile(r"Collectives differ in the following aspects: ?(.*)")
+_SEQ = re.compile(r"SequenceNumber=(\d+)")
+_SIZES = re.compile(
+    r"peer (?P<peer>\S+?)<\d+>.*collective mismatch error,? local size (?P<here>\d+) "
+    r"remote size (?P<there>\d+)"
+)
+_TRUNCATED = re.compile(
+    r"(?P<start>[Mm])essage truncated ?: (?:receiving|received) (?P<there>\d+) bytes instead of "
+    r"(?P<here>\d+)"
+)
+_PEER = re.compile(r"peer (\S+?)<\d+>")
+_TYPE = re.compile(r"wrong type (\d+) != (\d+)")
+_VERSIONS = re.compile(
+    r"Mismatched NCCL version detected ?: rank (\d+) version (\d+) rank (\d+) version (\d+)"
+)
+_CALLS = re.compile(r"Mismatched collective detected.*?(?:rank (\d+))?[.! ]*$")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d{1,7}", text)]
+
+
+def _desync(line: Line) -> list[Found]:
+    text = line.text if "#" in line.text else line.unwrapped
+    if lagging := _LAGGING.search(text):
+        return [
+            event("desync", "absent", rank=rank, seq=int(lagging[3]), text=text)
+            for rank in _numbers(lagging[1])
+        ]
+    if inside := _INSIDE.search(text):
+        return [
+            event("desync", "inside", rank=rank, seq=int(inside[2]), text=text)
+            for rank in _numbers(inside[1])
+        ]
+    if barrier := _BARRIER.search(text):
+        return [event("desync", "absent", rank=rank, text=text) for rank in _numbers(barrier[1])]
+    return []
+
+
+def _fingerprint(line: Line) -> list[Found]:
+    text = line.unwrapped if "Collectives differ" not in line.text else line.text
+    sides = _RUNNING.findall(text)
+    seq = _SEQ.search(text)
+    aspects = _ASPECTS.search(text)
+    ranks = sorted({int(rank) for rank, _ in sides})
+    said = aspects[1] if aspects else "; ".join(f"rank {rank}: {call}" for rank, call in sides)
+    return [
+        event(
+            "mismatch",
+            "fingerprint",
+            rank=rank,
+            seq=int(seq[1]) if seq else None,
+            text=f"ranks {fold_ranks(ranks)}: {said.strip()}",
+        )
+        for rank in (*ranks,) or (line.rank,)
+    ]
+
+
+def read(line: Line) -> Sequence[Found]:
+    """What one line says of ranks or ends that do not agree."""
+    text = line.text
+    if "is running" in text and "ollective" in text:
+        return _fingerprint(line)
+    if found := _SIZES.search(text) or _SIZES.search(line.unwrapped):
+        said = f"{found['here']} bytes here, {found['there']} bytes there"
+        return [event("mismatch", "sizes", peer_host=found["peer"], text=said)]
+    if found := _TRUNCATED.search(text):
+        said = f"a message of {found['there']} bytes where {found['here']} were expected"
+        if found["start"] == "M":  # of bootstrap, which sends no data of the program
+            return [event("version", "bootstrap", text=said)]
+        peer = _PEER.search(text)
+        return [event("mismatch", "sizes", peer_host=peer[1] if peer else None, text=said)]
+    if found := _VERSIONS.search(text):
+        return [
+            event("version", "stated", rank=int(rank), text=version, comm_rank=int(rank))
+            for rank, version in ((found[1], found[2]), (found[3], found[4]))
+        ]
+    if "wrong type" in text and (found := _TYPE.search(text)):
+        said = f"a connection of type {found[1]} where one of type {found[2]} was expected"
+        return [event("version", "connection", text=said)]
+    if "Mismatched collective detected" in text:
+        found = _CALLS.search(text)
+        return [
+            event(
+                "mismatch", "calls", rank=int(found[1]) if found and found[1] else None, text=text
+            )
+        ]
+    return _desync(line)
+
+
+DISAGREEMENTS = Recogniser(
+    "disagreements",
+    (
+        "didn't join collective",
+        "but didn't finish",
+        "failed to pass monitoredBarrier",
+        "is running collective",
+        "is running inconsistent",
+        "collective mismatch error",
+        "essage truncated",
+        "wrong type",
+        "Mismatched NCCL version",
+        "Mismatched collective detected",
+    ),
+    read,
+)

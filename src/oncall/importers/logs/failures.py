@@ -1,0 +1,135 @@
+"""Errors of a process: Python exceptions, CUDA errors, memory that ran out, signals that end it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from oncall.importers.logs.line import Found, Line, Recogniser, event
+
+_EXCEPTION = re.compile(
+    r"^(?:[a-z_][\w]*\.)*(?P<type>[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Exit|Signal)|"
+    r"(?:subprocess\.)?TimeoutExpired|Exception)(?:: (?P<message>.*))?$"
+)
+_CUDA = re.compile(
+    r"(?:CUDA|HIP|NPU)(?: driver)? error: (?P<why>[^\n]+?)(?:\s*(?:CUDA kernel errors|Compile with|"
+    r"Search for|For debugging|Exception raised|$))"
+)
+_FAILURE = re.compile(r"Cuda failure (?:\d+ )?'(?P<why>[^']+)'")
+_ECC = re.compile(r"uncorrectable ECC error|ECCUncorrectable|double[- ]bit ECC")
+_NVLINK = re.compile(r"uncorrectable NVLink error|cudaErrorNvlinkUncorrectable")
+_GPU_MEMORY = re.compile(
+    r"(?:CUDA|HIP|NPU) out of memory|OutOfMemoryError|(?:CUDA|"
+    r"HIP)(?: driver)? error: out of memory|"
+    r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED"
+)
+_HOST_MEMORY = re.compile(
+    r"oom-kill:|[Oo]ut of memory: Kill(?:ed)? process|OOMKilled|can't allocate memory|"
+    r"Cannot allocate memory|killed by signal: Killed|oom_kill_process|"
+    r"[Mm]emory cgroup out of memory"
+)
+_SIGKILL = re.compile(
+    r"Signal 9 \(SIGKILL\)|exit(?:ed with)? (?:exit )?code[: ]+137\b|signal: killed|^Killed$"
+)
+_CRASH = re.compile(
+    r"Segmentation fault|SIGSEGV|Fatal Python error: (?P<fatal>[^\n]+)|Signal: \w[\w ]+ \(\d+\)|"
+    r"Unexpected bus error encountered in worker|Bus error|double free or corruption|"
+    r"Floating point exception"
+)
+_LOADER = re.compile(
+    r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal: (?P<how>[^.]+)|exited)"
+)
+_MOST_FRAMES = 12
+_OF_CUDA = (
+    ("ecc", _ECC),
+    ("nvlink", _NVLINK),
+    ("assert", re.compile(r"device-side assert")),
+    ("illegal_access", re.compile(r"illegal memory access|misaligned address|illegal instruction")),
+    ("system", re.compile(r"system not yet initialized|SystemNotReady|forward compatibility")),
+    ("busy", re.compile(r"busy or unavailable|invalid device ordinal|no CUDA-capable device")),
+    ("driver", re.compile(r"driver version is insufficient|no kernel image")),
+    (
+        "gpu",
+        re.compile(
+            r"unknown error|unspecified launch failure|launch failure|hardware stack|"
+            r"GPU is lost|fallen off|timed out and was terminated|device not ready|"
+            r"unrecoverable|reset required|MMU|graphics"
+        ),
+    ),
+)
+
+
+def _cuda(why: str) -> Found:
+    code = next((code for code, pattern in _OF_CUDA if pattern.search(why)), "other")
+    return event("cuda", code, text=why)
+
+
+def read(line: Line) -> Sequence[Found]:
+    """What one line says of a process that fails."""
+    text = line.text
+    if text.lstrip().startswith("what():"):
+        text = text.lstrip()[7:].strip()
+    if _GPU_MEMORY.search(text):
+        return [event("memory", "gpu", text=text)]
+    if _HOST_MEMORY.search(text):
+        found = re.search(r"(?:pid=|[Pp]rocess )(\d+)", text)
+        pid = int(found[1]) if found else None
+        return [event("memory", "host", pid=pid, text=text)]
+    if _ECC.search(text):
+        return [event("cuda", "ecc", text=text)]
+    if _NVLINK.search(text):
+        return [event("cuda", "nvlink", text=text)]
+    if "NVLS" in text or "ulticast" in text:
+        return []
+    if found := _CUDA.search(text) or (_FAILURE.search(text) if line.nccl else None):
+        return [_cuda(found["why"])]
+    if loader := _LOADER.search(text):
+        return [event("error", "DataLoaderWorker", text=loader[0])]
+    if _SIGKILL.search(text.strip()):
+        return [event("exit", "-9", number=0, text=text)]
+    if found := _EXCEPTION.match(text.strip()):
+        if any("Exception ignored in" in above for above in line.above(_MOST_FRAMES)):
+            return []  # at the end of a process, from a destructor
+        return [event("error", found["type"], text=found["message"] or found["type"])]
+    if crash := _CRASH.search(text):
+        return [event("crash", None, text=crash["fatal"] or text)]
+    return []
+
+
+FAILURES = Recogniser(
+    "failures",
+    (
+        "Error",
+        "Exception",
+        "Interrupt",
+        "SignalException",
+        "TimeoutExpired",
+        "CUDA error",
+        "HIP error",
+        "driver error:",
+        "Cuda failure",
+        "out of memory",
+        "Out of memory",
+        "ECC error",
+        "NVLink error",
+        "oom-kill:",
+        "OOMKilled",
+        "allocate memory",
+        "killed by signal",
+        "exited unexpectedly",
+        "SIGKILL",
+        "Killed",
+        "signal: killed",
+        "code 137",
+        "code: 137",
+        "Segmentation fault",
+        "SIGSEGV",
+        "Fatal Python error",
+        "Signal: ",
+        "us error",
+        "double free or",
+        "loating point exception",
+        "ALLOC_FAILED",
+    ),
+    read,
+)

@@ -1,0 +1,318 @@
+"""Job logs: one file of a whole job, one a node or one a rank, or any mixture of them.
+
+Content decides whether a file is one: it is text and holds words of a recogniser, or it is called
+a log. What a log says becomes `log_events`, `watchdog_reports` and `logged_steps`; where a line
+names a rank's host or GPU, and the job's size, that fills `ranks` and `jobs`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oncall.core.errors import Unreadable
+from oncall.evidence.incident import Incident
+from oncall.evidence.schema import BY_NAME
+from oncall.importers import files
+from oncall.importers.logs.clock import Clock
+from oncall.importers.logs.line import Found, Line
+from oncall.importers.logs.prefixes import peeled
+from oncall.importers.logs.reading import Candidate, Log
+from oncall.importers.logs.recognisers import NEEDLES, RECOGNISERS
+from oncall.importers.printable import printable
+
+KIND = "log"
+
+_NAMED = re.compile(
+    r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?(?:\.gz)?$|^(?:stdout|stderr)\b|^slurm-\d+|[-_.](?:log|stderr|stdout)$",
+    re.IGNORECASE,
+)
+_BINARY = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
+_TEXT_BYTES = 256  # for each byte that no text holds: file systems leave some in torn logs
+# Lines that say nothing of a fault, and whose file is a job's log nevertheless.
+_SIGN = re.compile(rb"\[rank\d+\]:|NCCL (?:INFO|WARN)|ProcessGroupNCCL|torch\.distributed")
+_TAIL_BYTES = 64 << 10
+_MOST_OF_A_KIND = 5_000  # rows of one kind and code in one file: repeats say no more
+_MOST_STEPS = 500_000
+_MOST_ROWS = 200_000  # of one file, steps aside
+_MOST_TEXT = 600  # characters kept of a line
+_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global)?rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_NODE_IN_NAME = re.compile(
+    r"(?:^|[-_.])((?:node|host|gpu|worker|cn|gn|ip)-?\d[\w-]*?)(?=[_.]|$)", re.IGNORECASE
+)
+_SLURM_JOB = re.compile(r"^slurm-(\d+)")
+_ELASTIC = re.compile(r"attempt_(\d+)/(\d+)/(?:stdout|stderr)\.log$")
+_STEP_TABLE = "logged_steps"
+_LARGEST = 2**62
+_LARGEST_INTEGER = 2**31 - 1
+_MOST_RANKS = 1_000_000
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Whether a file that starts with `head` is text that a job may have written."""
+    if head[:2] == files.GZIP:
+        head = files.unpacked_head(head, 1 << 16)
+    if not head or len(_BINARY.findall(head)) * _TEXT_BYTES > len(head):
+        return False
+    if _has_words(head):
+        return _is_prose(path, head)
+    return bool(_NAMED.search(path.name)) and _has_words(_tail(path))
+
+
+def _is_prose(path: Path, head: bytes) -> bool:
+    """A log, not documentation or a program that quotes one, nor a document of another kind."""
+    if path.suffix.lower() in (
+        ".md",
+        ".rst",
+        ".py",
+        ".html",
+        ".yaml",
+        ".yml",
+        ".toml",
+        ".json",
+        ".csv",
+    ):
+        return False
+    return head.lstrip()[:1] not in (b"{", b"<")
+
+
+def _has_words(part: bytes) -> bool:
+    return _SIGN.search(part) is not None or next(NEEDLES.find(part), None) is not None
+
+
+def _tail(path: Path) -> bytes:
+    try:
+        with files.open_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - _TAIL_BYTES))
+            return file.read(_TAIL_BYTES)
+    except (Unreadable, OSError):
+        return b""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What tells one job's logs from another's: nothing but the folder that was given."""
+
+    worth: int
+
+
+def identify(paths: Sequence[Path]) -> Identity:
+    """Logs in several folders are parts of one job: one a rank, a node or an attempt."""
+    return Identity(len(paths))
+
+
+def relate(_one: Identity, _other: Identity) -> str:
+    """Always parts of one job."""
+    return "part"
+
+
+@dataclass
+class _File:
+    """One log, and what was found in it."""
+
+    path: Path
+    attempt: int
+    rank: int | None
+    node: str | None
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    count: Counter[tuple[str, Any, Any]] = field(default_factory=Counter)
+    problem: str | None = None
+    written_ns: int | None = None
+
+
+def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
+    """Add what the logs say as evidence of `job`. A file that cannot be read, or that says nothing
+    of a job, becomes a recording with its problem or its note."""
+    jobs = sorted({int(found[1]) for path in paths if (found := _SLURM_JOB.match(path.name))})
+    logs = [_read(path, jobs) for path in sorted(paths)]
+    _write_places(logs, incident, job)
+    for log in logs:
+        for table, rows in log.rows.items():
+            _write(incident, table, job, log, rows)
+        _write_recording(incident, job, log)
+
+
+def _read(path: Path, slurm_jobs: Sequence[int]) -> _File:
+    found, elastic = _SLURM_JOB.match(path.name), _ELASTIC.search(path.as_posix())
+    before = slurm_jobs.index(int(found[1])) if found else int(elastic[1]) if elastic else 0
+    rank, node = _RANK_IN_NAME.search(path.name), _NODE_IN_NAME.search(path.stem)
+    file = _File(path, before + 1, int(rank[1]) if rank else None, node[1] if node else None)
+    try:
+        file.written_ns = files.modified_ns(path)
+    except Unreadable as error:
+        file.problem = str(error)
+        return file
+    clock, log = Clock(file.written_ns), Log(path, NEEDLES)
+    sort_ns = None
+    for candidate in log.candidates():
+        line = peeled(candidate.number, candidate.text, clock)
+        line.above, line.below = candidate.above, candidate.below
+        sort_ns = line.at_ns or sort_ns
+        for one in _recognised(line, candidate):
+            if one.columns.get("kind") == "attempt":
+                file.attempt += 1
+            if one.table == _STEP_TABLE or one.columns.get("kind") == "phase":
+                log.restart_stamps()
+            _keep(file, line, one, sort_ns)
+    _keep_silence(file, clock, log)
+    file.problem = log.problem
+    return file
+
+
+def _recognised(line: Line, candidate: Candidate) -> Sequence[Found]:
+    """What the first recogniser makes of it that wants the line and can read it."""
+    for number, recogniser in enumerate(RECOGNISERS):
+        if candidate.bits >> number & 1 and (found := recogniser.read(line)):
+            return found
+    return ()
+
+
+def _keep(file: _File, line: Line, found: Found, sort_ns: int | None) -> None:
+    columns = found.columns
+    is_step = found.table == _STEP_TABLE
+    kind = (found.table, columns.get("kind"), columns.get("code"), columns.get("device"), line.node)
+    most = _MOST_STEPS if is_step else 3 if columns.get("kind") == "net" else _MOST_OF_A_KIND
+    if file.count[kind] >= most:  # type: ignore[index]
+        return
+    file.count[kind] += 1  # type: ignore[index]
+    if not is_step and sum(map(len, file.rows.values())) - len(file.rows[_STEP_TABLE]) > _MOST_ROWS:
+        return
+    row = {
+        "line": line.number,
+        "attempt": file.attempt,
+        "at_ns": line.at_ns,
+        "rank": line.rank if line.rank is not None else file.rank,
+        **{name: value for name, value in columns.items() if value is not None},
+    }
+    if not is_step:
+        row.setdefault("node", line.node or file.node)
+        row["sort_ns"] = sort_ns
+    if found.table == "log_events":
+        row.setdefault("pid", line.pid)
+        row.setdefault("local_rank", line.gpu if line.local_rank is None else line.local_rank)
+        row["text"] = printable(str(row.get("text") or ""))[:_MOST_TEXT].strip() or None
+    file.rows[found.table].append(row)
+
+
+def _keep_silence(file: _File, clock: Clock, log: Log) -> None:
+    """For how long other lines went on after the last step, by their own stamps."""
+    if len(log.stamps) == 2 and file.rows[_STEP_TABLE]:
+        first, last = (clock.iso(stamp) for stamp in log.stamps)
+        if first is not None and last is not None and last > first:
+            columns = {"code": "other_lines", "number": last - first, "kind": "silence"}
+            file.rows["log_events"].append(
+                {
+                    "line": log.lines,
+                    "attempt": file.attempt,
+                    "at_ns": last,
+                    "sort_ns": last,
+                    **columns,
+                }
+            )
+
+
+# ------------------------------------------------------------------- writing
+
+
+def _write(
+    incident: Incident, table: str, job: str, log: _File, rows: Sequence[dict[str, Any]]
+) -> None:
+    if not rows:
+        return
+    types = {one.name: one.type for one in BY_NAME[table].columns}
+    names = [name for name in types if name not in ("job", "path")]
+    columns: dict[str, Any] = {
+        name: [_kept(row.get(name), types[name]) for row in rows] for name in names
+    }
+    for name in ("node", "peer_host", "device", "process_group"):
+        if name in columns:
+            columns[name] = [
+                value and printable(str(value))[:_MOST_TEXT] for value in columns[name]
+            ]
+    incident.append(table, {"job": job, "path": printable(str(log.path)), **columns})
+
+
+def _kept(value: Any, kind: str) -> Any:
+    """A value that fits its column; numbers that no counter reaches are unknown."""
+    largest = _LARGEST if kind == "BIGINT" else _LARGEST_INTEGER
+    return None if isinstance(value, int) and abs(value) > largest else value
+
+
+def _write_places(logs: Sequence[_File], incident: Incident, job: str) -> None:
+    """The world size, and the host and GPU of ranks, as far as lines state them."""
+    events = [row for log in logs for row in log.rows["log_events"]]
+    worlds = [
+        row["number"]
+        for row in events
+        if row["kind"] == "world" and 1 < row["number"] <= _MOST_RANKS
+    ]
+    world = max(worlds, default=None) or _spanning(events)
+    if world is not None:
+        incident.append("jobs", {"job": job, "world_size": [world]})
+    places = _places(events, world)
+    if places:
+        incident.append(
+            "ranks",
+            {
+                "job": job,
+                "rank": list(places),
+                **{
+                    name: [place.get(name) for place in places.values()]
+                    for name in ("node", "local_rank", "pid", "pci_bus")
+                },
+            },
+        )
+
+
+def _spanning(events: Iterable[dict[str, Any]]) -> int | None:
+    """The size of the largest communicator, unless more processes are seen than it has ranks."""
+    inits = [row for row in events if row["kind"] == "nccl_init" and "comm_rank" in row]
+    processes = {(row.get("node"), row.get("pid"), row.get("local_rank")) for row in inits}
+    size = max((row["number"] for row in inits), default=0)
+    return size if size > 1 and len(processes) <= size else None
+
+
+def _places(events: Iterable[dict[str, Any]], world: int | None) -> dict[int, dict[str, Any]]:
+    """Each rank's host, GPU and process. In a communicator of the whole job, ranks are global."""
+    places: dict[int, dict[str, Any]] = defaultdict(dict)
+    by_process: dict[tuple[Any, Any, Any], int] = {}
+    for row in events:
+        rank = row.get("rank")
+        if row["kind"] == "nccl_init" and row.get("number") == world and "comm_rank" in row:
+            rank = row["comm_rank"]
+            row["rank"] = rank
+            places[rank].update(pci_bus=row.get("device"))
+            by_process[row.get("node"), row.get("pid"), row.get("local_rank")] = rank
+        if rank is not None and row.get("node"):
+            places[rank].setdefault("node", row["node"])
+            if row.get("pid") and row["kind"] in ("nccl_init", "exit"):
+                places[rank].setdefault("pid", row["pid"])
+            if row.get("local_rank") is not None and row["kind"] == "exit":
+                places[rank].setdefault("local_rank", row["local_rank"])
+    for row in events:
+        process = (row.get("node"), row.get("pid"), row.get("local_rank"))
+        if row.get("rank") is None and process in by_process and row["kind"] != "nccl_init":
+            row["rank"] = by_process[process]
+    return dict(sorted(places.items()))
+
+
+def _write_recording(incident: Incident, job: str, log: _File) -> None:
+    rows = sum(len(found) for found in log.rows.values())
+    incident.append(
+        "recordings",
+        {
+            "job": job,
+            "path": printable(str(log.path)),
+            "kind": KIND,
+            "rank": [log.rank],
+            "rows": rows,
+            "problem": [log.problem],
+            "written_ns": [log.written_ns],
+        },
+    )

@@ -1,0 +1,58 @@
+"""A line of a log as recognisers get it, and what they make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Line:
+    """One line, its prefixes peeled off: `text` is what the program itself wrote.
+
+    What the prefixes say is None where they do not say it. `rank` is the global rank, `gpu` the
+    CUDA device in its process (NCCL's brackets), `above` and `below` give neighbouring lines,
+    nearest first.
+    """
+
+    number: int
+    text: str
+    above: Callable[[int], list[str]] = field(default=lambda _: [])
+    below: Callable[[int], list[str]] = field(default=lambda _: [])
+    rank: int | None = None
+    local_rank: int | None = None
+    task: int | None = None
+    node: str | None = None
+    pid: int | None = None
+    gpu: int | None = None
+    at_ns: int | None = None
+    level: str | None = None
+    nccl: str | None = None
+
+    @property
+    def unwrapped(self) -> str:
+        """The text with the lines below it, for messages that a viewer wrapped."""
+        return " ".join([self.text.rstrip(), *(line.strip() for line in self.below(4))])
+
+
+@dataclass
+class Found:
+    """A row for `table`: columns that the recogniser sets; the importer adds where and when."""
+
+    table: str
+    columns: dict[str, Any]
+
+
+def event(kind: str, code: str | None = None, **columns: Any) -> Found:
+    """A row of `log_events`."""
+    return Found("log_events", {"kind": kind, "code": code, **columns})
+
+
+@dataclass(frozen=True)
+class Recogniser:
+    """What reads lines that hold any of `words`."""
+
+    name: str
+    words: Sequence[str]
+    read: Callable[[Line], Sequence[Found]]

@@ -1,0 +1,145 @@
+"""NCCL's own lines: which network it chose, with or without GPU Direct, and what failed on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from oncall.importers.logs.line import Found, Line, Recogniser, event
+
+_COMPLETION = re.compile(
+    r"Got completion from peer (?P<peer>\S+?)(?:<\d+>)? with (?:error |status=)"
+    r"(?:(?P<name>IBV_WC_\w+)\()?(?P<status>\d+)"
+)
+_LIBFABRIC = re.compile(
+    r"NET/OFI.*(?:completed with error|unresponsive receiver)|NET/OFI.*RC: \d+\. Error"
+)
+_HCA = re.compile(r"\bhca (\w+)")
+_LOCAL_GID = re.compile(r"localGid (\S+)")
+_ASYNC = re.compile(
+    r"NET/IB ?: (?:(?P<hca>\w+):(?P<port>\d+) )?Got (?:non-fatal )?(?P<fatal>async fatal|async)"
+    r" (?:error )?event(?: on (?:CQ|QP|SRQ)[^:]*)? ?: (?P<what>[\w ]+)"
+)
+_ECHO = re.compile(
+    r"Connection (?:reset|closed) by (?:remote )?peer|ncclRemoteError|remote process exited|"
+    r"NCCL communicator was aborted"
+)
+_VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)\+")
+_USING = re.compile(r"(?:Bootstrap|NET/(?:Socket|IB)) ?: Using (?P<list>.*)")
+_INTERFACE = re.compile(r"(?:\[\d+\])?(?P<name>[\w.-]+):(?P<address>[0-9a-fA-F.:]+(?:%\w+)?)<\d+>")
+_DEVICE = re.compile(r"\[\d+\](\w+):\d+/(?:IB|RoCE)")
+_CHANNEL = re.compile(r"via NET/(?P<net>[\w ]+)/\d+(?P<gdr>/GDRDMA)?")
+_INTRA = re.compile(r" via (?:P2P|SHM|PNP)/")
+_NETWORK = re.compile(r"Using network (\S.*)")
+_GDR = re.compile(r"GPU Direct RDMA (Disabled|Enabled) for HCA \d+ '(\w+)'")
+_NVLS = re.compile(
+    r"NVLS\) Multicast memory|transport/nvls\.cc.*(?:Cuda failure|WARN)|"
+    r"[Mm]ulticast.*(?:failed|error)|[Ff]ailed to bind.*(?:NVLS|ulticast)"
+)
+_FABRIC = re.compile(r"[Ff]abric [Mm]anager|system not yet initialized|failure 802|IMEX")
+_P2P = re.compile(r"P2P is disabled between|NCCL_P2P_DISABLE set by environment to 1")
+_SETTING = re.compile(r"(NCCL_\w+) set by environment to (\S+)")
+
+
+def _network(line: Line) -> list[Found]:
+    """What NCCL says of the network that it uses."""
+    text = line.text
+    if found := _USING.search(text):
+        rows = [
+            event("net", "interface", device=one["name"], peer_host=one["address"], text=text)
+            for one in _INTERFACE.finditer(found["list"])
+        ]
+        return rows + [event("net", "hca", device=hca) for hca in _DEVICE.findall(text)]
+    if found := _CHANNEL.search(text):
+        kind = "socket" if found["net"] == "Socket" else "gdr" if found["gdr"] else "no_gdr"
+        return [event("net", f"channel_{kind}")]
+    if _INTRA.search(text):
+        return []
+    if found := _NETWORK.search(text):
+        return [event("net", "network", text=found[1].strip())]
+    if found := _GDR.search(text):
+        return [event("net", f"gdr_{found[1].lower()}", device=found[2])]
+    if "No device found" in text:
+        return [event("net", "no_device", text=text)]
+    if "libibverbs" in text and "ailed to open" in text:
+        return [event("net", "no_verbs", text=text)]
+    if found := _P2P.search(text):
+        return [event("net", "p2p_disabled", text=text)]
+    return []
+
+
+def read(line: Line) -> Sequence[Found]:
+    """What one line of NCCL says."""
+    text = line.text
+    if found := _COMPLETION.search(text) or (
+        "Got completion" in text and _COMPLETION.search(line.unwrapped)
+    ):
+        hca, gid = _HCA.search(line.unwrapped), _LOCAL_GID.search(text)
+        return [
+            event(
+                "ib",
+                found["status"],
+                peer_host=found["peer"],
+                device=hca[1] if hca else gid[1] if gid else None,
+                text=text,
+            )
+        ]
+    if _LIBFABRIC.search(text):
+        return [event("ib", "libfabric", text=text)]
+    if found := _ASYNC.search(text):
+        what = found["what"].strip()
+        code = "fatal" if found["fatal"] != "async" else what.replace(" ", "_")
+        return [event("port", code, device=found["hca"], text=what)]
+    raised = line.nccl == "WARN" or line.nccl is None
+    if raised and _NVLS.search(text) and "not available" not in text:
+        return [event("nvls", "fabric_manager" if "802" in text else "failed", text=text)]
+    if line.nccl == "WARN" and "nvls" in text.lower():
+        return [event("nvls", "failed", text=text)]
+    if raised and _FABRIC.search(text) and re.search(r"fail|error|not |timed", text.lower()):
+        return [event("fabric", None, text=text)]
+    if _ECHO.search(text):
+        return [event("echo", "peer_gone", text=text)]
+    if found := _VERSION.search(text):
+        return [event("nccl_version", found[1])]
+    return _network(line) if line.nccl else []
+
+
+def read_frame(line: Line) -> Sequence[Found]:
+    """A warning of the NVLS transport, which its source file alone names."""
+    if line.nccl == "WARN" and "Cuda failure" in line.text:
+        return [event("nvls", "failed", text=line.text)]
+    return []
+
+
+NVLS = Recogniser("nvls", ("transport/nvls",), read_frame)
+
+NCCL = Recogniser(
+    "nccl",
+    (
+        "Got completion from",
+        "NET/OFI",
+        "Got async",
+        "Got non-fatal async",
+        "NVLS)",
+        "ulticast",
+        "abric Manager",
+        "abric manager",
+        "failure 802",
+        "system not yet initialized",
+        "Connection reset by",
+        "Connection closed by",
+        "remote process exited",
+        "communicator was aborted",
+        "ncclRemoteError",
+        "NCCL version",
+        ": Using ",
+        "Using network",
+        "via NET/",
+        "GPU Direct RDMA",
+        "No device found",
+        "libibverbs",
+        "P2P is disabled",
+        "P2P_DISABLE",
+    ),
+    read,
+)

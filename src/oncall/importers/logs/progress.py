@@ -1,0 +1,207 @@
+"""Step lines of training frameworks, and where a job says that it saves or evaluates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from oncall.importers.logs.line import Found, Line, Recogniser, event
+
+_NS_PER_S = 1e9
+_MEGATRON = re.compile(
+    r"iteration\s+(?P<step>\d+)/\s*(?P<most>\d+) \|.*elapsed time per iteration "
+    r"\((?P<unit>m?s)\): (?P<time>[\d.]+)"
+)
+_BAR = re.compile(
+    r"(?P<step>\d+)/(?P<most>\d+) \[(?:[\d:]+|\?)<(?:[\d:]+|"
+    r"\?)(?:,\s*(?P<rate>[\d.]+)(?P<unit>s/it|it/s))?"
+)
+_OF_EVALUATION = re.compile(r"[Ee]valuat|[Vv]alidat|[Pp]redict|[Ss]anity")
+_NO_TRAINING = re.compile(
+    r"[Ll]oading|[Dd]ownload|[Ff]etching|\bMap\b|[Tt]okeniz|[Gg]enerating|[Ff]ilter|[Pp]rocess|[Uu]pload|[Ss]aving"
+)
+_TITAN = re.compile(r"\bstep:\s+(?P<step>\d+)\s+loss:.*\btps: (?P<rate>[\d,.]+)")
+_DEEPSPEED = re.compile(r"\bstep=(?P<step>\d+), skipped=")
+_SAMPLES = re.compile(r"(?:CurrSamplesPerSec|SamplesPerSec)=(?P<rate>[\d.]+)")
+_GLOBAL_STEP = re.compile(r"global_step=(\d+)")
+_EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/(?P<most>\d+)\]\s+Time\s+(?P<time>[\d.]+)")
+_HF = re.compile(r"\{'loss': [^}]*'epoch': [\d.]+")
+_STEP = re.compile(
+    r"\b(?:step|iter|iteration|batch)\b[ :=#]*(?P<step>\d+)(?:/(?P<most>\d+))?", re.I
+)
+_SECONDS = (
+    (re.compile(r"\b(?:time|step_time|iter_time|elapsed)\w*[ :=]+(?P<time>[\d.]+) ?ms"), 1e-3),
+    (re.compile(r"(?P<time>[\d.]+) ?(?:s|sec|seconds) ?/ ?(?:step|it|iter|batch)\b"), 1.0),
+    (re.compile(r"(?P<time>[\d.]+) ?ms ?/ ?(?:step|it|iter|batch)\b"), 1e-3),
+    (
+        re.compile(
+            r"\b(?:time|step_time|iter_time|"
+            r"train_step_timing in s)[ :=]+(?P<time>[\d.]+)(?: ?s\b|\b)"
+        ),
+        1.0,
+    ),
+    (re.compile(r"\| (?P<time>[\d.]+) s\b"), 1.0),
+)
+_RATE = re.compile(r"(?P<rate>[\d,.]+) ?(?:tokens|toks|samples|it)/s(?:ec)?\b")
+_DEVICE = re.compile(r"cuda:(\d+)")
+_FINISHED = re.compile(
+    r"[Tt]raining (?:is )?(?:completed?|finished|done)|after training is done|"
+    r"exiting program at iteration|`Trainer\.fit` stopped|train_runtime|Training ended|"
+    r"Avg bus bandwidth|successfully finished training"
+)
+_PHASES = (
+    (
+        "checkpoint_done",
+        re.compile(
+            r"successfully saved checkpoint|[Ss]aved (?:the )?(?:checkpoint|model)|"
+            r"[Cc]heckpoint (?:was )?saved|[Ff]inished saving|"
+            r"[Ss]aving (?:the )?checkpoint (?:took|finished)|[Mm]odel saved"
+        ),
+    ),
+    (
+        "checkpoint",
+        re.compile(
+            r"[Ss]aving (?:the |full |model |a )*(?:checkpoint|model|state|weights|"
+            r"optimizer|adapter)|[Ss]ave (?:checkpoint|model) (?:to|at)|"
+            r"[Ww]riting checkpoint|full model state dict|[Ss]aving\b.*(?:ckpt|"
+            r"checkpoint)|save_checkpoint|save_model|[Uu]ploading checkpoint"
+        ),
+    ),
+    (
+        "evaluation_done",
+        re.compile(
+            r"valid(?:ation)? loss at|eval_loss|[Ee]valuation (?:finished|done|took)|'eval_\w+':"
+        ),
+    ),
+    (
+        "evaluation",
+        re.compile(
+            r"[Rr]unning [Ee]valuation|[Ee]valuating\b|[Ss]tart(?:ing)? (?:evaluation|"
+            r"validation)|[Rr]unning validation|Validating\b|[Vv]alidation DataLoader|"
+            r"[Bb]egin(?:ning)? (?:evaluation|validation)|"
+            r"\*{3,} (?:Running )?Evaluation"
+        ),
+    ),
+)
+_WORLD = re.compile(
+    r"(?:using world size: ?|\bworld[_ ]size['\"]?\s?[:=]\s?|WORLD_SIZE=|"
+    r"num_processes['\"]?[:=]\s?|of world size )(\d{1,6})\b"
+)
+
+
+def _step(line: Line, found: re.Match[str], duration_s: float | None, rate: float | None) -> Found:
+    device = _DEVICE.search(line.text)
+    most = found.groupdict().get("most")
+    return Found(
+        "logged_steps",
+        {
+            "iteration": int(found["step"]),
+            "of_iterations": int(most) if most else None,
+            "duration_ns": int(duration_s * _NS_PER_S) if duration_s else None,
+            "rate": rate,
+            "process": device[0] if device else None,
+        },
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.replace(",", "").rstrip("."))
+    except ValueError:
+        return None
+
+
+def _steps(line: Line) -> list[Found]:
+    text = line.text
+    if found := _MEGATRON.search(text):
+        seconds = _number(found["time"])
+        return [
+            _step(line, found, seconds and seconds * (1e-3 if found["unit"] == "ms" else 1), None)
+        ]
+    if found := _BAR.search(text):
+        title = text[: found.start()]
+        if _OF_EVALUATION.search(title):
+            return [event("phase", "evaluation", text=text)]
+        if _NO_TRAINING.search(title):
+            return []
+        rate = _number(found["rate"] or "")
+        if rate is None or rate <= 0:
+            return [_step(line, found, None, None)]
+        return [_step(line, found, rate if found["unit"] == "s/it" else 1 / rate, None)]
+    if found := _TITAN.search(text):
+        return [_step(line, found, None, _number(found["rate"]))]
+    if found := _EPOCH.search(text):
+        return [_step(line, found, _number(found["time"]), None)]
+    found = _DEEPSPEED.search(text) or _STEP.search(text)
+    if found is None:
+        return [Found("logged_steps", {"iteration": None})] if _HF.search(text) else []
+    for pattern, factor in _SECONDS:
+        if (timed := pattern.search(text)) and (seconds := _number(timed["time"])):
+            return [_step(line, found, seconds * factor, None)]
+    rated = _RATE.search(text) or _SAMPLES.search(text)
+    rate = _number(rated["rate"]) if rated else None
+    return [_step(line, found, None, rate)] if rate or "loss" in text or "skipped=" in text else []
+
+
+def read(line: Line) -> Sequence[Found]:
+    """What one line says of the job's progress."""
+    if len(line.text) > 2_000 or line.nccl or line.text.lstrip().startswith("File "):
+        return []
+    if found := _WORLD.search(line.text):
+        return [event("world", None, number=int(found[1]))]
+    if _FINISHED.search(line.text):
+        return [event("phase", "finished", text=line.text)]
+    if steps := _steps(line):
+        return steps
+    for code, pattern in _PHASES:
+        if pattern.search(line.text):
+            return [event("phase", code, text=line.text)]
+    return []
+
+
+PROGRESS = Recogniser(
+    "progress",
+    (
+        "iteration",
+        "step ",
+        "step:",
+        "step=",
+        "Step ",
+        "iter ",
+        "s/it",
+        "it/s",
+        "Epoch: [",
+        "'loss'",
+        "sec/step",
+        "SamplesPerSec",
+        "samples/s",
+        "tokens/s",
+        "toks/s",
+        "raining is done",
+        "raining completed",
+        "raining finished",
+        "raining done",
+        "Training ended",
+        "Trainer.fit",
+        "train_runtime",
+        "exiting program",
+        "Avg bus bandwidth",
+        "heckpoint",
+        "aving ",
+        "Save ",
+        "save_model",
+        "model saved",
+        "Model saved",
+        "full model state",
+        "valuation",
+        "valuating",
+        "alidati",
+        "eval_loss",
+        "valid loss",
+        "world size",
+        "world_size",
+        "WORLD_SIZE",
+        "num_processes",
+    ),
+    read,
+)

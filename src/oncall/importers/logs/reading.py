@@ -1,0 +1,125 @@
+"""Reads a log block by block and gives the lines that hold a word of any recogniser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from oncall.core.errors import Unreadable
+from oncall.importers.bounds import USUAL, Bounds
+from oncall.importers.files import Stream
+from oncall.importers.logs.clock import STAMP
+from oncall.importers.logs.needles import Needles
+
+_BLOCK_BYTES = 4 << 20
+_AHEAD_BYTES = 16 << 10  # what is kept of a block, so that lines see those below them
+_MOST_LINE_BYTES = 8 << 10  # of a line; the longest that is read, a fingerprint, has 2 KiB
+_STAMP_BYTES = 64 << 10  # at either end of a block, searched for a stamp
+_BREAK = re.compile(rb"[\r\n]")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A line that holds words: its number, its text, and the bits of who wants it."""
+
+    number: int
+    text: str
+    bits: int
+    above: Callable[[int], list[str]]
+    below: Callable[[int], list[str]]
+
+
+@dataclass
+class Log:
+    """A log file being read. `problem` says why it was not read to its end.
+
+    `stamps` are the first and last dated stamp since `restart_stamps` was called last: how long a
+    job went on writing after its last step.
+    """
+
+    path: Path
+    needles: Needles
+    bounds: Bounds = USUAL
+    problem: str | None = None
+    lines: int = 0
+    stamps: list[str] = field(default_factory=list)
+    _since: int | None = None
+
+    def restart_stamps(self) -> None:
+        """Forget the stamps before the line that is being read."""
+        self.stamps.clear()
+        self._since = self._at
+
+    def candidates(self) -> Iterator[Candidate]:
+        """The lines that hold words, in order. A damaged or torn file gives what came before."""
+        rest = b""
+        try:
+            with Stream(self.path, self.bounds) as stream:
+                while data := stream.read(_BLOCK_BYTES):
+                    rest = yield from self._block(rest + data, last=False)
+        except Unreadable as error:
+            self.problem = str(error)
+        yield from self._block(rest, last=True)
+
+    def _block(self, block: bytes, last: bool) -> Generator[Candidate, None, bytes]:
+        """The candidates of a block; returns what is left for the next one."""
+        end = len(block)
+        if not last:
+            end = block.rfind(b"\n", 0, max(0, end - _AHEAD_BYTES)) + 1
+            if not end:  # one line larger than a block: its beginning is read, cut
+                end = max(0, len(block) - _AHEAD_BYTES)
+        self._at, self._since = 0, None
+        counted = 0
+        for start, stop, bits in self._lines(block[:end] if not last else block):
+            self.lines += block.count(b"\n", counted, start)
+            counted = self._at = start
+            yield Candidate(
+                self.lines + 1,
+                block[start:stop].decode("utf-8", "replace"),
+                bits,
+                lambda count, at=start: _above(block, at, count),  # type: ignore[misc]
+                lambda count, at=stop: _below(block, at, count),  # type: ignore[misc]
+            )
+        self.lines += block.count(b"\n", counted, end)
+        self._note_stamps(block[self._since or 0 : end])
+        return block[end:]
+
+    def _lines(self, block: bytes) -> Iterator[tuple[int, int, int]]:
+        """Start, end and bits of each line with words. A carriage return ends a line, too."""
+        start = stop = -1
+        bits = 0
+        for place, wanted in self.needles.find(block):
+            if place < stop:
+                bits |= wanted
+                continue
+            if stop >= 0:
+                yield start, stop, bits
+            start, stop, bits = *_line_at(block, place), wanted
+        if stop >= 0:
+            yield start, stop, bits
+
+    def _note_stamps(self, part: bytes) -> None:
+        if not self.stamps and (first := STAMP.search(part[:_STAMP_BYTES])):
+            self.stamps.append(first[1].decode())
+        if self.stamps and (found := STAMP.findall(part[-_STAMP_BYTES:])):
+            self.stamps[1:] = [found[-1].decode()]
+
+
+def _line_at(block: bytes, place: int) -> tuple[int, int]:
+    """The line around a place: from the last break before it to the next one, both bounded."""
+    low = max(0, place - _MOST_LINE_BYTES)
+    start = max(block.rfind(b"\n", low, place), block.rfind(b"\r", low, place)) + 1
+    found = _BREAK.search(block, place, place + _MOST_LINE_BYTES)
+    return max(start, low), found.start() if found else min(len(block), place + _MOST_LINE_BYTES)
+
+
+def _above(block: bytes, at: int, count: int) -> list[str]:
+    part = block[max(0, at - _MOST_LINE_BYTES) : at]
+    return [line.decode("utf-8", "replace") for line in part.splitlines()[: -count - 1 : -1]]
+
+
+def _below(block: bytes, at: int, count: int) -> list[str]:
+    part = block[at : at + _MOST_LINE_BYTES].lstrip(b"\r\n").split(b"\n", count)
+    return [line.decode("utf-8", "replace").rstrip("\r") for line in part[:count]]

@@ -1,0 +1,105 @@
+"""What schedulers say of a job: cancelled, preempted, out of time, a node failed, a task killed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from oncall.importers.logs.line import Found, Line, Recogniser, event
+
+_CANCELLED = re.compile(
+    r"\*\*\* (?P<what>JOB|STEP) (?P<job>\S+) ON (?P<node>\S+) CANCELLED AT \S+"
+    r"(?: DUE TO (?P<why>[A-Z ]+?))? ?(?:,|\*\*\*|$)"
+)
+_TASK = re.compile(
+    r"srun: error: (?P<node>[\w.\[\],-]+): tasks? (?P<task>[\d,\[\]-]+): "
+    r"(?P<how>Killed|Terminated|Aborted|Segmentation fault|Bus error|"
+    r"Exited with exit code (?P<code>\d+))"
+)
+_MPI = re.compile(r"(?:^(?P<node>[\w.-]+): )?rank (?P<rank>\d+) died from signal (?P<signal>\d+)")
+_REASONS = {"TIME LIMIT": "time_limit", "PREEMPTION": "preempted", "NODE FAILURE": "node_failure"}
+_WORDS = (
+    (
+        re.compile(r"DUE TO TIME LIMIT|walltime \d+ exceeded|TERM_RUNLIMIT|DeadlineExceeded"),
+        "time_limit",
+    ),
+    (
+        re.compile(
+            r"DUE TO PREEMPTION|\bPreempt(?:ed|ing|ionByScheduler)\b|DisruptionTarget|"
+            r"[Ss]pot interruption"
+        ),
+        "preempted",
+    ),
+    (re.compile(r"DUE TO NODE FAILURE|NodeLost|NodeNotReady|node failure"), "node_failure"),
+    (re.compile(r"\bEvicted\b|TerminationByKubelet"), "preempted"),
+)
+_SIGTERM = re.compile(r"[Rr]eceived (SIGTERM|SIGINT|SIGUSR[12])\b|SIGTERM received")
+_OOM_STEP = re.compile(r"Detected \d+ oom[-_]kill event")
+_SIGNALS = {
+    "Killed": "-9",
+    "Terminated": "-15",
+    "Aborted": "-6",
+    "Segmentation fault": "-11",
+    "Bus error": "-7",
+}
+
+
+def read(line: Line) -> Sequence[Found]:
+    """What one line of a scheduler says."""
+    text = line.text
+    if found := _CANCELLED.search(text):
+        code = _REASONS.get((found["why"] or "").strip(), "cancelled")
+        return [event("scheduler", code, text=text)]
+    if _OOM_STEP.search(text):
+        return [event("memory", "host", text=text)]
+    if found := _TASK.search(text):
+        code = found["code"] or _SIGNALS[found["how"]]
+        task = int(found["task"]) if found["task"].isdecimal() else None
+        return [event("exit", code, node=found["node"], number=0, text=text, rank=task)]
+    if found := _MPI.search(text):
+        return [
+            event(
+                "exit",
+                f"-{found['signal']}",
+                rank=int(found["rank"]),
+                node=found["node"] or line.node,
+                number=0,
+                text=text,
+            )
+        ]
+    if _SIGTERM.search(text):
+        return [event("signal", "process", text=text)]
+    for pattern, code in _WORDS:
+        if pattern.search(text):
+            return [event("scheduler", code, text=text)]
+    return []
+
+
+SCHEDULERS = Recogniser(
+    "schedulers",
+    (
+        " CANCELLED AT ",
+        "srun: error:",
+        "died from signal",
+        "oom_kill event",
+        "oom-kill event",
+        "received SIGTERM",
+        "Received SIGTERM",
+        "SIGTERM received",
+        "received SIGUSR",
+        "received SIGINT",
+        "DUE TO ",
+        "TERM_RUNLIMIT",
+        "walltime ",
+        "DeadlineExceeded",
+        "reempted",
+        "PreemptionByScheduler",
+        "DisruptionTarget",
+        "Evicted",
+        "TerminationByKubelet",
+        "NodeLost",
+        "NodeNotReady",
+        "pot interruption",
+    ),
+    read,
+)

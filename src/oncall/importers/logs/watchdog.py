@@ -1,0 +1,146 @@
+"""PyTorch's watchdog: timeouts of one operation, the status of its process group, dump signals and
+the heartbeat monitor. All forms since 2.0; source lines move with each release and are not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from oncall.importers.logs.line import Found, Line, Recogniser, event
+
+_NS_PER_MS = 10**6
+_GROUP = re.compile(
+    r"\[PG (?:ID (?P<id>\d+) PG GUID )?(?P<guid>[\w.-]+) ?(?:\((?P<name>[^)]{0,80})\))? ?"
+    r"Rank (?P<rank>\d+)\]"
+)
+_GROUP_RANK = re.compile(r"\[Rank (\d+)\]")
+_TIMEOUT = re.compile(
+    r"Watchdog caught collective operation timeout: ?Work\w+\(\s?SeqNum=\s?(?P<seq>\d+), "
+    r"OpType=\s?(?P<op>\w+),(?: NumelIn=\s?(?P<into>\d+), NumelOut=\s?(?P<out>\d+),)? "
+    r"Timeout\(ms\)=\s?(?P<limit>\d+)\) ran for (?P<ran>\d+) milliseconds"
+)
+_AT_WORK = re.compile(
+    r"(?:Timeout at NCCL work|detected by watchdog at work(?: sequence id)?): ?(?P<seq>\d+)"
+)
+_COUNT = {
+    name: re.compile(rf"[Ll]ast {name} (?:NCCL )?work: ?(-?\d+)")
+    for name in ("enqueued", "started", "completed")
+}
+_STARTED_OP = re.compile(r"last started (?:NCCL )?work: ?\d+ \((\w+)\)")
+_DUMP = re.compile(
+    r"Received a (?:dump|timeout|global timeout) signal (?:due to a collective timeout )?from "
+    r"{1,2}(?:this local rank|rank (?P<other>\d+)|another rank)"
+)
+_STUCK = re.compile(r"watchdog got stuck for (\d+) seconds")
+_WORKS = re.compile(r"workMetaList_\.size\(\) ?= ?(\d+)")
+_GLOO = re.compile(r"Timed out waiting (\d+)ms for (recv|send) operation to complete")
+_WHOLE = ("0", "default_pg", "")
+
+
+def _whose(line: Line, text: str) -> dict[str, Any]:
+    """The rank, global where the prefix or the default group says so, and the process group."""
+    found, alone = _GROUP.search(text), _GROUP_RANK.search(text)
+    whole = found is not None and (found["name"] in ("default_pg",) or found["guid"] in _WHOLE)
+    place = int(found["rank"]) if found else int(alone[1]) if alone else None
+    name = None
+    if found is not None:
+        name = found["guid"] + (f" ({found['name']})" if found["name"] else "")
+    rank = line.rank
+    if rank is None and (whole or found is None):
+        rank = place
+    return {"rank": rank, "comm_rank": place, "process_group": name}
+
+
+def _counts(text: str) -> dict[str, int | None]:
+    """Operations enqueued, started and completed; -1: none yet. 2.3 prints a number without
+    meaning where there is none, larger than what was enqueued."""
+    counts = {
+        name: int(found[1]) if (found := pattern.search(text)) else None
+        for name, pattern in _COUNT.items()
+    }
+    enqueued = counts["enqueued"]
+    if enqueued is not None:
+        for name in ("started", "completed"):
+            if (counts[name] or 0) > enqueued:
+                counts[name] = -1
+    if counts["started"] == -1:
+        counts["started"] = None  # start events were not recorded
+    return counts
+
+
+def _report(line: Line, text: str, kind: str, **columns: Any) -> Found:
+    return Found("watchdog_reports", {"kind": kind, **_whose(line, text), **columns})
+
+
+def _timeout(line: Line, text: str) -> list[Found]:
+    found = _TIMEOUT.search(text)
+    if found is None:
+        return []
+    return [
+        _report(
+            line,
+            text,
+            "timeout",
+            seq=int(found["seq"]),
+            op=found["op"],
+            elements_in=int(found["into"]) if found["into"] else None,
+            elements_out=int(found["out"]) if found["out"] else None,
+            timeout_ns=int(found["limit"]) * _NS_PER_MS,
+            waited_ns=int(found["ran"]) * _NS_PER_MS,
+        )
+    ]
+
+
+def read(line: Line) -> Sequence[Found]:
+    """What one line of the watchdog says."""
+    text = line.text
+    if "imeout:" in text and (found := _timeout(line, text) or _timeout(line, line.unwrapped)):
+        return found
+    if "work:" in text or "sequence id:" in text:
+        whole = text if "completed" in text else line.unwrapped
+        if dump := _DUMP.search(whole):
+            return [
+                _report(line, whole, "told" if dump["other"] else "told_here", **_counts(whole))
+            ]
+        if at_work := _AT_WORK.search(whole):
+            started = _STARTED_OP.search(whole)
+            return [
+                _report(
+                    line,
+                    whole,
+                    "status",
+                    seq=int(at_work["seq"]),
+                    started_op=started[1] if started else None,
+                    **_counts(whole),
+                )
+            ]
+    if stuck := _STUCK.search(text):
+        return [_report(line, text, "stuck", waited_ns=int(stuck[1]) * 10**9)]
+    if works := _WORKS.search(text):
+        return [_report(line, text, "heartbeat", pending=int(works[1]))]
+    if "induced hang" in text:
+        return [event("heartbeat", "gil", **_whose(line, text))]
+    if gloo := _GLOO.search(text):
+        waited_ns = int(gloo[1]) * _NS_PER_MS
+        return [_report(line, text, "timeout", op=f"gloo {gloo[2]}", timeout_ns=waited_ns)]
+    return []
+
+
+WATCHDOG = Recogniser(
+    "watchdog",
+    (
+        "collective operation timeout",
+        "last enqueued",
+        "Last enqueued",
+        "detected by watchdog at work",
+        "Timeout at NCCL work",
+        "watchdog got stuck",
+        "workMetaList_.size",
+        "GIL induced hang",
+        "ms for recv operation",
+        "ms for send operation",
+    ),
+    read,
+)

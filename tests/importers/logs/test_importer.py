@@ -1,0 +1,187 @@
+# ruff: noqa: E501 - lines of logs as programs print them
+"""Job logs as files: what is recognised, what lies beside, and what hostile ones cost."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+
+from oncall.core.errors import BadInput
+from oncall.diagnose import diagnose
+from oncall.evidence.incident import Incident
+from oncall.importers import detect
+from oncall.importers.logs import importer
+from oncall.importers.logs.reading import Log
+from oncall.importers.logs.recognisers import NEEDLES
+from oncall.importers.logs.standard_input import as_file
+from oncall.rules.language.load import load_rulebooks, shipped_folder
+
+FIXTURE = Path(__file__).parents[3] / "fixtures" / "logs" / "slurm-4711.out"
+TIMEOUT = (
+    "[rank{r}]:[E314 02:55:00.000004411 ProcessGroupNCCL.cpp:685] [Rank {r}] Watchdog caught "
+    "collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, "
+    "Timeout(ms)=600000) ran for 600011 milliseconds before timing out.\n"
+)
+
+
+def rows(incident: Incident, sql: str) -> list[tuple[object, ...]]:
+    return incident.con.execute(sql).fetchall()
+
+
+def headline(*paths: Path) -> tuple[str | None, list[int]]:
+    """The verdict of the first finding and the ranks that it blames."""
+    with Incident.empty() as incident:
+        detect.load(list(paths), incident, "job")
+        found = diagnose(incident, load_rulebooks([shipped_folder()])).faults
+        ranks = (
+            [int(one.where["rank"]) for one in found[0].blame if "rank" in one.where]
+            if found
+            else []
+        )
+        return (found[0].verdict if found else None), ranks
+
+
+def test_the_first_error_is_named_and_not_the_seven_that_waited_for_it() -> None:
+    assert headline(FIXTURE) == ("FIRST_ERROR", [5])
+
+
+def test_gzip_and_standard_input_read_alike(tmp_path: Path) -> None:
+    packed = tmp_path / "slurm-4711.out.gz"
+    packed.write_bytes(gzip.compress(FIXTURE.read_bytes()))
+    assert headline(packed) == ("FIRST_ERROR", [5])
+    with as_file(io.BytesIO(FIXTURE.read_bytes())) as place:
+        assert headline(place) == ("FIRST_ERROR", [5])
+    assert not place.exists()
+
+
+def test_one_file_a_rank_gives_the_rank(tmp_path: Path) -> None:
+    (tmp_path / "rank13_stderr.log").write_text(
+        "Traceback (most recent call last):\nKeyError: 'x'\n"
+    )
+    (tmp_path / "rank12_stderr.log").write_text(
+        "iteration 1/ 5 | elapsed time per iteration (ms): 5\n"
+    )
+    assert headline(tmp_path) == ("FIRST_ERROR", [13])
+
+
+def test_ranks_hosts_and_sizes_come_from_nccl(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.log"
+    path.write_text(
+        "".join(
+            f"gpu{n // 2}:7{n}:90 [{n % 2}] NCCL INFO ncclCommInitRank comm 0x55e{n} rank {n} nranks 4 "
+            f"cudaDev {n % 2} nvmlDev {n % 2} busId 9{n}000 commId 0x71d0be - Init COMPLETE\n"
+            for n in range(4)
+        )
+        + "gpu1:72:99 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : mlx5_3:1 Got async error event: port error\n"
+    )
+    with Incident.empty() as incident:
+        detect.load([path], incident, "job")
+        assert rows(incident, "SELECT world_size FROM jobs") == [(4,)]
+        assert rows(incident, "SELECT rank, node, pci_bus FROM ranks ORDER BY rank")[2] == (
+            2,
+            "gpu1",
+            "0000:92:00.0",
+        )
+        assert rows(incident, "SELECT rank, device FROM log_events WHERE kind = 'port'") == [
+            (2, "mlx5_3")
+        ]
+
+
+def test_each_start_of_a_job_is_an_attempt(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(
+        "[rank1]: KeyError: 'a'\nWorker group FAILED. 3/3 attempts left; will restart worker group\n"
+        "[rank2]: ValueError: b\n"
+    )
+    with Incident.empty() as incident:
+        detect.load([path], incident, "job")
+        found = diagnose(incident, load_rulebooks([shipped_folder()])).faults
+    assert sorted((one.case["attempt"], one.blame[0].where["rank"]) for one in found) == [
+        (1, 1),
+        (2, 2),
+    ]
+
+
+def test_a_log_that_says_nothing_is_inconclusive(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_text("[rank0]:[W P.cpp:1] [PG ID 0 PG GUID 0 Rank 0]  using GPU 0 as device\n")
+    with Incident.empty() as incident:
+        detect.load([path], incident, "job")
+        assert diagnose(incident, load_rulebooks([shipped_folder()])).result == "inconclusive"
+
+
+def test_steps_to_a_normal_end_are_healthy(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(
+        "".join(
+            f" iteration {n}/ 20 | elapsed time per iteration (ms): 2000.0 |\n"
+            for n in range(1, 21)
+        )
+    )
+    with Incident.empty() as incident:
+        detect.load([path], incident, "job")
+        assert diagnose(incident, load_rulebooks([shipped_folder()])).result == "none"
+
+
+@pytest.mark.parametrize("name", ["README.md", "notes.json", "train.py", "run.yaml"])
+def test_what_quotes_a_log_is_none(name: str) -> None:
+    assert not importer.recognises(Path(name), TIMEOUT.format(r=1).encode())
+
+
+def test_binary_files_are_none(tmp_path: Path) -> None:
+    assert not importer.recognises(tmp_path / "core.log", b"\x7fELF\x00\x00" + TIMEOUT.encode())
+    path = tmp_path / "notes.txt"
+    path.write_text("nothing of a job")
+    with pytest.raises(BadInput, match="not a recording"):
+        detect.load([path], Incident.empty(), "job")
+
+
+def test_a_log_beside_dumps_is_read_with_them(fr, tmp_path: Path) -> None:
+    for rank in range(2):
+        fr.write(tmp_path, rank, fr.dump([fr.entry(0, 1)], {"0": ("default_pg", range(2))}))
+    (tmp_path / "train.log").write_text("[rank1]: KeyError: 'a'\n")
+    with Incident.empty() as incident:
+        detect.load([tmp_path], incident)
+        assert {kind for (kind,) in rows(incident, "SELECT kind FROM recordings")} == {
+            "flight_recorder",
+            "log",
+        }
+        assert rows(
+            incident,
+            "SELECT count(DISTINCT job) FROM (SELECT job FROM ops UNION SELECT job FROM log_events)",
+        ) == [(1,)]
+
+
+def test_hostile_text_is_read_within_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    long = b"x" * (10 << 20) + b"KeyError: " + b"y" * (10 << 20)
+    path.write_bytes(
+        b"[rank1]: KeyError: \xff\xfe\x1b]0;evil\x07\x1b[2J\x00 \xed\xa0\x80\n"
+        + long
+        + b"\r\r\r\n"
+        + TIMEOUT.format(r=99999999999999999999).encode()
+        + TIMEOUT.format(r=3).replace("12", "9" * 30).encode()
+        + b"[rank2]: ValueError: end\n"
+    )
+    with Incident.empty() as incident:
+        detect.load([path], incident, "job")
+        texts = rows(incident, "SELECT text FROM log_events WHERE kind = 'error'")
+        assert any("end" in str(text) for (text,) in texts)
+        assert all(len(str(text)) <= 600 for (text,) in texts)
+
+
+def test_words_are_found_across_blocks_and_lines_are_numbered(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    filler = b"an ordinary line of training output\n"
+    lines = [
+        filler * 150_000,
+        b"[rank1]: KeyError: 'a'\n",
+        filler * 150_000,
+        b"[rank2]: KeyError: 'b'\n",
+    ]
+    path.write_bytes(b"".join(lines))
+    found = [candidate.number for candidate in Log(path, NEEDLES).candidates()]
+    assert found == [150_001, 300_002]
