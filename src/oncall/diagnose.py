@@ -226,24 +226,31 @@ def _costly(incident: Incident, findings: Sequence[Finding]) -> tuple[Finding, .
         return tuple(findings)
     ((is_known,),) = incident.con.execute("SELECT count(*) > 0 FROM replayed_jobs").fetchall()
     rows = incident.con.execute("SELECT DISTINCT rank FROM delay_causes").fetchall()
-    return weighed(findings, {rank for (rank,) in rows}, is_known=is_known)
+    costly = {rank for (rank,) in rows}
+    return weighed(findings, costly, _stages(incident), is_known=is_known)
+
+
+def _stages(incident: Incident) -> dict[int, int]:
+    """The pipeline stage of each rank; empty where it is not known."""
+    try:
+        incident.require(["stage_layout"])
+    except (MissingEvidence, RelationFailed):
+        return {}
+    rows = incident.con.execute("SELECT rank, stage FROM stage_layout WHERE stage IS NOT NULL")
+    return dict(rows.fetchall())
 
 
 def _with_stages(incident: Incident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings, each blamed rank with its pipeline stage, where the job has more than one."""
     if not any(one.where.get("rank") is not None for f in findings for one in f.blame):
         return tuple(findings)
-    try:
-        incident.require(["stage_layout"])
-    except (MissingEvidence, RelationFailed):
-        return tuple(findings)
-    rows = incident.con.execute("SELECT rank, stage FROM stage_layout WHERE stage IS NOT NULL")
-    stages = dict(rows.fetchall())
+    stages = _stages(incident)
     if len(set(stages.values())) < 2:
         return tuple(findings)
 
     def placed(one: Blame) -> Blame:
-        stage = stages.get(one.where.get("rank"))
+        rank = one.where.get("rank")
+        stage = None if rank is None else stages.get(rank)
         known = stage is None or one.where.get("stage") is not None
         return one if known else replace(one, where={**one.where, "stage": stage})
 

@@ -5,8 +5,9 @@ The account of lost time says for each rank by how much iterations would be shor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from oncall.core.diagnosis import Finding, Reason
 
@@ -17,19 +18,29 @@ _NO_GAIN = Reason(
 
 
 def weighed(
-    findings: Sequence[Finding], costly: Collection[int], *, is_known: bool
+    findings: Sequence[Finding],
+    costly: Collection[int],
+    stages: Mapping[int, int] = MappingProxyType({}),
+    *,
+    is_known: bool,
 ) -> tuple[Finding, ...]:
     """The findings; slow ranks and transfers that cost no iteration anything become `info`.
 
     `costly` are the ranks without whom iterations would be shorter; `is_known`: that was found out.
-    Findings that blame no rank are left as they are. What costs nothing explains nothing.
+    `stages`: the stage of each rank; a blamed stage costs what its ranks cost. Findings that blame
+    neither are left as they are. What costs nothing explains nothing.
     """
     if not is_known:
         return tuple(findings)
+    places = {("rank", rank) for rank in costly}
+    places |= {("stage", stages[rank]) for rank in costly if rank in stages}
     idle = {
         finding.id
         for finding in findings
-        if finding.fault_class in DELAYS and (ranks := _ranks(finding)) and not ranks & {*costly}
+        if finding.fault_class in DELAYS
+        and (blamed := _places(finding))
+        and not blamed & places
+        and (stages or any(kind == "rank" for kind, _ in blamed))
     }
     return tuple(
         replace(
@@ -42,5 +53,12 @@ def weighed(
     )
 
 
-def _ranks(finding: Finding) -> set[int]:
-    return {int(one.where["rank"]) for one in finding.blame if one.where.get("rank") is not None}
+def _places(finding: Finding) -> set[tuple[str, int]]:
+    """The ranks that it blames, and the stages that it blames without a rank."""
+    places = set()
+    for blame in finding.blame:
+        for kind in ("rank", "stage"):
+            if blame.where.get(kind) is not None:
+                places.add((kind, int(str(blame.where[kind]))))
+                break
+    return places
