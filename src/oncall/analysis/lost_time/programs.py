@@ -27,6 +27,7 @@ _OPERATIONS = """
     FROM operations o
     LEFT JOIN members m ON m.job = o.job AND m.comm = o.comm AND m.comm_rank = o.comm_peer
     WHERE o.job = $job AND coalesce(o.done, true) AND o.stands_for IS NULL
+        AND o.comm IS NOT NULL AND o.rank IS NOT NULL
     QUALIFY row_number() OVER (
         PARTITION BY o.rank, o.comm, o.kind, o.seq, o.op, o.peer, o.comm_peer, at_ns
         ORDER BY o.ops_row) = 1
@@ -146,7 +147,7 @@ def _members(
 ) -> dict[int, Ints]:
     """The places of the ranks of each communicator, in the order of their ranks there."""
     told = con.execute(
-        "SELECT comm, rank FROM members WHERE job = ? ORDER BY comm, coalesce(comm_rank, rank)",
+        "SELECT comm, rank FROM members WHERE job = ? AND comm IS NOT NULL ORDER BY comm, coalesce(comm_rank, rank)",
         [job],
     ).fetchnumpy()
     place = _places(ranks, np.asarray(told["rank"], dtype=np.int64))
