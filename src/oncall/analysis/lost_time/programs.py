@@ -147,7 +147,8 @@ def _members(
 ) -> dict[int, Ints]:
     """The places of the ranks of each communicator, in the order of their ranks there."""
     told = con.execute(
-        "SELECT comm, rank FROM members WHERE job = ? AND comm IS NOT NULL ORDER BY comm, coalesce(comm_rank, rank)",
+        "SELECT comm, rank FROM members WHERE job = ? AND comm IS NOT NULL"
+        " ORDER BY comm, coalesce(comm_rank, rank)",
         [job],
     ).fetchnumpy()
     place = _places(ranks, np.asarray(told["rank"], dtype=np.int64))
