@@ -114,6 +114,17 @@ def test_who_is_ahead_with_one_operation_and_behind_with_another_called_differen
     assert rows == found
 
 
+def test_who_called_differently_hangs_the_job_though_no_counter_lags(incident: Incident) -> None:
+    count(incident, {})
+    by_rank = {r: {"AllReduce": 100 - (r == 3), "Broadcast": int(r == 3)} for r in range(8)}
+    calls(incident, 8, by_rank)
+    incident.require(["unmet_calls", "hang_suspects"])
+    suspects = incident.con.execute("SELECT rank, reason FROM hang_suspects").fetchall()
+    assert suspects == [(3, "mismatch")]
+    states = incident.con.execute("SELECT comm, seq, state FROM unmet_calls").fetchall()
+    assert states == [(8, 100, "stopped")]
+
+
 def test_what_no_group_like_it_calls_is_odd(incident: Incident) -> None:
     calls(incident, 0, {0: {"AllGather": 5, "Broadcast": 0}, 1: {"AllGather": 4, "Broadcast": 1}})
     calls(incident, 1, {2: {"AllGather": 5}, 3: {"AllGather": 5}})

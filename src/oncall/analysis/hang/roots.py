@@ -80,13 +80,13 @@ _ROOT_COLUMNS = [
 
 @relation(
     "hang_roots",
-    reads=["standing|awaited_callers|mismatched_calls"],
+    reads=["standing|awaited_callers|mismatched_calls|mismatched_counts"],
     optional=[
         *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
         *("standstills", "call_fronts", "last_calls", "odd_lags", "log_ends"),
         *("mismatched_counts", "overdue_calls"),
     ],
-    empty_without=["standing|awaited_callers|mismatched_calls"],
+    empty_without=["standing|awaited_callers|mismatched_calls|mismatched_counts"],
     columns=_ROOT_COLUMNS,
     source="CCL-D 4.2.2, across communicators",
 )
