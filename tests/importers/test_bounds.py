@@ -24,8 +24,12 @@ from oncall.importers.kineto import stream
 from oncall.importers.tables import Database
 
 INGEST = Path(bounds.__file__).parent
-# The layer itself; a socket is read by the client of RAS alone, and its answer by the importer.
-LAYER = {"archives.py", "bounds.py", "documents.py", "files.py", "tables.py", "ras/client.py"}
+# The layer itself; a socket is read by the client of RAS alone, and its answer by the importer;
+# standard input becomes a file, of a bounded size.
+LAYER = {
+    *("archives.py", "bounds.py", "documents.py", "files.py", "tables.py"),
+    *("ras/client.py", "logs/standard_input.py"),
+}
 MODULES = {
     *("bz2", "csv", "gzip", "io", "json", "lzma", "mmap", "pickle", "ruamel", "shelve", "socket"),
     *("subprocess", "tarfile", "zipfile", "zlib"),

@@ -20,14 +20,15 @@ NONE = -1
 
 _OPERATIONS = """
     SELECT o.rank, CASE WHEN $on_device THEN o.entered_ns ELSE o.called_ns END AS at_ns,
-        o.duration_ns, o.comm, coalesce(o.seq, -1) AS seq, o.kind = 'p2p' AS p2p,
-        coalesce(o.op, '?') AS op,
+        o.duration_ns, coalesce(o.comm, 0) AS comm, coalesce(o.seq, -1) AS seq,
+        o.kind = 'p2p' AS p2p, coalesce(o.op, '?') AS op,
         coalesce(o.count, o.bytes, 0) AS count, coalesce(o.peer, m.rank, -1) AS peer,
         coalesce(o.group_id, -1) AS batch
     FROM operations o
     LEFT JOIN members m ON m.job = o.job AND m.comm = o.comm AND m.comm_rank = o.comm_peer
     WHERE o.job = $job AND coalesce(o.done, true) AND o.stands_for IS NULL
-        AND o.comm IS NOT NULL AND o.rank IS NOT NULL
+        -- Recorders that name no communicator of a send or receive name its other side.
+        AND o.rank IS NOT NULL AND (o.comm IS NOT NULL OR o.kind = 'p2p')
     QUALIFY row_number() OVER (
         PARTITION BY o.rank, o.comm, o.kind, o.seq, o.op, o.peer, o.comm_peer, at_ns
         ORDER BY o.ops_row) = 1
