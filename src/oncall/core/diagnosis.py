@@ -168,8 +168,7 @@ class Diagnosis:
     """The whole answer for one job. `checked` are the rulebooks that could run; with less than
     `min_coverage` of the ranks seen, finding nothing means nothing. `site_rulebooks`: of those
     that ran, the ones that the site wrote or changed, with the file. `rests_on`: the tables that
-    the rulebooks read. `undecided`: why it is not known whether the job
-    moves."""
+    the rulebooks read. `undecided`: why it is not known whether the job moves."""
 
     job: str
     since_ns: int | None

@@ -273,7 +273,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
     ),
     table(
         "call_counts",
-        "calls counted by operation",
+        "operation counts",
         "how often a rank has called each operation on a communicator, at an instant",
         "NCCL RAS",
         JOB,

@@ -181,7 +181,10 @@ def headline(diagnosis: Diagnosis) -> tuple[str, Severity | None, str]:
         return glyph, None, _nothing_found(diagnosis)
     order: tuple[Severity, ...] = ("critical", "warning", "info")
     worst = min((cause.severity for cause in causes), key=order.index)
-    parts = [f"{clean(cause.title)}: {who(cause.blame)}" for cause in causes]
+    parts = [
+        f"{clean(cause.title)}: {who(cause.blame)}" if cause.blame else clean(cause.title)
+        for cause in causes
+    ]
     if len(causes) > 1:
         more = f"; and {len(parts) - 2} more" if len(parts) > 2 else ""
         return GLYPHS[worst], worst, f"{len(causes)} root causes. {'; '.join(parts[:2])}{more}"

@@ -91,6 +91,10 @@ def test_a_process_that_is_gone_explains_every_lag(incident: Incident) -> None:
     ("by_rank", "found"),
     [
         ({0: {"AllReduce": 5}, 1: {"AllReduce": 7}}, []),  # merely behind
+        (  # counted by two versions of NCCL
+            {r: {"AllReduce": 5 + r} for r in range(2)} | {2: {"Reduce": 1}, 3: {"Reduce": 2}},
+            [],
+        ),
         (
             {r: {"AllGather": 5 - (r == 2), "AllReduce": 4 + (r == 2)} for r in range(4)},
             [(2, "AllReduce", "AllGather", "majority")],

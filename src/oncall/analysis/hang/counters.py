@@ -114,12 +114,14 @@ def mismatched_counts(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     All members make the same calls in the same order. So of two members the one that is behind has
     called no operation more often; where each has, they called differently.
     """
-    groups: dict[tuple[str, int], list[_Alike]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[_Alike]] = defaultdict(list)
     for job, comm, ops, counts, ranks in con.execute(_COUNTS).fetchall():
-        groups[job, comm].append(_Alike(tuple(ranks), dict(zip(ops, counts, strict=True))))
+        # Processes that count other operations, as another NCCL does, are not compared.
+        alike = groups[job, comm, *ops]
+        alike.append(_Alike(tuple(ranks), dict(zip(ops, counts, strict=True))))
     rows = [
         (job, comm, max(sum(one.calls.values()) for one in alike), rank, *said)
-        for (job, comm), alike in groups.items()
+        for (job, comm, *_), alike in groups.items()
         for one, *said in _odd_members(con, job, comm, alike)
         for rank in one.ranks
     ]
