@@ -1,7 +1,7 @@
 """How often the analysis of pipeline stages is right: VenusTrace's experiments over fresh seeds.
 
     python benchmarks/accuracy_stages.py [--seeds 10] [--first 9000] [--kinds hang,delay] [--jobs 2]
-    python benchmarks/accuracy_stages.py --set configuration_told=false --set recorder=calls
+    python benchmarks/accuracy_stages.py --set configuration_stated=false --set recorder=calls
     python benchmarks/accuracy_stages.py thresholds [--seeds 10] [--first 9000]
 
 Each experiment is a simulated pipeline (`oncall_lab.drawn.pipeline`), most of them recorded as
@@ -103,7 +103,7 @@ def run_one(task: tuple[str, int, Pairs, Pairs]) -> Experiment:
     name = (
         f"{kind} seed {seed}: {scenario.schedule} TP{scenario.tp} PP{scenario.pp} DP{scenario.dp} "
         f"CP{scenario.cp} EP{scenario.ep} {scenario.recorder} "
-        f"{'told' if scenario.configuration_told else 'untold'}{what}"
+        f"{'told' if scenario.configuration_stated else 'untold'}{what}"
     )
     ended = time.perf_counter()
     return Experiment(

@@ -148,8 +148,8 @@ def measure(
         if sources != "rings":
             each = {name: part for name, part in by_source.items() if name != "collector"}
             store = by_source.get("collector", 0.0) - sum(each.values())
-            told_each = ", ".join(f"{name} {part:.2%}" for name, part in each.items())
-            print(f"    {told_each}; the rest, commits and seals: {store:.2%}", flush=True)
+            reported_each = ", ".join(f"{name} {part:.2%}" for name, part in each.items())
+            print(f"    {reported_each}; the rest, commits and seals: {store:.2%}", flush=True)
 
 
 def main() -> None:

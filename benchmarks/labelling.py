@@ -165,12 +165,12 @@ def recorded(job: PipelineScenario) -> Iterator[tuple[tuple[Any, ...], Score]]:
         played, told = play(scenario), replace(scenario, recorder="tasks", starts_in=0.0)
         with record(told, play(told)) as trainer:
             truth = trainer.con.execute(f"SELECT {TRUE_COLUMNS} FROM stage_tasks").fetchnumpy()
-        for is_told, recorder in product((True, False), RECORDERS):
-            how = replace(scenario, configuration_told=is_told, recorder=recorder.split()[0])
+        for is_reported, recorder in product((True, False), RECORDERS):
+            how = replace(scenario, configuration_stated=is_reported, recorder=recorder.split()[0])
             nodes = range(how.nodes if recorder == "hooks of a node" else 1)
             silent = [tuple(set(nodes) - {node}) for node in nodes]
             shares = (compare(record(replace(how, missing_nodes=s), played), truth) for s in silent)
-            yield (is_told, recorder, name), sum(shares, Score())
+            yield (is_reported, recorder, name), sum(shares, Score())
 
 
 def compare(incident: Incident, truth: dict[str, Any]) -> Score:

@@ -48,7 +48,7 @@ def main() -> None:
     fault = PipelineFault("slow", 2, asked.iterations // 2, factor=2.0)
     scenario = PipelineScenario(
         recorder="calls", host_ahead=True, iterations=asked.iterations, tp=TENSOR, pp=STAGES,
-        dp=asked.ranks // (TENSOR * STAGES), layers=24, faults=(fault,), configuration_told=False,
+        dp=asked.ranks // (TENSOR * STAGES), layers=24, faults=(fault,), configuration_stated=False,
     )  # fmt: skip
     incident, _ = simulate_pipeline(scenario)
     with incident:

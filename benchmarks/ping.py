@@ -45,7 +45,7 @@ class UnstampedSocket(StampedSocket):
         return replace(received, stamps=replace(received.stamps, kernel_ns=None, nic_ns=None))
 
     def told(self) -> Iterator[Left | Refused]:
-        return (told for told in super().told() if isinstance(told, Refused))
+        return (report for report in super().reports() if isinstance(report, Refused))
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ def rulebook() -> Any:
 
 
 def told(incident: Incident, question: str) -> list[tuple[Any, ...]]:
-    incident.provide(["rank_traffic", "flow_comms", "untold_algorithms", "queue_pairs"])
+    incident.provide(["rank_traffic", "flow_comms", "unknown_algorithms", "queue_pairs"])
     return incident.con.execute(question).fetchall()
 
 
@@ -124,7 +124,7 @@ def test_algorithms_whose_volumes_are_not_known_are_stated_and_not_judged(
 ) -> None:
     incident = traffic(faults=SLOW_NIC, device_times=True)
     incident.con.execute("UPDATE ops SET algo = ? WHERE algo IS NOT NULL", [algorithm])
-    assert told(incident, "SELECT DISTINCT algo, how FROM untold_algorithms") == [
+    assert told(incident, "SELECT DISTINCT algo, how FROM unknown_algorithms") == [
         (algorithm, f"volumes of {algorithm} are not known")
     ]
     assert told(incident, "SELECT count(*) FROM rank_traffic WHERE bytes > 1000000") == [(0,)]

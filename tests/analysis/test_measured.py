@@ -99,7 +99,7 @@ def test_garbage_never_adds_to_what_a_counter_grew_by(
         ([9_000, 9_000], [8_000, 8_000], False),
     ],
 )
-def test_counters_that_began_anew_are_told_from_those_that_vanished(
+def test_counters_that_began_anew_are_reported_from_those_that_vanished(
     tx: list[int | None], rx: list[int | None], set_back: bool | None
 ) -> None:
     assert nic("set_back", at_ns=[0, S], tx_bytes=tx, rx_bytes=rx) == [(set_back,)]
@@ -115,7 +115,7 @@ def test_pauses_are_shares_of_time_and_long_gaps_tell_amounts_but_no_rates() -> 
     assert told == [(10, 20.0, 0.5, None), (40, None, None, None)]
 
 
-def test_ports_and_priorities_are_told_apart() -> None:
+def test_ports_and_priorities_are_distinguished() -> None:
     columns = {
         "node": "a",
         "nic": "mlx5_0",
@@ -216,7 +216,7 @@ def test_host_latency_is_end_to_end_without_the_network_before_and_after() -> No
     ("stamped", "clock"),
     [(["nic", "kernel"], "kernel"), (["kernel", "program"], "program"), (["nic", "moon"], "nic")],
 )
-def test_the_coarsest_clock_of_a_pair_is_told(stamped: list[str], clock: str) -> None:
+def test_the_coarsest_clock_of_a_pair_is_reported(stamped: list[str], clock: str) -> None:
     columns = {"kind": "network", "at_ns": 0, "rtt_ns": 9_000, "clock": stamped}
     assert computed("pings", columns, "latency_split", "clock") == [(clock,)]
 

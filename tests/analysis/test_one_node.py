@@ -51,7 +51,7 @@ def rows(incident: Incident, relation: str, node: str, columns: str = FOUND) -> 
 
 @pytest.mark.parametrize(
     ("scenario", "peers"),
-    [(RING, "told"), (TREE, "by address"), (EXPERTS, "by address"), (PROXY, "by place")],
+    [(RING, "recorded"), (TREE, "by address"), (EXPERTS, "by address"), (PROXY, "by place")],
 )
 def test_a_node_alone_finds_what_all_nodes_find(
     scenario: TrafficScenario, peers: str, tmp_path: Path

@@ -73,7 +73,7 @@ def test_work_requests_take_a_second_library(tmp_path: Path) -> None:
     assert both in oncall("env", "kubernetes", "--verbs").stdout
 
 
-def test_the_run_dir_is_told_to_the_job() -> None:
+def test_the_run_dir_is_asked_to_the_job() -> None:
     done = oncall("env", ONCALL_RUN_DIR="/somewhere/else")
     assert environment_after(done.stdout)["ONCALL_RUN_DIR"] == "/somewhere/else"
 
@@ -184,7 +184,7 @@ def test_what_is_installed_may_be_older_than_the_package(tmp_path: Path) -> None
     assert "ONCALL_HOOKS_DIR" not in done.stderr
 
 
-def test_a_folder_of_another_name_is_told_to_launchers(tmp_path: Path) -> None:
+def test_a_folder_of_another_name_is_asked_to_launchers(tmp_path: Path) -> None:
     assert f"export ONCALL_HOOKS_DIR={tmp_path}\n" in oncall("install", str(tmp_path)).stderr
 
 

@@ -89,7 +89,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_behind_the_output_is_told() -> None:
+def test_a_full_disk_behind_the_output_is_reported() -> None:
     with Path("/dev/full").open("wb") as full:
         left = subprocess.run(
             [sys.executable, "-m", "oncall.cli.main", "schema"],

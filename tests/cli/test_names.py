@@ -191,7 +191,7 @@ def test_a_command_line_cannot_steer_the_terminal(arguments: list[str]) -> None:
     assert not unsafe_in(_STYLES.sub("", (done.stdout + done.stderr).decode()))
 
 
-def test_a_bug_whose_message_steers_is_told_without_it() -> None:
+def test_a_bug_whose_message_steers_is_reported_without_it() -> None:
     code = (
         "import sys; from oncall.cli import commands, main\n"
         "def fail(**_): raise ValueError('[/] \\x1b]0;owned\\x07')\n"

@@ -45,7 +45,7 @@ def test_many_requests_each_have_an_answer_and_a_wrong_one_ends_nothing(
     assert clock["end"]["received_ns"] <= clock["end"]["answered_ns"]
 
 
-def test_a_newer_console_is_told_who_must_be_upgraded(place: tuple[str, ...]) -> None:
+def test_a_newer_console_is_reported_who_must_be_upgraded(place: tuple[str, ...]) -> None:
     _, (told,) = run("query", '{"ask": "hello", "protocol": 9, "oldest_protocol": 9}', *place)
     assert told["reason"] == "version"
     assert "upgrade oncall on the node" in told["error"]

@@ -142,7 +142,7 @@ def test_list_tells_where_each_is_from(tmp_path: Path, monkeypatch: pytest.Monke
     assert oncall("diff").stdout == CHANGED
 
 
-def test_a_broken_file_of_the_site_is_told_and_harms_nothing(
+def test_a_broken_file_of_the_site_is_reported_and_harms_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = site_with(tmp_path, monkeypatch, "rulebook: hang\nfacts: [\x1b[31m")

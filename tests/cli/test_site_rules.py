@@ -98,7 +98,9 @@ def test_the_documents_name_the_sites_rulebooks(site: Path, diagnose: Diagnose) 
     ["facts: [", HANG.replace("SELECT", "SELECT nonsense,", 1)],
     ids=["no YAML", "unknown column"],
 )
-def test_a_broken_file_is_told_and_costs_nothing(site: Path, diagnose: Diagnose, text: str) -> None:
+def test_a_broken_file_is_reported_and_costs_nothing(
+    site: Path, diagnose: Diagnose, text: str
+) -> None:
     file = site / "hang.yaml"
     file.write_text(text)
     code, out, err = diagnose("--format", "json")
@@ -135,7 +137,9 @@ def test_given_on_the_command_line_it_must_be_right(site: Path, diagnose: Diagno
     assert (code, out) == (2, "") and str(site / "hang.yaml") in err
 
 
-def test_a_wrong_configuration_is_told_and_costs_nothing(site: Path, diagnose: Diagnose) -> None:
+def test_a_wrong_configuration_is_reported_and_costs_nothing(
+    site: Path, diagnose: Diagnose
+) -> None:
     file = site.parent / "config.toml"
     file.write_text("[rules]\nfolder = 3\n")
     code, _, err = diagnose()

@@ -12,7 +12,7 @@ from oncall.evidence.incident import Incident
 from oncall.evidence.job_configuration import apply_training
 
 
-def told_columns(text: str) -> dict[str, object]:
+def reported_columns(text: str) -> dict[str, object]:
     training = read_training(text)
     assert training is not None
     with Incident.empty() as incident:
@@ -25,7 +25,7 @@ def told_columns(text: str) -> dict[str, object]:
 
 
 def test_settings_and_what_follows_from_the_ranks() -> None:
-    assert told_columns("tp=2,pp=4,micro_batches=8") == {
+    assert reported_columns("tp=2,pp=4,micro_batches=8") == {
         "world_size": 16,
         "tp": 2,
         "pp": 4,
@@ -50,12 +50,12 @@ def test_settings_and_what_follows_from_the_ranks() -> None:
 def test_files_of_every_form(tmp_path: Path, name: str, content: str) -> None:
     path = tmp_path / name
     path.write_text(content)
-    told = told_columns(str(path))
+    told = reported_columns(str(path))
     assert (told["tp"], told["pp"], told["dp"], told["micro_batches"]) == (2, 4, 2, 8)
     assert told["origin"] == name
 
 
-def test_what_the_recording_says_stays_where_nothing_is_told() -> None:
+def test_what_the_recording_says_stays_where_nothing_is_reported() -> None:
     training = read_training("pp=2")
     assert training is not None
     with Incident.empty() as incident:

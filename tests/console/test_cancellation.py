@@ -13,7 +13,7 @@ from oncall.core.errors import Interrupted
 ENDLESS = "SELECT count(*) FROM range(10000000000) a, range(1000) b"
 
 
-def test_a_query_is_interrupted_and_told_as_such() -> None:
+def test_a_query_is_interrupted_and_reported_as_such() -> None:
     cancellation = Cancellation()
     running = threading.Event()
     told: list[BaseException] = []
@@ -38,7 +38,7 @@ def test_a_query_is_interrupted_and_told_as_such() -> None:
     assert len(told) == 1 and not worker.is_alive()
 
 
-def test_what_swallows_the_interrupt_is_told_at_its_end() -> None:
+def test_what_swallows_the_interrupt_is_reported_at_its_end() -> None:
     cancellation = Cancellation()
     with pytest.raises(Interrupted), cancellation.task():
         cancellation.cancel()

@@ -149,7 +149,7 @@ def test_connections_stay_from_gather_to_gather(live: Live, shards: Path) -> Non
     assert transport.open == 0
 
 
-def test_a_node_that_falls_silent_is_told_and_comes_back(live: Live, shards: Path) -> None:
+def test_a_node_that_falls_silent_is_reported_and_comes_back(live: Live, shards: Path) -> None:
     transport = Failing(shards)
     session = live(reach(transport, shards))
     session.ask(GetSnapshot())

@@ -27,7 +27,7 @@ def told(incident: Incident) -> list[tuple[str, str]]:
     return list(readings(incident.con, 3))
 
 
-def test_the_newest_reading_of_each_is_told(incident: Incident) -> None:
+def test_the_newest_reading_of_each_is_reported(incident: Incident) -> None:
     at = [BEGAN_NS + 10 * S, BEGAN_NS + 11 * S]
     incident.append(
         "gpus",

@@ -66,7 +66,7 @@ def test_before_the_fault_all_is_well_and_versions_rise(opened: Open, recorded: 
     assert session.ask(GetSnapshot()).diagnosis.findings == end.diagnosis.findings
 
 
-def test_soon_after_the_fault_the_late_are_told_from_the_waiting(
+def test_soon_after_the_fault_the_late_are_reported_from_the_waiting(
     opened: Open, recorded: Recorded
 ) -> None:
     session = opened(recorded("hang"))

@@ -96,7 +96,9 @@ def ssh_children() -> list[int]:
     return sorted(int(stat.split()[0]) for stat in children() if "(ssh)" in stat)
 
 
-def test_a_snapshot_comes_over_ssh_a_cut_connection_is_told_and_comes_back(opened: Opened) -> None:
+def test_a_snapshot_comes_over_ssh_a_cut_connection_is_reported_and_comes_back(
+    opened: Opened,
+) -> None:
     session = opened("gpu[001-002]", "openssh")
     [line] = session.ask(ListJobs())
     assert (line.job, line.nodes, line.ranks) == ("simulated", 2, 16)
@@ -147,7 +149,7 @@ def test_a_node_that_floods_is_cut_off_and_leaves_nothing(opened: Opened) -> Non
     assert kept < 64 * 2**20
 
 
-def test_a_wrong_setup_is_told_by_host_with_what_to_type(opened: Opened) -> None:
+def test_a_wrong_setup_is_reported_by_host_with_what_to_type(opened: Opened) -> None:
     session = opened("dead,stranger,impostor,bare,old")
     assert session.ask(ListJobs()) == ()
     with pytest.raises(UsageError, match="no host has evidence of any job"):

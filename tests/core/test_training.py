@@ -81,7 +81,7 @@ def test_the_keys_of_a_straggler_study_are_known() -> None:
         ("tp=2 quickly", "NAME=VALUE"),
     ],
 )
-def test_what_cannot_be_is_told(text: str, problem: str) -> None:
+def test_what_cannot_be_is_reported(text: str, problem: str) -> None:
     with pytest.raises(SettingError, match=problem):
         parse_settings(text)
 

@@ -28,7 +28,7 @@ def test_numbers_that_make_no_job_are_refused(tmp_path: Path, ranks: int, nodes:
         Layout.simulated(tmp_path, ranks, nodes)
 
 
-def test_a_rank_is_told_who_and_where_it_is(tmp_path: Path) -> None:
+def test_a_rank_is_reported_who_and_where_it_is(tmp_path: Path) -> None:
     layout = Layout.simulated(tmp_path, 8, 4)
     told = {
         rank: rank_environment(layout, node, rank, local) for node, rank, local in layout.placed()

@@ -67,7 +67,7 @@ def test_asked_first_where_there_is_patience(tmp_path: Path) -> None:
         assert not processes.running
 
 
-def test_what_ended_by_itself_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_what_ended_by_itself_is_reported_with_its_last_words(tmp_path: Path) -> None:
     with Processes(tmp_path) as processes:
         lives = processes.start("lives", _SLEEPS, os.environ)
         ends = processes.start(

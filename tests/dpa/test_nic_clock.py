@@ -67,7 +67,7 @@ def test_of_several_each_is_where_the_kernel_lists_its_queue_pairs() -> None:
     assert names(functions, flows) == ["mlx5_0", "mlx5_0", "mlx5_1", "mlx5_1"]
 
 
-def test_what_cannot_be_told_is_null_and_said_until_it_can() -> None:
+def test_what_cannot_be_reported_is_null_and_said_until_it_can() -> None:
     kernel: list[QueuePair] = []
     functions = NicFunctions("mlx5_0", ask=lambda: kernel)
     assert names(functions, [(5, 7), (6, 7)]) == [None, None]

@@ -36,7 +36,7 @@ def test_members_without_evidence_are_silent(incident: Incident) -> None:
     assert coverage.share == 0.5
 
 
-def test_a_rank_whose_tasks_were_told_is_seen(incident: Incident) -> None:
+def test_a_rank_whose_tasks_were_reported_is_seen(incident: Incident) -> None:
     incident.append("stage_tasks", {"job": "j", "rank": [0, 1], "task": "forward"})
     coverage, _ = measure(incident.con)
     assert (coverage.ranks, coverage.ranks_seen, coverage.gaps) == (2, 2, ())

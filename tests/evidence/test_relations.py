@@ -340,7 +340,7 @@ def unknown() -> Iterator[Incident]:
 
 
 @pytest.mark.parametrize("entry", SHIPPED, ids=lambda entry: entry.name)
-def test_every_relation_is_told_in_full(entry: Relation) -> None:
+def test_every_relation_is_reported_in_full(entry: Relation) -> None:
     assert entry.doc and entry.source and entry.columns
     assert entry.at in ("node", "console")
     assert (entry.sql is None) != (entry.compute is None)

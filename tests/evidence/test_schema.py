@@ -23,7 +23,7 @@ UNITS = {
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_every_table_is_told_in_full(table: Table) -> None:
+def test_every_table_is_reported_in_full(table: Table) -> None:
     assert table.row and table.source and BY_NAME[table.name] is table
     assert len(set(table.column_names)) == len(table.columns)
     for column in table.columns:

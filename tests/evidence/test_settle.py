@@ -44,13 +44,13 @@ def test_of_what_is_in_flight_the_newest_counts() -> None:
         assert left(incident, "seq, observed_ns") == [(1, 60 * S)]
 
 
-def test_what_is_over_counts_though_nobody_told_its_end() -> None:
+def test_what_is_over_counts_though_nobody_reported_its_end() -> None:
     with ops({"seq": 1, "observed_ns": 5 * S}, {"seq": 1, "enqueued_ns": 4 * S}) as incident:
         settle_duplicates(incident.con)
         assert left(incident, "seq, observed_ns") == [(1, None)]
 
 
-def test_of_a_queue_pair_the_newest_state_counts_beside_what_the_hook_told() -> None:
+def test_of_a_queue_pair_the_newest_state_counts_beside_what_the_hook_reported() -> None:
     pair = {"node": "n", "nic": "mlx5_0", "qpn": 7}
     told = [
         {"pid": 5, "state": "rts", "observed_ns": 10 * S},

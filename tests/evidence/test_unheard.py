@@ -76,7 +76,7 @@ def test_a_pair_is_completed_from_its_siblings() -> None:
     assert infer_members(pairs, {6, 7}) == [Member(3, 1, 6), Member(4, 1, 7)]
 
 
-def test_where_two_numbers_fit_none_is_told() -> None:
+def test_where_two_numbers_fit_none_is_reported() -> None:
     (group,) = groups_of([(0, 5, 7)], {5, 6}, None)
     assert infer_members([group], {5, 6}) == []
 

@@ -58,7 +58,7 @@ def rows(probed: Probed, query: str) -> list[tuple[Any, ...]]:
 # --------------------------------------------------------------------------- probes
 
 
-def test_every_node_pings_every_other_as_often_as_told(folders: dict[str, Path]) -> None:
+def test_every_node_pings_every_other_as_often_as_reported(folders: dict[str, Path]) -> None:
     probed = probe(LocalTransport(folders))  # children, as over SSH
     assert {outcome.kind for outcome in probed.outcomes.values()} == {"ok"}
     found = rows(
@@ -155,7 +155,7 @@ def test_a_node_that_cannot_be_probed_is_named_and_the_others_go_on(
     ]
 
 
-def test_measurements_that_cannot_be_read_are_told_with_their_host(tmp_path: Path) -> None:
+def test_measurements_that_cannot_be_read_are_reported_with_their_host(tmp_path: Path) -> None:
     garbage = tmp_path / "part.parquet"
     garbage.write_bytes(b"PAR1 and no more")
     incident, bad = merge_probes(

@@ -72,7 +72,7 @@ def _training(
         (True, False, "6"),
     ],
 )
-def test_every_operation_is_told_from_call_to_end(
+def test_every_operation_is_reported_from_call_to_end(
     shim: bool, plugin: bool, version: str, tmp_path: Path, recorded: Recorded
 ) -> None:
     rings = _train(tmp_path, shim=shim, plugin=plugin, STANDIN_PROFILER_VERSION=version)

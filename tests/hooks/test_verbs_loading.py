@@ -26,7 +26,7 @@ def test_preloaded(posting: Posting, way: str) -> None:
     assert posted(process.file) == [(3, 3)]
 
 
-def test_as_the_library_that_nccl_is_told_of(posting: Posting) -> None:
+def test_as_the_library_that_nccl_is_reported_of(posting: Posting) -> None:
     """NCCL_IBVERBS_LIB: what is not ours is found in the library behind it."""
     process = posting(f"library {native.ibverbs_library()}")
     process.tell("pair 7 8 64", "post 7 3 100", "poll")

@@ -335,7 +335,7 @@ def test_rows_of_an_incident_are_bounded_by_memory(monkeypatch: pytest.MonkeyPat
         bounds.check_rows(10**6)
 
 
-def test_what_is_in_hand_is_told_by_the_tightest_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_in_hand_is_reported_by_the_tightest_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {
         "/proc/meminfo": "MemTotal: 100 kB\nMemAvailable: 8000000 kB\n",
         "/proc/self/cgroup": "0::/job\n",

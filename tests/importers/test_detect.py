@@ -51,7 +51,7 @@ def test_a_folder_is_a_job(fr, tmp_path):
     assert {kind for _, kind, _, _ in found} == {"flight_recorder"}
 
 
-def test_the_job_is_called_as_told_else_after_the_folder_given(fr, tmp_path, monkeypatch):
+def test_the_job_is_called_as_reported_else_after_the_folder_given(fr, tmp_path, monkeypatch):
     write_job(fr, tmp_path / "llama" / "dumps")
     assert {job for job, *_ in load(tmp_path / "llama")} == {"llama"}
     assert {job for job, *_ in load(tmp_path / "llama", job="405b")} == {"405b"}
@@ -80,7 +80,7 @@ def test_a_folder_for_each_node_is_one_job(fr, tmp_path):
     assert len(load(tmp_path / "llama")) == 4
 
 
-def test_folders_of_two_jobs_are_told_apart(fr, tmp_path):
+def test_folders_of_two_jobs_are_distinguished(fr, tmp_path):
     write_job(fr, tmp_path / "runs" / "monday" / "pickle")
     write_job(fr, tmp_path / "runs" / "monday" / "json", suffix=".json")
     write_job(fr, tmp_path / "runs" / "tuesday", start=1000)

@@ -243,11 +243,11 @@ def test_annotations_become_tasks_of_the_steps(tmp_path: Path, incident: Inciden
         f"SELECT iteration, task, micro_batch, peer, started_ns - {BASE_NS}, ended_ns - {BASE_NS}, "
         "source FROM stage_tasks ORDER BY started_ns",
     ) == [
-        (12, "forward", 0, None, 40_000, 120_000, "told"),
-        (12, "forward_send", 0, 1, 120_000, 150_000, "told"),
-        (12, "forward", 1, None, 160_000, 260_000, "told"),
-        (12, "backward", 0, None, 300_000, 400_000, "told"),
-        (12, "optimizer", None, None, 500_000, 550_000, "told"),
+        (12, "forward", 0, None, 40_000, 120_000, "recorded"),
+        (12, "forward_send", 0, 1, 120_000, 150_000, "recorded"),
+        (12, "forward", 1, None, 160_000, 260_000, "recorded"),
+        (12, "backward", 0, None, 300_000, 400_000, "recorded"),
+        (12, "optimizer", None, None, 500_000, 550_000, "recorded"),
     ]
     assert "the host's, not the device's" in note(incident)
 
@@ -354,7 +354,7 @@ def test_folders_of_ranks_are_one_job_and_other_hours_another(
 
 
 @pytest.mark.parametrize(
-    "told",
+    "recorded",
     [
         {"baseTimeNanoseconds": 1 << 80},
         {"distributedInfo": {"rank": "none"}},

@@ -214,7 +214,7 @@ def test_of_a_torn_trace_what_precedes_the_tear_comes_back(
     made=st.lists(MADE, min_size=1, max_size=3),
     damage=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=9)), min_size=1, max_size=4),
 )
-def test_damage_anywhere_is_told_not_suffered(
+def test_damage_anywhere_is_reported_not_suffered(
     made: list[Made], damage: list[tuple[float, bytes]]
 ) -> None:
     text, _ = written(made)

@@ -37,7 +37,7 @@ def test_hosts_sort_by_their_numbers() -> None:
     assert found.processes == {Process("10.0.0.9", 1): 0, Process("10.0.0.10", 1): 1}
 
 
-def test_a_small_communicator_is_not_the_job_if_the_job_is_told_to_be_larger() -> None:
+def test_a_small_communicator_is_not_the_job_if_the_job_is_stated_to_be_larger() -> None:
     only = {1: Members(4, {2: process(6)}, alone=True)}
     assert number(only, world_size=32).world is None
     assert number(only).world == 1

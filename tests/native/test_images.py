@@ -66,7 +66,7 @@ def proc(tmp_path: Path) -> Proc:
     return Proc(tmp_path)
 
 
-def test_processes_of_images_are_told_apart(
+def test_processes_of_images_are_distinguished(
     proc: Proc, libc_of: Callable[[str], Path], hooks: list[ElfFile]
 ) -> None:
     new, old = libc_of("2.39"), libc_of("2.12")

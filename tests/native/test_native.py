@@ -22,7 +22,7 @@ def test_the_standin_lies_beside_them() -> None:
     assert names == {"libnccl.so.2", "train", "collectives"}
 
 
-def test_what_is_not_built_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_not_built_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(oncall, "__path__", [str(tmp_path)])
     with pytest.raises(NotBuilt, match=r"liboncall_hooks\.so was not found: .*make native"):
         hooks_library()

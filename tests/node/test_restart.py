@@ -54,7 +54,7 @@ def open_operations(rings: Path) -> tuple[RingWriter, Any]:
     return ring, ends[1:]
 
 
-def test_an_operation_that_ends_after_a_restart_is_told_in_full(
+def test_an_operation_that_ends_after_a_restart_is_reported_in_full(
     config: Configuration, rings: Path, sealed_rows: Rows
 ) -> None:
     ring, ends = open_operations(rings)
@@ -86,7 +86,7 @@ def test_after_a_kill_too(config: Configuration, rings: Path, sealed_rows: Rows)
     assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(0,)]
 
 
-def test_ends_that_were_read_and_lost_are_told_by_the_boards(
+def test_ends_that_were_read_and_lost_are_reported_by_the_boards(
     config: Configuration, rings: Path, sealed_rows: Rows
 ) -> None:
     ring, ends = open_operations(rings)
@@ -241,7 +241,7 @@ def test_operations_are_kept_for_who_reads_them_alike() -> None:
     assert unpack(pack(np.zeros(100_000, OPERATION))) is None  # too many to be kept
 
 
-def test_what_the_boards_count_as_over_is_told_once_however_collectors_end(
+def test_what_the_boards_count_as_over_is_reported_once_however_collectors_end(
     config: Configuration, rings: Path, sealed_rows: Rows
 ) -> None:
     ring, ends = open_operations(rings)

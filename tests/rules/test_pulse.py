@@ -53,7 +53,7 @@ def diagnosed(scenario: TrafficScenario, folder: Path) -> tuple[int, list[dict[s
         ("misaligned_memory", "gpt2", 1),
     ],
 )
-def test_the_machine_and_the_kind_of_failure_are_told(
+def test_the_machine_and_the_kind_of_failure_are_reported(
     kind: str, workload: str, rank: int, tmp_path: Path
 ) -> None:
     fault = TrafficFault(kind, rank, iteration=2)
@@ -68,7 +68,7 @@ def test_the_machine_and_the_kind_of_failure_are_told(
 
 
 @pytest.mark.slow
-def test_uneven_experts_are_told_and_no_machine_is_blamed(tmp_path: Path) -> None:
+def test_uneven_experts_are_reported_and_no_machine_is_blamed(tmp_path: Path) -> None:
     fault = TrafficFault("moe_imbalance", 0, iteration=2)
     _, findings, _ = diagnosed(
         TrafficScenario(workload="mixtral", faults=(fault,), **SMALL), tmp_path

@@ -64,7 +64,7 @@ def test_the_configuration_names_another_and_the_users_own_wins(tmp_path: Path) 
         ("[rules]\nfolder = 3\n", "folder is text"),
     ],
 )
-def test_a_wrong_configuration_is_told_and_the_usual_folder_stays(
+def test_a_wrong_configuration_is_reported_and_the_usual_folder_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -135,7 +135,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_file_is_told_and_the_shipped_rulebook_stays(site: Path, name: str) -> None:
+def test_a_broken_file_is_reported_and_the_shipped_rulebook_stays(site: Path, name: str) -> None:
     text, message = BROKEN[name]
     file = write(site, text)
     good = write(site, HANG.replace("rulebook: hang", "rulebook: ours"), "ours.yaml")
@@ -151,7 +151,7 @@ def test_a_broken_file_is_told_and_the_shipped_rulebook_stays(site: Path, name: 
 
 
 @pytest.mark.parametrize("kind", ["bytes", "pipe", "dangling", "folder"])
-def test_what_cannot_be_read_is_told(site: Path, kind: str) -> None:
+def test_what_cannot_be_read_is_reported(site: Path, kind: str) -> None:
     file = site / "hang.yaml"
     match kind:
         case "bytes":
@@ -163,14 +163,14 @@ def test_what_cannot_be_read_is_told(site: Path, kind: str) -> None:
         case "folder":
             file.mkdir()
     (one,) = read_rulebooks(site).set_aside
-    assert one.name == "hang" and "cannot be read" in one.told
+    assert one.name == "hang" and "cannot be read" in one.description
 
 
-def test_a_folder_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_none_is_reported(tmp_path: Path) -> None:
     loop = tmp_path / "rules"
     loop.symlink_to(loop)
     (one,) = read_rulebooks(loop).set_aside
-    assert str(loop) in one.told
+    assert str(loop) in one.description
     assert named(read_rulebooks(loop), "hang")
 
 

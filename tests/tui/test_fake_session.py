@@ -30,7 +30,7 @@ def test_snapshots_fit_together() -> None:
         assert silent == snapshot.diagnosis.coverage.ranks - snapshot.diagnosis.coverage.ranks_seen
 
 
-def test_fails_when_told_to() -> None:
+def test_fails_when_asked_to() -> None:
     session = FakeSession()
     session.fails[GetRates] = UsageError("no")
     with pytest.raises(UsageError):

@@ -78,7 +78,9 @@ async def test_notes_on_a_running_job_are_kept_by_its_name() -> None:
 
 
 @piloted
-async def test_where_no_note_can_be_written_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_no_note_can_be_written_that_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     Path("file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", "file/state")
     async with console() as running:
@@ -100,7 +102,7 @@ async def test_copy_asks_in_which_form_and_tells_what_it_copied() -> None:
 
 
 @piloted
-async def test_a_save_that_fails_is_told() -> None:
+async def test_a_save_that_fails_is_reported() -> None:
     session = FakeSession()
     session.fails[SaveIncident] = BadInput("x.oncall", "no space left")
     async with console(session) as running:

@@ -29,7 +29,7 @@ def test_a_later_file_overrides_an_earlier_one(tmp_path: Path) -> None:
         ("[keys", "not TOML"),
     ],
 )
-def test_a_slip_is_told_with_its_file_and_the_rest_counts(
+def test_a_slip_is_reported_with_its_file_and_the_rest_counts(
     tmp_path: Path, text: str, says: str
 ) -> None:
     path, own = tmp_path / "config.toml", tmp_path / "own.toml"
@@ -46,7 +46,7 @@ def test_every_action_has_an_id_of_its_own() -> None:
         assert len(ids) == len(set(ids))
 
 
-def test_a_key_that_does_something_else_already_is_told(tmp_path: Path) -> None:
+def test_a_key_that_does_something_else_already_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text('[keys]\nsave = "f"\n"incident.command" = "C"\n')
     keymap, (problem,) = read_keymap([path], _actions)

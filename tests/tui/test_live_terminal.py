@@ -78,7 +78,7 @@ def test_a_signal_leaves_the_terminal_clean_and_no_login(
 
 
 @pytest.mark.slow
-def test_logins_that_are_killed_are_told_and_the_console_stays(
+def test_logins_that_are_killed_are_reported_and_the_console_stays(
     loopback: Loopback, environment: dict[str, str]
 ) -> None:
     with terminal("--hosts", "gpu[001-002]", environment=environment) as console:

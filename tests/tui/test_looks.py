@@ -21,7 +21,7 @@ from oncall.tui.shell.clipboard import osc52
 from .console import console, piloted
 
 
-def test_states_are_those_of_the_snapshot_in_order_and_told_apart_by_letter() -> None:
+def test_states_are_those_of_the_snapshot_in_order_and_distinguished_by_letter() -> None:
     states = [state.name.lower().replace("_", "-") for state in RankState]
     assert [look.name for look in STATES] == states
     assert len({look.letter for look in STATES}) == len(STATES)

@@ -21,7 +21,7 @@ def lanes(running: Running) -> NetworkLanes:
     return running.app.screen.query_one(NetworkLanes)
 
 
-def told(running: Running, place: str = "#told") -> str:
+def told(running: Running, place: str = "#description") -> str:
     return str(running.app.screen.query_one(place, Static).content)
 
 

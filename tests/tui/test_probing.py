@@ -101,7 +101,7 @@ async def until_asked(running: Running, before: int) -> None:
 
 
 @piloted
-async def test_what_fails_is_told() -> None:
+async def test_what_fails_is_reported() -> None:
     session = live(hang_snapshot())
     session.fails[ProbeNodes] = UsageError("a probe needs two nodes that answer: gpu017 answered")
     async with console(session, size=NARROW) as running:

@@ -69,7 +69,7 @@ async def test_rules_tell_what_came_of_them() -> None:
 
 
 @piloted
-async def test_what_is_wrong_is_told_where_it_is_wrong() -> None:
+async def test_what_is_wrong_is_reported_where_it_is_wrong() -> None:
     async with console(size=WIDE) as running:
         await open_editor(running)
         await running.press("down", "end")
@@ -272,7 +272,7 @@ def suspended() -> Iterator[None]:
 
 
 @piloted
-async def test_what_fails_is_told_and_nothing_is_lost() -> None:
+async def test_what_fails_is_reported_and_nothing_is_lost() -> None:
     session = FakeSession()
     session.fails[SaveRulebook] = UsageError("cannot write /etc/oncall/rules")
     async with console(session, size=NARROW) as running:
@@ -351,7 +351,7 @@ async def test_keys_that_are_typed_into_the_editor_are_not_offered() -> None:
 
 
 @piloted
-async def test_a_file_that_somebody_breaks_is_told_and_the_evidence_judged_again() -> None:
+async def test_a_file_that_somebody_breaks_is_reported_and_the_evidence_judged_again() -> None:
     session = FakeSession()
     async with console(session, size=WIDE) as running:
         await open_editor(running)
@@ -398,7 +398,7 @@ async def test_what_was_saved_for_the_first_time_stays_under_the_cursor() -> Non
 
 
 @piloted
-async def test_what_does_not_parse_is_told_by_line_when_it_is_run() -> None:
+async def test_what_does_not_parse_is_reported_by_line_when_it_is_run() -> None:
     session = FakeSession()
     wrong = [Problem("hang.yaml", 2, 1, "unknown key `x`", "x: 3"), Problem("h", 4, 1, "more")]
     session.fails[RunFact] = RulebookError(wrong)

@@ -41,7 +41,7 @@ async def test_several_jobs_are_to_choose_from() -> None:
 
 
 @piloted
-async def test_how_far_a_gather_is_is_told_while_it_goes_on() -> None:
+async def test_how_far_a_gather_is_is_reported_while_it_goes_on() -> None:
     async with console() as running:
         running.session.gate.clear()
         running.session.so_far = "17 of 512 hosts answered"
@@ -79,7 +79,7 @@ async def test_what_kept_jobs_from_being_found_can_be_tried_again() -> None:
 
 
 @piloted
-async def test_without_any_job_it_is_told_why_no_node_knows_of_one() -> None:
+async def test_without_any_job_it_is_reported_why_no_node_knows_of_one() -> None:
     session = FakeSession(jobs=())
     said = "no host has evidence of any job: gpu1 cannot be reached; gpu2 does not let us log in"
     session.fails[GetSnapshot] = UsageError(said)
@@ -90,7 +90,7 @@ async def test_without_any_job_it_is_told_why_no_node_knows_of_one() -> None:
 
 
 @piloted
-async def test_what_is_wrong_with_hosts_is_told_folded_with_what_to_type() -> None:
+async def test_what_is_wrong_with_hosts_is_reported_folded_with_what_to_type() -> None:
     session = FakeSession(jobs=())
     session.live = True
     session.fails[GetSnapshot] = UsageError(
@@ -216,7 +216,9 @@ async def test_a_paused_live_view_stays_still() -> None:
 
 
 @piloted
-async def test_trouble_while_gathering_is_told_and_the_last_snapshot_stays_with_its_age() -> None:
+async def test_trouble_while_gathering_is_reported_and_the_last_snapshot_stays_with_its_age() -> (
+    None
+):
     async with console(live_session()) as running:
         running.session.fails[GatherSnapshot] = UsageError("gpu018: connection lost")
         await running.press("R")
@@ -233,7 +235,7 @@ async def test_trouble_while_gathering_is_told_and_the_last_snapshot_stays_with_
 
 
 @piloted
-async def test_a_bug_in_a_session_is_told_and_the_console_stays() -> None:
+async def test_a_bug_in_a_session_is_reported_and_the_console_stays() -> None:
     class Broken(FakeSession):
         def snapshot(self, at_ns: int | None = None) -> Snapshot:  # noqa: ARG002
             raise KeyError("what")

@@ -19,7 +19,7 @@ def lanes(running: Running) -> StageLanes:
     return running.app.screen.query_one(StageLanes)
 
 
-def told(running: Running, place: str = "#told") -> str:
+def told(running: Running, place: str = "#description") -> str:
     return str(running.app.screen.query_one(place, Static).content)
 
 

@@ -69,21 +69,21 @@ def test_a_fault_of_ours_is_one_line_on_a_clean_terminal(tmp_path: Path) -> None
         assert "Traceback" not in last
 
 
-def test_a_terminal_that_cannot_move_its_cursor_is_told_what_to_set() -> None:
+def test_a_terminal_that_cannot_move_its_cursor_is_reported_what_to_set() -> None:
     with terminal("open", RECORDING, *HANGS, environment={"TERM": "dumb"}) as console:
         assert console.wait() == 2
         assert b"TERM=dumb" in console.seen and b"xterm-256color" in console.seen
         assert b"\x1b[" not in console.seen
 
 
-def test_what_is_no_recording_is_told_before_anything_is_drawn() -> None:
+def test_what_is_no_recording_is_reported_before_anything_is_drawn() -> None:
     with terminal("open", "/nowhere") as console:
         assert console.wait() == 2
         assert b"oncall: /nowhere: no such file or folder" in console.seen
         assert b"\x1b[?1049h" not in console.seen
 
 
-def test_a_corrupt_recording_is_told_in_the_console(tmp_path: Path) -> None:
+def test_a_corrupt_recording_is_reported_in_the_console(tmp_path: Path) -> None:
     path = tmp_path / "night.oncall"
     path.write_bytes(b"\0" * 8 + b"DUCK" + b"\xff" * 5000)
     with terminal("open", str(path)) as console:
@@ -93,7 +93,7 @@ def test_a_corrupt_recording_is_told_in_the_console(tmp_path: Path) -> None:
         assert console.wait() == 0
 
 
-def test_a_configuration_that_is_wrong_is_told_and_does_not_stop_the_console(
+def test_a_configuration_that_is_wrong_is_reported_and_does_not_stop_the_console(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "oncall").mkdir()

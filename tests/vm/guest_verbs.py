@@ -105,11 +105,11 @@ def empty_probes(
     probes.meet("rxe0", gid)
     wait_until(lambda: probes.knows("rxe0", gid) or probes.without)
     for disturbance in ("delay 1ms", "loss 100%"):
-        wait_until(lambda: probes.told("rxe0", gid) is None)  # what was told is old by now
+        wait_until(lambda: probes.result("rxe0", gid) is None)  # what was told is old by now
         with netem(disturbance):
             probes.send("rxe0", gid)
             wait_until(lambda: not probes.is_under_way("rxe0", gid))
-            told.append(probes.told("rxe0", gid) or probes.without)
+            told.append(probes.result("rxe0", gid) or probes.without)
     probes.close()
     return told
 

@@ -61,8 +61,8 @@ _WEIGHTS = {Symptom.HUNG: "1", Symptom.SLOW: "-1"}
 
 def with_symptom(overrides: Mapping[str, str], symptom: Symptom) -> dict[str, str]:
     """The overrides, with what the engineer observed as one of them."""
-    told = {"hang.symptom": _WEIGHTS[symptom]} if symptom in _WEIGHTS else {}
-    return {**told, **overrides}
+    weights = {"hang.symptom": _WEIGHTS[symptom]} if symptom in _WEIGHTS else {}
+    return {**weights, **overrides}
 
 
 def rulebooks_in_force(

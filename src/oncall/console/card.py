@@ -101,11 +101,11 @@ def _operations(con: duckdb.DuckDBPyConnection, rank: int) -> Table:
         """,
         [rank],
     ).fetchall()
-    told = []
+    lines = []
     for seq, op, peer, size, entered_ns, took_ns, waited_ns, done, name, role in rows:
         call = clean(str(op or "?")) + (f" with {peer}" if peer is not None else "")
         spent_ns = waited_ns if done is False else took_ns
-        told.append(
+        lines.append(
             (
                 seq,
                 call,
@@ -116,7 +116,7 @@ def _operations(con: duckdb.DuckDBPyConnection, rank: int) -> Table:
                 "" if entered_ns is None else instant(entered_ns, date=False),
             )
         )
-    return Table(_COLUMNS, tuple(told), total)
+    return Table(_COLUMNS, tuple(lines), total)
 
 
 def _stack(con: duckdb.DuckDBPyConnection, rank: int) -> tuple[str, ...]:

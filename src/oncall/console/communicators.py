@@ -33,11 +33,11 @@ _MOST_HOLDERS = 3
 def summaries_of(incident: Incident, diagnosis: Diagnosis) -> tuple[CommunicatorSummary, ...]:
     """Every communicator; those of findings first, then by how long their members have waited."""
     incident.provide_what_can_be(RELATIONS)
-    told = {
+    found = {
         one[0] for finding in diagnosis.findings if (one := finding_operation(finding)) is not None
     }
     summaries = [_summary(row) for row in incident.con.execute(_SUMMARIES).fetchall()]
-    return tuple(sorted(summaries, key=lambda one: one.comm not in told))
+    return tuple(sorted(summaries, key=lambda one: one.comm not in found))
 
 
 _SUMMARIES = """
@@ -131,7 +131,7 @@ def view_of(
             at = row_of[rank], column_of[seq]
             state[at] = UNKNOWN if done is None else DONE if done else WAITING
             duration_ns[at] = -1 if took_ns is None else took_ns
-    told = (finding_operation(finding) for finding in diagnosis.findings)
+    found = (finding_operation(finding) for finding in diagnosis.findings)
     return CommunicatorView(
         summary=summary,
         ranks=ranks,
@@ -139,7 +139,7 @@ def view_of(
         ops=ops,
         state=state,
         duration_ns=duration_ns,
-        finding_seq=next((one[1] for one in told if one is not None and one[0] == comm), None),
+        finding_seq=next((one[1] for one in found if one is not None and one[0] == comm), None),
         waits=tuple(_waits(con, comm)),
         round_bytes=sizes,
         has_traffic=is_measured(incident),
@@ -152,7 +152,7 @@ def _rounds(
     """The kind of the last rounds, their numbers, operations and sizes."""
     rows: list[tuple[int, str | None, int | None]] = []
     for kind in ("coll", "p2p"):
-        # A hang may be told by counters alone: an operation that nobody's record holds.
+        # A hang may be found by counters alone: an operation that nobody's record holds.
         rows = con.execute(
             "SELECT seq, string_agg(DISTINCT op, ' or ' ORDER BY op), max(bytes) FROM ("
             "SELECT seq, op, bytes FROM operations WHERE comm = $comm AND kind = $kind UNION ALL "
@@ -200,21 +200,21 @@ def _waits(con: duckdb.DuckDBPyConnection, comm: int) -> Iterable[str]:
         """,
         [comm, comm],
     ).fetchall()
-    told: dict[tuple[object, ...], list[str]] = defaultdict(list)
+    waits: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for op, seq, ranks, waited_ns, how, by, in_op, in_seq, name, role in rows:
         key = (op, seq, tuple(ranks), waited_ns)
         if by:
             elsewhere = f", in {in_op or 'operation'} {in_seq} of {name or role or 'another'}"
             silent = ", no data" if how == "silent" else ""
-            told[key].append(ranks_phrase(by) + (elsewhere if in_seq is not None else silent))
+            waits[key].append(ranks_phrase(by) + (elsewhere if in_seq is not None else silent))
         else:
-            told[key] = []
-    for (op, seq, ranks, waited_ns), holders in list(told.items())[:_MOST_WAITS]:
+            waits[key] = []
+    for (op, seq, ranks, waited_ns), holders in list(waits.items())[:_MOST_WAITS]:
         assert isinstance(ranks, tuple)
         long = f" for {format_duration(waited_ns)}" if isinstance(waited_ns, int) else ""
         whom = (
             f", waiting for {names_phrase(holders, _MOST_HOLDERS)}" if holders else ", all entered"
         )
         yield clean(f"{ranks_phrase(ranks)} blocked in {op or 'operation'} {seq}{long}{whom}")
-    if len(told) > _MOST_WAITS:
-        yield f"and {len(told) - _MOST_WAITS} more"
+    if len(waits) > _MOST_WAITS:
+        yield f"and {len(waits) - _MOST_WAITS} more"

@@ -172,14 +172,14 @@ class Nodes:
         """What is wrong with the hosts, by what they said last, and what to type: folded, the
         worst first."""
         clocks, way = self._clocks, "ssh" if hasattr(self._reach.transport, "choice") else "local"
-        told: dict[tuple[bool, str], list[tuple[str, str]]] = defaultdict(list)
+        troubles: dict[tuple[bool, str], list[tuple[str, str]]] = defaultdict(list)
         for host, outcome in self._outcomes.items():
             checkup = checkup_of(outcome, clocks.get(host), way)
             for trouble in checkup.troubles:
-                told[checkup.kind != "ok", trouble.next].append((host, trouble.what))
+                troubles[checkup.kind != "ok", trouble.next].append((host, trouble.what))
         groups = [
             (silent, what, command, hosts)
-            for (silent, command), each in told.items()
+            for (silent, command), each in troubles.items()
             for what, hosts in alike(each).items()
         ]
         return tuple(
@@ -201,9 +201,9 @@ class Nodes:
         ranks: dict[str, set[int]] = defaultdict(set)
         last_ns: dict[str, int] = defaultdict(int)
         for outcome in self._outcomes.values():
-            told = outcome.status.get("jobs")
+            jobs = outcome.status.get("jobs")
             for job, at_ns in jobs_of(outcome).items():
-                here = told[job].get("ranks") if isinstance(told, dict) else ()
+                here = jobs[job].get("ranks") if isinstance(jobs, dict) else ()
                 nodes[job] += 1
                 ranks[job] |= {rank for rank in here or () if isinstance(rank, int)}
                 last_ns[job] = max(last_ns[job], at_ns)

@@ -1,7 +1,7 @@
 """What every rank does, as the relations of the wait-for graph have it.
 
 A rank that waits in an operation is hung if a chain of waiting leads from there to an operation
-or a rank that a finding calls hung; so are victims told from the merely busy.
+or a rank that a finding calls hung; so are victims blamed_waits from the merely busy.
 """
 
 from __future__ import annotations
@@ -138,14 +138,14 @@ def _hung(
     for operation, holders in held_by.items():
         for rank, _ in holders:
             holds[rank].add(operation)
-    told = {
+    blamed_waits = {
         one for each in stands.values() for one in each if (one[0], one[2]) in blamed.operations
     }
     standing_in: dict[_Operation, list[int]] = defaultdict(list)
     for rank, operations in stands.items():
         for operation in operations:
             standing_in[operation].append(rank)
-    waiting = [*told, *(one for rank in blamed.hang_ranks for one in holds.get(rank, ()))]
+    waiting = [*blamed_waits, *(one for rank in blamed.hang_ranks for one in holds.get(rank, ()))]
     hung: set[_Operation] = set()
     while waiting:
         operation = waiting.pop()

@@ -178,15 +178,15 @@ class _Rates:
         """Those that findings speak of, and those that suspects, else all, spend the most time in:
         a slow link shows where the time goes, not where the most operations are."""
         causes = roots(self._snapshot.diagnosis)
-        told = dict.fromkeys(one[0] for f in causes if (one := finding_operation(f)) is not None)
+        blamed = dict.fromkeys(one[0] for f in causes if (one := finding_operation(f)) is not None)
         rows = self._con.execute(
             "SELECT comm FROM operations WHERE comm IS NOT NULL "
             "AND (len($suspects) = 0 OR list_contains($suspects, rank)) "
             "GROUP BY comm ORDER BY sum(duration_ns) DESC NULLS LAST, count(*) DESC, comm LIMIT 2",
             {"suspects": list(self.suspects)},
         ).fetchall()
-        busiest = [comm for (comm,) in rows][: 1 if told else 2]
-        return tuple(dict.fromkeys([*told, *busiest]))
+        busiest = [comm for (comm,) in rows][: 1 if blamed else 2]
+        return tuple(dict.fromkeys([*blamed, *busiest]))
 
     def _members(self, comm: int) -> tuple[int, ...]:
         """Suspects among the members first, then others."""

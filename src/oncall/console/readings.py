@@ -15,7 +15,7 @@ RELATIONS = ("gpu_states", "nic_rates", "host_states", "process_rates", "node_ev
 MOST_EVENTS = 3
 
 Row: TypeAlias = dict[str, Any]
-_Told = tuple[str, Callable[[Any], str]]  # what stands before a value, and how that is written
+_Shown = tuple[str, Callable[[Any], str]]  # what stands before a value, and how that is written
 
 
 def _percent(share: float) -> str:
@@ -23,7 +23,7 @@ def _percent(share: float) -> str:
 
 
 # Columns in the order of reading; what is NULL is left out.
-_GPU: dict[str, _Told] = {
+_GPU: dict[str, _Shown] = {
     "utilisation": ("busy", _percent),
     "sm_clock_mhz": ("at", lambda mhz: f"{format_number(mhz)} MHz"),
     "power_w": ("", lambda watts: f"{format_number(round(watts))} W"),
@@ -31,21 +31,21 @@ _GPU: dict[str, _Told] = {
     "memory_share": ("memory", _percent),
     "throttled_by": ("throttled by", clean),
 }
-_NIC: dict[str, _Told] = {
+_NIC: dict[str, _Shown] = {
     "tx_bytes_per_s": ("sends", format_rate),
     "rx_bytes_per_s": ("receives", format_rate),
     "link_bytes_per_s": ("of", format_rate),
     "rx_paused": ("paused", _percent),
     "down": ("", str),
 }
-_HOST: dict[str, _Told] = {
+_HOST: dict[str, _Shown] = {
     "cpu_busy": ("CPUs busy", _percent),
     "cpu_pressure": ("waiting for a CPU", _percent),
     "memory_pressure": ("for memory", _percent),
     "io_pressure": ("for storage", _percent),
     "memory_available_share": ("memory available", _percent),
 }
-_PROCESS: dict[str, _Told] = {
+_PROCESS: dict[str, _Shown] = {
     "cpus_used": ("uses", lambda cpus: f"{format_number(round(cpus, 1))} CPUs"),
     "cpu_quota": ("of quota", format_number),
     "throttled": ("throttled", _percent),
@@ -107,12 +107,12 @@ def _newest(
     return None if row is None else dict(zip(names, row, strict=True))
 
 
-def _line(label: str, told: dict[str, _Told], row: Row | None) -> Iterator[tuple[str, str]]:
+def _line(label: str, counts: dict[str, _Shown], row: Row | None) -> Iterator[tuple[str, str]]:
     if row is None:
         return
     parts = [
         f"{before} {written(row[name])}".strip()
-        for name, (before, written) in told.items()
+        for name, (before, written) in counts.items()
         if row[name] is not None and not (name in _TOLD_IF_SOME and row[name] < _SOME)
     ]
     if parts:

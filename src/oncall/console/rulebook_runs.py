@@ -25,15 +25,15 @@ def step_rows(
 
     Raises UsageError where that case does not start (any more), FactFailed, MissingEvidence.
     """
-    told = finding.story[step]
+    answered = finding.story[step]
     rulebook = _named(rulebooks, finding.rulebook)
     incident.replace_parameters(rulebook.of_relations)
     with Evaluation(incident, rulebook) as evaluation:
         case = _case(evaluation, finding)
-        columns, rows = evaluation.sample_of(told.fact, case, limit)
-        total = evaluation.counts(told.fact).get(case, 0)
+        columns, rows = evaluation.sample_of(answered.fact, case, limit)
+        total = evaluation.counts(answered.fact).get(case, 0)
     table = Table(columns, tuple(rows), total)
-    return StepRows(finding.id, step, told.fact, told.sql, told.params, table)
+    return StepRows(finding.id, step, answered.fact, answered.sql, answered.params, table)
 
 
 def fact_rows(incident: Incident, rulebook: Rulebook, fact: str, limit: int = MOST_ROWS) -> Table:
@@ -81,15 +81,15 @@ def dry_run(
 def _sentences(findings: Sequence[Finding]) -> tuple[str, ...]:
     """`hang H1: rank 5 on gpu017 (comm 0x1f2e, seq 13)`, in the order of the findings."""
     root = {finding.id: finding for finding in findings}
-    told = []
+    lines = []
     for finding in findings:
         line = f"{finding.rulebook} {finding.verdict}: {who(finding.blame)}"
         if case := case_phrase(finding.case):
             line += f" ({case})"
         if cause := root.get(finding.explained_by or ""):
             line += f", explained by {cause.rulebook} {cause.verdict}"
-        told.append(line)
-    return tuple(dict.fromkeys(told))
+        lines.append(line)
+    return tuple(dict.fromkeys(lines))
 
 
 def _named(rulebooks: Sequence[Rulebook], name: str) -> Rulebook:

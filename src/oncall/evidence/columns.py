@@ -66,8 +66,8 @@ def _length(columns: Mapping[str, ColumnData]) -> int:
     sizes = {name: _size(value) for name, value in columns.items()}
     lengths = {size for size in sizes.values() if size is not None}
     if len(lengths) > 1:
-        told = ", ".join(f"{name} {size}" for name, size in sizes.items() if size is not None)
-        raise ValueError(f"columns of different lengths: {told}")
+        shown = ", ".join(f"{name} {size}" for name, size in sizes.items() if size is not None)
+        raise ValueError(f"columns of different lengths: {shown}")
     return lengths.pop() if lengths else int(bool(columns))
 
 

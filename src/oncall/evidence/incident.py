@@ -427,5 +427,5 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     # DuckDB wraps a full disk in two sentences about itself.
-    told = str(error).rpartition("Original error: ")[2].strip()
-    return next(iter(told.splitlines()), type(error).__name__)
+    message = str(error).rpartition("Original error: ")[2].strip()
+    return next(iter(message.splitlines()), type(error).__name__)

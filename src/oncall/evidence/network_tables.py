@@ -272,7 +272,7 @@ NETWORK_TABLES: tuple[Table, ...] = (
     table(
         "switch_pauses",
         "PFC pauses at switches",
-        "a port that stops or goes on sending, as its link's other end told it to",
+        "a port that stops or goes on sending, as its link's other end asked it to",
         "switch telemetry (Vedrfolnir III-C3)",
         ("switch", "VARCHAR", "", "switch or host"),
         ("port", "INTEGER", "", "its port"),

@@ -249,7 +249,7 @@ TRAINING_TABLES: tuple[Table, ...] = (
         ("late_ns", "BIGINT", "ns", "sum over its calls: how much later than the median member"),
         ("last_calls", "INTEGER", "calls", "calls in which it was the last member to enter"),
         ("whole", "BOOLEAN", "", "all of its calls were recorded and made"),
-        ("source", "VARCHAR", "", "calls (labelled from operations) or told (by the recorder)"),
+        ("source", "VARCHAR", "", "calls (labelled from operations) or recorded (by the recorder)"),
     ),
     table(
         "launches",

@@ -80,7 +80,7 @@ def _strides(groups: Iterable[Group]) -> dict[tuple[object, ...], int]:
 def _by_stride(
     groups: Iterable[Group], strides: Mapping[tuple[object, ...], int], unheard: Set[int]
 ) -> list[Member]:
-    told: dict[tuple[object, int], list[Member]] = defaultdict(list)
+    members: dict[tuple[object, int], list[Member]] = defaultdict(list)
     for group in groups:
         stride = strides.get(group.family)
         if stride is None or not group.members:
@@ -89,9 +89,9 @@ def _by_stride(
         expected = [Member(group.comm, p, rank + (p - place) * stride) for p in group.missing]
         if all(member.rank in unheard for member in expected):
             for member in expected:
-                told[group.family, member.rank].append(member)
+                members[group.family, member.rank].append(member)
     # A rank that two groups of one role claim is in neither for sure.
-    return [claims[0] for claims in told.values() if len(claims) == 1]
+    return [claims[0] for claims in members.values() if len(claims) == 1]
 
 
 def _by_elimination(

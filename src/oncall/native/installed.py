@@ -57,8 +57,8 @@ class Installation:
 
 def default_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Where launchers find the hooks: `$ONCALL_HOOKS_DIR`, else /opt/oncall/hooks."""
-    told = environment.get("ONCALL_HOOKS_DIR")
-    return Path(told).absolute() if told else _DEFAULT
+    override = environment.get("ONCALL_HOOKS_DIR")
+    return Path(override).absolute() if override else _DEFAULT
 
 
 def installation(folder: Path | None = None) -> Installation | None:
@@ -80,7 +80,7 @@ def library_for_launchers(name: str, architecture: Architecture | None = None) -
 
 
 def version_here() -> str:
-    """The version of this package's own libraries, told by what is in them."""
+    """The version of this package's own libraries, override by what is in them."""
     digest = hashlib.sha256()
     for relative in _files():
         digest.update(f"{relative}\0".encode())

@@ -30,7 +30,7 @@ _PLACED = """
     seen AS (SELECT max(greatest(started_ns, ended_ns)) AS last_ns FROM stage_work),
     work AS (
         SELECT * REPLACE (coalesce(replica, 0) AS replica, coalesce(chunk, 0) AS chunk),
-            replica AS told_replica, task LIKE '%!_send' ESCAPE '!' OR task LIKE '%!_recv'
+            replica AS stated_replica, task LIKE '%!_send' ESCAPE '!' OR task LIKE '%!_recv'
                 ESCAPE '!' AS moves,
             greatest(coalesce(ended_ns, last_ns), started_ns) AS end_ns
         FROM stage_work CROSS JOIN seen
@@ -139,7 +139,7 @@ def _tasks(incident: Incident, iteration: int, first_ns: int) -> list[_Task]:
         WITH {_PLACED}
         SELECT w.node, w.rank, w.iteration, w.task, w.moves, w.chunk, w.micro_batch,
             w.started_ns - {first_ns}, w.until_ns - {first_ns}, w.ended_ns IS NULL,
-            coalesce(g.critical, false) AND g.rank = w.rank, w.told_replica, g.slack_ns,
+            coalesce(g.critical, false) AND g.rank = w.rank, w.stated_replica, g.slack_ns,
             g.expected_ns::BIGINT
         FROM placed w LEFT JOIN (FROM stage_graph WHERE iteration = $iteration) g
             ON (g.job, {_of("g")}) = (w.job, {_of("w")})

@@ -76,8 +76,8 @@ def document(diagnosis: Diagnosis, *, explain: bool = False) -> dict[str, Any]:
 
 
 def _gap(gap: Gap, explain: bool) -> dict[str, Any]:
-    told = {"nodes": list(gap.nodes), "ranks": list(gap.ranks), "reason": gap.reason}
-    return told | ({"details": gap.details} if explain and gap.details else {})
+    fields = {"nodes": list(gap.nodes), "ranks": list(gap.ranks), "reason": gap.reason}
+    return fields | ({"details": gap.details} if explain and gap.details else {})
 
 
 def _finding(finding: Finding, explain: bool) -> dict[str, Any]:
@@ -111,14 +111,14 @@ def _finding(finding: Finding, explain: bool) -> dict[str, Any]:
 
 
 def _step(step: Step, explain: bool) -> dict[str, Any]:
-    told = {
+    fields = {
         "ask": step.ask,
         "answer": step.answer,
         "say": step.say,
         "fact": step.fact,
         "rows": step.rows,
     }
-    return told | ({"sql": step.sql, "params": dict(step.params)} if explain else {})
+    return fields | ({"sql": step.sql, "params": dict(step.params)} if explain else {})
 
 
 # ------------------------------------------------------------------ JSON Schema
@@ -159,8 +159,8 @@ def _object(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[
 
 
 def _list(items: dict[str, Any], description: str = "") -> dict[str, Any]:
-    told = {"description": description} if description else {}
-    return {"type": "array", "items": items, **told}
+    fields = {"description": description} if description else {}
+    return {"type": "array", "items": items, **fields}
 
 
 def _one_of(literal: Any) -> dict[str, Any]:

@@ -34,17 +34,17 @@ class SetAside:
     instead: bool
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What is wrong first, and what follows from it, in a line."""
         first = self.problems[0]
         more = len(self.problems) - 1
-        told = f"{first.path}:{first.line}:{first.column}: {first.message}"
-        told += f" (and {more} more)" if more else ""
-        return f"{told}; {self.name} runs without this file" if self.instead else told
+        text = f"{first.path}:{first.line}:{first.column}: {first.message}"
+        text += f" (and {more} more)" if more else ""
+        return f"{text}; {self.name} runs without this file" if self.instead else text
 
     @property
     def skipped(self) -> SkippedRule:
-        return SkippedRule(self.name, (), self.told, set_aside=True)
+        return SkippedRule(self.name, (), self.description, set_aside=True)
 
 
 @dataclass(frozen=True)

@@ -165,12 +165,12 @@ def roots(diagnosis: Diagnosis) -> tuple[Finding, ...]:
 def in_full(diagnosis: Diagnosis, most: int, *, explain: bool) -> list[Finding]:
     """The findings to tell in full: the first roots, each followed, where all is to be explained,
     by what it explains (`most` of either)."""
-    told: list[Finding] = []
+    shown: list[Finding] = []
     for root in roots(diagnosis)[:most]:
-        told.append(root)
+        shown.append(root)
         if explain:
-            told += [one for one in diagnosis.findings if one.explained_by == root.id][:most]
-    return told
+            shown += [one for one in diagnosis.findings if one.explained_by == root.id][:most]
+    return shown
 
 
 def headline(diagnosis: Diagnosis) -> tuple[str, Severity | None, str]:

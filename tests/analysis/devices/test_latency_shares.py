@@ -28,7 +28,7 @@ def test_the_slow_end_stands_out_by_what_it_adds(own: list[int], slow: int, exce
     assert others.max() <= 15 + 6
 
 
-def test_of_two_ends_neither_is_told_apart() -> None:
+def test_of_two_ends_neither_is_distinguished() -> None:
     told = shares(np.array([0, 1]), np.array([1, 0]), np.array([40.0, 40.0]), *LIMITS)
     assert told == pytest.approx([20.0, 20.0])
 

@@ -77,7 +77,7 @@ def test_of_places_that_show_as_much_the_one_waited_in_longest_is_shown() -> Non
     assert find_roots(edges, {later: (1, 3), first: (1, 5)}, set()) == [Root(first, "absent", (7,))]
 
 
-def test_silent_and_absent_are_told_apart() -> None:
+def test_silent_and_absent_are_distinguished() -> None:
     here = place(1, 4)
     assert find_roots({0: [here], here: [7, 8]}, {here: (1, 5)}, {8}) == [
         Root(here, "absent", (7,)),

@@ -39,18 +39,18 @@ def cut(incident: Incident, share: float, ranks: str = "true") -> None:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_the_rank_whose_call_the_others_wait_for_stopped(told: bool) -> None:
-    with recorded(replace(JOB, configuration_told=told), COMPUTES) as incident:
+    with recorded(replace(JOB, configuration_stated=told), COMPUTES) as incident:
         assert found(incident, "how, kind, rank") == [("absent", "coll", 2)]
         ((waited_ns, longest_ns, victims),) = found(incident, "waited_ns, longest_ns, victims")
         assert waited_ns > 5 * longest_ns and victims >= 3
 
 
-def test_of_a_transfer_whose_both_ends_are_called_both_are_told() -> None:
+def test_of_a_transfer_whose_both_ends_are_called_both_are_reported() -> None:
     with recorded(JOB, SENDS) as incident:
         assert found(incident, "how, kind, rank, peer") == [("together", "p2p", 2, 6)]
 
 
-def test_where_hosts_call_ahead_the_group_is_told_and_no_rank() -> None:
+def test_where_hosts_call_ahead_the_group_is_reported_and_no_rank() -> None:
     began = replace(COMPUTES, rank=6, micro_batch=0)
     with recorded(replace(JOB, host_ahead=True), began) as incident:
         assert found(incident, "how, rank") == [("together", 6), ("together", 7)]
@@ -72,7 +72,7 @@ def test_calls_that_a_recorder_lost_at_the_end_are_no_hang() -> None:
         assert found(incident, "*") == []
 
 
-def test_where_ends_are_recorded_nothing_is_told_of_calls_alone() -> None:
+def test_where_ends_are_recorded_nothing_is_reported_of_calls_alone() -> None:
     with recorded(replace(JOB, recorder="hooks"), COMPUTES) as incident:
         assert found(incident, "*") == []
         assert incident.is_empty("joint_calls")

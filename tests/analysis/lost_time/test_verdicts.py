@@ -66,7 +66,7 @@ def finding(rank: int | None, fault_class: str = "slow") -> Finding:
     return replace(made, fault_class=fault_class)  # type: ignore[arg-type]
 
 
-def test_what_costs_nothing_is_told_and_not_blamed() -> None:
+def test_what_costs_nothing_is_reported_and_not_blamed() -> None:
     costly, idle, of_node, hang = (
         replace(one, id=f"F{number}")
         for number, one in enumerate([finding(1), finding(2), finding(None), finding(2, "hang")])

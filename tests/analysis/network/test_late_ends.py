@@ -73,13 +73,15 @@ def test_how_full_a_link_was_is_read_within_a_step(incident: Incident) -> None:
     assert others == pytest.approx(98_000 / 0.030 / 10_000_000)  # these 10 ms of 30 are known
 
 
-def test_a_link_whose_rate_is_told_as_nothing_is_not_full(incident: Incident) -> None:
+def test_a_link_whose_rate_is_reported_as_nothing_is_not_full(incident: Incident) -> None:
     counted = {"tx_bytes": [0, 10_000, 110_000, 110_000], "rx_bytes": [0, 1, 2, 3]}
     read(incident, "a", [4, 8, 18, 30], **counted, rate_bytes_per_s=0)
     assert ends(incident, "tx_full, tx_others, link_bytes_per_s") == [(None, None, None)]
 
 
-def test_hosts_that_paused_meanwhile_are_told_apart_from_the_receiver(incident: Incident) -> None:
+def test_hosts_that_paused_meanwhile_are_distinguished_from_the_receiver(
+    incident: Incident,
+) -> None:
     for node in ("a", "b", "c", "d"):
         frames = [0, 0] if node == "d" else [0, 7]
         read(incident, node, [0, 50], pfc_tx_pause=frames, pfc_rx_pause=[0, 0])

@@ -33,7 +33,7 @@ def view(**known: object) -> View:
         "shared": {},
         "excess_ns": 5e6,
         "duration_ns": 1e7,
-        "pauses_told": True,
+        "has_pause_spans": True,
     }
     return View(**(told | known))  # type: ignore[arg-type]
 
@@ -70,7 +70,7 @@ def test_short_pauses_with_no_report_from_behind_leave_the_queue_unseen() -> Non
 
 
 def test_without_pause_frames_shallow_queues_behind_make_a_storm() -> None:
-    seen = view(paused={S2: (2e6, 0)}, depth={B1: 0.0, B2: 1.0}, pauses_told=False)
+    seen = view(paused={S2: (2e6, 0)}, depth={B1: 0.0, B2: 1.0}, has_pause_spans=False)
     assert [(root.kind, root.port) for root in roots(seen, NET)] == [("storm", S2)]
 
 

@@ -109,7 +109,7 @@ def test_steps_that_are_all_slow_are_late(incident: Incident) -> None:
     assert incident.con.execute("SELECT count(*) FROM step_waits WHERE late").fetchall() == [(12,)]
 
 
-def test_told_dependencies_are_followed(incident: Incident) -> None:
+def test_reported_dependencies_are_followed(incident: Incident) -> None:
     incident.append(
         "flow_steps",
         {

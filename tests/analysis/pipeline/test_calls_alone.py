@@ -17,7 +17,7 @@ from oncall_lab.pipeline import PipelineFault, PipelineScenario, simulate_pipeli
 
 SMALL: dict[str, Any] = {
     "recorder": "calls", "iterations": 9, "layers": 4, "micro_batches": 4, "dp": 1,
-    "configuration_told": False,
+    "configuration_stated": False,
 }  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def test_who_comes_late_to_a_first_call_computed_if_its_input_was_there() -> Non
     assert slow_stages(faults=(fault,)) == {(0, None, 0, False)}
 
 
-def test_what_is_slow_for_most_of_the_recording_is_told_by_its_first_iterations() -> None:
+def test_what_is_slow_for_most_of_the_recording_is_reported_by_its_first_iterations() -> None:
     fault = PipelineFault("slow", 2, 5, factor=2.0)
     found = slow_stages(faults=(fault,), iterations=16)
     assert {(rank, stage) for rank, _, stage, _ in found} == {(2, 1)}

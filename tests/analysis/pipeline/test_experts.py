@@ -27,7 +27,7 @@ def test_work_that_changes_with_the_whole_tensor_group_is_routing() -> None:
         assert told.fetchall() == [(True,)]
 
 
-def test_even_experts_are_not_told() -> None:
+def test_even_experts_are_not_reported() -> None:
     with experts() as incident:
         assert incident.con.execute("FROM expert_ranks").fetchall() == []
 

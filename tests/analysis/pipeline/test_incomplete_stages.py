@@ -29,7 +29,7 @@ def test_the_first_task_that_does_not_end_is_named(task: str) -> None:
         assert first == [(9, 2, 3, kind, bool(sends), True)]
 
 
-def test_the_others_are_told_with_what_they_wait_in() -> None:
+def test_the_others_are_reported_with_what_they_wait_in() -> None:
     with stopped("forward") as incident:
         waits = incident.con.execute(
             """SELECT stage, waits_in FROM incomplete_stages WHERE NOT first AND replica = 0

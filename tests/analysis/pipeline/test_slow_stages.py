@@ -60,7 +60,9 @@ def test_two_that_are_slow_alike_in_two_pipelines_are_both_named(played: Play) -
 
 
 @pytest.mark.parametrize("slow", ["forward", "backward"])
-def test_slow_from_the_beginning_is_told_by_the_other_pipelines(played: Play, slow: str) -> None:
+def test_slow_from_the_beginning_is_reported_by_the_other_pipelines(
+    played: Play, slow: str
+) -> None:
     delays = {(i, 1, 1, m, slow): 60 * MS for i in range(8) for m in range(8)}
     incident = played(dp=3, delays=delays)
     assert {row[1:3] + row[5:] for row in culprits(incident)} == {(1, 1, 8, "n1", False)}
@@ -70,7 +72,7 @@ def test_slow_from_the_beginning_is_told_by_the_other_pipelines(played: Play, sl
     assert (basis, iterations) == ("other pipelines", 6)
 
 
-def test_a_link_that_was_slow_from_the_beginning_is_told_by_the_other_pipelines() -> None:
+def test_a_link_that_was_slow_from_the_beginning_is_reported_by_the_other_pipelines() -> None:
     link = PipelineFault("link", 7, 0, factor=100.0)
     scenario = PipelineScenario(tp=1, pp=2, dp=6, layers=2, iterations=8, recorder="tasks")
     incident, _ = simulate_pipeline(replace(scenario, faults=(link,)))

@@ -33,11 +33,11 @@ def test_companies_are_what_meetings_connect(pairs: list[tuple[int, int]]) -> No
         ({"ep": 2}, [0, 0, 2, 2]),
         ({"ep": 2, "recorder": "tasks"}, [0, 0, 2, 2]),  # the configuration tells it
         ({"dp": 2, "cp": 2}, [0, 0, 2, 2]),
-        ({"dp": 2, "cp": 2, "roles_told": False}, [None] * 4),  # contexts, or gradients?
+        ({"dp": 2, "cp": 2, "roles_recorded": False}, [None] * 4),  # contexts, or gradients?
         ({}, [0, 1, 2, 3]),
     ],
 )
-def test_who_meets_inside_tasks_is_told_by_communicators_or_the_configuration(
+def test_who_meets_inside_tasks_is_reported_by_communicators_or_the_configuration(
     shape: dict[str, Any], expected: list[int | None]
 ) -> None:
     scenario = PipelineScenario(
@@ -51,7 +51,7 @@ def test_who_meets_inside_tasks_is_told_by_communicators_or_the_configuration(
     assert [dict(found).get(replica) for replica in range(4)] == expected
 
 
-def test_of_an_interleaved_schedule_the_slow_pair_is_told_though_sends_overlap() -> None:
+def test_of_an_interleaved_schedule_the_slow_pair_is_reported_though_sends_overlap() -> None:
     """Nobody waits for Sends there: the longest Send of a stage and the longest Recv of the next
     one are of different pairs, and most transfers are over before they are asked for."""
     fault = PipelineFault("link", 5, 5, factor=100.0)

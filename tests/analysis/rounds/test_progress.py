@@ -57,7 +57,7 @@ def test_counters_are_those_of_the_job_that_was_played(data: st.DataObject, reco
         assert (in_flight, seq) == (waits, done + 1 if waits and done is not None else made)
 
 
-def test_completion_is_told_in_different_ways(incident: Incident) -> None:
+def test_completion_is_reported_in_different_ways(incident: Incident) -> None:
     """Done by a flag, by an end, by a duration; open by a flag, by a look; unknown by neither."""
     rows = {"job": "j", "comm": 1, "seq": 5, "rank": list(range(6)), "enqueued_ns": 1}
     incident.append(
@@ -166,7 +166,7 @@ def test_where_no_profiler_tells_ends_what_was_called_is_not_open(incident: Inci
     assert open_now == [(0, 9, 87)]
 
 
-def test_members_are_those_told_and_those_seen_acting(incident: Incident) -> None:
+def test_members_are_those_reported_and_those_seen_acting(incident: Incident) -> None:
     incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 0, 1], "role": ["tp", "tp", "tp"]})
     incident.append("ranks", {"job": "j", "rank": [0, 1, 2], "node": ["a", "b", "c"]})
     incident.append("ops", {"job": "j", "comm": 1, "rank": [1, 2, 2], "seq": [1, 1, 2]})

@@ -52,7 +52,7 @@ def assert_alike(found: dict[Key, tuple[int, int]], true: dict[Key, tuple[int, i
 
 @pytest.mark.parametrize(
     "change",
-    [{}, {"roles_told": False, "configuration_told": False, "pp": 1, "tp": 2}],
+    [{}, {"roles_recorded": False, "configuration_stated": False, "pp": 1, "tp": 2}],
     ids=["a pipeline", "one stage, nothing told"],
 )
 def test_the_ends_of_iterations_are_found(change: dict[str, Any]) -> None:
@@ -81,7 +81,7 @@ def test_recorders_that_tell_no_ends_tell_no_optimizer() -> None:
     [
         {},
         {"overlap_gradients": True, "distributed_optimizer": False},
-        {"roles_told": False, "configuration_told": False},
+        {"roles_recorded": False, "configuration_stated": False},
         {"checkpoint_every": 2},
     ],
     ids=["gradients at once", "gradients in buckets", "nothing told", "checkpoints"],

@@ -9,7 +9,7 @@ from oncall.evidence.job_configuration import apply_training
 from oncall_lab.pipeline.scenario import PipelineScenario
 from oncall_lab.pipeline.simulation import simulate_pipeline
 
-UNTOLD = {"configuration_told": False, "roles_told": False}
+UNTOLD = {"configuration_stated": False, "roles_recorded": False}
 
 
 def configuration(settings: str | None = None, **change: Any) -> dict[str, Any]:
@@ -24,18 +24,18 @@ def configuration(settings: str | None = None, **change: Any) -> dict[str, Any]:
     return dict(zip(names, row, strict=True))
 
 
-def test_what_is_told_and_seen_agrees() -> None:
+def test_what_is_reported_and_seen_agrees() -> None:
     found = configuration()
     assert (found["tp"], found["pp"], found["dp"], found["micro_batches"]) == (2, 4, 2, 8)
-    assert found["told"]
+    assert found["is_stated"]
     assert found["contradicted"] is None
 
 
-def test_what_nobody_told_is_inferred() -> None:
+def test_what_nobody_reported_is_inferred() -> None:
     found = configuration(**UNTOLD)
     assert (found["tp"], found["pp"], found["dp"], found["micro_batches"]) == (2, 4, 2, 8)
     assert found["schedule"] == "1F1B"
-    assert not found["told"]
+    assert not found["is_stated"]
     assert "micro_batches 8: forwards in an iteration" in found["inferred"]
 
 
@@ -64,7 +64,7 @@ def test_a_schedule_that_ranks_do_not_follow_is_named() -> None:
     assert found["contradicted"].startswith("schedule GPipe, but before the first backward come as")
 
 
-def test_where_the_schedule_cannot_be_told_the_reason_is() -> None:
+def test_where_the_schedule_cannot_be_reported_the_reason_is() -> None:
     """Of stage 1 alone: GPipe of 8 micro-batches and interleaved of 4 look the same."""
     change: dict[str, Any] = {"gpus_per_node": 2, "tp": 2, "dp": 1, "missing_nodes": (0, 2, 3)}
     found = configuration(schedule="GPipe", **change, **UNTOLD)

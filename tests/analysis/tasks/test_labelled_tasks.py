@@ -48,7 +48,7 @@ def told(scenario: PipelineScenario, columns: str = "started_ns, ended_ns") -> d
         return tasks(incident, "stage_tasks", columns)
 
 
-UNTOLD: dict[str, Any] = {"roles_told": False, "configuration_told": False}
+UNTOLD: dict[str, Any] = {"roles_recorded": False, "configuration_stated": False}
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "1F1B": {},
     "GPipe": {"schedule": "GPipe"},
@@ -221,16 +221,16 @@ def test_an_evaluation_at_the_end_of_a_recording_of_gpipe_is_no_iteration() -> N
     assert labelled(scenario).keys() == told(scenario).keys()
 
 
-def test_a_schedule_that_is_told_wrongly_is_not_believed() -> None:
+def test_a_schedule_that_is_reported_wrongly_is_not_believed() -> None:
     scenario = replace(SHORT, schedule="GPipe")
-    incident, _ = simulate_pipeline(replace(scenario, configuration_told=False))
+    incident, _ = simulate_pipeline(replace(scenario, configuration_stated=False))
     with incident:
         apply_training(incident, parse_settings("pp=4,schedule=1F1B,micro_batches=16"))
         incident.require(["labelled_tasks"])
         assert tasks(incident, "labelled_tasks").keys() == told(scenario).keys()
 
 
-def test_pauses_of_different_length_part_no_iteration_where_only_calls_are_told() -> None:
+def test_pauses_of_different_length_part_no_iteration_where_only_calls_are_reported() -> None:
     change: dict[str, Any] = {"recorder": "calls", "checkpoint_every": 2, "checkpoint_ns": 10**10}
     scenario = replace(SHORT, **change)
     assert labelled(scenario).keys() == told(scenario).keys()
@@ -257,7 +257,7 @@ def test_where_no_call_lies_within_tasks_who_sends_tells_when_they_begin(
     assert apart[int(0.9 * len(apart))] < 0.1
 
 
-def test_how_late_a_rank_comes_is_told_within_its_group() -> None:
+def test_how_late_a_rank_comes_is_reported_within_its_group() -> None:
     fault = PipelineFault("slow", rank=3, iteration=1, factor=2.0)
     found = labelled(replace(SHORT, faults=(fault,)), "late_ns, last_calls, calls")
     slow = [row for key, row in found.items() if key[0] == 3 and key[1] > 1]
@@ -274,7 +274,7 @@ def test_whatever_is_drawn_is_labelled_as_the_trainer_says(seed: int) -> None:
     scenario = replace(
         drawn,
         recorder="hooks",
-        configuration_told=True,
+        configuration_stated=True,
         micro_batches_from=0,
         gpus_per_node=drawn.world_size,
         clock_offset_ns=0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from oncall.evidence.incident import Incident
 
 
-def test_told_tasks_come_with_node_place_and_common_time() -> None:
+def test_reported_tasks_come_with_node_place_and_common_time() -> None:
     with Incident.empty() as incident:
         incident.append("jobs", {"job": "j", "world_size": 8, "tp": 2, "pp": 2, "dp": 2})
         incident.append("ranks", {"job": "j", "rank": [0, 7], "node": ["a", "b"]})

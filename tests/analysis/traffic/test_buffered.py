@@ -66,7 +66,7 @@ def test_what_is_sent_before_its_operation_is_seen_to_begin_is_its_own() -> None
     assert within([0, 0, 0], [9, 9, 9], [7, 11, 9]) == [False, True, False]
 
 
-def test_what_was_lost_once_is_told_from_what_is_on_its_way() -> None:
+def test_what_was_lost_once_is_reported_from_what_is_on_its_way() -> None:
     sent = [9, 4, 9, 12, 6, 9]
     assert within([0] * 6, [9] * 6, sent) == [False, False, False, False, True, False]
 

@@ -77,7 +77,7 @@ def test_sides_that_name_each_other_belong_together() -> None:
     assert found["a", 8, 5] == (None, "unmatched")
 
 
-def test_strangers_with_the_same_numbers_are_told_apart_by_the_gid() -> None:
+def test_strangers_with_the_same_numbers_are_distinguished_by_the_gid() -> None:
     found = queue_pairs(
         pair("a", 7, 0, "gid b", 9, 5), pair("b", 9, 1, "gid a", 7, 5),
         pair("c", 7, 2, "gid d", 9, 5), pair("d", 9, 3, "gid c", 7, 5),

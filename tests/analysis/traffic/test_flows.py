@@ -72,7 +72,7 @@ def test_a_nic_without_a_poller_is_counted_by_its_posts() -> None:
         assert flows(incident) == [("j", 3, "dpa", 10_150), ("j", 3, "wr", 10_000)]
 
 
-def test_where_no_queue_pair_is_told_a_flow_has_no_rank_and_counts_once() -> None:
+def test_where_no_queue_pair_is_reported_a_flow_has_no_rank_and_counts_once() -> None:
     with Incident.empty() as incident:
         counted(incident, "dpa", 1015, **DPA)
         counted(incident, "wr", 1000, **WR)

@@ -146,7 +146,7 @@ class Layout:
         return incident
 
 
-def wrongly_told(seed: int, least: int = 4, most: int = 64) -> list[str]:
+def wrongly_stated(seed: int, least: int = 4, most: int = 64) -> list[str]:
     layout = Layout(seed, least, most)
     with layout.incident() as incident:
         incident.require(["parallelism"])
@@ -164,21 +164,21 @@ def wrongly_told(seed: int, least: int = 4, most: int = 64) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_groups_of_random_layouts_are_told_by_their_use(seed: int) -> None:
-    assert wrongly_told(seed) == []
+def test_groups_of_random_layouts_are_reported_by_their_use(seed: int) -> None:
+    assert wrongly_stated(seed) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seeds", "least", "most"), [(range(100, 112), 65, 512), (range(200, 203), 513, 1024)]
 )
-def test_groups_of_many_random_layouts_are_told_by_their_use(
+def test_groups_of_many_random_layouts_are_reported_by_their_use(
     seeds: range, least: int, most: int
 ) -> None:
-    assert [wrong for seed in seeds for wrong in wrongly_told(seed, least, most)] == []
+    assert [wrong for seed in seeds for wrong in wrongly_stated(seed, least, most)] == []
 
 
-def test_a_configuration_that_its_use_contradicts_is_told() -> None:
+def test_a_configuration_that_its_use_contradicts_is_reported() -> None:
     layout = Layout(0)
     with layout.incident() as incident:
         incident.con.execute("UPDATE jobs SET tp = 3, dp = 5, pp = 7, ep = 9, cp = 11")

@@ -180,7 +180,7 @@ def test_circle_of_jump_hosts_ends(tmp_path: Path) -> None:
         _resolve(tmp_path, "Host a\n  ProxyJump b\nHost b\n  ProxyJump a\n", "a")
 
 
-def test_configuration_that_is_wrong_is_told(tmp_path: Path) -> None:
+def test_configuration_that_is_wrong_is_reported(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="config") as told:
         _resolve(tmp_path, "Nonsense yes\n", "gpu001")
     assert told.value.kind == "error"

@@ -14,7 +14,7 @@ from oncall.fleet.transport import Connection
 from oncall.node.store.wire import Request
 
 
-def test_leaving_without_reading_is_an_end_that_is_told(tmp_path: Path) -> None:
+def test_leaving_without_reading_is_an_end_that_is_reported(tmp_path: Path) -> None:
     """What was sent lies unread when the other side closes: the kernel reports a reset."""
     asked = tmp_path / "asked"
     program = f"while ! test -e {asked}; do sleep 0.01; done; echo certified >&2; exit 9"

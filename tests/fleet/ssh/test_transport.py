@@ -34,7 +34,7 @@ def test_node_answers_as_itself(fleet: Fleet, host: str) -> None:
         ("nowhere.invalid", "refused", "nowhere.invalid"),
     ],
 )
-def test_reason_is_told(fleet: Fleet, host: str, kind: str, words: str) -> None:
+def test_reason_is_reported(fleet: Fleet, host: str, kind: str, words: str) -> None:
     options = () if host != "nowhere.invalid" else ("-oHostName=nowhere.invalid",)
     error = fleet.refusal(host, *options)
     assert error.kind == kind, error
@@ -134,7 +134,7 @@ def test_jump_host_that_is_dead_is_named(fleet: Fleet) -> None:
     assert "refused" in str(error)
 
 
-def test_transport_is_chosen_or_told(fleet: Fleet) -> None:
+def test_transport_is_chosen_or_reported(fleet: Fleet) -> None:
     async def choice(transport: SshTransport) -> Choice:
         return await transport.choice(await transport.resolve("gpu001"))
 

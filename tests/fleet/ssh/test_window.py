@@ -86,7 +86,7 @@ def test_a_drop_is_tried_again_and_what_will_not_change_is_not() -> None:
         assert (told.value.kind, door.tries) == (last.kind, 1)
 
 
-def test_the_last_drop_is_told() -> None:
+def test_the_last_drop_is_reported() -> None:
     door = _Door([TransientError("refused", "dropped")] * TRIES)
     with pytest.raises(TransientError, match="dropped"):
         _many(door, Window(1, 1), [None])

@@ -41,7 +41,7 @@ def test_the_identity_is_stable():
     assert communicator(Group("7", "tp", (0, 1))) == 0xD6CF137189AF3E8F
 
 
-def test_groups_that_share_description_and_members_are_told_apart_by_creation():
+def test_groups_that_share_description_and_members_are_distinguished_by_creation():
     config = {
         name: {"name": name, "desc": "undefined", "ranks": "[0, 1]"} for name in ("10", "9", "11")
     }

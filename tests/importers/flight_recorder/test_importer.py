@@ -278,7 +278,7 @@ def test_an_all_gather_tells_how_large_the_world_is(fr, tmp_path, incident):
 # -------------------------------------------------------- launches and stacks
 
 
-def test_launches_are_told_for_collectives_only(fr, tmp_path, incident):
+def test_launches_are_reported_for_collectives_only(fr, tmp_path, incident):
     groups = {"0": ("default_pg", range(2)), "4": ("tp", [0, 1]), "6": ("pp", [0, 1])}
     send = {"is_p2p": True, "profiling_name": "nccl:send 0->1"}
     calls = [

@@ -479,7 +479,7 @@ def _says(answer: str) -> type[socketserver.BaseRequestHandler]:
     return Handler
 
 
-def test_what_is_not_ras_is_told() -> None:
+def test_what_is_not_ras_is_reported() -> None:
     with server(greets="220 mail ESMTP") as port, pytest.raises(BadInput, match="220 mail"):
         fetch("127.0.0.1", port)
 

@@ -85,15 +85,15 @@ def test_a_trace_fills_job_ranks_groups_and_tasks(
         "SELECT iteration, task, stage, micro_batch, peer, ended_ns - started_ns, own_ns, calls, "
         "source FROM stage_tasks WHERE rank = 0 ORDER BY started_ns, task",
     ) == [
-        (7, "parameters", 0, None, None, 10_000_000, None, 0, "told"),
-        (7, "forward", 0, 0, None, 100_000_000, 100_000_000, 0, "told"),
-        (7, "forward_send", 0, 0, 1, 1_000_000, None, 0, "told"),
-        (7, "backward_recv", 0, 0, 1, 301_000_000, None, 0, "told"),
-        (7, "backward", 0, 0, None, 200_000_000, 200_000_000, 0, "told"),
-        (7, "embedding", 0, None, None, 10_000_000, None, 0, "told"),
-        (7, "garbage", 0, None, None, 0, None, 0, "told"),
-        (7, "optimizer", 0, None, None, 10_000_000, None, 0, "told"),
-        (7, "other", 0, None, None, 1_000_000, None, 0, "told"),
+        (7, "parameters", 0, None, None, 10_000_000, None, 0, "recorded"),
+        (7, "forward", 0, 0, None, 100_000_000, 100_000_000, 0, "recorded"),
+        (7, "forward_send", 0, 0, 1, 1_000_000, None, 0, "recorded"),
+        (7, "backward_recv", 0, 0, 1, 301_000_000, None, 0, "recorded"),
+        (7, "backward", 0, 0, None, 200_000_000, 200_000_000, 0, "recorded"),
+        (7, "embedding", 0, None, None, 10_000_000, None, 0, "recorded"),
+        (7, "garbage", 0, None, None, 0, None, 0, "recorded"),
+        (7, "optimizer", 0, None, None, 10_000_000, None, 0, "recorded"),
+        (7, "other", 0, None, None, 1_000_000, None, 0, "recorded"),
     ]
 
 

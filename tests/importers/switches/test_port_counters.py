@@ -191,7 +191,7 @@ def test_a_table_of_something_else_is_no_evidence(tmp_path: Path, incident: Inci
         told(incident, tmp_path / "s.txt", text, "nics", "1")
 
 
-def test_counters_that_fit_no_column_are_told(tmp_path: Path, incident: Incident) -> None:
+def test_counters_that_fit_no_column_are_reported(tmp_path: Path, incident: Incident) -> None:
     most = "9" * 18
     text = f"NIC statistics:\n  rx_prio3_pause_duration: {most}\n  rx_prio3_bytes: {most}\n"
     found = told(incident, tmp_path / "gpu018.ens2.txt", text, "nic_priorities", "rx_bytes")

@@ -153,7 +153,7 @@ def test_two_recordings_are_two_jobs(folder: Path, incident: Incident) -> None:
         load([folder], incident)
 
 
-def test_what_is_cut_off_is_told(folder: Path, incident: Incident) -> None:
+def test_what_is_cut_off_is_reported(folder: Path, incident: Incident) -> None:
     (folder / "fct.txt").write_text(ENDED[:-20])
     (folder / "topology.txt").write_text(TOPOLOGY[:60])
     (folder / "telemetry_0.txt").write_text(REPORT[: REPORT.index("flow telemetry")])
@@ -170,7 +170,7 @@ def test_what_is_cut_off_is_told(folder: Path, incident: Incident) -> None:
     }
 
 
-def test_without_steps_nothing_can_be_late_and_that_is_told(
+def test_without_steps_nothing_can_be_late_and_that_is_reported(
     folder: Path, incident: Incident
 ) -> None:
     (folder / "fct.txt").unlink()

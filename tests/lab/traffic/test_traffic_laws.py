@@ -256,7 +256,7 @@ def test_equal_scenarios_give_equal_rows() -> None:
     assert first == rows()
 
 
-def test_lost_epochs_are_told_of_as_an_undercount() -> None:
+def test_lost_epochs_are_reported_of_as_an_undercount() -> None:
     whole, _ = simulate_traffic(TrafficScenario(workload="neighbour_exchange"))
     partly, _ = simulate_traffic(TrafficScenario(workload="neighbour_exchange", lost_epochs=0.1))
     ask = "SELECT sum(bytes), bool_or(undercount) FROM epochs"

@@ -253,7 +253,7 @@ def test_s3_is_late_and_slow_at_once() -> None:
         assert sum(slow == RANK for _, _, slow, _ in after) > 0.9 * len(after)
 
 
-def test_a_slow_fault_ends_when_told() -> None:
+def test_a_slow_fault_ends_when_reported() -> None:
     fault = TrainingFault("S1", (RANK,), 10 * NS_PER_S, lasting_ns=10 * NS_PER_S, factor=4)
     with under(fault) as (incident, truth):
         after = rounds(incident, comm_of(incident, RANK, "tp"), truth.started_ns + 16 * NS_PER_S)

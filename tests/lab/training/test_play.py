@@ -198,7 +198,7 @@ def test_512_ranks() -> None:
         assert count(incident, "SELECT DISTINCT comm FROM comms WHERE role = 'dp'") == 32
 
 
-def test_the_job_is_told_as_it_was_laid_out(healthy: Incident) -> None:
+def test_the_job_is_reported_as_it_was_laid_out(healthy: Incident) -> None:
     (job,) = rows(healthy, "SELECT world_size, tp, pp, dp, ep, micro_batches FROM jobs")
     assert job == (32, 2, 4, 4, 2, 6)
     sizes = rows(

@@ -88,7 +88,7 @@ def test_rates_are_of_the_wire_and_durations_of_the_gpu(
     ]
 
 
-def test_what_is_in_flight_is_told_with_its_progress(
+def test_what_is_in_flight_is_reported_with_its_progress(
     rings: Path, make_agent: MakeAgent, sealed_rows: Rows
 ) -> None:
     ring = RingWriter(rings)
@@ -261,7 +261,7 @@ def test_a_hang_stays_visible_behind_a_full_ring(
     assert dropped == ring.header["dropped"]
 
 
-def test_a_dead_process_is_told_with_what_it_left_in_flight(
+def test_a_dead_process_is_reported_with_what_it_left_in_flight(
     config: Configuration, rings: Path, clock: Any, sealed_rows: Rows
 ) -> None:
     ring = RingWriter(rings)
@@ -332,7 +332,7 @@ def test_a_slot_used_again_mixes_no_communicators(
     ]
 
 
-def test_a_failed_call_is_told_in_nccls_words(
+def test_a_failed_call_is_reported_in_nccls_words(
     rings: Path, make_agent: MakeAgent, sealed_rows: Rows
 ) -> None:
     ring = RingWriter(rings, 5)
@@ -499,7 +499,7 @@ def test_a_run_folder_that_is_not_there_is_said(
     assert "No such file or directory; no training process can be recorded" in error
 
 
-def test_a_stopped_process_is_told_from_one_that_runs(
+def test_a_stopped_process_is_reported_from_one_that_runs(
     config: Configuration, rings: Path, clock: Any, sealed_rows: Rows
 ) -> None:
     ring = RingWriter(rings)

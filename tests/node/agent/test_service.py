@@ -184,7 +184,7 @@ def test_kill_9_at_any_moment_leaves_shards_that_can_be_read(
     assert not list(config.data_dir.glob("live*"))
 
 
-def test_a_second_collector_is_refused_and_told_who_is_there(
+def test_a_second_collector_is_refused_and_reported_who_is_there(
     config: Configuration, until: Until
 ) -> None:
     with collecting(config, until) as first:

@@ -42,7 +42,7 @@ def collect_once(config: Configuration, root: Path) -> str:
     return told.stderr
 
 
-def test_every_source_is_collected_unless_told_otherwise(config: Configuration) -> None:
+def test_every_source_is_collected_unless_reported_otherwise(config: Configuration) -> None:
     made = make_sources(replace(config, sources=Configuration().sources), {})
     try:
         assert [source.name for source in made] == list(declared())

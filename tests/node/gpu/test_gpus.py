@@ -107,7 +107,9 @@ def test_a_reading(source: GpuSource) -> None:
     assert second["gpu"] == 1
 
 
-def test_places_are_told_when_found_and_at_every_seal(source: GpuSource, tmp_path: Path) -> None:
+def test_places_are_reported_when_found_and_at_every_seal(
+    source: GpuSource, tmp_path: Path
+) -> None:
     device = tmp_path / "sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0"
     device.mkdir(parents=True)
     (device / "numa_node").write_text("1\n")
@@ -218,7 +220,9 @@ def test_xids_come_by_themselves(source: GpuSource, driver: NvmlStandin, until: 
     assert {event["code"] for event in events} == {"xid_79", "gpu_lost"}
 
 
-def test_an_xid_is_told_with_its_gpu(source: GpuSource, driver: NvmlStandin, until: Until) -> None:
+def test_an_xid_is_reported_with_its_gpu(
+    source: GpuSource, driver: NvmlStandin, until: Until
+) -> None:
     source.collect(NOW)
     for _ in range(50):
         driver.report_xid(driver.gpus[1], 31)
@@ -240,7 +244,7 @@ def test_an_xid_is_told_with_its_gpu(source: GpuSource, driver: NvmlStandin, unt
 
 
 @pytest.mark.parametrize("function", ["EventSetCreate", "RegisterEvents"])
-def test_without_xid_events_the_rest_is_told(
+def test_without_xid_events_the_rest_is_reported(
     source: GpuSource, driver: NvmlStandin, function: str
 ) -> None:
     driver.failing = {function: Status.NOT_SUPPORTED}

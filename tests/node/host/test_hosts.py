@@ -115,7 +115,7 @@ def test_a_clock_that_stands_still_divides_nothing(source: HostSource) -> None:
     assert (told["cpu_busy"], told["cpu_pressure"]) == (None, None)
 
 
-def test_what_is_not_told_is_null_and_said(tmp_path: Path) -> None:
+def test_what_is_not_reported_is_null_and_said(tmp_path: Path) -> None:
     write(tmp_path, "proc/stat", cpu_times(1, 2, 3, 4, 5, 6, 7, 8, cpus=200))
     collected = HostSource(tmp_path, "gpu017", S).collect(NOW)
     told = row(collected)

@@ -247,7 +247,7 @@ def test_a_successor_goes_on_where_its_predecessor_stopped(tmp_path: Path) -> No
     assert len(_rows(KernelLogSource(tmp_path, "gpu017", S, marks).collect(NOW))) == 3
 
 
-def test_history_is_told_for_an_hour_only(tmp_path: Path) -> None:
+def test_history_is_reported_for_an_hour_only(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kmsg").write_text(
         "4,1,1000000000,-;e1000e: eth0 NIC Link is Down\n"  # 4,000 s ago

@@ -36,7 +36,7 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmptyProbes]:
     made.close()
 
 
-def test_without_pyverbs_it_is_said_why_and_nothing_is_told(
+def test_without_pyverbs_it_is_said_why_and_nothing_is_reported(
     probes: EmptyProbes, until: Until
 ) -> None:
     probes.meet("mlx5_0", GID)
@@ -44,7 +44,7 @@ def test_without_pyverbs_it_is_said_why_and_nothing_is_told(
     assert "pyverbs" in (probes.without or "")
     probes.send("mlx5_0", GID)
     until(lambda: not probes.is_under_way("mlx5_0", GID))
-    assert probes.told("mlx5_0", GID) is None
+    assert probes.result("mlx5_0", GID) is None
 
 
 def test_a_way_that_nobody_answered_on_is_not_called_lost(
@@ -52,4 +52,4 @@ def test_a_way_that_nobody_answered_on_is_not_called_lost(
 ) -> None:
     probes.send("mlx5_9", GID)
     until(lambda: not probes.is_under_way("mlx5_9", GID))
-    assert probes.told("mlx5_9", GID) is None
+    assert probes.result("mlx5_9", GID) is None

@@ -123,7 +123,7 @@ def test_pings_end_up_in_a_shard(
     assert {row[6] for row in answered} <= {"kernel", "program"}
 
 
-def test_without_being_told_nobody_is_pinged_and_nothing_listens(config: Configuration) -> None:
+def test_without_being_reported_nobody_is_pinged_and_nothing_listens(config: Configuration) -> None:
     source = source_of(config)
     collected = source.collect(read_clock())
     assert not collected.batches and not collected.problems
@@ -186,7 +186,7 @@ def test_what_is_wrong_with_it_is_named(tmp_path: Path, text: str, problem: str)
     assert problem in raised.value.problem
 
 
-def test_oddities_are_told_as_what_came_since() -> None:
+def test_oddities_are_reported_as_what_came_since() -> None:
     before = Oddities(late=1, refused={"a": 2, "b": 1})
     total = Oddities(late=3, impossible=1, refused={"a": 2, "b": 4})
     assert total.since(before) == Oddities(late=2, impossible=1, refused={"b": 3})

@@ -130,7 +130,7 @@ def test_a_responder_answers_pings_once_each_and_nothing_else(wire: Wire) -> Non
 # ---------------------------------------------------------------------- the endpoint
 
 
-def test_a_nic_without_rdma_and_a_python_without_pyverbs_are_told_apart(
+def test_a_nic_without_rdma_and_a_python_without_pyverbs_are_distinguished(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(NoRdma, match="eth0 is not an RDMA NIC"):

@@ -51,7 +51,7 @@ def test_a_clock_that_was_set_within_a_ping_is_not_believed() -> None:
         assert turnaround(sent, received).clock == "program"
 
 
-def test_stamps_told_twice_count_once() -> None:
+def test_stamps_reported_twice_count_once() -> None:
     first = stamp().with_stamps(5, None).with_stamps(9, 6)
     assert (first.kernel_ns, first.nic_ns) == (5, 6)
 

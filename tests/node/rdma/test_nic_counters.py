@@ -70,6 +70,6 @@ def test_a_percentage_beyond_the_whole_is_garbage() -> None:
     assert pcie_waiting({"ethtool/outbound_pci_stalled_rd": 7}) == 0.07
 
 
-def test_nothing_told_is_nothing_known() -> None:
+def test_nothing_reported_is_nothing_known() -> None:
     assert set(port_counters({}).values()) == {None}
     assert priority_counters({}) == {}

@@ -115,7 +115,7 @@ def test_a_connectx_tells_its_counters_in_our_units(node: Node) -> None:
     assert node.collected.problems == node.collected.notes == ()
 
 
-def test_each_port_is_told_with_the_instant_of_its_own_reading(node: Node) -> None:
+def test_each_port_is_reported_with_the_instant_of_its_own_reading(node: Node) -> None:
     """A driver that takes 3 ms for each of 8 NICs must not bend the rate of the last."""
     for number in range(3):
         sysfs.mlx5(node.root, number)
@@ -228,7 +228,7 @@ def test_soft_roce_has_other_counters_and_no_pci_device(node: Node) -> None:
     assert node.collected.problems == ()
 
 
-def test_a_device_is_told_in_its_place_when_found_and_when_changed(node: Node) -> None:
+def test_a_device_is_reported_in_its_place_when_found_and_when_changed(node: Node) -> None:
     sysfs.mlx5(node.root)
     (device,) = node.read()["devices"]
     assert device == {
@@ -336,7 +336,7 @@ def test_a_sum_that_lacks_a_part_is_null_until_the_part_is_known_to_be_gone(node
     assert node.read(after_ns=10 * NS_PER_S)["nics"][0]["retransmits"] == 2
 
 
-def test_counters_that_wrap_or_are_reset_are_told_as_they_stand(node: Node) -> None:
+def test_counters_that_wrap_or_are_reset_are_reported_as_they_stand(node: Node) -> None:
     sysfs.mlx5(node.root)
     node.drivers.told["eth0"] = {}
     told = []
@@ -357,7 +357,7 @@ def test_a_link_that_is_down_has_no_rate(node: Node) -> None:
     assert node.read()["nics"][0]["link_up"] is None
 
 
-def test_a_narrow_and_slow_pcie_link_is_told(node: Node) -> None:
+def test_a_narrow_and_slow_pcie_link_is_reported(node: Node) -> None:
     sysfs.mlx5(node.root)
     device = node.root / "sys/class/infiniband/mlx5_0/device"
     sysfs.write(device / "current_link_width", 8)

@@ -60,7 +60,7 @@ def test_a_queue_pair_is_of_the_rank_whose_process_holds_it(
     ]
 
 
-def test_it_is_told_when_new_and_when_its_state_changes(
+def test_it_is_reported_when_new_and_when_its_state_changes(
     source: RdmaResourceSource, kernel: Kernel
 ) -> None:
     assert len(rows(source.collect(read_clock()).batches)) == 1

@@ -47,7 +47,7 @@ def test_a_megatron_process_tells_its_job() -> None:
     }
 
 
-def test_what_the_launcher_told_goes_first() -> None:
+def test_what_the_launcher_reported_goes_first() -> None:
     told = row(job_row("j", 16, "tp=4 dp=1", "own", MEGATRON))
     assert (told["tp"], told["pp"], told["dp"]) == (4, 4, 1)
     assert (told["framework"], told["origin"]) == ("own", "launcher")

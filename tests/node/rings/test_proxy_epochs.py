@@ -55,7 +55,7 @@ def test_channels_that_send_at_once_share_their_epochs() -> None:
     assert found.bytes.sum() == 4000 and len(found.epoch) == 25
 
 
-def test_flows_are_told_by_communicator_channel_and_place_of_the_peer() -> None:
+def test_flows_are_reported_by_communicator_channel_and_place_of_the_peer() -> None:
     transfers = np.zeros(3, TRANSFER_OVER)
     transfers["time_ns"] = [5_000_000, 5_000_000, 9_000_000]
     transfers["span_us"], transfers["bytes"] = 1000, [10, 20, 30]

@@ -287,7 +287,7 @@ def test_switched_off(recording: Recording) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_missing_rights_are_told_plainly(recording: Recording) -> None:
+def test_missing_rights_are_reported_plainly(recording: Recording) -> None:
     with tempfile.TemporaryDirectory() as folder:  # tmp_path lets no other user in
         Path(folder).chmod(0o755)
         path = recording(Path(folder)).ring

@@ -22,7 +22,7 @@ class Room:
     f_bavail = 10**6
 
 
-def test_room_is_told_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_is_reported_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert why_no_ring(tmp_path) is None
     assert "No such file" in (why_no_ring(tmp_path / "nowhere") or "")
     room = Room()

@@ -114,7 +114,7 @@ def test_a_detail_is_finer_as_far_as_the_budget_goes() -> None:
             assert all_of_it.rows("nics") == len(at)
 
 
-def test_idle_priorities_are_told_by_their_first_and_last_reading() -> None:
+def test_idle_priorities_are_reported_by_their_first_and_last_reading() -> None:
     at = reading(600, 4)
     with Incident.empty() as incident:
         for priority in range(8):
@@ -141,7 +141,7 @@ def test_extremes_between_the_kept_readings_are_kept_too() -> None:
     assert worst == 0.9
 
 
-def test_a_device_is_told_whenever_it_was_found_and_only_as_it_is_now() -> None:
+def test_a_device_is_reported_whenever_it_was_found_and_only_as_it_is_now() -> None:
     with Incident.empty() as incident:
         incident.append(
             "devices",
@@ -172,7 +172,7 @@ def test_pings_keep_their_share_of_lost_ones(count: int) -> None:
     assert lost == pytest.approx(0.1, abs=0.03)
 
 
-def test_of_a_flood_of_one_event_the_newest_are_told_and_no_other_is_drowned() -> None:
+def test_of_a_flood_of_one_event_the_newest_are_reported_and_no_other_is_drowned() -> None:
     flood = BEGAN_NS + np.arange(5000) * S // 100
     with Incident.empty() as incident:
         incident.append(

@@ -35,7 +35,7 @@ def told(batch: Batch, columns: str = "start_ns, bytes, undercount") -> list[tup
         return incident.con.execute(f"SELECT {columns} FROM epochs ORDER BY ALL").fetchall()
 
 
-def test_each_source_s_knowledge_of_a_flow_is_told() -> None:
+def test_each_source_s_knowledge_of_a_flow_is_reported() -> None:
     recent = RecentTraffic(most_bytes=1200)
     recent.add(FLOWS, epochs((0, FIRST, 1), (1, FIRST, 2), (2, FIRST, 3)), NOW_NS)
     names = list(asdict(FLOWS[0]))
@@ -97,7 +97,7 @@ def test_raw_epochs_are_wanted_around_a_trigger_and_once_a_minute() -> None:
     assert recent.wanted(NOW_NS + 2 * REST_NS) == []  # there is nothing any more
 
 
-def test_of_too_many_wanted_the_newest_are_told_in_parts() -> None:
+def test_of_too_many_wanted_the_newest_are_reported_in_parts() -> None:
     recent = RecentTraffic(most_bytes=2**24)
     for piece in range(3):
         at = FIRST - 2**16 + np.arange(2**16) * 3 // 4 + piece

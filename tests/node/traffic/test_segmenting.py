@@ -100,7 +100,7 @@ def test_round_by_round_is_found_what_is_found_at_once(scenario: TrafficScenario
     assert told == wanted
 
 
-def test_what_stands_still_is_told_as_it_stands_and_is_late() -> None:
+def test_what_stands_still_is_reported_as_it_stands_and_is_late() -> None:
     incident, _ = simulate_traffic(STUCK)
     with incident:
         found = rounds(incident, RecentTraffic(most_bytes=2**24))
@@ -110,7 +110,7 @@ def test_what_stands_still_is_told_as_it_stands_and_is_late() -> None:
     assert found[1].late_since_ns is None
 
 
-def test_a_job_that_keeps_opening_queue_pairs_is_told_all_the_same() -> None:
+def test_a_job_that_keeps_opening_queue_pairs_is_reported_all_the_same() -> None:
     """Each operation goes by a pair of its own, so that there is always one that is watched."""
     told, recent = 0, RecentTraffic(most_bytes=2**20)
     segmenting = Segmenting(settle_ns=NS_PER_S // 10, context_ns=NS_PER_S, learn_ns=NS_PER_S)

@@ -49,7 +49,7 @@ def channel() -> Iterator[Channel]:
         yield opened
 
 
-def told_to(channel: Channel, *datagrams: bytes) -> list[Notification]:
+def addressed_to(channel: Channel, *datagrams: bytes) -> list[Notification]:
     """What it believes of these; on loopback they are there when `sendto` returns."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         for data in datagrams:
@@ -61,7 +61,7 @@ def told_to(channel: Channel, *datagrams: bytes) -> list[Notification]:
 
 
 @given(told=NOTIFICATIONS, secret=st.binary(min_size=16, max_size=64))
-def test_what_is_told_is_what_is_understood(told: Notification, secret: bytes) -> None:
+def test_what_is_reported_is_what_is_understood(told: Notification, secret: bytes) -> None:
     data = told.encoded(secret)
     assert len(data) == NOTIFICATION_BYTES
     assert decode(data) == told
@@ -120,14 +120,14 @@ def test_an_ipv6_channel_hears_an_ipv4_one() -> None:
 def test_what_is_not_to_be_believed_is_counted_and_nothing_else(
     channel: Channel, data: bytes, why: str
 ) -> None:
-    assert told_to(channel, data) == []
+    assert addressed_to(channel, data) == []
     counted = {name: n for name, n in vars(channel.counted).items() if n}
     assert counted == {why: 1}
     assert len(channel.counted.sentences()) == 1
 
 
 def test_a_flood_costs_a_look_no_more_than_so_many_datagrams(channel: Channel) -> None:
-    found = told_to(channel, *[b"flood"] * MOST_AT_ONCE, TOLD.encoded(SECRET))
+    found = addressed_to(channel, *[b"flood"] * MOST_AT_ONCE, TOLD.encoded(SECRET))
     assert found == [] and channel.counted.malformed == MOST_AT_ONCE
     assert channel.received(NOW) == [TOLD]
 

@@ -143,16 +143,18 @@ def later(now: Instant, seconds: float) -> Instant:
     return Instant(now.realtime_ns + passed_ns, now.monotonic_ns + passed_ns)
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_the_node_that_is_waited_for_looks_longer(waiter: Node, slow: Node, is_told: bool) -> None:
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_the_node_that_is_waited_for_looks_longer(
+    waiter: Node, slow: Node, is_reported: bool
+) -> None:
     now = read_clock()
     with sources(waiter, slow) as (waiting, standing):
         found = captures(standing.collect(now))
-        if is_told:
+        if is_reported:
             assert captures(waiting.collect(now)) == 0
         for seconds in range(1, 60):
             found += captures(standing.collect(later(now, seconds)))
-    assert found == CAPTURES_AT_ONCE + 2 * is_told
+    assert found == CAPTURES_AT_ONCE + 2 * is_reported
 
 
 @pytest.mark.parametrize("without", ["verbs", "secret", "readable", "address"])

@@ -120,7 +120,7 @@ def test_what_is_left_of_sends_that_are_over_goes_to_who_is_still_waited_for() -
     assert left_to(triggers, OWED, 800 * MS) == 0
 
 
-def test_of_several_the_longest_waited_for_is_told() -> None:
+def test_of_several_the_longest_waited_for_is_reported() -> None:
     triggers = NodeTriggers(500 * MS)
     later = Awaited(Flow(COMM, 3, 0), "1", began_ns=50 * MS)
     triggers.look([STARVED], 700 * MS, [later, OWED])

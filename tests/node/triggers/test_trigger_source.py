@@ -86,7 +86,7 @@ def source_of(
         source.close()
 
 
-def test_a_standstill_is_looked_at_closely_and_told(
+def test_a_standstill_is_looked_at_closely_and_reported(
     capturing: Configuration, until: Callable[[Callable[[], object]], None]
 ) -> None:
     ring = RingWriter(rings_dir(capturing.run_dir), 3)
@@ -167,7 +167,7 @@ def test_a_closer_look_ends(capturing: Configuration) -> None:
         assert source._look.step(later) == []
 
 
-def test_without_being_told_it_opens_nothing(config: Configuration) -> None:
+def test_without_being_reported_it_opens_nothing(config: Configuration) -> None:
     ring = RingWriter(rings_dir(config.run_dir), 3)
     post(ring, 0, Wait.SEND_WIRE, 2 * NS_PER_S)
     with source_of(config) as source:

@@ -61,7 +61,7 @@ def test_queue_pairs_and_windows_are_in_a_shard(
     assert window == ("llama", 5, 7, 10, 10, 0, 10_000, True, None)
 
 
-def test_a_request_that_stands_still_is_told_with_the_traffic_around_it(
+def test_a_request_that_stands_still_is_reported_with_the_traffic_around_it(
     agent: Agent, process: Any, until: Until, sealed_rows: SealedRows
 ) -> None:
     process.tell("pair 7 8 128", *["post 7 10 1000", "poll"] * 20)

@@ -20,7 +20,7 @@ Make = Callable[..., Rulebook]
 NS = 1_000_000_000
 
 
-def test_a_hang_is_found_and_told(hang: Incident, book: Make) -> None:
+def test_a_hang_is_found_and_reported(hang: Incident, book: Make) -> None:
     outcome = run(hang, [book()])
     (finding,) = outcome.findings
     assert (finding.id, finding.rulebook, finding.verdict) == ("F1", "tiny", "H1")

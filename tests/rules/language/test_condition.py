@@ -63,7 +63,9 @@ SAY = 'say: "{{ absent | ranks }} stopped'
         ("{when: absent.rank = , text: a}, {text: b}", "a condition is any(fact)"),
     ],
 )
-def test_a_wrong_list_of_texts_is_told_at_its_place(tiny: str, texts: str, message: str) -> None:
+def test_a_wrong_list_of_texts_is_reported_at_its_place(
+    tiny: str, texts: str, message: str
+) -> None:
     line = next(line for line in tiny.splitlines() if SAY in line)
     text = tiny.replace(line, f"    say: [{texts}]")
     with Checker() as checker:

@@ -15,7 +15,7 @@ def card(rows: int = 2, total: int = 2) -> RankCard:
     return RankCard(5, facts, operations, ("wait at loader.py:88",))
 
 
-def test_everything_that_is_known_is_told() -> None:
+def test_everything_that_is_known_is_reported() -> None:
     assert plain_lines(card_lines(card(total=9), 40)) == [
         "Rank 5",
         "node  gpu017�[2J",  # whatever a host calls itself, it does not steer the terminal

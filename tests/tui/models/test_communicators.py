@@ -61,7 +61,7 @@ def test_members_alike_share_a_row_and_who_has_not_come_is_first() -> None:
     assert len(model.member_rows(view([[2, 1], [2, 1]]), folded=False)) == 2
 
 
-def test_the_told_round_decides_the_order_wherever_it_stands() -> None:
+def test_the_reported_round_decides_the_order_wherever_it_stands() -> None:
     told = view([[2, 0, 2], [2, 1, 2]], told=11)
     assert model.finding_column(told) == 1
     assert model.finding_column(replace(told, finding_seq=99)) == 2  # not among those shown
@@ -111,7 +111,7 @@ def test_the_newest_rounds_are_shown_and_the_cursor_always() -> None:
     assert model.window(10, 40, 3) == (0, 10)
 
 
-def test_the_axis_marks_the_told_round_and_the_cursor() -> None:
+def test_the_axis_marks_the_reported_round_and_the_cursor() -> None:
     told = view([[2] * 8], told=15)
     assert model.axis(told, 0, 8, 3) == "10 ^ ▼  "
     assert model.axis(told, 0, 8, 5) == "10   ▼  "

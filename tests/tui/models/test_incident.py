@@ -77,7 +77,7 @@ def test_a_blame_that_grew_is_found_by_its_verdict() -> None:
     assert place(after.lines, before.lines[1].name, 0) == 1
 
 
-def test_two_findings_alike_are_told_apart() -> None:
+def test_two_findings_alike_are_distinguished() -> None:
     names = [line.name for line in incident(with_findings(hang(), replace(hang(), id="F2"))).lines]
     assert len(set(names)) == 3
 
@@ -110,7 +110,7 @@ def test_a_filter_keeps_what_was_seen() -> None:
     assert [line.name for line in incident(snapshot, pattern="no such thing").lines] == [SEEN]
 
 
-def test_a_healthy_snapshot_is_told_as_plainly_as_a_fault() -> None:
+def test_a_healthy_snapshot_is_reported_as_plainly_as_a_fault() -> None:
     healthy = incident(healthy_snapshot())
     assert healthy.headline.severity == "healthy"
     assert healthy.headline.sentence == "No fault found"
@@ -151,7 +151,7 @@ def test_each_command_stands_alone_to_be_copied() -> None:
     assert [item.copy for item in commands] == ["py-spy dump --pid 4105"]
 
 
-def test_ranks_that_stand_in_the_same_place_are_told_once() -> None:
+def test_ranks_that_stand_in_the_same_place_are_reported_once() -> None:
     frames = tuple(f"frame {number}" for number in range(20))
     stacks = tuple(Stack(rank, "last seen in AllReduce 13", frames) for rank in (3, 5, 4))
     told = story(hang_snapshot(), replace(hang(), stacks=stacks))

@@ -70,7 +70,7 @@ def test_a_scale_holds_the_baseline_and_the_threshold() -> None:
     assert model.scales([series([math.nan])])[0] == Scale(0, 1)
 
 
-def test_what_lies_outside_the_usual_is_told_apart() -> None:
+def test_what_lies_outside_the_usual_is_distinguished() -> None:
     one = series([10.0, 2.0, math.nan, 30.0], baseline=(8.0, 12.0))
     kinds = [kind for _, kind in model.line(one, one.value, Scale(0, 50))]
     assert kinds == ["value", "outside", "gap", "outside"]
@@ -102,7 +102,7 @@ def test_values_have_their_unit() -> None:
     assert model.value_phrase(math.nan, "B/s") == "-"
 
 
-def test_silence_is_told() -> None:
+def test_silence_is_reported() -> None:
     one = series([10.0, 10.0, math.nan, math.nan, math.nan, math.nan], baseline=(8.0, 12.0))
     assert model.deviation_phrase(one, 5 * S) == (
         "no data for the last 4 s · within baseline 8 B/s to 12 B/s"
@@ -112,7 +112,7 @@ def test_silence_is_told() -> None:
     assert model.deviation_phrase(series([math.nan]), 0) == "no data"
 
 
-def test_a_gap_is_told_in_few_letters() -> None:
+def test_a_gap_is_reported_in_few_letters() -> None:
     assert model.gap_phrase(4 * S) == "gap 4 s"
     assert model.gap_phrase(602 * S) == "gap 10 min"
     assert model.gap_phrase(2 * 3600 * S + 1) == "gap 2 h"

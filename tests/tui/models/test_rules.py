@@ -113,7 +113,7 @@ def test_rules_tell_what_came_of_them() -> None:
     assert "  site · experimental · off" in told
 
 
-def test_a_broken_file_is_told_with_what_is_in_force_instead() -> None:
+def test_a_broken_file_is_reported_with_what_is_in_force_instead() -> None:
     told = said(rule_items((replace(HANG, path="/r/hang.yaml", broken="line 2: not YAML"),)))
     assert told[:3] == [
         "✖ hang",

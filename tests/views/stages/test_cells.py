@@ -58,7 +58,7 @@ def test_what_is_blamed_is_seen_however_short(others: list[Box], one: Box, colum
     assert any(run.box is guilty for run in runs)
 
 
-def test_the_critical_path_is_told_by_letter_and_line() -> None:
+def test_the_critical_path_is_reported_by_letter_and_line() -> None:
     path = Box("forward", 0, 3, 0, 50, critical=True)
     off = Box("backward", 0, 12, 50, 100)
     assert drawn(path, off) == "F3━━━b12──"

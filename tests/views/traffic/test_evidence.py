@@ -32,7 +32,7 @@ def finding(*blame: Blame) -> Finding:
 def test_curves_hold_what_the_operation_sent(incident: Incident) -> None:
     assert evidence.has_traffic(incident)
     told = finding(Blame("rank", {"rank": 2}))
-    operation = evidence.told_operation(incident, told)
+    operation = evidence.reported_operation(incident, told)
     assert operation is not None
     traffic = evidence.operation_traffic(incident, operation, evidence.blamed_ranks(incident, told))
     curves = rate_curves(traffic, 4000)
@@ -65,7 +65,7 @@ def test_a_blamed_node_is_all_its_ranks(incident: Incident) -> None:
 
 def test_the_map_of_an_operation_is_a_part_of_that_of_the_job(incident: Incident) -> None:
     evidence.has_traffic(incident)
-    operation = evidence.told_operation(incident, finding(Blame("rank", {"rank": 2})))
+    operation = evidence.reported_operation(incident, finding(Blame("rank", {"rank": 2})))
     one = evidence.traffic_map(incident, operation=operation)
     whole = evidence.traffic_map(incident)
     ((total,),) = incident.con.execute("SELECT sum(bytes) FROM traffic").fetchall()
@@ -78,7 +78,7 @@ def test_the_map_of_an_operation_is_a_part_of_that_of_the_job(incident: Incident
 def test_without_epochs_a_curve_is_unknown_and_not_zero(incident: Incident) -> None:
     evidence.has_traffic(incident)
     incident.con.execute("DELETE FROM flow_epochs; DELETE FROM flow_ends; DELETE FROM flow_comms")
-    operation = evidence.told_operation(incident, finding(Blame("rank", {"rank": 2})))
+    operation = evidence.reported_operation(incident, finding(Blame("rank", {"rank": 2})))
     assert operation is not None
     traffic = evidence.operation_traffic(incident, operation)
     assert np.isnan(rate_curves(traffic, 100).rate).all()

@@ -28,7 +28,7 @@ def test_folding_keeps_ranks_and_bytes(ranks: int, most: int) -> None:
     assert small.received().sum() == shown.received().sum()
 
 
-def test_a_busy_expert_is_told() -> None:
+def test_a_busy_expert_is_reported() -> None:
     sent = np.full((4, 4), 10 * 2**20)
     sent[:, 2] *= 3
     lines = plain_lines(map_lines(TrafficMap("Sends", ((0,), (1,), (2,), (3,)), sent)))
@@ -49,7 +49,7 @@ def test_nothing_between_known_ranks_is_said() -> None:
     assert "<svg" in map_svg(empty)
 
 
-def test_bytes_to_unknown_peers_are_told() -> None:
+def test_bytes_to_unknown_peers_are_reported() -> None:
     shown = TrafficMap("a", ((0,), (1,)), np.array([[0, 5], [5, 0]]), unplaced_bytes=3 * 2**20)
     assert any("3 MiB went to unknown peers" in line for line in plain_lines(map_lines(shown)))
     assert "3 MiB went to unknown peers" in map_svg(shown)

@@ -41,7 +41,7 @@ def experiment(kind: str, seed: int) -> PipelineScenario:
     rng = np.random.default_rng([seed, zlib.crc32(f"experiment {kind}".encode())])
     values = _job(rng)
     # A trainer that tells its tasks knows its groups.
-    values["roles_told"] |= values["recorder"] == "tasks"
+    values["roles_recorded"] |= values["recorder"] == "tasks"
     if kind == "hang":
         values["recorder"] = "hooks"  # who tells tasks alone does not tell when that was read
     if kind == "design":
@@ -81,8 +81,8 @@ def _job(rng: np.random.Generator) -> dict[str, Any]:
         "long_sequences": float(rng.choice((0.0, 0.0, 0.05))),
         "evaluate_every": int(rng.choice((0, 0, 0, 6))),
         "checkpoint_every": int(rng.choice((0, 0, 0, 7))),
-        "configuration_told": bool(rng.random() < 0.6),
-        "roles_told": bool(rng.random() < 0.5),
+        "configuration_stated": bool(rng.random() < 0.6),
+        "roles_recorded": bool(rng.random() < 0.5),
         "host_ahead": bool(rng.random() < 0.3),
         "recorder": str(rng.choice(("hooks", "tasks"), p=(0.85, 0.15))),
         "holes": float(rng.choice((0.0, 0.0, 0.0, 0.002))),

@@ -56,7 +56,7 @@ class _Recorder:
     def _job(self) -> None:
         s = self.scenario
         told: dict[str, Any] = {"job": [s.job], "world_size": s.world_size}
-        if s.configuration_told:
+        if s.configuration_stated:
             names = (
                 "tp", "pp", "dp", "cp", "ep", "micro_batches", "schedule", "chunks", "layers",
                 "sequence_parallel", "distributed_optimizer",
@@ -100,9 +100,9 @@ class _Recorder:
             }
             if self.calls_alone:
                 called = ~self.silent[rows["rank"]]
-                told_of = {name: rows[name][called] for name in ("comm", "rank", "comm_rank")}
-                rows |= told_of | {"size": None if self.silent.any() else size}
-            elif self.scenario.roles_told:
+                reported_on = {name: rows[name][called] for name in ("comm", "rank", "comm_rank")}
+                rows |= reported_on | {"size": None if self.silent.any() else size}
+            elif self.scenario.roles_recorded:
                 told = _TELLING_NAMES.get(role, role)
                 names = [told if count == 1 else f"{told}_{number}" for number in range(count)]
                 number = np.repeat(np.arange(count, dtype=np.int32), size)
@@ -246,6 +246,6 @@ class _Recorder:
                 **columns,
                 "task": Words(rows["task"], TASKS),
                 "whole": np.isfinite(rows["ended_ns"]) & (rows["ended_ns"] <= until),
-                "source": "told",
+                "source": "recorded",
             },
         )

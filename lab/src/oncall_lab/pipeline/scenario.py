@@ -75,8 +75,8 @@ class PipelineScenario(Scenario):
     # How it is recorded. hooks: calls, and their times on the device. calls: when the host
     # called, alone. tasks: what the trainer itself says of its tasks.
     recorder: str = "hooks"
-    configuration_told: bool = True
-    roles_told: bool = True
+    configuration_stated: bool = True
+    roles_recorded: bool = True
     host_ahead: bool = False  # the host enqueues all calls of a task as it begins
     holes: float = quantity("0 %")  # of calls that recorders lost, in runs
     starts_in: float = quantity("0 %")  # share of the first iteration before recording began

@@ -118,8 +118,8 @@ def _needless(con: duckdb.DuckDBPyConnection, allowed: Allowed) -> set[_Check]:
         FROM ops
         """
     ).fetchall()
-    told = {_ended_early: early, _apart: wide, _before_birth: unborn}
-    return {check for check, is_met in told.items() if not is_met}
+    checks = {_ended_early: early, _apart: wide, _before_birth: unborn}
+    return {check for check, is_met in checks.items() if not is_met}
 
 
 def _ended_early(con: duckdb.DuckDBPyConnection, allowed: Allowed) -> Iterator[Found]:

@@ -87,7 +87,7 @@ def knowledge() -> str:
     return """
         WITH hooked AS (
             SELECT DISTINCT job, rank, true AS live FROM launches WHERE source = 'board'),
-        told AS (
+        recorded_comms AS (
             SELECT job, rank, any_value(live) AS live,
                 bool_or(done IS NOT NULL OR ended_ns IS NOT NULL OR duration_ns IS NOT NULL)
                     AS completion,
@@ -96,7 +96,7 @@ def knowledge() -> str:
             FROM ops LEFT JOIN hooked USING (job, rank) GROUP BY job, rank)
         SELECT job, bool_or(completion AND live IS NULL) AS completion,
             bool_or(durations) AS durations, coalesce(list(rank) FILTER (live), []) AS live
-        FROM told GROUP BY job
+        FROM recorded_comms GROUP BY job
     """
 
 
@@ -238,12 +238,13 @@ def in_flight() -> str:
 def members() -> str:
     """The members of each communicator: as recorded, and every rank seen operating on it."""
     return """
-        WITH told AS (SELECT DISTINCT ON (job, comm, rank) * FROM comms ORDER BY ALL),
+        WITH recorded_comms AS (SELECT DISTINCT ON (job, comm, rank) * FROM comms ORDER BY ALL),
         acting AS (SELECT job, comm, rank FROM heads),
         placed AS (
             SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic, pid FROM ranks ORDER BY ALL)
         SELECT job, comm, rank, comm_rank, size, name, role, tree_layer, node, gpu, nic, pid
-        FROM told FULL JOIN acting USING (job, comm, rank) LEFT JOIN placed USING (job, rank)
+        FROM recorded_comms
+        FULL JOIN acting USING (job, comm, rank) LEFT JOIN placed USING (job, rank)
         WHERE rank IS NOT NULL
     """
 

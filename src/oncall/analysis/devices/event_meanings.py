@@ -98,7 +98,7 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "storage_stalled": ("storage", "fault", "a file server does not answer"),
 }
 
-MEANINGS: Final = KERNEL | {f"xid_{number}": told for number, told in XIDS.items()}
+MEANINGS: Final = KERNEL | {f"xid_{number}": meaning for number, meaning in XIDS.items()}
 
 
 @relation(

@@ -248,8 +248,8 @@ def transfer_ends(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             if (end := operation.end_of(transfer)) is not None
         }
         for t, end in merged(ends).items():
-            told = (t.rank, t.peer, t.channel, t.waits_for, waited[t])
-            rows.append((*case, *told, end.kind, list(end.ranks)))
+            facts = (t.rank, t.peer, t.channel, t.waits_for, waited[t])
+            rows.append((*case, *facts, end.kind, list(end.ranks)))
     names = [column[0] for column in _COLUMNS]
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
@@ -296,13 +296,13 @@ def _operations(
     for *place, rank in con.execute(_ELSEWHERE).fetchall():
         elsewhere[tuple(place)].add(rank)
     found: dict[tuple[Any, ...], tuple[Operation, dict[Transfer, int | None]]] = {}
-    for job, comm, kind, seq, *told in con.execute(_CASES).fetchall():
+    for job, comm, kind, seq, *recorded in con.execute(_CASES).fetchall():
         case = job, comm, kind, seq
         if case not in found:
             busy = frozenset(elsewhere[case])
             found[case] = Operation(inside[job, comm, kind], frozenset(heard[job]), busy), {}
         operation, waited = found[case]
-        rank, channel, peer, sends, steps_done, waits_for, waited_ns, ended = told
+        rank, channel, peer, sends, steps_done, waits_for, waited_ns, ended = recorded
         transfer = Transfer(rank, peer, channel, sends, waits_for, steps_done)
         operation.add(transfer, ended)
         waited[transfer] = waited_ns

@@ -57,13 +57,14 @@ def node_flow_steps() -> str:
         WITH apart AS (
             SELECT job, comm, max(size) AS size FROM members
             GROUP BY ALL HAVING count(DISTINCT node) = count(*) AND count(*) > 1),
-        told AS (
+        collectives AS (
             SELECT job, comm, seq, rank, any_value(channels) AS channels FROM ops
             WHERE kind = 'coll' AND coalesce(proto, 'SIMPLE') = 'SIMPLE' GROUP BY ALL),
         calls AS (
             SELECT t.job, t.comm, t.seq, t.rank, t.peer, t.bytes, t.started_ns, t.ended_ns,
                 t.epoch_ns, CASE t.op WHEN 'AllReduce' THEN 2 ELSE 1 END * (size - 1) AS steps
-            FROM op_traffic t JOIN apart USING (job, comm) JOIN told o USING (job, comm, seq, rank)
+            FROM op_traffic t JOIN apart USING (job, comm) JOIN collectives o
+                USING (job, comm, seq, rank)
             WHERE t.kind = 'coll' AND t.algo = 'RING' AND t.peer IS NOT NULL
                 AND t.op IN ('AllReduce', 'AllGather', 'ReduceScatter')
                 AND t.ended_ns IS NOT NULL AND NOT coalesce(t.undercount, false)

@@ -168,7 +168,7 @@ def _ends(
             share = weight * depth / sum(queues.values())
             yield Root(_queue(view, queue), queue, (*way, queue), share)
     elif net.host_behind(port) or (
-        behind and not view.pauses_told and all(q in view.depth for q in behind)
+        behind and not view.has_pause_spans and all(q in view.depth for q in behind)
     ):
         yield Root("storm", port, way, weight)
     else:

@@ -32,7 +32,7 @@ def step_ports() -> str:
     stopped.
     """
     return """
-        WITH told AS (
+        WITH reported AS (
             SELECT s.id, p.switch, p.port, sum(p.packets) AS packets,
                 sum(p.packets * p.queue_depth) AS queued,
                 sum(p.epoch_ns * p.paused_packets / nullif(p.packets, 0)) AS paused_ns,
@@ -57,7 +57,7 @@ def step_ports() -> str:
                 ELSE t.paused_ns * (s.ended_ns - s.started_ns) / nullif(t.seen_ns, 0) END
                 AS paused_ns,
             p.longest_ns
-        FROM told t FULL JOIN stopped p USING (id, switch, port) JOIN late_steps s USING (id)
+        FROM reported t FULL JOIN stopped p USING (id, switch, port) JOIN late_steps s USING (id)
     """
 
 

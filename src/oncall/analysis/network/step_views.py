@@ -58,7 +58,7 @@ class View:
     shared: Mapping[int, float]  # ports of the path with others' packets -> their share of them
     excess_ns: float
     duration_ns: float
-    pauses_told: bool
+    has_pause_spans: bool
     overrun: frozenset[int] = frozenset()
     carried: Mapping[int, Flags] = field(default_factory=dict)
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -75,7 +75,7 @@ def views(
     con: duckdb.DuckDBPyConnection, net: Network, thresholds: Thresholds
 ) -> Iterator[tuple[tuple[Any, ...], View]]:
     """Each late step with what the switches report of its time."""
-    told = bool(con.execute("SELECT count(*) FROM pause_spans").fetchall()[0][0])
+    has_pause_spans = bool(con.execute("SELECT count(*) FROM pause_spans").fetchall()[0][0])
     ports: dict[int, list[Any]] = defaultdict(list)
     for row in con.execute(
         "SELECT id, switch, port, depth, paused_ns, longest_ns, packets FROM step_ports"
@@ -110,7 +110,7 @@ def views(
                 shared={p: share or 0.0 for p, own, share in seen[step[0]] if own},
                 excess_ns=step[6],
                 duration_ns=max(step[5] - step[4], 1),
-                pauses_told=told,
+                has_pause_spans=has_pause_spans,
                 overrun=frozenset(overrun[step[0]]),
                 carried=ways.between(step[4], step[5]),
                 thresholds=thresholds,

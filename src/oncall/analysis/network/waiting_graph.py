@@ -180,11 +180,11 @@ def predecessors(
     src, dst = _whole(steps["src"]), _whole(steps["dst"])
     own = _latest(ended, (collective, src, step), (collective, src, step - 1))
     data = _latest(ended, (collective, dst, step), (collective, src, step - 1))
-    flow, told = _whole(steps["flow"]), ~np.ma.getmaskarray(steps["waits_for_flow"])
-    if told.any():
+    flow, reported = _whole(steps["flow"]), ~np.ma.getmaskarray(steps["waits_for_flow"])
+    if reported.any():
         wanted = (collective, _whole(steps["waits_for_flow"]), step - 1)
         named = _latest(ended, (collective, flow, step), wanted)
-        data = np.where(told & (named != NONE), named, data)
+        data = np.where(reported & (named != NONE), named, data)
     ends = np.where(own == NONE, np.iinfo(np.int64).min, ended[own])
     data_ends = np.where(data == NONE, np.iinfo(np.int64).min, ended[data])
     ends[ends > started] = np.iinfo(np.int64).min

@@ -131,7 +131,7 @@ def incomplete_stages() -> str:
             UNION
             SELECT job, replica, stage, rank, node FROM seats
             SEMI JOIN idle USING (job, rank) SEMI JOIN entered USING (job)),
-        told AS (
+        expected AS (
             SELECT *, NOT bool_or(computes) OVER one AND (stands_forward OR stands_backward)
                     AS network,
                 CASE WHEN stands_forward THEN 1 ELSE -1 END AS way
@@ -148,7 +148,7 @@ def incomplete_stages() -> str:
             SELECT t.job, t.replica, t.stage, s.task, s.rank, s.node, s.micro_batch, s.chunk,
                 r.rank AS peer, r.stage AS peer_stage,
                 greatest(s.started_ns, r.started_ns) AS since_ns
-            FROM told t JOIN senders s USING (job, replica, stage)
+            FROM expected t JOIN senders s USING (job, replica, stage)
             JOIN receivers r ON r.job = t.job AND r.replica = t.replica
                 AND r.stage = (t.stage + way + pp) % pp AND r.task = s.task
                 AND r.tensor_rank IS NOT DISTINCT FROM s.tensor_rank
@@ -182,7 +182,7 @@ def incomplete_stages() -> str:
                 -- If all members are blocked in one operation, its transfers show the culprit.
                 AND (x.rank IS NOT NULL OR m.rank IS NOT NULL OR t.missing_calls > 0
                     OR t.job NOT IN (SELECT job FROM hang_roots WHERE how = 'together')) AS first
-        FROM told t JOIN (SELECT job, iteration FROM shape) h USING (job)
+        FROM expected t JOIN (SELECT job, iteration FROM shape) h USING (job)
         LEFT JOIN pairs x USING (job, replica, stage)
         LEFT JOIN missing m ON m.job = t.job AND m.replica = t.replica AND m.stage = t.stage
             AND NOT network

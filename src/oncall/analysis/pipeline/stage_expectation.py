@@ -117,10 +117,10 @@ def followed(kind: Integers, place: Integers, mean: Times, alpha: float) -> Time
     first iterations be slow. The second iteration is the first expectation."""
     table = np.full((int(place.max(initial=-1)) + 1, int(kind.max(initial=-1)) + 1), np.nan)
     table[place, kind] = mean
-    told = np.full_like(table, np.nan)
+    expectations = np.full_like(table, np.nan)
     expected = np.full(table.shape[1], np.nan)
     for number, row in enumerate(table[1:], start=1):
-        told[number] = expected
+        expectations[number] = expected
         follows = np.isnan(expected) | (row < (1 + alpha) * expected)
         expected = np.where(follows & ~np.isnan(row), row, expected)
-    return told[place, kind]
+    return expectations[place, kind]

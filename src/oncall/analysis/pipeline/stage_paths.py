@@ -280,8 +280,8 @@ def latencies(tasks: Tasks, graph: TraceGraph, others_below: float) -> tuple[Tim
         shift = clock_shifts(tasks, graph)
         since = tasks.started - shift - (tasks.ended - shift)[graph.source]
         came = np.minimum(tasks.recv_ns, np.maximum(since, 0))
-        told = _quantile(came, link, known | received, 0.5, _links(tasks))[link]
-        both = np.where(received, usual + np.maximum(came - told, 0), both)
+        median_arrival = _quantile(came, link, known | received, 0.5, _links(tasks))[link]
+        both = np.where(received, usual + np.maximum(came - median_arrival, 0), both)
     return usual, np.where(known | received, both, usual)
 
 

@@ -20,11 +20,11 @@ from oncall.evidence import relation
 # replicas it is not known whether it shares contexts, or only its experts' gradients.
 _MEETINGS = """
     WITH placed AS (
-        SELECT m.job, m.comm, l.stage, l.replica, coalesce(p.told, p.parallelism) AS role,
+        SELECT m.job, m.comm, l.stage, l.replica, coalesce(p.recorded, p.parallelism) AS role,
             m.comm = l.dp_comm AS of_all
         FROM members m JOIN stage_layout l USING (job, rank) JOIN parallelism p USING (job, comm)
         WHERE l.replica IS NOT NULL),
-    told AS (SELECT job, max(greatest(ep, cp)) AS size FROM jobs GROUP BY job),
+    sizes AS (SELECT job, max(greatest(ep, cp)) AS size FROM jobs GROUP BY job),
     of_stage AS (
         SELECT job, comm, any_value(role) AS role, count(DISTINCT replica) AS replicas,
             bool_or(of_all) AS of_all
@@ -38,7 +38,7 @@ _MEETINGS = """
     FROM placed SEMI JOIN (FROM of_stage WHERE role <> 'dp') USING (job, comm)
     ANTI JOIN unclear USING (job, replica)
     UNION ALL
-    SELECT DISTINCT job, -1 - replica // size, replica FROM stage_layout JOIN told USING (job)
+    SELECT DISTINCT job, -1 - replica // size, replica FROM stage_layout JOIN sizes USING (job)
     WHERE size > 1 AND replica IS NOT NULL AND job NOT IN (SELECT job FROM placed)
 """
 

@@ -63,13 +63,13 @@ def training_iterations() -> str:
                 row_number() OVER (PARTITION BY job ORDER BY iteration) <= $warm_up
                     AND count(*) OVER (PARTITION BY job) > 2 * $warm_up AS warm_up
             FROM by_rank GROUP BY job, iteration),
-        told AS (
+        candidates AS (
             SELECT s.*, r.rank, r.duration_ns, r.whole
             FROM shape s JOIN by_rank r USING (job, iteration, micro_batches)),
         -- What began soon and never ended is most of the recording: the first ones know better.
         opening AS (
             SELECT job, rank, micro_batches, median(duration_ns) AS early_ns
-            FROM (FROM told WHERE whole AND NOT warm_up QUALIFY row_number() OVER (
+            FROM (FROM candidates WHERE whole AND NOT warm_up QUALIFY row_number() OVER (
                 PARTITION BY job, rank, micro_batches ORDER BY iteration) <= $opening)
             GROUP BY ALL HAVING count(*) = $opening
                 AND max(duration_ns) - min(duration_ns) < $slow_share * early_ns),
@@ -78,11 +78,11 @@ def training_iterations() -> str:
                 quantile_cont(duration_ns, 0.25) AS calm_ns,
                 CASE WHEN any_value(early_ns) < (1 - $slow_share) * calm_ns
                     THEN any_value(early_ns) ELSE calm_ns END AS usual_ns
-            FROM told LEFT JOIN opening USING (job, rank, micro_batches)
+            FROM candidates LEFT JOIN opening USING (job, rank, micro_batches)
             WHERE whole AND NOT warm_up GROUP BY ALL),
         spread AS (
             SELECT job, rank, micro_batches, median(abs(duration_ns - usual_ns)) AS spread_ns
-            FROM told JOIN usual USING (job, rank, micro_batches)
+            FROM candidates JOIN usual USING (job, rank, micro_batches)
             WHERE whole AND NOT warm_up AND duration_ns <= CASE WHEN usual_ns < calm_ns
                 THEN (1 + $slow_share) * usual_ns ELSE median_ns END GROUP BY ALL),
         -- An iteration is as late as the rank that it made latest, against that rank's usual time.
@@ -90,7 +90,7 @@ def training_iterations() -> str:
             SELECT t.job, t.iteration, max(duration_ns) AS duration_ns,
                 max(duration_ns - usual_ns) AS excess_ns,
                 arg_max(spread_ns, (duration_ns - usual_ns, -spread_ns)) AS spread_ns
-            FROM told t LEFT JOIN usual USING (job, rank, micro_batches)
+            FROM candidates t LEFT JOIN usual USING (job, rank, micro_batches)
             LEFT JOIN spread USING (job, rank, micro_batches)
             WHERE t.whole GROUP BY t.job, t.iteration),
         compared AS (

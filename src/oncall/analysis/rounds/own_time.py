@@ -119,8 +119,17 @@ def left_off(line: Timeline) -> Ints:
     whole = p2p | (line.holes[ends][process[last]] == line.holes[last])
     at = last_end[process[last]] - since
     row, on_device = np.full(len(last), -1), np.ones(len(last), dtype=np.int64)
-    told = (row, rank[last], member[last], collective[last], newest[group[last]], on_device, at, at)
-    return np.array(told, dtype=np.int64)[:, whole]
+    table = (
+        row,
+        rank[last],
+        member[last],
+        collective[last],
+        newest[group[last]],
+        on_device,
+        at,
+        at,
+    )
+    return np.array(table, dtype=np.int64)[:, whole]
 
 
 @relation(

@@ -73,9 +73,9 @@ _SHARED = """
     wide AS (
         SELECT m.job, m.comm FROM members m JOIN placed p USING (job, rank)
         WHERE m.comm IS NOT NULL GROUP BY m.job, m.comm HAVING count(DISTINCT p.node) > 1),
-    told AS ({ends}),
+    job_ends AS ({ends}),
     newest AS (
-        SELECT job, comm, seq, node, max(left_ns) AS left_ns FROM told
+        SELECT job, comm, seq, node, max(left_ns) AS left_ns FROM job_ends
         WHERE left_ns IS NOT NULL GROUP BY job, comm, seq, node
         QUALIFY seq > max(seq) OVER (PARTITION BY job, comm) - $rounds),
     lined AS (

@@ -49,8 +49,8 @@ def interleaved_exchanges(stages: int, stage: int, micro_batches: int, chunks: i
         return newest - forwards if backward else forwards
 
     def exchange(after: int, *, onward: bool, back: bool, wants: bool, gradient: bool) -> None:
-        told = ((back, True, False), (wants, False, True), (onward, True, True))
-        for due, send, forward in (*told, (gradient, False, False)):
+        due_exchanges = ((back, True, False), (wants, False, True), (onward, True, True))
+        for due, send, forward in (*due_exchanges, (gradient, False, False)):
             if due:
                 found.append((send, forward, after))
 

@@ -11,7 +11,7 @@ from oncall.analysis.tasks.labelled_tasks import why_unlabelled
 from oncall.analysis.tasks.thresholds import Thresholds
 from oncall.evidence import params_of, relation
 
-_TOLD = (
+_STATED = (
     *("tp", "pp", "dp", "ep", "cp", "chunks", "micro_batches", "schedule"),
     *("distributed_optimizer", "sequence_parallel", "layers"),
 )
@@ -28,7 +28,7 @@ _COLUMNS = [
     ("distributed_optimizer", "BOOLEAN", "", "optimizer state is split over the replicas"),
     ("sequence_parallel", "BOOLEAN", "", "activations are split along the sequence within TP"),
     ("layers", "INTEGER", "", "layers of the whole model"),
-    ("told", "BOOLEAN", "", "a part of it was stated"),
+    ("is_stated", "BOOLEAN", "", "a part of it was stated"),
     (
         "inferred",
         "VARCHAR",
@@ -119,15 +119,15 @@ def job_configuration(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[
     cursor = con.execute(_SEEN)
     names = [column[0] for column in cursor.description or ()]
     seen = {row[0]: dict(zip(names, row, strict=True)) for row in cursor.fetchall()}
-    picked = ", ".join(f"any_value({name})" for name in _TOLD)
-    told = {
-        job: dict(zip(_TOLD, values, strict=True))
+    picked = ", ".join(f"any_value({name})" for name in _STATED)
+    stated = {
+        job: dict(zip(_STATED, values, strict=True))
         for job, *values in con.execute(f"SELECT job, {picked} FROM jobs GROUP BY job").fetchall()
     }
     rows = [
         _configuration(
             job,
-            told.get(job, {}),
+            stated.get(job, {}),
             shown,
             None if shown["micro_batches"] else why_unlabelled(con, job, thresholds),
         )
@@ -137,42 +137,42 @@ def job_configuration(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[
 
 
 def _configuration(
-    job: str, told: Mapping[str, Any], seen: Mapping[str, Any], why_not: str | None
+    job: str, stated: Mapping[str, Any], seen: Mapping[str, Any], why_not: str | None
 ) -> dict[str, Any]:
     """The row of a job. `why_not`: its tasks could not be labelled."""
-    settings = {name: told.get(name) for name in _TOLD}
+    settings = {name: stated.get(name) for name in _STATED}
     inferred, contradicted = [], []
     for name, because in _FROM.items():
-        told_value, seen_value = settings[name], seen[name]
+        reported_value, seen_value = settings[name], seen[name]
         if seen_value is None:
             continue
         if name == "schedule":
             because = _BY_SCHEDULE[seen_value]
-        if told_value is None:
+        if reported_value is None:
             settings[name] = seen_value
             inferred.append(f"{name} {seen_value}: {because}")
-        elif told_value != seen_value and not _is_explained(name, settings, seen):
-            contradicted.append(f"{name} {told_value}, but {because}: {seen_value}")
+        elif reported_value != seen_value and not _is_explained(name, settings, seen):
+            contradicted.append(f"{name} {reported_value}, but {because}: {seen_value}")
     if why_not:
         inferred.append(f"schedule not known: {why_not}")
     return {
         "job": job,
         **settings,
-        "told": any(value is not None for value in told.values()),
+        "is_stated": any(value is not None for value in stated.values()),
         "inferred": "; ".join(inferred) or None,
         "contradicted": "; ".join(contradicted) or None,
     }
 
 
-def _is_explained(name: str, told: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
+def _is_explained(name: str, stated: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
     """Whether a setting and what is seen may differ: batches grow; gradients are reduced over
     context-parallel ranks besides, those of experts over a part of the replicas."""
     if name == "micro_batches":
         return bool(seen["varies"])
     if name == "schedule":  # interleaved is 1F1B, too, with chunks
-        return (seen["schedule"], told["schedule"]) == ("interleaved", "1F1B")
+        return (seen["schedule"], stated["schedule"]) == ("interleaved", "1F1B")
     if name == "dp":
-        dp, cp, ep = (told.get(one) or 1 for one in ("dp", "cp", "ep"))
+        dp, cp, ep = (stated.get(one) or 1 for one in ("dp", "cp", "ep"))
         return seen["dp"] in (dp * cp, dp * cp // ep, max(1, dp // ep))
     # Without its pipeline's other end less is seen than there is.
-    return name == "pp" and bool(seen["pp"] < told["pp"])
+    return name == "pp" and bool(seen["pp"] < stated["pp"])

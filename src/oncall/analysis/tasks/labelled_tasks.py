@@ -21,7 +21,7 @@ from oncall.analysis.tasks.pipeline_layouts import pipeline_comms, read_membersh
 from oncall.analysis.tasks.pipeline_places import Found, Place, Places, find_places, seat
 from oncall.analysis.tasks.rank_calls import RECV, REPLICAS, TASK, UNKNOWN, RankCalls, read_calls
 from oncall.analysis.tasks.replica_iterations import replica_blocks, whole_blocks
-from oncall.analysis.tasks.schedule_fit import Told
+from oncall.analysis.tasks.schedule_fit import Stated
 from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.tasks.task_calls import calls_inside
 from oncall.analysis.tasks.task_inputs import Computed, inputs_sent
@@ -64,7 +64,7 @@ _EVALUATION = _TASKS.index("evaluation")
 def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
     """The tasks of every rank of which all operations are here; none where calls do not show it."""
     thresholds = Thresholds(**params)
-    told = _told(con)
+    stated = _stated(con)
     sizes = dict(
         con.execute(
             "SELECT comm, greatest(max(size), count(*)) FROM members WHERE comm IS NOT NULL "
@@ -73,8 +73,8 @@ def labelled_tasks(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str
     )
     parts = []
     for job, ranks in _found(con, thresholds).items():
-        places = _places(con, job, ranks, told.get(job, Told()))
-        parts += _label_job(ranks, told.get(job, Told()), places.of_rank, sizes, thresholds)
+        places = _places(con, job, ranks, stated.get(job, Stated()))
+        parts += _label_job(ranks, stated.get(job, Stated()), places.of_rank, sizes, thresholds)
     return _columns(parts)
 
 
@@ -84,7 +84,7 @@ def why_unlabelled(con: duckdb.DuckDBPyConnection, job: str, thresholds: Thresho
     if not con.execute(sends, [job]).fetchall():
         return None
     ranks = _found(con, thresholds).get(job, [])
-    return _places(con, job, ranks, _told(con).get(job, Told())).why_not or None
+    return _places(con, job, ranks, _stated(con).get(job, Stated())).why_not or None
 
 
 def _found(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> dict[str, list[Found]]:
@@ -94,22 +94,24 @@ def _found(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> dict[str, 
     return by_job
 
 
-def _places(con: duckdb.DuckDBPyConnection, job: str, ranks: Sequence[Found], told: Told) -> Places:
+def _places(
+    con: duckdb.DuckDBPyConnection, job: str, ranks: Sequence[Found], stated: Stated
+) -> Places:
     comms = {comm for one in ranks for comm in pipeline_comms(one.calls)}
-    return find_places(ranks, read_memberships(con, job, sorted(comms)), told)
+    return find_places(ranks, read_memberships(con, job, sorted(comms)), stated)
 
 
-def _told(con: duckdb.DuckDBPyConnection) -> dict[str, Told]:
+def _stated(con: duckdb.DuckDBPyConnection) -> dict[str, Stated]:
     rows = con.execute(
         "SELECT job, any_value(pp), any_value(micro_batches), any_value(chunks), "
         "any_value(schedule) FROM jobs GROUP BY job"
     ).fetchall()
-    return {job: Told(*values) for job, *values in rows}
+    return {job: Stated(*values) for job, *values in rows}
 
 
 def _label_job(
     ranks: Sequence[Found],
-    told: Told,
+    stated: Stated,
     places: dict[int, Place],
     sizes: Mapping[int, int],
     thresholds: Thresholds,
@@ -117,7 +119,7 @@ def _label_job(
     """Columns of the tasks of the ranks of one job that are here, some for each rank."""
     places = _pipeline_length(places)
     labelled = _of_pipeline([one for one in ranks if one.is_chained], places)
-    labelled += [_alone(one, told) for one in ranks if not one.is_chained]
+    labelled += [_alone(one, stated) for one in ranks if not one.is_chained]
     labelled = [one for one in labelled if len(one.tasks) or one.replicas_alone]
     began_ns = left_together([one.calls for one in labelled], [one.blocks for one in labelled])
     numbers = number_blocks(list(map(_numbered, labelled, began_ns)), thresholds.together)
@@ -132,8 +134,8 @@ def _label_job(
 def _inputs_sent(labelled: Sequence[_Labelled], numbers: Sequence[Array]) -> Sequence[Array | None]:
     """When the inputs of tasks were sent, where some rank makes no call within its tasks and
     nothing shows when its Recvs were over."""
-    told = any(one.calls.knows_ends for one in labelled)
-    if told or all((one.calls.use == TASK).any() for one in labelled):
+    any_ends = any(one.calls.knows_ends for one in labelled)
+    if any_ends or all((one.calls.use == TASK).any() for one in labelled):
         return [None] * len(labelled)
     return inputs_sent([_computed(*each) for each in zip(labelled, numbers, strict=True)])
 
@@ -203,12 +205,12 @@ def _of_pipeline(ranks: Sequence[Found], places: Mapping[int, Place]) -> list[_L
     ]
 
 
-def _alone(one: Found, told: Told) -> _Labelled:
+def _alone(one: Found, stated: Stated) -> _Labelled:
     """The tasks of a rank that sends to no other stage."""
     calls, blocks = one.calls, one.blocks
-    alone = (calls.use == TASK).any() and told.stages in (None, 1)
-    tasks = place_alone(calls, blocks if alone else [], told.micro_batches)
-    if alone or told.stages not in (None, 1):
+    alone = (calls.use == TASK).any() and stated.stages in (None, 1)
+    tasks = place_alone(calls, blocks if alone else [], stated.micro_batches)
+    if alone or stated.stages not in (None, 1):
         return _Labelled(calls, blocks, None, tasks)
     return _Labelled(calls, replica_blocks(calls), None, tasks, replicas_alone=True)
 
@@ -258,8 +260,8 @@ def _rows(one: _Labelled, number: Array, late: Late, sent_ns: Array | None) -> l
         if name == "recv" and sent_ns is not None:
             # No call shows when it was over: no sooner than asked for and sent.
             came = np.maximum(calls.entered_ns[at[mine]], sent_ns[mine])
-            told = (sent_ns[mine] >= 0) & (times.calls[mine] == 0)
-            over = np.where(told, came, np.ma.filled(parts[-1]["ended_ns"], UNKNOWN))
+            was_sent = (sent_ns[mine] >= 0) & (times.calls[mine] == 0)
+            over = np.where(was_sent, came, np.ma.filled(parts[-1]["ended_ns"], UNKNOWN))
             parts[-1] |= {"ended_ns": _known(over), "whole": over >= 0}
     trained = tasks.block[~tasks.evaluation]
     last, over_ns, next_ns = np.full((3, len(one.blocks)), UNKNOWN)
@@ -325,7 +327,7 @@ def _transfers(
         "task": np.where(tasks.backward[mine], codes[True], codes[False]),
         "chunk": tasks.chunk[mine],
         "micro_batch": tasks.micro_batch[mine],
-        "peer": np.ma.MaskedArray(calls.peer[at], mask=~calls.peer_told[at].astype(np.bool_)),
+        "peer": np.ma.MaskedArray(calls.peer[at], mask=~calls.peer_recorded[at].astype(np.bool_)),
         "comm": _comm(calls, np.arange(len(calls)), at, np.ones(len(at), dtype=np.bool_)),
         "started_ns": calls.entered_ns[at],
         "ended_ns": _known(ended),

@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 
 from oncall.analysis.tasks.rank_calls import RECV, UNKNOWN, RankCalls
-from oncall.analysis.tasks.schedule_fit import Layout, Seats, Told
+from oncall.analysis.tasks.schedule_fit import Layout, Seats, Stated
 
 TOLD = "what is stated of it"
 COMMUNICATORS = "its place in the communicator that it sends in"
@@ -25,12 +25,12 @@ ORDER = "the order of ranks"
 class Memberships:
     """What is known of a job's communicators and size.
 
-    `told`: stage and number of stages of ranks by the role of a communicator; `places`: place and
+    `stated`: stage and number of stages of ranks by the role of a communicator; `places`: place and
     size of (communicator, rank).
     """
 
     world_size: int | None = None
-    told: Seats = field(default_factory=dict)
+    stated: Seats = field(default_factory=dict)
     places: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
 
@@ -39,7 +39,7 @@ def read_memberships(con: duckdb.DuckDBPyConnection, job: str, comms: Sequence[i
     ((world_size,),) = con.execute(
         "SELECT any_value(world_size) FROM jobs WHERE job = ?", [job]
     ).fetchall()
-    told = con.execute(
+    stated = con.execute(
         """
         SELECT rank, any_value(comm_rank), any_value(size) FROM members
         WHERE job = ? AND (lower(role) = 'pp' OR lower(coalesce(role, name)) LIKE '%pipeline%')
@@ -59,7 +59,7 @@ def read_memberships(con: duckdb.DuckDBPyConnection, job: str, comms: Sequence[i
     ).fetchall()
     return Memberships(
         world_size,
-        {rank: (stage, stages) for rank, stage, stages in told},
+        {rank: (stage, stages) for rank, stage, stages in stated},
         {(comm, rank): (place, size) for comm, rank, place, size in used},
     )
 
@@ -70,23 +70,25 @@ def pipeline_comms(calls: RankCalls) -> list[int]:
     return [comm for comm in (calls.comms[place] for place in used) if comm is not None]
 
 
-def layouts(ranks: Sequence[RankCalls], known: Memberships, told: Told) -> list[Layout]:
+def layouts(ranks: Sequence[RankCalls], known: Memberships, stated: Stated) -> list[Layout]:
     """Layouts of these ranks; none twice."""
     found: list[Layout] = []
-    for layout in _layouts(ranks, known, told):
+    for layout in _layouts(ranks, known, stated):
         if all(layout.seats != other.seats for other in found):
             found.append(layout)
     return found
 
 
-def _layouts(ranks: Sequence[RankCalls], known: Memberships, told: Told) -> Iterator[Layout]:
+def _layouts(ranks: Sequence[RankCalls], known: Memberships, stated: Stated) -> Iterator[Layout]:
     numbers = [calls.rank for calls in ranks]
     world_size = known.world_size or 1 + max(numbers)
     seats: Seats = {}
-    if told.stages is not None and world_size % told.stages == 0:
-        seats = _in_order(numbers, world_size, told.stages)
-    yield Layout(seats | {rank: known.told[rank] for rank in numbers if rank in known.told}, TOLD)
-    agrees = told.stages is None
+    if stated.stages is not None and world_size % stated.stages == 0:
+        seats = _in_order(numbers, world_size, stated.stages)
+    yield Layout(
+        seats | {rank: known.stated[rank] for rank in numbers if rank in known.stated}, TOLD
+    )
+    agrees = stated.stages is None
     yield Layout(_by_communicator(ranks, known), COMMUNICATORS, agrees)
     apart = {abs(peer - calls.rank) for calls in ranks for peer in _peers(calls)}
     nearest = min(apart, default=None)
@@ -119,5 +121,5 @@ def _by_communicator(ranks: Sequence[RankCalls], known: Memberships) -> Seats:
 def _peers(calls: RankCalls) -> list[int]:
     """The ranks that it exchanges with, as far as they are known."""
     exchanged = calls.use <= RECV
-    told = calls.peer_told[exchanged].astype(np.bool_)
-    return [int(p) for p in np.unique(calls.peer[exchanged][told]) if p != UNKNOWN]
+    stated = calls.peer_recorded[exchanged].astype(np.bool_)
+    return [int(p) for p in np.unique(calls.peer[exchanged][stated]) if p != UNKNOWN]

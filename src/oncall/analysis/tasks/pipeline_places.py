@@ -19,7 +19,7 @@ from oncall.analysis.tasks.schedule_fit import (
     Hypothesis,
     Layout,
     Seen,
-    Told,
+    Stated,
     explained,
     fit,
     seen_of,
@@ -131,26 +131,26 @@ class Places:
     why_not: str = ""
 
 
-def find_places(ranks: Sequence[Found], known: Memberships, told: Told) -> Places:
+def find_places(ranks: Sequence[Found], known: Memberships, stated: Stated) -> Places:
     """The places of a job's ranks that are here, by the hypothesis that explains all of them."""
     ranks = [one for one in ranks if one.is_chained]
     if not ranks:
         return Places({})
     looks = [_look(one) for one in ranks]
-    found = fit(looks, layouts([one.calls for one in ranks], known, told), told)
+    found = fit(looks, layouts([one.calls for one in ranks], known, stated), stated)
     if found.taken is None:
         several = found.ambiguous and any(one.directed for one in looks)
-        places = {} if several else _by_themselves(ranks, looks, told)
+        places = {} if several else _by_themselves(ranks, looks, stated)
         return Places(places, found.why_not if len(places) < len(ranks) else "")
-    return Places(_by_one(found.taken, looks, told))
+    return Places(_by_one(found.taken, looks, stated))
 
 
-def _by_one(hypothesis: Hypothesis, looks: Sequence[Seen], told: Told) -> dict[int, Place]:
+def _by_one(hypothesis: Hypothesis, looks: Sequence[Seen], stated: Stated) -> dict[int, Place]:
     """The places of all ranks that the hypothesis knows of."""
     seats, chunks = hypothesis.layout.seats, hypothesis.chunks
     looks = [one for one in looks if one.rank in seats]
     own = {one.rank: one.micro_batches(seats[one.rank], chunks) for one in looks}
-    usually = usual(np.array([count for count in own.values() if count])) or told.micro_batches
+    usually = usual(np.array([count for count in own.values() if count])) or stated.micro_batches
     # Inside the pipeline, evaluations look like more of the same where no other side is known.
     counts = [
         count
@@ -192,11 +192,13 @@ def _by_hypothesis(
     )
 
 
-def _by_themselves(ranks: Sequence[Found], looks: Sequence[Seen], told: Told) -> dict[int, Place]:
+def _by_themselves(
+    ranks: Sequence[Found], looks: Sequence[Seen], stated: Stated
+) -> dict[int, Place]:
     """Each rank's place by its own calls alone; none if some rank's are not those of 1F1B."""
     places = {}
     for one, seen in zip(ranks, looks, strict=True):
-        place = place_by_itself(one, directions(one.calls), told)
+        place = place_by_itself(one, directions(one.calls), stated)
         if place is None:
             continue
         stages, stage = place.template
@@ -209,7 +211,7 @@ def _by_themselves(ranks: Sequence[Found], looks: Sequence[Seen], told: Told) ->
     return places
 
 
-def place_by_itself(one: Found, forward: Array | None, told: Told) -> Place | None:
+def place_by_itself(one: Found, forward: Array | None, stated: Stated) -> Place | None:
     """The place of a rank by its own calls, were they 1F1B's; None where they do not show it."""
     calls, blocks = one.calls, one.blocks
     whole = [block for block in blocks if not (block.torn_before or block.torn_after)]
@@ -231,7 +233,7 @@ def place_by_itself(one: Found, forward: Array | None, told: Told) -> Place | No
         is_last=not is_first and shape.sent_alone == 0 and shape.joint,
         chunks=1,
         schedule=ONE_FORWARD_ONE_BACKWARD,
-        micro_batches=told.micro_batches,
+        micro_batches=stated.micro_batches,
         stages=None,
     )
     if sends and sends % place.transfers_each == 0:

@@ -50,7 +50,7 @@ _CALLS = """
         o.op IN ('ReduceScatter', 'AllReduce', 'Reduce') AS reduces, o.op = 'AllReduce' AS sums,
         coalesce(o.seq, -1) AS seq, coalesce(o.group_id, -1) AS group_id,
         coalesce(o.peer, s.rank, o.rank + o.comm_peer - own.comm_rank, -1) AS peer,
-        coalesce(o.peer, s.rank) IS NOT NULL AS peer_told, o.called_ns, o.entered_ns,
+        coalesce(o.peer, s.rank) IS NOT NULL AS peer_recorded, o.called_ns, o.entered_ns,
         coalesce(o.ended_ns, o.entered_ns + o.duration_ns, -1) AS ended_ns
     FROM operations o JOIN numbered n ON n.job = o.job AND n.comm IS NOT DISTINCT FROM o.comm
     LEFT JOIN seats s ON s.job = o.job AND s.comm = o.comm AND s.comm_rank = o.comm_peer
@@ -68,7 +68,7 @@ class RankCalls:
     """One rank's calls; arrays (n,) in the order of the calls, times in ns, -1 unknown.
 
     `use`: SEND and RECV of the pipeline, TASK (within forwards and backwards), REPLICAS, OUTSIDE.
-    `peer` is the other side's rank where `peer_told`; else it lies on the same side of this one.
+    `peer` is the rank of the other side where `peer_recorded`; else it lies on this one's side.
     `word` is equal for equal calls; `lost`: calls are missing just before this one.
     """
 
@@ -83,7 +83,7 @@ class RankCalls:
     seq: Array
     group: Array
     peer: Array
-    peer_told: Array
+    peer_recorded: Array
     called_ns: Array
     entered_ns: Array
     ended_ns: Array
@@ -129,19 +129,19 @@ def read_calls(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> Iterat
 
 def _names(con: duckdb.DuckDBPyConnection) -> dict[tuple[str, int], int]:
     """What communicators are for by their name or role, where that shows it."""
-    told: dict[tuple[str, int], int] = {}
+    uses: dict[tuple[str, int], int] = {}
     for job, comm, role, name in con.execute(
         "SELECT job, comm, any_value(role), any_value(name) FROM members GROUP BY ALL"
     ).fetchall():
         for text in (role, name):
-            use = _told_use(text or "")
+            use = _named_use(text or "")
             if use is not None:
-                told[job, comm] = use
+                uses[job, comm] = use
                 break
-    return told
+    return uses
 
 
-def _told_use(text: str) -> int | None:
+def _named_use(text: str) -> int | None:
     lower = text.strip().lower()
     if lower in _ROLES:
         return _ROLES[lower]
@@ -176,7 +176,7 @@ def _of_rank(
         seq=part["seq"],
         group=part["group_id"],
         peer=part["peer"].astype(np.int64),
-        peer_told=part["peer_told"],
+        peer_recorded=part["peer_recorded"],
         called_ns=part["called_ns"],
         entered_ns=part["entered_ns"],
         ended_ns=part["ended_ns"],
@@ -227,25 +227,25 @@ def _uses(part: dict[str, Array], named: dict[int, int | None], thresholds: Thre
     unnamed: list[_Use] = []
     for place in np.unique(part["place"][~pipeline]).tolist():
         mine = ~pipeline & (part["place"] == place)
-        told = named.get(place)
-        if told is not None:
-            use[mine] = told if told != SEND else OUTSIDE
+        named_use = named.get(place)
+        if named_use is not None:
+            use[mine] = named_use if named_use != SEND else OUTSIDE
         elif part["p2p"][mine].any():
             use[mine] = TASK  # keys around a ring, tokens to experts
         else:
             unnamed.append(_use(part, mine, pipeline, thresholds.pause_times))
-    is_told = bool((use == TASK).any())
+    is_named = bool((use == TASK).any())
     for one in unnamed:
-        use[one.mine] = _inferred(one, unnamed, is_told, thresholds)
+        use[one.mine] = _inferred(one, unnamed, is_named, thresholds)
     return use
 
 
 def _pipeline(part: dict[str, Array], named: dict[int, int | None], cut_groups: float) -> Array:
     """Which calls are the pipeline's Sends and Recvs (n,)."""
     p2p = part["p2p"].astype(np.bool_)
-    told = [place for place, use in named.items() if use == SEND]
-    if told:
-        return p2p & np.isin(part["place"], told)
+    sending = [place for place, use in named.items() if use == SEND]
+    if sending:
+        return p2p & np.isin(part["place"], sending)
     for place in np.unique(part["place"][p2p]).tolist():
         mine = np.flatnonzero(p2p & (part["place"] == place))
         if named.get(place) is not None or not _is_chain(part, mine, cut_groups):
@@ -256,8 +256,8 @@ def _pipeline(part: dict[str, Array], named: dict[int, int | None], cut_groups: 
 def _is_chain(part: dict[str, Array], mine: Array, cut_groups: float) -> bool:
     """Sends and Recvs with at most two others, and some that go one way only."""
     peers = np.unique(part["peer"][mine])
-    told = bool((peers != UNKNOWN).all())
-    return not (told and len(peers) > 2) and not _goes_both_ways(part, mine, cut_groups)
+    known = bool((peers != UNKNOWN).all())
+    return not (known and len(peers) > 2) and not _goes_both_ways(part, mine, cut_groups)
 
 
 def _goes_both_ways(part: dict[str, Array], mine: Array, cut_groups: float) -> bool:
@@ -301,13 +301,13 @@ def _use(part: dict[str, Array], mine: Array, pipeline: Array, pause_times: floa
     return _Use(mine, len(at), largest, before_sends, float(long))
 
 
-def _inferred(one: _Use, others: list[_Use], is_told: bool, thresholds: Thresholds) -> int:
+def _inferred(one: _Use, others: list[_Use], is_named: bool, thresholds: Thresholds) -> int:
     """What a communicator of collectives without a telling name is for."""
     if one.before_sends is not None and one.before_sends > thresholds.interleaved:
         return TASK
     if one.largest_bytes < thresholds.small_bytes:
         return OUTSIDE
-    if one.before_sends is not None or is_told:
+    if one.before_sends is not None or is_named:
         return REPLICAS
     large = [other for other in others if other.largest_bytes >= thresholds.small_bytes]
     if any(other.calls > thresholds.more * one.calls for other in large):

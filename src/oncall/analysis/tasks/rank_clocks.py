@@ -65,8 +65,8 @@ def corrections_of(members: Array, known: Sequence[dict[int, int]], error_ns: in
     communicator has them all, or where they are not apart by more than `error_ns`."""
     for apart in known:
         if all(member in apart for member in members.tolist()):
-            told = np.array([apart[member] for member in members.tolist()], dtype=np.int64)
-            if np.ptp(told) > error_ns:
-                return -told
+            offsets = np.array([apart[member] for member in members.tolist()], dtype=np.int64)
+            if np.ptp(offsets) > error_ns:
+                return -offsets
             return np.zeros(len(members), dtype=np.int64)
     return np.zeros(len(members), dtype=np.int64)

@@ -33,7 +33,7 @@ Seats: TypeAlias = dict[int, tuple[int, int]]  # rank: its stage, and how many t
 
 
 @dataclass(frozen=True)
-class Told:
+class Stated:
     """What is stated of a job; None: not stated."""
 
     stages: int | None = None
@@ -44,12 +44,12 @@ class Told:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where ranks are. `because`: how that is known; `is_told`: it does not contradict what is
+    """Where ranks are. `because`: how that is known; `is_reported`: it does not contradict what is
     stated."""
 
     seats: Seats
     because: str
-    is_told: bool = True
+    is_reported: bool = True
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Hypothesis:
     layout: Layout
     schedule: str
     chunks: int
-    is_told: bool = True
+    is_reported: bool = True
 
     def __str__(self) -> str:
         stages = max(stages for _, stages in self.layout.seats.values())
@@ -124,7 +124,7 @@ def seen_of(calls: RankCalls, blocks: Sequence[Block], forward: Array | None) ->
     return Seen(calls.rank, forward is not None, neighbours, shapes, calls.thresholds)
 
 
-def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], told: Told) -> Fit:
+def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], stated: Stated) -> Fit:
     """The hypothesis that explains the ranks best, of equal ones the first layout's."""
     ranks = [one for one in ranks if one.shapes]
     thresholds = ranks[0].thresholds if ranks else Thresholds()
@@ -132,11 +132,11 @@ def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], told: Told) -> Fit:
     for layout in layouts:
         if not ranks or not all(one.rank in layout.seats for one in ranks):
             continue
-        for hypothesis in _hypotheses(layout, ranks, told):
+        for hypothesis in _hypotheses(layout, ranks, stated):
             misfit = _misfit(hypothesis, ranks)
-            if misfit == 0 and hypothesis.is_told and told.schedule:
+            if misfit == 0 and hypothesis.is_reported and stated.schedule:
                 return Fit(hypothesis)
-            misfit += thresholds.against_stated * (not hypothesis.is_told)
+            misfit += thresholds.against_stated * (not hypothesis.is_reported)
             found.append((misfit, hypothesis))
     found.sort(key=lambda one: one[0])
     if not found or found[0][0] > thresholds.fits:
@@ -152,19 +152,19 @@ def fit(ranks: Sequence[Seen], layouts: Sequence[Layout], told: Told) -> Fit:
     return Fit(best)
 
 
-def _hypotheses(layout: Layout, ranks: Sequence[Seen], told: Told) -> Iterator[Hypothesis]:
+def _hypotheses(layout: Layout, ranks: Sequence[Seen], stated: Stated) -> Iterator[Hypothesis]:
     """Every schedule that the counts of transfers allow."""
-    in_chunks = told.schedule == INTERLEAVED or (told.chunks or 1) > 1
+    in_chunks = stated.schedule == INTERLEAVED or (stated.chunks or 1) > 1
     for chunks in range(1, ranks[0].thresholds.most_chunks + 1):
         if 2 * sum(_may_be(one, layout.seats[one.rank], chunks) for one in ranks) < len(ranks):
             continue
         if chunks > 1 and not in_chunks and any(layout.seats[one.rank][1] == 2 for one in ranks):
             continue  # all transfers would be between the same two, which Megatron-LM refuses
         for schedule in (ONE_FORWARD_ONE_BACKWARD if chunks == 1 else INTERLEAVED, GPIPE):
-            is_told = layout.is_told and told.chunks in (None, chunks)
-            if told.schedule is not None:
-                is_told &= chunks > 1 if in_chunks else schedule == told.schedule
-            yield Hypothesis(layout, schedule, chunks, is_told)
+            is_reported = layout.is_reported and stated.chunks in (None, chunks)
+            if stated.schedule is not None:
+                is_reported &= chunks > 1 if in_chunks else schedule == stated.schedule
+            yield Hypothesis(layout, schedule, chunks, is_reported)
 
 
 def _may_be(one: Seen, place: tuple[int, int], chunks: int) -> bool:

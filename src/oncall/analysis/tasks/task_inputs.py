@@ -58,8 +58,8 @@ def inputs_sent(ranks: Sequence[Computed | None]) -> list[Array | None]:
             moved = corrections_of(
                 np.array([other, place]), known, one.calls.thresholds.clock_error_ns
             )
-            told = _sent_to(one, placed[other][1])
-            sent = np.where(told >= 0, told + int(moved[0] - moved[1]), sent)
+            sent_by_peer = _sent_to(one, placed[other][1])
+            sent = np.where(sent_by_peer >= 0, sent_by_peer + int(moved[0] - moved[1]), sent)
         sent = np.where(sent < 0, _all_there(place, computing, joint, known), sent)
         found[number] = sent
     return found

@@ -52,8 +52,8 @@ def time_tasks(
     done = _done(calls, final)
     ended = _ended(calls, tasks, inside, any_call, done)
     begins = first if sent_ns is None else _fed(calls, tasks, first, sent_ns)
-    told = np.where(first < 0, begins, UNKNOWN)
-    started = _started(calls, blocks, tasks, ended, begins, told)
+    recorded = np.where(first < 0, begins, UNKNOWN)
+    started = _started(calls, blocks, tasks, ended, begins, recorded)
     ahead = np.zeros(len(tasks), dtype=np.bool_)
     if not calls.knows_ends:
         ahead = _runs_ahead(tasks, started, ended, last, calls.thresholds.ahead_share)
@@ -157,7 +157,7 @@ def _started(
     tasks: Tasks,
     ended: Array,
     first: Array,
-    told: Array,
+    recorded: Array,
 ) -> Array:
     """A task can begin when what it needs has come and the task before it is done.
 
@@ -173,8 +173,8 @@ def _started(
     started = np.where(tasks.receives, waited, np.where(free >= 0, free, first))
     fed = opening & ~tasks.receives
     # Where others show when it could begin, it was no sooner, nor before its rank was free.
-    others = (told >= 0) & (started >= 0)
-    started = np.where(others, np.maximum(started, np.maximum(told, free)), started)
+    others = (recorded >= 0) & (started >= 0)
+    started = np.where(others, np.maximum(started, np.maximum(recorded, free)), started)
     started = _after_the_optimizer(tasks, fed, started, first)
     return _after_the_pause(calls, blocks, tasks, fed & (first < 0), started, ended)
 
@@ -282,12 +282,12 @@ def _own(calls: RankCalls, started: Array, ended: Array) -> Array:
     known = (started >= 0) & (ended >= started)
     if not calls.knows_ends or not known.any():
         return np.full(len(started), UNKNOWN, dtype=np.int64)
-    told = (calls.ended_ns >= 0) & (calls.use == TASK)
-    if not told.any():
+    has_end = (calls.ended_ns >= 0) & (calls.use == TASK)
+    if not has_end.any():
         return np.where(known, ended - started, UNKNOWN)
-    order = np.argsort(calls.entered_ns[told], kind="stable")
-    begin = calls.entered_ns[told][order]
-    end = np.maximum.accumulate(calls.ended_ns[told][order])
+    order = np.argsort(calls.entered_ns[has_end], kind="stable")
+    begin = calls.entered_ns[has_end][order]
+    end = np.maximum.accumulate(calls.ended_ns[has_end][order])
     # Outside all operations by the begin of each, measured from the first one's.
     idle = np.maximum(0, begin[1:] - end[:-1])
     outside = np.concatenate([[0], np.cumsum(idle)])

@@ -3,7 +3,7 @@
 Sends name their peer and their size. A collective's volume follows from its algorithm, as reported
 by the profiler plugin or as the active peers show; its edges between nodes share that volume by the
 queue pairs that carry it. Operations whose algorithm is not known, or is not one of ring and tree,
-are left out and counted in `untold_algorithms`; operations of zero bytes send nothing, and of next
+are left out and counted in `unknown_algorithms`; operations of zero bytes send nothing, and of next
 to nothing it is not known who sends it.
 """
 
@@ -27,7 +27,7 @@ _SHARES = [
     ("op", "VARCHAR", "", "a collective"),
     ("bytes", "BIGINT", "bytes", "its size, as the caller passed it"),
     ("algo", "VARCHAR", "", "RING or TREE; another as recorded; NULL: unknown"),
-    ("how", "VARCHAR", "", "told, inferred, or why it is left out"),
+    ("how", "VARCHAR", "", "recorded, inferred, or why it is left out"),
     ("rank", "INTEGER", "", "a member that sends; NULL: left out"),
     ("peer", "INTEGER", "", "the receiver; NULL: unknown"),
     ("peer_side", "UBIGINT", "", "distinguishes receivers, known or not"),
@@ -70,19 +70,19 @@ def edge_shares(con: duckdb.DuckDBPyConnection, *, tree_edges: float) -> Mapping
     groups = _groups(con)
     active = _active(con)
     rows: list[tuple[Any, ...]] = []
-    for job, comm, op, size_bytes, told in _shapes(con):
+    for job, comm, op, size_bytes, recorded in _shapes(con):
         group = groups.get((job, comm))
         peers = active.get((job, comm, op, size_bytes), [])
         if group is None or group.nodes < 2:
             continue
-        algo, how = _algorithm(op, told, peers, group, tree_edges)
+        algo, how = _algorithm(op, recorded, peers, group, tree_edges)
         # Members that were not seen in this shape go where they go in others of its operation.
         seen = {peer.rank for peer in peers}
         for (j, c, other, _), more in active.items():
             if (j, c, other) == (job, comm, op):
                 peers = peers + [peer for peer in more if peer.rank not in seen]
                 seen |= {peer.rank for peer in more}
-        edges = _edges(op, algo, peers, group) if how in ("told", "inferred") else []
+        edges = _edges(op, algo, peers, group) if how in ("recorded", "inferred") else []
         rows += [(job, comm, op, size_bytes, algo, how, *edge) for edge in edges]
         if not edges:
             rows.append((job, comm, op, size_bytes, algo, how, None, None, None, None))
@@ -90,13 +90,16 @@ def edge_shares(con: duckdb.DuckDBPyConnection, *, tree_edges: float) -> Mapping
 
 
 def _algorithm(
-    op: str, told: str | None, peers: Sequence[Active], group: Group, tree_edges: float
+    op: str, recorded: str | None, peers: Sequence[Active], group: Group, tree_edges: float
 ) -> tuple[str | None, str]:
     """The algorithm, and where that is known from."""
     if op not in RING_OPERATIONS:
-        return told, "no ring or tree has this operation"
-    if told is not None:
-        return told, "told" if told in (RING, TREE) else f"volumes of {told} are not known"
+        return recorded, "no ring or tree has this operation"
+    if recorded is not None:
+        return recorded, "recorded" if recorded in (
+            RING,
+            TREE,
+        ) else f"volumes of {recorded} are not known"
     if not peers:
         return None, "no traffic seen"
     if any(peer.peer not in group.place for peer in peers):
@@ -204,13 +207,13 @@ def _shapes(con: duckdb.DuckDBPyConnection) -> list[tuple[str, int, str, int, st
 
 
 @relation(
-    "untold_algorithms",
+    "unknown_algorithms",
     reads=["edge_shares"],
     columns=_SHARES[:6],
     source="Pulse 3.2: CollNet and NVLS are not supported",
     view=True,
 )
-def untold_algorithms() -> str:
+def unknown_algorithms() -> str:
     """Shapes of collectives whose traffic cannot be judged, and why."""
     return (
         "SELECT job, comm, op, bytes, algo, how FROM edge_shares "
@@ -255,7 +258,7 @@ def expected_traffic() -> str:
     return f"""
         WITH ops AS (
             SELECT job, comm, kind, seq, rank, op, bytes, root, group_id, comm_peer,
-                coalesce(peer, -1) AS told_peer,
+                coalesce(peer, -1) AS recorded_peer,
                 CASE WHEN on_device THEN entered_ns END AS started_ns, called_ns, ended_ns, done
             FROM operations WHERE bytes > 0 AND (kind = 'coll' OR op = 'Send')
             -- In flight it is written at each seal: the last row knows most.
@@ -275,16 +278,16 @@ def expected_traffic() -> str:
                 AND r.comm = o.comm AND r.rank = o.rank AND r.comm_rank = o.root))
         UNION ALL
         SELECT o.job, o.comm, o.kind, o.seq, o.rank,
-            coalesce(to_.rank, nullif(told_peer, -1), s.peer),
-            coalesce(s.peer_side, hash(coalesce(to_.rank, nullif(told_peer, -1))::VARCHAR),
+            coalesce(to_.rank, nullif(recorded_peer, -1), s.peer),
+            coalesce(s.peer_side, hash(coalesce(to_.rank, nullif(recorded_peer, -1))::VARCHAR),
                 {receiver_side("o.comm_peer")}),
             o.op, o.group_id, NULL, o.bytes, o.started_ns, o.called_ns, o.ended_ns, o.done
         FROM ops o
         LEFT JOIN placed to_ ON to_.job = o.job AND to_.comm = o.comm
-            AND CASE WHEN told_peer >= 0 THEN to_.rank = told_peer
+            AND CASE WHEN recorded_peer >= 0 THEN to_.rank = recorded_peer
                      ELSE to_.comm_rank = o.comm_peer END
         LEFT JOIN placed me ON me.job = o.job AND me.comm = o.comm AND me.rank = o.rank
         LEFT JOIN send_sides s ON s.job = o.job AND s.comm = o.comm AND s.rank = o.rank
-            AND s.receiver = coalesce(to_.rank, nullif(told_peer, -1), o.comm_peer)
+            AND s.receiver = coalesce(to_.rank, nullif(recorded_peer, -1), o.comm_peer)
         WHERE o.op = 'Send' AND coalesce(to_.node <> me.node, true)
     """

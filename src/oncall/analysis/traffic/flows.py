@@ -101,16 +101,16 @@ def flow_ends() -> str:
             SELECT {_FLOW} AS flow, coalesce(any_value(e.job), any_value(q.job)) AS job,
                 any_value(e.node) AS node, any_value(e.nic) AS nic, any_value(e.qpn) AS qpn,
                 coalesce(any_value(e.rank), any_value(q.rank)) AS rank,
-                any_value(e.peer) AS told_peer, any_value(q.peer) AS pair_peer,
+                any_value(e.peer) AS recorded_peer, any_value(q.peer) AS pair_peer,
                 any_value(q.peer_side) AS pair_side,
                 coalesce(any_value(e.comm), any_value(q.comm)) AS comm,
                 any_value(e.comm_peer) AS comm_peer,
                 coalesce(any_value(e.channel), any_value(q.channel)) AS channel,
                 sum(e.bytes) AS bytes, max(e.epoch_ns) AS epoch_ns, any_value(e.source) AS source
             FROM {_SOURCE} GROUP BY 1)
-        SELECT e.*, coalesce(told_peer, m.rank, pair_peer) AS peer,
-            CASE WHEN coalesce(told_peer, m.rank) IS NOT NULL
-                 THEN hash(coalesce(told_peer, m.rank)::VARCHAR)
+        SELECT e.*, coalesce(recorded_peer, m.rank, pair_peer) AS peer,
+            CASE WHEN coalesce(recorded_peer, m.rank) IS NOT NULL
+                 THEN hash(coalesce(recorded_peer, m.rank)::VARCHAR)
                  WHEN e.comm_peer IS NOT NULL THEN {receiver_side("e.comm_peer")}
                  ELSE coalesce(pair_side, hash(qpn)) END AS peer_side
         FROM ends e LEFT JOIN (FROM members WHERE comm_rank IS NOT NULL) m
@@ -161,7 +161,7 @@ def operation_spans() -> str:
 _COLUMNS = [
     ("flow", "UBIGINT", "", "the flow"),
     ("comm", "UBIGINT", "", "the communicator it belongs to; NULL: not known"),
-    ("how", "VARCHAR", "", "told, in flight, or why not: no rank, no operation in flight"),
+    ("how", "VARCHAR", "", "recorded, in flight, or why not: no rank, no operation in flight"),
 ]
 
 
@@ -190,7 +190,7 @@ def flow_comms(con: duckdb.DuckDBPyConnection, *, mostly: float) -> Mapping[str,
     rows: list[tuple[int, int | None, str]] = []
     for flow, job, rank, peer, comm in ends:
         if comm is not None:
-            rows.append((flow, comm, "told"))
+            rows.append((flow, comm, "recorded"))
         elif rank is None:
             rows.append((flow, None, "no rank"))
         else:

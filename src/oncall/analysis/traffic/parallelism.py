@@ -213,7 +213,7 @@ _COLUMNS = [
     ("size", "INTEGER", "ranks", "its size"),
     ("parallelism", "VARCHAR", "", "tp, dp, pp, ep or cp; NULL: none of them"),
     ("because", "VARCHAR", "", "what in its use shows that"),
-    ("told", "VARCHAR", "", "its role, as recorded; NULL: not recorded"),
+    ("recorded", "VARCHAR", "", "its role, as recorded; NULL: not recorded"),
     ("configured", "VARCHAR", "", "what the job's configuration lets it be: tp 8; NULL: fits"),
 ]
 
@@ -234,7 +234,7 @@ def parallelism(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, A
         Use(job, comm, frozenset(members), size, frozenset(map(tuple, edges)), *numbers)
         for job, comm, members, size, edges, *numbers in con.execute(_USES, used).fetchall()
     ]
-    told: dict[tuple[str, int], str] = {
+    recorded: dict[tuple[str, int], str] = {
         (job, comm): role.lower()
         for job, comm, role in con.execute(
             "SELECT job, comm, any_value(role) FROM members WHERE role IS NOT NULL GROUP BY ALL"
@@ -250,7 +250,15 @@ def parallelism(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, A
         role, because = found.get((use.job, use.comm), (None, "not used"))
         configured = _contradicted(role, use.size, jobs.get(use.job, {}))
         rows.append(
-            (use.job, use.comm, use.size, role, because, told.get((use.job, use.comm)), configured)
+            (
+                use.job,
+                use.comm,
+                use.size,
+                role,
+                because,
+                recorded.get((use.job, use.comm)),
+                configured,
+            )
         )
     return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
 

@@ -27,7 +27,7 @@ from oncall.evidence import relation
         ("peer_side", "UBIGINT", "", "tells receivers apart, known or not"),
         ("comm", "UBIGINT", "", "communicator, as recorded"),
         ("channel", "INTEGER", "", "channel, as recorded"),
-        ("how", "VARCHAR", "", "told, matched, ambiguous (left out), unmatched"),
+        ("how", "VARCHAR", "", "recorded, matched, ambiguous (left out), unmatched"),
     ],
     source="Pulse 5.1",
     at="node",
@@ -78,7 +78,7 @@ def queue_pairs() -> str:
             hash(coalesce(peer_rank::VARCHAR, m.peer::VARCHAR, l.peer_gid, peer_qpn::VARCHAR))
                 AS peer_side,
             comm, channel,
-            CASE WHEN peer_rank IS NOT NULL THEN 'told' WHEN m.peer IS NOT NULL THEN 'matched'
+            CASE WHEN peer_rank IS NOT NULL THEN 'recorded' WHEN m.peer IS NOT NULL THEN 'matched'
                  WHEN EXISTS (FROM mirrored x WHERE x.side = l.side) THEN 'ambiguous'
                  ELSE 'unmatched' END AS how
         FROM lasting l LEFT JOIN matched m USING (side)

@@ -106,11 +106,13 @@ def send_sides(con: duckdb.DuckDBPyConnection, *, alike: float) -> Mapping[str, 
     for sender, of in receivers.items():
         pairs, known = paired[sender], {side.side: side.peer for side in sides[sender]}
         unpaired = {name: each for name, each in of.items() if name not in pairs}
-        found, told = _by_volume(unpaired, left.get(sender, []), sent, spans.get(sender, {}), alike)
+        found, is_clear = _by_volume(
+            unpaired, left.get(sender, []), sent, spans.get(sender, {}), alike
+        )
         for name, each in of.items():
             at = pairs[name] if name in pairs else found.get(name)
             peer = each.peer
-            if peer is None and at is not None and told:
+            if peer is None and at is not None and is_clear:
                 peer = known[at]
             rows.append((*sender, name, peer, at))
     return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
@@ -155,17 +157,17 @@ def _by_volume(
     # (receivers, sides): bytes that the pair would leave unexplained
     wrong = np.abs(wanted[:, None, :] - seen[None, :, :]).sum(axis=2).astype(np.float64)
     margin = alike * wanted.sum()
-    found, told = {}, True
+    found, is_clear = {}, True
     names = list(receivers)
     for _ in range(min(wrong.shape)):
         row, column = divmod(int(np.argmin(wrong)), len(sides))
         best = wrong[row, column]
         wrong[row, column] = np.inf
         others = np.append(wrong[row, :], wrong[:, column])
-        told &= not bool((others < best + margin).any())
+        is_clear &= not bool((others < best + margin).any())
         wrong[row, :], wrong[:, column] = np.inf, np.inf
         found[names[row]] = sides[column].side
-    return found, told
+    return found, is_clear
 
 
 def _sent_within(side: _Side, sent: Mapping[int, Sent], begin_ns: Ints, end_ns: Ints) -> Ints:

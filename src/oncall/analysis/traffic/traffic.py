@@ -365,7 +365,7 @@ def traffic() -> str:
     known by their queue pairs."""
     names = ", ".join(name for name, *_ in OP_TRAFFIC_COLUMNS)
     return f"""
-        WITH told AS (
+        WITH drawn_pairs AS (
             SELECT {names} FROM op_traffic
             QUALIFY row_number() OVER (
                 PARTITION BY job, comm, kind, seq, rank, op, coalesce(peer, qpn), nic
@@ -377,5 +377,5 @@ def traffic() -> str:
             CASE WHEN bytes >= expected_bytes
                 - CASE kind WHEN 'coll' THEN $rounding ELSE 0 END THEN true
                  WHEN NOT coalesce(undercount, false) THEN false END AS complete
-        FROM told t LEFT JOIN peers USING (node, nic, qpn)
+        FROM drawn_pairs t LEFT JOIN peers USING (node, nic, qpn)
     """

@@ -95,7 +95,7 @@ def _curves(incident: Incident, finding: Finding | None, wanted: _Wanted) -> Dra
     if wanted.comm is not None:
         operation = evidence.find_operation(incident, wanted.comm, wanted.seq)
     elif finding is not None:
-        operation = evidence.told_operation(incident, finding)
+        operation = evidence.reported_operation(incident, finding)
     if operation is None:
         raise UsageError("no finding about traffic: choose a communicator with --comm")
     sent = evidence.operation_traffic(incident, operation, _blamed(incident, finding))

@@ -159,7 +159,7 @@ def _append_tasks(
                 "started_ns": [task.started_ns for task in tasks],
                 "ended_ns": [task.ended_ns for task in tasks],
                 "whole": True,
-                "source": "told",
+                "source": "recorded",
             },
         )
 

@@ -174,7 +174,7 @@ def _write(
     alone = tp == cp == 1
     incident.append(
         "stage_tasks",
-        {"job": job, "source": "told", "whole": True, **_columns(db, straggler_tasks.TASKS)}
+        {"job": job, "source": "recorded", "whole": True, **_columns(db, straggler_tasks.TASKS)}
         | ({"calls": 0} if alone else {"own_ns": None}),
     )
     return _notes(meta, summary)

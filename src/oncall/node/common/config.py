@@ -173,15 +173,16 @@ class Configuration:
         return replace(self, source_options=self.source_options.changed(source, **values))
 
 
-def load(path: Path | None, told: Mapping[str, Any] | None = None) -> Configuration:
+def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Configuration:
     """The configuration in a file, if any, overridden by the command line.
 
     Raises BadInput with file, line and option for what is wrong in the file, UsageError for what
-    is wrong in `told`.
+    is wrong in `overrides`.
     """
     configuration = _read(path) if path else Configuration()
     configuration = replace(
-        configuration, **{key: value for key, value in (told or {}).items() if value is not None}
+        configuration,
+        **{key: value for key, value in (overrides or {}).items() if value is not None},
     )
     if not is_node_name(configuration.node):
         raise UsageError(f"`{configuration.node}` is not a host name; set one with --node")

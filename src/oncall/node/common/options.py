@@ -69,12 +69,12 @@ def hint(key: str, meant: Mapping[str, str], known: Iterable[str]) -> str:
 
 def read_value(declared: Field[Any], value: Any) -> Any:
     """A value of a TOML file as its field holds it. Raises ValueError or UsageError."""
-    told: Option = declared.metadata["option"]
-    return told.check(_of_kind(told, value))
+    known: Option = declared.metadata["option"]
+    return known.check(_of_kind(known, value))
 
 
-def _of_kind(told: Option, value: Any) -> Any:
-    kind = told.kind
+def _of_kind(known: Option, value: Any) -> Any:
+    kind = known.kind
     match kind:
         case "duration" | "bytes":
             quantity = parse_quantity(value) if isinstance(value, str) else None
@@ -94,11 +94,11 @@ def _of_kind(told: Option, value: Any) -> Any:
             return value
         case "port" if type(value) is int and value in range(1, 65536):
             return value
-        case "choice" if isinstance(value, str) and value in told.choices:
+        case "choice" if isinstance(value, str) and value in known.choices:
             return value
         case "choice":
-            known = " or ".join(f'"{choice}"' for choice in told.choices)
-            raise ValueError(f"{value!r} is not {known}")
+            choices = " or ".join(f'"{choice}"' for choice in known.choices)
+            raise ValueError(f"{value!r} is not {choices}")
         case "nodes" if isinstance(value, (str, list)):
             listed = [value] if isinstance(value, str) else value
             return tuple(node for text in listed for node in expand_hosts(str(text)))

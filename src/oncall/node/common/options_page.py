@@ -43,9 +43,9 @@ def to_markdown() -> str:
 
 
 def _lines(key: str, declared_field: Field[Any], default: Any) -> Iterator[str]:
-    told: Option = declared_field.metadata["option"]
-    yield from _comment(told.meaning)
-    yield f"# {key} = ..." if default is MISSING else f"{key} = {_toml(told, default)}"
+    declared: Option = declared_field.metadata["option"]
+    yield from _comment(declared.meaning)
+    yield f"# {key} = ..." if default is MISSING else f"{key} = {_toml(declared, default)}"
     yield ""
 
 
@@ -53,8 +53,8 @@ def _comment(text: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ")
 
 
-def _toml(told: Option, value: Any) -> str:
-    match told.kind:
+def _toml(declared: Option, value: Any) -> str:
+    match declared.kind:
         case "duration":
             return f'"{format_duration(value)}"'
         case "bytes":

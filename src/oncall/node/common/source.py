@@ -61,7 +61,7 @@ class Source(Protocol):
 
     def standing(self, now: Instant) -> Sequence[Batch]:
         """What is so right now and every shard must tell by itself: who is there, and what is
-        in flight. Written at each seal and laid over each answer, so it may be told again."""
+        in flight. Written at each seal and laid over each answer, so it may be reported again."""
 
     def close(self) -> None:
         """Let go of files; nothing more is asked."""

@@ -82,8 +82,10 @@ class DpaSource:
             self._why_not = (f"no NIC measures its queue pairs: {what}",)
 
     def collect(self, now: Instant) -> Collected:
-        told = [batch for nic in self._nics for batch in nic.collect(self._recent, now.realtime_ns)]
-        batches = told if self._all_epochs else []
+        collected = [
+            batch for nic in self._nics for batch in nic.collect(self._recent, now.realtime_ns)
+        ]
+        batches = collected if self._all_epochs else []
         problems = tuple(problem for nic in self._nics for problem in nic.problems)
         notes = tuple(note for nic in self._nics for note in nic.notes)
         dropped = sum(nic.dropped for nic in self._nics)
@@ -124,10 +126,10 @@ class _Nic:
 
     def collect(self, recent: RecentTraffic, now_ns: int) -> list[Batch]:
         """Have the epochs of the polls that are over remembered; returns their rows."""
-        told = self.poller.take()
-        self._problem = told.problem
+        taken = self.poller.take()
+        self._problem = taken.problem
         rows = []
-        for page, after_ns in told.pages:
+        for page, after_ns in taken.pages:
             self._account(page)
             if page.now_ns:
                 self._clock.answered(page.now_ns, after_ns)

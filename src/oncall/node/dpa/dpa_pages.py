@@ -97,7 +97,7 @@ def read_page(payload: bytes, source: str) -> Page:
     """A page as the NIC wrote it. Raises BadInput if it is none, or is damaged."""
     if len(payload) < _PAGE.size:
         raise BadInput(source, f"a page of {len(payload)} bytes is cut off")
-    magic, version, header_bytes, size, number, count, more, *told = _PAGE.unpack_from(payload)
+    magic, version, header_bytes, size, number, count, more, *fields = _PAGE.unpack_from(payload)
     if magic != _PAGE_MAGIC:
         raise BadInput(source, "the NIC's answer is not a page")
     _check_version(version, source)
@@ -105,7 +105,7 @@ def read_page(payload: bytes, source: str) -> Page:
         raise BadInput(source, f"a page of {size} bytes came with {len(payload)}")
     if size != _PAGE.size + count * BATCH.itemsize:
         raise BadInput(source, f"a page of {size} bytes cannot hold {count} batches")
-    epoch_ns, unit_bytes, boot, now_ns, events, *losses, estimated, strays, flows = told
+    epoch_ns, unit_bytes, boot, now_ns, events, *losses, estimated, strays, flows = fields
     if not epoch_ns or not unit_bytes:
         raise BadInput(source, "a page whose epoch length or byte unit is zero")
     batches: NDArray[Any] = np.frombuffer(payload, BATCH, count, _PAGE.size)

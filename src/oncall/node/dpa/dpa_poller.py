@@ -19,7 +19,7 @@ _PATIENCE_S = 2.0
 
 
 @dataclass
-class Told:
+class Taken:
     """Pages since it was asked last, each with the Unix time it was here, ns; what is wrong."""
 
     pages: list[tuple[Page, int]] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Poller:
         self.nic = nic
         self._command = [str(program), nic, str(every_ms)]
         self._pauses_s = pauses_s
-        self._told = Told()
+        self._polled = Taken()
         self._held = 0  # bytes of its pages
         self._pages = 0  # ever
         self._room = threading.Condition()
@@ -44,13 +44,13 @@ class Poller:
         self._thread = threading.Thread(target=self._run, name=f"dpa {nic}", daemon=True)
         self._thread.start()
 
-    def take(self) -> Told:
+    def take(self) -> Taken:
         """What came since the last call; never waits."""
         with self._room:
-            told, self._told = self._told, Told(problem=self._told.problem)
+            taken, self._polled = self._polled, Taken(problem=self._polled.problem)
             self._held = 0
             self._room.notify()
-        return told
+        return taken
 
     def close(self) -> None:
         """End the process, if it lives."""
@@ -118,14 +118,14 @@ class Poller:
         with self._room:
             while self._held > _MOST_HELD and not self._closing.is_set():
                 self._room.wait()
-            self._told.pages.append((page, after_ns))
-            self._told.problem = ""
+            self._polled.pages.append((page, after_ns))
+            self._polled.problem = ""
             self._held += page.batches.nbytes
             self._pages += 1
 
     def _say(self, problem: str) -> None:
         with self._room:
-            self._told.problem = problem
+            self._polled.problem = problem
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

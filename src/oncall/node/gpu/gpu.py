@@ -63,7 +63,7 @@ class DriverGone(Exception):
 
 class Gpu:
     """A GPU and what is known of it so far. `gone` is the code of why it answers nothing, None
-    as long as it answers; `untold` are the columns that it will never report."""
+    as long as it answers; `unreported` are the columns that it will never report."""
 
     def __init__(self, nvml: Nvml, index: int) -> None:
         """Raises NVMLError if it cannot be opened."""
@@ -74,14 +74,14 @@ class Gpu:
         self.model = _text(nvml.nvmlDeviceGetName(self.handle))
         self.place = PciPlace()
         self.gone: str | None = None
-        self.untold: set[str] = set()
+        self.unreported: set[str] = set()
         self.xid: int | None = None  # the last one seen
         self.failures: tuple[str, ...] = ()  # of the last reading
         self._link_errors: dict[tuple[int, int], int] = {}  # by link and kind
-        self._untold_errors: set[tuple[int, int]] = set()
+        self._unreported_errors: set[tuple[int, int]] = set()
         self._links = [link for link in range(MOST_NVLINKS) if self._has_link(link)]
         if not self._links:
-            self.untold.update(_NVLINKS)
+            self.unreported.update(_NVLINKS)
 
     def __str__(self) -> str:
         return f"GPU {self.index} ({self.pci_bus or 'no PCI address'})"
@@ -89,9 +89,9 @@ class Gpu:
     def read(self) -> dict[str, Any]:
         """The columns of `gpus` that it tells now; none if it is gone. Raises DriverGone."""
         self.gone, self.failures = None, ()
-        told: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for columns, reading in (*_READINGS.items(), (_NVLINKS, self._nvlinks)):
-            if self.untold.issuperset(columns):
+            if self.unreported.issuperset(columns):
                 continue
             try:
                 values = reading(self._nvml, self.handle)
@@ -102,15 +102,15 @@ class Gpu:
                 continue
             each = values if isinstance(values, tuple) else (values,)
             pairs = zip(columns, each, strict=True)
-            told |= {name: _plausible(name, value) for name, value in pairs}
-        return told | {"xid": self.xid}
+            values |= {name: _plausible(name, value) for name, value in pairs}
+        return values | {"xid": self.xid}
 
     def _failed(self, columns: tuple[str, ...], error: Exception) -> None:
         number = status(error)
         if number in OVER:
             raise DriverGone(str(error)) from error
         if number in NEVER:
-            self.untold.update(columns)
+            self.unreported.update(columns)
         elif number in GONE:
             self.gone, self.failures = GONE[number], (f"{self}: {error}",)
         else:
@@ -131,7 +131,7 @@ class Gpu:
         up = [link for link in self._links if nvml.nvmlDeviceGetNvLinkState(handle, link)]
         asked = [(link, kind) for link in up for kind in NVLINK_ERRORS]
         for link, kind in asked:
-            if (link, kind) in self._untold_errors:
+            if (link, kind) in self._unreported_errors:
                 continue
             try:
                 count = nvml.nvmlDeviceGetNvLinkErrorCounter(handle, link, kind)
@@ -139,7 +139,7 @@ class Gpu:
             except nvml.NVMLError as error:
                 if status(error) not in NEVER:
                     raise
-                self._untold_errors.add((link, kind))
+                self._unreported_errors.add((link, kind))
         errors = self._link_errors.values()
         return len(self._links), len(up), sum(errors) if errors else None
 
@@ -158,5 +158,5 @@ def _plausible(column: str, value: Any) -> Any:
     return None if isinstance(value, int) and value > _MOST.get(_TYPES[column], value) else value
 
 
-def _text(told: bytes | str) -> str:
-    return told.decode("utf-8", "replace") if isinstance(told, bytes) else told
+def _text(answer: bytes | str) -> str:
+    return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer

@@ -125,8 +125,8 @@ class GpuSource:
     def _absent(self, why: str) -> Collected:
         """No driver: nothing is wrong, unless there are GPUs that want one."""
         if on_bus := nvidia_gpus(self._root):
-            told = f"{len(on_bus)} NVIDIA GPUs on the PCI bus ({on_bus[0]}) and no NVML: {why}"
-            return Collected(problems=(told,))
+            problem = f"{len(on_bus)} NVIDIA GPUs on the PCI bus ({on_bus[0]}) and no NVML: {why}"
+            return Collected(problems=(problem,))
         return Collected(notes=(f"no GPUs: {why}",))
 
     def _begin(self, nvml: Nvml) -> _Session:
@@ -155,12 +155,12 @@ class GpuSource:
         failures: list[str] = []
         for gpu in session.gpus:
             before = gpu.gone
-            told = gpu.read()
+            values = gpu.read()
             if gpu.gone and gpu.gone != before:
                 (text,) = gpu.failures
                 event = (self._node, now.realtime_ns, "nvml", gpu.gone, gpu.pci_bus, text)
                 events.append(event)
-            rows.append((self._node, gpu.index, now.realtime_ns, *map(told.get, COLUMNS)))
+            rows.append((self._node, gpu.index, now.realtime_ns, *map(values.get, COLUMNS)))
             failures += gpu.failures
         if rows:
             batches.append(of_rows("gpus", _GPUS, rows))
@@ -170,7 +170,7 @@ class GpuSource:
             batches,
             self._dropped,
             (*session.problems, *failures),
-            notes=(*session.notes, *_untold(session)),
+            notes=(*session.notes, *_unreported(session)),
         )
 
     def _xids(self, session: _Session) -> Iterator[_Event]:
@@ -195,15 +195,15 @@ def _driver(nvml: Nvml) -> str | None:
         return None
 
 
-def _untold(session: _Session) -> Iterator[str]:
+def _unreported(session: _Session) -> Iterator[str]:
     """What these models and this driver never report, in a sentence each."""
-    untold: dict[tuple[str, str], int] = {}
+    unreported: dict[tuple[str, str], int] = {}
     for gpu in session.gpus:
-        if gpu.untold:
-            key = (gpu.model, ", ".join(sorted(gpu.untold)))
-            untold[key] = untold.get(key, 0) + 1
-    for (model, columns), count in untold.items():
-        yield f"{count} × {model}: not told: {columns}"
+        if gpu.unreported:
+            key = (gpu.model, ", ".join(sorted(gpu.unreported)))
+            unreported[key] = unreported.get(key, 0) + 1
+    for (model, columns), count in unreported.items():
+        yield f"{count} × {model}: not reported: {columns}"
     if session.xids and session.xids.unwatched:
         yield f"{len(session.xids.unwatched)} GPUs without Xid events"
 

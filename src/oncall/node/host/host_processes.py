@@ -54,12 +54,12 @@ class HostProcessSource:
         machine = Machine(self._root)
         rows, hidden = [], []
         for rank in self._ranks.now(now):
-            told = reading(self._root / "proc" / str(rank.pid), groups, machine)
-            if told is None:
+            values = reading(self._root / "proc" / str(rank.pid), groups, machine)
+            if values is None:
                 hidden.append(rank)
                 continue
-            told |= {"node": self._node, "job": rank.job, "rank": rank.rank, "pid": rank.pid}
-            rows.append([now.realtime_ns if name == "at_ns" else told[name] for name in _COLUMNS])
+            values |= {"node": self._node, "job": rank.job, "rank": rank.rank, "pid": rank.pid}
+            rows.append([now.realtime_ns if name == "at_ns" else values[name] for name in _COLUMNS])
         batch = of_rows("host_processes", _COLUMNS, rows)
         return Collected([batch] if rows else [], notes=_hidden(self._root, hidden))
 

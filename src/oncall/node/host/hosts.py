@@ -81,11 +81,11 @@ class HostSource:
         times: list[int] = []
         cpus = []
         for line in (read_text(self._proc / "stat") or "").splitlines():
-            name, *told = line.split()
+            name, *words = line.split()
             if not name.startswith("cpu"):
                 break  # the rest are interrupts, thousands of them
             if name == "cpu":
-                numbers = [whole_number(word) for word in told[:_TIMES]]
+                numbers = [whole_number(word) for word in words[:_TIMES]]
                 times = [number for number in numbers if number is not None]
             elif (cpu := whole_number(name.removeprefix("cpu"))) is not None:
                 cpus.append(cpu)
@@ -118,9 +118,9 @@ class HostSource:
         controllers = list((self._system / "edac" / "mc").glob("mc[0-9]*"))
         counts: dict[str, Any] = {}
         for column, file in (("memory_corrected", "ce_count"), ("memory_uncorrected", "ue_count")):
-            told = [read_number(controller / file) for controller in controllers]
-            known = [count for count in told if count is not None]
-            counts[column] = stored(sum(known)) if told and len(known) == len(told) else None
+            values = [read_number(controller / file) for controller in controllers]
+            known = [count for count in values if count is not None]
+            counts[column] = stored(sum(known)) if values and len(known) == len(values) else None
         return counts
 
 
@@ -142,18 +142,18 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _mean_mhz(folders: list[Path], file: str) -> float | None:
-    told = [khz for folder in folders if (khz := read_number(folder / file))]
-    return sum(told) / len(told) / 1000 if told else None
+    frequencies = [khz for folder in folders if (khz := read_number(folder / file))]
+    return sum(frequencies) / len(frequencies) / 1000 if frequencies else None
 
 
 def _memory(kibibytes: dict[str, int]) -> dict[str, Any]:
     swap, free = kibibytes.get("SwapTotal"), kibibytes.get("SwapFree")
-    told = {
+    sizes = {
         "memory_available_bytes": kibibytes.get("MemAvailable"),
         "memory_bytes": kibibytes.get("MemTotal"),
         "swap_used_bytes": None if swap is None or free is None else max(0, swap - free),
     }
-    return {column: stored(size, 1024) for column, size in told.items()}
+    return {column: stored(size, 1024) for column, size in sizes.items()}
 
 
 def _unseen(

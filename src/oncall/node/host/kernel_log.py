@@ -107,7 +107,7 @@ class KernelLogSource:
             if self._fd is None:
                 return
             try:
-                told = os.read(self._fd, _RECORD_BYTES)
+                content = os.read(self._fd, _RECORD_BYTES)
             except BlockingIOError:
                 self._is_empty = True
                 return
@@ -116,10 +116,10 @@ class KernelLogSource:
                     continue  # overwritten before it was read: the next number gives the count
                 self.close()
                 return
-            if not told:
+            if not content:
                 self._is_empty = True
                 return
-            yield from parse_records(told)
+            yield from parse_records(content)
 
     def _row(self, record: Record, now: Instant) -> tuple[object, ...] | None:
         known = known_line(record.text)
@@ -143,10 +143,10 @@ class KernelLogSource:
         return monotonic_ns + now.offset_ns
 
 
-def parse_records(told: bytes) -> Iterator[Record]:
+def parse_records(content: bytes) -> Iterator[Record]:
     """Records as /dev/kmsg hands them out: `priority,sequence,microseconds,flags;text`, and
     lines of properties, indented. What is none is passed over."""
-    for line in told.decode("utf-8", "replace").splitlines():
+    for line in content.decode("utf-8", "replace").splitlines():
         head, semicolon, text = line.partition(";")
         numbers = [whole_number(field) for field in head.split(",")[1:3]]
         if line.startswith(" ") or not semicolon or len(numbers) < 2:

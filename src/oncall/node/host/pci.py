@@ -41,10 +41,10 @@ def pci_place(root: Path, address: str) -> PciPlace:
 def pci_address(text: str) -> str | None:
     """An address as sysfs spells it, `0000:18:00.0`, from the spellings of NVML
     (`00000000:18:00.0`) and of the kernel log (`0000:18:00`); None if it is none."""
-    told = text.strip().lower()
-    if not _ADDRESS.fullmatch(told):
+    shown_address = text.strip().lower()
+    if not _ADDRESS.fullmatch(shown_address):
         return None
-    domain, bus, device = ["0", *told.split(":")][-3:]
+    domain, bus, device = ["0", *shown_address.split(":")][-3:]
     slot, _, function = device.partition(".")
     return f"{int(domain, 16):04x}:{bus}:{slot}.{function or 0}"
 

@@ -87,7 +87,7 @@ def send(
             stream.sendall(piece)
             sent += len(piece)
         stream.shutdown(socket.SHUT_WR)
-        return _told(stream, at_ns)
+        return _result(stream, at_ns)
 
 
 def _receive(client: socket.socket) -> None:
@@ -103,10 +103,10 @@ def _receive(client: socket.socket) -> None:
     client.sendall(struct.pack("!QQ", total, last_ns - began_ns))
 
 
-def _told(stream: socket.socket, at_ns: int) -> Transfer:
+def _result(stream: socket.socket, at_ns: int) -> Transfer:
     readable, _, _ = select.select([stream], [], [], _PATIENCE_S)
-    told = stream.recv(16, socket.MSG_WAITALL) if readable else b""
-    if len(told) != 16:
+    answer = stream.recv(16, socket.MSG_WAITALL) if readable else b""
+    if len(answer) != 16:
         raise OSError("the receiver did not say what came")
-    total, duration_ns = struct.unpack("!QQ", told)
+    total, duration_ns = struct.unpack("!QQ", answer)
     return Transfer(at_ns, total, max(1, duration_ns))

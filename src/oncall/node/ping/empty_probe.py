@@ -47,7 +47,7 @@ class EmptyProbes:
         self._targets: dict[Way, Target] = {}
         self._look_again_ns: dict[Way, int] = {}
         self._under_way: set[Way] = set()
-        self._told: dict[Way, tuple[int, str]] = {}  # when, and what
+        self._results: dict[Way, tuple[int, str]] = {}  # when, and what
         self._pingers: dict[str, RdmaPinger] = {}
         self._thread = threading.Thread(target=self._run, name="empty-probes", daemon=True)
 
@@ -63,7 +63,7 @@ class EmptyProbes:
     def send(self, nic: str, gid: str) -> None:
         """Probe it, if it was not just probed."""
         way = (nic, gid)
-        if way not in self._under_way and self.told(nic, gid) is None:
+        if way not in self._under_way and self.result(nic, gid) is None:
             self._under_way.add(way)
             if not self._ask("probe", way):
                 self._under_way.discard(way)
@@ -75,9 +75,9 @@ class EmptyProbes:
     def is_under_way(self, nic: str, gid: str | None) -> bool:
         return gid is not None and (nic, gid) in self._under_way
 
-    def told(self, nic: str, gid: str | None) -> str | None:
+    def result(self, nic: str, gid: str | None) -> str | None:
         """The result of the last probe, `answered` or `lost`; None: none was sent lately."""
-        at_ns, what = self._told.get((nic, gid or ""), (-_BELIEVED_NS, ""))
+        at_ns, what = self._results.get((nic, gid or ""), (-_BELIEVED_NS, ""))
         return what if time.monotonic_ns() - at_ns < _BELIEVED_NS and what else None
 
     def close(self) -> None:
@@ -138,12 +138,12 @@ class EmptyProbes:
             ended = pinger.ended()
         if ended:
             what = "lost" if ended[-1].lost else "answered"
-            self._told[way] = (time.monotonic_ns(), what)
+            self._results[way] = (time.monotonic_ns(), what)
 
 
 def ip_of(gid: str) -> str | None:
     """The IP address of a RoCE v2 port, of its GID; None where it is none (InfiniBand, RoCE v1)."""
-    told = ipaddress.IPv6Address(gid)
-    if told.ipv4_mapped:
-        return str(told.ipv4_mapped)
-    return None if told.is_link_local else str(told)
+    address = ipaddress.IPv6Address(gid)
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return None if address.is_link_local else str(address)

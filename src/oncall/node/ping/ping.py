@@ -117,9 +117,9 @@ class Pinger:
         pings: list[Ping] = []
         while (received := self._socket.receive()) is not None:
             # What left before this came is stamped by now.
-            self._take_told()
+            self._take_reports()
             self._take(received, pings)
-        self._take_told()
+        self._take_reports()
         for sequence, flight in self._flights.expired(time.monotonic_ns()):
             self._end(sequence, Kind.PONG if flight.received is None else Kind.TOLD, pings)
         return pings
@@ -153,13 +153,13 @@ class Pinger:
         with suppress(OSError):
             self._socket.send(packet.encoded(), flight.target.address)
 
-    def _take_told(self) -> None:
+    def _take_reports(self) -> None:
         """The stamps of what we sent, and what was refused on the way."""
-        for told in self._socket.told():
-            if isinstance(told, Left):
-                self._take_stamp(told)
+        for report in self._socket.reports():
+            if isinstance(report, Left):
+                self._take_stamp(report)
             else:
-                self._take_refusal(decode(told.data))
+                self._take_refusal(decode(report.data))
 
     def _take_stamp(self, left: Left) -> None:
         flight = self._flights.at(self._by_number.get(left.number, -1))

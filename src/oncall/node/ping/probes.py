@@ -124,7 +124,7 @@ class ProbeSource:
         self._responder: Responder | None = None
         self._problem: tuple[str, ...] = ()
         self._without_rdma: set[str] = set()
-        self._told_cpu_ns = 0
+        self._reported_cpu_ns = 0
 
     def collect(self, now: Instant) -> Collected:  # noqa: ARG002
         if not self._began:
@@ -156,7 +156,7 @@ class ProbeSource:
         """CPU time of its threads since it was last reported."""
         used_ns = sum(each.cpu_ns for each in self._responding)
         used_ns += self._prober.cpu_ns if self._prober is not None else 0
-        newly_ns, self._told_cpu_ns = used_ns - self._told_cpu_ns, used_ns
+        newly_ns, self._reported_cpu_ns = used_ns - self._reported_cpu_ns, used_ns
         return newly_ns
 
     def standing(self, now: Instant) -> Sequence[Batch]:  # noqa: ARG002
@@ -231,7 +231,7 @@ class Prober:
         self._ways: dict[Pair, _Way] = {}
         self._unknown: dict[str, str] = {}  # name -> why it has no address
         self._failed: str | None = None
-        self._told, self._told_ns = Oddities(), time.monotonic_ns()
+        self._reported, self._reported_ns = Oddities(), time.monotonic_ns()
         self._odd: tuple[str, ...] = ()
         self._pings: deque[Ping] = deque()
         self._wake, self._woken = socket.socketpair()
@@ -258,10 +258,10 @@ class Prober:
         total = Oddities()
         for pinger in self._pingers:
             total.add(pinger.oddities)
-        lately = total.since(self._told).sentences()
+        lately = total.since(self._reported).sentences()
         now_ns = time.monotonic_ns()
-        if now_ns - self._told_ns >= _TELL_AGAIN_NS or (lately and not self._odd):
-            self._odd, self._told, self._told_ns = lately, total, now_ns
+        if now_ns - self._reported_ns >= _TELL_AGAIN_NS or (lately and not self._odd):
+            self._odd, self._reported, self._reported_ns = lately, total, now_ns
         return self._odd
 
     def close(self) -> None:

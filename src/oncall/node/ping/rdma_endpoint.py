@@ -232,8 +232,8 @@ def _gid(nic: LocalNic, root: Path) -> tuple[int, bytes]:
 
 def _mapped(address: str) -> bytes:
     """An IP address as a GID."""
-    told = ipaddress.ip_address(address)
-    return bytes(10) + b"\xff\xff" + told.packed if told.version == 4 else told.packed
+    parsed = ipaddress.ip_address(address)
+    return bytes(10) + b"\xff\xff" + parsed.packed if parsed.version == 4 else parsed.packed
 
 
 def _source(header: bytes) -> bytes:

@@ -107,7 +107,7 @@ class Responder:
             return
         span = turnaround(answered.received, answered.sent)
         began_ns = answered.received.realtime_ns
-        told = replace(
+        reply = replace(
             ask,
             kind=Kind.TOLD,
             received_ns=began_ns,
@@ -116,7 +116,7 @@ class Responder:
             nic=self._nic_of(received.interface),
         )
         with suppress(OSError):
-            self._socket.send(told.encoded(), received.sender, received.here)
+            self._socket.send(reply.encoded(), received.sender, received.here)
 
     def _found(self, find: Packet, received: Received) -> None:
         nic = self._nic_of(received.interface)
@@ -126,7 +126,7 @@ class Responder:
             self._socket.send(found.encoded(), received.sender, received.here)
 
     def _take_stamps(self) -> None:
-        for left in self._socket.told():
+        for left in self._socket.reports():
             if isinstance(left, Left) and (answered := self._by_number.get(left.number)):
                 answered.sent = answered.sent.with_stamps(left.kernel_ns, left.nic_ns)
 

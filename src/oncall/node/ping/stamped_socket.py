@@ -125,7 +125,7 @@ class StampedSocket:
             interface, here = _way_back(ancillary)
             return Received(data, sender, stamp(kernel_ns, nic_ns), interface, here)
 
-    def told(self) -> Iterator[Left | Refused]:
+    def reports(self) -> Iterator[Left | Refused]:
         """What the kernel reported of datagrams that were sent, in its order.
 
         Stacked interfaces (a veth in a bridge) stamp a datagram each: the first is ours."""

@@ -100,9 +100,9 @@ class Statistics:
         fcntl.ioctl(self._socket, _SIOCETHTOOL, request)
 
 
-def names_in(told: bytes) -> list[str]:
+def names_in(content: bytes) -> list[str]:
     """Names of 32 bytes each, ended by NUL, as the driver wrote them."""
     return [
-        told[start : start + _NAME_BYTES].split(b"\0", 1)[0].decode("ascii", "replace").strip()
-        for start in range(0, len(told), _NAME_BYTES)
+        content[start : start + _NAME_BYTES].split(b"\0", 1)[0].decode("ascii", "replace").strip()
+        for start in range(0, len(content), _NAME_BYTES)
     ]

@@ -83,27 +83,27 @@ def attribute(kind: int, payload: bytes) -> bytes:
     return head + payload + bytes(-len(payload) % 4)
 
 
-def messages(told: bytes) -> Iterator[Message]:
+def messages(content: bytes) -> Iterator[Message]:
     """The messages of one datagram. Raises BadInput where it is damaged."""
     start = 0
-    while start < len(told):
-        if len(told) - start < _MESSAGE.size:
-            raise _damaged(f"{len(told) - start} bytes are not a message")
-        size, kind, flags, sequence, _ = _MESSAGE.unpack_from(told, start)
-        if not _MESSAGE.size <= size <= len(told) - start:
-            raise _damaged(f"a message of {size} bytes in {len(told) - start}")
-        yield Message(kind, flags, sequence, told[start + _MESSAGE.size : start + size])
+    while start < len(content):
+        if len(content) - start < _MESSAGE.size:
+            raise _damaged(f"{len(content) - start} bytes are not a message")
+        size, kind, flags, sequence, _ = _MESSAGE.unpack_from(content, start)
+        if not _MESSAGE.size <= size <= len(content) - start:
+            raise _damaged(f"a message of {size} bytes in {len(content) - start}")
+        yield Message(kind, flags, sequence, content[start + _MESSAGE.size : start + size])
         start += _filled_up(size)
 
 
-def attributes(told: bytes) -> Iterator[Attribute]:
+def attributes(content: bytes) -> Iterator[Attribute]:
     """The attributes in a payload. Raises BadInput where it is damaged."""
     start = 0
-    while len(told) - start >= _ATTRIBUTE.size:
-        size, kind = _ATTRIBUTE.unpack_from(told, start)
-        if not _ATTRIBUTE.size <= size <= len(told) - start:
-            raise _damaged(f"an attribute of {size} bytes in {len(told) - start}")
-        yield Attribute(kind & _KIND_MASK, told[start + _ATTRIBUTE.size : start + size])
+    while len(content) - start >= _ATTRIBUTE.size:
+        size, kind = _ATTRIBUTE.unpack_from(content, start)
+        if not _ATTRIBUTE.size <= size <= len(content) - start:
+            raise _damaged(f"an attribute of {size} bytes in {len(content) - start}")
+        yield Attribute(kind & _KIND_MASK, content[start + _ATTRIBUTE.size : start + size])
         start += _filled_up(size)
 
 

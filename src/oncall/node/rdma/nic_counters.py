@@ -221,20 +221,20 @@ def port_counters(values: Values) -> dict[str, int | None]:
 def pcie_waiting(values: Values) -> float | None:
     """The share of the last second in which the NIC waited for PCIe; None where it is not
     reported."""
-    told = [percent for name in _PCIE_WAITING if (percent := values.get(name)) is not None]
-    return max(told) / 100 if told and min(told) >= 0 and max(told) <= 100 else None
+    waiting = [percent for name in _PCIE_WAITING if (percent := values.get(name)) is not None]
+    return max(waiting) / 100 if waiting and min(waiting) >= 0 and max(waiting) <= 100 else None
 
 
 def priority_counters(values: Values) -> dict[int, dict[str, int | None]]:
     """The counters of each priority that the device reports anything of, by their columns in
     `nic_priorities`."""
-    told = {
+    by_priority = {
         priority: {column: _read(meaning, values) for column, meaning in table.items()}
         for priority, table in PRIORITY.items()
     }
     return {
         priority: counters
-        for priority, counters in told.items()
+        for priority, counters in by_priority.items()
         if any(value is not None for value in counters.values())
     }
 

@@ -106,8 +106,8 @@ def _pci_bus(link: Path) -> str | None:
 
 
 def _model(place: Path) -> str | None:
-    told = read_text(place / "hca_type")
-    return f"{_MODELS[told]} ({told})" if told in _MODELS else told or None
+    hca_type = read_text(place / "hca_type")
+    return f"{_MODELS[hca_type]} ({hca_type})" if hca_type in _MODELS else hca_type or None
 
 
 def _gid_interface(port: Path) -> str | None:

@@ -84,19 +84,19 @@ def queue_pairs_by(sock: socket.socket) -> list[QueuePair]:
     return found
 
 
-def device_indices(told: list[Message]) -> list[int]:
+def device_indices(replies: list[Message]) -> list[int]:
     """The numbers of the devices in answers to `get devices`. Raises BadInput if damaged."""
-    return [each.number for one in told for each in one.attributes if each.kind == _DEVICE_INDEX]
+    return [each.number for one in replies for each in one.attributes if each.kind == _DEVICE_INDEX]
 
 
-def queue_pairs_in(told: list[Message]) -> list[QueuePair]:
+def queue_pairs_in(replies: list[Message]) -> list[QueuePair]:
     """The queue pairs in answers to `get queue pairs`. Raises BadInput where they are damaged."""
-    return [pair for one in told for pair in _of_device(one)]
+    return [pair for one in replies for pair in _of_device(one)]
 
 
-def _of_device(told: Message) -> Iterator[QueuePair]:
+def _of_device(replies: Message) -> Iterator[QueuePair]:
     device = ""
-    for each in told.attributes:
+    for each in replies.attributes:
         if each.kind == _DEVICE_NAME:
             device = each.text
         elif each.kind == _QUEUE_PAIRS:
@@ -121,7 +121,7 @@ def _queue_pair(device: str, values: dict[int, int]) -> QueuePair:
 def _ask(sock: socket.socket, sequence: int, command: int, payload: bytes = b"") -> list[Message]:
     """All that the kernel answers."""
     sock.send(message(_CLIENT + command, REQUEST | DUMP, sequence, payload))
-    told: list[Message] = []
+    replies: list[Message] = []
     for _ in range(_MOST_DATAGRAMS):
         for one in messages(sock.recv(_DATAGRAM_BYTES)):
             if one.sequence != sequence:
@@ -131,6 +131,6 @@ def _ask(sock: socket.socket, sequence: int, command: int, payload: bytes = b"")
             if one.error:
                 raise OSError(one.error, os.strerror(one.error))
             if one.kind in (DONE, ERROR):
-                return told
-            told.append(one)
+                return replies
+            replies.append(one)
     raise BadInput("rdma netlink", "the kernel's answer has no end")

@@ -180,7 +180,7 @@ class RdmaNicSource:
         if device.statistics_interface is None:
             return {}
         try:
-            told = self._statistics.read(device.statistics_interface)
+            values = self._statistics.read(device.statistics_interface)
         except OSError as error:
             self._problems.append(
                 f"{device.name}: no statistics of {device.statistics_interface}: {error.strerror}"
@@ -188,7 +188,7 @@ class RdmaNicSource:
             return {}
         return {
             f"ethtool/{name}": value
-            for name, value in told.items()
+            for name, value in values.items()
             if not (device.is_infiniband and name.endswith(_OF_ETHERNET))
         }
 
@@ -274,9 +274,9 @@ def _files(place: Path) -> list[str]:
 
 def _batch(table: str, rows: Iterable[dict[str, object]]) -> Batch:
     """Rows with the same columns each."""
-    told = list(rows)
-    names = list(told[0]) if told else []
-    return of_rows(table, names, [list(row.values()) for row in told])
+    listed = list(rows)
+    names = list(listed[0]) if listed else []
+    return of_rows(table, names, [list(row.values()) for row in listed])
 
 
 @source("rdma_nics", every="250 ms")

@@ -21,7 +21,7 @@ MEMBER = np.dtype(
         ("closed_ns", "i8"),  # when its life ended (CLOCK_MONOTONIC); 0: not known, or not
         ("is_alone", "?"),  # it has one rank only
         ("ends_told", "?"),  # a profiler records the end of its operations
-        ("steps_told", "?"),  # its transfers are recorded, and so send and receive steps
+        ("steps_reported", "?"),  # its transfers are recorded, and so send and receive steps
     ]
 )
 _MOST_KEPT = 4096  # a process that makes and destroys communicators without end
@@ -90,6 +90,6 @@ class Communicators:
         if self._ends_told:
             known["ends_told"][:-1] = (boards["identity_is_hash"] != 0) & ~is_alone[:-1]
         have = np.append(boards["number"].astype(np.int64), 0)
-        known["steps_told"] = np.isin(have, list(self._with_steps))
+        known["steps_reported"] = np.isin(have, list(self._with_steps))
         at = np.searchsorted(have[:-1], numbers)
         return known.take(np.where(have[at] == numbers, at, len(boards)))

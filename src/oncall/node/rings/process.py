@@ -53,11 +53,11 @@ class Process:
     ) -> None:
         """`marks`: the `bookmarks` that an earlier collector committed; empty if there was none.
         `recent`: where what proxies sent is remembered, if anywhere."""
-        drained, in_flight, over, missed, counts = _told_apart(marks)
+        drained, in_flight, over, missed, counts = _distinguished(marks)
         self.reader = reader
         self.position = reader.tail  # records drained, by us or before us
         self.gone_since: Instant | None = None  # when it was first seen dead or closed
-        self.end_told = False  # `standing` has reported how it ended
+        self.end_recorded = False  # `standing` has reported how it ended
         # What an earlier collector had drained and did not live to commit: all of it, if it left
         # no bookmark of this ring.
         self._cut_off = self.position - (drained or 0)
@@ -110,7 +110,7 @@ class Process:
         """Who the process is, its communicators, and what it has in flight. What it finds to be
         over comes with the next `collect`, once."""
         self._see_boards()
-        self.end_told = self.gone_since is not None
+        self.end_recorded = self.gone_since is not None
         scale = self._scale(now)
         if scale is None:
             return []
@@ -358,7 +358,7 @@ class Process:
         return Scale(header.job or "unnamed", rank, now.offset_ns)
 
 
-def _told_apart(
+def _distinguished(
     marks: Mapping[str, Bookmark],
 ) -> tuple[int | None, Array | None, bytes, bool, dict[str, int]]:
     """How many records were drained, what was in flight then (OPERATION) and what was over

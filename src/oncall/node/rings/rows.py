@@ -88,7 +88,7 @@ def finished_rows(operations: Operations) -> Batch:
         # The stream goes on when the kernel is over, though the proxy may still be sending.
         "duration_ns": _positive(table["gpu_ns"]),
         "done": np.ma.MaskedArray(np.ones(len(table), bool), mask=~told),
-        **_rates(table, members["steps_told"]),
+        **_rates(table, members["steps_reported"]),
     }
     return Batch("ops", len(table), columns)
 
@@ -104,7 +104,7 @@ def open_rows(operations: Operations, observed_ns: int | Array) -> Batch:
     all or (n,))."""
     table, members = operations.table, operations.members
     # For communicators whose transfers are recorded, no step means none; for others, not known.
-    steps_unknown = ~members["steps_told"]
+    steps_unknown = ~members["steps_reported"]
     columns = _common(operations) | {
         "done": np.ma.MaskedArray(np.zeros(len(table), bool), mask=~members["ends_told"]),
         "sends": np.ma.MaskedArray(table["sends"], mask=steps_unknown),
@@ -145,7 +145,7 @@ def _common(of: Operations) -> dict[str, ColumnData]:
     }
 
 
-def _rates(operations: Array, steps_told: Array) -> dict[str, ColumnData]:
+def _rates(operations: Array, steps_reported: Array) -> dict[str, ColumnData]:
     """Send and receive primitives, and how many a second (CCL-D 4.1); NULL where not known.
 
     A rank that comes early waits inside the operation, so steps over its whole span would make
@@ -165,7 +165,7 @@ def _rates(operations: Array, steps_told: Array) -> dict[str, ColumnData]:
         steps = operations[count]
         # Whole numbers compress well, and a rate is never known better than that.
         per_second = np.rint(steps * 1e9 / np.maximum(time_ns, 1))
-        columns[count] = np.ma.MaskedArray(steps, mask=(steps == 0) & ~steps_told)
+        columns[count] = np.ma.MaskedArray(steps, mask=(steps == 0) & ~steps_reported)
         columns[rate] = np.ma.MaskedArray(per_second, mask=(steps == 0) | (time_ns <= 0))
     return columns
 

@@ -37,7 +37,7 @@ class Recorded(Protocol):
         """Records that are known to be lost."""
 
     @property
-    def end_told(self) -> bool:
+    def end_recorded(self) -> bool:
         """Whether all there is to report of its end was reported."""
 
 
@@ -157,7 +157,7 @@ class SharedFiles(Generic[P]):
                 process.gone_since = now
             return
         gone_ns = now.monotonic_ns - process.gone_since.monotonic_ns
-        if gone_ns >= self._grace_ns and reader.head == reader.tail and process.end_told:
+        if gone_ns >= self._grace_ns and reader.head == reader.tail and process.end_recorded:
             is_its_own = _inode(path) == reader.inode  # and not what another put in its place
             self._let_go(path)
             if is_its_own:

@@ -76,7 +76,7 @@ class Segmenting:
         for table in ("found", "frozen"):
             self._con.execute(
                 f"CREATE TABLE {table} ({names}, call BIGINT, called_ns BIGINT, "
-                "is_over BOOLEAN, is_told BOOLEAN)"
+                "is_over BOOLEAN, is_reported BOOLEAN)"
             )
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class Segmenting:
         self._keep(seen, now_ns)
         self._con.execute("DELETE FROM found")
         is_crowded = bool(recent.bytes) and self._segment(recent, now_ns)
-        over = self._batch("found WHERE is_over AND NOT is_told")
+        over = self._batch("found WHERE is_over AND NOT is_reported")
         lateness = {"now": now_ns, "late": LATE_NS, "times": LATE_TIMES}
         ((late_since_ns,),) = self._con.execute(_LATE_SINCE, lateness).fetchall()
         self._con.execute(_TELL)
@@ -174,7 +174,7 @@ class Segmenting:
         self._con.execute(_LEAVE, [context_ns])
         self._con.execute(_FREEZE, [old_ns])
         self._con.execute("DELETE FROM found WHERE called_ns < ?", [old_ns])
-        self._con.execute("DELETE FROM told WHERE ended_ns < ?", [old_ns])
+        self._con.execute("DELETE FROM reported WHERE ended_ns < ?", [old_ns])
 
 
 # An operation of a group whose members are all on this node sends nothing that could be seen.
@@ -248,13 +248,13 @@ _FIND = """
     SELECT * EXCLUDE (is_settled),
         bool_and(coalesce(is_settled, false)) OVER (
             PARTITION BY job, comm, rank, kind, call) AS is_over,
-        EXISTS (FROM memory.main.told t WHERE t.job = r.job AND t.comm = r.comm
-            AND t.rank = r.rank AND t.kind = r.kind AND t.call = r.call) AS is_told
+        EXISTS (FROM memory.main.reported t WHERE t.job = r.job AND t.comm = r.comm
+            AND t.rank = r.rank AND t.kind = r.kind AND t.call = r.call) AS is_reported
     FROM rows r
 """
 _CALL = "job VARCHAR, comm UBIGINT, rank INTEGER, kind VARCHAR"
 _STATE = f"""
-    CREATE TABLE told ({_CALL}, call BIGINT, ended_ns BIGINT);
+    CREATE TABLE reported ({_CALL}, call BIGINT, ended_ns BIGINT);
     CREATE TABLE floors ({_CALL}, floor_ns BIGINT);
     CREATE TABLE pairs (job VARCHAR, rank INTEGER, node VARCHAR, nic VARCHAR, qpn UINTEGER,
         created_ns BIGINT, comm UBIGINT, side UBIGINT, since_ns BIGINT);
@@ -267,8 +267,8 @@ _LATE_SINCE = """
         AND $now - coalesce(started_ns, called_ns) > greatest($late, $times * longest_ns)
 """
 _TELL = """
-    INSERT INTO told SELECT job, comm, rank, kind, call, max(ended_ns) FROM found
-    WHERE is_over AND NOT is_told GROUP BY ALL
+    INSERT INTO reported SELECT job, comm, rank, kind, call, max(ended_ns) FROM found
+    WHERE is_over AND NOT is_reported GROUP BY ALL
 """
 _LONGEST = """
     CREATE OR REPLACE TABLE longest AS SELECT job, comm, op, max(longest_ns) AS longest_ns FROM (
@@ -285,11 +285,11 @@ _RAISE_FLOORS = """
     CREATE OR REPLACE TABLE floors AS
     SELECT job, comm, rank, kind, max(floor_ns) AS floor_ns FROM (
         FROM floors UNION ALL BY NAME
-        SELECT job, comm, rank, kind, ended_ns - ? AS floor_ns FROM told WHERE ended_ns < ?)
+        SELECT job, comm, rank, kind, ended_ns - ? AS floor_ns FROM reported WHERE ended_ns < ?)
     GROUP BY ALL
 """
 _LEAVE = """
-    DELETE FROM ops o WHERE EXISTS (FROM told t WHERE t.job = o.job AND t.comm = o.comm
+    DELETE FROM ops o WHERE EXISTS (FROM reported t WHERE t.job = o.job AND t.comm = o.comm
         AND t.rank = o.rank AND t.kind = o.kind AND t.call = coalesce(o.group_id, -o.seq)
         AND t.ended_ns < ?)
 """
@@ -300,6 +300,6 @@ _FREEZE = """
 """
 _LEFT = """
     SELECT (SELECT count(*) FROM found) + (SELECT count(*) FROM frozen)
-        + (SELECT count(*) FROM told)
+        + (SELECT count(*) FROM reported)
 """
 _TOO_OLD = "DELETE FROM ops WHERE greatest(started_ns, enqueued_ns, ended_ns) < ?"

@@ -52,15 +52,17 @@ class Counted:
             "sealed with another secret": self.foreign,
             f"more than {FRESH_NS // NS_PER_S} s old": self.stale,
         }
-        told = []
+        sentences = []
         if self.sent:
-            told.append(f"{self.sent} detections were handed over")
+            sentences.append(f"{self.sent} detections were handed over")
         if self.taken:
-            told.append(f"{self.taken} detections were taken over from others")
+            sentences.append(f"{self.taken} detections were taken over from others")
         if self.elsewhere:
-            told.append(f"{self.elsewhere} notifications were for flows not sent from this node")
-        told += [f"{n} notifications refused: {why}" for why, n in refused.items() if n]
-        return tuple(told)
+            sentences.append(
+                f"{self.elsewhere} notifications were for flows not sent from this node"
+            )
+        sentences += [f"{n} notifications refused: {why}" for why, n in refused.items() if n]
+        return tuple(sentences)
 
 
 class Channel:
@@ -94,9 +96,9 @@ class Channel:
         """Whether one more may leave now; if so, that counts."""
         return self._limit.allows(now.monotonic_ns)
 
-    def send(self, told: Notification, addresses: Iterable[str]) -> None:
+    def send(self, notification: Notification, addresses: Iterable[str]) -> None:
         """Send it to whoever is there. A lost one is never repeated."""
-        data = told.encoded(self._secret)
+        data = notification.encoded(self._secret)
         self.counted.sent += 1
         for address in addresses:
             mapped = f"::ffff:{address}" if self._is_v6 and ":" not in address else address
@@ -114,15 +116,15 @@ class Channel:
                 break
             except OSError:
                 continue
-            told = decode(data)
-            if told is None:
+            notification = decode(data)
+            if notification is None:
                 self.counted.malformed += 1
             elif not is_sealed(data, self._secret):
                 self.counted.foreign += 1
-            elif abs(now.realtime_ns - told.at_ns) > FRESH_NS:
+            elif abs(now.realtime_ns - notification.at_ns) > FRESH_NS:
                 self.counted.stale += 1
             else:
-                found.append(told)
+                found.append(notification)
         return found
 
 

@@ -43,19 +43,19 @@ class HandingOver:
         """What came and went, and what was refused."""
         if self._channel is None:
             return ()
-        told = self._channel.counted.sentences()
+        sentences = self._channel.counted.sentences()
         why = (
             "detections cannot be handed over: queue pairs name no peer (oncall hooks env --verbs)"
         )
-        return (why, *told) if self._knows_nobody else told
+        return (why, *sentences) if self._knows_nobody else sentences
 
     def take(self, triggers: NodeTriggers, now: Instant) -> None:
         """What others left for flows that are sent from here."""
         if self._channel is None:
             return
         counted = self._channel.counted
-        for told in self._channel.received(now):
-            is_ours = triggers.handed(told.flow, told.detections)
+        for notification in self._channel.received(now):
+            is_ours = triggers.handed(notification.flow, notification.detections)
             counted.taken += is_ours
             counted.elsewhere += not is_ours
 
@@ -67,8 +67,8 @@ class HandingOver:
             addresses = self._addresses.of(to.process, now.monotonic_ns)
             self._knows_nobody = not addresses
             if addresses and self._channel.may_send(now):
-                told = Notification(to.flow, triggers.leave_to(to), now.realtime_ns)
-                self._channel.send(told, addresses)
+                notification = Notification(to.flow, triggers.leave_to(to), now.realtime_ns)
+                self._channel.send(notification, addresses)
 
     def close(self) -> None:
         self._addresses.close()

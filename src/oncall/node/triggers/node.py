@@ -68,17 +68,17 @@ class NodeTriggers:
             if len(self._targets) >= TARGETS:
                 return None
             self._targets[target] = _Target(Monitor(self._policy))
-        told = self._targets[target]
-        told.least_rtt_ns = min(told.least_rtt_ns, rtt_ns)
-        told.pings += 1
-        if not self._newest or told.pings < _PINGS_TO_KNOW:
+        target_pings = self._targets[target]
+        target_pings.least_rtt_ns = min(target_pings.least_rtt_ns, rtt_ns)
+        target_pings.pings += 1
+        if not self._newest or target_pings.pings < _PINGS_TO_KNOW:
             return None
-        if told.step != self._step:
-            told.step = self._step
+        if target_pings.step != self._step:
+            target_pings.step = self._step
             usual_ns = max(self._expected_ns(flow) for flow, _ in self._newest)
-            limit_ns = measured_threshold_ns(told.least_rtt_ns)
-            told.monitor.begin(Begun(self._step, at_ns, usual_ns, limit_ns, float("inf")))
-        return self._allowed(told.monitor.measured(at_ns, rtt_ns))
+            limit_ns = measured_threshold_ns(target_pings.least_rtt_ns)
+            target_pings.monitor.begin(Begun(self._step, at_ns, usual_ns, limit_ns, float("inf")))
+        return self._allowed(target_pings.monitor.measured(at_ns, rtt_ns))
 
     def look(
         self, sending: Sequence[InFlight], now_ns: int, awaited: Sequence[Awaited] = ()

@@ -34,17 +34,17 @@ class Notification:
     def encoded(self, secret: bytes) -> bytes:
         """Its NOTIFICATION_BYTES bytes."""
         flow = self.flow
-        told = _LAYOUT.pack(
+        content = _LAYOUT.pack(
             *(_MAGIC, _VERSION, min(self.detections, MOST_DETECTIONS), self.at_ns),
             *(flow.comm, flow.src, flow.dst),
         )
-        return told + _seal(secret, told)
+        return content + _seal(secret, content)
 
 
 def is_sealed(data: bytes, secret: bytes) -> bool:
     """Whether who wrote it knows the secret."""
-    told, seal = data[: _LAYOUT.size], data[_LAYOUT.size :]
-    return hmac.compare_digest(seal, _seal(secret, told))
+    content, seal = data[: _LAYOUT.size], data[_LAYOUT.size :]
+    return hmac.compare_digest(seal, _seal(secret, content))
 
 
 def decode(data: bytes) -> Notification | None:
@@ -57,5 +57,5 @@ def decode(data: bytes) -> Notification | None:
     return Notification(Flow(*flow), detections, at_ns)
 
 
-def _seal(secret: bytes, told: bytes) -> bytes:
-    return hmac.digest(secret, told, hashlib.sha256)[:_SEAL_BYTES]
+def _seal(secret: bytes, content: bytes) -> bytes:
+    return hmac.digest(secret, content, hashlib.sha256)[:_SEAL_BYTES]

@@ -55,7 +55,7 @@ def longest_pause_ns(way: Way) -> float:
 
 def measured_threshold_ns(least_rtt_ns: float, tolerated: float = TOLERATED) -> float:
     """The same where the way is not known: from the least round trip that was ever measured to
-    that peer. Takes the place of the topology on hosts that no one told it."""
+    that peer. Takes the place of the topology on hosts where no one stated it."""
     return tolerated * least_rtt_ns + _on_wire_ns(QUEUED_BYTES, Way(1, _SLOWEST_BYTES_PER_S))
 
 

@@ -87,12 +87,12 @@ class VerbsSource:
         batches: list[Batch] = []
         for path, process in self._processes:
             try:
-                told, stuck = process.collect(now, _MOST_REQUESTS)
+                collected, stuck = process.collect(now, _MOST_REQUESTS)
             except (BadInput, OSError) as error:
                 self._processes.refuse(path, error)
                 continue
-            batches += told
-            self._meet(told)
+            batches += collected
+            self._meet(collected)
             self._waiting += [(process, each) for each in stuck]
             for each in stuck:
                 self._probe(each)
@@ -127,9 +127,9 @@ class VerbsSource:
 
     # ------------------------------------------------------------ empty probes
 
-    def _meet(self, told: Sequence[Batch]) -> None:
+    def _meet(self, collected: Sequence[Batch]) -> None:
         """Find out how peers are reached while the way to them is sound."""
-        for batch in told if self._probes else ():
+        for batch in collected if self._probes else ():
             if batch.table == "qps" and self._probes:
                 for nic, gid in zip(batch.columns["nic"], batch.columns["peer_gid"], strict=True):
                     if gid:
@@ -147,8 +147,8 @@ class VerbsSource:
             if known and self._probes and self._probes.is_under_way(stuck.nic, stuck.peer_gid):
                 waiting.append((process, stuck))
             else:
-                told = self._probes.told(stuck.nic, stuck.peer_gid) if self._probes else None
-                over.append(process.stuck_batch([(stuck, told)]))
+                result = self._probes.result(stuck.nic, stuck.peer_gid) if self._probes else None
+                over.append(process.stuck_batch([(stuck, result)]))
         self._waiting = waiting
         return over
 

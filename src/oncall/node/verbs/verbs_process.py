@@ -60,7 +60,7 @@ class Stuck:
 class VerbsProcess:
     """A verbs file being drained, and what is known of its process so far."""
 
-    end_told = True  # its records and boards hold all there is
+    end_recorded = True  # its records and boards hold all there is
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class VerbsProcess:
         self._boards: Rows = np.zeros(0, QUEUE_PAIR)
         self._by_flow: dict[int, tuple[str, int]] = {}  # NIC and number, of every one seen
         self._seen = np.zeros(0, np.uint64)  # the flows in it
-        self._told_states = np.zeros(
+        self._reported_states = np.zeros(
             (0, 2), np.uint64
         )  # flow and state of each board, as last reported
         self._every_pair: Batch | None = None  # rows of all of them; None: to be made anew
@@ -125,8 +125,8 @@ class VerbsProcess:
         if self._every_pair is None:  # thousands of them, which seldom change
             self._every_pair = self._pairs_batch(self._boards)
         stalled = self._stalled(self._boards, now) if self.gone_since is None else []
-        told = [self._every_pair, self.stuck_batch([(each, None) for each in stalled])]
-        return [batch for batch in told if batch.rows]
+        batches = [self._every_pair, self.stuck_batch([(each, None) for each in stalled])]
+        return [batch for batch in batches if batch.rows]
 
     # ------------------------------------------------------------- queue pairs
 
@@ -141,12 +141,12 @@ class VerbsProcess:
     def _news(self) -> Rows:
         """Boards whose state has not been reported."""
         states = np.stack([self._boards["number"], self._boards["state"].astype(np.uint64)], axis=1)
-        if np.array_equal(states, self._told_states):
+        if np.array_equal(states, self._reported_states):
             return self._boards[:0]
-        told = set(map(tuple, self._told_states.tolist()))
-        self._told_states = states
+        reported = set(map(tuple, self._reported_states.tolist()))
+        self._reported_states = states
         self._every_pair = None
-        return self._boards[[tuple(each) not in told for each in states.tolist()]]
+        return self._boards[[tuple(each) not in reported for each in states.tolist()]]
 
     def _pairs_batch(self, boards: Rows) -> Batch:
         header = self.reader.header
@@ -318,10 +318,10 @@ class VerbsProcess:
 
     def _raw_batches(self) -> list[Batch]:
         """Epochs on their way into the store."""
-        told, self._raw = self._raw[:_BATCHES_AT_ONCE], self._raw[_BATCHES_AT_ONCE:]
+        taken, self._raw = self._raw[:_BATCHES_AT_ONCE], self._raw[_BATCHES_AT_ONCE:]
         while len(self._raw) > _MOST_BATCHES:  # the newest are what is asked for
             self._unstored += self._raw.pop(0).rows
-        return told
+        return taken
 
 
 def outstanding(board: Any) -> int:
@@ -336,8 +336,8 @@ def is_seen_through(board: Any) -> bool:
 
 def gid_of(board: Any) -> str | None:
     """The peer's GID as the kernel spells it; None if it was not recorded (InfiniBand, UD)."""
-    told = bytes(board["peer_gid"])
-    return str(ipaddress.IPv6Address(told).exploded) if any(told) else None
+    gid = bytes(board["peer_gid"])
+    return str(ipaddress.IPv6Address(gid).exploded) if any(gid) else None
 
 
 def _text(name: bytes) -> str:

@@ -13,7 +13,7 @@ INK = "#222222"
 def text(
     x: float,
     y: float,
-    told: str,
+    content: str,
     *,
     size: int = 13,
     bold: bool = False,
@@ -24,17 +24,17 @@ def text(
     weight = ' font-weight="bold"' if bold else ""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" '
-        f'text-anchor="{anchor}"{weight}>{escape(clean(told))}</text>'
+        f'text-anchor="{anchor}"{weight}>{escape(clean(content))}</text>'
     )
 
 
-def title(told: str) -> str:
+def title(content: str) -> str:
     """What a viewer shows of the element that it stands in."""
-    return f"<title>{escape(harmless(told))}</title>"
+    return f"<title>{escape(harmless(content))}</title>"
 
 
 def document(
-    width: float, height: float, told: str, body: Iterable[str], definitions: str = ""
+    width: float, height: float, content: str, body: Iterable[str], definitions: str = ""
 ) -> str:
     """The whole picture on white, with what it shows as its title. `definitions`: patterns and
     arrows' heads that the body names."""
@@ -43,6 +43,6 @@ def document(
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="DejaVu Sans, Arial, sans-serif">\n'
-        f"{title(told)}\n{defined}"
+        f"{title(content)}\n{defined}"
         f'<rect width="100%" height="100%" fill="white"/>\n{lines}\n</svg>\n'
     )

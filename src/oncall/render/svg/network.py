@@ -67,7 +67,7 @@ def line(
     )
 
 
-def document(width: float, height: float, told: str, body: Iterable[str]) -> str:
+def document(width: float, height: float, label: str, body: Iterable[str]) -> str:
     """The whole picture on white, with what it shows as its title."""
     heads = "".join(
         f'<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="{size}" '
@@ -81,4 +81,4 @@ def document(width: float, height: float, told: str, body: Iterable[str]) -> str
         '<pattern id="beside" width="6" height="6" patternUnits="userSpaceOnUse" '
         f'patternTransform="rotate(45)"><rect width="2" height="6" fill="{ORANGE}"/></pattern>'
     )
-    return picture.document(width, height, told, body, heads + hatching)
+    return picture.document(width, height, label, body, heads + hatching)

@@ -34,8 +34,8 @@ def provenance_svg(graph: Provenance) -> str:
     parts = [f"{graph.ports_left_out:,} ports"] * bool(graph.ports_left_out)
     parts += [f"{graph.flows_left_out:,} flows"] * bool(graph.flows_left_out)
     if parts:
-        told = f"not shown: {' and '.join(parts)} that matter less"
-        body.append(picture.text(16, height - 10, told, size=12, colour=GREY))
+        phrase = f"not shown: {' and '.join(parts)} that matter less"
+        body.append(picture.text(16, height - 10, phrase, size=12, colour=GREY))
     return picture.document(_WIDTH, height, title(graph), body)
 
 
@@ -64,9 +64,9 @@ def _port(port: PortNode, x: float, wide: float) -> Iterator[str]:
         lines.append((f"paused {format_duration(port.paused_ns)}", False, INK))
     if port.depth and port.depth >= 1:
         lines.append((f"queue of {format_number(round(port.depth))}", False, INK))
-    for number, (told, bold, colour) in enumerate(lines):
+    for number, (phrase, bold, colour) in enumerate(lines):
         size = 13 if bold else 11
-        yield picture.text(x, _PORTS + 20 + 18 * number, told, size=size, bold=bold,
+        yield picture.text(x, _PORTS + 20 + 18 * number, phrase, size=size, bold=bold,
                            colour=colour, anchor="middle")  # fmt: skip
 
 
@@ -80,8 +80,8 @@ def _flow(flow: FlowNode, x: float, wide: float) -> Iterator[str]:
     size = max(min(12, int((wide - 10) / max(len(flow.name), 1) / 0.6)), 6)
     yield picture.text(x, y + 21, flow.name, size=size, colour=ink, anchor="middle", bold=flow.own)
     if flow.share is not None:
-        told = f"{flow.share:.0%} of the delay".replace("%", " %")
-        yield picture.text(x, y + _FLOW + 14, told, size=11, colour=GREY, anchor="middle")
+        phrase = f"{flow.share:.0%} of the delay".replace("%", " %")
+        yield picture.text(x, y + _FLOW + 14, phrase, size=11, colour=GREY, anchor="middle")
 
 
 def _port_lines(graph: Provenance, ports: dict[str, int]) -> Iterator[str]:
@@ -90,11 +90,11 @@ def _port_lines(graph: Provenance, ports: dict[str, int]) -> Iterator[str]:
         here, there = ports[edge.port], ports[edge.after]
         half = _wide(len(ports)) / 2
         x1, x2 = _slot(here, len(ports)), _slot(there, len(ports))
-        told = "" if edge.weight is None else f"{edge.weight:.2f}"
+        phrase = "" if edge.weight is None else f"{edge.weight:.2f}"
         y = _PORTS + _HIGH / 2
         if there == here + 1:
             yield picture.line(x1 + half, y, x2 - half - 2, y, colour=RED, thick=2.5, head="red")
-            yield picture.text((x1 + x2) / 2, y - 8, told, size=10, colour=RED, anchor="middle")
+            yield picture.text((x1 + x2) / 2, y - 8, phrase, size=10, colour=RED, anchor="middle")
             continue
         top = _PORTS - 16 - 6 * min(abs(there - here), 4)
         yield (
@@ -102,7 +102,7 @@ def _port_lines(graph: Provenance, ports: dict[str, int]) -> Iterator[str]:
             f'{_PORTS - 2:.1f}" fill="none" stroke="{RED}" stroke-width="2" '
             'marker-end="url(#red)"/>'
         )
-        yield picture.text((x1 + x2) / 2, top + 6, told, size=10, colour=RED, anchor="middle")
+        yield picture.text((x1 + x2) / 2, top + 6, phrase, size=10, colour=RED, anchor="middle")
 
 
 def _flow_lines(graph: Provenance, ports: dict[str, int], flows: dict[int, int]) -> Iterator[str]:

@@ -93,8 +93,8 @@ def _row(timeline: Timeline, lane: Lane, top: float) -> Iterator[str]:
 
 def _box(timeline: Timeline, lane: Lane, box: Box, top: float) -> Iterator[str]:
     x, width = _place(timeline, box)
-    told = f"{box.name} on stage {lane.stage}, rank {lane.rank}: {length_phrase(box)}"
-    hint = picture.title(told)
+    description = f"{box.name} on stage {lane.stage}, rank {lane.rank}: {length_phrase(box)}"
+    hint = picture.title(description)
     if box.task in TRANSFERS:
         yield (
             f'<rect x="{x:.1f}" y="{top + _ROW - 5}" width="{width:.1f}" height="5" '
@@ -114,7 +114,7 @@ def _box(timeline: Timeline, lane: Lane, box: Box, top: float) -> Iterator[str]:
 
 
 def _lettered(timeline: Timeline, box: Box, x: float, width: float, top: float) -> Iterator[str]:
-    """The box's letter and number in the middle of a room, if that is wide enough; the chunk, told
+    """The box's letter and number in the middle of a room, if that is wide enough; the chunk, shown
     by its shade too, only where there is room for it."""
     for chunks in dict.fromkeys((timeline.chunks, 1)):
         text = label(box, chunks)

@@ -25,11 +25,11 @@ _MEANS = {"root": "congestion starts", "way": "on the path", "victim": "sends th
 def topology_svg(shown: Topology) -> str:
     """Devices by tier, links in grey, pauses in red with their direction; below, the way in
     words."""
-    told = " ".join(title(shown))
+    heading = " ".join(title(shown))
     hops = shown.root.hops if shown.root is not None else ()
     places = dict(_places(shown))
     bottom = _TOP + len(shown.tiers) * _TIER
-    body = [picture.text(16, 28, told, size=16, bold=True), *_legend(shown)]
+    body = [picture.text(16, 28, heading, size=16, bold=True), *_legend(shown)]
     for cable in sorted(shown.cables, key=lambda one: (one.paused, one.flow)):
         body += _cable(cable, places)
     for number, tier in enumerate(shown.tiers):
@@ -44,12 +44,12 @@ def topology_svg(shown: Topology) -> str:
     for number, hop in enumerate(hops):
         colour, y = RED if hop.is_root else INK, bottom - 30 + 20 * number
         body.append(picture.text(16, y, hop.label, colour=colour, bold=hop.is_root))
-        told_of = hop_phrase(hop, shown.root) if shown.root is not None else ""
-        body.append(picture.text(130, y, told_of, colour=colour, bold=hop.is_root))
+        reported_on = hop_phrase(hop, shown.root) if shown.root is not None else ""
+        body.append(picture.text(130, y, reported_on, colour=colour, bold=hop.is_root))
     for number, note in enumerate(shown.notes, len(hops)):
         body.append(picture.text(16, bottom - 30 + 20 * number, note))
     height = bottom - 30 + 20 * (len(hops) + len(shown.notes))
-    return picture.document(_WIDTH, height, told, body)
+    return picture.document(_WIDTH, height, heading, body)
 
 
 def _places(shown: Topology) -> Iterator[tuple[str, tuple[float, float, float]]]:

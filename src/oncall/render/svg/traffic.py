@@ -163,6 +163,6 @@ def map_svg(traffic: TrafficMap) -> str:
                     f'height="{cell - 1}" fill="rgb({grey},{grey},{grey})"/>'
                 )
     if traffic.unplaced_bytes:
-        told = f"{format_bytes(traffic.unplaced_bytes)} went to unknown peers"
-        body.append(picture.text(16, top + side + 24, told, colour=_GREY))
+        unplaced = f"{format_bytes(traffic.unplaced_bytes)} went to unknown peers"
+        body.append(picture.text(16, top + side + 24, unplaced, colour=_GREY))
     return picture.document(left + side + 280, top + side + 40, shown.title, body)

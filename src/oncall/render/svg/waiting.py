@@ -26,14 +26,14 @@ _MOST_LINKS = 8
 def waiting_svg(graph: WaitingGraph) -> str:
     """Rows of steps, with what is beyond the expected time hatched; below, the path in words."""
     bottom = _TOP + len(graph.lanes) * (_ROW + _GAP)
-    told = list(_chain(graph, bottom + 48))
+    links_below = list(_chain(graph, bottom + 48))
     links = len(chain(graph.path, _MOST_LINKS))
     body = [picture.text(16, 28, title(graph), size=17, bold=True), *_legend(graph)]
     body += _axis(graph, bottom)
     for number, lane in enumerate(graph.lanes):
         body += _row(graph, lane, _row_top(number))
     body += _arrows(graph)
-    return picture.document(_WIDTH, bottom + 64 + 20 * links, title(graph), [*body, *told])
+    return picture.document(_WIDTH, bottom + 64 + 20 * links, title(graph), [*body, *links_below])
 
 
 def _row(graph: WaitingGraph, lane: Lane, top: float) -> Iterator[str]:
@@ -81,10 +81,10 @@ def _legend(graph: WaitingGraph) -> Iterator[str]:
     if any(step.late and not step.critical for step in steps):
         parts.append(("the same off the path", "url(#beside)"))
     x = 16.0
-    for told, fill in parts:
+    for label, fill in parts:
         yield picture.box(x, 46, 16, 14, fill=fill, edge=LINE)
-        yield picture.text(x + 22, 57, told, size=12, colour=GREY)
-        x += 44 + 6.6 * len(told)
+        yield picture.text(x + 22, 57, label, size=12, colour=GREY)
+        x += 44 + 6.6 * len(label)
     if graph.left_out:
         more = f"{graph.left_out:,} more ranks not shown"
         yield picture.text(_WIDTH - _RIGHT, 57, more, size=12, colour=GREY, anchor="end")
@@ -96,10 +96,10 @@ def _axis(graph: WaitingGraph, bottom: float) -> Iterator[str]:
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         x = _LEFT + (_WIDTH - _LEFT - _RIGHT) * share
         since = first - graph.collective.started_ns + (last - first) * share
-        told = format_duration(since) if since >= 1 else "0"
+        mark = format_duration(since) if since >= 1 else "0"
         anchor = "start" if share == 0 else "end" if share == 1 else "middle"
         yield picture.line(x, _TOP - 6, x, bottom - 2, colour=LINE)
-        yield picture.text(x, bottom + 14, told, size=11, colour=GREY, anchor=anchor)
+        yield picture.text(x, bottom + 14, mark, size=11, colour=GREY, anchor=anchor)
 
 
 def _chain(graph: WaitingGraph, top: float) -> Iterator[str]:
@@ -109,8 +109,8 @@ def _chain(graph: WaitingGraph, top: float) -> Iterator[str]:
     )
     for number, link in enumerate(chain(graph.path, _MOST_LINKS), 1):
         colour = RED if link.late else INK
-        told = (steps_phrase(link), way_phrase(link), times_phrase(link))
-        for x, part in zip((28, 130, 470), told, strict=True):
+        phrases = (steps_phrase(link), way_phrase(link), times_phrase(link))
+        for x, part in zip((28, 130, 470), phrases, strict=True):
             yield picture.text(x, top + 20 * number, part, colour=colour, bold=link.late)
 
 

@@ -86,8 +86,8 @@ def here_json(checks: Sequence[Check]) -> str:
 
 
 def _checkup(checkup: Checkup) -> dict[str, Any]:
-    told = asdict(checkup)
-    status = told.pop("status")
+    fields = asdict(checkup)
+    status = fields.pop("status")
     troubles = [
         {"what": trouble.what, "next": trouble.next.format(host=checkup.host)}
         for trouble in checkup.troubles
@@ -102,7 +102,7 @@ def _checkup(checkup: Checkup) -> dict[str, Any]:
         "images",
         "free_bytes",
     )
-    return told | {key: status.get(key) for key in kept} | {"troubles": troubles}
+    return fields | {key: status.get(key) for key in kept} | {"troubles": troubles}
 
 
 def _json(**content: object) -> str:

@@ -58,7 +58,7 @@ def _of_traffic(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dic
     if not causes or not operations.has_traffic(incident):
         return shown
     for cause in causes:
-        operation = operations.told_operation(incident, cause)
+        operation = operations.reported_operation(incident, cause)
         if operation is None:
             continue
         blamed = operations.blamed_ranks(incident, cause)
@@ -82,7 +82,7 @@ def _of_stages(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict
         return {}
     shown: dict[str, list[Line]] = {}
     for cause in causes[:_MOST_OTHERS]:
-        iteration, replica = iterations.told_iteration(incident, cause) or (None, None)
+        iteration, replica = iterations.reported_iteration(incident, cause) or (None, None)
         drawn = iterations.timeline(incident, iteration, None if replica is None else [replica])
         shown[cause.id] = timeline_lines(drawn, _WIDTH, _MOST_LANES, plain=plain)
     return shown
@@ -97,7 +97,7 @@ def _of_network(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dic
     for cause in causes[:_MOST_OF_NETWORK]:
         # Of a collective found in whole operations, no steps are known.
         with suppress(UsageError):
-            collective = waiting.told_collective(incident, cause)
+            collective = waiting.reported_collective(incident, cause)
             if collective is not None:
                 shown[cause.id] = _explained_lines(incident, collective, plain)
     return shown

@@ -35,7 +35,7 @@ def to_text(probed: Probed, summary: ProbeSummary, width: int = WIDTH) -> str:
 
 
 def to_json(probed: Probed, summary: ProbeSummary) -> str:
-    told = asdict(summary) | {
+    fields = asdict(summary) | {
         "hosts": [
             {"host": host, "node": each.node, "outcome": each.kind, "message": each.message}
             for host, each in probed.outcomes.items()
@@ -44,7 +44,7 @@ def to_json(probed: Probed, summary: ProbeSummary) -> str:
         "without_rdma": dict(probed.without_rdma),
         "sampled": probed.sampled,
     }
-    return json.dumps({"schema": 1} | told, indent=2) + "\n"
+    return json.dumps({"schema": 1} | fields, indent=2) + "\n"
 
 
 def _head(summary: ProbeSummary) -> str:

@@ -25,8 +25,8 @@ def provenance_lines(graph: Provenance, width: int = 80, *, plain: bool = False)
     fill it."""
     lines = wrapped_line(line(title(graph)), width)
     for place, port in enumerate(graph.ports):
-        told = line(port_phrase(graph, port, plain=plain), "fault" if port.root else "text")
-        lines += wrapped_line(told, width)
+        port_line = line(port_phrase(graph, port, plain=plain), "fault" if port.root else "text")
+        lines += wrapped_line(port_line, width)
         lines += _flow_lines(graph, port, width, plain=plain)
         after = [edge.after for edge in graph.after(port.label)]
         if place + 1 < len(graph.ports) and graph.ports[place + 1].label in after:

@@ -67,9 +67,9 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     window = words.window_phrase(diagnosis.since_ns, diagnosis.until_ns)
     page.flow((f"{job} · {words.seen_phrase(diagnosis.coverage)} · evidence {window}", "dim"))
     causes = words.roots(diagnosis)
-    told = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)
-    for finding in told:
-        _finding(page, diagnosis, finding, titled=len(told) > 1, explain=explain)
+    shown = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)
+    for finding in shown:
+        _finding(page, diagnosis, finding, titled=len(shown) > 1, explain=explain)
     others = [f"{one.id}  {clean(one.title)}: {words.who(one.blame)}" for one in causes]
     page.section("Also found", others[_MOST_ROOTS:])
     page.blank()
@@ -137,8 +137,8 @@ def _fact(page: _Page, step: Step, *, known: bool) -> None:
     """The rows behind an answer; the SQL of a fact is shown once a finding."""
     rows = f"{step.rows:,} {'row' if step.rows == 1 else 'rows'}"
     values = "".join(f"; ${name} = {value}" for name, value in step.params.items())
-    told = f"fact {step.fact}: {rows}{'; its SQL is above' if known else values}"
-    page.flow((clean(told), "cyan"), first=_HANGING, rest=_HANGING + "  ")
+    text = f"fact {step.fact}: {rows}{'; its SQL is above' if known else values}"
+    page.flow((clean(text), "cyan"), first=_HANGING, rest=_HANGING + "  ")
     if not known:
         page.verbatim(clean_lines(step.sql), _HANGING + "  ", "dim")
 

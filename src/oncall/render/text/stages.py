@@ -49,8 +49,8 @@ def timeline_lines(
     lines.append(" " * room + axis(shown, columns))
     lines += legend(shown, plain=plain)
     lines += [f"{glyphs.mark} {what}" for what in blamed_sentences(shown)]
-    told = [part for text in lines for part in wrapped_line(line(text.rstrip()), width, 2)]
-    return ascii_units(told) if plain else told
+    parts = [part for text in lines for part in wrapped_line(line(text.rstrip()), width, 2)]
+    return ascii_units(parts) if plain else parts
 
 
 def title(timeline: Timeline) -> str:
@@ -74,8 +74,8 @@ def _usually(timeline: Timeline, taken: int | None) -> str:
         return ""
     if taken is not None and abs(taken / usual - 1) < 0.005:
         return ", at the baseline"
-    told = f", baseline {format_duration(usual)}"
-    return told if taken is None else f"{told} ({taken / usual - 1:+.0%})".replace("%", " %")
+    phrase = f", baseline {format_duration(usual)}"
+    return phrase if taken is None else f"{phrase} ({taken / usual - 1:+.0%})".replace("%", " %")
 
 
 def lane_name(timeline: Timeline, lane: Lane, width: int) -> str:

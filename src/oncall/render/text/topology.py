@@ -81,11 +81,11 @@ def way_lines(shown: Topology, width: int, *, plain: bool = False) -> list[Line]
     lines: list[Line] = []
     for hop in shown.root.hops:
         begin = mark if hop.is_root else " "
-        told = f"{begin} {hop.label:<{wide}}  {hop_phrase(hop, shown.root)}"
-        lines += wrapped_line(line(told, "fault" if hop.is_root else "text"), width)
+        phrase = f"{begin} {hop.label:<{wide}}  {hop_phrase(hop, shown.root)}"
+        lines += wrapped_line(line(phrase, "fault" if hop.is_root else "text"), width)
     for root in shown.roots[1:4]:
-        told = f"  {root.label}: {_share(root)} of the lost time comes from there"
-        lines += wrapped_line(line(told), width)
+        phrase = f"  {root.label}: {_share(root)} of the lost time comes from there"
+        lines += wrapped_line(line(phrase), width)
     for note in shown.notes:
         lines += wrapped_line(line(f"  {note}"), width)
     return lines

@@ -55,8 +55,8 @@ def curve_lines(
         )
     lines.append(" " * (label + 1) + _axis(curves, bins))
     lines += _legend(traffic, shown, plain)
-    told = [part for text in lines for part in wrapped_line(line(text), width, 2)]
-    return ascii_units(told) if plain else told
+    wrapped = [part for text in lines for part in wrapped_line(line(text), width, 2)]
+    return ascii_units(wrapped) if plain else wrapped
 
 
 def _curve(curves: RateCurves, row: int, plain: bool) -> str:

@@ -35,8 +35,8 @@ def waiting_lines(graph: WaitingGraph, width: int = 80, *, plain: bool = False) 
     lines += [part for text in legend(graph, plain=plain) for part in wrapped(text, width)]
     lines += ["", "Critical path; each step waits for the one above it:"]
     lines += chain_lines(graph, width, plain=plain)
-    told = [line(text) for text in lines]
-    return ascii_units(told) if plain else told
+    drawn = [line(text) for text in lines]
+    return ascii_units(drawn) if plain else drawn
 
 
 def title(graph: WaitingGraph) -> str:
@@ -94,13 +94,13 @@ def legend(graph: WaitingGraph, *, plain: bool = False) -> Iterator[str]:
 def chain_lines(graph: WaitingGraph, width: int, *, plain: bool = False) -> list[str]:
     """The critical path: late steps alone, others folded."""
     links = chain(graph.path, _MOST_ALONE)
-    told = [(steps_phrase(link), way_phrase(link, plain), times_phrase(link)) for link in links]
-    wide = [max(len(row[place]) for row in told) for place in (0, 1)]
+    phrases = [(steps_phrase(link), way_phrase(link, plain), times_phrase(link)) for link in links]
+    wide = [max(len(row[place]) for row in phrases) for place in (0, 1)]
     mark = (PLAIN if plain else GLYPHS).mark
     lines: list[str] = []
-    for link, (name, way, times) in zip(links, told, strict=True):
-        told_link = f"{mark if link.late else ' '} {name:<{wide[0]}}  {way:<{wide[1]}}  {times}"
-        lines += wrapped(told_link, width)
+    for link, (name, way, times) in zip(links, phrases, strict=True):
+        reported_link = f"{mark if link.late else ' '} {name:<{wide[0]}}  {way:<{wide[1]}}  {times}"
+        lines += wrapped(reported_link, width)
     return lines
 
 

@@ -35,7 +35,7 @@ def origins(rulebooks: Rulebooks) -> Iterator[str]:
     for book in rulebooks.in_force:
         yield f"{book.name:{widest}}  {book.book.status:12}  {_origin(book)}"
     for one in rulebooks.set_aside:
-        yield f"{one.name:{widest}}  left out      {one.told}"
+        yield f"{one.name:{widest}}  left out      {one.description}"
 
 
 def _origin(book: Rulebook) -> str:

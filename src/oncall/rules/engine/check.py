@@ -182,7 +182,7 @@ class _Binding:
         self.columns[name] = columns
         for column in self.book.case:
             message = None
-            if name in self.rulebook.told and column not in columns:
+            if name in self.rulebook.reported and column not in columns:
                 message = f"the fact lacks the case's column `{column}`"
             elif re.match(r"STRUCT|MAP|UNION|.*\]$", columns.get(column, "")):
                 message = (
@@ -202,22 +202,22 @@ class _Binding:
 
 def _sql_fault(error: QueryFailed, sql: str) -> SqlFault:
     """DuckDB's message in one line, at its place in the fact, with what was probably meant."""
-    text = error.told
+    text = error.details
     try:
-        told = json.loads(text[text.index("{") :])
+        error_fields = json.loads(text[text.index("{") :])
     except ValueError:
         return SqlFault(text.splitlines()[0])
-    message = str(told.get("exception_message", text)).splitlines()[0].replace('""', '"')
-    name, subtype = told.get("name", ""), told.get("error_subtype")
+    message = str(error_fields.get("exception_message", text)).splitlines()[0].replace('""', '"')
+    name, subtype = error_fields.get("name", ""), error_fields.get("error_subtype")
     if subtype == "COLUMN_NOT_FOUND":
         message = f"unknown column `{name}`"
     elif subtype == "MISSING_ENTRY":
-        message = f"unknown {told.get('type', 'name').lower()} `{name}`"
-    candidates = re.findall(r"[^\s,\"]+", str(told.get("candidates", "")))
+        message = f"unknown {error_fields.get('type', 'name').lower()} `{name}`"
+    candidates = re.findall(r"[^\s,\"]+", str(error_fields.get("candidates", "")))
     if candidates:
         near = nearest(name, [candidate.split(".")[-1] for candidate in candidates])
         message += near or f" (did you mean `{candidates[0]}`?)"
-    start, length = json.loads(told.get("location", "[0,1]"))
+    start, length = json.loads(error_fields.get("location", "[0,1]"))
     return SqlFault(message, character(sql, max(0, start - len(DESCRIBE))), length)
 
 
@@ -329,10 +329,10 @@ def _role_message(role: str, columns: dict[str, str]) -> str | None:
 
 def _unused(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
     book = rulebook.book
-    told = set()
+    filled = set()
     for _, text in sentences(book):
         try:
-            told |= {slot.name for slot in parse_template(text).slots}
+            filled |= {slot.name for slot in parse_template(text).slots}
         except TemplateError:
             return  # what it names is unknown, so nothing can be said to be unused
     bound = {name for one in read.values() for name in one.param_names}
@@ -342,9 +342,9 @@ def _unused(rulebook: Rulebook, read: dict[str, FactSql]) -> Iterator[Fault]:
             bound |= {term.param or "" for term in parse_condition(when).terms}
     # What sets a relation's parameter need not appear: the relation uses it.
     for name in sorted(rulebook.params.keys() - rulebook.references.keys()):
-        if name not in bound | told:
+        if name not in bound | filled:
             yield Fault(("params", name), f"no fact or sentence uses `{name}`", on_key=True)
-    used = rulebook.told | {table for one in read.values() for table in one.tables}
+    used = rulebook.reported | {table for one in read.values() for table in one.tables}
     for name in book.facts:
         if name not in used:
             yield Fault(("facts", name), f"nothing uses the fact `{name}`", on_key=True)

@@ -261,10 +261,10 @@ def _data(incident: Incident, name: str, columns: Sequence[Column]) -> dict[str,
     con, data = incident.con, dict[str, ColumnData]()
     counted = ", ".join(f'count("{column.name}")' for column in columns)
     (known,) = con.execute(f'SELECT {counted} FROM "{name}"').fetchall()
-    told = [column for column, count in zip(columns, known, strict=True) if count]
+    filled = [column for column, count in zip(columns, known, strict=True) if count]
     numbers = []
-    for column in told or columns[:1]:
-        if column.type.endswith("[]") or not told:
+    for column in filled or columns[:1]:
+        if column.type.endswith("[]") or not filled:
             values = con.execute(f'SELECT "{column.name}" FROM "{name}"').fetchall()
             data[column.name] = [value for (value,) in values]
         elif column.type in _AS_WORDS:
@@ -294,8 +294,8 @@ def _words(con: duckdb.DuckDBPyConnection, name: str, column: str) -> Words:
     return Words(codes["code"], words)
 
 
-def _message(told: str) -> str:
+def _message(error: str) -> str:
     """The first line of what DuckDB says, in JSON or not."""
     with suppress(ValueError):
-        told = str(json.loads(told[told.index("{") :])["exception_message"])
-    return told.strip().splitlines()[0]
+        error = str(json.loads(error[error.index("{") :])["exception_message"])
+    return error.strip().splitlines()[0]

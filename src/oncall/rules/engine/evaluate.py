@@ -332,7 +332,7 @@ class Evaluation:
             self.timings[f"{self.rulebook.name}.{fact}"] = time.perf_counter() - began
         self._columns[fact] = {column: place for place, column in enumerate(columns)}
         for column in self.rulebook.book.case:
-            if fact in self.rulebook.told and column not in self._columns[fact]:
+            if fact in self.rulebook.reported and column not in self._columns[fact]:
                 raise self._failure(fact, SqlFault(f"the fact lacks the case's column `{column}`"))
         self._totals[fact] = total
 

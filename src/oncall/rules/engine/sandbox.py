@@ -113,10 +113,10 @@ def within_this_machine(memory_bytes: int) -> int:
 
 
 class QueryFailed(OncallError):
-    """A query failed, or met a limit. `told` is all that DuckDB says about it."""
+    """A query failed, or met a limit. `details` is all that DuckDB says about it."""
 
-    def __init__(self, message: str, told: str = "") -> None:
-        self.told = told or message
+    def __init__(self, message: str, details: str = "") -> None:
+        self.details = details or message
         super().__init__(message)
 
 

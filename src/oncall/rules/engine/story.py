@@ -89,7 +89,7 @@ class _Teller:
         self.leaf = leaf
         self.verdict = self.book.verdicts[leaf.verdict]
         self.next = leaf.next or self.verdict.next
-        self.facts = {fact: evaluation.rows(fact) for fact in self._facts_told()}
+        self.facts = {fact: evaluation.rows(fact) for fact in self._facts_reported()}
         self.params = {name: evaluation.params(name) for name in self._facts_shown()}
 
     def _facts_shown(self) -> set[str]:
@@ -99,7 +99,7 @@ class _Teller:
             self.book.start_fact,
         }
 
-    def _facts_told(self) -> set[str]:
+    def _facts_reported(self) -> set[str]:
         """Facts whose rows the sentences, the blame or the confidence read."""
         weights = [self.book.weights.get(name, ()) for name in self.leaf.confidence]
         weighed = [one for weight in weights for one in weight]

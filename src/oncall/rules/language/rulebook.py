@@ -63,12 +63,12 @@ class Rulebook:
     def with_relation_params(self, values: Mapping[str, Quantity], by: str) -> Rulebook:
         """The same rulebook for relations with some values replaced, `relation.parameter`."""
         here = {name: values[of] for name, of in self.references.items() if of in values}
-        told = by in ("", *self.overridden_by) or not here
+        applies = by in ("", *self.overridden_by) or not here
         replaced = self.instead_of
         return replace(
             self,
             params={**self.params, **here},
-            overridden_by=self.overridden_by if told else (*self.overridden_by, by),
+            overridden_by=self.overridden_by if applies else (*self.overridden_by, by),
             instead_of=replaced and replaced.with_relation_params(values, by),
             of_relations={**self.of_relations, **values},
         )
@@ -89,7 +89,7 @@ class Rulebook:
         return {text: parse_template(text) for _, text in sentences(self.book)}
 
     @cached_property
-    def told(self) -> frozenset[str]:
+    def reported(self) -> frozenset[str]:
         """Facts that are looked up by case: by the start, a test, a leaf, a sentence or a weight.
 
         They must have the case's columns; the others only prepare them.

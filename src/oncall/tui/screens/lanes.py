@@ -119,7 +119,7 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
 
     @abstractmethod
     def compose_below(self) -> ComposeResult:
-        """What stands below the lanes, with the id `below`: a `#card` with `#told` among it."""
+        """What is below the lanes (id `below`): a `#card` with `#description` in it."""
 
     @abstractmethod
     def reading(self) -> Query[Any]:
@@ -278,11 +278,11 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         if self.has_class("opened") and not self.has_class("tall"):
             return text
         text.append("\n")
-        told = self.strip_phrase(view)
-        room = max(self.size.width - len(told) - 5, 10)
+        phrase = self.strip_phrase(view)
+        room = max(self.size.width - len(phrase) - 5, 10)
         for glyph, look, here in self.strip(view, room):
             text.append(glyph, looks[look] + Style(reverse=here))
-        text.append(f"  {told}\n", theme_style(self.app, "muted"))
+        text.append(f"  {phrase}\n", theme_style(self.app, "muted"))
         if self.lanes.rows:
             text.append_text(self.lanes.legend_line())
         else:
@@ -308,7 +308,7 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         lane, bar = self.lanes.row, self.lanes.bar
         known = self._view is not None and bar is not None
         text = self.bar_text(lane, bar, self._answer) if known else ""
-        self.query_one("#told", LiteralText).update(text)
+        self.query_one("#description", LiteralText).update(text)
 
     def _ask_bar(self) -> None:
         lane, bar = self.lanes.row, self.lanes.bar

@@ -113,7 +113,7 @@ def _latencies(incident: Incident) -> tuple[NodeLatency, ...]:
         ORDER BY coalesce(end_to_end_ns, network_ns) DESC NULLS LAST, node, nic
         """
     ).fetchall()
-    return tuple(NodeLatency(clean(node), clean(nic), *told) for node, nic, *told in rows)
+    return tuple(NodeLatency(clean(node), clean(nic), *times) for node, nic, *times in rows)
 
 
 # ------------------------------------------------------------------------ rows
@@ -197,8 +197,8 @@ def _table(
     cursor = incident.con.execute(sql, parameters)
     columns = tuple(name for name, *_ in cursor.description or ())
     rows = cursor.fetchall()
-    told = tuple(
+    lines = tuple(
         tuple(clean(value) if isinstance(value, str) else value for value in row)
         for row in rows[:_MOST_ROWS]
     )
-    return Table(columns, told, len(rows))
+    return Table(columns, lines, len(rows))

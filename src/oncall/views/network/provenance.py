@@ -172,8 +172,8 @@ def provenance(
     ports, seen = _ports(incident, number), _flows_at(incident, number)
     roots, stopped = _roots(incident, number)
     edges = _port_edges(incident, number)
-    told = {(edge.port, edge.after) for edge in edges}
-    edges += [edge for edge in stopped if (edge.port, edge.after) not in told]
+    drawn = {(edge.port, edge.after) for edge in edges}
+    edges += [edge for edge in stopped if (edge.port, edge.after) not in drawn]
     own = [edge.port for edge, flow in seen if flow.own]
     order = reached([*_starts(incident, number), *_by_distance(net, step.src_node, own)], edges)
     known = [port for port in order if port in ports or port in roots]

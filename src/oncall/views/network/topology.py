@@ -141,7 +141,7 @@ def _roots(incident: Incident, net: Network, number: int) -> tuple[Root, ...]:
         FROM network_roots WHERE id = ? ORDER BY lost_ns DESC, label""",
         [number],
     ).fetchall()
-    told = {
+    pauses_by_port = {
         name: (paused_ns, depth)
         for name, paused_ns, depth in incident.con.execute(
             "SELECT switch || 'P' || port, paused_ns, depth FROM step_ports WHERE id = ?", [number]
@@ -156,7 +156,7 @@ def _roots(incident: Incident, net: Network, number: int) -> tuple[Root, ...]:
             seen,
             share or 0.0,
             tuple(
-                _hop(net, places, told, port, name)
+                _hop(net, places, pauses_by_port, port, name)
                 for port in dict.fromkeys([*spread, *([name] if kind != "deadlock" else [])])
             ),
         )
@@ -167,11 +167,11 @@ def _roots(incident: Incident, net: Network, number: int) -> tuple[Root, ...]:
 def _hop(
     net: Network,
     places: Mapping[str, int],
-    told: Mapping[str, tuple[float | None, float | None]],
+    pauses_by_port: Mapping[str, tuple[float | None, float | None]],
     port: str,
     root: str,
 ) -> Hop:
-    paused_ns, depth = told.get(port, (None, None))
+    paused_ns, depth = pauses_by_port.get(port, (None, None))
     place = places.get(port)
     if place is None:
         return Hop(clean(port), clean(port.rpartition("P")[0]), "", paused_ns, depth, port == root)

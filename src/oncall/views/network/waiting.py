@@ -193,7 +193,7 @@ def collectives(incident: Incident) -> tuple[Collective, ...]:
     comes first."""
     rows = incident.con.execute(
         f"""
-        WITH told AS (
+        WITH calls AS (
             SELECT job, comm, seq, any_value(op) AS op FROM ops WHERE kind = 'coll' GROUP BY ALL),
         steps AS (
             SELECT job, comm, seq, count(DISTINCT src) AS ranks, min(started_ns) AS started_ns,
@@ -205,7 +205,7 @@ def collectives(incident: Incident) -> tuple[Collective, ...]:
             SELECT s.job, s.comm, s.seq, t.op, s.ranks, s.started_ns, s.took_ns,
                 coalesce(l.lost_ns, 0) AS lost_ns, s.over
             FROM steps s LEFT JOIN lost l USING (job, comm, seq)
-            LEFT JOIN told t USING (job, comm, seq)
+            LEFT JOIN calls t USING (job, comm, seq)
             ORDER BY lost_ns DESC LIMIT {_MOST_COLLECTIVES})
         FROM worst ORDER BY started_ns, comm, seq
         """
@@ -274,14 +274,14 @@ def _lanes(
             SELECT w.src, max(l.excess_ns) AS lost_ns FROM shown w JOIN shown l
                 ON (w.after_src, w.after_dst, w.after_step) = (l.src, l.dst, l.step)
             WHERE l.late AND l.critical GROUP BY w.src),
-        told AS (
+        calls AS (
             SELECT s.src, max(excess_ns) FILTER (late AND critical) AS lost_ns,
                 bool_or(critical) AS critical, any_value(b.lost_ns) AS waited_ns,
                 max(excess_ns) FILTER (late) AS late_ns, count(*) OVER () AS senders
             FROM shown s LEFT JOIN blocked b USING (src) GROUP BY s.src),
         senders AS (
             -- Of many, those that have nothing to do with it would only be in the way.
-            FROM told WHERE senders <= $most OR critical OR waited_ns > 0 OR late_ns > 0
+            FROM calls WHERE senders <= $most OR critical OR waited_ns > 0 OR late_ns > 0
             ORDER BY lost_ns DESC NULLS LAST, critical DESC, waited_ns DESC NULLS LAST,
                 late_ns DESC NULLS LAST, src LIMIT {int(most)})
         SELECT {_STEP}, a.node, b.node, n.senders FROM shown w JOIN senders n USING (src) {_NODES}
@@ -328,7 +328,7 @@ def _step(row: tuple[Any, ...]) -> Step:
 # ------------------------------------------------------------------- findings
 
 
-def told_collective(incident: Incident, finding: Finding) -> Collective | None:
+def reported_collective(incident: Incident, finding: Finding) -> Collective | None:
     """The collective a finding of a rulebook is about: of its communicator the one that lost
     most."""
     comm = finding.case.get("comm")

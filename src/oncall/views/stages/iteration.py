@@ -152,10 +152,10 @@ def _calls(incident: Incident, rank: int, box: Box) -> Table:
         """,
         {"rank": rank, "first": box.started_ns, "last": box.ended_ns},
     ).fetchall()
-    told = []
+    lines = []
     for op, peer, name, role, after_ns, took_ns, size, done, _ in rows:
         took = "in it" if done is False else "" if took_ns is None else format_duration(took_ns)
-        told.append(
+        lines.append(
             (
                 clean(str(op or "?")) + (f" with {peer}" if peer is not None else ""),
                 clean(str(name or role or "")),
@@ -165,9 +165,9 @@ def _calls(incident: Incident, rank: int, box: Box) -> Table:
             )
         )
     # Of calls alone nobody knows how long they took, nor in every recording whose they were.
-    known = [place for place in range(len(_CALLS)) if any(row[place] for row in told)]
+    known = [place for place in range(len(_CALLS)) if any(row[place] for row in lines)]
     return Table(
         tuple(_CALLS[place] for place in known),
-        tuple(tuple(row[place] for place in known) for row in told),
+        tuple(tuple(row[place] for place in known) for row in lines),
         rows[0][-1] if rows else 0,
     )

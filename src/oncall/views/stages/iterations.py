@@ -107,12 +107,12 @@ def timeline(
         raise UsageError(NO_STAGES)
     if iteration is None:
         iteration = worst_iteration(incident)
-    told = incident.con.execute(
+    found = incident.con.execute(
         "SELECT job, started_ns, ended_ns, duration_ns, usual_ns::BIGINT, coalesce(slow, false) "
         "FROM training_iterations WHERE iteration = ?",
         [iteration],
     ).fetchall()
-    if not told:
+    if not found:
         ((first, last),) = incident.con.execute(
             "SELECT min(iteration), max(iteration) FROM training_iterations"
         ).fetchall()
@@ -123,7 +123,7 @@ def timeline(
     lanes = _lanes(incident, iteration, list(replicas), every_rank)
     if not lanes:
         raise UsageError(f"iteration {iteration} has no pipeline {', '.join(map(str, replicas))}")
-    job, started_ns, ended_ns, duration_ns, usual_ns, slow = told[0]
+    job, started_ns, ended_ns, duration_ns, usual_ns, slow = found[0]
     pipelines, chunks, error_ns, seen_ns = _about(incident, iteration)
     over = _is_over(incident, iteration, lanes)
     return Timeline(
@@ -248,7 +248,7 @@ def _box(row: tuple[Any, ...]) -> Box:
 # ------------------------------------------------------------------- findings
 
 
-def told_iteration(incident: Incident, finding: Finding) -> tuple[int, int | None] | None:
+def reported_iteration(incident: Incident, finding: Finding) -> tuple[int, int | None] | None:
     """The iteration in which a finding shows best, and its pipeline."""
     named = [one.where for one in finding.blame]
     for where in (finding.case, *named):

@@ -45,7 +45,7 @@ def blamed_ranks(incident: Incident, finding: Finding) -> frozenset[int]:
     return frozenset(ranks)
 
 
-def told_operation(incident: Incident, finding: Finding) -> Operation | None:
+def reported_operation(incident: Incident, finding: Finding) -> Operation | None:
     """The operation in which a finding shows best: one that is not over, else the longest of those
     that matter, on the communicators that it names, else on all of its ranks'."""
     comms = {int(one.where["comm"], 16) for one in finding.blame if one.where.get("comm")}

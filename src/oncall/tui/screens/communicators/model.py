@@ -231,10 +231,13 @@ def window(rounds: int, width: int, column: int) -> tuple[int, int]:
 
 
 def axis(view: CommunicatorView, first: int, last: int, column: int) -> str:
-    """`812      ▼ ^  `: the first operation's number, the told one's mark, the cursor's."""
+    """`812      ▼ ^  `: the first operation's number, the finding_at one's mark, the cursor's."""
     marks = list(str(view.seqs[first])[: last - first].ljust(last - first))
-    if view.finding_seq is not None and first <= (told := column_of(view, view.finding_seq)) < last:
-        marks[told - first] = "▼"
+    if (
+        view.finding_seq is not None
+        and first <= (finding_at := column_of(view, view.finding_seq)) < last
+    ):
+        marks[finding_at - first] = "▼"
     if marks[column - first] != "▼":
         marks[column - first] = "^"
     return "".join(marks)

@@ -94,8 +94,10 @@ a row. ▼ marks the round that the finding is about."""
             yield "no rounds recorded", Style(dim=True)
             return
         first, last = self.rounds_shown
-        told = model.finding_column(self._view) if self._view.finding_seq is not None else None
-        states = model.shown_states(row, told)
+        finding_at = (
+            model.finding_column(self._view) if self._view.finding_seq is not None else None
+        )
+        states = model.shown_states(row, finding_at)
         for column in range(first, last):
             style = self._states[states[column]]
             if column == self.column:

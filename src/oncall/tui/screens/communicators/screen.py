@@ -185,13 +185,13 @@ class CommunicatorsScreen(ConsoleScreen):
         muted, heading = theme_style(self.app, "muted"), theme_style(self.app, "primary", bold=True)
         text = Text()
         if len(view.seqs):
-            told = (
+            description = (
                 " (the finding is about this one)"
                 if view.seqs[grid.column] == view.finding_seq
                 else ""
             )
             first, *others = model.round_lines(
-                model.round_at(view, grid.column), len(view.ranks), told
+                model.round_at(view, grid.column), len(view.ranks), description
             )
             text.append(first + "\n", "bold")
             text.append("".join(f"{line}\n" for line in others))
@@ -234,8 +234,11 @@ class CommunicatorsScreen(ConsoleScreen):
         row, grid = self.query_one(CommunicatorList).row, self.query_one(RoundGrid)
         if row is None:
             return ()
-        told = str(self.query_one("#round", LiteralText).content)
-        copies = [Copy("t", "text", told), Copy("h", f"hash {row.comm:#x}", f"{row.comm:#x}")]
+        description = str(self.query_one("#round", LiteralText).content)
+        copies = [
+            Copy("t", "text", description),
+            Copy("h", f"hash {row.comm:#x}", f"{row.comm:#x}"),
+        ]
         if grid.row is not None:
             copies.append(Copy("r", grid.row.label, grid.row.label))
         return tuple(copies)

@@ -160,10 +160,10 @@ class FleetScreen(ConsoleScreen):
     def _say_rank(self) -> None:
         """Below a grid that has no card beside it: the rank under the cursor."""
         snapshot, rank = self.state.snapshot, self.query_one(RankGrid).rank
-        told = "" if snapshot is None or rank is None else fleet.rank_phrase(snapshot.ranks, rank)
+        phrase = "" if snapshot is None or rank is None else fleet.rank_phrase(snapshot.ranks, rank)
         line = self.query_one("#fleet-rank", LiteralText)
-        if str(line.content) != told:
-            line.update(Text(told), layout=False)
+        if str(line.content) != phrase:
+            line.update(Text(phrase), layout=False)
 
     # -------------------------------------------------------------------- card
 

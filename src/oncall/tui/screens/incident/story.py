@@ -136,8 +136,8 @@ def _seen(snapshot: Snapshot) -> Iterator[Item]:
         yield heading("Hosts with problems")
     for host in ill:
         age = f", last answer {format_duration(host.age_ns)} ago" if host.age_ns is not None else ""
-        told = f"{host.host}: {host.kind} {host.message}".rstrip() + age
-        yield readable(f"host {host.host}", clean(told), " ? ")
+        host_problem = f"{host.host}: {host.kind} {host.message}".rstrip() + age
+        yield readable(f"host {host.host}", clean(host_problem), " ? ")
     yield heading("Checked")
     for name in diagnosis.checked:
         seconds = snapshot.timings_s.get(name)

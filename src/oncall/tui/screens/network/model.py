@@ -45,8 +45,8 @@ def _look(one: Collective) -> Look:
 
 def title_line(view: NetworkView, width: int) -> str:
     """The title; where that is too long, with the beginning of the communicator's hash alone."""
-    told, comm = waiting_title(view.graph), f"{view.graph.collective.comm:#x}"
-    return told if len(told) <= width else told.replace(comm, f"{comm[:6]}..")
+    full_title, comm = waiting_title(view.graph), f"{view.graph.collective.comm:#x}"
+    return full_title if len(full_title) <= width else full_title.replace(comm, f"{comm[:6]}..")
 
 
 def strip_phrase(view: NetworkView) -> str:

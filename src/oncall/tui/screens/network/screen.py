@@ -91,7 +91,7 @@ class NetworkScreen(LaneScreen):
     def compose_below(self) -> ComposeResult:
         with Horizontal(id="below"):
             with VerticalScroll(id="card"):
-                yield LiteralText(id="told")
+                yield LiteralText(id="description")
             with Vertical(id="others"):
                 yield LiteralText(id="flows-title")
                 yield NetworkFlows(id="flows")
@@ -151,8 +151,8 @@ class NetworkScreen(LaneScreen):
         """Flows of others, and latencies."""
         self.flows.show(view.contributors)
         heading = theme_style(self.app, "primary", bold=True)
-        told = "Other flows, by contribution" if view.contributors else "No other flows"
-        self.query_one("#flows-title", LiteralText).update(Text(told, heading))
+        heading_text = "Other flows, by contribution" if view.contributors else "No other flows"
+        self.query_one("#flows-title", LiteralText).update(Text(heading_text, heading))
         pane = self.query_one("#others", Vertical).content_size
         most = pane.height - len(view.contributors) - 7
         width = max(pane.width, 20)
@@ -206,9 +206,9 @@ class NetworkScreen(LaneScreen):
         step = self.lanes.bar
         if not self.has_view or step is None:
             return ()
-        told = str(self.query_one("#told", LiteralText).content)
+        described = str(self.query_one("#description", LiteralText).content)
         return (
-            Copy("t", "text", told),
+            Copy("t", "text", described),
             Copy("s", f"step {step.step}", model.step_line(step)),
             Copy("g", "graph", "\n".join(plain_lines(waiting_lines(self.view.graph, 100)))),
         )

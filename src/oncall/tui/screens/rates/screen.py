@@ -147,11 +147,11 @@ class RatesScreen(ConsoleScreen):
         end_ns = self.query_one(RateList).span[1]
         value = model.latest_phrase(row, end_ns)
         deviation = model.deviation_phrase(row, end_ns)
-        told = f"{clean(row.name)}: {value}" + (f" · {deviation}" if deviation else "")
+        shown_value = f"{clean(row.name)}: {value}" + (f" · {deviation}" if deviation else "")
         rows = "\n".join(
             f"{at}\t{number:.6g}" for at, number in zip(row.at_ns.tolist(), row.value, strict=True)
         )
-        return (Copy("t", "text", told), Copy("n", "numbers", f"at_ns\t{row.unit}\n{rows}"))
+        return (Copy("t", "text", shown_value), Copy("n", "numbers", f"at_ns\t{row.unit}\n{rows}"))
 
     def leave(self) -> bool:
         if self._finer is None:

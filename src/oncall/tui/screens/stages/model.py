@@ -50,8 +50,8 @@ def strip_phrase(view: StagesView) -> str:
     """`iterations 0 to 11, 2 slow`."""
     numbers = [one.iteration for one in view.iterations]
     slow = sum(one.slow for one in view.iterations)
-    told = f", {slow:,} slow" if slow else ""
-    return f"iterations {min(numbers):,} to {max(numbers):,}{told}" if numbers else ""
+    slow_phrase = f", {slow:,} slow" if slow else ""
+    return f"iterations {min(numbers):,} to {max(numbers):,}{slow_phrase}" if numbers else ""
 
 
 def neighbour(view: StagesView, step: int) -> int | None:

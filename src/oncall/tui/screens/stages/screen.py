@@ -75,7 +75,7 @@ class StagesScreen(LaneScreen):
 
     def compose_below(self) -> ComposeResult:
         with Vertical(id="below"), VerticalScroll(id="card"):
-            yield LiteralText(id="told")
+            yield LiteralText(id="description")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -109,18 +109,18 @@ class StagesScreen(LaneScreen):
         return model.strip(view, width, self.app.ascii_only)
 
     def strip_phrase(self, view: StagesView) -> str:
-        told, error_ns = model.strip_phrase(view), view.timeline.clock_error_ns
+        phrase, error_ns = model.strip_phrase(view), view.timeline.clock_error_ns
         if error_ns and self.size.width >= _WIDE:
-            told += f" · clocks agree within {format_duration(error_ns)}"
-        return told
+            phrase += f" · clocks agree within {format_duration(error_ns)}"
+        return phrase
 
     def notes(self, view: StagesView) -> Iterable[str]:
         """What is blamed as a whole; of a single task the card tells as much."""
         if len(view.timeline.blamed()) < 2:
             return ()
         mark = (PLAIN if self.app.ascii_only else GLYPHS).mark
-        [told] = blamed_sentences(view.timeline, most=1)
-        return wrap(f"{mark} {told}", self.size.width - 2, subsequent_indent="  ")
+        [sentence] = blamed_sentences(view.timeline, most=1)
+        return wrap(f"{mark} {sentence}", self.size.width - 2, subsequent_indent="  ")
 
     def neighbour(self, step: int) -> int | None:
         return model.neighbour(self.view, step)
