@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oncall.console.buckets import Buckets, baseline_of
+from oncall.console.charts.buckets import Buckets, baseline_of
 from oncall.console.queries import GetCommunicator, GetRankCard, GetRates, GetSnapshot
 from oncall.console.recording import Recording
 from oncall.console.replay import Replay

@@ -268,7 +268,7 @@ class GetRates(Query["tuple[Series, ...]"]):
     kind: str = "suspects"
 
     def answer(self, session: Answering) -> tuple[Series, ...]:
-        from oncall.console.rates import finer_evidence, series_of
+        from oncall.console.charts.rates import finer_evidence, series_of
 
         with session.question() as (shown, task):
             snapshot, rulebooks = shown.snapshot, shown.rulebooks

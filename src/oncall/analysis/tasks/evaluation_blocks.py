@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.calls.iteration_bounds import Block
+from oncall.analysis.calls.rank_calls import RECV, SEND, UNKNOWN
+from oncall.analysis.calls.schedules import GPIPE, ONE_FORWARD_ONE_BACKWARD, warm_up
 from oncall.analysis.tasks.pipeline_places import Seated, shape_of
-from oncall.analysis.tasks.rank_calls import RECV, SEND, UNKNOWN
-from oncall.analysis.tasks.schedules import GPIPE, ONE_FORWARD_ONE_BACKWARD, warm_up
 
 
 def split_evaluations(ranks: Sequence[Seated]) -> list[list[Block]]:

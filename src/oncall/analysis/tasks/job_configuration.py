@@ -7,8 +7,8 @@ from typing import Any
 
 import duckdb
 
+from oncall.analysis.calls.thresholds import Thresholds
 from oncall.analysis.tasks.labelled_tasks import why_unlabelled
-from oncall.analysis.tasks.thresholds import Thresholds
 from oncall.evidence import params_of, relation
 
 _STATED = (

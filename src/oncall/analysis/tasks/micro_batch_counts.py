@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oncall.analysis.tasks.iteration_bounds import Block
+from oncall.analysis.calls.iteration_bounds import Block
+from oncall.analysis.calls.rank_calls import SEND
+from oncall.analysis.calls.schedules import ONE_FORWARD_ONE_BACKWARD, Array
+from oncall.analysis.calls.tensor_patterns import usual
 from oncall.analysis.tasks.pipeline_places import Seated
-from oncall.analysis.tasks.rank_calls import SEND
-from oncall.analysis.tasks.schedules import ONE_FORWARD_ONE_BACKWARD, Array
-from oncall.analysis.tasks.tensor_patterns import usual
 
 UNCERTAIN = 0
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oncall.analysis.tasks.rank_calls import OUTSIDE, REPLICAS, SEND, RankCalls
-from oncall.analysis.tasks.schedules import Array
-from oncall.analysis.tasks.thresholds import Thresholds
+from oncall.analysis.calls.rank_calls import OUTSIDE, REPLICAS, SEND, RankCalls
+from oncall.analysis.calls.schedules import Array
+from oncall.analysis.calls.thresholds import Thresholds
 
 
 def clock_corrections(ranks: Sequence[RankCalls]) -> list[dict[int, int]]:

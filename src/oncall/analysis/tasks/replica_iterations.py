@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from oncall.analysis.tasks.iteration_bounds import Block
-from oncall.analysis.tasks.rank_calls import OUTSIDE, REPLICAS, UNKNOWN, RankCalls
-from oncall.analysis.tasks.schedules import Array
-from oncall.analysis.tasks.tensor_patterns import period, usual
+from oncall.analysis.calls.iteration_bounds import Block
+from oncall.analysis.calls.rank_calls import OUTSIDE, REPLICAS, UNKNOWN, RankCalls
+from oncall.analysis.calls.schedules import Array
+from oncall.analysis.calls.tensor_patterns import period, usual
 
 
 def replica_blocks(calls: RankCalls) -> list[Block]:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.tasks.iteration_bounds import Block
-from oncall.analysis.tasks.rank_calls import RECV, UNKNOWN, RankCalls
+from oncall.analysis.calls.iteration_bounds import Block
+from oncall.analysis.calls.rank_calls import RECV, UNKNOWN, RankCalls
+from oncall.analysis.calls.schedules import Array
 from oncall.analysis.tasks.rank_clocks import clock_corrections, corrections_of
-from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.tasks.task_positions import Tasks
 
 

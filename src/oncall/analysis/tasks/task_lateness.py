@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.tasks.rank_calls import TASK, UNKNOWN, RankCalls
+from oncall.analysis.calls.rank_calls import TASK, UNKNOWN, RankCalls
+from oncall.analysis.calls.schedules import Array
 from oncall.analysis.tasks.rank_clocks import clock_corrections, corrections_of
-from oncall.analysis.tasks.schedules import Array
 from oncall.analysis.tasks.task_calls import Inside
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.tasks.iteration_bounds import Block
-from oncall.analysis.tasks.rank_calls import (
+from oncall.analysis.calls.iteration_bounds import Block
+from oncall.analysis.calls.rank_calls import (
     OUTSIDE,
     RECV,
     REPLICAS,
@@ -16,7 +16,7 @@ from oncall.analysis.tasks.rank_calls import (
     UNKNOWN,
     RankCalls,
 )
-from oncall.analysis.tasks.schedules import Array
+from oncall.analysis.calls.schedules import Array
 from oncall.analysis.tasks.task_calls import Inside
 from oncall.analysis.tasks.task_lateness import Late
 from oncall.analysis.tasks.task_positions import Tasks

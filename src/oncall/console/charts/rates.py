@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import duckdb
 import numpy as np
 
-from oncall.console.buckets import (
+from oncall.console.cancellation import Task
+from oncall.console.charts.buckets import (
     FINE_BUCKETS,
     MOST_BUCKETS,
     Buckets,
@@ -18,10 +19,9 @@ from oncall.console.buckets import (
     RecordedBuckets,
     baseline_of,
 )
-from oncall.console.cancellation import Task
-from oncall.console.nic_rates import nic_series
+from oncall.console.charts.nics import nic_series
+from oncall.console.charts.thresholds import RateThresholds
 from oncall.console.ranks import blamed_ranks, finding_operation
-from oncall.console.rate_thresholds import RateThresholds
 from oncall.console.shown import Shown
 from oncall.console.snapshot import Series, Snapshot
 from oncall.console.source import Finer, Source

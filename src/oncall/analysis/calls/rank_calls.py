@@ -14,8 +14,8 @@ from itertools import pairwise
 import duckdb
 import numpy as np
 
-from oncall.analysis.tasks.schedules import Array
-from oncall.analysis.tasks.thresholds import Thresholds
+from oncall.analysis.calls.schedules import Array
+from oncall.analysis.calls.thresholds import Thresholds
 
 SEND, RECV, TASK, REPLICAS, OUTSIDE = range(5)
 UNKNOWN = -1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.console.buckets import BASELINE_NS, BASELINE_PART, Floats
+from oncall.console.charts.buckets import BASELINE_NS, BASELINE_PART, Floats
 from oncall.rules.language.rulebook import Rulebook
 
 

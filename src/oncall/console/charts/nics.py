@@ -7,8 +7,8 @@ from collections.abc import Collection
 import duckdb
 import numpy as np
 
-from oncall.console.buckets import SHORTEST_GAP_BUCKETS, Buckets, Floats, baseline_of
-from oncall.console.rate_thresholds import RateThresholds
+from oncall.console.charts.buckets import SHORTEST_GAP_BUCKETS, Buckets, Floats, baseline_of
+from oncall.console.charts.thresholds import RateThresholds
 from oncall.console.snapshot import Series
 from oncall.core.printable import clean
 

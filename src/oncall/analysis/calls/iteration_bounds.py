@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from oncall.analysis.tasks.rank_calls import OUTSIDE, RECV, REPLICAS, SEND, TASK, UNKNOWN, RankCalls
-from oncall.analysis.tasks.schedules import Array
+from oncall.analysis.calls.rank_calls import OUTSIDE, RECV, REPLICAS, SEND, TASK, UNKNOWN, RankCalls
+from oncall.analysis.calls.schedules import Array
 
 
 @dataclass(frozen=True)

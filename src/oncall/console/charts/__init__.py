@@ -1,0 +1,1 @@
+"""Rates over time, as charts show them: of ranks, of their transfers, of NICs."""
