@@ -78,7 +78,7 @@ def test_a_sites_file_changes_a_relation(tmp_path: Path) -> None:
     assert set(minutes(read.in_force).values()) == {3}
     assert {one.name for one in read.in_force if one.site_file} == {"hang", "waits"}
     [wrong] = read.set_aside
-    assert "no relation has the parameter `late_rounds.lest` (did you mean" in wrong.details
+    assert "no relation has the parameter `late_rounds.lest` (did you mean" in wrong.description
 
 
 @pytest.mark.parametrize(
