@@ -104,7 +104,7 @@ class Configuration:
         ),
     )
     commit_every_ns: int = field(
-        default=2 * NS_PER_S,
+        default=5 * NS_PER_S,
         metadata=option(
             "duration",
             "how often rows are committed, so how much a kill -9 can lose; readings of the "
