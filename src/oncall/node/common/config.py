@@ -112,7 +112,7 @@ class Configuration:
         ),
     )
     seal_every_ns: int = field(
-        default=30 * NS_PER_S, metadata=option("duration", "how often a shard is sealed")
+        default=60 * NS_PER_S, metadata=option("duration", "how often a shard is sealed")
     )
     seal_operations: int = field(
         default=100_000,

@@ -27,7 +27,7 @@ from oncall.node.traffic.shared_traffic import recent_traffic
 _MOST_RECORDS = 1 << 14
 _MOST_GOES = 16  # at one ring in a turn
 # A ring this full is drained at once: the rest takes the burst of one turn of the agent.
-_URGENT_PART = 8
+_URGENT_PART = 4
 
 
 @dataclass
