@@ -110,10 +110,12 @@ def measure(
         run, data, log = Path(folder, "run"), Path(folder, "data"), Path(folder, "log")
         rings_dir(run).mkdir(parents=True)
         config = Path(folder, "collect.toml")
-        told: dict[str, object] = {**every, "node": "bench"}
+        options: dict[str, object] = {**every, "node": "bench"}
         if sources == "rings":
-            told["sources"] = ["rings"]
-        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in told.items()))
+            options["sources"] = ["rings"]
+        config.write_text(
+            "".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items())
+        )
         rings, locks = [], []
         for rank in range(ranks):
             rings.append(RingWriter(rings_dir(run), rank))
