@@ -13,6 +13,7 @@ says itself in table `collectors`. What is no source's is the store: commits and
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import re
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
@@ -48,6 +50,14 @@ def rss_mb(pid: int, what: str = "VmHWM") -> float:
     status = Path(f"/proc/{pid}/status").read_text()
     found = re.search(rf"{what}:\s+(\d+) kB", status)
     return int(found[1]) / 1000 if found else 0.0
+
+
+def held(ring: Path) -> IO[bytes]:
+    """The lock on its ring that tells that a process lives, as the hooks hold it: else the
+    collector must read /proc to know."""
+    file = ring.open("r+b")
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    return file
 
 
 def drive(rings: list[RingWriter], per_s: int, seconds: float, transfers: int) -> int:
@@ -100,14 +110,17 @@ def measure(
         run, data, log = Path(folder, "run"), Path(folder, "data"), Path(folder, "log")
         rings_dir(run).mkdir(parents=True)
         config = Path(folder, "collect.toml")
-        told: dict[str, object] = {**every, "node": "bench"}
+        options: dict[str, object] = {**every, "node": "bench"}
         if sources == "rings":
-            told["sources"] = ["rings"]
-        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in told.items()))
-        rings = []
+            options["sources"] = ["rings"]
+        config.write_text(
+            "".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items())
+        )
+        rings, locks = [], []
         for rank in range(ranks):
             rings.append(RingWriter(rings_dir(run), rank))
             rings[-1].communicator(0, 0xBE4C)
+            locks.append(held(rings[-1].path))
         with log.open("w") as stderr:
             collector = subprocess.Popen(
                 [

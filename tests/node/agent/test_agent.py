@@ -237,9 +237,9 @@ def test_a_ring_that_fills_up_does_not_wait_for_the_commit(
     ring.append(operations(1, 20))
     agent.step()
     assert ring.header["tail"][0] == 0
-    ring.append(operations(21, 20))
+    ring.append(operations(21, 40))
     agent.step()
-    assert ring.header["tail"][0] == ring.header["head"][0] == 200
+    assert ring.header["tail"][0] == ring.header["head"][0] == 300
     agent.finish()
 
 

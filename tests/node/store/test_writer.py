@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,6 +68,38 @@ def test_what_a_killed_collector_committed_is_sealed(place: Place) -> None:
     assert recall(place.folder, "gpu017") == {"ring": 19}
     assert not place.live.exists()
     assert not place.live_log.exists()
+
+
+@pytest.mark.parametrize("delay_ms", [0, 3, 10, 20, 40])
+def test_a_kill_in_a_large_commit_leaves_all_of_it_or_nothing(place: Place, delay_ms: int) -> None:
+    """Of more rows than a row group DuckDB writes the data first, and then a log that names it."""
+    child = """
+import sys
+from pathlib import Path
+import numpy as np
+from oncall.node.store.batch import Batch
+from oncall.node.store.writer import LiveStore, Place
+store = LiveStore(Place(Path(sys.argv[1]), "gpu017"), 10**18)
+for number in range(10**6):
+    seq = np.arange(number * 10_000, (number + 1) * 10_000)
+    store.write([Batch("ops", 10_000, {"job": "llama", "seq": seq})], {"ring": number})
+    print(number, flush=True)
+"""
+    command = [sys.executable, "-c", child, str(place.folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writing:
+        assert writing.stdout
+        told = [int(writing.stdout.readline()) for _ in range(3)]
+        time.sleep(delay_ms / 1000)
+        writing.kill()
+        told += [int(line) for line in writing.stdout]
+    recover(place, NOW_NS)
+    bookmark = recall(place.folder, place.node)["ring"]
+    assert isinstance(bookmark, int)
+    assert told[-1] <= bookmark <= told[-1] + 1
+    with open_shards(sealed_shards(place.folder)) as shards:
+        found = shards.con.execute("SELECT count(*), count(DISTINCT seq), max(seq) FROM ops")
+        rows = (bookmark + 1) * 10_000
+        assert found.fetchall() == [(rows, rows, rows - 1)]
 
 
 def test_nothing_left_behind_is_nothing_to_do(place: Place) -> None:

@@ -104,7 +104,7 @@ class Configuration:
         ),
     )
     commit_every_ns: int = field(
-        default=2 * NS_PER_S,
+        default=5 * NS_PER_S,
         metadata=option(
             "duration",
             "how often rows are committed, so how much a kill -9 can lose; readings of the "
@@ -112,7 +112,7 @@ class Configuration:
         ),
     )
     seal_every_ns: int = field(
-        default=30 * NS_PER_S, metadata=option("duration", "how often a shard is sealed")
+        default=60 * NS_PER_S, metadata=option("duration", "how often a shard is sealed")
     )
     seal_operations: int = field(
         default=100_000,

@@ -23,11 +23,11 @@ from oncall.node.traffic.recent_traffic import RecentTraffic
 from oncall.node.traffic.shared_traffic import recent_traffic
 
 # Of one ring at a time, so that one busy process starves no other; and of several rings together,
-# as their rows are committed as a whole: 8,192 records make 1 to 2 MiB of rows.
-_MOST_RECORDS = 1 << 13
+# as their rows are committed as a whole: 16,384 records make 1 to 3 MiB of rows.
+_MOST_RECORDS = 1 << 14
 _MOST_GOES = 16  # at one ring in a turn
 # A ring this full is drained at once: the rest takes the burst of one turn of the agent.
-_URGENT_PART = 8
+_URGENT_PART = 4
 
 
 @dataclass

@@ -241,7 +241,10 @@ def _words(codes: Array, vocabulary: tuple[str, ...]) -> Words:
 
 def _names(values: Array) -> Words:
     """NUL-padded bytes as words; an empty one is none."""
-    names, codes = np.unique(values, return_inverse=True)
+    if len(values) and (values == values[0]).all():  # the usual case, and sorting is slow
+        names, codes = values[:1], np.zeros(len(values), np.intp)
+    else:
+        names, codes = np.unique(values, return_inverse=True)
     told = [name.decode("ascii", "replace") for name in names.tolist()]
     if told and told[0] == "":
         return Words(codes.astype(np.int32) - 1, told[1:])

@@ -52,6 +52,9 @@ _LEFT_OFF = (
     "NULL::BOOLEAN AS collective, NULL::BIGINT AS seq, NULL::BIGINT AS at_ns"
 )
 _KEY = ("job", "comm", "kind", "rank", "seq")
+_IS_LAST = f"seq = max(seq) OVER (PARTITION BY {', '.join(_KEY[:-1])})"
+# One number for what names a collective: joining by four columns takes four times as long.
+_CALL = "hash({0}job, {0}comm, {0}rank, {0}seq)"
 Group = tuple[str, int | None, str]  # job, communicator, kind
 
 
@@ -72,25 +75,40 @@ def same(left: str, right: str, columns: Sequence[str]) -> str:
 
 
 def thin(
-    con: duckdb.DuckDBPyConnection, source: str, target: str, budget_rows: int
+    con: duckdb.DuckDBPyConnection,
+    source: str,
+    target: str,
+    budget_rows: int,
+    *,
+    of_a_shard: bool = False,
 ) -> Mapping[Group, int]:
     """Make the temporary table `target` of about `budget_rows` rows of `source`, a table or view
-    with the columns of ops; returns of how many rounds one was kept, by communicator and kind."""
-    steps = choose_steps(sizes(con, source), budget_rows)
+    with the columns of ops; returns of how many rounds one was kept, by communicator and kind.
+
+    `of_a_shard`: there are so few rows that what is compared of them fits into memory. Then the
+    source, a join of all its rows, is read twice and not four times.
+    """
+    narrow = "TABLE" if of_a_shard else "VIEW"
+    con.execute(
+        f"""
+        CREATE OR REPLACE TEMP {narrow} digest_narrow AS
+        SELECT {", ".join(_KEY)}, op, bytes, own_ns, {_DURATION} AS took_ns, stands_for,
+            coalesce({_ENTERED}, ended_ns) // {MINUTE_NS} AS minute, {IN_FLIGHT} AS open
+        FROM {source}
+        """
+    )
+    steps = choose_steps(sizes(con, "temp.digest_narrow"), budget_rows)
     _create_steps(con, steps)
     columns = ", ".join(f"o.{name}" for name in BY_NAME["ops"].column_names if name != "stands_for")
     con.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE digest_kept AS
-        WITH narrow AS (
-            SELECT {", ".join(_KEY)}, op, bytes, own_ns, {_DURATION} AS took_ns,
-                coalesce({_ENTERED}, ended_ns) // {MINUTE_NS} AS minute, {IN_FLIGHT} AS open
-            FROM {source}),
-        heads AS (SELECT job, comm, rank, kind, max(seq) AS seq FROM narrow GROUP BY ALL)
+        WITH heads AS (
+            SELECT job, comm, rank, kind, max(seq) AS seq FROM temp.digest_narrow GROUP BY ALL)
         SELECT job, comm, kind, rank, unnest([arg_max(seq, took_ns), arg_max(seq, own_ns)]) AS seq
-        FROM narrow GROUP BY job, comm, rank, kind, op, bytes, minute
-        UNION SELECT {", ".join(_KEY)} FROM narrow WHERE open
-        UNION SELECT n.job, n.comm, n.kind, n.rank, n.seq FROM narrow n JOIN heads h
+        FROM temp.digest_narrow GROUP BY job, comm, rank, kind, op, bytes, minute
+        UNION SELECT {", ".join(_KEY)} FROM temp.digest_narrow WHERE open
+        UNION SELECT n.job, n.comm, n.kind, n.rank, n.seq FROM temp.digest_narrow n JOIN heads h
             ON {same("n", "h", _KEY[:-1])}
         WHERE n.seq > TRY(h.seq - {LAST}) OR n.seq IS NULL
         """
@@ -105,6 +123,7 @@ def thin(
             OR EXISTS (FROM temp.digest_kept k WHERE {same("k", "o", _KEY)})
         """
     )
+    con.execute(f"DROP {narrow} temp.digest_narrow")
     return steps
 
 
@@ -220,7 +239,7 @@ def measure_own_time(
     ).fetchnumpy()
     found = con.execute(
         f"""
-        SELECT seq, kind = 'coll' AS collective, process, member,
+        SELECT seq, kind = 'coll' AS collective, process, member, {_CALL.format("")} AS call,
             started_ns IS NOT NULL AS on_device, {_ENTERED} AS entered_ns,
             TRY({_ENTERED} + {_DURATION}) AS left_ns
         FROM {source} JOIN temp.digest_members USING (job, comm, rank)
@@ -236,23 +255,21 @@ def measure_own_time(
     con.register(
         "digest_measured_ns",
         {
-            "member": found["member"][row],
-            "seq": found["seq"][row],
+            "call": found["call"][row],
             "own_ns": own_ns.filled(0),
             "known": ~np.ma.getmaskarray(own_ns),
         },
     )
     con.execute(
         "CREATE OR REPLACE TEMP TABLE digest_own AS "
-        "SELECT job, comm, rank, seq, own_ns FROM digest_measured_ns "
-        "JOIN temp.digest_members USING (member) WHERE known"
+        "SELECT call, own_ns FROM digest_measured_ns WHERE known"
     )
     con.unregister("digest_measured_ns")
     con.execute(
         f"CREATE OR REPLACE TEMP VIEW {target} AS "
         "SELECT o.* REPLACE (coalesce(o.own_ns, w.own_ns) AS own_ns) FROM "
-        f"{source} o LEFT JOIN temp.digest_own w ON o.kind = 'coll' AND o.job = w.job "
-        "AND o.comm = w.comm AND o.rank = w.rank AND o.seq = w.seq"
+        f"{source} o LEFT JOIN temp.digest_own w "
+        f"ON o.kind = 'coll' AND {_CALL.format('o.')} = w.call"
     )
 
 
@@ -284,7 +301,7 @@ def prepare(con: duckdb.DuckDBPyConnection) -> None:
     """
     with _shard_before(con) as before:
         measure_own_time(con, "ops", "digest_measured", before.get("digest_left_off"))
-        thin(con, "temp.digest_measured", "digest_candidates", CANDIDATE_ROWS)
+        thin(con, "temp.digest_measured", "digest_candidates", CANDIDATE_ROWS, of_a_shard=True)
         thin_transfers(con, "transfers", "digest_moved", CANDIDATE_ROWS)
         con.execute("BEGIN")  # a shard that is recovered after a kill has all of it or nothing
         con.execute("CREATE OR REPLACE TABLE digest_ops AS FROM temp.digest_candidates")
@@ -298,17 +315,15 @@ def prepare(con: duckdb.DuckDBPyConnection) -> None:
 
 def _carry_over(con: duckdb.DuckDBPyConnection, before: str) -> None:
     """Add the last operations that the shard before knows, of ranks that did nothing since."""
-    group = ("job", "comm", "kind", "rank")
     columns = ", ".join(f'"{name}"' for name in BY_NAME["ops"].column_names)
     con.execute(
         f"""
         INSERT INTO digest_ops ({columns})
         SELECT {columns} FROM {before} b
-        WHERE NOT EXISTS (FROM digest_ops o WHERE {same("o", "b", group)})
+        WHERE NOT EXISTS (FROM digest_ops o WHERE {same("o", "b", _KEY[:-1])})
             AND coalesce(b.ended_ns, b.observed_ns, b.enqueued_ns) > (
                 SELECT max(coalesce(ended_ns, observed_ns, enqueued_ns)) FROM digest_ops
             ) - {CARRIED_NS}
-        QUALIFY seq = max(seq) OVER (PARTITION BY {", ".join(group)})
         """
     )
 
@@ -351,7 +366,10 @@ def _copied(shard: Shard, folder: Path) -> dict[str, str]:
         ).fetchall()
         copies = {table: folder / f"{table}.parquet" for (table,) in tables}
         for table, path in copies.items():
-            con.execute(f"COPY before.main.{table} TO '{quoted(path)}' (FORMAT parquet)")
+            rows = f"FROM before.main.{table}"
+            if table == "digest_ops":
+                rows += f" QUALIFY {_IS_LAST}"
+            con.execute(f"COPY ({rows}) TO '{quoted(path)}' (FORMAT parquet)")
     finally:
         con.close()
     return {table: f"read_parquet('{quoted(path)}')" for table, path in copies.items()}
