@@ -75,6 +75,7 @@ def job_quiet() -> str:
         "witnesses",
         "standing",
         "odd_calls",
+        "crossed_calls",
         "standstills",
         "longest_pauses",
         "overdue_calls",
@@ -179,7 +180,8 @@ def progress_signs() -> str:
         -- Of calls alone: for how long others went on without a root's call, and how long before.
         waits AS (
             SELECT job, waited_ns, greatest(longest_ns, $hiccup) AS usual_ns
-            FROM overdue_calls SEMI JOIN hang_roots USING (job, rank)
+            FROM overdue_calls o SEMI JOIN hang_roots r
+                ON r.job = o.job AND r.rank = o.rank AND r.how <> 'circle'
             WHERE waited_ns IS NOT NULL AND longest_ns IS NOT NULL
             QUALIFY row_number() OVER (
                 PARTITION BY job ORDER BY waited_ns / usual_ns DESC, rank) = 1),
@@ -252,6 +254,7 @@ def progress_signs() -> str:
                 ELSE (groups - lagging) || ' of ' || groups || ' groups that call most together '
                     || 'end at one call' END
         FROM log_ends LEFT JOIN waits USING (job) ANTI JOIN odd_calls USING (job)
+            ANTI JOIN crossed_calls USING (job)
         WHERE ragged OR waited_ns > $times * usual_ns
         UNION ALL
         SELECT job, 'overdue', CASE WHEN max(waited_ns) > any_value(pause_ns) THEN $sure + $weak
