@@ -100,7 +100,7 @@ def calling_spans() -> str:
         ("since_ns", "BIGINT", "ns", "its own last call"),
         ("waited_ns", "BIGINT", "ns", "for how long the last of them waited until the log ends"),
         ("ran_on_ns", "BIGINT", "ns", "for how long they went on calling there before"),
-        ("longest_ns", "BIGINT", "ns", "for how long any waited there ever before"),
+        ("longest_ns", "BIGINT", "ns", "for how long as many ever waited there before"),
         ("silent_ns", "BIGINT", "ns", "for how long all inputs of its next call were there"),
         ("longest_silent_ns", "BIGINT", "ns", "the longest that it ever took for that"),
     ],
@@ -131,24 +131,28 @@ def overdue_calls() -> str:
             SELECT l.job, l.rank, l.comm, j.seq, min(j.op) AS op, min(j.count) AS count,
                 min(j.called_ns - k.apart_ns) AS first_ns, max(j.called_ns - k.apart_ns) AS last_ns,
                 count(*) AS members, bool_or(j.rank = l.rank) AS called,
-                max(j.called_ns) FILTER (j.rank = l.rank) AS own_ns
+                max(j.called_ns) FILTER (j.rank = l.rank) AS own_ns,
+                list_sort(list(j.called_ns - k.apart_ns)) AS calls_ns
             FROM looked l JOIN joint_calls j ON j.job = l.job AND j.comm = l.comm
             JOIN clocks k ON k.job = l.job AND k.rank = l.rank AND k.mate = j.rank
             GROUP BY ALL),
-        spreads AS (
-            SELECT job, rank, comm, max(last_ns - first_ns) AS longest_ns, count(*) AS rounds
-            FROM (SELECT *, max(members) OVER (PARTITION BY job, rank, comm) AS size FROM rounds)
-            WHERE members = size GROUP BY ALL),
-        awaited AS (
+        unmet AS (
             SELECT b.job, b.rank, b.comm, r.seq, r.op, r.members AS waiting,
                 b.last_ns - max(r.last_ns) OVER here AS waited_ns,
-                max(r.last_ns) OVER here - min(r.first_ns) OVER here AS ran_on_ns, s.longest_ns
+                max(r.last_ns) OVER here - min(r.first_ns) OVER here AS ran_on_ns
             FROM behind b JOIN rounds r ON r.job = b.job AND r.rank = b.rank AND r.comm = b.comm
                 AND r.seq > coalesce(b.seq, -1) AND NOT r.called
-            LEFT JOIN spreads s ON s.job = b.job AND s.rank = b.rank AND s.comm = b.comm
-                AND s.rounds >= $fewest_rounds
             WINDOW here AS (PARTITION BY b.job, b.rank, b.comm)
             QUALIFY r.seq = min(r.seq) OVER here),
+        -- Like with like: how long as many members ever waited for as many others.
+        waits AS (
+            SELECT u.job, u.rank, u.comm, max(r.last_ns - r.calls_ns[u.waiting]) AS longest_ns
+            FROM unmet u JOIN (
+                FROM rounds QUALIFY members = max(members) OVER (PARTITION BY job, rank, comm)) r
+                USING (job, rank, comm)
+            GROUP BY ALL HAVING count(*) >= $fewest_rounds),
+        awaited AS (
+            SELECT u.*, w.longest_ns FROM unmet u LEFT JOIN waits w USING (job, rank, comm)),
         nexts AS (
             SELECT job, rank, called_ns, min(called_ns) OVER (
                 PARTITION BY job, rank ORDER BY called_ns

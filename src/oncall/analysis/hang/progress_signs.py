@@ -75,6 +75,7 @@ def job_quiet() -> str:
         "witnesses",
         "standing",
         "odd_calls",
+        "crossed_calls",
         "standstills",
         "longest_pauses",
         "overdue_calls",
@@ -176,13 +177,23 @@ def progress_signs() -> str:
             WHERE f.entered_seq < c.seq GROUP BY f.job),
         sizes AS (SELECT job, comm, count(*) AS size FROM members GROUP BY ALL),
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM members GROUP BY job),
-        -- Of calls alone: for how long others went on without a root's call, and how long before.
+        -- Of calls alone: for how long others went on without a root's call, or it made none though
+        -- all had joined its last; and for how long before.
+        lapses AS (
+            SELECT job, rank, 'others went on without its call' AS what, waited_ns, longest_ns
+            FROM overdue_calls
+            UNION ALL
+            SELECT job, rank, 'it called nothing after all had joined its last call', silent_ns,
+                longest_silent_ns
+            FROM overdue_calls),
         waits AS (
-            SELECT job, waited_ns, greatest(longest_ns, $hiccup) AS usual_ns
-            FROM overdue_calls SEMI JOIN hang_roots USING (job, rank)
+            SELECT job, what, waited_ns, longest_ns,
+                greatest($times * longest_ns, $hiccup) AS usual_ns
+            FROM lapses l SEMI JOIN hang_roots r
+                ON r.job = l.job AND r.rank = l.rank AND r.how <> 'circle'
             WHERE waited_ns IS NOT NULL AND longest_ns IS NOT NULL
             QUALIFY row_number() OVER (
-                PARTITION BY job ORDER BY waited_ns / usual_ns DESC, rank) = 1),
+                PARTITION BY job ORDER BY waited_ns / usual_ns DESC, rank, what) = 1),
         spread AS (
             SELECT r.job, count(DISTINCT (r.comm, r.kind, r.seq, r.ends)) AS roots,
                 max(r.victims) AS victims, count(DISTINCT r.rank) AS culprits,
@@ -241,10 +252,10 @@ def progress_signs() -> str:
         SELECT job, 'cycle', $sure + $weak, 'ranks wait for one another'
         FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'circle' GROUP BY job
         UNION ALL
-        SELECT job, 'wait', CASE WHEN waited_ns <= usual_ns THEN -$sure
-                ELSE least($sure + $weak, ln(greatest(waited_ns / usual_ns / $times, 1))) END,
-            'others went on for ' || round(greatest(waited_ns, 0) / 1e6, 1) || ' ms without its '
-                || 'call; before, for up to ' || round(usual_ns / 1e6, 1) || ' ms'
+        SELECT job, 'wait', CASE WHEN waited_ns <= longest_ns THEN -$sure
+                ELSE least($sure + $weak, ln(greatest(waited_ns / usual_ns, 1))) END,
+            what || ' for ' || round(greatest(waited_ns, 0) / 1e6, 1) || ' ms; before, for up to '
+                || round(longest_ns / 1e6, 1) || ' ms'
         FROM waits
         UNION ALL
         SELECT job, 'log end', greatest(-$certain, least($sure, evenness)),
@@ -252,7 +263,8 @@ def progress_signs() -> str:
                 ELSE (groups - lagging) || ' of ' || groups || ' groups that call most together '
                     || 'end at one call' END
         FROM log_ends LEFT JOIN waits USING (job) ANTI JOIN odd_calls USING (job)
-        WHERE ragged OR waited_ns > $times * usual_ns
+            ANTI JOIN crossed_calls USING (job)
+        WHERE ragged OR waited_ns > usual_ns
         UNION ALL
         SELECT job, 'overdue', CASE WHEN max(waited_ns) > any_value(pause_ns) THEN $sure + $weak
                 ELSE 0 END,

@@ -80,13 +80,13 @@ _ROOT_COLUMNS = [
 
 @relation(
     "hang_roots",
-    reads=["standing|awaited_callers|mismatched_calls|mismatched_counts"],
+    reads=["standing|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"],
     optional=[
         *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
         *("standstills", "call_fronts", "last_calls", "odd_lags", "log_ends"),
-        *("mismatched_counts", "overdue_calls"),
+        *("mismatched_counts", "overdue_calls", "crossed_calls"),
     ],
-    empty_without=["standing|awaited_callers|mismatched_calls|mismatched_counts"],
+    empty_without=["standing|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"],
     columns=_ROOT_COLUMNS,
     source="CCL-D 4.2.2, across communicators",
 )
@@ -138,13 +138,25 @@ _OF_CALLS_ALONE = """
             ON o.job = f.job AND o.rank = f.rank
         WINDOW c AS (PARTITION BY f.job, f.comm)
         QUALIFY f.behind AND 2 * count(*) FILTER (f.behind) OVER c <= count(*) OVER c),
+    -- Who goes against the rest is waited for where the rest are.
+    crossed AS (
+        SELECT job, rank, first(later_comm) OVER pair AS comm, first(later_seq) OVER pair AS seq
+        FROM crossed_calls WINDOW pair AS (
+            PARTITION BY job, least(comm, later_comm) ORDER BY others DESC, later_comm
+            ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)),
     settled AS (
-        SELECT job FROM mismatched_calls UNION SELECT job FROM standstills)
+        SELECT job FROM mismatched_calls UNION SELECT job FROM crossed_calls
+        UNION SELECT job FROM standstills)
     SELECT job, comm, 'coll', seq, [], 'together', NULL, ranks, 1 FROM mismatched_calls
     UNION ALL
     SELECT DISTINCT job, comm, kind, seq, CASE WHEN kind = 'p2p' THEN [rank, peer] ELSE [] END,
         how, CASE WHEN how = 'absent' THEN rank END, victims, 1
-    FROM standstills ANTI JOIN mismatched_calls USING (job)
+    FROM standstills ANTI JOIN mismatched_calls USING (job) ANTI JOIN crossed_calls USING (job)
+    UNION ALL
+    SELECT DISTINCT c.job, c.comm, 'coll', c.seq, [], 'circle', c.rank,
+        (SELECT count(DISTINCT l.rank) FROM last_calls l WHERE l.job = c.job)
+            - count(*) OVER (PARTITION BY c.job, c.comm, c.seq), 2
+    FROM crossed c ANTI JOIN mismatched_calls USING (job)
     UNION ALL
     SELECT job, comm, 'coll', seq, [], 'absent', rank, waiting, 1 FROM odd
     ANTI JOIN settled USING (job)

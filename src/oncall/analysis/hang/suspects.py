@@ -21,6 +21,8 @@ from oncall.evidence import relation
         "members",
         "unnoticed",
         "transfers_in_flight",
+        "crossed_calls",
+        "joint_calls",
     ],
     empty_without=["unmet_calls"],
     columns=[
@@ -59,10 +61,15 @@ def hang_suspects() -> str:
             WINDOW here AS (PARTITION BY m.job, m.comm, m.seq)),
         culprits AS (
             SELECT DISTINCT job, comm, seq, rank, how FROM hang_roots WHERE rank IS NOT NULL),
+        blocked AS (
+            SELECT job, rank, comm, seq, op, entered_ns AS at_ns FROM standing
+            UNION ALL
+            SELECT x.job, x.rank, x.comm, x.seq, j.op, j.called_ns FROM crossed_calls x
+            JOIN joint_calls j USING (job, rank, comm, seq)),
         crossing AS (
-            SELECT c.job, c.comm, c.seq, c.rank, s.op, s.seq AS place, s.entered_ns AS at_ns,
-                count(*) OVER (PARTITION BY c.job, c.comm, c.seq, s.comm, s.seq) AS together
-            FROM culprits c JOIN standing s USING (job, rank) WHERE c.how = 'circle'),
+            SELECT c.job, c.comm, c.seq, c.rank, b.op, b.seq AS place, b.at_ns,
+                count(*) OVER (PARTITION BY c.job, c.comm, c.seq, b.comm, b.seq) AS together
+            FROM culprits c JOIN blocked b USING (job, rank) WHERE c.how = 'circle'),
         crossed AS (
             SELECT c.job, c.comm, c.seq, c.rank, m.node, m.gpu, m.nic, m.pid, 'crossed' AS reason,
                 'blocked in ' || coalesce(c.op, 'operation') || ' ' || c.place AS detail, c.at_ns
