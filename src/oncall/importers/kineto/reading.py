@@ -21,8 +21,8 @@ from oncall.importers.kineto.trace import Owner, Trace, read_trace
 _SMALL_BYTES = 16 << 20  # starting processes costs as much as reading about this much
 
 _NO_COLLECTIVE = (
-    "no collective is in it: no described call (record_param_comms), no NCCL kernel and no operation "
-    "of gloo"
+    "no collective is in it: no described call (record_param_comms), no NCCL kernel, no "
+    "operation of gloo"
 )
 
 
