@@ -29,6 +29,25 @@ if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
     from oncall.rules.language.rulebook import Rulebook
 
+# Why counters, where no operation is recorded, do not show that the job moves; empty if they do.
+_BY_COUNTERS = """
+    WITH looks AS (
+        SELECT comm, rank, count(DISTINCT launched) AS counts FROM launches
+        WHERE launched IS NOT NULL AND at_ns IS NOT NULL GROUP BY comm, rank),
+    times AS (
+        SELECT count(DISTINCT at_ns) AS looks, (max(at_ns) - min(at_ns)) / 1e9 AS span_s
+        FROM launches WHERE launched IS NOT NULL)
+    SELECT CASE WHEN EXISTS (FROM ops) OR NOT EXISTS (FROM launches) THEN ''
+        WHEN EXISTS (FROM recordings WHERE kind = 'nccl_ras' AND problem IS NOT NULL)
+            THEN 'not every answer of NCCL RAS could be read'
+        WHEN looks = 0 THEN 'no counts of operations are recorded: the job may be stopped'
+        WHEN looks = 1 THEN 'one look at counters cannot show whether the job moves'
+        WHEN NOT EXISTS (FROM looks WHERE counts > 1)
+            THEN 'no rank launched an operation between ' || looks || ' looks'
+                || CASE WHEN span_s >= 0.1 THEN printf(' (%.0f s)', span_s) ELSE '' END
+        ELSE '' END
+    FROM times
+"""
 # If many ranks are blocked in the same place, show only three stacks.
 _MOST_STACKS = 3
 
@@ -109,10 +128,8 @@ def _undecided(incident: Incident) -> str:
     if waiting:
         ranks = "1 rank waits" if waiting == 1 else f"{waiting} ranks wait"
         return f"{ranks} for others, and nothing recorded shows that the job went on"
-    ((is_one_look,),) = incident.con.execute(
-        "SELECT count(DISTINCT at_ns) < 2 AND count(*) > 0 AND NOT EXISTS (FROM ops) FROM launches"
-    ).fetchall()
-    return "one look at counters cannot show whether the job moves" if is_one_look else ""
+    ((doubt,),) = incident.con.execute(_BY_COUNTERS).fetchall()
+    return str(doubt)
 
 
 def with_failures(coverage: Coverage, incident: Incident) -> Coverage:

@@ -45,7 +45,42 @@ def test_a_zip_inside_a_folder_is_read(tmp_path: Path) -> None:
             packed.write(dump, dump.name)
     with Incident.empty() as incident:
         load([tmp_path], incident, None)
-        assert {job for job, _ in _jobs_and_paths(incident)} == {"night"}
+        rows = _jobs_and_paths(incident)
+    assert {job for job, _ in rows} == {tmp_path.name}
+    assert rows[0][1] == f"{tmp_path}/night.zip/rank_0"
+
+
+def test_archives_inside_an_archive_are_read(tmp_path: Path) -> None:
+    for node, dumps in enumerate((sorted(DUMPS.iterdir())[:4], sorted(DUMPS.iterdir())[4:])):
+        with tarfile.open(tmp_path / f"node{node}.tar.gz", "w:gz") as tar:
+            for dump in dumps:
+                tar.add(dump, arcname=dump.name)
+    with zipfile.ZipFile(tmp_path / "case.zip", "w") as packed:
+        for node in range(2):
+            packed.write(tmp_path / f"node{node}.tar.gz", f"node{node}.tar.gz")
+        packed.writestr("__MACOSX/._node0.tar.gz", b"\0\5\26\7")
+        packed.writestr(".DS_Store", b"\0\0\0\1Bud1")
+    with Incident.empty() as incident:
+        load([tmp_path / "case.zip"], incident, None)
+        rows = _jobs_and_paths(incident)
+    assert rows == [
+        ("case", f"{tmp_path}/case.zip/node{rank // 4}.tar.gz/rank_{rank}") for rank in range(8)
+    ]
+
+
+def test_archives_nested_without_end_are_unpacked_a_few_times(tmp_path: Path) -> None:
+    inner = b""
+    for _ in range(20):
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            entry = tarfile.TarInfo("a.tar")
+            entry.size = len(inner)
+            tar.addfile(entry, io.BytesIO(inner))
+        inner = packed.getvalue()
+    (tmp_path / "a.tar").write_bytes(inner)
+    with unpacked([tmp_path / "a.tar"]) as found:
+        (folder,) = found.origin
+        assert len(list(folder.rglob("*"))) < 6
 
 
 def test_a_damaged_archive_is_refused_by_name(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -84,7 +85,7 @@ def test_folders_of_two_jobs_are_distinguished(fr, tmp_path):
     write_job(fr, tmp_path / "runs" / "monday" / "pickle")
     write_job(fr, tmp_path / "runs" / "monday" / "json", suffix=".json")
     write_job(fr, tmp_path / "runs" / "tuesday", start=1000)
-    with pytest.raises(BadInput, match="2 jobs; choose one with --job: monday, tuesday"):
+    with pytest.raises(BadInput, match="of 2 jobs; choose one with --job: monday, tuesday"):
         load(tmp_path / "runs")
     with pytest.raises(BadInput, match="no job named friday; choose one with --job: monday, tue"):
         load(tmp_path / "runs", job="friday")
@@ -99,7 +100,7 @@ def test_jobs_of_other_sizes_or_days_are_no_parts_of_one(fr, tmp_path):
     write_job(fr, tmp_path / "a", ranks=[0, 1])
     write_job(fr, tmp_path / "b", ranks=[2, 3], start=10_000_000)
     write_job(fr, tmp_path / "c", ranks=[4, 5], world={"0": ("default_pg", range(8))})
-    with pytest.raises(BadInput, match="3 jobs; choose one with --job: a, b, c"):
+    with pytest.raises(BadInput, match="of 3 jobs; choose one with --job: a, b, c"):
         load(tmp_path)
 
 
@@ -165,6 +166,41 @@ def test_a_file_given_by_name_must_be_evidence(content, problem, tmp_path):
     with pytest.raises(BadInput, match=problem) as error:
         load(path)
     assert error.value.place == str(path)
+
+
+def test_what_is_no_evidence_among_files_given_is_listed_and_skipped(fr, tmp_path):
+    write_job(fr, tmp_path)
+    (tmp_path / "README.md").write_text("dumps of tonight")
+    (tmp_path / "trace.json.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
+    problems = {Path(p).name: said for *_, p, said in load(*sorted(tmp_path.iterdir())) if said}
+    assert problems == {
+        "README.md": "not a recording that oncall knows",
+        "trace.json.zst": "packed by zstd, which oncall does not unpack: run `zstd -d` on it first",
+    }
+
+
+def test_gzipped_files_of_any_kind_are_read(fr, tmp_path):
+    write_job(fr, tmp_path / "plain")
+    (tmp_path / "plain" / "ras.json").write_text(json.dumps(RAS))
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    for path in (tmp_path / "plain").iterdir():
+        (packed / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    kinds = [kind for _, kind, *_ in load(packed)]
+    assert kinds == ["flight_recorder", "flight_recorder", "nccl_ras"]
+
+
+def test_of_attempts_in_folders_of_their_own_the_last_counts(fr, tmp_path):
+    for attempt in (2, 10):
+        write_job(fr, tmp_path / "llama" / f"attempt_{attempt}", start=1000 * attempt)
+    found = load(tmp_path / "llama")
+    assert [job for job, *_ in found] == ["llama"] * 3
+    assert [(kind, Path(path).name) for _, kind, path, _ in found] == [
+        ("flight_recorder", "fr_trace_rank_0"),
+        ("flight_recorder", "fr_trace_rank_1"),
+        (None, "attempt_2"),
+    ]
+    assert {job for job, *_ in load(tmp_path / "llama", job="attempt_2")} == {"attempt_2"}
 
 
 def test_a_damaged_file_given_among_its_series_is_a_stated_gap(fr, tmp_path):

@@ -301,8 +301,74 @@ def test_a_trace_of_another_job_is_refused(tmp_path: Path, incident: Incident) -
 
 def test_a_trace_without_described_collectives_says_so(tmp_path: Path, incident: Incident) -> None:
     path = write(tmp_path, document([event("cpu_op", "aten::mm", 1, 2)]))
-    with pytest.raises(BadInput, match="none of its collectives is described"):
+    with pytest.raises(BadInput, match="no collective is in it"):
         load([path], incident)
+
+
+def nccl_kernel(name: str, at_us: float, stream: int, correlation: int) -> Event:
+    said = {"device": 0, "stream": stream, "correlation": correlation}
+    return event("kernel", name, at_us, 8, **said)
+
+
+def test_before_pytorch_2_3_kernels_are_the_calls_in_their_order(
+    tmp_path: Path, incident: Incident
+) -> None:
+    """No arguments of collectives, no distributedInfo, the base of times behind the events."""
+    for rank in range(2):
+        told = document(
+            [
+                event("cpu_op", "record_param_comms", 5, 3),
+                launch(7, 10),
+                nccl_kernel(
+                    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", 20, 20 + rank, 7
+                ),
+                nccl_kernel("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*)", 40, 24, 8),
+                nccl_kernel(
+                    "ncclKernel_AllReduce_TREE_LL_Sum_float(ncclDevComm*)", 60, 20 + rank, 9
+                ),
+                nccl_kernel("ncclDevKernel_SendRecv(ncclDevComm*)", 80, 28, 10),
+            ]
+        )
+        del told["distributedInfo"], told["baseTimeNanoseconds"]
+        told["baseTimeNanoseconds"] = BASE_NS
+        write(tmp_path, told, f"trace_rank_{rank}.json")
+    load([tmp_path], incident)
+    found = rows(
+        incident,
+        f"SELECT rank, name, seq, op, (enqueued_ns - {BASE_NS}) // 1000, "
+        f"(ended_ns - {BASE_NS}) // 1000 "
+        "FROM ops JOIN comms USING (comm, rank) ORDER BY rank, started_ns",
+    )
+    assert found == [
+        (rank, *one)
+        for rank in range(2)
+        for one in (
+            ("stream 1", 1, "AllReduce", 10, 28),
+            ("stream 2", 1, "AllGather", 40, 48),
+            ("stream 1", 2, "AllReduce", 60, 68),
+        )
+    ]
+    assert rows(incident, "SELECT count(DISTINCT comm) FROM ops") == [(2,)]
+    ((said,), _) = rows(incident, "SELECT note FROM recordings")
+    assert "it describes no call: NCCL kernels are taken for the calls" in said
+
+
+def test_operations_of_gloo_are_read_in_their_order(tmp_path: Path, incident: Incident) -> None:
+    told = [annotation("gloo:all_reduce", 10, 5), annotation("gloo:all_gather", 20, 5)]
+    write(tmp_path, document(told), "rank0.1795403152572127674.pt.trace.json")
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT seq, op, ended_ns - started_ns FROM ops ORDER BY seq") == [
+        (1, "AllReduce", 5000),
+        (2, "AllGather", 5000),
+    ]
+    assert rows(incident, "SELECT count(*) FROM comms") == [(4,)]
+
+
+def test_kernels_of_deep_ep_are_counted(tmp_path: Path, incident: Incident) -> None:
+    dispatch = event("kernel", "void deep_ep::intranode::dispatch<8>(int4*)", 30, 9, stream=7)
+    write(tmp_path, document([call(1, 10), kernel(20, 5, 1), dispatch]))
+    load([tmp_path], incident)
+    assert "1 kernels of DeepEP are in it" in note(incident)
 
 
 def test_behind_the_last_kernel_a_trace_on_demand_knows_nothing(

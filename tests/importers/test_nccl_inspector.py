@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
 from oncall.importers import nccl_inspector
 from oncall.importers.detect import load
@@ -124,6 +125,30 @@ def test_send_and_recv(tmp_path: Path) -> None:
         assert rows(incident, "SELECT kind, op, seq, peer, duration_ns FROM ops") == [
             ("p2p", "Send", 4, 1, 9000)
         ]
+
+
+def test_since_v4_3_a_dumps_marker_says_whose_its_lines_are(tmp_path: Path) -> None:
+    def marker(rank: int, records: int) -> str:
+        stats = {"coll_records": records, "p2p_records": 0, "coll_dropped_total": 3}
+        told = json.loads(line(rank, {"dump_stats": stats}))
+        told["metadata"]["inspector_output_format_version"] = "v4.3"
+        return json.dumps(told)
+
+    bare = [json.dumps(coll("AllReduce", number)) for number in range(3)]
+    lines = [marker(0, 2), bare[0], bare[1], marker(1, 1), bare[2], bare[0]]
+    with Incident.empty() as incident:
+        read(tmp_path, incident, lines)
+        assert rows(incident, "SELECT rank, seq FROM ops ORDER BY ALL") == [(0, 0), (0, 1), (1, 2)]
+        assert rows(incident, "SELECT version, rows, holes, problem FROM recordings") == [
+            ("v4.3", 3, 6, "1 of 4 lines could not be read")
+        ]
+
+
+def test_text_for_prometheus_holds_no_operation_and_says_what_does(tmp_path: Path) -> None:
+    text = 'nccl_bus_bandwidth_gbs{version="v5.1",node="n1",gpu="GPU0",nranks="4"} 678.2\n'
+    (tmp_path / "gpu0.prom").write_text(text)
+    with Incident.empty() as incident, pytest.raises(BadInput, match="NCCL_INSPECTOR_PROM_DUMP=0"):
+        load([tmp_path / "gpu0.prom"], incident)
 
 
 def test_bad_lines_are_counted_and_the_rest_is_kept(tmp_path: Path) -> None:

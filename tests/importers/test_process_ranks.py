@@ -33,8 +33,12 @@ def test_without_it_ranks_follow_host_and_gpu(order: list[int]) -> None:
 
 def test_hosts_sort_by_their_numbers() -> None:
     hosts = ["10.0.0.10", "10.0.0.9"]
-    found = number({}, [Process(host, 1) for host in hosts])
-    assert found.processes == {Process("10.0.0.9", 1): 0, Process("10.0.0.10", 1): 1}
+    pairs = {n: Members(1, {0: Process(host, 1)}) for n, host in enumerate(hosts)}
+    assert number(pairs).processes == {Process("10.0.0.9", 1): 0, Process("10.0.0.10", 1): 1}
+
+
+def test_a_process_in_no_communicator_has_no_rank() -> None:
+    assert number({}, [Process("10.0.0.9", 1)]).processes == {}
 
 
 def test_a_small_communicator_is_not_the_job_if_the_job_is_stated_to_be_larger() -> None:

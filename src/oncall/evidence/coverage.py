@@ -30,6 +30,8 @@ _SEEN = """
     UNION SELECT rank FROM log_events UNION SELECT rank FROM watchdog_reports
     UNION SELECT rank FROM logged_steps UNION SELECT rank FROM recordings WHERE problem IS NULL"""
 _TELLING = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
+# A note of recordings that name processes and not ranks, and of no communicator of the whole job.
+NUMBERED_BY_HOST = "the job's own rank numbers: ranks here are counted by host name and GPU"
 GATHERED = "gather"  # the `source` of a console's own account of a node: asked, and with what
 _NODES_HEARD = " UNION ".join(
     (
@@ -67,6 +69,7 @@ def measure(con: duckdb.DuckDBPyConnection) -> tuple[Coverage, tuple[str, ...]]:
     homes = _homes(con)
     nodes, answered = _nodes(con, homes, seen)
     gaps = (
+        *([Gap(NUMBERED_BY_HOST)] if NUMBERED_BY_HOST in "; ".join(notes) else []),
         *_silent_ranks(con, homes, expected, seen),
         *_bad_recordings(con, homes),
         *_bad_collectors(con),

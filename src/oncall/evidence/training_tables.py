@@ -270,6 +270,9 @@ TRAINING_TABLES: tuple[Table, ...] = (
             "stopped (by a signal or a debugger)",
         ),
         ("source", "VARCHAR", "", "nccl_ras, flight_recorder or board"),
+        ("node", "VARCHAR", "", "its host, where its rank is not recorded"),
+        ("gpu", "INTEGER", "", "its GPU on that host"),
+        ("pid", "BIGINT", "", "its process id there"),
     ),
     table(
         "call_counts",

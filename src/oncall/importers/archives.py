@@ -26,6 +26,7 @@ from oncall.importers.files import open_file, walk
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".zip")
 
 _CHUNK_BYTES = 1 << 20
+_MOST_NESTED = 3  # archives inside archives: a node's, of a job's, of a case's
 _ZIP_END = b"PK\x05\x06"
 _ZIP_END_BYTES = 22 + 0xFFFF  # the end record, and the longest comment behind it
 _ZIP_ENTRY = b"PK\x01\x02"
@@ -43,36 +44,68 @@ _OF_THE_NAME = {errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, e
 @dataclass
 class Unpacked:
     """The paths to read, the archive that each temporary folder stands for, and of archives that
-    were not unpacked, or not to their end, why."""
+    were not unpacked, or not to their end, why. `given` are the paths before."""
 
+    given: Sequence[Path]
     paths: list[Path]
     origin: dict[Path, Path] = field(default_factory=dict)
     problems: dict[Path, str] = field(default_factory=dict)
 
+    def place(self, folder: Path) -> Path:
+        """Where a folder lies for whoever gave the paths: an archive counts as a folder."""
+        for room, archive in self.origin.items():
+            if folder.is_relative_to(room):
+                return archive.with_name(stem(archive)) / folder.relative_to(room)
+        return folder
+
 
 @contextmanager
 def unpacked(paths: Sequence[Path], bounds: Bounds = USUAL) -> Iterator[Unpacked]:
-    """The paths with every archive among them, or inside their folders, unpacked beside the rest.
+    """The paths with every archive among them, inside their folders, or inside one another,
+    unpacked beside the rest.
 
     The folders are gone afterwards. What an archive holds before its damage, or before more than a
     recording holds, is there; nothing is written outside its folder.
     """
     archives = [archive for path in paths for archive in _archives(path, bounds)]
     if not archives:
-        yield Unpacked(list(paths))
+        yield Unpacked(paths, list(paths))
         return
     with tempfile.TemporaryDirectory(prefix="oncall-") as room:
-        found = Unpacked([path for path in paths if path not in archives])
+        found = Unpacked(paths, [path for path in paths if path not in archives])
         for number, archive in enumerate(archives):
-            # The folder is called after the archive, because a job is called after its folder.
-            folder = Path(room, str(number), _stem(archive))
-            folder.mkdir(parents=True)
+            folder = Path(room, f"{number:06}")  # so that none begins as another does
+            folder.mkdir()
             found.origin[folder] = archive
             found.paths.append(folder)
-            problem = _unpack(archive, folder, bounds)
-            if problem is not None:
-                found.problems[archive] = problem
+            for place, problem in _unpack_all(archive, folder, bounds):
+                found.problems[place] = problem
         yield found
+
+
+def _unpack_all(archive: Path, folder: Path, bounds: Bounds) -> Iterator[tuple[Path, str]]:
+    """Unpack an archive and those inside it, each of which becomes a folder of its name; gives
+    those that were not unpacked to their end, and why. All share the bounds of the outermost."""
+    try:
+        room = _Room(folder, archive.stat().st_size, bounds)
+    except OSError as error:
+        yield archive, error.strerror or str(error)
+        return
+    packed = [(archive, folder)]
+    for _ in range(_MOST_NESTED):
+        inside: list[tuple[Path, Path]] = []
+        for file, place in packed:
+            problem = _unpack(file, place, room)
+            if problem is not None:
+                inner = () if file is archive else file.relative_to(folder).parts
+                yield archive.joinpath(*inner), problem
+            if file is not archive:
+                file.unlink()
+                place = place.rename(file)
+            inside += [(one, one.with_name(one.name + "~")) for one in _archives(place, bounds)]
+        packed = inside
+        for _, place in packed:
+            place.mkdir(exist_ok=True)
 
 
 def _archives(path: Path, bounds: Bounds) -> Iterator[Path]:
@@ -86,16 +119,17 @@ def _is_archive(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES) and path.is_file()
 
 
-def _stem(archive: Path) -> str:
+def stem(archive: Path) -> str:
+    """An archive's name without the ending that says how it is packed."""
     suffix = max((s for s in SUFFIXES if archive.name.lower().endswith(s)), key=len)
     return archive.name[: -len(suffix)] or "archive"
 
 
-def _unpack(archive: Path, folder: Path, bounds: Bounds) -> str | None:
+def _unpack(archive: Path, folder: Path, room: _Room) -> str | None:
     """Unpack what can be; returns why it is not all."""
     try:
         with open_file(archive) as file:
-            room = _Room(folder, os.fstat(file.fileno()).st_size, bounds)
+            room.enter(folder)
             unpack = _unzip if archive.name.lower().endswith(".zip") else _untar
             unpack(file, room)
             return room.problem
@@ -161,7 +195,8 @@ def _check_contents(file: BinaryIO, room: _Room) -> None:
 
 
 class _Room:
-    """The folder that an archive is unpacked into. Raises Unreadable where it holds too much.
+    """The folders that an archive and those inside it are unpacked into. Raises Unreadable where
+    they hold too much.
 
     Sizes that an archive states are checked before, and what comes of it is counted: headers lie.
     """
@@ -171,6 +206,10 @@ class _Room:
         explained = max(bounds.freely_expanded_bytes, packed_bytes * bounds.expansion)
         self._most = self._left = min(bounds.expanded_bytes, explained, free)
         self._files = self.most_files = bounds.files
+        self.enter(folder)
+
+    def enter(self, folder: Path) -> None:
+        """What is written now goes there."""
         self._folder = folder
         self.problem: str | None = None  # of a file that was left out
 

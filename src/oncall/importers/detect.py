@@ -20,6 +20,12 @@ from oncall.importers.printable import printable
 
 _HEAD_BYTES = 16384
 _MOST_SHOWN = 3
+_PACKERS = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+    b"\x04\x22\x4d\x18": "lz4",
+}
 _BESIDE_EVIDENCE = {
     *(".cfg", ".csv", ".html", ".ini", ".log", ".md", ".oncall", ".pdf", ".png", ".py", ".rst"),
     *(".sh", ".svg", ".toml", ".txt", ".yaml", ".yml"),
@@ -86,18 +92,18 @@ def _load(given: Unpacked, incident: Incident, job: str | None, risk_the_job: bo
     paths, archives = given.paths, set(given.origin.values())
     looked = [file for path in paths for file in _look(path) if file.path not in archives]
     found_files = _adopt([file for file in looked if file.is_file])
-    for file in found_files:
-        if file.explicit and file.importer is None:
-            raise BadInput(str(file.path), f"{_problem(file)}; oncall reads {READABLE}")
-    recordings = _recordings(found_files)
+    recordings = _recordings(found_files, given)
     if not recordings:
+        strange = next((file for file in found_files if file.explicit), None)
+        if strange is not None:
+            raise BadInput(str(strange.path), f"{_problem(strange)}; oncall reads {READABLE}")
         if looked and not found_files:
             raise BadInput(str(looked[0].path), f"{looked[0].problem}; give files or folders")
         where = ", ".join(map(str, paths))
         raise BadInput(
             where, f"no recording here{_found_instead(found_files)}; oncall reads {READABLE}"
         )
-    chosen = choose(recordings, paths, job)
+    chosen = choose(recordings, given.given, job)
     by_kind: dict[str, list[Recording]] = defaultdict(list)
     for recording in chosen.recordings:
         by_kind[recording.importer.KIND].append(recording)
@@ -110,8 +116,9 @@ def _load(given: Unpacked, incident: Incident, job: str | None, risk_the_job: bo
             importer.read(found, incident, chosen.name)
     folders = {recording.folder for recording in chosen.recordings}
     pipes = [file for file in looked if not file.is_file]
-    beside = [file for file in found_files if file.path.parent in folders] + pipes
-    _note_unknown(beside, incident, chosen.name)
+    beside = [file for file in found_files if file.explicit or file.path.parent in folders]
+    _note_unknown(beside + pipes, incident, chosen.name)
+    _note(chosen.left_out, incident, chosen.name)
     _refuse_nothing_read(incident, chosen.name)
     return chosen.name
 
@@ -162,13 +169,13 @@ def _adopt(files: Sequence[_File]) -> list[_File]:
     return [replace(file, importer=file.importer or series.get(file.alike)) for file in files]
 
 
-def _recordings(files: Sequence[_File]) -> list[Recording]:
+def _recordings(files: Sequence[_File], given: Unpacked) -> list[Recording]:
     groups: dict[tuple[str, Path], dict[Path, Importer]] = defaultdict(dict)
     for file in files:
         if file.importer is not None:
             groups[file.importer.KIND, file.path.parent][file.path] = file.importer
     return [
-        Recording(next(iter(group.values())), folder, tuple(group))
+        Recording(next(iter(group.values())), folder, tuple(group), given.place(folder))
         for (_, folder), group in groups.items()
     ]
 
@@ -178,7 +185,9 @@ def _recordings(files: Sequence[_File]) -> list[Recording]:
 
 def _note_unknown(files: Sequence[_File], incident: Incident, job: str) -> None:
     """Say what lies beside the evidence and was not read, unless it is plainly something else."""
-    unknown = [file for file in files if file.importer is None and not _is_company(file)]
+    unknown = [
+        file for file in files if file.importer is None and (file.explicit or not _is_company(file))
+    ]
     _note({file.path: _problem(file) for file in unknown}, incident, job)
 
 
@@ -206,6 +215,9 @@ def _problem(file: _File) -> str:
         return file.problem
     if not file.head:
         return "empty or unreadable file"
+    packer = next((name for start, name in _PACKERS.items() if file.head.startswith(start)), None)
+    if packer is not None:
+        return f"packed by {packer}, which oncall does not unpack: run `{packer} -d` on it first"
     if file.head[:1] == b"\x80" and file.head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return "a pickle, but not one of the Flight Recorder"
     return "not a recording that oncall knows"

@@ -21,6 +21,7 @@ from oncall.importers.bounds import USUAL, Bounds, Meter, check_document
 GZIP = b"\x1f\x8b"
 
 _CHUNK_BYTES = 1 << 20
+_MOST_HEAD_BYTES = 1 << 17  # what the head of a gzipped file unpacks to
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -59,17 +60,33 @@ def kind(mode: int) -> str:
 
 
 def head(path: Path, count: int) -> bytes:
-    """The first bytes of a file. Raises Unreadable."""
+    """The first bytes of a file; of a gzipped one, what its first bytes unpack to. Raises
+    Unreadable."""
     with open_file(path) as file:
-        return _read(file, count)
+        start = _read(file, count)
+    if not start.startswith(GZIP):
+        return start
+    try:
+        return zlib.decompressobj(wbits=31).decompress(start, _MOST_HEAD_BYTES)
+    except zlib.error:
+        return b""
+
+
+def is_gzipped(path: Path) -> bool:
+    """Whether a file begins as one packed by gzip does. Raises Unreadable."""
+    with open_file(path) as file:
+        return _read(file, len(GZIP)) == GZIP
 
 
 def whole(path: Path, factor: float, bounds: Bounds = USUAL) -> bytes:
-    """All bytes of a file whose parsing takes `factor` bytes of memory a byte. Raises Unreadable.
+    """All bytes of a file, unpacked if it is gzipped, whose parsing takes `factor` bytes of memory
+    a byte. Raises Unreadable.
 
     No more is read than the file had when it was opened: one that grows meanwhile is read to
     there, and what has no size (in /proc) to the first mebibyte.
     """
+    if is_gzipped(path):
+        return _unpacked(path, factor, bounds)
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         check_document(size, factor, bounds)
@@ -94,12 +111,13 @@ def _read(file: BinaryIO, count: int) -> bytes:
 # ---------------------------------------------------------------- compressed
 
 
-def unpacked_head(packed: bytes, count: int) -> bytes:
-    """What the beginning of a gzipped file unpacks to; nothing if it is damaged."""
-    try:
-        return zlib.decompressobj(wbits=31).decompress(packed, count)
-    except zlib.error:
-        return b""
+def _unpacked(path: Path, factor: float, bounds: Bounds) -> bytes:
+    data = bytearray()
+    with Stream(path, bounds) as stream:
+        while part := stream.read(_CHUNK_BYTES):
+            data += part
+            check_document(len(data), factor, bounds)
+    return bytes(data)
 
 
 class Stream:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from oncall.core.errors import BadInput
+from oncall.importers.archives import SUFFIXES, stem
 from oncall.importers.importers import Importer
+
+_ATTEMPT = re.compile(r"(?:attempt|restart|retry|try)[-_ ]?(\d{1,6})", re.IGNORECASE)
+_EARLIER = "not used: a later attempt of the job is diagnosed (--job chooses this one)"
 
 
 @dataclass(frozen=True)
@@ -20,36 +25,61 @@ class Recording:
     importer: Importer
     folder: Path
     files: tuple[Path, ...]
+    place: Path  # the folder, in terms of the paths given: an archive counts as one
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job's recordings, at most one copy of each."""
+    """A job's recordings, at most one copy of each, and the folders left out of it, with why."""
 
     name: str
     recordings: tuple[Recording, ...]
+    left_out: Mapping[Path, str] = field(default_factory=dict)
 
 
 def choose(recordings: Sequence[Recording], roots: Sequence[Path], wanted: str | None) -> Job:
     """The one job that the recordings are of, or of several the one named `wanted`.
 
-    A single job is called `wanted`, else after the folder given. Several are called after the
-    folders that tell them apart; raises BadInput, listing them, if none of these is `wanted`.
+    A single job is called `wanted`, else after the folder or archive given. Several are called
+    after the folders that tell them apart; of a job's attempts in folders of their own the newest
+    counts. Raises BadInput, listing them, if none of several is `wanted`.
     """
     found = _jobs(recordings)
-    if max(Counter(kind for kind, _, _ in found).values()) == 1:
-        parts = tuple(part for _, _, parts in found for part in parts)
-        return Job(wanted or _name(roots, parts), parts)
+    if _is_one_job(found):
+        return Job(wanted or _name(roots), tuple(part for _, _, parts in found for part in parts))
     named = _named(found)
     if wanted in named:
         return Job(wanted, tuple(named[wanted]))
-    missing = f"no job named {wanted}" if wanted else f"{len(named)} jobs"
+    newest, earlier = _newest_attempts(found)
+    if wanted is None and _is_one_job(newest):
+        parts = tuple(part for _, _, parts in newest for part in parts)
+        return Job(_name(roots), parts, {place: _EARLIER for _, place, _ in earlier})
+    missing = f"no job named {wanted}" if wanted else f"recordings of {len(named)} jobs"
     raise BadInput(
         str(_common(roots)), f"{missing}; choose one with --job: {', '.join(sorted(named))}"
     )
 
 
-_Found = tuple[str, Path, tuple[Recording, ...]]  # kind, the folder that holds all, the best copies
+_Found = tuple[str, Path, tuple[Recording, ...]]  # kind, the place that holds all, the best copies
+
+
+def _is_one_job(found: Sequence[_Found]) -> bool:
+    return max(Counter(kind for kind, _, _ in found).values()) == 1
+
+
+def _newest_attempts(found: Sequence[_Found]) -> tuple[list[_Found], list[_Found]]:
+    """What is left where of attempts with numbers (`attempt_0`, `attempt_1`) the last one counts,
+    and what came before."""
+    lanes: dict[tuple[str, str], list[tuple[int, _Found]]] = defaultdict(list)
+    for one in found:
+        kind, place, _ = one
+        attempt = _ATTEMPT.search(str(place))
+        number = int(attempt[1]) if attempt else 0
+        lanes[kind, _ATTEMPT.sub("#", str(place))].append((number, one))
+    for lane in lanes.values():
+        lane.sort(key=lambda pair: pair[0])
+    newest = [lane[-1][1] for lane in lanes.values()]
+    return newest, [one for lane in lanes.values() for _, one in lane[:-1]]
 
 
 def _jobs(recordings: Sequence[Recording]) -> list[_Found]:
@@ -57,7 +87,7 @@ def _jobs(recordings: Sequence[Recording]) -> list[_Found]:
     for recording in recordings:
         by_kind[recording.importer.KIND].append(recording)
     return [
-        (kind, _common(r.folder for copies in job for r in copies), _best(job))
+        (kind, _common(r.place for copies in job for r in copies), _best(job))
         for kind, group in by_kind.items()
         for job in _related(group)
     ]
@@ -103,9 +133,10 @@ def _below(base: Path, folder: Path) -> Path:
     return folder.relative_to(base) if folder != base else Path(base.name)
 
 
-def _name(roots: Sequence[Path], parts: Iterable[Recording]) -> str:
-    folder = roots[0] if len(roots) == 1 and roots[0].is_dir() else None
-    folder = (folder or _common(part.folder for part in parts)).resolve()
+def _name(roots: Sequence[Path]) -> str:
+    if len(roots) == 1 and roots[0].name.lower().endswith(SUFFIXES) and roots[0].is_file():
+        return stem(roots[0])
+    folder = _common(root if root.is_dir() else root.parent for root in roots).resolve()
     return folder.name if folder.is_dir() and folder.name else "job"
 
 

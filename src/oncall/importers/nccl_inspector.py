@@ -6,6 +6,7 @@ the job: they show stragglers, never hangs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ import numpy as np
 
 from oncall.core.errors import BadInput, Unreadable
 from oncall.evidence.incident import Incident, Words
+from oncall.importers import files
 from oncall.importers.process_ranks import Members, Numbering, Process, number, write_members
 from oncall.importers.tables import Database, json_lines, reason
 
 KIND = "nccl_inspector"
 
 _MOST_RANKS = 1 << 17
+_MOST_HEAD_BYTES = 4096
 
 _CHANNELS = "STRUCT(kernel_start_ts BIGINT, kernel_stop_ts BIGINT)[]"
 _SHAPE = {
@@ -33,8 +36,15 @@ _SHAPE = {
     "p2p_perf": "STRUCT(p2p VARCHAR, p2p_sn BIGINT, p2p_peer BIGINT, p2p_msg_size_bytes BIGINT, "
     "p2p_exec_time_us BIGINT, "
     f"event_trace_ts STRUCT(p2p_start_ts BIGINT, kernel_events {_CHANNELS}))",
-    "dump_stats": "STRUCT(coll_dropped_total BIGINT, p2p_dropped_total BIGINT)",
+    "dump_stats": "STRUCT(coll_dropped_total BIGINT, p2p_dropped_total BIGINT, "
+    "coll_records BIGINT, p2p_records BIGINT, proxy_records BIGINT)",
+    "proxy_trace": "VARCHAR",
 }
+_PROMETHEUS = re.compile(rb"(?:#[^\n]*\n|\s)*nccl_(?:p2p_)?(?:bus_bandwidth|\w*exec_time)\w*\{")
+_NO_OPERATIONS = (
+    "NCCL Inspector's text for Prometheus: it has the newest mean of each size of message, and "
+    "neither operations nor ranks; record JSON instead (NCCL_INSPECTOR_PROM_DUMP=0)"
+)
 
 # Microseconds that stay below 2**63 as nanoseconds; 0 is how Inspector writes "not recorded".
 _SETUP = f"""
@@ -50,12 +60,28 @@ _SETUP = f"""
     CREATE MACRO positive(n) AS CASE WHEN n >= 0 THEN n END;
 """
 _LOAD = """
-    SELECT ? AS file, row_number() OVER (), hash_of(header.id), known(header.comm_name),
+    WITH numbered AS (SELECT ?::INTEGER AS file, *, row_number() OVER () AS place FROM {rows}),
+    -- Since v4.3 the marker of a dump tells whose it is, for as many lines as it says.
+    marked AS (
+        SELECT *, last_value(CASE WHEN dump_stats IS NOT NULL AND header IS NOT NULL THEN
+                struct_pack(header := header, metadata := metadata, until := place
+                    + coalesce(dump_stats.coll_records, 0) + coalesce(dump_stats.p2p_records, 0)
+                    + coalesce(dump_stats.proxy_records, 0)) END
+            IGNORE NULLS) OVER (ORDER BY place ROWS UNBOUNDED PRECEDING) AS marker
+        FROM numbered),
+    told AS (
+        SELECT * REPLACE (
+            CASE WHEN header IS NULL AND place <= marker.until THEN marker.header
+                ELSE header END AS header,
+            CASE WHEN header IS NULL AND place <= marker.until THEN marker.metadata
+                ELSE metadata END AS metadata)
+        FROM marked)
+    SELECT file, place, hash_of(header.id), known(header.comm_name),
         small(header.rank), small(header.n_ranks), known(metadata.hostname),
         positive(metadata.pid), metadata.inspector_output_format_version,
         ns(metadata.dump_timestamp_us),
         CASE WHEN c IS NOT NULL THEN 'coll' WHEN p IS NOT NULL THEN 'p2p'
-             WHEN dump_stats IS NOT NULL THEN 'stats' END,
+             WHEN dump_stats IS NOT NULL OR proxy_trace IS NOT NULL THEN 'stats' END,
         coalesce(c.coll, p.p2p), positive(coalesce(c.coll_sn, p.p2p_sn)), small(p.p2p_peer),
         positive(coalesce(c.coll_msg_size_bytes, p.p2p_msg_size_bytes)),
         ns(coalesce(c.coll_exec_time_us, p.p2p_exec_time_us)),
@@ -67,7 +93,7 @@ _LOAD = """
     FROM (SELECT *, coll_perf AS c, p2p_perf AS p, coalesce(
               coll_perf.event_trace_ts.kernel_events,
               p2p_perf.event_trace_ts.kernel_events) AS events
-          FROM {rows})
+          FROM told)
 """
 _GOOD = "kind IN ('coll', 'p2p') AND comm IS NOT NULL AND place < size AND sn IS NOT NULL"
 
@@ -102,7 +128,9 @@ _OPS = f"""
 
 
 def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone decides
-    """Whether `head` starts like Inspector's JSON lines."""
+    """Whether `head` starts like Inspector's JSON lines, or its text for Prometheus."""
+    if head.lstrip()[:1] != b"{":
+        return _PROMETHEUS.match(head) is not None
     return b'"inspector_output_format_version"' in head or (
         b'"header"' in head and (b'"coll_perf"' in head or b'"p2p_perf"' in head)
     )
@@ -127,6 +155,8 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
 def _load(db: Database, file: int, path: Path) -> str | None:
     """Put one file's lines into `line`; returns why it could not be read at all, if so."""
     try:
+        if _PROMETHEUS.match(files.head(path, _MOST_HEAD_BYTES)):
+            return _NO_OPERATIONS
         return db.load("line", path, json_lines(_SHAPE), _LOAD, [file])
     except Unreadable as error:
         return str(error)

@@ -10,12 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from oncall.evidence.coverage import NUMBERED_BY_HOST
 from oncall.evidence.incident import Incident
-
-NUMBERED_BY_HOST = (
-    "no communicator of the whole job is in it, so ranks are numbered by host name and GPU; "
-    "host and GPU are as recorded"
-)
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,8 @@ def number(
 ) -> Numbering:
     """Give every identified member a global rank; members nobody can identify get none.
 
-    `others` are processes known without a communicator; `world_size` is the smallest size that the
+    `others` are processes known without a communicator: they have the rank of the member that
+    they are, or none. `world_size` is the smallest size that the
     job can have, 0 if unknown.
     """
     known = Counter(dict.fromkeys(others, 1))
@@ -68,7 +65,8 @@ def number(
             known[process] = max(known[process], ranks_here)
     world = _world(comms, known, world_size)
     if world is None:
-        ordered = sorted((p for p, ranks in known.items() if ranks == 1), key=_place)
+        identified = {p for members in comms.values() for p in members.processes.values()}
+        ordered = sorted((p for p in identified if known[p] == 1), key=_place)
         homes = dict(enumerate(ordered))
     else:
         homes = comms[world].processes

@@ -26,7 +26,7 @@ import duckdb
 
 from oncall.core.errors import Unreadable
 from oncall.importers.bounds import USUAL, Bounds, memory_bytes, size
-from oncall.importers.files import GZIP, Stream, head, open_file
+from oncall.importers.files import Stream, head, is_gzipped, open_file
 
 PARQUET = b"PAR1"
 _PREFIX = re.compile(r"^(?:\w+ )+Error: ")
@@ -96,9 +96,11 @@ class Database:
         `select` makes the table's columns of the file's `{rows}`. Raises Unreadable where nothing
         could be read.
         """
-        start = head(path, len(PARQUET))
         try:
-            if start == PARQUET:
+            if is_gzipped(path):
+                with _unpacked(path, self._bounds) as (plain, problem):
+                    return self._fill(table, text.reader, plain, select, parameters) or problem
+            if head(path, len(PARQUET)) == PARQUET:
                 rows = self._parquet_rows(path)
                 if rows > self._bounds.part_rows:
                     raise Unreadable(
@@ -107,9 +109,6 @@ class Database:
                     )
                 self._fill(table, "read_parquet({path})", path, select, parameters)
                 return None
-            if start[:2] == GZIP:
-                with _unpacked(path, self._bounds) as (plain, problem):
-                    return self._fill(table, text.reader, plain, select, parameters) or problem
             return self._fill(table, text.reader, path, select, parameters)
         except duckdb.Error as error:
             raise Unreadable(reason(error)) from error

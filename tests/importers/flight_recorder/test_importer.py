@@ -427,11 +427,27 @@ def test_any_value_in_any_field_is_read_or_refused(fr, incident, field, value, d
     assert rows(incident, f"SELECT count(*) FROM ops WHERE job = '{job}'") == [(said,)]
 
 
-def test_two_dumps_of_one_rank(fr, tmp_path, incident):
-    fr.write(tmp_path, 1, fr.dump([]))
-    fr.write(tmp_path, 1, fr.dump([]), ".json")
-    with pytest.raises(BadInput, match=r"fr_trace_rank_1: a second dump of rank 1.*rank_1\.json"):
-        read(tmp_path, incident)
+def test_of_a_dump_kept_twice_the_pickle_is_read(fr, tmp_path, incident):
+    fr.write(tmp_path, 1, fr.dump([fr.entry(0, 1)]))
+    fr.write(tmp_path, 1, fr.dump([fr.entry(0, 1)]), ".json")
+    read(tmp_path, incident)
+    assert rows(incident, "SELECT rank, rows, problem IS NULL FROM recordings ORDER BY path") == [
+        (1, 1, True),
+        (None, None, False),
+    ]
+
+
+def test_of_several_attempts_in_a_folder_the_newest_is_read(fr, tmp_path, incident):
+    for attempt, began in ((0, 1000), (1, 90_000)):
+        for rank in range(2):
+            made = fr.write(tmp_path, rank, fr.dump([fr.entry(began, 1 + attempt)]))
+            made.rename(tmp_path / f"attempt{attempt}_rank_{rank}")
+    read(tmp_path, incident)
+    assert rows(incident, "SELECT rank, seq FROM ops ORDER BY ALL") == [(0, 2), (1, 2)]
+    left_out = "SELECT path, problem FROM recordings WHERE rank IS NULL ORDER BY path"
+    (path, problem), _ = rows(incident, left_out)
+    assert path.endswith("attempt0_rank_0")
+    assert problem == "not used: attempt1_rank_0 and its like are of the same ranks, and no older"
 
 
 def test_two_jobs_mixed(fr, tmp_path, incident):

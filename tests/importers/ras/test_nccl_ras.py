@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from oncall.cli.commands import app
 from oncall.core.errors import BadInput
+from oncall.evidence.coverage import NUMBERED_BY_HOST
 from oncall.evidence.incident import Incident
 from oncall.importers.ras import importer as nccl_ras
 from oncall.importers.ras.client import fetch
@@ -161,7 +162,7 @@ def test_only_subgroups_number_ranks_by_host_and_say_so(tmp_path: Path) -> None:
         assert rows(incident, "SELECT rank, pid FROM ranks ORDER BY rank") == [
             (n, 100 + n) for n in range(4)
         ]
-        assert "numbered by host" in rows(incident, "SELECT note FROM recordings")[0][0]
+        assert rows(incident, "SELECT note FROM recordings") == [(NUMBERED_BY_HOST,)]
 
 
 def test_several_polls_and_an_event_in_one_file(tmp_path: Path) -> None:
@@ -219,7 +220,125 @@ def test_a_truncated_second_poll_keeps_the_first(tmp_path: Path) -> None:
         assert "line 2" in rows(incident, "SELECT problem FROM recordings")[0][0]
 
 
+def test_the_commas_that_nccl_2_28_leaves_out_are_put_in(tmp_path: Path) -> None:
+    missing = {
+        "rank": 2,
+        "host": "unknown",
+        "pid": -1,
+        "cuda_dev": 2,
+        "nvml_dev": 2,
+        "status": {"unresponsive": True, "considered_dead": False},
+    }
+    sound = json.loads(poll(comm("0x1", [rank(0), rank(1)], [missing])))
+    text = json.dumps(sound, indent=2)
+    lost = text.replace('"nvml_dev": 2,\n', '"nvml_dev": 2\n').replace(
+        '"unresponsive": true,\n', '"unresponsive": true\n'
+    )
+    assert lost.count(",") == text.count(",") - 2
+    with read(tmp_path, text + lost) as incident:
+        assert rows(
+            incident, "SELECT rank, state, count(*) FROM launches GROUP BY ALL ORDER BY 1"
+        ) == [
+            (0, "running", 2),
+            (1, "running", 2),
+            (2, "unresponsive", 2),
+        ]
+        assert rows(incident, "SELECT problem FROM recordings") == [(None,)]
+        assert rows(incident, "SELECT count(*) FROM ranks WHERE rank = 2") == [(0,)]
+
+
+def test_a_job_without_communicators_is_said_to_be_one(tmp_path: Path) -> None:
+    with read(tmp_path, poll()) as incident:
+        assert rows(incident, "SELECT problem FROM recordings") == [
+            ("NCCL RAS answered that the job has no communicator",)
+        ]
+
+
 # ----------------------------------------------------------------------- text
+
+END = "\nErrors\n======\n\nWarnings\n========\n\n"
+
+
+def diagnosed(tmp_path: Path, text: str) -> tuple[int, str]:
+    (tmp_path / "ras.out").write_text(text)
+    result = CliRunner().invoke(app, ["diagnose", str(tmp_path / "ras.out")])
+    return result.exit_code, " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("looks", "code", "said"),
+    [
+        # Two ranks ahead at one instant are a job in motion; thirty that stay behind are not.
+        ([(640, 641)], 3, "2 ranks wait for others"),
+        ([(640, 641), (640, 641)], 1, "Not-entered hang: communicator 0x0000000000000001"),
+        ([(640, 641), (700, 701)], 0, "No fault found"),
+        ([(641, 640)], 1, "the job may be stopped: ranks 12-13"),
+        ([(641, 640), (641, 640)], 1, "Not-entered hang: ranks 12-13"),
+        ([(641, 640), (701, 700)], 0, "No fault found"),
+        ([(640, 640)], 3, "one look at counters"),
+        ([(640, 640), (640, 640)], 3, "no rank launched an operation between 2 looks (30 s)"),
+        ([(640, 640), (700, 700)], 0, "No fault found"),
+    ],
+)
+def test_who_is_behind_is_seen_from_counters_alone(
+    tmp_path: Path, looks: list[tuple[int, int]], code: int, said: str
+) -> None:
+    text = ""
+    for second, (most, few) in enumerate(looks):
+        counts = [few if number in (12, 13) else most for number in range(32)]
+        ranks = [rank(number, {"AllGather": count}) for number, count in enumerate(counts)]
+        text += poll(comm("0x1", ranks), at=f"2026-01-02 03:04:{30 * second:02}")
+    found, report = diagnosed(tmp_path, text)
+    assert found == code
+    assert said in report
+
+
+def test_whoever_lags_beside_a_dead_process_waits_for_it(tmp_path: Path) -> None:
+    ranks = [rank(number, {"AllReduce": 7 + (number > 3)}) for number in range(7)]
+    dead = {"rank": 7, "host": "10.0.0.3", "pid": 107, "status": {"considered_dead": True}}
+    code, report = diagnosed(tmp_path, poll(comm("0x1", ranks, [dead])))
+    assert code == 1
+    assert report.startswith("✖ CRITICAL Process dead: rank 7 on 10.0.0.3")
+
+
+def test_a_dead_process_of_a_job_without_communicators_is_named(tmp_path: Path) -> None:
+    dead = """Communicators... (0.01s)
+=============
+
+No communicator data collected!
+
+Errors
+======
+
+DEAD
+  1 job process is considered dead (unreachable via the RAS network)
+  Process 92 on node 10.0.0.9 managing GPU 2
+
+Warnings
+========
+"""
+    code, report = diagnosed(tmp_path, HEAD.split("Communicators...")[0] + dead)
+    assert code == 1
+    assert "Process dead: GPU 2 on 10.0.0.9" in report
+    assert "rank" not in report.split("Not seen")[0].split("No other")[1]
+
+
+@pytest.mark.parametrize("torn", [HEAD[:60], HEAD + WORLD, "{"])
+def test_a_file_whose_newest_answer_is_torn_is_not_healthy(tmp_path: Path, torn: str) -> None:
+    sound = HEAD + WORLD.replace("MISMATCH", "OK") + END
+    if torn == "{":
+        ranks = [[rank(n, {"AllReduce": count}) for n in range(2)] for count in (7, 9)]
+        sound = "".join(poll(comm("0x1", found)) for found in ranks)
+    code, report = diagnosed(tmp_path, sound + torn)
+    assert code == 3
+    assert "not every answer of NCCL RAS could be read" in report
+
+
+def test_two_texts_in_good_order_do_not_show_that_the_job_moves(tmp_path: Path) -> None:
+    sound = HEAD + WORLD.replace("MISMATCH", "OK") + END
+    code, report = diagnosed(tmp_path, sound * 2)
+    assert code == 3
+    assert "no counts of operations are recorded" in report
 
 
 def test_the_listed_minority_may_be_ahead(tmp_path: Path) -> None:
@@ -323,8 +442,10 @@ def test_text_of_monitoring_mode(tmp_path: Path) -> None:
     line = "[2025-12-19 13:07:07] PEER_DEAD: Process 15 on node 10.0.0.1 managing GPU 1\n"
     assert nccl_ras.recognises(Path("x"), line.encode())
     with read(tmp_path, line) as incident:
-        assert rows(incident, "SELECT node, gpu, pid FROM ranks") == [("10.0.0.1", 1, 15)]
-        assert rows(incident, "SELECT state FROM launches") == [("dead",)]
+        assert incident.rows("ranks") == 0
+        assert rows(incident, "SELECT rank, state, node, gpu, pid FROM launches") == [
+            (None, "dead", "10.0.0.1", 1, 15)
+        ]
 
 
 @pytest.mark.parametrize("cut", range(0, len(HEAD + WORLD + AHEAD), 37))

@@ -102,7 +102,8 @@ def unmet_calls() -> str:
         places AS (
             SELECT job, comm, seq, any_value(op) FILTER (state <> 'absent') AS op,
                 any_value(comm_name) AS comm_name, any_value(role) AS role, count(*) AS size,
-                count(*) FILTER (state <> 'silent') AS heard, min(entered_ns) AS at_ns
+                count(*) FILTER (state <> 'silent') AS heard, min(entered_ns) AS at_ns,
+                count(*) FILTER (state = 'absent') AS absent
             FROM hang_members GROUP BY ALL),
         crowd AS (SELECT job, count(DISTINCT rank) AS waiting FROM front GROUP BY job),
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM processes GROUP BY job)
@@ -115,6 +116,8 @@ def unmet_calls() -> str:
         LEFT JOIN world w USING (job) LEFT JOIN job_quiet q USING (job)
         WHERE g.state <> 'moving' AND (r.how <> 'together' OR g.stopped > $together_above)
             AND NOT (r.how = 'silent' AND j.seen)
+            -- Of counters alone: that a few ranks launched more than most is a job in motion.
+            AND (g.state = 'stopped' OR p.op IS NOT NULL OR 2 * p.absent <= p.size)
             AND NOT (r.kind = 'coll' AND j.called AND r.how IN ('silent', 'together')
                 AND (p.size = 1 OR u.unknown IS NOT NULL))
         QUALIFY g.state = 'stopped' OR row_number() OVER (

@@ -211,9 +211,12 @@ def progress_signs() -> str:
                 '; the longest gap before: ' || round(longest_gap_ns / 1e9, 1) || ' s', '') AS why
         FROM timed ANTI JOIN polled USING (job)
         UNION ALL
-        SELECT job, 'same place', CASE WHEN quiet_ns > 0 THEN $sure + $weak ELSE -$sure END,
-            CASE WHEN quiet_ns > 0 THEN 'no rank launched anything for '
-                || round(quiet_ns / 1e9, 1) || ' s' ELSE 'ranks launched more between two looks' END
+        -- RAS writes no time in its text: looks without one are a nanosecond apart here.
+        SELECT job, 'same place', CASE WHEN quiet_ns = 0 THEN -$sure
+                WHEN quiet_ns BETWEEN 1000 AND $blink THEN $likely ELSE $sure + $weak END,
+            CASE WHEN quiet_ns = 0 THEN 'ranks launched more between two looks'
+                WHEN quiet_ns < 1000 THEN 'no rank launched anything between two looks'
+                ELSE 'no rank launched anything for ' || round(quiet_ns / 1e9, 1) || ' s' END
         FROM timed SEMI JOIN polled USING (job)
         UNION ALL
         SELECT job, 'file times', CASE WHEN later_ns <= usual_ns THEN -$sure ELSE $weak END,
@@ -243,7 +246,9 @@ def progress_signs() -> str:
         SELECT job, 'mismatch', $sure + $weak, 'members call different operations under one number'
         FROM odd_calls SEMI JOIN jobs USING (job) GROUP BY job
         UNION ALL
-        SELECT job, 'process', $sure + $weak, count(*) || ' processes are dead or stopped'
+        SELECT job, 'process', $sure + $weak,
+            CASE count(*) WHEN 1 THEN 'a process is' ELSE count(*) || ' processes are' END
+                || ' dead or stopped'
         FROM halted SEMI JOIN jobs USING (job) GROUP BY job
         UNION ALL
         SELECT job, 'no data', $likely, count(DISTINCT rank) || ' ranks left no data'

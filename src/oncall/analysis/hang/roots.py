@@ -84,7 +84,7 @@ _ROOT_COLUMNS = [
     optional=[
         *("holders", "witnesses", "in_flight", "frontier", "halted", "operations"),
         *("standstills", "call_fronts", "last_calls", "odd_lags", "log_ends"),
-        *("mismatched_counts", "overdue_calls", "crossed_calls"),
+        *("mismatched_counts", "overdue_calls", "crossed_calls", "members", "launches"),
     ],
     empty_without=["standing|awaited_callers|mismatched_calls|mismatched_counts|crossed_calls"],
     columns=_ROOT_COLUMNS,
@@ -241,9 +241,16 @@ def _graphs(
     gone: dict[str, set[int]] = defaultdict(set)
     for job, rank in con.execute("SELECT job, rank FROM halted").fetchall():
         gone[job].add(rank)
+    unanswering = set()
+    for job, comm, seq, rank in con.execute(_UNANSWERING).fetchall():
+        edges, _, silent = graphs[job]
+        edges.setdefault(Place(comm, "coll", seq, (), seq), []).append(rank)
+        silent.add(rank)
+        gone[job].add(rank)
+        unanswering.add(job)
     for job, (edges, _, _) in graphs.items():
         _tie_unfinished(edges, lacked[job])
-        _tie_common_lags(edges, odd[job], gone[job])
+        _tie_common_lags(edges, odd[job], gone[job], always=job in unanswering)
     return graphs
 
 
@@ -273,11 +280,24 @@ def _tie_unfinished(edges: Edges, lacked: Sequence[tuple[int, int]]) -> None:
             edges.setdefault(rank, []).append(member)
 
 
-def _tie_common_lags(edges: Edges, odd: Collection[int], gone: set[int]) -> None:
+# Where only counters are known: members of what waits that do not answer. Whoever else lags there
+# may well wait for them.
+_UNANSWERING = """
+    SELECT DISTINCT s.job, s.comm, s.seq, m.rank FROM standing s JOIN members m USING (job, comm)
+    SEMI JOIN launches l ON l.job = m.job AND l.rank = m.rank
+        AND l.state IN ('unresponsive', 'dead')
+    ANTI JOIN witnesses w ON w.job = m.job AND w.rank = m.rank
+    ANTI JOIN operations o ON o.job = s.job
+    WHERE s.kind = 'coll' ORDER BY ALL
+"""
+
+
+def _tie_common_lags(edges: Edges, odd: Collection[int], gone: set[int], *, always: bool) -> None:
     """Where only counters are known: a lag that communicators like it show too is a consequence.
 
     What its ranks wait for is not recorded, such as a Recv. So they are taken to wait for the
-    processes that are `gone`, else for who lags in the communicators `odd`.
+    processes that are `gone`, else for who lags in the communicators `odd`. `always`: whether or
+    not any of these is odd.
     """
     ends = {node for component in sinks(edges) for node in component if isinstance(node, int)}
     began = gone & ends or {
@@ -287,7 +307,7 @@ def _tie_common_lags(edges: Edges, odd: Collection[int], gone: set[int]) -> None
         for rank in ranks
         if isinstance(rank, int)
     }
-    if odd and began & ends:
+    if (odd or always) and began & ends:
         for rank in ends - began:
             edges.setdefault(rank, []).extend(sorted(began & ends))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from oncall.importers.flight_recorder import KIND
 from oncall.importers.flight_recorder.batch import Batch, Note, rank_in_name
 from oncall.importers.flight_recorder.entries import Array
 from oncall.importers.flight_recorder.groups import Group, communicator, infer_members
+from oncall.importers.flight_recorder.identity import identify
 from oncall.importers.flight_recorder.pool import read_batches
 from oncall.importers.printable import printable
 
@@ -53,9 +55,10 @@ class _Communicators:
 
 def import_dumps(paths: Sequence[Path], incident: Incident, job: str) -> None:
     """See `flight_recorder.read`."""
-    ordered = sorted(map(str, paths), key=lambda path: (rank_in_name(path) or 0, path))
-    _refuse_twins(ordered)
+    newest, left_out = _newest_of_each_rank(paths)
+    ordered = sorted(newest, key=lambda path: (rank_in_name(path) or 0, path))
     batches = _collected(read_batches(ordered))
+    batches.append(Batch(notes=[Note(path, None, problem=why) for path, why in left_out.items()]))
     notes = [note for batch in batches for note in batch.notes]
     _refuse_mixture(batches)
     known = _communicators(batches)
@@ -86,16 +89,32 @@ def _collected(batches: Iterable[Batch]) -> list[Batch]:
 # ------------------------------------------------------------------- one job
 
 
-def _refuse_twins(paths: Iterable[str]) -> None:
-    by_rank: dict[int, str] = {}
+def _newest_of_each_rank(paths: Sequence[Path]) -> tuple[list[str], dict[str, str]]:
+    """The dumps to read, and those left out with why: a folder may hold the dumps of several
+    attempts, or each dump as a pickle and as JSON, in series of files that are named alike."""
+    series: dict[str, list[Path]] = defaultdict(list)
     for path in paths:
-        rank = rank_in_name(path)
-        if rank is not None and by_rank.setdefault(rank, path) != path:
-            raise BadInput(
-                by_rank[rank],
-                f"a second dump of rank {rank}, beside {path}; if they are of two jobs, give each "
-                "its folder",
-            )
+        series[re.sub(r"\d+(?=\D*$)", "#", str(path))].append(path)
+    kept: dict[int, str] = {}
+    left_out: dict[str, str] = {}
+    newest: list[str] = []
+    for found in sorted(series.values(), key=_worth, reverse=True) if len(series) > 1 else [paths]:
+        ranks = {rank: str(path) for path in found if (rank := rank_in_name(str(path))) is not None}
+        twin = next((kept[rank] for rank in ranks if rank in kept), None)
+        if twin is None:
+            kept |= ranks
+            newest += map(str, found)
+        else:
+            why = f"not used: {Path(twin).name} and its like are of the same ranks, and no older"
+            left_out |= dict.fromkeys(map(str, found), why)
+    return newest, left_out
+
+
+def _worth(paths: Sequence[Path]) -> tuple[int, int, bool]:
+    """Of two series of dumps of the same ranks the later one counts, then the longer one, then
+    the pickles, which have stack frames."""
+    found = identify(paths)
+    return max((at_ns for _, _, at_ns in found.marks), default=0), len(paths), found.pickled
 
 
 def _refuse_mixture(batches: Sequence[Batch]) -> None:

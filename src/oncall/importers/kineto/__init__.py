@@ -11,14 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from oncall.importers.files import GZIP, unpacked_head
-
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
     from oncall.importers.kineto.identity import Identity
 
 KIND = "kineto"
-_MOST_HEAD_BYTES = 1 << 17
 
 # Kineto opens with schemaVersion; what lies between it and the events may be of any length.
 _OPENING = re.compile(rb'\s*\{\s*"schemaVersion"\s*:')
@@ -30,9 +27,7 @@ _OF_PROFILER = re.compile(
 
 
 def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone decides
-    """Whether the first bytes of a file, once unpacked, are those of a profiler trace."""
-    if head.startswith(GZIP):
-        head = unpacked_head(head, _MOST_HEAD_BYTES)
+    """Whether the first bytes of a file are those of a profiler trace."""
     opening = _OPENING.match(head) or (head.lstrip()[:1] == b"{" and _EVENTS.search(head))
     return bool(opening and _OF_PROFILER.search(head))
 

@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from oncall.core.errors import BadInput, Unreadable
+from oncall.importers.kineto.by_order import describe_by_order
 from oncall.importers.kineto.columns import columns_of
 from oncall.importers.kineto.contents import Reading
 from oncall.importers.kineto.groups import groups_of
@@ -19,9 +20,9 @@ from oncall.importers.kineto.trace import Owner, Trace, read_trace
 
 _SMALL_BYTES = 16 << 20  # starting processes costs as much as reading about this much
 
-_UNDESCRIBED = (
-    "none of its collectives is described (record_param_comms without arguments, or none): PyTorch "
-    "describes those of NCCL since 2.3"
+_NO_COLLECTIVE = (
+    "no collective is in it: no described call (record_param_comms), no NCCL kernel, no "
+    "operation of gloo"
 )
 
 
@@ -57,13 +58,14 @@ def read_file(path: Path) -> Reading:
     """Read one trace; what is damaged becomes its problem."""
     try:
         trace = read_trace(path)
+        describe_by_order(trace)
         groups, joined, named = groups_of(trace), join(trace), tasks_of(trace)
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         what = str(Unreadable(f"not what the profiler writes: {type(error).__name__}: {error}"))
         return Reading(path, Owner(), None, {}, {}, False, columns_of([]), NamedTasks([]), what, ())
     problem = trace.problem
     if problem is None and not trace.calls:
-        problem = _UNDESCRIBED
+        problem = _NO_COLLECTIVE
     if problem is None and trace.owner.rank is None:
         problem = "neither it nor its file's name tells its rank"
     return Reading(
@@ -93,6 +95,8 @@ def _notes(trace: Trace, joined: Joined, named: NamedTasks) -> Iterator[str]:
         yield f"{joined.lost:,} NCCL kernels are of no call in it (CUDA graphs?)"
     if joined.left_out:
         yield f"{joined.left_out:,} operations at its end left out: they may not have been over"
+    if trace.deep_ep:
+        yield f"{trace.deep_ep:,} kernels of DeepEP are in it, whose calls nothing describes"
     if trace.calls and not trace.kernels:
         yield "no NCCL kernel is in it: when the device ran the operations is not known"
     yield from named.notes

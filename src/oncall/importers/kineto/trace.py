@@ -7,6 +7,7 @@ carry the `External id` of the call that launched them (libkineto, output_json.c
 from __future__ import annotations
 
 import re
+import sys
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ _MOST_NS = 1 << 61  # two of them still fit 64 bits
 _MOST_ELEMENTS = 1 << 53
 _NO_COMMUNICATION = {"wait", "init", ""}
 _BY_ALL = {"AllReduce", "AllGather", "ReduceScatter", "AllToAll"}
+_KERNEL = re.compile(r"nccl(?:Dev)?Kernel_?(?!Generic)([A-Z][A-Za-z]+?)(?=[_(]|$|Ring|Tree)")
+_GLOO = re.compile(r"gloo:(\w{1,40})$")
 _RANK_IN_NAME = re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 # tensorboard_trace_handler calls a file HOST_PID.INSTANT.pt.trace.json, older ones without INSTANT.
 _HOST_IN_NAME = re.compile(r"(?P<host>[A-Za-z][\w.-]*?)_(?P<pid>\d+)(?:\.\d+)?\.pt\.trace\.json")
@@ -55,13 +58,14 @@ class Call(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """One NCCL kernel on the device."""
+    """One NCCL kernel on the device, or one operation of gloo."""
 
     external_id: int | None
     correlation: int | None
     started_ns: int
     ended_ns: int
     stream: int | None
+    op: str | None = None
 
 
 class Annotation(NamedTuple):
@@ -101,6 +105,8 @@ class Trace:
     config: list[Mapping[str, Any]] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
+    gloo: list[Kernel] = field(default_factory=list)
+    deep_ep: int = 0  # kernels of DeepEP, which no call describes
     launches: array[int] = field(default_factory=lambda: array("q"))
     annotations: list[Annotation] = field(default_factory=list)
     device_spans: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -140,7 +146,7 @@ def read_trace(path: Path) -> Trace:
     # taken on demand from outside ends at any moment, and what it tells was gathered on the way.
     trace.synchronised = "distributedInfo" in stream.header
     _identify(trace, stream.trailer | stream.header)
-    _to_common_time(trace, time_base_ns(stream.header))
+    _to_common_time(trace, time_base_ns(stream.trailer | stream.header))
     return trace
 
 
@@ -185,7 +191,9 @@ def _take_call(event: Mapping[str, Any], trace: Trace) -> None:
 
 
 def _take_kernel(event: Mapping[str, Any], trace: Trace) -> None:
-    if "nccl" not in event["name"]:
+    name = event["name"]
+    if "nccl" not in name:
+        trace.deep_ep += "deep_ep" in name
         return
     said = event.get("args", {})
     started_ns = nanoseconds(event["ts"])
@@ -197,8 +205,14 @@ def _take_kernel(event: Mapping[str, Any], trace: Trace) -> None:
             started_ns=started_ns,
             ended_ns=started_ns + nanoseconds(event["dur"]),
             stream=_number(said.get("stream")),
+            op=_op(_KERNEL.search(name)),
         )
     )
+
+
+def _op(found: re.Match[str] | None) -> str | None:
+    """The operation that a kernel's or an annotation's name tells; one string for all of a kind."""
+    return sys.intern(printable(operation(found[1]))) if found else None
 
 
 def _take_launch(event: Mapping[str, Any], trace: Trace) -> None:
@@ -212,6 +226,8 @@ def _take_annotation(event: Mapping[str, Any], trace: Trace) -> None:
     at_ns = nanoseconds(event["ts"])
     until_ns = at_ns + nanoseconds(event["dur"])
     external_id = _number(event.get("args", {}).get("External id"))
+    if found := _GLOO.match(event["name"]):
+        trace.gloo.append(Kernel(None, None, at_ns, until_ns, None, _op(found)))
     trace.annotations.append(Annotation(event["name"], external_id, at_ns, until_ns))
 
 
@@ -346,6 +362,10 @@ def _to_common_time(trace: Trace, base_ns: int) -> None:
     trace.annotations = [
         one._replace(at_ns=one.at_ns + base_ns, until_ns=one.until_ns + base_ns)
         for one in trace.annotations
+    ]
+    trace.gloo = [
+        one._replace(started_ns=one.started_ns + base_ns, ended_ns=one.ended_ns + base_ns)
+        for one in trace.gloo
     ]
     trace.launches[2::3] = array("q", (at_ns + base_ns for at_ns in trace.launches[2::3]))
     trace.device_spans = {

@@ -55,8 +55,6 @@ _MOST_RANKS = 1_000_000
 
 def recognises(path: Path, head: bytes) -> bool:
     """Whether a file that starts with `head` is text that a job may have written."""
-    if head[:2] == files.GZIP:
-        head = files.unpacked_head(head, 1 << 16)
     if not head or len(_BINARY.findall(head)) * _TEXT_BYTES > len(head):
         return False
     if _has_words(head):

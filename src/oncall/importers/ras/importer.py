@@ -7,14 +7,14 @@ ranks at any instant. It is the difference that stays over several polls that te
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.importers import files
-from oncall.importers.process_ranks import Members, Numbering, number, write_members
+from oncall.importers.process_ranks import Members, Numbering, Process, number, write_members
 from oncall.importers.ras.client import DEFAULT_PORT, fetch
 from oncall.importers.ras.poll import Communicator, Poll, parse_json
 from oncall.importers.ras.text import looks_like_text, parse_text
@@ -89,9 +89,12 @@ def _load(path: Path, risk_the_job: bool) -> _Recording:
         polls = _parse(text, files.modified_ns(path))
     except Unreadable as error:
         return _Recording(path, problem=str(error))
-    if not any(poll.communicators or poll.events or poll.ranks for poll in polls):
+    if not any(poll.communicators or poll.events or poll.ranks or poll.gone for poll in polls):
+        answered = any(poll.version for poll in polls)
+        none = "NCCL RAS answered that the job has no communicator"
         said = next(
-            (problem for poll in polls for problem in poll.problems), "no answer of RAS in it"
+            (problem for poll in polls for problem in poll.problems),
+            none if answered else "no answer of NCCL RAS in it",
         )
         return _Recording(path, problem=said)
     return _Recording(path, polls)
@@ -128,30 +131,30 @@ def _members(polls: Iterable[Poll]) -> dict[int, Members]:
 
 def _write_poll(incident: Incident, job: str, poll: Poll, numbering: Numbering) -> int:
     """One row for each rank and communicator, and for each event; returns how many."""
-    rows: list[tuple[int | None, int | None, int | None, str | None]] = []
+    rows: list[_Row] = []
     for comm in poll.communicators:
         rows += _launches(comm, numbering)
-    for event in poll.events:
-        if event.code == _PEER_DEAD:
-            rank = numbering.processes.get(event.process)
-            comms = {known for (known, _), there in numbering.ranks.items() if there == rank}
-            rows += [(known, rank, None, "dead") for known in sorted(comms)]
-            rows += [] if comms else [(None, rank, None, "dead")]
-    heard = {rank for _, rank, _, _ in rows}
+    died = [(event.process, "dead") for event in poll.events if event.code == _PEER_DEAD]
+    for process, state in [*died, *poll.gone]:
+        rows += _gone(process, state, numbering)
+    heard = {row.rank for row in rows}
     # In text, communicators in good order are counted, not listed: their ranks did answer.
     answered = range(poll.ranks if poll.complete else 0)
-    rows += [(None, rank, None, "running") for rank in answered if rank not in heard]
+    rows += [_Row(rank=rank, state="running") for rank in answered if rank not in heard]
     if rows:
         incident.append(
             "launches",
             {
                 "job": job,
-                "comm": [row[0] for row in rows],
-                "rank": [row[1] for row in rows],
+                "comm": [row.comm for row in rows],
+                "rank": [row.rank for row in rows],
                 "at_ns": [poll.at_ns] * len(rows),
-                "launched": [row[2] for row in rows],
-                "state": [row[3] for row in rows],
+                "launched": [row.launched for row in rows],
+                "state": [row.state for row in rows],
                 "source": KIND,
+                "node": [row.process.host if row.process else None for row in rows],
+                "gpu": [row.process.gpu if row.process else None for row in rows],
+                "pid": [row.process.pid if row.process else None for row in rows],
             },
         )
     _write_calls(incident, job, poll, numbering)
@@ -180,13 +183,32 @@ def _write_calls(incident: Incident, job: str, poll: Poll, numbering: Numbering)
         )
 
 
-def _launches(
-    comm: Communicator, numbering: Numbering
-) -> list[tuple[int | None, int | None, int | None, str | None]]:
-    return [
-        (comm.comm, numbering.ranks.get((comm.comm, m.comm_rank)), m.launched, m.state)
-        for m in comm.members
-    ]
+@dataclass(frozen=True)
+class _Row:
+    """A row of `launches`; `process` where its rank is unknown."""
+
+    comm: int | None = None
+    rank: int | None = None
+    launched: int | None = None
+    state: str | None = None
+    process: Process | None = None
+
+
+def _launches(comm: Communicator, numbering: Numbering) -> Iterator[_Row]:
+    for member in comm.members:
+        rank = numbering.ranks.get((comm.comm, member.comm_rank))
+        named = member.process if rank is None else None
+        yield _Row(comm.comm, rank, member.launched, member.state, named)
+
+
+def _gone(process: Process, state: str, numbering: Numbering) -> Iterator[_Row]:
+    """A process that does not answer, on each communicator that it is known to be in."""
+    rank = numbering.processes.get(process)
+    if rank is None:
+        yield _Row(state=state, process=process)
+        return
+    for comm in sorted(known for (known, _), there in numbering.ranks.items() if there == rank):
+        yield _Row(comm, rank, None, state)
 
 
 def _write_events(incident: Incident, poll: Poll) -> None:

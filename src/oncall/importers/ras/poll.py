@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ from oncall.importers.process_ranks import Process
 MOST_RANKS = 1 << 17
 MOST_GPUS = 1 << 16  # on one node
 _MOST = 1 << 63
+
+_LOST_COMMA = re.compile(r'([\w"}\]])(\s*\n\s*"[^"\n]{1,64}"\s*:)')
 
 _SUCCESS, _IN_PROGRESS = 0, 7  # ncclSuccess, ncclInProgress
 
@@ -55,7 +58,10 @@ class Event:
 
 @dataclass(frozen=True)
 class Poll:
-    """One answer. The text form tells that there are `ranks` GPUs, and if all of them answered."""
+    """One answer. The text form tells that there are `ranks` GPUs, and if all of them answered.
+
+    `gone` are processes that do not answer, with their state, where no communicator names them.
+    """
 
     at_ns: int | None = None
     version: str | None = None
@@ -63,6 +69,7 @@ class Poll:
     events: tuple[Event, ...] = ()
     ranks: int = 0
     complete: bool = False
+    gone: tuple[tuple[Process, str], ...] = ()
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -109,10 +116,20 @@ def _values(text: str) -> Iterator[dict[str, Any] | str]:
         try:
             value, place = values.at(text, start)
         except (ValueError, Unreadable):
+            whole_text = _with_commas(text)
+            if whole_text != text:
+                text = whole_text
+                continue
             line = text.count("\n", 0, start) + 1
             yield f"broken off or damaged: the JSON that starts at line {line}"
             return
         yield value
+
+
+def _with_commas(text: str) -> str:
+    """The text with the commas that NCCL 2.28.7 and 2.28.9 leave out between a missing rank's
+    values. What is sound has none to add, so that doing it twice changes nothing."""
+    return _LOST_COMMA.sub(r"\1,\2", text)
 
 
 def _status(value: Mapping[str, Any]) -> Poll:
@@ -205,7 +222,7 @@ def _monitor_event(value: Mapping[str, Any]) -> Poll:
 
 
 def _process(host: object, pid: object, gpu: object) -> Process | None:
-    host = host if isinstance(host, str) and host else None
+    host = host if isinstance(host, str) and host not in ("", "unknown") else None
     pid = whole(pid)
     return (
         Process(host, pid, whole(gpu, MOST_GPUS)) if host is not None or pid is not None else None

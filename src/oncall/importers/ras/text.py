@@ -127,6 +127,7 @@ class _Reader:
         self._problems: dict[str, None] = {}
         self._version: str | None = None
         self._gpus = 0
+        self._ended = False
         self._block: _Block | None = None
         self._topic = ""
         self._now: _Group | None = None
@@ -149,12 +150,16 @@ class _Reader:
         if self._rows:
             self._gpus = self._gpus or max(row.size for row in self._rows.values())
         someone_missing = bool(self._gone) or any(b.missing.count for b in self._blocks.values())
+        placed = any(block.missing.named for block in self._blocks.values())
+        if self._version and not self._ended:
+            self._problems["an answer of NCCL RAS is cut off"] = None
         return Poll(
             version=self._version,
             communicators=comms,
             events=tuple(self._events),
             ranks=self._gpus if self._gpus <= MOST_RANKS else 0,
             complete=not someone_missing,
+            gone=() if placed else tuple(self._gone.items()),
             notes=tuple(self._notes),
             problems=tuple(self._problems),
         )
@@ -170,6 +175,7 @@ class _Reader:
                 self._now = self._block.missing
         elif raw.strip() in ("DEAD", "INCOMPLETE", "TIMEOUT", "Errors", "Warnings"):
             self._block = None
+            self._ended |= raw.strip() == "Warnings"
             self._fate = {"DEAD": "dead", "INCOMPLETE": "unresponsive"}.get(raw.strip(), "")
         elif match := re.match(r"NCCL version (\S+)", raw):
             self._version = match[1]

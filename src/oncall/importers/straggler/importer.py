@@ -46,8 +46,6 @@ def recognises(path: Path, head: bytes) -> bool:
     if head.startswith(PARQUET):
         with Database() as db:
             return set(db.parquet_columns(path)) >= NEEDED
-    if head.startswith(files.GZIP):
-        head = files.unpacked_head(head, _MOST_META_BYTES)
     return _is_meta(head) or _csv_columns(head) >= NEEDED
 
 
