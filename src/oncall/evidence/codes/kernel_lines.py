@@ -1,5 +1,5 @@
 """Lines of the kernel log that report a fault, and their codes. What a code means is in
-`analysis.event_meanings`.
+`event_catalogue`.
 
 Each pattern was written after lines as kernels and drivers print them: NVIDIA's driver and
 NVSwitch, mlx5 and other NIC drivers, PCIe AER, machine checks, EDAC, memory, watchdogs, storage.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from oncall.node.host.pci import pci_address
+from oncall.evidence.codes.pci_addresses import pci_address
 
 _PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _NAME = r"(?P<name>[\w.@-]{1,15})"  # of an interface (IFNAMSIZ)
@@ -44,12 +44,15 @@ def _line(code: str, pattern: str) -> _Pattern:
 # The first that fits counts. What it is about is `pci`, else the device whose driver speaks, else
 # `name` or `process`; `number` is put behind the code.
 _PATTERNS = (
-    _line("xid", rf"^NVRM: Xid \(?(?:PCI:)?{_PCI}\)?: (?P<number>\d+)"),
+    _line("xid", rf"^NVRM: Xid \(?(?:PCI:)?{_PCI}(?: GPU-I:\d+)?\)?: (?P<number>\d+)"),
     _line("sxid", rf"^nvidia-nvswitch\d+: SXid \(PCI:{_PCI}\): (?P<number>\d+)"),
     _line("gpu_lost", rf"^NVRM:{_ANY}{_PCI}{_ANY}fallen off the bus"),
+    _line("gpu_init_failed", rf"^NVRM: GPU {_PCI}: RmInitAdapter failed"),
     _line("cable_unplugged", rf"{_MLX5}{_ANY}Port module event: module \d+, Cable unplugged"),
     _line("cable_error", rf"{_MLX5}{_ANY}Port module event\[error\]: module \d+"),
     _line("nic_hot", rf"{_MLX5}{_ANY}High temperature on sensors"),
+    _line("nic_power", rf"{_MLX5}{_ANY}[Dd]etected insufficient power on the PCIe slot"),
+    _line("nic_health", rf"^ena {_PCI}{_ANY}(?:Keep alive watchdog timeout|Trigger reset is on)"),
     _line("nic_health", rf"{_MLX5}{_ANY}(?:health compromised|Fatal error \d+ detected|synd )"),
     _line(
         "nic_command_timeout", rf"{_MLX5}{_ANY}timeout\. Will cause a leak of a command resource"
@@ -74,6 +77,7 @@ _PATTERNS = (
     _line("soft_lockup", r"BUG: soft lockup - CPU#\d+ stuck for [^\[]*\[\S+:(?P<process>\d+)\]"),
     _line("hard_lockup", r"hard LOCKUP on cpu"),
     _line("cpu_stall", r"rcu: INFO: \w+ (?:self-detected stall|detected stalls)"),
+    _line("panic", r"^Kernel panic - not syncing"),
     _line("segfault", r"\[(?P<process>\d+)\]: segfault at |traps: \S+\[\d+\] general protection"),
     _line("io_error", r"I/O error, dev (?P<name>\w+),"),
     _line("storage_stalled", r"(?:nfs: server (?P<name>\S+) not responding|LustreError: )"),
