@@ -23,7 +23,7 @@ def _quoted(text: str) -> str:
     source="NVIDIA Xid catalogue; the kernel's own messages",
 )
 def event_meanings() -> str:
-    """What each code that was seen means; an Xid that is not known is a warning of its GPU."""
+    """What each code means, and each Xid that was seen; an Xid that is not known is a warning of its GPU."""
     known = ", ".join(
         f"('{code}', '{part}', '{weight}', {_quoted(meaning)}, {_quoted(action_of(code, weight))})"
         for code, (part, weight, meaning) in MEANINGS.items()
@@ -31,9 +31,9 @@ def event_meanings() -> str:
     return f"""
         WITH known(code, part, weight, meaning, action) AS (VALUES {known}),
         seen AS (
-            SELECT DISTINCT code, regexp_replace(code, '^sxid_\\d+$', 'sxid') AS known_as,
+            SELECT code, regexp_replace(code, '^sxid_\\d+$', 'sxid') AS known_as,
                 regexp_extract(code, '^xid_(\\d+)$', 1) AS xid
-            FROM host_events WHERE code IS NOT NULL)
+            FROM (SELECT code FROM host_events WHERE code IS NOT NULL UNION SELECT code FROM known))
         SELECT seen.code, coalesce(part, 'gpu') AS part, coalesce(weight, 'warning') AS weight,
             coalesce(meaning, 'Xid ' || xid || ', see the driver''s documentation') AS meaning,
             coalesce(action, {_quoted(action_of("", "warning"))}) AS action

@@ -69,7 +69,9 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "gpu_init_failed": ("gpu", "fault", "the driver could not initialise the GPU"),
     "remap_pending": ("gpu", "warning", "a memory row is to be remapped at the next GPU reset"),
     "remap_failed": ("gpu", "fault", "a memory row could not be remapped: no spare row is left"),
-    "gpu_slowed": ("gpu", "warning", "its hardware holds its clock down (heat or power)"),
+    "gpu_missing": ("gpu", "fault", "fewer GPUs are listed than on other hosts"),
+    "ecc_grew": ("gpu", "fault", "uncorrectable memory errors between two snapshots"),
+    "nvlink_grew": ("nvlink", "fault", "NVLink errors between two snapshots"),
     "dcgm_failed": ("gpu", "fault", "DCGM's test or health check failed"),
     "fabric_not_ready": ("fabric", "fault", "the GPU has not joined the NVLink fabric"),
     "fabric_manager": ("fabric", "fault", "the fabric manager reported an error"),
@@ -128,11 +130,11 @@ _ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     _RESTART: ("xid_94",),
     _RESET: (
         *(f"xid_{n}" for n in (38, 46, 48, 61, 62, 95, 109, 119, 120, 140, 154, 158)),
-        "gpu_reset_required",
+        *("gpu_reset_required", "ecc_grew"),
     ),
-    _REBOOT: ("xid_79", "xid_54", "xid_110", "xid_143", "gpu_lost", "gpu_init_failed"),
+    _REBOOT: ("xid_79", "xid_54", "xid_110", "xid_143", "gpu_lost", "gpu_init_failed", "gpu_missing"),
     _REPLACE: ("xid_64", "xid_57", "xid_58", "xid_122", "xid_157", "remap_failed", "dcgm_failed"),
-    _NVLINK: ("sxid", *(f"xid_{n}" for n in (74, 121, *range(144, 151), 155))),
+    _NVLINK: ("sxid", "nvlink_grew", *(f"xid_{n}" for n in (74, 121, *range(144, 151), 155))),
     "See its link at both ends: `ibstat; rdma link; mlxlink -d NIC`": ("link_down", "port_down"),
     "See whether the subnet manager runs, and the port's state: `sminfo; ibstat`": ("port_init",),
     "Reseat or replace cable and module: `mlxlink -d NIC -m`": (
@@ -156,9 +158,6 @@ _ACTIONS: Final[dict[str, tuple[str, ...]]] = {
         *("fabric_manager", "fabric_not_ready"),
     ),
     "See the domain's state on all of its nodes: `nvidia-imex-ctl -N`": ("imex",),
-    "Check cooling, power and neighbours: `nvidia-smi -q -d POWER,TEMPERATURE,PERFORMANCE`": (
-        "gpu_slowed",
-    ),
 }
 _BY_WEIGHT: Final[dict[Weight, str]] = {
     "fault": "Drain the node and examine it",

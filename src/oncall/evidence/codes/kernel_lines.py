@@ -83,6 +83,16 @@ _PATTERNS = (
     _line("storage_stalled", r"(?:nfs: server (?P<name>\S+) not responding|LustreError: )"),
 )
 
+# Each line of a fault holds one of these: what a large log is searched for.
+WORDS = (
+    *("NVRM:", "SXid", "fallen off the bus", "Port module event", "High temperature on sensors"),
+    *("nsufficient power", "health compromised", "Fatal error ", "synd ", "command resource"),
+    *("watchdog timeout", "Trigger reset", "ink down", "ink up", "ink DOWN", "ink ACTIVE"),
+    *("ink is ", "NETDEV WATCHDOG", "PCIe Bus Error", "PCIe bandwidth", "EDAC ", "Memory failure"),
+    *("[Hardware Error]", "temperature above", "temperature is above", "ut of memory: Kill"),
+    *("blocked for more than", "soft lockup", "hard LOCKUP", "rcu: INFO", "Kernel panic"),
+    *("segfault at", "general protection", "I/O error, dev", "not responding", "LustreError: "),
+)
 CODES = frozenset(known.code for known in _PATTERNS)
 
 
