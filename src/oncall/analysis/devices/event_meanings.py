@@ -23,7 +23,7 @@ def _quoted(text: str) -> str:
     source="NVIDIA Xid catalogue; the kernel's own messages",
 )
 def event_meanings() -> str:
-    """What each code means, and each Xid that was seen; an Xid that is not known is a warning of its GPU."""
+    """What each code means; an Xid that was seen and is not known is a warning of its GPU."""
     known = ", ".join(
         f"('{code}', '{part}', '{weight}', {_quoted(meaning)}, {_quoted(action_of(code, weight))})"
         for code, (part, weight, meaning) in MEANINGS.items()

@@ -1,4 +1,4 @@
-"""What hosts report as text: each device's fault with its job's rank, and what only follows from it.
+"""What hosts report as text: each device's fault with its rank, without what follows from it.
 
 Lines and states mean what the table of codes says. Counters of a snapshot have no known beginning:
 only what grew between two of them is a fault.
@@ -110,7 +110,7 @@ def reported_states() -> str:
     },
 )
 def reported_faults() -> str:
-    """Each faulty device once, with its gravest code; what follows from another fault has no row."""
+    """Each faulty device once, with its gravest code; what follows from another has no row."""
     gpu, pci = _SHORT.format("c.said_of"), _SHORT.format("r.pci_bus")
     return f"""
         WITH began AS (
@@ -167,6 +167,7 @@ def reported_faults() -> str:
                 WHEN 'gpu' THEN 'GPU ' || coalesce(said_of, '?')
                     || coalesce(' (index ' || nullif(place_of_gpu::VARCHAR, said_of) || ')', '')
                 WHEN 'fabric' THEN if(node IS NULL, 'the NVLink fabric', 'NVLink fabric')
+                WHEN 'process' THEN coalesce('process ' || said_of, 'a process')
                 ELSE coalesce(nic, said_of, 'the host') END) AS suspect,
             node, rank, if(part = 'gpu', said_of, NULL) AS gpu,
             if(part = 'nic', coalesce(nic, said_of), NULL) AS nic, part, first.weight,
@@ -216,12 +217,14 @@ def reported_levels() -> str:
         "pause_storms": "pause storms",
     }
     gpus = " UNION ALL ".join(
-        f"SELECT node, gpu, NULL AS nic, at_ns, {name} || ' {words}' AS text "
+        f"SELECT node, gpu, NULL AS nic, at_ns, "
+        f"concat_ws(' ', node, 'GPU', gpu || ':', {name}, '{words}') AS text "
         f"FROM one_gpu WHERE {name} > 0"
         for name, words in gpu_counters.items()
     )
     nics = " UNION ALL ".join(
-        f"SELECT node, NULL, nic, at_ns, {name} || ' {words}' FROM one_nic WHERE {name} > 0"
+        f"SELECT node, NULL, nic, at_ns, concat_ws(' ', node, nic || ':', {name}, '{words}') "
+        f"FROM one_nic WHERE {name} > 0"
         for name, words in nic_counters.items()
     )
     return f"""

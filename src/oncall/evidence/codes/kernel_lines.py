@@ -8,6 +8,7 @@ NVSwitch, mlx5 and other NIC drivers, PCIe AER, machine checks, EDAC, memory, wa
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oncall.evidence.codes.pci_addresses import pci_address
@@ -20,6 +21,7 @@ _ANY = r".{0,120}?"
 _MOST_READ = 500
 _MLX5 = rf"^mlx5_core {_PCI}"
 _NETWORK = rf"{_NAME}:? (?:NIC )?[Ll]ink is "
+_LOST = re.compile(rf"NVRM:{_ANY}GPU {_PCI}")
 _DRIVER = re.compile(rf"^[\w-]+ {_PCI}")  # as a driver begins what it says of a device
 
 
@@ -45,7 +47,7 @@ def _line(code: str, pattern: str) -> _Pattern:
 # `name` or `process`; `number` is put behind the code.
 _PATTERNS = (
     _line("xid", rf"^NVRM: Xid \(?(?:PCI:)?{_PCI}(?: GPU-I:\d+)?\)?: (?P<number>\d+)"),
-    _line("sxid", rf"^nvidia-nvswitch\d+: SXid \(PCI:{_PCI}\): (?P<number>\d+)"),
+    _line("sxid", rf"^(?:nvidia-nvswitch\d+: )?SXid \(PCI:{_PCI}\): (?P<number>\d+)"),
     _line("gpu_lost", rf"^NVRM:{_ANY}{_PCI}{_ANY}fallen off the bus"),
     _line("gpu_init_failed", rf"^NVRM: GPU {_PCI}: RmInitAdapter failed"),
     _line("cable_unplugged", rf"{_MLX5}{_ANY}Port module event: module \d+, Cable unplugged"),
@@ -108,3 +110,10 @@ def known_line(text: str) -> KnownLine | None:
             pci = pci_address(found.get("pci") or (driver["pci"] if driver else ""))
             return KnownLine(code, pci or found.get("name") or found.get("process"))
     return None
+
+
+def lost_gpu(text: str, above: Sequence[str]) -> str | None:
+    """The address of a GPU that has fallen off the bus: older drivers print it over three lines,
+    the address in the first. `above`: the lines before, the nearest first."""
+    found = next(filter(None, map(_LOST.search, (text, *above))), None)
+    return pci_address(found["pci"]) if found else None

@@ -13,7 +13,7 @@ _HEADING = re.compile(
     re.MULTILINE,
 )
 _ROW = re.compile(r"\|\s*(?P<what>[^|]*?)\s*\|\s*(?P<result>[^|]*?)\s*\|")
-_GPU = re.compile(r"GPU(?: ID:?)? ?(\d{1,3})\b")
+_GPU = re.compile(r"GPU(?: ID)?:? ?(\d{1,3})\b")
 _BAD = re.compile(r"\bFail(?:ure|ed)?\b")
 
 

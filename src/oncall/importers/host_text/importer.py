@@ -29,6 +29,8 @@ _FORMATS = (
     Format("fabric log", fabric_logs.recognises, fabric_logs.read),
 )
 _HEAD_BYTES = 16384
+_TEXT = 600  # characters kept of a value
+_LINE = 1000  # characters of a line; those of these tools are shorter
 _FACTOR = 60.0  # bytes of memory for each of the text, at worst
 _LARGEST = {"INTEGER": 2**31 - 1, "BIGINT": 2**62, "UBIGINT": 2**63}
 
@@ -97,8 +99,8 @@ def _read(path: Path, node: str | None) -> tuple[Page, str | None]:
         form = _format(_text(head))
         if form is None:
             return page, kernel_log.read(path, page)
-        lines = _whole(path).decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
-        form.read(lines, page)
+        text = _whole(path).decode("utf-8", "replace")
+        form.read([line[:_LINE].rstrip("\r") for line in text.split("\n")], page)
     except Unreadable as error:
         return page, str(error)
     return page, None
@@ -125,7 +127,7 @@ def _write(incident: Incident, table: str, rows: Sequence[dict[str, Any]]) -> No
 def _kept(value: Any, kind: str) -> Any:
     """A value that fits its column, text without what could steer a terminal."""
     if isinstance(value, str):
-        return printable(value)[:600]
+        return printable("".join(one if one.isprintable() else " " for one in value[:_TEXT]))
     if isinstance(value, int) and not isinstance(value, bool) and kind in _LARGEST:
         return value if abs(value) <= _LARGEST[kind] else None
     return value

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncall.evidence.codes.kernel_lines import WORDS, known_line
-from oncall.evidence.codes.pci_addresses import pci_address
+from oncall.evidence.codes.kernel_lines import WORDS, known_line, lost_gpu
 from oncall.importers.host_text.fabric_logs import DAEMONS, daemon_event
 from oncall.importers.host_text.page import Page
 from oncall.importers.logs.clock import Clock
@@ -34,7 +33,6 @@ _STAMPS = (
     re.compile(r"(?P<program>kernel): "),
 )
 _MORE = re.compile(rf"{_BOOT} ?")  # syslog repeats the kernel's own stamp
-_PCI_OF_GPU = re.compile(r"NVRM:.*GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?)")
 _VIRTUAL = re.compile(r"\b(?:veth|docker|virbr|br-|cni|flannel|cali|tunl|vmnet|lxc|podman)\w*")
 # While a host starts its links come up one after the other, each first reported as down.
 _STARTING_S = 300.0
@@ -70,7 +68,11 @@ def recognises(head: str, name: str) -> bool:
     known = [known_line(one.text if one else line) for one, line in zip(said, lines, strict=True)]
     strong = any(known) or any(one and one.boot_s is not None for one in said)
     strong = strong or any(one and one.program == "kernel" for one in said)
-    stamped = sum(one is not None for one in said)
+    # Lines of one message that a driver breaks have one stamp.
+    stamped = sum(
+        one is not None or line.lstrip().startswith("NVRM:")
+        for one, line in zip(said, lines, strict=True)
+    )
     return bool(
         lines
         and (strong or _NAME.search(name))
@@ -104,10 +106,7 @@ def _events(said: Said, above: list[str]) -> Iterator[tuple[str, str | None, str
         if not (known.code.startswith("link_") and _VIRTUAL.search(said.text)):
             yield known.code, known.device, said.text
     elif "fallen off the bus" in said.text:
-        # The driver prints it over three lines, the address in the first of them.
-        found = next(filter(None, map(_PCI_OF_GPU.search, (said.text, *above))), None)
-        if found:
-            yield "gpu_lost", pci_address(found[1]), "the GPU has fallen off the bus"
+        yield "gpu_lost", lost_gpu(said.text, above), "the GPU has fallen off the bus"
     elif (code := daemon_event(said.program, said.text)) is not None:
         yield code, None, said.text
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from oncall.core.errors import Unreadable
 from oncall.evidence.codes.pci_addresses import pci_address
 from oncall.evidence.codes.throttle_reasons import AS_PRINTED
 from oncall.importers.host_text.page import Page, number, whole
@@ -32,6 +33,7 @@ _LOST = re.compile(
 )
 _MIB = 1 << 20
 _MOST_GPUS = 1024
+_MOST_READINGS = 200_000
 _POWERS = ("Power Draw", "Instantaneous Power Draw", "Average Power Draw")
 _LIMITS = ("Enforced Power Limit", "Current Power Limit", "Power Limit")
 _CURRENT = ("Current", "Device Current")
@@ -76,8 +78,10 @@ def _read_query(lines: list[str], page: Page) -> None:
     attached = whole(_line_value(lines, "Attached GPUs"))
     for order, (address, values, places) in enumerate(sections):
         minor = whole(values.get("Minor Number"))
-        index = order if minor is None or attached == len(sections) else minor
-        _gpu(page, index, address, values, places, driver)
+        known = minor if minor is not None else order if attached in (None, len(sections)) else None
+        _states(page, address, values, places)
+        if known is not None:  # of an excerpt nobody knows which GPU it is
+            _gpu(page, known, pci_address(address), values, driver)
 
 
 def _line_value(lines: list[str], name: str) -> str | None:
@@ -110,15 +114,7 @@ def _sections(lines: list[str]) -> Iterator[tuple[str, dict[str, str], dict[str,
         yield address, values, places
 
 
-def _gpu(
-    page: Page,
-    index: int,
-    address: str,
-    values: _Values,
-    places: Mapping[str, int],
-    driver: str | None,
-) -> None:
-    pci = pci_address(address)
+def _gpu(page: Page, index: int, pci: str | None, values: _Values, driver: str | None) -> None:
     _device(page, index, pci, values.get("Product Name"), driver)
     ecc = "ECC Errors/Volatile/"
     newer = any(way.startswith("GPU Power Readings/") for way in values)
@@ -147,11 +143,14 @@ def _gpu(
         memory_used_bytes=_mib(values.get("FB Memory Usage/Used")),
         memory_bytes=_mib(values.get("FB Memory Usage/Total")),
     )
+
+
+def _states(page: Page, address: str, values: _Values, places: Mapping[str, int]) -> None:
     for way, bad, code in _STATES_OF_A_GPU:
         said = values.get(way)
         if said is not None and bad.fullmatch(said):
             text = f"{way.replace('/', ': ')}: {said}"
-            page.event(SOURCE, code, pci, text, places[way])
+            page.event(SOURCE, code, pci_address(address), text, places[way])
 
 
 _YES = re.compile(r"Yes")
@@ -266,7 +265,9 @@ def _csv_columns(heading: str) -> list[str]:
 def _read_csv(lines: list[str], page: Page) -> None:
     names = _csv_columns(lines[0])
     seen: dict[int, str] = {}
-    for cells in csv.reader(lines[1:]):
+    for place, cells in enumerate(csv.reader(line.replace("\0", "") for line in lines[1:])):
+        if place >= _MOST_READINGS:
+            raise Unreadable(f"no more than its first {_MOST_READINGS:,} readings are read")
         row = dict(zip(names, (cell.strip() for cell in cells), strict=False))
         index = whole(row.get("index"))
         if len(cells) != len(names) or index is None or not 0 <= index < _MOST_GPUS:

@@ -55,7 +55,7 @@ class Format:
 
 def number(text: str | None) -> float | None:
     """The number that a value such as `66.20 W`, `100 %` or `16x` begins with."""
-    word = (text or "").strip().split(" ")[0].rstrip("%xCWMiB")
+    word = (text or "").strip().split(" ")[0].rstrip("%xXCWMiB")
     try:
         value = float(word)
     except ValueError:

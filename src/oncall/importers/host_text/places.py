@@ -6,13 +6,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-# What such files are called after: the tool, not the host.
-_TOOLS = re.compile(
-    r"(?<![a-z0-9])(?:dmesg|kern(?:el)?|syslog|messages|journal(?:ctl)?|nvidia|smi|query|q|"
-    r"ib(?:stat(?:us)?|v|dev2netdev)?|devinfo|rdma|link|dcgmi?|diag|health|fabric(?:manager)?|"
-    r"manager|nv|imex|log|txt|out|gz|zst|csv|json|xid|gpus?|nics?|stdin|host|node|\d{1,8})(?![a-z0-9])",
+# What such files are called after, beside the host: the tool, the ending, which of two it is.
+_WORDS = re.compile(
+    r"dmesg|kern(?:el)?|syslog|messages|journal(?:ctl)?|nvidia|smi|query|q|ib|ibstat(?:us)?|ibv|"
+    r"devinfo|ibdev2netdev|rdma|link|dcgmi?|diag|health|fabric|fabricmanager|manager|nv|imex|xid|"
+    r"log|txt|out|gz|zst|csv|json|stdin|before|after|first|second|prev(?:ious)?|old|new|boot|"
+    r"\d{6,14}T?\d*Z?",
     re.IGNORECASE,
 )
+_PARTS = re.compile(r"[^._\-]+")
 _HOST = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-.][A-Za-z0-9]+)*")
 _NUMBERED = re.compile(
     r"(?:node|host|gpu|worker|cn|gn|ip|dgx|hgx|trn|n|c|g|h|r\d+)[-_]?\d[\w.-]*", re.IGNORECASE
@@ -39,8 +41,12 @@ def hosts_of(paths: Sequence[Path]) -> dict[Path, str | None]:
 
 
 def _named(path: Path) -> str | None:
-    """The host that is left of a file's name without the words of tools."""
-    left = _TOOLS.sub("", path.name).strip("._- ")
-    left = re.sub(r"[._-]{2,}.*", "", left)
+    """The host that is left of a file's name without the words of tools at either end."""
+    parts = list(_PARTS.finditer(path.name))
+    while parts and _WORDS.fullmatch(parts[0][0]):
+        parts.pop(0)
+    while parts and _WORDS.fullmatch(parts[-1][0]):
+        parts.pop()
+    left = path.name[parts[0].start() : parts[-1].end()] if parts else ""
     is_host = _HOST.fullmatch(left) and any(map(str.isdigit, left))
     return left if is_host else None
