@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from oncall.core.errors import BadInput, Unreadable
+from oncall.importers import zstd
 from oncall.importers.bounds import USUAL, Bounds, Meter, check_document
 
 GZIP = b"\x1f\x8b"
@@ -94,6 +95,20 @@ def _read(file: BinaryIO, count: int) -> bytes:
 # ---------------------------------------------------------------- compressed
 
 
+def plain_head(path: Path, head: bytes, count: int) -> bytes:
+    """The beginning of a file whose first bytes are `head`, unpacked if it is compressed (gzip,
+    zstd); nothing if it is damaged, or nothing here unpacks it."""
+    if head.startswith(GZIP):
+        return unpacked_head(head, count)
+    if not head.startswith(zstd.ZSTD):
+        return head
+    try:
+        with Stream(path) as stream:
+            return stream.read(count)
+    except Unreadable:
+        return b""
+
+
 def unpacked_head(packed: bytes, count: int) -> bytes:
     """What the beginning of a gzipped file unpacks to; nothing if it is damaged."""
     try:
@@ -103,24 +118,32 @@ def unpacked_head(packed: bytes, count: int) -> bytes:
 
 
 class Stream:
-    """The bytes of a file, unpacked if it is gzipped, piece by piece and metered.
+    """The bytes of a file, unpacked if it is compressed, piece by piece and metered.
 
     It gives all it can before it complains of a torn end, or of a bound. A context manager.
     """
 
     def __init__(self, path: Path, bounds: Bounds = USUAL) -> None:
+        """Raises Unreadable for what is no file, or compressed in a way that nothing here reads."""
         self._file = open_file(path)
-        packed = self._file.peek(2)[:2] == GZIP  # type: ignore[attr-defined]
+        begin = self._file.peek(4)  # type: ignore[attr-defined]
+        gzipped, by_zstd = begin.startswith(GZIP), begin.startswith(zstd.ZSTD)
         size = os.fstat(self._file.fileno()).st_size
-        self.meter = Meter(size if packed else None, bounds)
-        self._member = zlib.decompressobj(wbits=31) if packed else None
+        self.meter = Meter(size if gzipped or by_zstd else None, bounds)
+        self._member = zlib.decompressobj(wbits=31) if gzipped else None
+        try:
+            self._bytes = zstd.opened(self._file) if by_zstd else self._file
+        except Unreadable:
+            self._file.close()
+            raise
+        self._damage = (EOFError, zlib.error, OSError, *(zstd.errors() if by_zstd else ()))
         self._rest = b""
 
     def read(self, count: int) -> bytes:
         """Up to `count` bytes, none at the end. Raises Unreadable at damage and at a bound."""
         try:
-            data = self._file.read(count) if self._member is None else self._unpack(count)
-        except (EOFError, zlib.error, OSError) as error:
+            data = self._bytes.read(count) if self._member is None else self._unpack(count)
+        except self._damage as error:
             raise Unreadable(f"cannot be unpacked further: {error}") from error
         self.meter.take(len(data))
         return data

@@ -14,7 +14,8 @@ from typing import Any
 from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
-from oncall.importers import files
+from oncall.importers import files, zstd
+from oncall.importers.bounds import check_document
 from oncall.importers.host_text import dcgm, fabric_logs, kernel_log, nvidia_smi, rdma_ports
 from oncall.importers.host_text.page import Format, Page
 from oncall.importers.host_text.places import hosts_of
@@ -37,13 +38,11 @@ _LARGEST = {"INTEGER": 2**31 - 1, "BIGINT": 2**62, "UBIGINT": 2**63}
 
 def recognises(path: Path, head: bytes) -> bool:
     """Whether the beginning is that of one of these."""
-    text = _text(head)
+    text = _text(files.plain_head(path, head, _HEAD_BYTES))
     return bool(text) and (_format(text) is not None or kernel_log.recognises(text, path.name))
 
 
 def _text(head: bytes) -> str:
-    if head[:2] == files.GZIP:
-        head = files.unpacked_head(head, _HEAD_BYTES)
     return "" if b"\0" in head else head.decode("utf-8", "replace")
 
 
@@ -107,12 +106,13 @@ def _read(path: Path, node: str | None) -> tuple[Page, str | None]:
 
 
 def _whole(path: Path) -> bytes:
-    if files.head(path, 2) != files.GZIP:
+    if not files.head(path, 4).startswith((files.GZIP, zstd.ZSTD)):
         return files.whole(path, _FACTOR)
     parts = []
     with files.Stream(path) as stream:
         while part := stream.read(1 << 20):
             parts.append(part)
+            check_document(stream.meter.bytes, _FACTOR)
     return b"".join(parts)
 
 

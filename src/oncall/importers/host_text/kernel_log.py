@@ -6,13 +6,14 @@ give no instant: which of two hosts was first is then unknown, and the order in 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from oncall.core.errors import Unreadable
 from oncall.evidence.codes.kernel_lines import WORDS, known_line, lost_gpu
+from oncall.importers.documents import parse_json
 from oncall.importers.host_text.fabric_logs import DAEMONS, daemon_event
 from oncall.importers.host_text.page import Page
 from oncall.importers.logs.clock import Clock
@@ -148,8 +149,8 @@ def _said(line: str, clock: Clock) -> Said | None:
 def _of_journal(line: str) -> Said | None:
     """A line of `journalctl -o json`."""
     try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
+        entry = parse_json(line.encode())
+    except Unreadable:
         return None
     message = entry.get("MESSAGE") if isinstance(entry, dict) else None
     if not isinstance(message, str) or "__REALTIME_TIMESTAMP" not in entry:
