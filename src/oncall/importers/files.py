@@ -136,7 +136,12 @@ class Stream:
         except Unreadable:
             self._file.close()
             raise
-        self._damage = (EOFError, zlib.error, OSError, *(zstd.errors() if by_zstd else ()))
+        self._damage: tuple[type[Exception], ...] = (
+            EOFError,
+            zlib.error,
+            OSError,
+            *(zstd.errors() if by_zstd else ()),
+        )
         self._rest = b""
 
     def read(self, count: int) -> bytes:
