@@ -9,7 +9,7 @@ from __future__ import annotations
 from oncall.evidence import Param, relation
 
 _TEXT = "EXISTS (FROM recordings WHERE kind IN ('host_text', 'port_counters'))"
-_JOB = "coalesce((SELECT min(job) FROM recordings), (SELECT min(job) FROM ranks), 'test')"
+_JOB = "coalesce((SELECT min(job) FROM recordings), (SELECT min(job) FROM ranks), 'job')"
 _SHORT = "regexp_replace(lower({}), '^0+:|[.][0-9]$', '', 'g')"
 _DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text"
 
@@ -185,7 +185,7 @@ def reported_faults() -> str:
 @relation(
     "reported_levels",
     reads=["host_events|gpus|nics"],
-    optional=["gpus", "nics", "devices", "recordings", "reported_faults"],
+    optional=["gpus", "nics", "recordings", "ranks", "reported_faults"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
         ("kind", "VARCHAR", "", "counters; waiting: GPUs that are busy at little power; or old"),
