@@ -281,7 +281,7 @@ flow telemetry data for port 1
 """
 _DMESG = (
     b"[   86.000001] mlx5_core 0000:41:00.0 ens1f0np0: Link up\n"
-    b"[Fri Nov 20 03:10:00 2026] NVRM: Xid (PCI:0000:9b:00): 79, pid=7, GPU has fallen off the bus\n"
+    b"[Fri Nov 20 03:10:00 2026] NVRM: Xid (PCI:0000:9b:00): 79, pid=7, GPU has fallen off\n"
     b"Nov 20 03:10:00 gpu7 kernel: Out of memory: Killed process 2168 (python3)\n"
 )
 _IBSTAT = b"CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Down\n\t\tRate: 400\n"
