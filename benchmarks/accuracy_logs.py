@@ -48,7 +48,7 @@ VERDICTS = {
     "traceback_first": {"FIRST_ERROR"},
     "version_mismatch": {"VERSION_MISMATCH"},
     "wrong_interface": {"WRONG_INTERFACE", "WRONG_INTERFACE_USED"},
-    "xid": {"GPU_XID", "GPU_ERROR"},
+    "xid": {"GPU_XID", "GPU_ERROR", "GPU_REPAIR"},
 }
 _MOST_OF_A_SIDE = 12
 

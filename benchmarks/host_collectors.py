@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 from ring_writer import RingWriter
 
 from oncall.core.units import NS_PER_S
+from oncall.evidence.codes.nic_counters import WANTED
 from oncall.node.agent.agent import Agent
 from oncall.node.agent.recorder import Recorder
 from oncall.node.common.account import rss_bytes
@@ -39,7 +40,6 @@ from oncall.node.gpu.gpus import GpuSource
 from oncall.node.host.host_processes import HostProcessSource
 from oncall.node.host.hosts import HostSource
 from oncall.node.host.kernel_log import KernelLogSource
-from oncall.node.rdma.nic_counters import WANTED
 from oncall.node.rdma.rdma_nics import RdmaNicSource
 from oncall.node.rings.rings import RingSource
 from oncall.node.store.catalog import sealed_shards

@@ -144,11 +144,17 @@ def with_failures(coverage: Coverage, incident: Incident) -> Coverage:
 
 
 def _by_logs(incident: Incident) -> str | None:
-    """Why logs, where they are the only evidence, do not show a healthy job; empty if they do."""
+    """Why text, where it is the only evidence, does not show a healthy job; empty if it does."""
     logs = [not incident.is_empty(name) for name in ("log_events", "logged_steps")]
-    others = ("ops", "launches", "stage_tasks", "gpus", "hosts")
-    if not any(logs) or not all(map(incident.is_empty, others)):
+    ((of_hosts,),) = incident.con.execute(
+        "SELECT count(*) > 0 FROM recordings WHERE kind = 'host_text'"
+    ).fetchall()
+    # A host's snapshot is no measurement of a job.
+    others = ("ops", "launches", "stage_tasks", *(() if of_hosts else ("gpus", "hosts")))
+    if not (any(logs) or of_hosts) or not all(map(incident.is_empty, others)):
         return None
+    if not any(logs):
+        return "text of hosts shows no fault, and nothing shows how the job goes on"
     try:
         incident.require(["log_progress"])
     except (MissingEvidence, RelationFailed):

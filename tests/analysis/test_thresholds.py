@@ -33,7 +33,6 @@ FIXED = {
     "counters.MOST_EVENTS_PER_NS",
     "clock_offsets._DEVIATION",  # of a normal distribution
     "contradictions._MOST_NAMED",  # ranks that a sentence names
-    "gpu_states._THROTTLING",  # NVML's bits
     "network_paths.FAR",  # further than any way
     "step_views.FOREVER",
     "task_positions.NOWHERE",  # no place

@@ -104,6 +104,8 @@ def _made() -> Iterator[Sample]:
     yield Sample("telemetry_5.txt", _TELEMETRY)
     yield Sample("leaf3.pfc.txt", _PFC)
     yield Sample("gpu1.eth0.txt", _ETHTOOL)
+    yield Sample("node01.dmesg.txt", _DMESG, (("node01.ibstat.txt", _IBSTAT),))
+    yield Sample("node01.nvidia-smi-q.txt", _NVIDIA_SMI)
     yield Sample("switch_ports.csv", _SWITCH_PORTS)
     yield Sample("switch_ports.parquet", _parquet(_SWITCH_PORTS))
     yield Sample("trace1.csv", _STRAGGLER, (("meta1.yaml", _META),))
@@ -277,6 +279,17 @@ enqQdepth pauseNum packetNum
  last 3 0 4
 flow telemetry data for port 1
 """
+_DMESG = (
+    b"[   86.000001] mlx5_core 0000:41:00.0 ens1f0np0: Link up\n"
+    b"[Fri Nov 20 03:10:00 2026] NVRM: Xid (PCI:0000:9b:00): 79, pid=7, GPU has fallen off\n"
+    b"Nov 20 03:10:00 gpu7 kernel: Out of memory: Killed process 2168 (python3)\n"
+)
+_IBSTAT = b"CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Down\n\t\tRate: 400\n"
+_NVIDIA_SMI = (
+    b"Timestamp : Fri Nov 20 03:10:00 2026\nAttached GPUs : 1\nGPU 00000000:18:00.0\n"
+    b"    Product Name : NVIDIA H100\n    Remapped Rows\n        Pending : Yes\n"
+    b"    Utilization\n        Gpu : 100 %\n"
+)
 _PFC = b"""admin@leaf3:~$ show pfc counters
      Port Rx    PFC0    PFC1    PFC2    PFC3    PFC4    PFC5    PFC6    PFC7
 -----------  ------  ------  ------  ------  ------  ------  ------  ------

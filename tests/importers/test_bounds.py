@@ -25,10 +25,10 @@ from oncall.importers.tables import Database
 
 INGEST = Path(bounds.__file__).parent
 # The layer itself; a socket is read by the client of RAS alone, and its answer by the importer;
-# standard input becomes a file, of a bounded size.
+# standard input and what was seen of a growing log become files, of a bounded size.
 LAYER = {
-    *("archives.py", "bounds.py", "documents.py", "files.py", "tables.py"),
-    *("ras/client.py", "logs/standard_input.py"),
+    *("archives.py", "bounds.py", "documents.py", "files.py", "tables.py", "zstd.py"),
+    *("ras/client.py", "logs/standard_input.py", "logs/following.py"),
 }
 MODULES = {
     *("bz2", "csv", "gzip", "io", "json", "lzma", "mmap", "pickle", "ruamel", "shelve", "socket"),

@@ -117,6 +117,14 @@ def diagnose(
         ),
     ] = 0.9,
     color: Annotated[Colour, typer.Option(help="When to colour the text.")] = Colour.AUTO,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Keep reading one growing log and print the answer again when it changes, until "
+            "Ctrl-C.",
+        ),
+    ] = False,
     yes_risk_the_job: Annotated[
         bool,
         typer.Option(
@@ -149,41 +157,54 @@ def diagnose(
     from oncall.evidence.job_configuration import apply_training
 
     read = rulebooks_in_force(rules, site_rules, overrides)
-    rulebooks = read.in_force
-    with ExitStack() as stack:
-        shards = shards_in(paths or ())
-        if paths and not shards:
-            incident = stack.enter_context(read_evidence(paths, job, yes_risk_the_job))
-        else:
-            from oncall.cli.gathering import Wanted, gather_fleet, read_shards
 
-            wanted = Wanted(job, since, at)
-            if shards:
-                answer = read_shards(shards, wanted, rulebooks)
+    def answer(paths: Sequence[str] | None) -> tuple[Diagnosis, str]:
+        """The diagnosis of recordings or nodes, and its report."""
+        with ExitStack() as stack:
+            shards = shards_in(paths or ())
+            if paths and not shards:
+                incident = stack.enter_context(read_evidence(paths, job, yes_risk_the_job))
+                found_job, window = job, since
             else:
-                answer = gather_fleet(wanted, hosts, inventory, rulebooks)
-            incident, job = stack.enter_context(answer.incident), answer.job
-            since = None  # already applied by the query
-        stack.enter_context(interruptible(incident.con))
-        if configured is not None:
-            apply_training(incident, configured, job)
-        if save is not None:
-            incident.save(save)
-        _narrow(incident, since, at)
-        diagnosis = use_case.diagnose(
-            incident, rulebooks, job, min_coverage=min_coverage, set_aside=read.skipped
-        )
-        if explain:
-            from oncall.render.text.drawings import drawings_of
-            from oncall.render.text.encoding import is_plain
+                from oncall.cli.gathering import Wanted, gather_fleet, read_shards
 
-            plain = is_plain(sys.stdout.encoding)
-            drawings = drawings_of(incident, diagnosis, plain=plain)
-            coverage = use_case.with_failures(diagnosis.coverage, incident)
-            diagnosis = replace(diagnosis, coverage=coverage)
-        else:
-            drawings = {}
-    sys.stdout.write(written(diagnosis, format, explain, color, drawings))
+                wanted = Wanted(job, since, at)
+                if shards:
+                    gathered = read_shards(shards, wanted, read.in_force)
+                else:
+                    gathered = gather_fleet(wanted, hosts, inventory, read.in_force)
+                incident = stack.enter_context(gathered.incident)
+                found_job, window = gathered.job, None  # already applied by the query
+            stack.enter_context(interruptible(incident.con))
+            if configured is not None:
+                apply_training(incident, configured, found_job)
+            if save is not None:
+                incident.save(save)
+            _narrow(incident, window, at)
+            diagnosis = use_case.diagnose(
+                incident,
+                read.in_force,
+                found_job,
+                min_coverage=min_coverage,
+                set_aside=read.skipped,
+            )
+            drawings: Mapping[str, Sequence[str]] = {}
+            if explain:
+                from oncall.render.text.drawings import drawings_of
+                from oncall.render.text.encoding import is_plain
+
+                plain = is_plain(sys.stdout.encoding)
+                drawings = drawings_of(incident, diagnosis, plain=plain)
+                coverage = use_case.with_failures(diagnosis.coverage, incident)
+                diagnosis = replace(diagnosis, coverage=coverage)
+        return diagnosis, written(diagnosis, format, explain, color, drawings)
+
+    if follow:
+        from oncall.cli.follow import follow as follow_log
+
+        raise typer.Exit(follow_log(paths or [], lambda path: answer([path])))
+    diagnosis, report = answer(paths)
+    sys.stdout.write(report)
     if diagnosis.result == "inconclusive":
         print(f"oncall: no fault found, but not healthy: {diagnosis.doubt}", file=sys.stderr)
     raise typer.Exit(use_case.exit_code(diagnosis))

@@ -105,10 +105,12 @@ HOST_TABLES: tuple[Table, ...] = (
         "kernel log, NVML events",
         NODE,
         AT,
-        ("source", "VARCHAR", "", "kernel, nvml, systemd"),
+        ("source", "VARCHAR", "", "kernel, nvml, systemd, or the tool that printed it"),
         ("code", "VARCHAR", "", "xid_79, link_down, oom, ..."),
         ("device", "VARCHAR", "", "PCI address, network interface or process it is about, if any"),
         ("text", "VARCHAR", "", "the line itself"),
+        ("path", "VARCHAR", "", "the file, if it was read from one"),
+        ("line", "BIGINT", "", "line of the file, 1 first"),
     ),
     table(
         "clocks",

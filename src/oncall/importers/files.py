@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from oncall.core.errors import BadInput, Unreadable
+from oncall.importers import zstd
 from oncall.importers.bounds import USUAL, Bounds, Meter, check_document
 
 GZIP = b"\x1f\x8b"
@@ -60,10 +61,16 @@ def kind(mode: int) -> str:
 
 
 def head(path: Path, count: int) -> bytes:
-    """The first bytes of a file; of a gzipped one, what its first bytes unpack to. Raises
-    Unreadable."""
+    """The first bytes of a file; of a compressed one, what its first bytes unpack to: nothing if
+    it is damaged, and itself where nothing here unpacks it. Raises Unreadable."""
     with open_file(path) as file:
         start = _read(file, count)
+    if start.startswith(zstd.ZSTD) and zstd.errors():
+        try:
+            with Stream(path) as stream:
+                return stream.read(_MOST_HEAD_BYTES)
+        except Unreadable:
+            return b""
     if not start.startswith(GZIP):
         return start
     try:
@@ -72,20 +79,20 @@ def head(path: Path, count: int) -> bytes:
         return b""
 
 
-def is_gzipped(path: Path) -> bool:
-    """Whether a file begins as one packed by gzip does. Raises Unreadable."""
+def is_packed(path: Path) -> bool:
+    """Whether a file begins as one packed by gzip or zstd does. Raises Unreadable."""
     with open_file(path) as file:
-        return _read(file, len(GZIP)) == GZIP
+        return _read(file, len(zstd.ZSTD)).startswith((GZIP, zstd.ZSTD))
 
 
 def whole(path: Path, factor: float, bounds: Bounds = USUAL) -> bytes:
-    """All bytes of a file, unpacked if it is gzipped, whose parsing takes `factor` bytes of memory
+    """All bytes of a file, unpacked if it is compressed, whose parsing takes `factor` bytes of memory
     a byte. Raises Unreadable.
 
     No more is read than the file had when it was opened: one that grows meanwhile is read to
     there, and what has no size (in /proc) to the first mebibyte.
     """
-    if is_gzipped(path):
+    if is_packed(path):
         return _unpacked(path, factor, bounds)
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -121,24 +128,37 @@ def _unpacked(path: Path, factor: float, bounds: Bounds) -> bytes:
 
 
 class Stream:
-    """The bytes of a file, unpacked if it is gzipped, piece by piece and metered.
+    """The bytes of a file, unpacked if it is compressed, piece by piece and metered.
 
     It gives all it can before it complains of a torn end, or of a bound. A context manager.
     """
 
     def __init__(self, path: Path, bounds: Bounds = USUAL) -> None:
+        """Raises Unreadable for what is no file, or compressed in a way that nothing here reads."""
         self._file = open_file(path)
-        packed = self._file.peek(2)[:2] == GZIP  # type: ignore[attr-defined]
+        begin = self._file.peek(4)  # type: ignore[attr-defined]
+        gzipped, by_zstd = begin.startswith(GZIP), begin.startswith(zstd.ZSTD)
         size = os.fstat(self._file.fileno()).st_size
-        self.meter = Meter(size if packed else None, bounds)
-        self._member = zlib.decompressobj(wbits=31) if packed else None
+        self.meter = Meter(size if gzipped or by_zstd else None, bounds)
+        self._member = zlib.decompressobj(wbits=31) if gzipped else None
+        try:
+            self._bytes = zstd.opened(self._file) if by_zstd else self._file
+        except Unreadable:
+            self._file.close()
+            raise
+        self._damage: tuple[type[Exception], ...] = (
+            EOFError,
+            zlib.error,
+            OSError,
+            *(zstd.errors() if by_zstd else ()),
+        )
         self._rest = b""
 
     def read(self, count: int) -> bytes:
         """Up to `count` bytes, none at the end. Raises Unreadable at damage and at a bound."""
         try:
-            data = self._file.read(count) if self._member is None else self._unpack(count)
-        except (EOFError, zlib.error, OSError) as error:
+            data = self._bytes.read(count) if self._member is None else self._unpack(count)
+        except self._damage as error:
             raise Unreadable(f"cannot be unpacked further: {error}") from error
         self.meter.take(len(data))
         return data

@@ -26,7 +26,7 @@ import duckdb
 
 from oncall.core.errors import Unreadable
 from oncall.importers.bounds import USUAL, Bounds, memory_bytes, size
-from oncall.importers.files import Stream, head, is_gzipped, open_file
+from oncall.importers.files import Stream, head, is_packed, open_file
 
 PARQUET = b"PAR1"
 _PREFIX = re.compile(r"^(?:\w+ )+Error: ")
@@ -97,7 +97,7 @@ class Database:
         could be read.
         """
         try:
-            if is_gzipped(path):
+            if is_packed(path):
                 with _unpacked(path, self._bounds) as (plain, problem):
                     return self._fill(table, text.reader, plain, select, parameters) or problem
             if head(path, len(PARQUET)) == PARQUET:

@@ -326,7 +326,7 @@ def test_a_dump_signal_says_how_far_the_rank_came(tmp_path: Path) -> None:
             "[  123.456789] NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
             "xid",
             "79",
-            {"device": "0000:9b:00"},
+            {"device": "0000:9b:00.0"},
         ),
         (
             "Jan  3 10:00:01 gpu7 kernel: NVRM: Xid (PCI:0000:9b:00): 48, pid=1, DBE",

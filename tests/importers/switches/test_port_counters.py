@@ -224,3 +224,50 @@ def test_a_row_needs_a_cell_for_each_column() -> None:
     assert found is not None
     assert cells("Ethernet0  1  2", found[0]) == ["Ethernet0", "1", "2"]
     assert cells("Ethernet0  1", found[0]) is None
+
+
+ICE = """     rx_bytes.nic: 9000
+     tx_bytes.nic: 8000
+     rx_crc_errors.nic: 2
+     rx_dropped.nic: 5
+     rx_priority_3_xoff.nic: 11
+     tx_priority_3_xoff.nic: 0
+"""
+ENA = """NIC statistics:
+     tx_timeout: 0
+     wd_expired: 0
+     bw_in_allowance_exceeded: 7
+     bw_out_allowance_exceeded: 0
+     queue_0_tx_cnt: 12
+"""
+INTERFACES = """admin@leaf3:~$ show interfaces counters
+      IFACE    STATE      RX_OK      RX_BPS    RX_UTIL    RX_ERR    RX_DRP    RX_OVR      TX_OK      TX_BPS    TX_UTIL    TX_ERR    TX_DRP    TX_OVR
+-----------  -------  ---------  ----------  ---------  --------  --------  --------  ---------  ----------  ---------  --------  --------  --------
+  Ethernet0        U  1,200,123   10.00 B/s      0.00%         4         3         0  1,100,123   11.00 B/s      0.00%         0         9         0
+  Ethernet4        D          0    0.00 B/s      0.00%         0         0         0          0    0.00 B/s      0.00%         0         0         0
+"""  # noqa: E501
+RDMA = "link mlx5_0/1 rx_write_requests 9 out_of_sequence 4 np_cnp_sent 6 out_of_buffer 0 \n"
+
+
+def test_ethtool_of_ice_with_its_heading_cut_off(tmp_path: Path, incident: Incident) -> None:
+    columns = "node, nic, tx_bytes, link_errors, rx_discards, pfc_rx_pause, pfc_tx_pause"
+    found = told(incident, tmp_path / "gpu019.ens3.txt", ICE, "nics", columns)
+    assert found == [("gpu019", "ens3", 8000, 2, 5, 11, 0)]
+
+
+def test_ethtool_of_ena(tmp_path: Path, incident: Incident) -> None:
+    found = told(incident, tmp_path / "p5.ens32.txt", ENA, "nics", "nic, rx_discards, tx_discards")
+    assert found == [("ens32", 7, 0)]
+
+
+def test_interfaces_of_sonic(tmp_path: Path, incident: Incident) -> None:
+    columns = "node, nic, link_up, link_errors, rx_discards, tx_discards"
+    found = told(incident, tmp_path / "i.txt", INTERFACES, "nics", columns)
+    assert found == [("leaf3", "Ethernet0", True, 4, 3, 9), ("leaf3", "Ethernet4", False, 0, 0, 0)]
+    assert problems(incident) == [None]
+
+
+def test_rdma_statistic(tmp_path: Path, incident: Incident) -> None:
+    columns = "node, nic, out_of_sequence, cnp_sent, out_of_buffer"
+    found = told(incident, tmp_path / "gpu020.rdma.txt", RDMA, "nics", columns)
+    assert found == [("gpu020", "mlx5_0", 4, 6, 0)]

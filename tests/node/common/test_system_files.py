@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from oncall.evidence.codes.pci_addresses import pci_address
 from oncall.node.common.system_files import read_counts, read_list, read_number, whole_number
-from oncall.node.host.pci import PciPlace, nvidia_gpus, pci_address, pci_place
+from oncall.node.host.pci import PciPlace, nvidia_gpus, pci_place
 
 SWITCH = "sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0"
 SWITCHES = ("0000:15:01.0", "0000:16:00.0")

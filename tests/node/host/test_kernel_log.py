@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.analysis.devices.event_meanings import KERNEL, MEANINGS
+from oncall.evidence.codes.event_catalogue import KERNEL, MEANINGS
+from oncall.evidence.codes.kernel_lines import CODES, known_line
 from oncall.evidence.incident import Incident
 from oncall.node.common.source import Collected, Instant, read_clock
 from oncall.node.host import kernel_log
-from oncall.node.host.event_codes import CODES, known_line
 from oncall.node.host.kernel_log import KernelLogSource, parse_records
 
 S = 10**9
@@ -25,6 +25,21 @@ LINES = [
         ("xid_79", "0000:18:00.0"),
     ),
     ("NVRM: Xid (0000:01:00): 31, Ch 0000000b, engmask 00000120", ("xid_31", "0000:01:00.0")),
+    (
+        "NVRM: Xid (PCI:0000:c8:00 GPU-I:03): 43, pid=9, name=python, Ch 00000008",
+        ("xid_43", "0000:c8:00.0"),
+    ),
+    (
+        "NVRM: GPU 0000:18:00.0: RmInitAdapter failed! (0x24:0xffff:1220)",
+        ("gpu_init_failed", "0000:18:00.0"),
+    ),
+    (
+        "mlx5_core 0000:41:00.0: mlx5_pcie_event:299:(pid 7): Detected insufficient power on the "
+        "PCIe slot (27W).",
+        ("nic_power", "0000:41:00.0"),
+    ),
+    ("ena 0000:00:05.0: Keep alive watchdog timeout.", ("nic_health", "0000:00:05.0")),
+    ("Kernel panic - not syncing: Fatal hardware error!", ("panic", None)),
     ("NVRM: GPU 0000:09:00.0: GPU has fallen off the bus.", ("gpu_lost", "0000:09:00.0")),
     (
         "NVRM: The NVIDIA GPU 0000:b3:00.0 NVRM: (PCI ID: 10de:26b5) installed in this system "

@@ -9,23 +9,8 @@ from __future__ import annotations
 
 from oncall.analysis.common.counters import before, believed, increase
 from oncall.evidence import Param, relation
+from oncall.evidence.codes.throttle_reasons import REASONS, THROTTLING
 
-# NVML's clocks event reasons, by bit. Those of idleness, of chosen clocks and of the highest
-# reliable voltage, which a sound GPU reaches under load, are no throttling.
-REASONS = {
-    0x01: "idle",
-    0x02: "application clocks",
-    0x04: "power cap",
-    0x08: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "thermal",
-    0x40: "hardware thermal",
-    0x80: "power brake",
-    0x100: "display clocks",
-    0x200: "board limit",
-    0x400: "reliable voltage",
-}
-_THROTTLING = 0x04 | 0x08 | 0x20 | 0x40 | 0x80 | 0x200
 _COUNTERS = ("ecc_uncorrected", "ecc_corrected", "nvlink_errors", "pcie_replays", "remapped_rows")
 
 
@@ -87,7 +72,7 @@ def gpu_states() -> str:
             power_w, power_w / nullif(power_limit_w, 0) AS power_share, temp_c,
             memory_used_bytes / nullif(memory_bytes, 0) AS memory_share,
             CASE WHEN loaded THEN names END AS reasons,
-            CASE WHEN loaded THEN throttle_reasons & {_THROTTLING} > 0 END AS throttled,
+            CASE WHEN loaded THEN throttle_reasons & {THROTTLING} > 0 END AS throttled,
             pcie_gen, pcie_width,
             CASE WHEN loaded THEN pcie_gen < pcie_gen_max END AS slow_pcie,
             pcie_width < pcie_width_max AS narrow_pcie,

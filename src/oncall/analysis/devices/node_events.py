@@ -12,10 +12,12 @@ from oncall.evidence import relation
     columns=[
         ("node", "VARCHAR", "", "host"),
         ("at_ns", "BIGINT", "ns", "when it was logged"),
-        ("source", "VARCHAR", "", "kernel, nvml, systemd"),
+        ("source", "VARCHAR", "", "kernel, nvml, systemd, or the tool"),
         ("code", "VARCHAR", "", "xid_79, link_down, oom, ..."),
         ("said_of", "VARCHAR", "", "PCI address, interface or process, as logged"),
         ("text", "VARCHAR", "", "the line itself"),
+        ("path", "VARCHAR", "", "the file, if it was read from one"),
+        ("line", "BIGINT", "", "line of the file"),
         ("gpu", "INTEGER", "", "the GPU it is about; NULL: none"),
         ("nic", "VARCHAR", "", "the NIC it is about; NULL: none"),
         ("pcie_port", "VARCHAR", "", "the port above that device, or that it is about itself"),
@@ -49,10 +51,11 @@ def node_events() -> str:
             FROM known),
         events AS (SELECT *, {short("device")} AS called FROM host_events),
         about AS (
-            SELECT e.node, e.at_ns, e.source, e.code, e.device, e.text,
+            SELECT e.node, e.at_ns, e.source, e.code, e.device, e.text, e.path, e.line,
                 max(a.device) FILTER (a.kind = 'gpu') AS gpu,
                 max(a.device) FILTER (a.kind = 'nic') AS nic, max(a.pcie_port) AS above
-            FROM events e LEFT JOIN addressed a ON a.node = e.node AND a.called = e.called
+            FROM events e LEFT JOIN addressed a ON a.node IS NOT DISTINCT FROM e.node
+                AND a.called = e.called
             GROUP BY ALL),
         port_paths AS (
             SELECT node, pcie_port, unnest(coalesce(pcie_path, [pcie_port])) AS port

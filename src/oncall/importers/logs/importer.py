@@ -18,7 +18,7 @@ from typing import Any
 from oncall.core.errors import Unreadable
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import BY_NAME
-from oncall.importers import files
+from oncall.importers import files, zstd
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line
 from oncall.importers.logs.prefixes import peeled
@@ -29,7 +29,7 @@ from oncall.importers.printable import printable
 KIND = "log"
 
 _NAMED = re.compile(
-    r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?(?:\.gz)?$|^(?:stdout|stderr)\b|^slurm-\d+|[-_.](?:log|stderr|stdout)$",
+    r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?(?:\.(?:gz|zst))?$|^(?:stdout|stderr)\b|^slurm-\d+|[-_.](?:log|stderr|stdout)$",
     re.IGNORECASE,
 )
 _BINARY = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
@@ -55,6 +55,8 @@ _MOST_RANKS = 1_000_000
 
 def recognises(path: Path, head: bytes) -> bool:
     """Whether a file that starts with `head` is text that a job may have written."""
+    if head.startswith(zstd.ZSTD):
+        return bool(_NAMED.search(path.name))  # reading it says what to install
     if not head or len(_BINARY.findall(head)) * _TEXT_BYTES > len(head):
         return False
     if _has_words(head):

@@ -1,5 +1,5 @@
 """Counters of ports as a shell shows them: SONiC's `show pfc counters`, `show queue counters` and
-`watermark`, `show pfcwd stats`; `ethtool -S` of a port.
+`watermark`, `show pfcwd stats`, `show interfaces counters`; `ethtool -S`; `rdma statistic`.
 
 Counters are of one instant, which a line of `date` before them tells, else the file's own time; two
 readings of a port, in one file or in two, make a rate. A device's name stands in the prompt
@@ -18,10 +18,16 @@ from typing import Any
 
 from oncall.core.errors import Unreadable
 from oncall.core.units import NS_PER_S
+from oncall.evidence.codes.nic_counters import (
+    WANTED,
+    Values,
+    pcie_waiting,
+    port_counters,
+    priority_counters,
+)
 from oncall.evidence.incident import Incident
 from oncall.importers import files
 from oncall.importers.printable import printable
-from oncall.importers.switches.ethtool_counters import reading
 from oncall.importers.switches.shell_tables import Reader, Reading, cells, is_rule, reader_of
 
 KIND = "port_counters"
@@ -34,6 +40,8 @@ _PROMPT = re.compile(
 )
 _COMMAND = re.compile(r"ethtool\s+-S\s+(\S+)")
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(Z|[+-]\d\d:?\d\d)?")
+_RDMA = re.compile(r"link (?P<nic>[\w.-]+)/\d+ (?P<counters>(?:\w+ \d{1,18}\s*)+)")
+_LEAST_KNOWN = 3  # counters whose names are known, where no heading announces them
 _MOST = (1 << 63) - 1  # what a column holds
 _SUMMED = {
     "rx_pause": "pfc_rx_pause",
@@ -51,10 +59,19 @@ Place = tuple[str, str, int]  # device, port, instant
 
 def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone decides
     """Whether the beginning has the heading of one of these."""
-    lines = head.decode("utf-8", "replace").splitlines()[:_HEAD_LINES]
-    return any(_ETHTOOL.fullmatch(line) for line in lines) or any(
-        reader_of(line) is not None and is_rule(rule) for line, rule in pairwise(lines)
+    text = head.decode("utf-8", "replace")
+    lines = text.splitlines()[:_HEAD_LINES]
+    return (
+        any(_ETHTOOL.fullmatch(line) or _RDMA.fullmatch(line.strip()) for line in lines)
+        or any(reader_of(line) is not None and is_rule(rule) for line, rule in pairwise(lines))
+        or _known_counters(text) >= _LEAST_KNOWN
     )
+
+
+def _known_counters(text: str) -> int:
+    """Lines that hold a counter of a driver by its name: `ethtool -S` with its heading cut off."""
+    found = map(_COUNTER.fullmatch, text.splitlines())
+    return sum(1 for one in found if one and f"ethtool/{one[1]}" in WANTED)
 
 
 def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
@@ -93,24 +110,30 @@ class _Pages:
         self.port = path.stem.rsplit(".", 1)[-1]  # of ethtool, where no command names it
         self.at_ns = files.modified_ns(path)
         self.table: tuple[list[str], Reader] | None = None
-        self.ethtool = False
         self.bad = 0
 
     def readings(self, lines: Sequence[str]) -> Iterator[tuple[Place, Reading]]:
         for line in lines:
             if self._is_context(line):
-                self.table, self.ethtool = None, False
+                self.table = None
             elif _ETHTOOL.fullmatch(line):
-                self.table, self.ethtool = None, True
+                self.table = None
                 yield self._placed(Reading(self.port, None, "port", 1))
-            elif self.ethtool:
-                counter = _COUNTER.fullmatch(line)
-                found = reading(self.port, counter[1], int(counter[2])) if counter else None
-                yield from map(self._placed, self._sane([found] if found is not None else []))
+            elif counter := _COUNTER.fullmatch(line):
+                yield from self._named(self.port, f"ethtool/{counter[1]}", counter[2])
+            elif link := _RDMA.fullmatch(line.strip()):
+                words = link["counters"].split()
+                for name, value in zip(words[::2], words[1::2], strict=True):
+                    yield from self._named(link["nic"], f"hw_counters/{name}", value)
             elif (table := reader_of(line)) is not None:
                 self.table = table
             elif self.table is not None and not is_rule(line):
                 yield from map(self._placed, self._row(line))
+
+    def _named(self, port: str, name: str, value: str) -> Iterator[tuple[Place, Reading]]:
+        """A counter by its driver's name; none for the many that are not kept."""
+        if name in WANTED:
+            yield from map(self._placed, self._sane([Reading(port, None, name, int(value))]))
 
     def _is_context(self, line: str) -> bool:
         """Whether the line gives the device, its port or the time, not a counter."""
@@ -141,9 +164,7 @@ class _Pages:
 
     def _sane(self, found: Sequence[Reading]) -> list[Reading]:
         """Those that fit their columns, sums included; who has one that does not is damaged."""
-        kept = [
-            one for one in found if one.value <= (_MOST_SUMMED if one.column in _SUMMED else _MOST)
-        ]
+        kept = [one for one in found if one.value <= _most(one.column)]
         self.bad += len(kept) < len(found)
         return kept
 
@@ -151,15 +172,25 @@ class _Pages:
         return (self.node, reading.port, self.at_ns), reading
 
 
+def _most(column: str) -> int:
+    if "duration" in column:  # in us, to be kept in ns
+        return _MOST_SUMMED // 1000
+    return _MOST_SUMMED if column in _SUMMED else _MOST
+
+
 def _rows(readings: Iterator[tuple[Place, Reading]]) -> tuple[list[Row], list[Row]]:
     """Rows of nic_priorities, and of nics, which get the sums if a port reports none itself."""
     priorities: dict[tuple[Place, int], Row] = {}
     ports: dict[Place, Row] = {}
     sums: dict[Place, Row] = {}
+    named: dict[Place, dict[str, int | None]] = {}
     for place, counter in readings:
         node, port, at_ns = place
         base = {"node": node, "nic": port, "at_ns": at_ns, "port": 1}
         row = ports.setdefault(place, dict(base))
+        if "/" in counter.column:
+            named.setdefault(place, {})[counter.column] = counter.value
+            continue
         if counter.priority is None:
             row[counter.column] = counter.value
             continue
@@ -169,9 +200,22 @@ def _rows(readings: Iterator[tuple[Place, Reading]]) -> tuple[list[Row], list[Ro
         if counter.column in _SUMMED:
             total, column = sums.setdefault(place, {}), _SUMMED[counter.column]
             total[column] = total.get(column, 0) + counter.value
+    for place, values in named.items():
+        ports[place] |= _known(values)
+        base = {name: ports[place][name] for name in ("node", "nic", "at_ns", "port")}
+        for priority, columns in priority_counters(values).items():
+            priorities[place, priority] = {**base, "priority": priority, **_told(columns)}
     return list(priorities.values()), [
         {**sums.get(place, {}), **row} for place, row in ports.items()
     ]
+
+
+def _known(values: Values) -> Row:
+    return _told({**port_counters(values), "pcie_waiting": pcie_waiting(values)})
+
+
+def _told(columns: Row) -> Row:
+    return {name: value for name, value in columns.items() if value is not None}
 
 
 def _append(incident: Incident, table: str, rows: list[Row]) -> None:

@@ -107,12 +107,24 @@ def _ignored(columns: Sequence[str], row: Row) -> Iterator[Reading]:  # noqa: AR
     yield from ()
 
 
+def _interface(columns: Sequence[str], row: Row) -> Iterator[Reading]:
+    """`show interfaces counters`: packets in error or dropped, and whether the link is up."""
+    for name, column in _OF_INTERFACES.items():
+        value = number(row[columns.index(name)])
+        if value is not None:
+            yield Reading(row[0], None, column, value)
+    state = row[columns.index("STATE")]
+    if state in ("U", "D"):
+        yield Reading(row[0], None, "link_up", int(state == "U"))
+
+
 _STORMS = "STORM DETECTED/RESTORED"
 _OF_QUEUES = {
     "Counter/bytes": "tx_bytes",
     "Drop/pkts": "discards",
     "EcnMarked/pkts": "marked",
 }
+_OF_INTERFACES = {"RX_ERR": "link_errors", "RX_DRP": "rx_discards", "TX_DRP": "tx_discards"}
 
 
 def _named(first: Sequence[str], others: str) -> Callable[[Sequence[str]], bool]:
@@ -128,5 +140,9 @@ _KINDS: tuple[tuple[Callable[[Sequence[str]], bool], Reader], ...] = (
     (_named(("Port", "Interface"), r"(?:MC|ALL|PG)\d+"), _ignored),
     (lambda columns: columns[:3] == ["Port", "TxQ", "Counter/pkts"], _queue_counters),
     (lambda columns: "Total RX Pause Time MS" in columns, _history),
+    (
+        lambda columns: columns[0] == "IFACE" and {"STATE", *_OF_INTERFACES} <= {*columns},
+        _interface,
+    ),
     (lambda columns: columns[0] == "QUEUE" and _STORMS in columns, _watchdog),
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from oncall.evidence.codes.pci_addresses import pci_address
 from oncall.evidence.schema import BY_NAME
 from oncall.node.gpu.nvml import (
     CORE_SENSOR,
@@ -22,7 +23,7 @@ from oncall.node.gpu.nvml import (
     Nvml,
     status,
 )
-from oncall.node.host.pci import PciPlace, pci_address
+from oncall.node.host.pci import PciPlace
 
 Reading = Callable[[Nvml, Handle], Any]
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncall.core.units import NS_PER_S
+from oncall.evidence.codes.kernel_lines import known_line
 from oncall.node.common.declaration import Polled, Surroundings, source
 from oncall.node.common.own_thread import OwnThread
 from oncall.node.common.rate_limit import RateLimits
 from oncall.node.common.source import Collected, Instant, Source
 from oncall.node.common.system_files import read_text, whole_number
-from oncall.node.host.event_codes import known_line
 from oncall.node.store.batch import Batch, of_rows
 from oncall.node.store.bookmarks import Bookmark
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from oncall.evidence.codes.pci_addresses import is_pci_address
 from oncall.node.common.system_files import read_number, read_text
-
-_ADDRESS = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?")
 
 
 @dataclass(frozen=True)
@@ -31,22 +29,11 @@ def pci_place(root: Path, address: str) -> PciPlace:
     """The place of the device at `address`, as `root`/sys states it."""
     device = root / "sys" / "bus" / "pci" / "devices" / address
     try:
-        *path, _ = [part for part in device.resolve().parts if _ADDRESS.fullmatch(part)]
+        *path, _ = [part for part in device.resolve().parts if is_pci_address(part)]
     except (OSError, RuntimeError, ValueError):
         return PciPlace()
     numa_node = read_number(device / "numa_node")
     return PciPlace(tuple(path), None if numa_node in (None, -1) else numa_node)
-
-
-def pci_address(text: str) -> str | None:
-    """An address as sysfs spells it, `0000:18:00.0`, from the spellings of NVML
-    (`00000000:18:00.0`) and of the kernel log (`0000:18:00`); None if it is none."""
-    shown_address = text.strip().lower()
-    if not _ADDRESS.fullmatch(shown_address):
-        return None
-    domain, bus, device = ["0", *shown_address.split(":")][-3:]
-    slot, _, function = device.partition(".")
-    return f"{int(domain, 16):04x}:{bus}:{slot}.{function or 0}"
 
 
 def nvidia_gpus(root: Path) -> list[str]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from oncall.evidence.codes.pci_addresses import pci_address
 from oncall.node.common.system_files import read_text, whole_number
-from oncall.node.host.pci import pci_address, pci_place
+from oncall.node.host.pci import pci_place
 
 _MODELS = {  # of ConnectX, by the number that the driver gives as hca_type
     "MT4115": "ConnectX-4",

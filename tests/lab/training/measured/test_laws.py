@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncall.core.units import NS_PER_S
+from oncall.evidence.codes.kernel_lines import known_line
 from oncall.evidence.incident import Incident
-from oncall.node.host.event_codes import known_line
 from oncall_lab import TrainingFault, TrainingScenario, simulate
 from oncall_lab.drawn.training import random_scenario
 from oncall_lab.training.fault import MEASURED_WAYS

@@ -1,5 +1,5 @@
 """Lines of the kernel log that report a fault, and their codes. What a code means is in
-`analysis.event_meanings`.
+`event_catalogue`.
 
 Each pattern was written after lines as kernels and drivers print them: NVIDIA's driver and
 NVSwitch, mlx5 and other NIC drivers, PCIe AER, machine checks, EDAC, memory, watchdogs, storage.
@@ -8,9 +8,10 @@ NVSwitch, mlx5 and other NIC drivers, PCIe AER, machine checks, EDAC, memory, wa
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oncall.node.host.pci import pci_address
+from oncall.evidence.codes.pci_addresses import pci_address
 
 _PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _NAME = r"(?P<name>[\w.@-]{1,15})"  # of an interface (IFNAMSIZ)
@@ -20,6 +21,7 @@ _ANY = r".{0,120}?"
 _MOST_READ = 500
 _MLX5 = rf"^mlx5_core {_PCI}"
 _NETWORK = rf"{_NAME}:? (?:NIC )?[Ll]ink is "
+_LOST = re.compile(rf"NVRM:{_ANY}GPU {_PCI}")
 _DRIVER = re.compile(rf"^[\w-]+ {_PCI}")  # as a driver begins what it says of a device
 
 
@@ -44,12 +46,15 @@ def _line(code: str, pattern: str) -> _Pattern:
 # The first that fits counts. What it is about is `pci`, else the device whose driver speaks, else
 # `name` or `process`; `number` is put behind the code.
 _PATTERNS = (
-    _line("xid", rf"^NVRM: Xid \(?(?:PCI:)?{_PCI}\)?: (?P<number>\d+)"),
-    _line("sxid", rf"^nvidia-nvswitch\d+: SXid \(PCI:{_PCI}\): (?P<number>\d+)"),
+    _line("xid", rf"^NVRM: Xid \(?(?:PCI:)?{_PCI}(?: GPU-I:\d+)?\)?: (?P<number>\d+)"),
+    _line("sxid", rf"^(?:nvidia-nvswitch\d+: )?SXid \(PCI:{_PCI}\): (?P<number>\d+)"),
     _line("gpu_lost", rf"^NVRM:{_ANY}{_PCI}{_ANY}fallen off the bus"),
+    _line("gpu_init_failed", rf"^NVRM: GPU {_PCI}: RmInitAdapter failed"),
     _line("cable_unplugged", rf"{_MLX5}{_ANY}Port module event: module \d+, Cable unplugged"),
     _line("cable_error", rf"{_MLX5}{_ANY}Port module event\[error\]: module \d+"),
     _line("nic_hot", rf"{_MLX5}{_ANY}High temperature on sensors"),
+    _line("nic_power", rf"{_MLX5}{_ANY}[Dd]etected insufficient power on the PCIe slot"),
+    _line("nic_health", rf"^ena {_PCI}{_ANY}(?:Keep alive watchdog timeout|Trigger reset is on)"),
     _line("nic_health", rf"{_MLX5}{_ANY}(?:health compromised|Fatal error \d+ detected|synd )"),
     _line(
         "nic_command_timeout", rf"{_MLX5}{_ANY}timeout\. Will cause a leak of a command resource"
@@ -74,11 +79,22 @@ _PATTERNS = (
     _line("soft_lockup", r"BUG: soft lockup - CPU#\d+ stuck for [^\[]*\[\S+:(?P<process>\d+)\]"),
     _line("hard_lockup", r"hard LOCKUP on cpu"),
     _line("cpu_stall", r"rcu: INFO: \w+ (?:self-detected stall|detected stalls)"),
+    _line("panic", r"^Kernel panic - not syncing"),
     _line("segfault", r"\[(?P<process>\d+)\]: segfault at |traps: \S+\[\d+\] general protection"),
     _line("io_error", r"I/O error, dev (?P<name>\w+),"),
     _line("storage_stalled", r"(?:nfs: server (?P<name>\S+) not responding|LustreError: )"),
 )
 
+# Each line of a fault holds one of these: what a large log is searched for.
+WORDS = (
+    *("NVRM:", "SXid", "fallen off the bus", "Port module event", "High temperature on sensors"),
+    *("nsufficient power", "health compromised", "Fatal error ", "synd ", "command resource"),
+    *("watchdog timeout", "Trigger reset", "ink down", "ink up", "ink DOWN", "ink ACTIVE"),
+    *("ink is ", "NETDEV WATCHDOG", "PCIe Bus Error", "PCIe bandwidth", "EDAC ", "Memory failure"),
+    *("[Hardware Error]", "temperature above", "temperature is above", "ut of memory: Kill"),
+    *("blocked for more than", "soft lockup", "hard LOCKUP", "rcu: INFO", "Kernel panic"),
+    *("segfault at", "general protection", "I/O error, dev", "not responding", "LustreError: "),
+)
 CODES = frozenset(known.code for known in _PATTERNS)
 
 
@@ -94,3 +110,10 @@ def known_line(text: str) -> KnownLine | None:
             pci = pci_address(found.get("pci") or (driver["pci"] if driver else ""))
             return KnownLine(code, pci or found.get("name") or found.get("process"))
     return None
+
+
+def lost_gpu(text: str, above: Sequence[str]) -> str | None:
+    """The address of a GPU that has fallen off the bus: older drivers print it over three lines,
+    the address in the first. `above`: the lines before, the nearest first."""
+    found = next(filter(None, map(_LOST.search, (text, *above))), None)
+    return pci_address(found["pci"]) if found else None

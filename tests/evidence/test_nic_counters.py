@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.evidence.schema import BY_NAME
-from oncall.node.rdma.nic_counters import (
+from oncall.evidence.codes.nic_counters import (
     PORT,
     PRIORITY,
     WANTED,
@@ -14,6 +13,7 @@ from oncall.node.rdma.nic_counters import (
     port_counters,
     priority_counters,
 )
+from oncall.evidence.schema import BY_NAME
 
 NAMES = st.sampled_from(sorted(WANTED))
 READINGS = st.dictionaries(NAMES, st.none() | st.integers(0, 2**64), max_size=40)

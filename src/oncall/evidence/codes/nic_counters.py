@@ -2,8 +2,9 @@
 
 A counter is named by its folder: `counters/` and `hw_counters/` are of the RDMA port (sysfs;
 Documentation/ABI/stable/sysfs-class-infiniband), `ethtool/` are the statistics of its network
-interface (mlx5: Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst),
-`net/` are those that every interface has, `pci/` are of its PCI device.
+interface (mlx5: Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst; bnxt;
+ice, whose names end in `.nic`; ena), `net/` are those that every interface has, `pci/` are of its
+PCI device.
 
 All are cumulative since a start that nobody knows, and are reported as they are, in our units: who
 takes their differences has to expect a wrap, where the device counts in 32 bits, and a reset.
@@ -58,15 +59,17 @@ PORT: Mapping[str, Meaning] = {
     # other bytes (rxe, siw).
     "tx_bytes": (
         *_first("counters/port_xmit_data", factor=_WORD_BYTES),
-        *_first("hw_counters/tx_bytes", "ethtool/tx_vport_rdma_unicast_bytes"),
+        *_first("hw_counters/tx_bytes", "ethtool/tx_bytes_phy", "ethtool/tx_total_bytes"),
+        *_first("ethtool/tx_vport_rdma_unicast_bytes"),
         Sum(("hw_counters/ip4OutOctets", "hw_counters/ip6OutOctets")),
-        *_first("net/tx_bytes"),
+        *_first("net/tx_bytes", "ethtool/tx_bytes.nic"),
     ),
     "rx_bytes": (
         *_first("counters/port_rcv_data", factor=_WORD_BYTES),
-        *_first("hw_counters/rx_bytes", "ethtool/rx_vport_rdma_unicast_bytes"),
+        *_first("hw_counters/rx_bytes", "ethtool/rx_bytes_phy", "ethtool/rx_total_bytes"),
+        *_first("ethtool/rx_vport_rdma_unicast_bytes"),
         Sum(("hw_counters/ip4InOctets", "hw_counters/ip6InOctets")),
-        *_first("net/rx_bytes"),
+        *_first("net/rx_bytes", "ethtool/rx_bytes.nic"),
     ),
     "cnp_sent": _first("hw_counters/np_cnp_sent", "hw_counters/tx_cnp_pkts", "hw_counters/cnpSent"),
     "cnp_handled": _first(
@@ -105,11 +108,13 @@ PORT: Mapping[str, Meaning] = {
     "pfc_rx_pause": (
         Sum(_each("ethtool/rx_prio{}_pause")),
         Sum(_each("ethtool/rx_pfc_ena_frames_pri{}")),
+        Sum(_each("ethtool/rx_priority_{}_xoff.nic")),
         *_first("ethtool/rx_global_pause", "ethtool/rx_pause_ctrl_phy", "ethtool/rx_pause_frames"),
     ),
     "pfc_tx_pause": (
         Sum(_each("ethtool/tx_prio{}_pause")),
         Sum(_each("ethtool/tx_pfc_ena_frames_pri{}")),
+        Sum(_each("ethtool/tx_priority_{}_xoff.nic")),
         *_first("ethtool/tx_global_pause", "ethtool/tx_pause_ctrl_phy", "ethtool/tx_pause_frames"),
     ),
     "pfc_rx_pause_ns": (
@@ -133,7 +138,7 @@ PORT: Mapping[str, Meaning] = {
     ),
     "link_errors": (
         Sum(("ethtool/rx_crc_errors_phy", "ethtool/rx_symbol_err_phy")),
-        Sum(("ethtool/rx_fcs_err_frames",)),
+        *_first("ethtool/rx_fcs_err_frames", "ethtool/rx_crc_errors.nic"),
         # InfiniBand reports a damaged packet by port_rcv_errors only.
         Sum(
             (
@@ -150,11 +155,15 @@ PORT: Mapping[str, Meaning] = {
         "hw_counters/rx_roce_discards",
         "hw_counters/rx_drops",
         "counters/excessive_buffer_overrun_errors",
+        "ethtool/rx_dropped.nic",
+        "ethtool/bw_in_allowance_exceeded",
     ),
     "tx_discards": _first(
         "ethtool/tx_discards_phy",
         "hw_counters/tx_roce_discards",
         "counters/port_xmit_discards",
+        "ethtool/tx_dropped_link_down.nic",
+        "ethtool/bw_out_allowance_exceeded",
     ),
     "out_of_buffer": _first(
         "hw_counters/out_of_buffer", "hw_counters/rx_out_of_buffer", "hw_counters/send_rnr_err"
@@ -177,8 +186,16 @@ PORT: Mapping[str, Meaning] = {
 _PRIORITY: Mapping[str, Meaning] = {  # {} is the priority
     "tx_bytes": _first("ethtool/tx_prio{}_bytes", "ethtool/tx_bytes_pri{}"),
     "rx_bytes": _first("ethtool/rx_prio{}_bytes", "ethtool/rx_bytes_pri{}"),
-    "rx_pause": _first("ethtool/rx_prio{}_pause", "ethtool/rx_pfc_ena_frames_pri{}"),
-    "tx_pause": _first("ethtool/tx_prio{}_pause", "ethtool/tx_pfc_ena_frames_pri{}"),
+    "rx_pause": _first(
+        "ethtool/rx_prio{}_pause",
+        "ethtool/rx_pfc_ena_frames_pri{}",
+        "ethtool/rx_priority_{}_xoff.nic",
+    ),
+    "tx_pause": _first(
+        "ethtool/tx_prio{}_pause",
+        "ethtool/tx_pfc_ena_frames_pri{}",
+        "ethtool/tx_priority_{}_xoff.nic",
+    ),
     "rx_pause_ns": _first(
         "ethtool/rx_prio{}_pause_duration", "ethtool/pfc_pri{}_rx_duration_us", factor=_NS_PER_US
     ),

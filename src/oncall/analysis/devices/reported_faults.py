@@ -1,0 +1,253 @@
+"""What hosts report as text: each device's fault with its rank, without what follows from it.
+
+Lines and states mean what the table of codes says. Counters of a snapshot have no known beginning:
+only what grew between two of them is a fault.
+"""
+
+from __future__ import annotations
+
+from oncall.evidence import Param, relation
+
+_TEXT = "EXISTS (FROM recordings WHERE kind IN ('host_text', 'port_counters'))"
+_JOB = "coalesce((SELECT min(job) FROM recordings), (SELECT min(job) FROM ranks), 'job')"
+_SHORT = "regexp_replace(lower({}), '^0+:|[.][0-9]$', '', 'g')"
+_DEVICE_COLUMNS = "node, at_ns, code, said_of, gpu, nic, path, line, text"
+
+
+@relation(
+    "reported_states",
+    reads=["host_events|gpus|nics"],
+    optional=[
+        *("node_events", "gpu_states", "nic_rates", "devices", "recordings", "nics", "log_events"),
+    ],
+    columns=[
+        ("node", "VARCHAR", "", "host, if the text names it"),
+        ("at_ns", "BIGINT", "ns", "when, if the text states it"),
+        ("code", "VARCHAR", "", "as in event_meanings"),
+        ("said_of", "VARCHAR", "", "PCI address, interface, RDMA device or process"),
+        ("gpu", "INTEGER", "", "index of the GPU it is about"),
+        ("nic", "VARCHAR", "", "the NIC it is about"),
+        ("path", "VARCHAR", "", "the file; NULL: found by comparing two"),
+        ("line", "BIGINT", "", "its line"),
+        ("text", "VARCHAR", "", "what it says"),
+    ],
+    source="text of hosts",
+    params={
+        "siblings": Param(
+            3, "ports of the same host that are up, for the only one that is down to be meant"
+        ),
+        "others": Param(2, "hosts that list more GPUs, for one with fewer to have lost some"),
+    },
+)
+def reported_states() -> str:
+    """What lines say, and what two snapshots or two hosts show together."""
+    return f"""
+        WITH up AS (
+            SELECT node, nic, arg_max(link_up, at_ns) AS is_up FROM nics
+            WHERE link_up IS NOT NULL GROUP BY ALL),
+        meant AS (
+            SELECT node, nic FROM up d WHERE NOT is_up AND (
+                EXISTS (FROM up o WHERE o.nic = d.nic AND o.is_up
+                    AND o.node IS DISTINCT FROM d.node)
+                OR (SELECT count(*) FILTER (is_up) >= $siblings AND count(*) FILTER (NOT is_up) = 1
+                    FROM up o WHERE o.node IS NOT DISTINCT FROM d.node)
+                OR d.nic IN (SELECT device FROM log_events WHERE kind = 'net' AND code = 'hca'))),
+        lines AS (
+            SELECT {_DEVICE_COLUMNS} FROM node_events e WHERE path IS NOT NULL
+                AND (code <> 'port_down' OR EXISTS (FROM meant m WHERE m.nic = e.said_of
+                    AND m.node IS NOT DISTINCT FROM e.node))),
+        grown AS (
+            SELECT node, at_ns, 'ecc_grew' AS code, gpu::VARCHAR AS said_of, gpu,
+                ecc_uncorrected || ' uncorrectable errors since the snapshot before' AS text
+            FROM gpu_states WHERE ecc_uncorrected > 0 AND {_TEXT}
+            UNION ALL BY NAME SELECT node, at_ns, 'nvlink_grew' AS code, gpu::VARCHAR AS said_of,
+                gpu, nvlink_errors || ' NVLink errors since the snapshot before' AS text
+            FROM gpu_states WHERE nvlink_errors > 0 AND {_TEXT}
+            UNION ALL BY NAME SELECT node, at_ns, 'link_down' AS code, nic AS said_of, nic,
+                'its link went down ' || link_downs || ' times since the snapshot before' AS text
+            FROM nic_rates WHERE link_downs > 0 AND {_TEXT}),
+        counts AS (
+            SELECT node, count(DISTINCT device) AS gpus FROM devices
+            WHERE kind = 'gpu' AND {_TEXT} GROUP BY node),
+        usual AS (SELECT mode(gpus) AS gpus FROM counts HAVING count(*) > $others),
+        fewer AS (
+            SELECT node, 'gpu_missing' AS code,
+                c.gpus || ' GPUs are listed, on most hosts ' || u.gpus AS text
+            FROM counts c JOIN usual u ON c.gpus < u.gpus)
+        SELECT {_DEVICE_COLUMNS} FROM (
+            FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM fewer)
+    """
+
+
+@relation(
+    "reported_faults",
+    reads=["reported_states", "event_meanings"],
+    optional=["ranks", "devices", "log_events", "logged_steps", "watchdog_reports", "recordings"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("suspect", "VARCHAR", "", "host and device, in words"),
+        ("node", "VARCHAR", "", "host"),
+        ("rank", "INTEGER", "", "the rank that uses the GPU, or was the process"),
+        ("gpu", "VARCHAR", "", "PCI address of a GPU, else its index"),
+        ("nic", "VARCHAR", "", "RDMA device, interface or PCI address of a NIC"),
+        ("part", "VARCHAR", "", "gpu, fabric, nic, pcie, memory, cpu, process or storage"),
+        ("weight", "VARCHAR", "", "fault, warning or program"),
+        ("code", "VARCHAR", "", "the first and gravest of the device's codes"),
+        ("meaning", "VARCHAR", "", "in words"),
+        ("action", "VARCHAR", "", "what to do"),
+        ("lines", "BIGINT", "", "how often it was said"),
+        ("at_ns", "BIGINT", "ns", "when first"),
+        ("place", "VARCHAR", "", "file and line"),
+        ("text", "VARCHAR", "", "what it says"),
+        ("is_up", "BOOLEAN", "", "of a link: it came up again"),
+        ("is_old", "BOOLEAN", "", "it ended long before the job's first line"),
+    ],
+    source="NVIDIA Xid catalogue; kernel messages; states that tools print",
+    params={
+        "before": Param(
+            "1 d", "before the job's first line: zones of two texts may differ by half a day"
+        ),
+    },
+)
+def reported_faults() -> str:
+    """Each faulty device once, with its gravest code; what follows from another has no row."""
+    gpu, pci = _SHORT.format("c.said_of"), _SHORT.format("r.pci_bus")
+    return f"""
+        WITH began AS (
+            SELECT min(at_ns) - $before AS at_ns FROM (
+                SELECT at_ns FROM log_events UNION ALL SELECT at_ns FROM logged_steps
+                UNION ALL SELECT at_ns FROM watchdog_reports)),
+        told AS (
+            SELECT s.* EXCLUDE (gpu), s.gpu AS place_of_gpu, m.weight, m.meaning, m.action,
+                if(m.part = 'nvlink', 'gpu', m.part) AS part, m.part = 'nvlink' AS of_link,
+                row_number() OVER (PARTITION BY s.node
+                    ORDER BY s.at_ns NULLS FIRST, s.path, s.line) AS nth
+            FROM reported_states s JOIN event_meanings m USING (code)
+            WHERE s.text NOT LIKE '%caused by previous Xid%'),
+        links AS (
+            SELECT node, said_of, arg_max(code, nth) = 'link_up' AS is_up FROM told
+            WHERE code IN ('link_up', 'link_down') GROUP BY ALL),
+        roots AS (
+            SELECT node, min(nth) AS nth, arg_min(code, nth) AS code,
+                bool_or(NOT starts_with(code, 'sxid')) AS of_gpu
+            FROM told WHERE part = 'gpu' AND weight = 'fault' GROUP BY node),
+        -- What a GPU's first fault brings about on the other GPUs and the switches of its host.
+        own AS (
+            SELECT t.* FROM told t LEFT JOIN roots r ON r.node IS NOT DISTINCT FROM t.node
+            WHERE t.weight <> 'notice' AND NOT coalesce(
+                (t.part = 'gpu' AND t.weight = 'program')
+                OR (starts_with(t.code, 'sxid') AND r.of_gpu)
+                OR (t.of_link AND t.nth > r.nth AND t.code <> r.code), false)),
+        own_and_programs AS (
+            FROM own UNION ALL SELECT t.* FROM told t WHERE part = 'gpu' AND weight = 'program'
+                AND NOT EXISTS (FROM roots r WHERE r.node IS NOT DISTINCT FROM t.node)),
+        devices_told AS (
+            SELECT node, part, coalesce(place_of_gpu::VARCHAR, said_of) AS device,
+                any_value(said_of) AS said_of, any_value(place_of_gpu) AS place_of_gpu,
+                any_value(nic) AS nic, count(*) AS lines,
+                min(at_ns) AS at_ns, max(at_ns) AS last_ns,
+                arg_min({{'code': code, 'weight': weight, 'meaning': meaning, 'action': action,
+                    'path': path, 'line': line, 'text': text}},
+                    (list_position(['fault', 'warning', 'program'], weight), nth)) AS first
+            FROM own_and_programs GROUP BY ALL),
+        pids AS (
+            SELECT pid, node, any_value(rank) AS rank FROM log_events
+            WHERE kind = 'exit' AND pid IS NOT NULL AND rank IS NOT NULL GROUP BY ALL),
+        placed AS (
+            SELECT c.*, coalesce(r.rank, p.rank) AS rank
+            FROM devices_told c
+            LEFT JOIN ranks r ON c.part = 'gpu' AND {pci} = {gpu}
+                AND (c.node IS NULL OR r.node IS NULL
+                    OR split_part(r.node, '.', 1) = split_part(c.node, '.', 1))
+            LEFT JOIN pids p ON c.part = 'process' AND p.pid::VARCHAR = c.said_of
+                AND (c.node IS NULL OR p.node IS NULL
+                    OR split_part(p.node, '.', 1) = split_part(c.node, '.', 1))
+            QUALIFY count(*) OVER (PARTITION BY c.node, c.part, c.device) = 1 OR c.node IS NOT NULL)
+        SELECT {_JOB} AS job, concat_ws(' ', node, CASE part
+                WHEN 'gpu' THEN 'GPU ' || coalesce(said_of, '?')
+                    || coalesce(' (index ' || nullif(place_of_gpu::VARCHAR, said_of) || ')', '')
+                WHEN 'fabric' THEN if(node IS NULL, 'the NVLink fabric', 'NVLink fabric')
+                WHEN 'process' THEN coalesce('process ' || said_of, 'a process')
+                ELSE coalesce(nic, said_of, 'the host') END) AS suspect,
+            node, rank, if(part = 'gpu', said_of, NULL) AS gpu,
+            if(part = 'nic', coalesce(nic, said_of), NULL) AS nic, part, first.weight,
+            first.code, CASE
+                WHEN starts_with(first.code, 'xid_') THEN 'Xid ' || first.code[5:] || ': '
+                WHEN starts_with(first.code, 'sxid_') THEN 'SXid ' || first.code[6:] || ': '
+                ELSE '' END || first.meaning AS meaning, first.action, lines, p.at_ns,
+            split_part(first.path, '/', -1) || ':' || first.line AS place, first.text,
+            coalesce(l.is_up, false) AS is_up,
+            coalesce(p.last_ns < (SELECT at_ns FROM began), false) AS is_old
+        FROM placed p LEFT JOIN links l USING (node, said_of)
+    """
+
+
+@relation(
+    "reported_levels",
+    reads=["host_events|gpus|nics"],
+    optional=["gpus", "nics", "recordings", "ranks", "reported_faults"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("kind", "VARCHAR", "", "counters; waiting: GPUs that are busy at little power; or old"),
+        ("node", "VARCHAR", "", "host"),
+        ("gpu", "INTEGER", "", "index of a GPU"),
+        ("nic", "VARCHAR", "", "a NIC"),
+        ("at_ns", "BIGINT", "ns", "the snapshot"),
+        ("text", "VARCHAR", "", "in words"),
+    ],
+    source="text of hosts",
+    params={
+        "busy": Param("90 %", "of the time a kernel ran: NCCL's own kernels spin while they wait"),
+        "idle": Param("5 %", "of the time: nothing was launched there"),
+        "low_power": Param("35 %", "of the limit: kernels that compute take more"),
+        "most": Param("50 %", "of the host's GPUs are busy at little power"),
+    },
+)
+def reported_levels() -> str:
+    """What a single snapshot shows and cannot judge."""
+    gpu_counters = {
+        "ecc_uncorrected": "uncorrectable memory errors",
+        "ecc_corrected": "corrected memory errors",
+        "nvlink_errors": "NVLink errors",
+        "remapped_rows": "memory rows remapped after uncorrectable errors",
+    }
+    nic_counters = {
+        "link_downs": "times its link went down",
+        "link_errors": "symbol and CRC errors",
+        "pause_storms": "pause storms",
+    }
+    gpus = " UNION ALL ".join(
+        f"SELECT node, gpu, NULL AS nic, at_ns, "
+        f"concat_ws(' ', node, 'GPU', gpu || ':', {name}, '{words}') AS text "
+        f"FROM one_gpu WHERE {name} > 0"
+        for name, words in gpu_counters.items()
+    )
+    nics = " UNION ALL ".join(
+        f"SELECT node, NULL, nic, at_ns, concat_ws(' ', node, nic || ':', {name}, '{words}') "
+        f"FROM one_nic WHERE {name} > 0"
+        for name, words in nic_counters.items()
+    )
+    return f"""
+        WITH one_gpu AS (
+            FROM gpus WHERE {_TEXT} QUALIFY count(*) OVER (PARTITION BY node, gpu) = 1),
+        one_nic AS (
+            FROM nics WHERE {_TEXT} QUALIFY count(*) OVER (PARTITION BY node, nic, port) = 1),
+        counters AS ({gpus} UNION ALL {nics}),
+        waiting AS (
+            SELECT node, max(at_ns) AS at_ns, count(*) AS gpus,
+                count(*) FILTER (utilisation >= $busy AND power_w < $low_power * power_limit_w)
+                    AS waits,
+                list(gpu ORDER BY gpu) FILTER (utilisation <= $idle) AS idle
+            FROM one_gpu GROUP BY node),
+        said AS (
+            SELECT 'counters' AS kind, * FROM counters
+            UNION ALL BY NAME SELECT 'waiting' AS kind, node, at_ns,
+                waits || ' of ' || gpus || ' GPUs are busy and draw little power, as kernels that '
+                || 'wait for others do' || coalesce('; idle: GPU '
+                || list_aggregate(idle, 'string_agg', ', '), '') AS text
+            FROM waiting WHERE waits >= $most * gpus AND gpus > 1
+            UNION ALL BY NAME SELECT 'old' AS kind, node, nic, at_ns,
+                concat_ws(' ', suspect || ':', code, place) AS text
+            FROM reported_faults WHERE is_old)
+        SELECT {_JOB} AS job, kind, node, gpu, nic, at_ns, text FROM said
+    """

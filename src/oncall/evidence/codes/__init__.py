@@ -1,0 +1,1 @@
+"""Codes and names that collectors, importers and analyses share: one table each."""

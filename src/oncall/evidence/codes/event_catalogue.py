@@ -1,0 +1,181 @@
+"""What a host's event codes mean, which part they concern, and what to do.
+
+NVIDIA's Xid catalogue says for each Xid whether the program or the hardware is the likely cause,
+and what to do; the rest are the kernel's own words, or states that a host's tools print.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+Part = Literal["gpu", "nvlink", "nic", "pcie", "fabric", "memory", "cpu", "process", "storage"]
+# fault: the part is broken, or was for a while. warning: it works, and wears out or is close to
+# its limit. program: what runs there did something wrong, or was ended. notice: nothing is wrong.
+Weight = Literal["fault", "warning", "program", "notice"]
+
+XIDS: Final[dict[int, tuple[Part, Weight, str]]] = {
+    8: ("gpu", "program", "the GPU stopped processing: a kernel ran too long"),
+    13: ("gpu", "program", "a kernel accessed what it must not, or executed garbage"),
+    31: ("gpu", "program", "a kernel accessed memory that is not mapped (page fault)"),
+    32: ("gpu", "fault", "damaged commands in the push buffer: driver, or PCIe link"),
+    38: ("gpu", "fault", "the driver's firmware failed"),
+    43: ("gpu", "program", "the GPU stopped the program's work after an error of the program"),
+    45: ("gpu", "program", "the program's work was cleaned up: it was killed, or failed before"),
+    46: ("gpu", "fault", "the GPU stopped processing"),
+    48: ("gpu", "fault", "an uncorrectable (double-bit) ECC error in GPU memory"),
+    54: ("gpu", "fault", "auxiliary power is not connected"),
+    57: ("gpu", "fault", "programming the memory interface failed"),
+    58: ("gpu", "fault", "unstable memory interface"),
+    61: ("gpu", "warning", "the internal microcontroller warned or stopped at a breakpoint"),
+    62: ("gpu", "fault", "the internal microcontroller halted"),
+    63: ("gpu", "warning", "a memory row is remapped (or a page retired) at the next GPU reset"),
+    64: ("gpu", "fault", "a memory row could not be remapped (or a page retired)"),
+    69: ("gpu", "program", "a kernel or command of a wrong class"),
+    74: (
+        "nvlink",
+        "fault",
+        "an NVLink error: of the link, of the GPU or NVSwitch at its other end",
+    ),
+    79: ("gpu", "fault", "the GPU has fallen off the PCIe bus"),
+    92: ("gpu", "warning", "many corrected (single-bit) ECC errors"),
+    94: ("gpu", "fault", "an uncorrectable ECC error, contained: it ended one program"),
+    95: ("gpu", "fault", "an uncorrectable ECC error, not contained: the GPU needs a reset"),
+    109: ("gpu", "fault", "a switch between contexts timed out"),
+    110: ("gpu", "fault", "a security fault"),
+    119: ("gpu", "fault", "the GPU's system processor (GSP) does not answer the driver"),
+    120: ("gpu", "fault", "the GPU's system processor (GSP) failed"),
+    121: ("nvlink", "warning", "an error of the link to the processor (C2C), corrected"),
+    122: ("gpu", "fault", "its microcontroller could not read the board's memory (SPI)"),
+    137: ("nvlink", "program", "a kernel accessed a peer's memory that it must not over NVLink"),
+    140: ("gpu", "fault", "uncorrectable ECC errors that were not recovered"),
+    143: ("gpu", "fault", "the GPU could not be initialised"),
+    144: ("nvlink", "fault", "NVLink: an error where packets leave (SAW)"),
+    145: ("nvlink", "fault", "NVLink: an error of the link layer (RLW)"),
+    146: ("nvlink", "fault", "NVLink: an error of the transport layer (TLW)"),
+    147: ("nvlink", "fault", "NVLink: an error of the crossbar interface (TREX)"),
+    148: ("nvlink", "fault", "NVLink: an error of its power control"),
+    149: ("nvlink", "fault", "NVLink: an error of the network interface (NETIR)"),
+    150: ("nvlink", "fault", "NVLink: an error of its memory subsystem (MSE)"),
+    154: ("gpu", "warning", "the GPU asks for another recovery: reset, reboot or drain"),
+    155: ("nvlink", "fault", "NVLink: an error that the driver detected"),
+    156: ("gpu", "warning", "a part of the GPU is retired at the next reset"),
+    157: ("gpu", "fault", "a part of the GPU could not be retired"),
+    158: ("gpu", "fault", "the GPU timed out"),
+}
+
+KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
+    "gpu_lost": ("gpu", "fault", "the GPU has fallen off the PCIe bus"),
+    "gpu_reset_required": ("gpu", "fault", "the GPU does not answer until it is reset"),
+    "gpu_init_failed": ("gpu", "fault", "the driver could not initialise the GPU"),
+    "remap_pending": ("gpu", "warning", "a memory row is to be remapped at the next GPU reset"),
+    "remap_failed": ("gpu", "fault", "a memory row could not be remapped: no spare row is left"),
+    "gpu_missing": ("gpu", "fault", "fewer GPUs are listed than on other hosts"),
+    "ecc_grew": ("gpu", "fault", "uncorrectable memory errors between two snapshots"),
+    "nvlink_grew": ("nvlink", "fault", "NVLink errors between two snapshots"),
+    "dcgm_failed": ("gpu", "fault", "DCGM's test or health check failed"),
+    "fabric_not_ready": ("fabric", "fault", "the GPU has not joined the NVLink fabric"),
+    "fabric_manager": ("fabric", "fault", "the fabric manager reported an error"),
+    "imex": ("fabric", "fault", "the IMEX service of a multi-node NVLink domain reported an error"),
+    "sxid": ("nvlink", "fault", "an NVSwitch reported an error (SXid)"),
+    "link_down": ("nic", "fault", "the link of a network interface went down"),
+    "link_up": ("nic", "notice", "the link of a network interface came up"),
+    "port_down": ("nic", "fault", "an RDMA port is down"),
+    "port_init": ("nic", "fault", "an RDMA port has a link and no subnet manager configured it"),
+    "cable_unplugged": ("nic", "fault", "the cable or its module was pulled out, or lost contact"),
+    "cable_error": ("nic", "fault", "the cable's module reports an error"),
+    "nic_health": ("nic", "fault", "the NIC's firmware hangs or failed"),
+    "nic_gone": ("nic", "fault", "the RDMA device disappeared"),
+    "nic_hot": ("nic", "warning", "the NIC or its module is too hot"),
+    "nic_power": ("nic", "warning", "the PCIe slot gives the NIC too little power"),
+    "nic_command_timeout": ("nic", "fault", "the NIC's firmware did not answer the driver"),
+    "nic_queue_timeout": ("nic", "fault", "a transmit queue of the NIC got stuck"),
+    "aer_corrected": ("pcie", "warning", "PCIe errors that the link corrected: the link is bad"),
+    "aer_uncorrected": ("pcie", "fault", "a PCIe transaction was lost"),
+    "aer_fatal": ("pcie", "fault", "the PCIe link failed"),
+    "pcie_bandwidth": ("pcie", "warning", "the PCIe link is slower than the device could use"),
+    "edac_corrected": ("memory", "warning", "memory errors that ECC corrected"),
+    "edac_uncorrected": ("memory", "fault", "a memory error that ECC could not correct"),
+    "memory_failure": ("memory", "fault", "the kernel took a damaged page of memory out of use"),
+    "machine_check": ("cpu", "fault", "the processor reported an error of itself or its memory"),
+    "machine_check_logged": ("cpu", "warning", "the processor corrected errors, and logged them"),
+    "cpu_hot": ("cpu", "warning", "the processor is too hot and lowers its clock"),
+    "oom": ("process", "program", "the kernel killed a process because memory ran out"),
+    "hung_task": ("process", "warning", "a task waits in the kernel, for a device or for storage"),
+    "soft_lockup": ("cpu", "fault", "a CPU was stuck in the kernel for many seconds"),
+    "hard_lockup": ("cpu", "fault", "a CPU did not even take interrupts"),
+    "cpu_stall": ("cpu", "warning", "a CPU did not run the kernel's housekeeping in time"),
+    "panic": ("cpu", "fault", "the kernel panicked"),
+    "segfault": ("process", "program", "a process crashed"),
+    "io_error": ("storage", "fault", "reading or writing a disk failed"),
+    "storage_stalled": ("storage", "fault", "a file server does not answer"),
+}
+
+MEANINGS: Final = KERNEL | {f"xid_{number}": meaning for number, meaning in XIDS.items()}
+
+_DEBUG = "Look for the fault in the program first: run it with compute-sanitizer"
+_EARLIER = "Look for the earlier fault that this one follows from"
+_LATER = "Reset the GPU once the job has left it: `nvidia-smi --gpu-reset -i INDEX`"
+_RESTART = "Restart the job; it may use the GPU again. If it returns, test it: `dcgmi diag -r 3`"
+_RESET = "Drain the node and reset the GPU; if it returns, test it: `dcgmi diag -r 3`"
+_REBOOT = "Drain the node and restart it; if it returns, reseat or replace the GPU"
+_REPLACE = "Drain the node and replace the GPU: `nvidia-bug-report.sh` for the vendor"
+_NVLINK = (
+    "Drain the node, read `nvidia-smi nvlink -e` and the fabric manager's log, and reset all of "
+    "its GPUs together"
+)
+_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+    _DEBUG: tuple(f"xid_{number}" for number in (8, 13, 31, 32, 69, 137)),
+    _EARLIER: ("xid_43", "xid_45", "machine_check_logged", "cpu_stall"),
+    _LATER: ("xid_63", "xid_92", "xid_156", "remap_pending"),
+    _RESTART: ("xid_94",),
+    _RESET: (
+        *(f"xid_{n}" for n in (38, 46, 48, 61, 62, 95, 109, 119, 120, 140, 154, 158)),
+        *("gpu_reset_required", "ecc_grew"),
+    ),
+    _REBOOT: (
+        "xid_79",
+        "xid_54",
+        "xid_110",
+        "xid_143",
+        "gpu_lost",
+        "gpu_init_failed",
+        "gpu_missing",
+    ),
+    _REPLACE: ("xid_64", "xid_57", "xid_58", "xid_122", "xid_157", "remap_failed", "dcgm_failed"),
+    _NVLINK: ("sxid", "nvlink_grew", *(f"xid_{n}" for n in (74, 121, *range(144, 151), 155))),
+    "See its link at both ends: `ibstat; rdma link; mlxlink -d NIC`": ("link_down", "port_down"),
+    "See whether the subnet manager runs, and the port's state: `sminfo; ibstat`": ("port_init",),
+    "Reseat or replace cable and module: `mlxlink -d NIC -m`": (
+        *("cable_unplugged", "cable_error", "nic_hot", "nic_power"),
+    ),
+    "Drain the node and read the adapter's health: `devlink health show`": (
+        *("nic_health", "nic_gone", "nic_command_timeout", "nic_queue_timeout"),
+    ),
+    "Compare LnkSta with LnkCap, reseat the card or riser: `lspci -vv -s ADDRESS`": (
+        *("aer_corrected", "aer_uncorrected", "aer_fatal", "pcie_bandwidth"),
+    ),
+    "Drain the node and replace the module: `ras-mc-ctl --error-count`": (
+        *("edac_corrected", "edac_uncorrected", "memory_failure", "machine_check"),
+    ),
+    "Give the job more memory, or find who uses it: `ps aux --sort -rss | head`": ("oom",),
+    "See what it waits for: `cat /proc/PID/stack`, storage first": ("hung_task",),
+    "See that server or disk, and who waits for it: `ps -eo pid,stat,wchan,cmd | grep ' D'`": (
+        *("io_error", "storage_stalled"),
+    ),
+    "See its state: `systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A4 Fabric`": (
+        *("fabric_manager", "fabric_not_ready"),
+    ),
+    "See the domain's state on all of its nodes: `nvidia-imex-ctl -N`": ("imex",),
+}
+_BY_WEIGHT: Final[dict[Weight, str]] = {
+    "fault": "Drain the node and examine it",
+    "warning": "Watch whether it returns",
+    "program": _DEBUG,
+    "notice": "Nothing is to be done",
+}
+_ACTION_OF: Final = {code: action for action, codes in _ACTIONS.items() for code in codes}
+
+
+def action_of(code: str, weight: Weight) -> str:
+    """What to do about a code, as a sentence without its full stop."""
+    return _ACTION_OF.get(code, _BY_WEIGHT[weight])

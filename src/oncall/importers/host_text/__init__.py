@@ -1,0 +1,1 @@
+"""What an engineer saves from a host as text: kernel logs, and what its tools print."""

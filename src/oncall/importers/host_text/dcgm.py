@@ -1,0 +1,51 @@
+"""What DCGM prints: `dcgmi diag` and `dcgmi health --check`. Only failures are events: a test that
+passed says that the GPU was sound then, not that it was while the job ran."""
+
+from __future__ import annotations
+
+import re
+
+from oncall.importers.host_text.page import Page
+
+_HEADING = re.compile(
+    r"^\| Diagnostic +\| Result|^\| Overall Health|^Successfully ran diagnostic|"
+    r"^\| Health Monitor Report",
+    re.MULTILINE,
+)
+_ROW = re.compile(r"\|\s*(?P<what>[^|]*?)\s*\|\s*(?P<result>[^|]*?)\s*\|")
+_GPU = re.compile(r"GPU(?: ID)?:? ?(\d{1,3})\b")
+_BAD = re.compile(r"\bFail(?:ure|ed)?\b")
+
+
+def recognises(head: str) -> bool:
+    """Whether it is one of DCGM's tables."""
+    return bool(_HEADING.search(head))
+
+
+def read(lines: list[str], page: Page) -> None:
+    """Add an event for each failure, with its GPU if a line names it: the row of a test says that
+    it failed, those below it say on which GPU and why."""
+    page.note = "DCGM reports no failure of the moment when it was run"
+    test, unnamed = "", None  # a failure whose GPU no row has named so far
+    for place, line in enumerate(lines, start=1):
+        row = _ROW.match(line)
+        if row is None:
+            continue
+        what, result = row["what"], row["result"]
+        gpu = _GPU.search(what) or _GPU.search(result)
+        is_detail = not what or what.startswith(("Warning", "Error", "GPU"))
+        if not is_detail and unnamed is not None:
+            _fail(page, None, *unnamed)
+            unnamed = None
+        test = test if is_detail else what
+        if _BAD.search(result) and gpu is None:
+            unnamed = (f"{test}: {result}", place)
+        elif gpu and (_BAD.search(result) or unnamed is not None):
+            _fail(page, gpu[1], f"{test}: {result}", place)
+            unnamed = None
+    if unnamed is not None:
+        _fail(page, None, *unnamed)
+
+
+def _fail(page: Page, gpu: str | None, text: str, place: int) -> None:
+    page.event("dcgm", "dcgm_failed", gpu, text, place)

@@ -1,0 +1,121 @@
+"""Text of hosts: what their kernels logged and their tools print, one file or many, of one job.
+
+The rows are those of the live collectors: `host_events`, `gpus`, `nics`, `devices`. A file that
+could not have shown a fault is no evidence of health; its note says what it is a snapshot of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oncall.core.errors import Unreadable
+from oncall.evidence.incident import Incident
+from oncall.evidence.schema import BY_NAME
+from oncall.importers import files
+from oncall.importers.host_text import dcgm, fabric_logs, kernel_log, nvidia_smi, rdma_ports
+from oncall.importers.host_text.page import Format, Page
+from oncall.importers.host_text.places import hosts_of
+from oncall.importers.printable import printable
+
+KIND = "host_text"
+
+_FORMATS = (
+    Format("nvidia-smi", nvidia_smi.recognises, nvidia_smi.read),
+    Format("dcgm", dcgm.recognises, dcgm.read),
+    Format("rdma ports", rdma_ports.recognises, rdma_ports.read),
+    Format("fabric log", fabric_logs.recognises, fabric_logs.read),
+)
+_HEAD_BYTES = 16384
+_TEXT = 600  # characters kept of a value
+_LINE = 1000  # characters of a line; those of these tools are shorter
+_FACTOR = 60.0  # bytes of memory for each of the text, at worst
+_LARGEST = {"INTEGER": 2**31 - 1, "BIGINT": 2**62, "UBIGINT": 2**63}
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Whether the beginning is that of one of these."""
+    text = _text(head[:_HEAD_BYTES])
+    return bool(text) and (_format(text) is not None or kernel_log.recognises(text, path.name))
+
+
+def _text(head: bytes) -> str:
+    return "" if b"\0" in head else head.decode("utf-8", "replace")
+
+
+def _format(text: str) -> Format | None:
+    return next((one for one in _FORMATS if one.recognises(text)), None)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Nothing tells one job's hosts from another's but the folder that was given."""
+
+    worth: int
+
+
+def identify(paths: Sequence[Path]) -> Identity:
+    """Text of several folders is of several hosts."""
+    return Identity(len(paths))
+
+
+def relate(_one: Identity, _other: Identity) -> str:
+    """Always parts of one job."""
+    return "part"
+
+
+def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
+    """Add what hosts say as evidence. A file that cannot be read becomes a recording with its
+    problem."""
+    hosts = hosts_of(paths)
+    for path in sorted(paths):
+        page, problem = _read(path, hosts[path])
+        for table, rows in page.rows.items():
+            _write(incident, table, rows)
+        incident.append(
+            "recordings",
+            {
+                "job": [job],
+                "path": [printable(str(path))],
+                "kind": KIND,
+                "rows": [sum(map(len, page.rows.values()))],
+                "problem": [problem],
+                "note": [None if problem or "host_events" in page.rows else page.note],
+                "written_ns": [page.written_ns],
+            },
+        )
+
+
+def _read(path: Path, node: str | None) -> tuple[Page, str | None]:
+    page = Page(path, node, 0)
+    try:
+        page.at_ns = page.written_ns = files.modified_ns(path)
+        with files.Stream(path) as stream:
+            head = stream.read(_HEAD_BYTES)
+        form = _format(_text(head))
+        if form is None:
+            return page, kernel_log.read(path, page)
+        text = files.whole(path, _FACTOR).decode("utf-8", "replace")
+        form.read([line[:_LINE].rstrip("\r") for line in text.split("\n")], page)
+    except Unreadable as error:
+        return page, str(error)
+    return page, None
+
+
+def _write(incident: Incident, table: str, rows: Sequence[dict[str, Any]]) -> None:
+    types = {column.name: column.type for column in BY_NAME[table].columns}
+    names = dict.fromkeys(name for row in rows for name in row)
+    incident.append(
+        table, {name: [_kept(row.get(name), types[name]) for row in rows] for name in names}
+    )
+
+
+def _kept(value: Any, kind: str) -> Any:
+    """A value that fits its column, text without what could steer a terminal."""
+    if isinstance(value, str):
+        return printable("".join(one if one.isprintable() else " " for one in value[:_TEXT]))
+    if isinstance(value, int) and not isinstance(value, bool) and kind in _LARGEST:
+        return value if abs(value) <= _LARGEST[kind] else None
+    return value

@@ -1,0 +1,294 @@
+"""What `nvidia-smi` prints: `-q`, its table, and `--query-gpu=... --format=csv`.
+
+A state (a row that waits for its remapping, a GPU that is lost) is an event at the instant of the
+snapshot; counters become readings, and only two of them show what grew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from oncall.core.errors import Unreadable
+from oncall.evidence.codes.pci_addresses import pci_address
+from oncall.evidence.codes.throttle_reasons import AS_PRINTED
+from oncall.importers.host_text.page import Page, number, whole
+from oncall.importers.logs.clock import Clock
+
+SOURCE = "nvidia-smi"
+_GPU = re.compile(r"GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s*")
+_PAIR = re.compile(r"( *)([A-Za-z][\w ()/.,+-]*?) *(?: : ?(.*)|)")
+_TABLE = re.compile(r"\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s+\|\s*([0-9A-Fa-f:.]{10,16})\s")
+_SECOND = re.compile(
+    r"\|\s*\S+\s+(?P<temp>\d+)C?\s+\S+\s+(?P<power>[\d.]+|N/A|ERR!|\[.*?\])W?\s*/"
+    r"\s*(?P<limit>[\d.]+|N/A|ERR!)W?\s*\|"
+    r"\s*(?P<used>\d+)MiB\s*/\s*(?P<total>\d+)MiB\s*\|\s*(?P<busy>\d+)%"
+)
+_LOST = re.compile(
+    r"Unable to determine the device handle for (?:GPU|gpu) ?(?P<pci>[0-9A-Fa-f:.]+):|"
+    r"(?:GPU|gpu) ?(?P<other>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)?:? ?(?:GPU )?is lost"
+)
+_MIB = 1 << 20
+_MOST_GPUS = 1024
+_MOST_READINGS = 200_000
+_POWERS = ("Power Draw", "Instantaneous Power Draw", "Average Power Draw")
+_LIMITS = ("Enforced Power Limit", "Current Power Limit", "Power Limit")
+_CURRENT = ("Current", "Device Current")
+_Values = Mapping[str, str]
+
+
+def recognises(head: str) -> bool:
+    """Whether it begins as one of these does."""
+    return bool(
+        re.search(r"^\| NVIDIA-SMI |^Attached GPUs +:|^==+NVSMI LOG==+", head, re.MULTILINE)
+        or (_LOST.search(head) and len(head) < 4096)
+        or (re.search(r"^GPU [0-9A-F]{8}:", head, re.MULTILINE) and "Product Name" in head)
+        or (head.partition("\n")[0].count(",") and _csv_columns(head.partition("\n")[0]))
+    )
+
+
+def read(lines: list[str], page: Page) -> None:
+    """Add readings, devices and states of each GPU."""
+    page.note = "nvidia-smi shows no broken GPU at its moment; its counters have no known start"
+    for place, line in enumerate(lines, start=1):
+        if lost := _LOST.search(line):
+            device = pci_address((lost["pci"] or lost["other"] or "").strip(":."))
+            page.event(SOURCE, "gpu_lost", device, line.strip(), place)
+    if _csv_columns(lines[0] if lines else ""):
+        _read_csv(lines, page)
+    elif any(line.startswith("| NVIDIA-SMI ") for line in lines):
+        _read_table(lines, page)
+    else:
+        _read_query(lines, page)
+
+
+# ------------------------------------------------------------------- nvidia-smi -q
+
+
+def _read_query(lines: list[str], page: Page) -> None:
+    clock = Clock(page.at_ns)
+    for line in lines[:20]:
+        if line.startswith("Timestamp"):
+            page.at_ns = clock.syslog(line.partition(":")[2].strip()) or page.at_ns
+    sections = list(_sections(lines))[:_MOST_GPUS]
+    driver = _line_value(lines, "Driver Version")
+    attached = whole(_line_value(lines, "Attached GPUs"))
+    for order, (address, values, places) in enumerate(sections):
+        minor = whole(values.get("Minor Number"))
+        known = minor if minor is not None else order if attached in (None, len(sections)) else None
+        _states(page, address, values, places)
+        if known is not None:  # of an excerpt nobody knows which GPU it is
+            _gpu(page, known, pci_address(address), values, driver)
+
+
+def _line_value(lines: list[str], name: str) -> str | None:
+    found = (line for line in lines[:20] if line.startswith(name))
+    return next((line.partition(":")[2].strip() for line in found), None)
+
+
+def _sections(lines: list[str]) -> Iterator[tuple[str, dict[str, str], dict[str, int]]]:
+    """Each GPU with its values by their way through the indented headings (`ECC Errors/Volatile/
+    DRAM Uncorrectable`), and the lines they are in."""
+    address = None
+    values: dict[str, str] = {}
+    places: dict[str, int] = {}
+    above: list[tuple[int, str]] = []
+    for place, line in enumerate(lines, start=1):
+        if found := _GPU.fullmatch(line):
+            if address is not None:
+                yield address, values, places
+            address, values, places, above = found[1], {}, {}, []
+        elif address is not None and (pair := _PAIR.fullmatch(line.rstrip())):
+            depth = len(pair[1])
+            above = [one for one in above if one[0] < depth]
+            way = "/".join([*(name for _, name in above), pair[2]])
+            if pair[3] is None:
+                above.append((depth, pair[2]))
+            elif way not in values:
+                values[way], places[way] = pair[3].strip(), place
+                above.append((depth, pair[2]))  # throttle reasons nest below a value
+    if address is not None:
+        yield address, values, places
+
+
+def _gpu(page: Page, index: int, pci: str | None, values: _Values, driver: str | None) -> None:
+    _device(page, index, pci, values.get("Product Name"), driver)
+    ecc = "ECC Errors/Volatile/"
+    newer = any(way.startswith("GPU Power Readings/") for way in values)
+    power = "GPU Power Readings/" if newer else "Power Readings/"
+    link = "PCI/GPU Link Info/"
+    busy = number(_first(values, "Utilization/Gpu", "Utilization/GPU"))
+    page.add(
+        "gpus",
+        gpu=index,
+        sm_clock_mhz=whole(values.get("Clocks/SM")),
+        sm_clock_max_mhz=whole(values.get("Max Clocks/SM")),
+        power_w=number(_first(values, *(power + name for name in _POWERS))),
+        power_limit_w=number(_first(values, *(power + name for name in _LIMITS))),
+        temp_c=number(values.get("Temperature/GPU Current Temp")),
+        utilisation=None if busy is None else busy / 100,
+        throttle_reasons=_reasons(values),
+        pcie_gen=whole(_first(values, *(f"{link}PCIe Generation/{name}" for name in _CURRENT))),
+        pcie_gen_max=whole(values.get(f"{link}PCIe Generation/Max")),
+        pcie_width=whole(values.get(f"{link}Link Width/Current")),
+        pcie_width_max=whole(values.get(f"{link}Link Width/Max")),
+        pcie_replays=whole(values.get("PCI/Replays Since Reset")),
+        ecc_corrected=_sum(values, ecc, "Correctable", f"{ecc}Single Bit/Total"),
+        ecc_uncorrected=_sum(values, ecc, "Uncorrectable", f"{ecc}Double Bit/Total"),
+        remapped_rows=whole(values.get("Remapped Rows/Uncorrectable Error")),
+        remap_failed=_yes(values.get("Remapped Rows/Remapping Failure Occurred")),
+        memory_used_bytes=_mib(values.get("FB Memory Usage/Used")),
+        memory_bytes=_mib(values.get("FB Memory Usage/Total")),
+    )
+
+
+def _states(page: Page, address: str, values: _Values, places: Mapping[str, int]) -> None:
+    for way, bad, code in _STATES_OF_A_GPU:
+        said = values.get(way)
+        if said is not None and bad.fullmatch(said):
+            text = f"{way.replace('/', ': ')}: {said}"
+            page.event(SOURCE, code, pci_address(address), text, places[way])
+
+
+_YES = re.compile(r"Yes")
+_STATES_OF_A_GPU = (
+    ("Remapped Rows/Pending", _YES, "remap_pending"),
+    ("Remapped Rows/Remapping Failure Occurred", _YES, "remap_failed"),
+    ("GPU Reset Status/Reset Required", _YES, "gpu_reset_required"),
+    ("GPU Recovery Action", re.compile(r"(?!None|N/A).+"), "gpu_reset_required"),
+    ("Fabric/State", re.compile(r"In Progress|Not Started"), "fabric_not_ready"),
+    ("Fabric/Status", re.compile(r"(?!Success|N/A).+"), "fabric_not_ready"),
+)
+
+
+def _reasons(values: _Values) -> int | None:
+    """NVML's bits of the reasons that are active; None where none is listed."""
+    listed = {
+        way.rpartition("/")[2]: said
+        for way, said in values.items()
+        if way.startswith(("Clocks Event Reasons/", "Clocks Throttle Reasons/"))
+    }
+    bits = [bit for name, bit in AS_PRINTED.items() if listed.get(name) == "Active"]
+    return sum(bits) if any(name in listed for name in AS_PRINTED) else None
+
+
+def _first(values: _Values, *names: str) -> str | None:
+    return next((values[name] for name in names if number(values.get(name)) is not None), None)
+
+
+def _sum(values: _Values, prefix: str, ending: str, alone: str) -> int | None:
+    parts = [
+        whole(said)
+        for way, said in values.items()
+        if way.startswith(prefix) and re.fullmatch(rf"\w+ {ending}(?: \S+)?", way[len(prefix) :])
+    ]
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else whole(values.get(alone))
+
+
+def _yes(said: str | None) -> bool | None:
+    return {"Yes": True, "No": False}.get(said or "")
+
+
+def _mib(said: str | None) -> int | None:
+    count = whole(said)
+    return None if count is None else count * _MIB
+
+
+def _device(page: Page, index: int, pci: str | None, model: str | None, driver: str | None) -> None:
+    page.add("devices", kind="gpu", device=str(index), pci_bus=pci, model=model, firmware=driver)
+
+
+# ------------------------------------------------------------------------ the table
+
+
+def _read_table(lines: list[str], page: Page) -> None:
+    clock = Clock(page.at_ns)
+    if lines and (at_ns := clock.syslog(re.sub(r" +", " ", lines[0].strip()))):
+        page.at_ns = at_ns
+    version = re.search(r"Driver Version: (\S+)", "\n".join(lines[:6]))
+    for place, line in enumerate(lines[:-1], start=1):
+        found = _TABLE.match(line)
+        if found is None or int(found[1]) >= _MOST_GPUS:
+            continue
+        index, pci = int(found[1]), pci_address(found[3])
+        _device(page, index, pci, found[2], version[1] if version else None)
+        below = lines[place]
+        if "ERR!" in line or "ERR!" in below:
+            text = f"GPU {index} ({found[3]}) shows ERR!: it does not answer"
+            page.event(SOURCE, "gpu_reset_required", pci, text, place)
+        if second := _SECOND.match(below):
+            page.add(
+                "gpus",
+                gpu=index,
+                temp_c=number(second["temp"]),
+                power_w=number(second["power"]),
+                power_limit_w=number(second["limit"]),
+                memory_used_bytes=_mib(second["used"]),
+                memory_bytes=_mib(second["total"]),
+                utilisation=int(second["busy"]) / 100,
+                ecc_uncorrected=whole(line.rstrip("| \n").rpartition(" ")[2]),
+            )
+
+
+# ------------------------------------------------------------- --query-gpu ... csv
+
+_CSV: Mapping[str, tuple[str, float, type]] = {
+    "utilization.gpu": ("utilisation", 0.01, float),
+    "power.draw": ("power_w", 1, float),
+    "power.limit": ("power_limit_w", 1, float),
+    "temperature.gpu": ("temp_c", 1, float),
+    "clocks.sm": ("sm_clock_mhz", 1, int),
+    "clocks.current.sm": ("sm_clock_mhz", 1, int),
+    "clocks.max.sm": ("sm_clock_max_mhz", 1, int),
+    "memory.used": ("memory_used_bytes", _MIB, int),
+    "memory.total": ("memory_bytes", _MIB, int),
+    "pcie.link.gen.current": ("pcie_gen", 1, int),
+    "pcie.link.gen.gpucurrent": ("pcie_gen", 1, int),
+    "pcie.link.gen.max": ("pcie_gen_max", 1, int),
+    "pcie.link.width.current": ("pcie_width", 1, int),
+    "pcie.link.width.max": ("pcie_width_max", 1, int),
+    "ecc.errors.corrected.volatile.total": ("ecc_corrected", 1, int),
+    "ecc.errors.uncorrected.volatile.total": ("ecc_uncorrected", 1, int),
+}
+
+
+def _csv_columns(heading: str) -> list[str]:
+    """The query's names in a heading; empty where it is none."""
+    names = [name.strip().partition(" ")[0] for name in heading.split(",")]
+    return names if "index" in names and any(name in _CSV for name in names) else []
+
+
+def _read_csv(lines: list[str], page: Page) -> None:
+    names = _csv_columns(lines[0])
+    seen: dict[int, str] = {}
+    for place, line in enumerate(lines[1:]):
+        cells = line.split(",")
+        if place >= _MOST_READINGS:
+            raise Unreadable(f"no more than its first {_MOST_READINGS:,} readings are read")
+        row = dict(zip(names, (cell.strip() for cell in cells), strict=False))
+        index = whole(row.get("index"))
+        if len(cells) != len(names) or index is None or not 0 <= index < _MOST_GPUS:
+            continue
+        at_ns = _csv_instant(row.get("timestamp"))
+        found: dict[str, Any] = {} if at_ns is None else {"at_ns": at_ns}
+        for name, (column, factor, kind) in _CSV.items():
+            value = number(row.get(name))
+            if value is not None:
+                found[column] = kind(value * factor)
+        page.add("gpus", gpu=index, **found)
+        if index not in seen:
+            seen[index] = row.get("pci.bus_id", "")
+            pci = pci_address(row.get("pci.bus_id") or row.get("gpu_bus_id") or "")
+            _device(page, index, pci, row.get("name"), row.get("driver_version"))
+
+
+def _csv_instant(text: str | None) -> int | None:
+    """`2026/11/20 03:10:00.123`"""
+    try:
+        at = datetime.strptime(text or "", "%Y/%m/%d %H:%M:%S.%f").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(at.timestamp() * 1000) * 10**6 if at.year >= 2000 else None

@@ -1,0 +1,69 @@
+"""What one file of a host gives: rows of evidence, and what it could not show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Page:
+    """One file while it is read. `node` and `at_ns` come from its name and its time, until a line
+    states them; NULL where neither does."""
+
+    path: Path
+    node: str | None
+    at_ns: int
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    written_ns: int | None = None
+    note: str = ""  # what it shows, for the report
+
+    def add(self, table: str, **columns: Any) -> Row:
+        """A row of `table` of this host, at the file's instant unless `columns` say another."""
+        row = {"node": self.node, "at_ns": self.at_ns, **columns}
+        self.rows.setdefault(table, []).append(row)
+        return row
+
+    def event(
+        self, source: str, code: str, device: str | None, text: str, line: int, **columns: Any
+    ) -> Row:
+        """A row of `host_events`."""
+        return self.add(
+            "host_events",
+            source=source,
+            code=code,
+            device=device,
+            text=text,
+            path=str(self.path),
+            line=line,
+            **columns,
+        )
+
+
+@dataclass(frozen=True)
+class Format:
+    """One kind of text. `read` gets the lines of the whole file."""
+
+    name: str
+    recognises: Callable[[str], bool]
+    read: Callable[[list[str], Page], None]
+
+
+def number(text: str | None) -> float | None:
+    """The number that a value such as `66.20 W`, `100 %` or `16x` begins with."""
+    word = (text or "").strip().split(" ")[0].rstrip("%xXCWMiB")
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    return value if abs(value) < 1e15 else None
+
+
+def whole(text: str | None) -> int | None:
+    """The same as an integer."""
+    value = number(text)
+    return None if value is None else int(value)

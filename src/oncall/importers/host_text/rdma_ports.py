@@ -1,0 +1,119 @@
+"""The state of RDMA ports: `ibstat`, `ibstatus`, `ibv_devinfo`, `rdma link`, `ibdev2netdev`.
+
+A port that is down is a state, and no fault by itself: many hosts have ports that nothing is
+plugged into. It is one where the same port of other hosts, or the host's other ports, are up.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from oncall.importers.host_text.page import Page, number
+
+_DEVICE = re.compile(
+    r"CA '([\w.-]+)'|hca_id:\s*([\w.-]+)|Infiniband device '([\w.-]+)' port (\d+) status:"
+)
+_PORT = re.compile(r"\s*[Pp]ort:?\s*(\d+):?\s*")
+_PAIR = re.compile(r"\s*([A-Za-z][\w ]*?)\s*:\s*(.*?)\s*")
+_LINK = re.compile(
+    r"link (?P<nic>[\w.-]+)/(?P<port>\d+) state (?P<state>\w+)"
+    r"(?: physical_state (?P<physical>\w+))?(?: netdev (?P<netdev>\S+))?"
+)
+_NETDEV = re.compile(
+    r"(?P<nic>[\w.-]+) port (?P<port>\d+) ==> (?P<netdev>\S+) \((?P<state>Up|Down)\)"
+)
+_LANES_GBPS = re.compile(r"\s*([\d.]+) Gbps")
+_MOST_PORTS = 4096
+
+
+@dataclass
+class _Port:
+    nic: str
+    number: int
+    line: int
+    said: dict[str, str]
+    model: str | None = None
+    firmware: str | None = None
+
+
+def recognises(head: str) -> bool:
+    """Whether the text has the heading of a device, or a line of a port."""
+    lines = [line.strip() for line in head.splitlines()[:80]]
+    return any(
+        _DEVICE.match(line) or _LINK.fullmatch(line) or _NETDEV.fullmatch(line) for line in lines
+    )
+
+
+def read(lines: list[str], page: Page) -> None:
+    """Add each port to `nics`, its device to `devices`, and an event for one that is down."""
+    page.note = "every RDMA port was up at the moment of the snapshot"
+    for port in _ports(lines):
+        state = re.sub(r"^\d+:\s*|^PORT_|\s*\(\d+\)$", "", port.said.get("state", "")).lower()
+        if not state:
+            continue
+        is_up = state in ("active", "up")
+        page.add(
+            "nics",
+            nic=port.nic,
+            port=port.number,
+            link_up=is_up,
+            rate_bytes_per_s=_rate(port.said) if is_up else None,
+        )
+        page.add(
+            "devices",
+            kind="nic",
+            device=port.nic,
+            model=port.model,
+            firmware=port.firmware,
+            interface=port.said.get("netdev"),
+        )
+        if not is_up:
+            physical = port.said.get("physical state") or port.said.get("phys_state") or ""
+            is_init = state in ("initializing", "init", "armed")
+            text = f"{port.nic} port {port.number}: state {state}{physical and f', {physical}'}"
+            code = "port_init" if is_init else "port_down"
+            page.event("ibstat", code, port.nic, text, port.line)
+
+
+def _ports(lines: list[str]) -> list[_Port]:
+    ports: list[_Port] = []
+    nic, model, firmware = None, None, None
+    for place, line in enumerate(lines, start=1):
+        if len(ports) >= _MOST_PORTS:
+            break
+        if found := _LINK.fullmatch(line.strip()) or _NETDEV.fullmatch(line.strip()):
+            said = {
+                name: value
+                for name, value in found.groupdict().items()
+                if value and name not in ("nic", "port")
+            }
+            if "physical" in said:
+                said["phys_state"] = said.pop("physical")
+            ports.append(_Port(found["nic"], int(found["port"]) % 256, place, said))
+        elif found := _DEVICE.match(line.strip()):
+            nic, model, firmware = found[1] or found[2] or found[3], None, None
+            if found[4]:
+                ports.append(_Port(nic, int(found[4]) % 256, place, {}))
+        elif nic and (found := _PORT.fullmatch(line)):
+            ports.append(_Port(nic, int(found[1]) % 256, place, {}, model, firmware))
+        elif nic and (found := _PAIR.fullmatch(line)):
+            name, value = found[1].lower(), found[2]
+            if name in ("ca type", "board_id", "vendor_part_id") and model is None:
+                model = value
+            elif name in ("firmware version", "fw_ver"):
+                firmware = value
+            elif ports and ports[-1].nic == nic:
+                if name == "state":
+                    ports[-1].line = place
+                ports[-1].said.setdefault(name, value)
+    return ports
+
+
+def _rate(said: dict[str, str]) -> int | None:
+    """Bytes a second: ibstat's `Rate: 400`, ibstatus' `400 Gb/sec (4X NDR)`, or lanes by speed."""
+    gigabits = number(said.get("rate"))
+    lane, width = _LANES_GBPS.match(said.get("active_speed", "")), number(said.get("active_width"))
+    if gigabits is None and lane and width:
+        gigabits = float(lane[1]) * width
+    return int(gigabits * 1e9 / 8) if gigabits and 0 < gigabits < 1e5 else None

@@ -1,0 +1,69 @@
+"""A log that grows, as a file that holds all that was seen of it, over rotation and truncation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from oncall.core.errors import BadInput, Unreadable
+from oncall.importers.bounds import USUAL, Bounds, size
+from oncall.importers.files import open_file
+
+_CHUNK_BYTES = 1 << 20
+
+
+class Followed:
+    """A growing log; `copy` is what was seen of it so far."""
+
+    def __init__(self, path: Path, copy: Path, bounds: Bounds = USUAL) -> None:
+        self.path = path
+        self.copy = copy
+        self._offset = 0
+        self._file_id: int | None = None
+        self._left = min(bounds.expanded_bytes, shutil.disk_usage(copy.parent).free // 2)
+        self._most = self._left
+
+    def read_on(self) -> bool:
+        """Add what was written since the last call; whether there was anything. A log that is gone
+        for the moment, as while it is rotated, gives nothing. Raises BadInput for more than a
+        recording holds or the disk has room for."""
+        try:
+            file = open_file(self.path)
+        except Unreadable:
+            return False
+        with file:
+            state = os.fstat(file.fileno())
+            if state.st_ino != self._file_id or state.st_size < self._offset:
+                self._file_id, self._offset = state.st_ino, 0
+            file.seek(self._offset)
+            before = self._left
+            with self.copy.open("ab") as copy:
+                while data := file.read(_CHUNK_BYTES):
+                    self._left -= len(data)
+                    self._offset += len(data)
+                    if self._left < 0:
+                        raise BadInput(str(self.path), f"more than {size(self._most)} to follow")
+                    copy.write(data)
+        # Years that stamps leave out are taken from when the log was written.
+        os.utime(self.copy, ns=(state.st_mtime_ns, state.st_mtime_ns))
+        return self._left < before
+
+
+@contextmanager
+def followed(path: Path) -> Iterator[Followed]:
+    """The log at `path` from its beginning; its copy is gone afterwards. Raises BadInput where
+    there is no file."""
+    try:
+        open_file(path).close()
+    except Unreadable as error:
+        raise BadInput(str(path), str(error)) from error
+    with tempfile.TemporaryDirectory(prefix="oncall-") as room:
+        # A job is called after the folder of its recordings.
+        place = Path(room, path.resolve().parent.name or "job", path.name)
+        place.parent.mkdir()
+        place.touch()
+        yield Followed(path, place)
