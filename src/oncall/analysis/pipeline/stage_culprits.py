@@ -24,7 +24,7 @@ from oncall.evidence import Param, relation
     columns=[
         *((one.name, one.type, one.unit, one.meaning) for one in slow_stages.columns),
         ("suspect", "VARCHAR", "", "the rank, or its stage, as a sentence names it"),
-        ("longer", "DOUBLE", "ratio", "how much longer the iteration took than usual"),
+        ("longer", "DOUBLE", "ratio", "how much longer the iteration took than the baseline"),
         ("slow_iterations", "INTEGER", "", "iterations that it made longer"),
         ("episodes", "INTEGER", "", "how many runs of successive iterations it slowed"),
         ("lag_ns", "BIGINT", "ns", "by how much it made them longer, in total"),
