@@ -70,7 +70,7 @@ def diagnose(
     findings = _costly(incident, outcome.findings)
     if findings and all(finding.severity == "info" for finding in findings):
         notes += ("the findings are for information: none of them is a fault",)
-    findings = _with_stages(incident, _with_stacks(incident.con, findings))
+    findings = _with_stages(incident, _with_stacks(incident, findings))
     coverage = replace(
         coverage,
         skipped_rules=(*skipped, *set_aside),
@@ -109,10 +109,28 @@ def _undecided(incident: Incident) -> str:
     if waiting:
         ranks = "1 rank waits" if waiting == 1 else f"{waiting} ranks wait"
         return f"{ranks} for others, and nothing recorded shows that the job went on"
+    if alike := _alike(incident):
+        return alike
     ((is_one_look,),) = incident.con.execute(
         "SELECT count(DISTINCT at_ns) < 2 AND count(*) > 0 AND NOT EXISTS (FROM ops) FROM launches"
     ).fetchall()
     return "one look at counters cannot show whether the job moves" if is_one_look else ""
+
+
+def _alike(incident: Incident) -> str:
+    """Why stacks do not show which process is the reason; empty if there are none."""
+    try:
+        incident.require(["main_threads"])
+    except (MissingEvidence, RelationFailed):
+        return ""
+    rows = incident.con.execute(
+        "SELECT activity, count(*) FROM main_threads WHERE looks > 0 AND moved IS DISTINCT FROM true "
+        "GROUP BY activity ORDER BY count(*) DESC, activity"
+    ).fetchall()
+    if not rows:
+        return ""
+    where = ", ".join(f"{count} in {activity}" for activity, count in rows)
+    return f"the stacks show no process that the others wait for ({where})"
 
 
 def with_failures(coverage: Coverage, incident: Incident) -> Coverage:
@@ -202,12 +220,11 @@ def _checked(rulebooks: Sequence[Rulebook], out: Container[str]) -> tuple[str, .
     return tuple(book.name for book in rulebooks if book.name not in out)
 
 
-def _with_stacks(
-    con: duckdb.DuckDBPyConnection, findings: Sequence[Finding]
-) -> tuple[Finding, ...]:
+def _with_stacks(incident: Incident, findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings, each root cause with the stacks of its blamed ranks."""
     blamed = {finding.id: _blamed_ranks(finding) for finding in findings}
-    stacks = _stacks(con, {rank for ranks in blamed.values() for rank in ranks})
+    ranks = {rank for of_one in blamed.values() for rank in of_one}
+    stacks = {**_stacks(incident.con, ranks), **_own_stacks(incident, ranks)}
     return tuple(
         replace(
             finding, stacks=tuple(stacks[rank] for rank in blamed[finding.id] if rank in stacks)
@@ -264,6 +281,19 @@ def _blamed_ranks(finding: Finding) -> tuple[int, ...]:
     return tuple(sorted(ranks)[:_MOST_STACKS])
 
 
+def _own_stacks(incident: Incident, ranks: Iterable[int]) -> dict[int, Stack]:
+    """The main thread of each rank that was looked at."""
+    try:
+        incident.require(["main_threads"])
+    except (MissingEvidence, RelationFailed):
+        return {}
+    rows = incident.con.execute(
+        "SELECT rank, activity, frames FROM main_threads WHERE looks > 0 AND list_contains(?, rank)",
+        [sorted(ranks)],
+    ).fetchall()
+    return {rank: Stack(rank, f"in {activity}", tuple(frames)) for rank, activity, frames in rows}
+
+
 def _stacks(con: duckdb.DuckDBPyConnection, ranks: Iterable[int]) -> dict[int, Stack]:
     """One stack a rank: that of its oldest operation in flight, else of its last one."""
     rows = con.execute(
@@ -276,7 +306,7 @@ def _stacks(con: duckdb.DuckDBPyConnection, ranks: Iterable[int]) -> dict[int, S
             FROM stacks s
             LEFT JOIN ops o ON (o.rank, o.comm, o.seq, o.kind) = (s.rank, s.comm, s.seq, s.kind)
             LEFT JOIN comms c ON (c.rank, c.comm) = (s.rank, s.comm)
-            WHERE len(s.frames) > 0 AND list_contains(?, s.rank))
+            WHERE s.comm IS NOT NULL AND len(s.frames) > 0 AND list_contains(?, s.rank))
         SELECT rank, op, seq, coalesce(role, 'communicator ' || name), in_flight, frames
         FROM calls
         QUALIFY row_number() OVER (

@@ -123,7 +123,8 @@ def _stack(con: duckdb.DuckDBPyConnection, rank: int) -> tuple[str, ...]:
     """The last recorded stack, newest frame first."""
     rows = con.execute(
         "SELECT frames FROM stacks WHERE rank = ? AND len(frames) > 0 "
-        "ORDER BY seq DESC NULLS FIRST LIMIT 1",
+        "AND is_main IS DISTINCT FROM false ORDER BY at_ns DESC NULLS LAST, seq DESC NULLS FIRST "
+        "LIMIT 1",
         [rank],
     ).fetchall()
     return tuple(clean(frame) for (frames,) in rows for frame in frames)
