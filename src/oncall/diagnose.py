@@ -124,8 +124,8 @@ def _alike(incident: Incident) -> str:
     except (MissingEvidence, RelationFailed):
         return ""
     rows = incident.con.execute(
-        "SELECT activity, count(*) FROM main_threads WHERE looks > 0 AND moved IS DISTINCT FROM true "
-        "GROUP BY activity ORDER BY count(*) DESC, activity"
+        "SELECT activity, count(*) FROM main_threads "
+        "WHERE looks > 0 AND moved IS DISTINCT FROM true GROUP BY activity ORDER BY count(*) DESC, activity"
     ).fetchall()
     if not rows:
         return ""
@@ -288,7 +288,8 @@ def _own_stacks(incident: Incident, ranks: Iterable[int]) -> dict[int, Stack]:
     except (MissingEvidence, RelationFailed):
         return {}
     rows = incident.con.execute(
-        "SELECT rank, activity, frames FROM main_threads WHERE looks > 0 AND list_contains(?, rank)",
+        "SELECT rank, activity, frames FROM main_threads "
+        "WHERE looks > 0 AND list_contains(?, rank)",
         [sorted(ranks)],
     ).fetchall()
     return {rank: Stack(rank, f"in {activity}", tuple(frames)) for rank, activity, frames in rows}

@@ -32,6 +32,7 @@ _COMMANDS = {
     "rules": ("oncall.cli.rules", "app"),
     "schema": ("oncall.cli.schema", "schema"),
     "simulate": ("oncall.cli.simulate", "simulate"),
+    "stacks": ("oncall.cli.stacks", "stacks"),
 }
 _SETTINGS: dict[str, Any] = {
     "add_completion": False,

@@ -28,7 +28,8 @@ _SEEN = """
     SELECT rank FROM ops UNION SELECT src FROM flow_steps UNION SELECT rank FROM stage_tasks
     UNION SELECT rank FROM launches WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead')
     UNION SELECT rank FROM log_events UNION SELECT rank FROM watchdog_reports
-    UNION SELECT rank FROM logged_steps UNION SELECT rank FROM stacks UNION SELECT rank FROM recordings WHERE problem IS NULL"""
+    UNION SELECT rank FROM logged_steps UNION SELECT rank FROM stacks
+    UNION SELECT rank FROM recordings WHERE problem IS NULL"""
 _TELLING = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
 GATHERED = "gather"  # the `source` of a console's own account of a node: asked, and with what
 _NODES_HEARD = " UNION ".join(

@@ -63,8 +63,8 @@ _LOCK = re.compile(
 # Frames of nobody's program: the interpreter, the C library, the standard library by its names.
 _LIBRARY = re.compile(
     r" at (?:lib[\w+.-]*\.so|ld-linux|python3?[\d.]*$|\[)|^0x[0-9a-f]+ at |\.(?:c|cc|cpp|h|cu):\d+$"
-    r"| at (?:threading|queue|selectors|socket|ssl|subprocess|contextlib|runpy|functools|socketserver"
-    r"|concurrent|multiprocessing|asyncio|importlib|<frozen|<string)\b|/lib/python3"
+    r"| at (?:threading|queue|selectors|socket|ssl|subprocess|contextlib|runpy|functools"
+    r"|socketserver|concurrent|multiprocessing|asyncio|importlib|<frozen|<string)\b|/lib/python3"
     r"|\.so[.\d]*$| at kernel$"
 )
 

@@ -48,8 +48,8 @@ _CALLS = """
     source="stacks of all ranks: py-spy, faulthandler, gdb, pystack; Flight Recorder frames",
 )
 def main_threads(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
-    """One row for each rank's process whose main thread's stack is known. Where some are, ranks without
-    one are taken from the frames of their Flight Recorder's call in flight."""
+    """One row for each rank's process whose main thread's stack is known. Where some are, other
+    ranks have the frames of their Flight Recorder's call in flight."""
     rows = _looked_at(con)
     if rows:
         seen = {(row["job"], row["rank"]) for row in rows}

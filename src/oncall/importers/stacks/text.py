@@ -137,7 +137,7 @@ class _Reader:
         return True
 
     def _shares(self, opened: _Open) -> bool:
-        """A process has one main thread: of two in a row, the second shows the first one's frames."""
+        """A process has one main thread: of two in a row, both have the second's frames."""
         assert self._thread is not None
         return opened.name is not None and opened.name == self._thread.name
 
