@@ -125,7 +125,8 @@ def _alike(incident: Incident) -> str:
         return ""
     rows = incident.con.execute(
         "SELECT activity, count(*) FROM main_threads "
-        "WHERE looks > 0 AND moved IS DISTINCT FROM true GROUP BY activity ORDER BY count(*) DESC, activity"
+        "WHERE looks > 0 AND moved IS DISTINCT FROM true "
+        "GROUP BY activity ORDER BY count(*) DESC, activity"
     ).fetchall()
     if not rows:
         return ""

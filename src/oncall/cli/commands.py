@@ -26,6 +26,7 @@ _COMMANDS = {
     "diagnose": ("oncall.cli.diagnose", "diagnose"),
     "doctor": ("oncall.cli.doctor", "doctor"),
     "draw": ("oncall.cli.draw.app", "app"),
+    "env": ("oncall.cli.env", "env"),
     "hooks": ("oncall.cli.hooks", "app"),
     "open": ("oncall.cli.console", "open_"),
     "probe": ("oncall.cli.probe", "probe"),

@@ -42,28 +42,29 @@ def answer_stacks(name: str, run: Path | None, request: Request) -> Iterator[Par
 
 
 def answer_processes(run: Path | None, request: Request) -> Iterator[Part | End]:
-    """What the job's processes on this node are set to record: equal ones together."""
+    """What the job's processes on this node are set to record."""
+    yield End({"processes": set_processes(_processes(run, request.job))})
+
+
+def set_processes(processes: Sequence[TrainingProcess]) -> list[dict[str, Any]]:
+    """What processes are set to record and the versions they have loaded: equal ones together."""
     alike: dict[tuple[Any, ...], list[TrainingProcess]] = defaultdict(list)
-    for one in _processes(run, request.job):
+    for one in processes:
         settings = tuple(
             sorted((key, value) for key, value in one.settings.items() if key not in _OF_ONE_RANK)
         )
         versions = tuple(sorted(loaded_versions(one.pid).items()))
         alike[one.job, settings, versions].append(one)
-    yield End(
+    return [
         {
-            "processes": [
-                {
-                    "job": job,
-                    "settings": dict(settings),
-                    "versions": dict(versions),
-                    "ranks": [one.rank for one in group if one.rank is not None],
-                    "pids": [one.pid for one in group],
-                }
-                for (job, settings, versions), group in alike.items()
-            ]
+            "job": job,
+            "settings": dict(settings),
+            "versions": dict(versions),
+            "ranks": [one.rank for one in group if one.rank is not None],
+            "pids": [one.pid for one in group],
         }
-    )
+        for (job, settings, versions), group in alike.items()
+    ]
 
 
 def _processes(run: Path | None, job: str | None) -> Sequence[TrainingProcess]:

@@ -75,7 +75,7 @@ def local_stacks(
 ) -> TakenStacks:
     """The same on this machine, or of these processes alone. Raises UsageError if there are none,
     or if a job must be chosen."""
-    processes = [_named(pid) for pid in pids] or _chosen(training_processes(run), job)
+    processes = [_named(pid) for pid in pids] or processes_here(run, job)
     incident = Incident.empty()
     problems: dict[str, list[str]] = defaultdict(list)
     for look in take_stacks(processes, node, native=native, looks=looks):
@@ -94,7 +94,9 @@ def _named(pid: int) -> TrainingProcess:
     return found
 
 
-def _chosen(found: Sequence[TrainingProcess], job: str | None) -> Sequence[TrainingProcess]:
+def processes_here(run: Path, job: str | None) -> Sequence[TrainingProcess]:
+    """The processes of `job` (None: the only one) on this machine. Raises UsageError."""
+    found = training_processes(run)
     jobs = sorted({one.job for one in found})
     if job is None and len(jobs) > 1:
         raise UsageError(f"several jobs run here; choose one with --job: {', '.join(jobs)}")

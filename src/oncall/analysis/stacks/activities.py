@@ -17,6 +17,7 @@ OCCUPIED = frozenset({"data loader", "checkpoint", "compilation", "import", "deb
 # What is left where no frame tells: the program's own code, or a lock in it.
 OTHER = frozenset({"user code", "lock"})
 UNKNOWN = "unknown"
+KERNEL = "the kernel"  # only the kernel's frames are known
 # Processes beside the ranks: launchers, and the workers of data loaders.
 _BESIDE = re.compile(
     r"torch/distributed/elastic/(?:agent/|multiprocessing/api\.py)|deepspeed/launcher/"
@@ -92,6 +93,8 @@ def activity_of(frames: tuple[str, ...]) -> Activity:
         for name, pattern in _TELLING:
             if pattern.search(frame):
                 return Activity(name, frame)
+    if frames and all(frame.endswith(" at kernel") for frame in frames):
+        return Activity(KERNEL, frames[0])
     if any(_LOCK.search(frame) for frame in frames[:8]):
         return Activity("lock", _own(frames) or frames[0])
     own = _own(frames)

@@ -23,7 +23,8 @@ _COLUMNS = (
         "VARCHAR",
         "",
         "collective, device, rendezvous; forward, backward, optimizer; data loader, checkpoint, "
-        "compilation, import, debugger, storage; user code, lock; unknown",
+        "compilation, import, debugger, storage; user code, lock; the kernel (only its frames are "
+        "known); unknown",
     ),
     ("frame", "VARCHAR", "", "the frame that tells it"),
     ("frames", "VARCHAR[]", "", "the stack, newest frame first"),

@@ -60,9 +60,9 @@ class Request:
     every rulebook's `start_when` needs of `job` in the window, in about `budget_rows` rows of
     operations. `detail`: all rows of `tables` (none named: of every table) for the communicators
     `comms` (and, if given, operation numbers from `seqs[0]` to `seqs[1]`) in the window; of more
-    operations than `budget_rows`, a thinned selection. `probe`: what `probe_request` says. `stacks`:
-    those of the job's living processes, taken now, in `looks` looks, with native frames if
-    `native`. `processes`: what these are set to record. A node answers the last three if its
+    operations than `budget_rows`, a thinned selection. `probe`: what `probe_request` says.
+    `stacks`: those of the job's living processes, taken now, in `looks` looks, with native frames
+    if `native`. `processes`: what these are set to record. A node answers the last three if its
     `hello` names them under `asks`. Instants are Unix time in ns on the node's clock.
     """
 
