@@ -18,6 +18,7 @@ from oncall.core.diagnosis import (
 )
 from oncall.core.errors import ExitCode, MissingEvidence, RelationFailed
 from oncall.core.gains import DELAYS, weighed
+from oncall.deciding import would_decide
 from oncall.evidence.coverage import measure
 from oncall.evidence.registry import base_tables
 from oncall.evidence.window import keep_job, span
@@ -77,7 +78,7 @@ def diagnose(
         contradictions=_contradictions(incident),
         by_logs=_by_logs(incident),
     )
-    return Diagnosis(
+    diagnosis = Diagnosis(
         job=name,
         since_ns=since_ns,
         until_ns=until_ns,
@@ -94,6 +95,9 @@ def diagnose(
         rests_on=outcome.rests_on,
         undecided=_undecided(incident),
     )
+    if diagnosis.result != "inconclusive":
+        return diagnosis
+    return replace(diagnosis, would_decide=would_decide(incident, diagnosis.coverage))
 
 
 def _undecided(incident: Incident) -> str:
@@ -308,7 +312,7 @@ def _stacks(con: duckdb.DuckDBPyConnection, ranks: Iterable[int]) -> dict[int, S
             FROM stacks s
             LEFT JOIN ops o ON (o.rank, o.comm, o.seq, o.kind) = (s.rank, s.comm, s.seq, s.kind)
             LEFT JOIN comms c ON (c.rank, c.comm) = (s.rank, s.comm)
-            WHERE s.comm IS NOT NULL AND len(s.frames) > 0 AND list_contains(?, s.rank))
+            WHERE len(s.frames) > 0 AND list_contains(?, s.rank))
         SELECT rank, op, seq, coalesce(role, 'communicator ' || name), in_flight, frames
         FROM calls
         QUALIFY row_number() OVER (

@@ -183,7 +183,7 @@ def _add(taken: Incident, into: Path) -> None:
     with Incident.open(into) as known:
         rows = measured_rows(taken)
         jobs = known.con.execute("SELECT DISTINCT job FROM jobs").fetchall()
-        if len(jobs) == 1 and "stacks" in rows:
-            rows["stacks"]["job"] = [jobs[0][0]] * len(rows["stacks"]["job"])
+        if len(jobs) == 1 and "thread_stacks" in rows:
+            rows["thread_stacks"]["job"] = [jobs[0][0]] * len(rows["thread_stacks"]["job"])
         add_rows(known, rows)
         known.save(into)

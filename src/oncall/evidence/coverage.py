@@ -21,14 +21,14 @@ _NAMED = " UNION ".join(
     f"SELECT rank FROM {table}"
     for table in (
         *("comms", "ranks", "ops", "stage_tasks", "launches", "recordings"),
-        *("log_events", "watchdog_reports", "logged_steps", "stacks"),
+        *("log_events", "watchdog_reports", "logged_steps", "thread_stacks"),
     )
 )
 _SEEN = """
     SELECT rank FROM ops UNION SELECT src FROM flow_steps UNION SELECT rank FROM stage_tasks
     UNION SELECT rank FROM launches WHERE state IS NULL OR state NOT IN ('unresponsive', 'dead')
     UNION SELECT rank FROM log_events UNION SELECT rank FROM watchdog_reports
-    UNION SELECT rank FROM logged_steps UNION SELECT rank FROM stacks
+    UNION SELECT rank FROM logged_steps UNION SELECT rank FROM thread_stacks
     UNION SELECT rank FROM recordings WHERE problem IS NULL"""
 _TELLING = "(SELECT rank FROM ops UNION SELECT rank FROM launches)"
 GATHERED = "gather"  # the `source` of a console's own account of a node: asked, and with what
@@ -38,7 +38,7 @@ _NODES_HEARD = " UNION ".join(
             f"SELECT node FROM {table}"
             for table in (
                 *("qps", "nics", "gpus", "hosts", "host_events", "epochs", "wr_windows"),
-                *("log_events", "stacks"),
+                *("log_events", "thread_stacks"),
             )
         ),
         f"SELECT node FROM collectors WHERE source = '{GATHERED}' AND error IS NULL",

@@ -19,7 +19,7 @@ from oncall.node.store.parts import ReceivedPart, load_parts
 MEMORY_BYTES = 4 * 2**30
 _MOST_GAPS = 5  # reported by one node
 _MOST_TEXT = 200
-_MEASURED = ("pings", "bandwidths", "clocks", "stacks")
+_MEASURED = ("pings", "bandwidths", "clocks", "thread_stacks")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _OF_ONE_RANK = {"ONCALL_NODE", "TORCHELASTIC_ERROR_FILE"}  # differ between proc
 
 
 def answer_stacks(name: str, run: Path | None, request: Request) -> Iterator[Part | End]:
-    """The stacks of the job's processes on this node, as rows of `stacks` and `ranks`."""
+    """The stacks of the job's processes on this node, as rows of `thread_stacks` and `ranks`."""
     processes = _processes(run, request.job)
     yield from parts_of(_ranks(name, processes))
     problems: dict[str, list[int]] = defaultdict(list)
@@ -91,7 +91,7 @@ def _ranks(name: str, processes: Sequence[TrainingProcess]) -> Batch:
 
 
 def look_rows(look: Look) -> Batch:
-    """One look at a process as rows of `stacks`."""
+    """One look at a process as rows of `thread_stacks`."""
     columns: Mapping[str, Any] = stack_rows([look.stacks] if look.stacks else [])
     same = {"job": look.process.job, "at_ns": look.at_ns, "look": look.look}
-    return Batch("stacks", len(columns["frames"]), {**columns, **same})
+    return Batch("thread_stacks", len(columns["frames"]), {**columns, **same})

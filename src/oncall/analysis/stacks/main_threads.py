@@ -35,7 +35,7 @@ _COLUMNS = (
 _CALLS = """
     SELECT s.job, s.rank, s.frames FROM stacks s
     JOIN ops o ON (o.job, o.rank, o.comm, o.seq, o.kind) = (s.job, s.rank, s.comm, s.seq, s.kind)
-    WHERE s.comm IS NOT NULL AND len(s.frames) > 0 AND o.ended_ns IS NULL
+    WHERE len(s.frames) > 0 AND o.ended_ns IS NULL
       AND coalesce(NOT o.done, o.observed_ns IS NOT NULL, false)
     QUALIFY row_number() OVER (PARTITION BY s.job, s.rank ORDER BY o.enqueued_ns, s.seq) = 1
 """
@@ -43,8 +43,8 @@ _CALLS = """
 
 @relation(
     "main_threads",
-    reads=["stacks"],
-    optional=["ranks", "ops"],
+    reads=["thread_stacks"],
+    optional=["stacks", "ranks", "ops"],
     columns=_COLUMNS,
     source="stacks of all ranks: py-spy, faulthandler, gdb, pystack; Flight Recorder frames",
 )
@@ -67,7 +67,7 @@ def _looked_at(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
             WHERE node IS NOT NULL AND pid IS NOT NULL GROUP BY ALL)
         SELECT s.job, coalesce(s.rank, h.rank) AS rank, s.node, s.pid, s.path, s.thread, s.at_ns,
             s.look, s.frames
-        FROM stacks s LEFT JOIN homes h ON (h.job, h.node, h.pid) = (s.job, s.node, s.pid)
+        FROM thread_stacks s LEFT JOIN homes h ON (h.job, h.node, h.pid) = (s.job, s.node, s.pid)
         WHERE s.is_main AND len(s.frames) > 0
         ORDER BY s.at_ns NULLS FIRST, s.look NULLS FIRST, s.path, s.thread
         """

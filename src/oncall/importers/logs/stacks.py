@@ -25,7 +25,7 @@ def read(line: Line) -> Sequence[Found]:
         "pid": line.pid if pid is None else pid,
         "frames": [printable(frame) for frame in thread.frames],
     }
-    return [Found("stacks", columns)]
+    return [Found("thread_stacks", columns)]
 
 
 STACKS = Recogniser("stacks", ('"MainThread"', "most recent call first", "Current thread"), read)

@@ -71,7 +71,7 @@ class Process:
 
 
 def frame(function: str, file: str, line: int | None = None) -> str:
-    """A frame in the words of the table `stacks`."""
+    """A frame in the words of the tables of stacks."""
     name = function.strip()
     if len(name) > _MOST_NAME:
         while (shorter := _TEMPLATE.sub("", name)) != name:

@@ -13,7 +13,7 @@ _COLUMNS = ("rank", "node", "pid", "thread", "state", "is_main", "frames")
 
 
 def stack_rows(processes: Sequence[Process]) -> dict[str, list[Any]]:
-    """A row of `stacks` for each thread, by column."""
+    """A row of `thread_stacks` for each thread, by column."""
     rows = [
         (
             process.place.rank,
@@ -35,7 +35,7 @@ def write_stacks(incident: Incident, job: str, processes: Sequence[Process], **s
     """Add a row for each thread; `same` are columns that hold for all of them."""
     rows = stack_rows(processes)
     if rows["frames"]:
-        incident.append("stacks", {"job": job, **same, **rows})
+        incident.append("thread_stacks", {"job": job, **same, **rows})
 
 
 def write_ranks(incident: Incident, job: str, processes: Sequence[Process]) -> None:
