@@ -26,9 +26,7 @@ class Thread:
     @property
     def is_main(self) -> bool:
         """Whether it runs the program itself, by its name or its outermost frames."""
-        if self.name is not None:
-            return self.name == MAIN
-        return any(frame.startswith("<module> at ") for frame in self.frames)
+        return self.name == MAIN or any(frame.startswith("<module> at ") for frame in self.frames)
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Process:
         """Its main thread: by name, else the one that began with the program's own module, else
         the only one."""
         mains = [thread for thread in self.threads if thread.frames and thread.is_main]
-        named = [thread for thread in mains if thread.name is not None]
+        named = [thread for thread in mains if thread.name == MAIN]
         if named or mains:
             return (named or mains)[-1]
         return self.threads[0] if len(self.threads) == 1 and self.threads[0].frames else None

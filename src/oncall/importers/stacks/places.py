@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from oncall.importers.stacks.dump import Place
 
@@ -15,8 +16,9 @@ _HOST_NAME = re.compile(r"[A-Za-z][\w-]*\d[\w.-]*|\d{1,3}(?:\.\d{1,3}){3}|[a-z][
 _RULE = re.compile(r"^\s*[-=*#]{3,}\s*$")
 # What people call such files, which is no host.
 _TOOL = re.compile(
-    r"(?:py[-_]?spy|py[-_]?stacks?|stack(?:trace)?s?|traces?|dumps?|bt|gdb|faulthandler|threads?"
-    r"|native|hang|out|err|log|txt|json|raw|main|job|rank|pid|py)\d{0,2}",
+    r"(?:^|(?<=[-_. ]))(?:py[-_]?spy|py[-_]?stacks?|stack(?:trace)?s?|traces?|dumps?|bt|gdb"
+    r"|faulthandler|threads?|native|hang|out|err|log|txt|json|raw|main|job|rank|pid|py)\d{0,2}"
+    r"(?=$|[-_. ])",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d{1,10}")
@@ -39,12 +41,7 @@ def bare_heading(line: str) -> Place | None:
     """What a heading names; None if nothing."""
     text = _DECORATION.sub("", line)
     rank, pid, host = _RANK.search(text), _PID.search(text), _HOST.search(text)
-    node = host[1] if host else None
-    if node is None:
-        words = re.split(r"[\s,;()\[\]:/]+", text)
-        named = [word for word in words if _HOST_NAME.fullmatch(word) and not _is_tool(word)]
-        node = named[0] if named and not _RANK.fullmatch(named[0]) else None
-        node = node and _without_suffix(node)
+    node = host[1] if host else _host_in(re.split(r"[\s,;()\[\]:/]+", _bare(text)))
     place = Place(_rank(rank[1]) if rank else None, node, int(pid[1]) if pid else None)
     return place if place != Place() else None
 
@@ -53,22 +50,23 @@ def file_place(name: str) -> Place:
     """What the name of a file says: `gpu017_rank12_pid4312.txt`, `rank12.txt`, `4312.json`."""
     stem = _without_suffix(name)
     rank, pid = _RANK.search(stem), _PID.search(stem)
-    rest = _PID.sub(" ", _RANK.sub(" ", stem))
-    words = [word for word in re.split(r"[_\s]+|\.(?=\D)", rest) if word]
-    hosts = [word for word in words if _HOST_NAME.fullmatch(word) and not _is_tool(word)]
-    if not hosts:
-        words = [word for part in words for word in part.split("-")]
-        hosts = [word for word in words if _HOST_NAME.fullmatch(word) and not _is_tool(word)]
-    numbers = [word for word in words if _NUMBER.fullmatch(word)]
+    words = [word for word in re.split(r"[_\s]+", _bare(stem)) if word.strip("-.")]
+    numbers = [word for word in (one.strip("-.") for one in words) if _NUMBER.fullmatch(word)]
     known = int(pid[1]) if pid else int(numbers[0]) if len(numbers) == 1 and not rank else None
     # Small numbers in names count files, or are ranks that nothing calls so.
     if not pid and known is not None and known < 300:
         known = None
-    return Place(_rank(rank[1]) if rank else None, hosts[0] if hosts else None, known)
+    return Place(_rank(rank[1]) if rank else None, _host_in(words), known)
 
 
-def _is_tool(word: str) -> bool:
-    return _TOOL.fullmatch(word) is not None
+def _bare(text: str) -> str:
+    """The text without ranks, processes and the names of tools."""
+    return _TOOL.sub(" ", _PID.sub(" ", _RANK.sub(" ", _without_suffix(text))))
+
+
+def _host_in(words: Sequence[str]) -> str | None:
+    named = (word.strip("-.") for word in words)
+    return next((word for word in named if _HOST_NAME.fullmatch(word)), None)
 
 
 def _without_suffix(name: str) -> str:

@@ -31,6 +31,7 @@ _FAULT_FRAME = re.compile(
 _FAULT_NOISE = re.compile(
     r"^(?:Fatal Python error|Timeout \(\d|Extension modules:|\s+<no Python frame>)"
 )
+_FAULT_BEGINS = re.compile(r"^(?:Fatal Python error|Timeout \(\d)")
 # gdb: threads by number, the main one is 1
 _GDB_THREAD = re.compile(
     r"^Thread (?P<number>\d+) \((?:Thread 0x[0-9a-fA-F]+ )?\(?LWP (?P<lwp>\d+)\)?[^)]*\)?:?"
@@ -126,6 +127,9 @@ class _Reader:
             self._process = Process(Place(pid=int(found[1])).within(self._place))
             self.processes.append(self._process)
             return True
+        if _FAULT_BEGINS.match(text):
+            self.close()
+            self._process = None
         opened = _thread(text)
         if opened is None:
             return _is_noise(text)
@@ -160,8 +164,8 @@ class _Reader:
         if not thread.frames:
             return
         process = self._process
-        again = thread.is_main and process is not None and process.main is not None
-        if process is None or (again and thread.name is not None):
+        mains = [one for one in process.threads if one.is_main] if process else []
+        if process is None or (thread.is_main and mains):
             process = self._process = Process(self._place)
             self.processes.append(process)
         if process.place.pid is None and thread.is_main and _is_process_id(opened):
