@@ -103,7 +103,7 @@ def _who(members: Sequence[tuple[object, ...]]) -> str:
 
 
 def where(group: StackGroup) -> str:
-    """The hosts of a group, folded, and its process where it is one; nothing if its name says so."""
+    """The hosts of a group, folded, and its process where it is one; else known by its name."""
     if group.count == 1 and not group.who.startswith("rank"):
         return ""
     hosts = fold_hosts(group.nodes) if group.nodes else ""

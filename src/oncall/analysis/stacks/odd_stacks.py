@@ -23,7 +23,7 @@ _COLUMNS = (
     ("activity", "VARCHAR", "", "what it does"),
     ("frame", "VARCHAR", "", "the frame that tells it"),
     ("others", "BIGINT", "processes", "those that are not among the few"),
-    ("waiting", "BIGINT", "processes", "of the others, those that wait for others or for a GPU"),
+    ("waiting", "BIGINT", "processes", "of the others, how many wait for others or for a GPU"),
     ("processes", "BIGINT", "processes", "those whose stack is known"),
     ("elsewhere", "VARCHAR", "", "where most of the others are"),
     ("looks", "INTEGER", "", "how often it was looked at"),
