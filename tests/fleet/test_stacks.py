@@ -25,7 +25,8 @@ _SPY = r"""#!/bin/sh
 for word; do pid=$word; done
 rank=$(tr '\0' '\n' < /proc/$pid/environ | sed -n 's/^RANK=//p')
 frame='{"name": "all_reduce", "short_filename": "torch/distributed/distributed_c10d.py", "line": 9}'
-[ "$rank" = 2 ] && frame='{"name": "__next__", "short_filename": "torch/utils/data/dataloader.py", "line": 7}'
+[ "$rank" = 2 ] && frame='{"name": "__next__",
+"short_filename": "torch/utils/data/dataloader.py", "line": 7}'
 echo "[{\"pid\": $pid, \"thread_id\": 1, \"thread_name\": \"MainThread\", \"os_thread_id\": $pid,"
 echo "\"active\": true, \"owns_gil\": false, \"frames\": [$frame]}]"
 """

@@ -6,6 +6,9 @@ import pytest
 
 from oncall.analysis.stacks.activities import activity_of
 
+DDP = "torch/distributed/distributed_c10d.py:9"
+GRAPH = "_engine_run_backward at torch/autograd/graph.py:9"
+FETCH = "fetch at torch/utils/data/_utils/fetch.py:5"
 SELECT = "_PollLikeSelector.select at selectors.py:415"
 MAIN = "main at train.py:9"
 
@@ -15,11 +18,11 @@ MAIN = "main at train.py:9"
     [
         ("collective", ["all_reduce at torch/distributed/distributed_c10d.py:1316", MAIN]),
         ("collective", ["c10d::Reducer::finalize_backward at libtorch_cpu.so", MAIN]),
-        ("collective", ["barrier at torch/distributed/distributed_c10d.py:9", "save_checkpoint at x.py:1"]),
-        ("device", ["cudaStreamSynchronize at libcudart.so.12", "_engine_run_backward at torch/autograd/graph.py:9"]),
+        ("collective", [f"barrier at {DDP}", "save_checkpoint at x.py:1"]),
+        ("device", ["cudaStreamSynchronize at libcudart.so.12", GRAPH]),
         ("rendezvous", ["_store_based_barrier at torch/distributed/distributed_c10d.py:9", MAIN]),
         ("data loader", [SELECT, "_try_get_data at torch/utils/data/dataloader.py:1291", MAIN]),
-        ("data loader", ["__getitem__ at my_data.py:7", "fetch at torch/utils/data/_utils/fetch.py:5"]),
+        ("data loader", ["__getitem__ at my_data.py:7", FETCH]),
         ("checkpoint", ["write at storage.py:7", "_save at torch/serialization.py:1312", MAIN]),
         ("compilation", ["compile_fx at torch/_inductor/compile_fx.py:9", "forward at model.py:3"]),
         ("import", ["_find_and_load at <frozen importlib._bootstrap>:1027", MAIN]),

@@ -67,7 +67,8 @@ def test_prefixes_of_interleaved_hosts_are_told_apart() -> None:
 
 
 def test_main_threads_that_were_folded_by_hand_share_their_frames() -> None:
-    text = 'Thread 11 (active): "MainThread"\nThread 12 (active): "MainThread"\n    all_reduce (x.py:1)\n'
+    heads = "".join(f'Thread {pid} (active): "MainThread"\n' for pid in (11, 12))
+    text = heads + "    all_reduce (x.py:1)\n"
     assert [(one.place.pid, top(one)) for one in parse(text).processes] == [
         (11, "all_reduce at x.py:1"),
         (12, "all_reduce at x.py:1"),
@@ -76,7 +77,8 @@ def test_main_threads_that_were_folded_by_hand_share_their_frames() -> None:
 
 def test_native_frames_have_no_line_and_addresses_are_left_out() -> None:
     text = (
-        'Thread 5 (idle): "MainThread"\n    0x7f0a (libc.so.6)\n    c10d::Work::wait (libtorch_cpu.so)\n'
+        'Thread 5 (idle): "MainThread"\n    0x7f0a (libc.so.6)\n'
+        "    c10d::Work::wait (libtorch_cpu.so)\n"
         "    std::__invoke<void (*)()> (libtorch_cpu.so)\n    main (train.py:9)\n"
     )
     process = only(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -12,11 +13,9 @@ from oncall.node.processes import take_stacks
 from oncall.node.processes.training_processes import TrainingProcess
 
 ME = TrainingProcess(os.getpid(), "llama", 3)
-STACK = (
-    '[{"pid": %d, "thread_id": 1, "thread_name": "MainThread", "os_thread_id": 1, "active": false, '
-    '"owns_gil": false, "frames": [{"name": "f", "short_filename": "train.py", "line": 3}]}]'
-    % ME.pid
-)
+FRAMES = [{"name": "f", "short_filename": "train.py", "line": 3}]
+THREAD = {"pid": ME.pid, "thread_id": 1, "thread_name": "MainThread", "os_thread_id": 1}
+STACK = json.dumps([THREAD | {"active": False, "owns_gil": False, "frames": FRAMES}])
 
 
 def stand_in(folder: Path, script: str) -> Path:
