@@ -62,7 +62,7 @@ def env(
       eval "$(oncall env torchrun --job llama)"; torchrun train.py
       oncall env slurm >> train.sbatch
       oncall env kubernetes --torch 2.9    # goes into the container's spec
-      oncall env ray > runtime_env.yaml; ray job submit --runtime-env runtime_env.yaml ...
+      oncall env ray > env.yaml; ray job submit --runtime-env env.yaml ...
       oncall env deepspeed >> ~/.deepspeed_env
 
     Each setting has a comment: why, and since which version. Where the launcher's file takes no

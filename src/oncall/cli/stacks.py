@@ -89,7 +89,7 @@ def stacks(
       oncall stacks --job llama --hosts gpu[001-512]
       oncall stacks --pid 4312
       oncall stacks stacks/*.txt
-      oncall stacks --job llama --save stacks.oncall; oncall diagnose stacks.oncall
+      oncall stacks --job llama --save a.oncall; oncall diagnose a.oncall
 
     Exits with 3 if the stacks of some processes could not be taken.
     """
